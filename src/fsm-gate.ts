@@ -1,0 +1,107 @@
+import * as z from 'zod';
+import { InterlockError } from './errors.ts';
+import type { GateConfig } from './gate/gate-config.ts';
+import { GatePart } from './gate/gate-part.ts';
+import { ListedTools } from './gate/listed-tools.ts';
+import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
+import { parseOptions } from './options.ts';
+import { type Clock, systemClock } from './session/clock.ts';
+import { insideStep } from './session/current-step.ts';
+import { admissionOf } from './session/run-context.ts';
+import type { Sessions } from './session/sessions.ts';
+import { createSessions } from './session-store.ts';
+import type { Exchange } from './wire/exchange.ts';
+import { StateMachineGate } from './workflow/gate.ts';
+
+/** Options of {@link fsmGate}. */
+export interface FsmGateOptions extends CommonOptions {
+  /** Also say in words, at the end of the result, what is available after a move: for clients that never list again. Default `false`. */
+  announce?: boolean | undefined;
+  /**
+   * How a call out of order is refused: `explain` says what is available and how to get there; `unknown-tool` is answered as the upstream
+   * answers for a tool that it does not have. Default `explain`.
+   */
+  refusal?: 'explain' | 'unknown-tool' | undefined;
+  /** How long a call waits for another one of the same run, in milliseconds. Default 10,000. */
+  waitMs?: number | undefined;
+  /** How long a claim lives without being renewed, in milliseconds; shorter than `waitMs`. Default 8,000. */
+  leaseMs?: number | undefined;
+  /** A step that runs longer is given up on, and its outcome is unknown. In milliseconds, default 10 minutes. */
+  maxStepMs?: number | undefined;
+  /** How long the outcome of a cancelled step is still waited for, in milliseconds. Default 5,000. */
+  cancelGraceMs?: number | undefined;
+  /** Time, for tests. Default: the system's. */
+  clock?: Clock | undefined;
+}
+
+const millis = z.number().positive();
+const optionsSchema = z.strictObject({
+  ...commonShape,
+  announce: z.boolean().default(false),
+  refusal: z.enum(['explain', 'unknown-tool']).default('explain'),
+  waitMs: millis.default(10_000),
+  leaseMs: millis.default(8_000),
+  maxStepMs: millis.default(10 * 60 * 1000),
+  cancelGraceMs: millis.default(5_000),
+  clock: z
+    .custom<Clock>((value) => typeof value === 'object' && value !== null, 'expected a clock')
+    .default(() => systemClock),
+});
+
+const mounted = new WeakMap<Exchange, Map<string, GateConfig>>();
+
+/**
+ * Shows a client only the tools that are available in its run's state, refuses every other gated call, moves the run on when a call
+ * succeeds, and tells the client that its list changed.
+ *
+ * The gate is a template: each run has a position of its own, and `gate.currentState` never moves. Mount it after `sessionStore()`;
+ * without one, runs are kept in this process's memory.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG`
+ */
+export function fsmGate<S extends string, E extends string>(
+  gate: StateMachineGate<S, E>,
+  options?: FsmGateOptions,
+): Middleware {
+  if (!(gate instanceof StateMachineGate)) {
+    throw new InterlockError(
+      'ERR_INTERLOCK_CONFIG',
+      'fsmGate(): the first argument must be a StateMachineGate',
+    );
+  }
+  const { maxBodyBytes, maxBatch, maxMessageBytes, onError, onWarning, clock, announce, refusal, ...times } =
+    parseOptions('fsmGate()', optionsSchema, options);
+  const workflow = gate.compile();
+  for (const warning of workflow.warnings) onWarning(warning);
+  const listed = new ListedTools(workflow, onWarning);
+  const config: GateConfig = { workflow, listed, times, clock, announce, refusal, onError };
+  let ownSessions: Sessions | undefined;
+
+  return withExchange({ maxBodyBytes, maxBatch, maxMessageBytes, onError }, async (exchange) => {
+    if (!isFirstMount(exchange, config)) return (next) => next();
+    ownSessions ??= createSessions('fsmGate()', { onError, onWarning, clock }).sessions;
+    const admission = admissionOf(exchange) ?? (await ownSessions.enter(exchange));
+    if (admission === undefined) return 'answered';
+    const part = new GatePart(config, exchange, admission.context);
+    exchange.join(part);
+    if (!(await part.enter())) return 'answered';
+    const { step } = part;
+    return step === undefined ? (next) => next() : (next) => insideStep(step, next);
+  });
+}
+
+/** A gate that stands in the way twice acts once. Two gates of one id would share a snapshot, so they are refused. */
+function isFirstMount(exchange: Exchange, config: GateConfig): boolean {
+  const gates = mounted.get(exchange) ?? new Map<string, GateConfig>();
+  mounted.set(exchange, gates);
+  const { id } = config.workflow;
+  const earlier = gates.get(id);
+  if (earlier !== undefined && earlier !== config) {
+    throw new InterlockError(
+      'ERR_INTERLOCK_MOUNT',
+      `two gates of the id "${id}" are mounted on one route; give each its own id`,
+    );
+  }
+  gates.set(id, config);
+  return earlier === undefined;
+}

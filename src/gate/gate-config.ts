@@ -1,0 +1,17 @@
+import type { Clock } from '../session/clock.ts';
+import type { StepTimes } from '../session/step.ts';
+import type { Workflow } from '../workflow/workflow.ts';
+import type { ListedTools } from './listed-tools.ts';
+
+/** A mounted gate: everything that is worked out once, at construction. */
+export interface GateConfig {
+  readonly workflow: Workflow;
+  readonly listed: ListedTools;
+  readonly times: StepTimes;
+  readonly clock: Clock;
+  /** Whether a move is also told in words, at the end of the result that caused it. */
+  readonly announce: boolean;
+  /** `explain` says what is available and how to get there; `unknown-tool` is what the upstream says of a tool it does not have. */
+  readonly refusal: 'explain' | 'unknown-tool';
+  readonly onError: (error: unknown) => void;
+}

@@ -1,0 +1,206 @@
+import { turnKey } from '../session/claim.ts';
+import type { RunContext } from '../session/run-context.ts';
+import type { Step } from '../session/step.ts';
+import type { Exchange, Part } from '../wire/exchange.ts';
+import type { Incoming } from '../wire/incoming.ts';
+import {
+  idKey,
+  isObject,
+  isRequestId,
+  type JsonObject,
+  type RequestId,
+  TOOL_LIST_CHANGED,
+} from '../wire/json-rpc.ts';
+import type { Message } from '../wire/message.ts';
+import { after, inOrder, type MaybePromise } from '../wire/task-line.ts';
+import type { PendingCall } from './call.ts';
+import type { GateConfig } from './gate-config.ts';
+import { Judge } from './judge.ts';
+import { unknownOutcomeReply } from './replies.ts';
+import { settle } from './settle.ts';
+import { stateNow } from './state-now.ts';
+
+const TOOLS = Buffer.from('"tools"');
+const ESCAPED_ASCII = Buffer.from('\\u00');
+
+/** One gate's part in one exchange: it refuses or claims on the way in, filters and commits on the way out. */
+export class GatePart implements Part {
+  readonly stage = 'gate';
+  readonly #config: GateConfig;
+  readonly #exchange: Exchange;
+  readonly #context: RunContext | undefined;
+  readonly #judge: Judge;
+  readonly #calls = new Map<string, PendingCall>();
+
+  constructor(config: GateConfig, exchange: Exchange, context: RunContext | undefined) {
+    this.#config = config;
+    this.#exchange = exchange;
+    this.#context = context;
+    this.#judge = new Judge(config, exchange, context, (id) => this.#giveUp(id));
+  }
+
+  /** The step that is about to be forwarded, if any. */
+  get step(): Step | undefined {
+    return this.#calls.values().next().value?.step;
+  }
+
+  /** Judges each call of the request. `false` where the request was answered as a whole, because its run has ended. */
+  async enter(): Promise<boolean> {
+    for (const incoming of this.#exchange.forwardable) {
+      if (incoming.method !== 'tools/call') continue;
+      const verdict = await this.#judge.judge(incoming);
+      if (verdict === 'ended') return false;
+      if (typeof verdict === 'object') this.#calls.set(idKey(verdict.id), verdict);
+    }
+    if (this.#calls.size > 0) this.#exchange.tap.withholdClose();
+    return true;
+  }
+
+  wants(bytes: Buffer): boolean {
+    return (
+      this.#calls.size > 0 ||
+      this.#judge.aliases.size > 0 ||
+      this.#isHandshake ||
+      bytes.includes(TOOLS) ||
+      bytes.includes(ESCAPED_ASCII)
+    );
+  }
+
+  onMessage(message: Message): MaybePromise<void> {
+    for (const [tool, alias] of this.#judge.aliases) message.rename(alias, tool);
+    const { id, method, result } = message.value;
+    if (method !== undefined) return this.#noteQuestion(id);
+    const call = isRequestId(id) ? this.#calls.get(idKey(id)) : undefined;
+    if (call !== undefined) return this.#deliver(call, message);
+    if (!isObject(result)) return;
+    // By its shape and not by who asked: a replay, or two requests of one id, must not leak a list.
+    if (Array.isArray(result.tools)) return this.#filter(message, result.tools);
+    if (this.#isHandshake) declareListChanged(message);
+  }
+
+  /** No response came. Where the stream can be resumed it comes there; else nobody knows the outcome. */
+  onEnd(): MaybePromise<JsonObject[]> {
+    const unsettled = this.#unsettled;
+    if (unsettled.length === 0) return [];
+    if (isRejection(this.#exchange.tap.res.statusCode)) {
+      return after(
+        inOrder(unsettled, ({ step }) => step.release()),
+        () => [],
+      );
+    }
+    if (this.#exchange.tap.resumable) {
+      for (const call of unsettled) this.#expectLate(call);
+      return [];
+    }
+    for (const { step } of unsettled) step.abandon();
+    return unsettled.map((call) => this.#unknownReply(call));
+  }
+
+  /** Answered by somebody else after it was claimed here: nothing happened. */
+  onAnswered({ id }: Incoming): MaybePromise<void> {
+    const call = id === undefined ? undefined : this.#calls.get(idKey(id));
+    if (call === undefined) return;
+    this.#calls.delete(idKey(call.id));
+    if (this.#context !== undefined) delete this.#context.step;
+    return call.step.release();
+  }
+
+  onUnreadable(): void {
+    for (const { step } of this.#unsettled) step.abandon();
+  }
+
+  onDepart(): void {
+    this.#context?.session.departed.add(this.#exchange.tap);
+  }
+
+  onClose(): void {
+    const { tap } = this.#exchange;
+    this.#context?.session.departed.delete(tap);
+    for (const call of this.#unsettled) {
+      if (!tap.resumable) call.step.abandon();
+      else if (!tap.ended) this.#expectLate(call);
+    }
+  }
+
+  get #isHandshake(): boolean {
+    return this.#exchange.messages[0]?.method === 'initialize';
+  }
+
+  get #unsettled(): PendingCall[] {
+    return [...this.#calls.values()].filter((call) => call.transform === undefined);
+  }
+
+  #expectLate(call: PendingCall): void {
+    this.#context?.session.late.expect(call.id, this.#config.workflow.id, (message) =>
+      this.#deliver(call, message),
+    );
+  }
+
+  /** Settles the outcome at the first response, and changes each replay of it in the same way. */
+  #deliver(call: PendingCall, message: Message): MaybePromise<void> {
+    const context = this.#context;
+    if (context === undefined) return;
+    if (call.transform === undefined) {
+      call.transform = settle(call, message, context, this.#config, () =>
+        this.#tellListChanged(message, context),
+      );
+      if (this.#exchange.tap.resumable) this.#expectLate(call);
+    }
+    return after(call.transform, (transform) => transform(message));
+  }
+
+  #tellListChanged(message: Message, { session }: RunContext): void {
+    if (!this.#exchange.announceListChange(message)) {
+      session.notify({ jsonrpc: '2.0', method: TOOL_LIST_CHANGED });
+    }
+  }
+
+  /**
+   * A question of the upstream's to its client, in the middle of a step. Whoever waits for the step would wait for the client, which may in
+   * turn wait for them.
+   */
+  #noteQuestion(id: unknown): void {
+    const context = this.#context;
+    if (!isRequestId(id) || context === undefined || this.#unsettled.length === 0) return;
+    const key = turnKey(context, this.#config.workflow.id);
+    context.turns.refuseOthers(key, true);
+    context.session.onAnswer(id, () => context.turns.refuseOthers(key, false));
+  }
+
+  async #filter(message: Message, tools: readonly unknown[]): Promise<void> {
+    const { workflow, listed } = this.#config;
+    listed.note(tools, message.at('result', 'nextCursor') === undefined);
+    const found = this.#context === undefined ? 'unknown' : await stateNow(this.#config, this.#context);
+    message.editElements(['result', 'tools'], (tool) => {
+      if (!isObject(tool) || typeof tool.name !== 'string' || !workflow.isBound(tool.name)) return 'keep';
+      return typeof found === 'object' && workflow.isVisible(tool.name, found.state) ? 'keep' : 'drop';
+    });
+  }
+
+  /** The step took too long, or was cancelled and did not stop: the client is told that nobody knows. */
+  #giveUp(id: RequestId): void {
+    const call = this.#calls.get(idKey(id));
+    if (call === undefined || call.transform !== undefined) return;
+    call.step.abandon();
+    const { tap } = this.#exchange;
+    tap.abandon([this.#unknownReply(call)]);
+    tap.releaseClose();
+  }
+
+  #unknownReply({ id, step }: PendingCall): JsonObject {
+    return unknownOutcomeReply(id, step.tool, this.#config.workflow.id, false);
+  }
+}
+
+/** The upstream's transport turned the request away (RFC 9110, section 15.5): nothing ran. */
+function isRejection(status: number): boolean {
+  return status >= 400 && status < 500;
+}
+
+/** Clients drop `list_changed`, or never listen for it, unless the server has declared it (MCP, Tools, "Capabilities"). */
+function declareListChanged(message: Message): void {
+  const tools = message.at('result', 'capabilities', 'tools');
+  if (isObject(tools) && tools.listChanged !== true) {
+    message.set(['result', 'capabilities', 'tools', 'listChanged'], true);
+  }
+}

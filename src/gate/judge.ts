@@ -1,0 +1,166 @@
+import { claimStep, type NotClaimed } from '../session/claim.ts';
+import { digestOf, newToken } from '../session/ids.ts';
+import { InFlight } from '../session/live-session.ts';
+import type { RunContext } from '../session/run-context.ts';
+import { Step } from '../session/step.ts';
+import type { Exchange } from '../wire/exchange.ts';
+import type { Incoming } from '../wire/incoming.ts';
+import { isRequestId, JSON_RPC, META_PREFIX, type RequestId } from '../wire/json-rpc.ts';
+import type { Refusal } from '../workflow/advice.ts';
+import type { CallBinding } from '../workflow/call.ts';
+import type { PendingCall } from './call.ts';
+import type { GateConfig } from './gate-config.ts';
+import { badToolName, refusalReply } from './replies.ts';
+import { stateNow } from './state-now.ts';
+
+const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
+
+/** What became of one call: it goes on as it is, it goes on as a step, it was answered, or the run turned out to have ended. */
+export type Verdict = 'forward' | PendingCall | 'answered' | 'ended';
+
+/** Decides about the calls of one exchange before they are forwarded. */
+export class Judge {
+  readonly #config: GateConfig;
+  readonly #exchange: Exchange;
+  readonly #context: RunContext | undefined;
+  /** Made-up names that stand for hidden tools, by the hidden tool's name. */
+  readonly aliases = new Map<string, string>();
+  readonly #giveUp: (id: RequestId) => void;
+
+  constructor(
+    config: GateConfig,
+    exchange: Exchange,
+    context: RunContext | undefined,
+    giveUp: (id: RequestId) => void,
+  ) {
+    this.#config = config;
+    this.#exchange = exchange;
+    this.#context = context;
+    this.#giveUp = giveUp;
+  }
+
+  async judge(incoming: Incoming): Promise<Verdict> {
+    const { workflow, onError } = this.#config;
+    const { message } = incoming;
+    // A handler must be able to trust the key, so nobody but the middleware sets it.
+    if (message.at('params', '_meta', IDEMPOTENCY_KEY) !== undefined) {
+      message.remove(['params', '_meta'], IDEMPOTENCY_KEY);
+    }
+    const tool = message.at('params', 'name');
+    if (typeof tool !== 'string') {
+      await this.#exchange.answer(incoming, badToolName(incoming));
+      return 'answered';
+    }
+    let binding: CallBinding | undefined;
+    try {
+      binding = workflow.match(tool, message.at('params', 'arguments'));
+    } catch (error) {
+      onError(error);
+      return this.#refuse(incoming, tool, { reason: 'unavailable' }, []);
+    }
+    if (binding === undefined) return 'forward';
+    if (this.#context === undefined)
+      return this.#refuse(incoming, tool, { reason: 'unavailable' }, binding.states);
+    return binding.moves
+      ? this.#claim(incoming, tool, binding, this.#context)
+      : this.#test(incoming, tool, binding, this.#context);
+  }
+
+  /** A call that cannot move the run needs no claim: it may run beside others. */
+  async #test(
+    incoming: Incoming,
+    tool: string,
+    { states }: CallBinding,
+    context: RunContext,
+  ): Promise<Verdict> {
+    const found = await stateNow(this.#config, context);
+    if (found === 'unknown') return this.#end();
+    if (found === 'unavailable') return this.#refuse(incoming, tool, { reason: 'unavailable' }, states);
+    if (states.includes(found.state)) return 'forward';
+    return this.#refuse(incoming, tool, { reason: 'state', snapshot: found }, states);
+  }
+
+  async #claim(
+    incoming: Incoming,
+    tool: string,
+    binding: CallBinding,
+    context: RunContext,
+  ): Promise<Verdict> {
+    const { workflow, times, clock, listed, onError } = this.#config;
+    const { id, message } = incoming;
+    if (!isRequestId(id)) return 'forward';
+    if (context.step !== undefined && context.step !== incoming) {
+      return this.#refuse(incoming, tool, { reason: 'busy' }, binding.states);
+    }
+    const inFlight = context.session.inFlight(id) ?? new InFlight();
+    const claimed = await claimStep({
+      context,
+      workflow: workflow.id,
+      description: {
+        tool,
+        digest: digestOf(message.at('params', 'arguments') ?? {}),
+        uncertain: binding.uncertain ?? listed.uncertainOf(tool),
+      },
+      states: binding.states,
+      initial: workflow.initial,
+      times,
+      clock,
+      cancellation: inFlight,
+      onTooLong: () => this.#giveUp(id),
+      onError,
+    });
+    if (!(claimed instanceof Step)) {
+      return claimed.reason === 'unknown'
+        ? this.#end()
+        : this.#refuse(incoming, tool, claimed, binding.states);
+    }
+    context.step = incoming;
+    message.set(['params', '_meta', IDEMPOTENCY_KEY], claimed.idempotencyKey);
+    inFlight.onCancel(() => clock.after(times.cancelGraceMs, () => this.#giveUp(id)));
+    return { id, step: claimed, binding };
+  }
+
+  async #refuse(
+    incoming: Incoming,
+    tool: string,
+    why: NotClaimed,
+    states: readonly string[],
+  ): Promise<Verdict> {
+    const { workflow, refusal: style, onError } = this.#config;
+    const { reason, snapshot, heldTool } = why;
+    if (reason === 'cancelled' || reason === 'unknown') {
+      await this.#exchange.drop(incoming);
+      return 'answered';
+    }
+    const state = snapshot?.state;
+    if (style === 'unknown-tool' && (state === undefined || !workflow.isVisible(tool, state))) {
+      this.#alias(incoming, tool);
+      return 'forward';
+    }
+    const readable = state === undefined || workflow.hasState(state);
+    if (!readable)
+      onError(new Error(`a run is in ${JSON.stringify(state)}, a state that "${workflow.id}" does not have`));
+    const refusal: Refusal = {
+      workflow: workflow.id,
+      state,
+      tool,
+      reason: readable ? reason : 'unavailable',
+      available: state === undefined ? [] : workflow.available(state),
+      path: reason === 'state' && state !== undefined ? workflow.pathTo(states, state) : undefined,
+    };
+    await this.#exchange.answer(incoming, refusalReply(incoming, refusal, { heldTool }));
+    return 'answered';
+  }
+
+  /** Asks the upstream for a tool that it surely does not have, so that the answer has the upstream's own shape. */
+  #alias(incoming: Incoming, tool: string): void {
+    const alias = this.aliases.get(tool) ?? `t${newToken()}`;
+    this.aliases.set(tool, alias);
+    incoming.message.set(['params', 'name'], alias);
+  }
+
+  async #end(): Promise<Verdict> {
+    await this.#exchange.reject(404, JSON_RPC.SESSION_NOT_FOUND, 'Session not found');
+    return 'ended';
+  }
+}

@@ -1,0 +1,54 @@
+import { quoteNames } from './errors.ts';
+
+/** Longer names are not compared: the cost grows with the square, and nobody mistypes one. */
+const LONGEST = 128;
+
+/** Two fifths of the longer name may differ: enough for a typo, too little for another word. */
+const TOLERANCE = 0.4;
+
+/**
+ * The candidate that `name` was probably meant to be, by edit distance and regardless of case, or
+ * `undefined` where none is near. The first of equally near ones wins.
+ */
+export function nearestName(name: string, candidates: Iterable<string>): string | undefined {
+  if (name.length > LONGEST) return undefined;
+  let nearest: string | undefined;
+  let least = Number.POSITIVE_INFINITY;
+  for (const candidate of candidates) {
+    if (candidate === name) return candidate;
+    if (candidate.length > LONGEST) continue;
+    const distance = editDistance(name.toLowerCase(), candidate.toLowerCase());
+    const tolerated = Math.floor(Math.max(name.length, candidate.length) * TOLERANCE);
+    if (distance <= tolerated && distance < least) [nearest, least] = [candidate, distance];
+  }
+  return nearest;
+}
+
+/** The end of a message about a wrong name: `did you mean "empty"? Known are "empty", "payment"`. */
+export function rightNames(name: string, known: Iterable<string>): string {
+  const all = [...known];
+  const nearest = nearestName(name, all);
+  const list = `known are ${quoteNames(all)}`;
+  return nearest === undefined ? list : `did you mean ${JSON.stringify(nearest)}? K${list.slice(1)}`;
+}
+
+/** Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`. */
+function editDistance(a: string, b: string): number {
+  let beforeLast: number[] = [];
+  let last = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const substitution = at(last, j - 1) + (a[i - 1] === b[j - 1] ? 0 : 1);
+      const swapped = a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1];
+      const swap = swapped ? at(beforeLast, j - 2) + 1 : Number.POSITIVE_INFINITY;
+      row.push(Math.min(at(last, j) + 1, at(row, j - 1) + 1, substitution, swap));
+    }
+    [beforeLast, last] = [last, row];
+  }
+  return at(last, b.length);
+}
+
+function at(row: readonly number[], index: number): number {
+  return row[index] ?? Number.POSITIVE_INFINITY;
+}

@@ -1,0 +1,35 @@
+import type { JsonObject } from '../wire/json-rpc.ts';
+import type { ResponseTap } from '../wire/response-tap.ts';
+
+/**
+ * The GET streams of one session in this process. A message goes out on one of them only: "The server MUST send each of its
+ * JSON-RPC messages on only one of the connected streams" (MCP 2025-11-25, Transports, "Multiple Connections").
+ */
+export class Streams {
+  readonly #open: ResponseTap[] = [];
+
+  get size(): number {
+    return this.#open.length;
+  }
+
+  add(tap: ResponseTap): void {
+    if (!this.#open.includes(tap)) this.#open.push(tap);
+  }
+
+  remove(tap: ResponseTap): void {
+    const at = this.#open.indexOf(tap);
+    if (at !== -1) this.#open.splice(at, 1);
+  }
+
+  /** Sends on the newest stream: an older one may be what a reconnecting client left behind. `false` where there is none. */
+  send(message: JsonObject): boolean {
+    const newest = this.#open.at(-1);
+    newest?.inject(message);
+    return newest !== undefined;
+  }
+
+  /** Ends the streams that the middleware serves, when the session ends. */
+  endAll(): void {
+    for (const tap of this.#open.splice(0)) tap.abandon([]);
+  }
+}

@@ -1,0 +1,44 @@
+import * as z from 'zod';
+import { InterlockError, type InterlockErrorCode } from './errors.ts';
+import { describeFault, isTable } from './faults.ts';
+
+export { isTable, showValue } from './faults.ts';
+
+/** A schema for an option that is a function, since zod has none that leaves it as it is. */
+export function functionOption<F>(): z.ZodType<F> {
+  return z.custom<F>((value) => typeof value === 'function', 'expected a function');
+}
+
+/** A schema for a table of user-chosen names. Its values are unchecked: zod's own records lose `__proto__`. */
+export function tableOption(): z.ZodType<Record<string, unknown>> {
+  return z.custom<Record<string, unknown>>(isTable, 'expected an object');
+}
+
+/**
+ * Checks options against a `z.strictObject` and fills in its defaults. Leaving the options out is the same as
+ * giving none, and an explicit `undefined` is the same as leaving that option out. Only own properties count.
+ *
+ * @param what begins the message: `'sessionStore()'`.
+ * @throws InterlockError naming each wrong value with what is right, and each unknown key with the nearest right one.
+ */
+export function parseOptions<T extends z.ZodObject>(
+  what: string,
+  schema: T,
+  value: unknown,
+  code: InterlockErrorCode = 'ERR_INTERLOCK_CONFIG',
+): z.output<T> {
+  const given = value === undefined ? {} : isTable(value) ? ownCopy(value) : value;
+  const parsed = schema.safeParse(given);
+  if (parsed.success) return withoutUndefined(parsed.data);
+  const faults = parsed.error.issues.map((issue) => describeFault(issue, schema, given));
+  throw new InterlockError(code, `${what}: ${faults.join('; ')}`);
+}
+
+/** Without a prototype, because zod would read inherited properties too. */
+function ownCopy(value: object): object {
+  return Object.assign(Object.create(null), value);
+}
+
+function withoutUndefined<T extends object>(data: T): T {
+  return Object.fromEntries(Object.entries(data).filter(([, value]) => value !== undefined)) as T;
+}

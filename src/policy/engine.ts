@@ -1,0 +1,62 @@
+import { parseDefaults, parsePolicies } from './config.ts';
+import { matchSegments, splitName } from './glob.ts';
+import { memoise } from './memo.ts';
+import type { CacheDirective, PolicyDefaults, ResolvedPolicy, SyncPolicy } from './types.ts';
+
+/** Twice the 128 characters that MCP advises for a tool's name. */
+const LONGEST_KEPT_NAME = 256;
+const KEPT_NAMES = 2048;
+
+/** A policy made ready: its pattern split, and the one frozen object that all its tools share. */
+interface Rule {
+  readonly pattern: readonly string[];
+  readonly resolved: ResolvedPolicy;
+}
+
+/**
+ * Answers which policy holds for a tool.
+ *
+ * The first policy that matches counts, and no other one adds to it; a directive that it leaves out is that
+ * of `defaults`. Where none matches, `defaults` alone hold. The first question for a name goes through the
+ * policies in turn; the answer is kept in a memory of 2,048 names, which is emptied when it is full.
+ *
+ * Throws `ERR_INTERLOCK_POLICY` for a malformed policy and `ERR_INTERLOCK_CONFIG` for malformed defaults.
+ * Later changes to the objects that were given have no effect.
+ */
+export class PolicyEngine {
+  readonly #resolve: (name: string) => ResolvedPolicy | undefined;
+
+  constructor(policies: readonly SyncPolicy[], defaults?: PolicyDefaults) {
+    const fallback = parseDefaults(defaults).cacheControl;
+    const rules = parsePolicies(policies).map((policy) => toRule(policy, fallback));
+    const unmatched = fallback && resolved(fallback, []);
+    const search = (name: string) => {
+      const segments = splitName(name);
+      return rules.find((rule) => matchSegments(rule.pattern, segments))?.resolved ?? unmatched;
+    };
+    this.#resolve = memoise(search, { entries: KEPT_NAMES, nameLength: LONGEST_KEPT_NAME });
+  }
+
+  /**
+   * What holds for a tool, by its name on the wire; `undefined` where no policy matches and there are no
+   * defaults. One policy always answers with the same frozen object, which is empty where the policy says
+   * nothing.
+   */
+  resolve(name: string): ResolvedPolicy | undefined {
+    return this.#resolve(name);
+  }
+}
+
+function toRule(policy: SyncPolicy, fallback: CacheDirective | undefined): Rule {
+  return {
+    pattern: policy.match.split('.'),
+    resolved: resolved(policy.cacheControl ?? fallback, policy.invalidates ?? []),
+  };
+}
+
+function resolved(cacheControl: CacheDirective | undefined, invalidates: readonly string[]): ResolvedPolicy {
+  return Object.freeze({
+    ...(cacheControl !== undefined && { cacheControl }),
+    ...(invalidates.length > 0 && { invalidates: Object.freeze([...invalidates]) }),
+  });
+}

@@ -1,0 +1,96 @@
+import type { IncomingMessage } from 'node:http';
+import * as z from 'zod';
+import { InterlockError } from './errors.ts';
+import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
+import { functionOption, parseOptions } from './options.ts';
+import { type Clock, systemClock } from './session/clock.ts';
+import { guardStore } from './session/guarded-store.ts';
+import { admissionOf } from './session/run-context.ts';
+import { Sessions } from './session/sessions.ts';
+import { resolveStore } from './stores/adapt.ts';
+import { memoryStore } from './stores/memory.ts';
+import type { StateStore } from './stores/store.ts';
+
+/** Options of {@link sessionStore}. */
+export interface SessionStoreOptions extends CommonOptions {
+  /** Where runs are kept. Default: in the memory of this process, at most `maxSessions` of them. */
+  store?: StateStore | undefined;
+  /**
+   * Names the caller, however the app authenticates; `undefined` is nobody in particular. A session answers only to the
+   * principal that began it. Default: issuer and subject of `req.auth`, or with a warning its client id.
+   */
+  principal?: ((req: IncomingMessage) => string | undefined) | undefined;
+  /** A session that was not used for this long is unknown, in milliseconds. Default one hour. */
+  idleMs?: number | undefined;
+  /** For how long a process takes a session for granted without asking the store, in milliseconds. Default 5,000. */
+  sessionCacheMs?: number | undefined;
+  /** The most sessions that a process keeps in memory. The least recently used is forgotten first. Default 10,000. */
+  maxSessions?: number | undefined;
+  /** The most GET streams that the middleware serves for one session, where the upstream has none. Default 4. */
+  maxStreams?: number | undefined;
+  /** Whether to serve a GET stream where the upstream answers 405. Turn it off where no process lives long. Default `true`. */
+  serveStreams?: boolean | undefined;
+  /** How often a quiet stream of the middleware's own gets a comment, in milliseconds. Default 15,000. */
+  keepAliveMs?: number | undefined;
+  /** The longest that a call to the store may take, in milliseconds. Default 2,000. */
+  storeDeadlineMs?: number | undefined;
+  /** Time, for tests. Default: the system's. */
+  clock?: Clock | undefined;
+}
+
+const millis = z.number().positive();
+const optionsSchema = z.strictObject({
+  ...commonShape,
+  store: z
+    .custom<StateStore>((value) => typeof value === 'object' && value !== null, 'expected a store')
+    .optional(),
+  principal: functionOption<(req: IncomingMessage) => string | undefined>().optional(),
+  idleMs: millis.default(60 * 60 * 1000),
+  sessionCacheMs: z.number().min(0).default(5_000),
+  maxSessions: z.int().min(1).default(10_000),
+  maxStreams: z.int().min(1).default(4),
+  serveStreams: z.boolean().default(true),
+  keepAliveMs: millis.default(15_000),
+  storeDeadlineMs: millis.default(2_000),
+  clock: z
+    .custom<Clock>((value) => typeof value === 'object' && value !== null, 'expected a clock')
+    .default(() => systemClock),
+});
+
+/**
+ * Finds out which run of a workflow a request belongs to, and keeps it in a store.
+ *
+ * Takes over the upstream's `Mcp-Session-Id`, or makes one up where the upstream has none. A request without one is answered 400, one with an
+ * unknown, expired or ended one 404 (MCP 2025-11-25, Transports, "Session Management"), and so is one of another principal.
+ * A store that cannot be asked is a 503. Mount it after authentication and before `fsmGate()`.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_STORE`
+ */
+export function sessionStore(options?: SessionStoreOptions): Middleware {
+  const { sessions, config } = createSessions('sessionStore()', options);
+  return withExchange(config, async (exchange) => {
+    const earlier = admissionOf(exchange);
+    if (earlier?.owner === sessions) return (next) => next();
+    if (earlier !== undefined) throw misplaced();
+    return (await sessions.enter(exchange)) === undefined ? 'answered' : (next) => next();
+  });
+}
+
+/** What stands behind {@link sessionStore}, for gates that are mounted without one. */
+export function createSessions(what: string, options: SessionStoreOptions | undefined) {
+  const config = parseOptions(what, optionsSchema, options);
+  const { clock, onWarning } = config;
+  const store =
+    config.store === undefined
+      ? memoryStore({ maxRuns: config.maxSessions, now: clock.now })
+      : resolveStore(config.store, { now: clock.now, onWarning });
+  const guarded = guardStore(store, config.storeDeadlineMs, clock);
+  return { config, sessions: new Sessions({ ...config, principal: config.principal, store: guarded }) };
+}
+
+function misplaced(): InterlockError {
+  return new InterlockError(
+    'ERR_INTERLOCK_MOUNT',
+    'sessionStore() came after a fsmGate() or another sessionStore(), which had to decide without it. Mount it once, and first',
+  );
+}

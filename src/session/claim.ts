@@ -1,0 +1,140 @@
+import type { AtomicStateStore, ClaimResult, FsmSnapshot, StepDescription } from '../stores/store.ts';
+import type { Clock } from './clock.ts';
+import { newToken } from './ids.ts';
+import type { RunContext } from './run-context.ts';
+import { releaseClaim, Step, type StepTimes } from './step.ts';
+import type { Cancellation, EndTurn } from './turns.ts';
+
+export interface ClaimOptions {
+  readonly context: RunContext;
+  readonly workflow: string;
+  readonly description: StepDescription;
+  readonly states: readonly string[] | undefined;
+  readonly initial: string;
+  readonly times: StepTimes;
+  readonly clock: Clock;
+  readonly cancellation: Cancellation;
+  readonly onTooLong: () => void;
+  readonly onError: (error: unknown) => void;
+}
+
+/** Why a call did not become a step. `snapshot` is the position that it was tested against, where that is known. */
+export interface NotClaimed {
+  readonly reason: 'state' | 'busy' | 'held' | 'unavailable' | 'cancelled' | 'unknown';
+  readonly snapshot?: FsmSnapshot | undefined;
+  /** The tool whose outcome is unknown, where the run is held. */
+  readonly heldTool?: string;
+}
+
+const LONGEST_PAUSE_MS = 250;
+const SHORTEST_PAUSE_MS = 10;
+
+/** Names the turns of one workflow in one run. */
+export function turnKey(context: RunContext, workflow: string): string {
+  return JSON.stringify([workflow, context.run]);
+}
+
+/** Waits for the run's turn, within this process and across processes, and takes its claim. */
+export async function claimStep(options: ClaimOptions): Promise<Step | NotClaimed> {
+  const { context, workflow, times, clock, cancellation } = options;
+  const deadline = clock.now() + times.waitMs;
+  const turn = context.turns.take(turnKey(context, workflow), times.waitMs, cancellation);
+  const endTurn = typeof turn === 'function' ? turn : await turn;
+  if (endTurn === undefined) return { reason: cancellation.cancelled ? 'cancelled' : 'busy' };
+  try {
+    return await claimInTurn(options, endTurn, deadline);
+  } catch (error) {
+    endTurn();
+    options.onError(error);
+    return { reason: 'unavailable' };
+  }
+}
+
+async function claimInTurn(
+  options: ClaimOptions,
+  endTurn: EndTurn,
+  deadline: number,
+): Promise<Step | NotClaimed> {
+  const { context, clock, cancellation, times, onError, description } = options;
+  const { store, ttlMs } = context;
+  const key = { run: context.run, workflow: options.workflow };
+  const token = newToken();
+  for (let attempt = 0; ; attempt++) {
+    const result = await ask(options, store, token);
+    if (result.status === 'claimed') {
+      const { snapshot, idempotencyKey } = result;
+      const parts = {
+        key,
+        token,
+        description,
+        snapshot,
+        idempotencyKey,
+        store,
+        ttlMs,
+        times,
+        clock,
+        endTurn,
+        onError,
+      };
+      if (!cancellation.cancelled) return new Step(parts, options.onTooLong);
+      await releaseClaim(parts);
+    }
+    const waits = result.status === 'busy' && clock.now() < deadline && !cancellation.cancelled;
+    if (!waits) {
+      endTurn();
+      return cancellation.cancelled ? { reason: 'cancelled' } : refusal(result);
+    }
+    await pause(backOff(attempt, result.remainingMs), clock, cancellation);
+  }
+}
+
+/** One claim. A claim that the store may have granted although it could not say so is let go again. */
+async function ask(options: ClaimOptions, store: AtomicStateStore, token: string): Promise<ClaimResult> {
+  const { context, workflow, description, states, initial, times, clock, onError } = options;
+  const key = { run: context.run, workflow };
+  const { ttlMs, create } = context;
+  try {
+    return await store.claim({
+      ...key,
+      token,
+      step: description,
+      states,
+      initial: { state: initial, updatedAt: clock.now() },
+      create,
+      leaseMs: times.leaseMs,
+      ttlMs,
+    });
+  } catch (error) {
+    void releaseClaim({ store, key, token, clock, onError }, 1);
+    throw error;
+  }
+}
+
+function refusal(result: ClaimResult): NotClaimed {
+  if (result.status === 'unknown') return { reason: 'unknown' };
+  if (result.status === 'held')
+    return { reason: 'held', snapshot: result.snapshot, heldTool: result.claim.tool };
+  return { reason: result.status === 'state' ? 'state' : 'busy', snapshot: result.snapshot };
+}
+
+/** Jittered, so that processes which wait for one run do not ask in step; never past the end of the lease. */
+function backOff(attempt: number, remainingMs: number): number {
+  const ceiling = Math.min(
+    LONGEST_PAUSE_MS,
+    SHORTEST_PAUSE_MS * 2 ** attempt,
+    Math.max(remainingMs, SHORTEST_PAUSE_MS),
+  );
+  return ceiling / 2 + (Math.random() * ceiling) / 2;
+}
+
+function pause(ms: number, clock: Clock, cancellation: Cancellation): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      stop();
+      forget();
+      resolve();
+    };
+    const stop = clock.after(ms, done);
+    const forget = cancellation.onCancel(done);
+  });
+}

@@ -1,0 +1,220 @@
+import type { ServerResponse } from 'node:http';
+import type { Exchange, Part } from '../wire/exchange.ts';
+import { requestHeader } from '../wire/headers.ts';
+import {
+  errorResponse,
+  isObject,
+  isRequestId,
+  JSON_RPC,
+  type JsonObject,
+  type RequestId,
+} from '../wire/json-rpc.ts';
+import type { Message } from '../wire/message.ts';
+import { after, type MaybePromise } from '../wire/task-line.ts';
+import { newSessionId, SESSION_HEADER } from './ids.ts';
+import type { LiveSession } from './live-session.ts';
+import type { Sessions } from './sessions.ts';
+
+/** An `initialize`: a run begins when, and only when, it succeeds. */
+export class Handshake implements Part {
+  readonly stage = 'session';
+  readonly #sessions: Sessions;
+  readonly #exchange: Exchange;
+  readonly #binding: string | undefined;
+  #succeeded = false;
+
+  constructor(sessions: Sessions, exchange: Exchange, binding: string | undefined) {
+    this.#sessions = sessions;
+    this.#exchange = exchange;
+    this.#binding = binding;
+  }
+
+  wants(): boolean {
+    return true;
+  }
+
+  async onMessage(message: Message): Promise<void> {
+    if (message.value.id !== this.#exchange.messages[0]?.id || !isObject(message.value.result)) return;
+    const { res } = this.#exchange.tap;
+    const adopted = res.getHeader(SESSION_HEADER);
+    const run = adopted === undefined ? newSessionId() : String(adopted);
+    try {
+      await this.#sessions.open(run, this.#binding, adopted === undefined);
+      this.#succeeded = true;
+    } catch (error) {
+      this.#sessions.config.onError(error);
+      const id = message.value.id as RequestId;
+      message.replace(
+        errorResponse(id, JSON_RPC.SERVER_ERROR, 'The session could not be recorded; try again later'),
+      );
+      res.statusCode = 503;
+      res.removeHeader(SESSION_HEADER);
+      return;
+    }
+    if (adopted === undefined) res.setHeader(SESSION_HEADER, run);
+  }
+
+  onHead(): void {
+    const { res } = this.#exchange.tap;
+    if (!this.#succeeded || !res.hasHeader('access-control-allow-origin')) return;
+    const exposed = String(res.getHeader('access-control-expose-headers') ?? '');
+    if (
+      exposed === '*' ||
+      exposed
+        .toLowerCase()
+        .split(/\s*,\s*/)
+        .includes(SESSION_HEADER)
+    )
+      return;
+    res.setHeader(
+      'access-control-expose-headers',
+      exposed === '' ? 'Mcp-Session-Id' : `${exposed}, Mcp-Session-Id`,
+    );
+  }
+}
+
+/** A POST of a session: its request ids are in flight until it is answered. */
+export class Request implements Part {
+  readonly stage = 'session';
+  readonly #session: LiveSession;
+  readonly #ids: readonly RequestId[];
+
+  private constructor(session: LiveSession, ids: readonly RequestId[]) {
+    this.#session = session;
+    this.#ids = ids;
+  }
+
+  /** `undefined` where an id is in flight already, in the session or twice in this batch. */
+  static begin(exchange: Exchange, session: LiveSession): Request | undefined {
+    const begun: RequestId[] = [];
+    for (const { id } of exchange.requests) {
+      if (id === undefined) continue;
+      if (session.begin(id) === undefined) {
+        for (const each of begun) session.end(each);
+        return undefined;
+      }
+      begun.push(id);
+    }
+    return new Request(session, begun);
+  }
+
+  onEnd(): JsonObject[] {
+    for (const id of this.#ids) this.#session.end(id);
+    return [];
+  }
+
+  /** The client is gone: what waits for its turn is never forwarded. */
+  onClose(): void {
+    this.onEnd();
+  }
+}
+
+/** A GET: the session's own stream, or the resumption of one that was cut. */
+export class Stream implements Part {
+  readonly stage = 'session';
+  readonly #sessions: Sessions;
+  readonly #exchange: Exchange;
+  readonly #session: LiveSession;
+  #stopKeepAlive: (() => void) | undefined;
+
+  constructor(sessions: Sessions, exchange: Exchange, session: LiveSession) {
+    this.#sessions = sessions;
+    this.#exchange = exchange;
+    this.#session = session;
+    if (requestHeader(exchange.req, 'last-event-id') !== undefined) session.releaseDeparted();
+  }
+
+  wants(): boolean {
+    return this.#session.late.size > 0;
+  }
+
+  onMessage(message: Message): MaybePromise<void> {
+    const { id, method } = message.value;
+    if (method === undefined && isRequestId(id)) return this.#session.late.apply(id, message);
+  }
+
+  /** An upstream without streams of its own answers 405; the client still gets one, for what the middleware has to tell it. */
+  takesOver(res: ServerResponse): 'stream' | undefined {
+    const { serveStreams, maxStreams } = this.#sessions.config;
+    const accepts = requestHeader(this.#exchange.req, 'accept')?.includes('text/event-stream') ?? false;
+    if (res.statusCode !== 405 || !serveStreams || !accepts) return undefined;
+    return this.#session.streams.size < maxStreams ? 'stream' : undefined;
+  }
+
+  onHead(): void {
+    const { tap } = this.#exchange;
+    if (tap.mode === 'stream') this.#serve(tap.res);
+    if (tap.mode === 'stream' || (tap.mode === 'sse' && tap.res.statusCode === 200))
+      this.#session.streams.add(tap);
+  }
+
+  onEnd(): JsonObject[] {
+    this.onClose();
+    return [];
+  }
+
+  onClose(): void {
+    this.#stopKeepAlive?.();
+    this.#session.streams.remove(this.#exchange.tap);
+  }
+
+  #serve(res: ServerResponse): void {
+    res.statusCode = 200;
+    res.removeHeader('allow');
+    res.setHeader('content-type', 'text/event-stream');
+    // `no-transform` keeps a compressing middleware in front from holding events back.
+    res.setHeader('cache-control', 'no-cache, no-transform');
+    res.setHeader('x-accel-buffering', 'no');
+    const { clock, keepAliveMs } = this.#sessions.config;
+    const beat = (): void => {
+      this.#exchange.tap.keepAlive();
+      this.#stopKeepAlive = clock.after(keepAliveMs, beat);
+    };
+    this.#stopKeepAlive = clock.after(keepAliveMs, beat);
+  }
+}
+
+/** A DELETE: the run ends when the upstream agrees, or at once where the session is the middleware's own. */
+export class Termination implements Part {
+  readonly stage = 'session';
+  readonly #sessions: Sessions;
+  readonly #exchange: Exchange;
+  readonly #session: LiveSession;
+
+  constructor(sessions: Sessions, exchange: Exchange, session: LiveSession) {
+    this.#sessions = sessions;
+    this.#exchange = exchange;
+    this.#session = session;
+  }
+
+  takesOver(res: ServerResponse): 'empty' | undefined {
+    const ours = this.#session.record.minted === true;
+    return ours && res.statusCode >= 400 && res.statusCode < 500 && !isRefusedCaller(res)
+      ? 'empty'
+      : undefined;
+  }
+
+  onHead(): MaybePromise<void> {
+    const { res, mode } = this.#exchange.tap;
+    const taken = mode === 'empty';
+    if (!taken && res.statusCode !== 404 && (res.statusCode < 200 || res.statusCode >= 300)) return;
+    return after(this.#close(), (closed) => {
+      if (!closed) res.statusCode = 503;
+      else if (taken) res.statusCode = 200;
+    });
+  }
+
+  async #close(): Promise<boolean> {
+    try {
+      await this.#sessions.close(this.#session);
+      return true;
+    } catch (error) {
+      this.#sessions.config.onError(error);
+      return false;
+    }
+  }
+}
+
+function isRefusedCaller(res: ServerResponse): boolean {
+  return res.statusCode === 401 || res.statusCode === 403;
+}

@@ -1,0 +1,153 @@
+import type {
+  AtomicStateStore,
+  CommitRequest,
+  CommitResult,
+  FsmSnapshot,
+  RunKey,
+  StepDescription,
+} from '../stores/store.ts';
+import type { Clock } from './clock.ts';
+import type { EndTurn } from './turns.ts';
+
+/** How long a step may take, in milliseconds. */
+export interface StepTimes {
+  /** How long a call waits for its turn. */
+  readonly waitMs: number;
+  /** How long a claim lives without being renewed. */
+  readonly leaseMs: number;
+  /** After this long a step that is still running is given up on: its outcome is unknown. */
+  readonly maxStepMs: number;
+  /** How long the outcome of a cancelled step is still waited for. */
+  readonly cancelGraceMs: number;
+}
+
+/** What a step is made of once its claim was granted. */
+export interface StepParts {
+  readonly key: RunKey;
+  readonly token: string;
+  readonly description: StepDescription;
+  readonly snapshot: FsmSnapshot;
+  readonly idempotencyKey: string;
+  readonly store: AtomicStateStore;
+  readonly ttlMs: number;
+  readonly times: StepTimes;
+  readonly clock: Clock;
+  readonly endTurn: EndTurn;
+  readonly onError: (error: unknown) => void;
+}
+
+const RETRY_MS = [50, 100, 200, 400, 800, 1600] as const;
+
+/**
+ * One call that holds its run's claim, from before it is forwarded until its outcome is saved. Exactly one of
+ * {@link commit}, {@link release} and {@link abandon} ends it; whatever comes after that changes nothing.
+ */
+export class Step {
+  readonly key: RunKey;
+  readonly tool: string;
+  /** The position that the call was tested against. */
+  readonly snapshot: FsmSnapshot;
+  /** The same for every try of one step whose outcome was unknown. */
+  readonly idempotencyKey: string;
+  readonly #parts: StepParts;
+  #ended = false;
+  #stopRenewing: () => void = () => {};
+  #stopLimit: () => void = () => {};
+
+  constructor(parts: StepParts, onTooLong: () => void) {
+    this.#parts = parts;
+    this.key = parts.key;
+    this.tool = parts.description.tool;
+    this.snapshot = parts.snapshot;
+    this.idempotencyKey = parts.idempotencyKey;
+    this.#stopLimit = parts.clock.after(parts.times.maxStepMs, onTooLong);
+    this.#renewLater();
+  }
+
+  get ended(): boolean {
+    return this.#ended;
+  }
+
+  /**
+   * Saves the move. A store that fails is asked again while the lease lasts: the claim's token makes that harmless. Rejects
+   * where it could not be asked to the end; the outcome is unknown to everybody else then.
+   */
+  async commit(move: Pick<CommitRequest, 'snapshot' | 'trail'>): Promise<CommitResult['status']> {
+    if (!this.#end()) return 'lost';
+    const { store, key, token, ttlMs } = this.#parts;
+    try {
+      const result = await this.#persist(() => store.commit({ ...key, ...move, token, ttlMs }));
+      return result.status;
+    } finally {
+      this.#parts.endTurn();
+    }
+  }
+
+  /** Lets the run go without a move: nothing happened, or nothing that moves it. Does not wait for a store that fails. */
+  async release(): Promise<void> {
+    if (!this.#end()) return;
+    try {
+      await releaseClaim(this.#parts);
+    } finally {
+      this.#parts.endTurn();
+    }
+  }
+
+  /** Nobody will learn the outcome here: the claim stands until its lease ends. */
+  abandon(): void {
+    if (this.#end()) this.#parts.endTurn();
+  }
+
+  #end(): boolean {
+    if (this.#ended) return false;
+    this.#ended = true;
+    this.#stopRenewing();
+    this.#stopLimit();
+    return true;
+  }
+
+  #renewLater(): void {
+    const { clock, times, store, key, token, onError } = this.#parts;
+    this.#stopRenewing = clock.after(times.leaseMs / 3, () => {
+      store
+        .renew(key, token, times.leaseMs)
+        .catch(onError)
+        .finally(() => {
+          if (!this.#ended) this.#renewLater();
+        });
+    });
+  }
+
+  async #persist<T>(call: () => Promise<T>): Promise<T> {
+    const { clock, times, onError } = this.#parts;
+    const deadline = clock.now() + times.leaseMs;
+    for (let attempt = 0; ; attempt++) {
+      try {
+        return await call();
+      } catch (error) {
+        onError(error);
+        const pause = RETRY_MS[attempt];
+        if (pause === undefined || clock.now() + pause > deadline) throw error;
+        await new Promise<void>((resolve) => clock.after(pause, resolve));
+      }
+    }
+  }
+}
+
+/**
+ * Lets a claim go. Where the store fails it is tried again in the background for a while: a claim that nobody
+ * lets go would be taken for a step with an unknown outcome.
+ */
+export async function releaseClaim(
+  parts: Pick<StepParts, 'store' | 'key' | 'token' | 'clock' | 'onError'>,
+  attempt = 0,
+): Promise<void> {
+  const { store, key, token, clock, onError } = parts;
+  try {
+    await store.release(key, token);
+  } catch (error) {
+    onError(error);
+    const pause = RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)] ?? 0;
+    if (attempt < 20) clock.after(pause, () => void releaseClaim(parts, attempt + 1));
+  }
+}

@@ -1,0 +1,66 @@
+import * as z from 'zod';
+import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
+import { functionOption, parseOptions } from './options.ts';
+import { PolicyEngine } from './policy/engine.ts';
+import type {
+  InvalidationEvent,
+  PolicyDefaults,
+  ResourceNotification,
+  StateSyncConfig,
+  SyncPolicy,
+} from './policy/types.ts';
+import { LateNotes } from './sync/late-notes.ts';
+import { type SyncConfig, SyncPart } from './sync/sync-part.ts';
+import { ToolDeclaration } from './tool.ts';
+import type { Exchange } from './wire/exchange.ts';
+
+/** Options of {@link stateSync} beside the configuration itself. */
+export interface StateSyncOptions extends StateSyncConfig, CommonOptions {
+  /** Policies of single tools, declared with `tool()`. They come before `policies`. */
+  readonly tools?: readonly ToolDeclaration<string, string>[] | undefined;
+  /**
+   * Where the invalidation block goes. Default `append`: after the tool's own content, since clients read `content[0]`.
+   */
+  readonly placement?: 'append' | 'prepend' | undefined;
+  /** The clock of `InvalidationEvent.timestamp`, in milliseconds since the epoch. Default `Date.now`. */
+  readonly now?: (() => number) | undefined;
+}
+
+const optionsSchema = z.strictObject({
+  ...commonShape,
+  policies: z
+    .custom<readonly SyncPolicy[]>((value) => Array.isArray(value), 'expected array')
+    .default(() => []),
+  defaults: z.custom<PolicyDefaults>(() => true).optional(),
+  onInvalidation: functionOption<(event: InvalidationEvent) => void>().optional(),
+  notificationSink: functionOption<(notification: ResourceNotification) => void | Promise<void>>().optional(),
+  tools: z.array(z.instanceof(ToolDeclaration)).default(() => []),
+  placement: z.enum(['append', 'prepend']).default('append'),
+  now: functionOption<() => number>().default(() => Date.now),
+});
+
+/**
+ * Writes cache directives into tool descriptions, and tells the model after a successful call which data went stale. Needs no store and
+ * no other middleware.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_POLICY`
+ */
+export function stateSync(options: StateSyncOptions): Middleware {
+  const parsed = parseOptions('stateSync()', optionsSchema, options);
+  const declared = parsed.tools.flatMap(({ policy }) => policy ?? []);
+  const config: SyncConfig = {
+    engine: new PolicyEngine([...declared, ...parsed.policies], parsed.defaults),
+    placement: parsed.placement,
+    now: parsed.now,
+    onInvalidation: parsed.onInvalidation,
+    notificationSink: parsed.notificationSink,
+    notes: new LateNotes(),
+  };
+  const mounted = new WeakSet<Exchange>();
+  return withExchange(parsed, async (exchange) => {
+    // Mounted on two paths that match, it still acts once.
+    if (!mounted.has(exchange)) exchange.join(new SyncPart(config, exchange));
+    mounted.add(exchange);
+    return (next) => next();
+  });
+}

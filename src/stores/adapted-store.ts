@@ -1,0 +1,218 @@
+import { randomUUID } from 'node:crypto';
+import { KeyedQueue } from './keyed-queue.ts';
+import { RunTable } from './run-table.ts';
+import { type SavedRun, SavedRuns, type SavedSession } from './saved-runs.ts';
+import type {
+  AtomicStateStore,
+  ClaimRequest,
+  ClaimResult,
+  CommitRequest,
+  CommitResult,
+  FsmStateStore,
+  RunKey,
+  RunRecord,
+  SessionRecord,
+  TrailEntry,
+} from './store.ts';
+import {
+  claimStep,
+  commitStep,
+  lastEntries,
+  liveUntil,
+  newWorkflow,
+  recordsOf,
+  releaseStep,
+  renewStep,
+  type WorkflowState,
+} from './workflow-state.ts';
+
+/** What this process knows of a run beyond what is saved: claims, keys, tokens and trail. */
+interface Kept {
+  readonly workflows: Map<string, WorkflowState>;
+  /** Workflows whose last save failed: it may have arrived all the same, so it is to be overwritten. */
+  readonly unsure: Set<string>;
+  expiresAt: number;
+}
+
+/** A run for the length of one operation: what is saved and what is kept, as one. */
+interface Run extends Omit<Kept, 'expiresAt'> {
+  readonly key: string;
+  readonly session: SessionRecord;
+  /** `undefined` for a run that this operation makes. */
+  saved: SavedSession | undefined;
+}
+
+const RUNS_KEPT = 10_000;
+
+/** An expiry is not saved anew while this share of the time to live remains. */
+const FRESH_ENOUGH = 0.9;
+
+/**
+ * Operations made of loads and saves, which only this process's queue keeps apart. Every one saves first and remembers
+ * afterwards, so that a save that fails leaves things as they were.
+ */
+export class AdaptedStore implements AtomicStateStore {
+  readonly #saved: SavedRuns;
+  readonly #now: () => number;
+  readonly #queue = new KeyedQueue();
+  readonly #kept: RunTable<Kept>;
+
+  constructor(store: FsmStateStore, now: () => number) {
+    this.#saved = new SavedRuns(store);
+    this.#now = now;
+    this.#kept = new RunTable({ maxRuns: RUNS_KEPT, now, isPinned });
+  }
+
+  open(key: string, session: SessionRecord, ttlMs: number): Promise<void> {
+    return this.#queue.run(key, async () => {
+      await this.#refresh(newRun(key, session), ttlMs);
+    });
+  }
+
+  read(key: string, ttlMs: number): Promise<RunRecord | undefined> {
+    return this.#queue.run(key, async () => {
+      const run = await this.#load(key);
+      if (!run) return undefined;
+      await this.#refresh(run, ttlMs);
+      return { session: run.session, workflows: recordsOf(run.workflows, this.#now()) };
+    });
+  }
+
+  claim(request: ClaimRequest): Promise<ClaimResult> {
+    return this.#queue.run(request.run, async () => {
+      const known = await this.#load(request.run);
+      if (!known && !request.create) return { status: 'unknown' };
+      const run = known ?? newRun(request.run, request.create ?? {});
+      const workflow = run.workflows.get(request.workflow) ?? newWorkflow(request.initial);
+      const { result, next } = claimStep(workflow, request, this.#now(), randomUUID);
+      if (result.status === 'claimed') run.workflows.set(request.workflow, next);
+      await this.#refresh(run, request.ttlMs);
+      return result;
+    });
+  }
+
+  commit(request: CommitRequest): Promise<CommitResult> {
+    return this.#queue.run(request.run, async () => {
+      const run = await this.#load(request.run);
+      if (!run) return { status: 'unknown' };
+      await this.#refresh(run, request.ttlMs);
+      const workflow = run.workflows.get(request.workflow);
+      if (!workflow) return { status: 'lost' };
+      const { result, next } = commitStep(workflow, request, this.#now());
+      if (next !== workflow) await this.#commitTo(run, request.workflow, next);
+      return result;
+    });
+  }
+
+  renew({ run, workflow: name }: RunKey, token: string, leaseMs: number): Promise<boolean> {
+    return this.#queue.run(run, async () => {
+      const kept = this.#kept.get(run);
+      const workflow = kept?.workflows.get(name);
+      const leaseEnd = this.#now() + leaseMs;
+      const renewed = workflow && renewStep(workflow, token, leaseEnd);
+      if (!kept || !renewed) return false;
+      kept.workflows.set(name, renewed);
+      kept.expiresAt = Math.max(kept.expiresAt, leaseEnd);
+      return true;
+    });
+  }
+
+  release({ run, workflow: name }: RunKey, token: string): Promise<void> {
+    return this.#queue.run(run, async () => {
+      const workflows = this.#kept.get(run)?.workflows;
+      const workflow = workflows?.get(name);
+      if (workflow) workflows?.set(name, releaseStep(workflow, token));
+    });
+  }
+
+  delete(run: string): Promise<void> {
+    return this.#queue.run(run, async () => {
+      await this.#saved.end(run, this.#now());
+      this.#kept.delete(run);
+    });
+  }
+
+  history({ run: key, workflow: name }: RunKey, limit = 50): Promise<TrailEntry[]> {
+    return this.#queue.run(key, async () => {
+      const workflow = (await this.#load(key))?.workflows.get(name);
+      return workflow ? lastEntries(workflow, limit) : [];
+    });
+  }
+
+  async #load(key: string): Promise<Run | undefined> {
+    const saved = await this.#saved.load(key);
+    const kept = this.#kept.get(key);
+    const now = this.#now();
+    const expiresAt = Math.max(
+      saved?.session.expiresAt ?? now,
+      liveUntil(kept?.workflows.values() ?? [], now),
+    );
+    if (saved && expiresAt > now) return merge(key, saved, kept);
+    this.#kept.delete(key);
+    return undefined;
+  }
+
+  /** Saves the run where something of it is not saved yet, or its expiry is too far off, and remembers it. */
+  async #refresh(run: Run, ttlMs: number): Promise<void> {
+    const now = this.#now();
+    if (!isSaved(run) || !isFresh(run.saved?.expiresAt, now, ttlMs)) await this.#save(run, now + ttlMs);
+    this.#keep(run);
+  }
+
+  /**
+   * Snapshots first: what the session record lists was saved for this run, and is not left over from an earlier one.
+   * All of them, because a backend may count each key's time to live from its last save.
+   */
+  async #save(run: Run, expiresAt: number): Promise<void> {
+    const { key, workflows, unsure, session } = run;
+    const saves = [...workflows].map(([name, { snapshot }]) => this.#saved.saveWorkflow(key, name, snapshot));
+    await Promise.all(saves);
+    unsure.clear();
+    const saved = { ...session, workflows: [...workflows.keys()], expiresAt };
+    await this.#saved.saveSession(key, saved, this.#now());
+    run.saved = saved;
+  }
+
+  async #commitTo(run: Run, name: string, next: WorkflowState): Promise<void> {
+    run.unsure.add(name);
+    await this.#saved.saveWorkflow(run.key, name, next.snapshot);
+    run.unsure.delete(name);
+    run.workflows.set(name, next);
+  }
+
+  #keep({ key, workflows, unsure, saved }: Run): void {
+    const expiresAt = liveUntil(workflows.values(), saved?.expiresAt ?? 0);
+    this.#kept.set(key, { workflows, unsure, expiresAt });
+  }
+}
+
+function newRun(key: string, { principal, minted }: SessionRecord): Run {
+  return { key, session: { principal, minted }, saved: undefined, workflows: new Map(), unsure: new Set() };
+}
+
+/** What is saved is the truth about a workflow, but for one in which a step is under way or was not saved for certain. */
+function merge(key: string, { session, snapshots }: SavedRun, kept: Kept | undefined): Run {
+  const run = { ...newRun(key, session), saved: session, unsure: new Set(kept?.unsure) };
+  for (const [name, saved] of snapshots) {
+    const known = kept?.workflows.get(name);
+    const fromOutside = newWorkflow(saved);
+    if (!known) run.workflows.set(name, fromOutside);
+    else if (known.claim || run.unsure.has(name)) run.workflows.set(name, known);
+    else run.workflows.set(name, { ...known, snapshot: fromOutside.snapshot });
+  }
+  return run;
+}
+
+function isSaved({ saved, workflows, unsure }: Run): boolean {
+  return saved !== undefined && workflows.size === saved.workflows.length && unsure.size === 0;
+}
+
+function isFresh(expiresAt: number | undefined, now: number, ttlMs: number): boolean {
+  return expiresAt !== undefined && expiresAt >= now + ttlMs * FRESH_ENOUGH && expiresAt <= now + ttlMs;
+}
+
+/** Forgetting one of these would let a step run twice. They go when their run expires. */
+function isPinned({ workflows, unsure }: Kept): boolean {
+  const isOpen = ({ claim, unsettled }: WorkflowState) => claim !== undefined || unsettled.length > 0;
+  return unsure.size > 0 || [...workflows.values()].some(isOpen);
+}

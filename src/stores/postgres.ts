@@ -1,0 +1,140 @@
+import * as z from 'zod';
+import { parseOptions } from '../options.ts';
+import { claimDocument, commitDocument, type Document, duration, runDocument, stepDocument } from './postgres/documents.ts';
+import { migrate } from './postgres/migrate.ts';
+import { postgresNames } from './postgres/names.ts';
+import {
+  type ClaimAnswer,
+  type EventRow,
+  type RunRow,
+  toClaimResult,
+  toRunRecord,
+  toTrailEntry,
+} from './postgres/rows.ts';
+import type { PostgresClient, PostgresPool } from './postgres/types.ts';
+import { encodeKey, encodeText } from './sql-text.ts';
+import type { AtomicStateStore, CommitRequest, CommitResult } from './store.ts';
+
+export type { PostgresClient, PostgresPool, PostgresPoolClient } from './postgres/types.ts';
+
+export interface PostgresStoreOptions {
+  /** A `Pool` of `pg`. The caller makes it, listens to its `error` events and ends it. */
+  readonly pool: PostgresPool;
+  /** The schema for the tables and functions. Default `'public'`; `migrate()` makes one that does not exist. */
+  readonly schema?: string | undefined;
+  /** Before the name of every table and function: at most 30 letters, digits and `_`. Default none. */
+  readonly tablePrefix?: string | undefined;
+}
+
+export interface PostgresStore extends AtomicStateStore {
+  /**
+   * Makes the tables and functions or brings them up to date. Safe to call twice, and from several processes at once.
+   * To be done once before the store is used; where nothing is to be done, it takes only the right to read.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` where a table of the same name belongs to somebody else.
+   */
+  migrate(): Promise<void>;
+
+  /**
+   * {@link AtomicStateStore.commit} in the transaction that is open on the caller's client, so that the writes of a
+   * handler and the move happen together or not at all. Others see the claim until that transaction ends. Roll it back
+   * on any answer but `committed`. The run's row stays locked until then, so let this be the last before the `COMMIT`.
+   */
+  commitIn(client: PostgresClient, request: CommitRequest): Promise<CommitResult>;
+
+  /**
+   * Removes expired runs, and resolves to how many. Optional: an expired run is unknown in any case, and each new run
+   * removes two old ones.
+   */
+  sweep(): Promise<number>;
+}
+
+const optionsSchema = z.strictObject({
+  pool: z.custom<PostgresPool>(isPool, 'expected a Pool of pg'),
+  schema: z
+    .string()
+    .regex(/^[^\0]{1,63}$/, 'expected the name of a schema')
+    .default('public'),
+  tablePrefix: z
+    .string()
+    .regex(/^\w{0,30}$/, 'expected at most 30 letters, digits and "_"')
+    .default(''),
+});
+
+/**
+ * Keeps runs in PostgreSQL (12 or later), in the tables `workflow_runs`, `workflows` and `workflow_events`. Each operation is one
+ * round trip: one call of a function that `migrate()` made. The database's clock is the clock. The trail of a run that
+ * ended is no longer given by `history()`, and stays in `workflow_events` as an audit log.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown.
+ */
+export function postgresStore(options: PostgresStoreOptions): PostgresStore {
+  const { pool, schema, tablePrefix } = parseOptions('postgresStore() options', optionsSchema, options);
+  const names = postgresNames(schema, tablePrefix);
+
+  const commitIn = (client: PostgresClient, request: CommitRequest) =>
+    call<CommitResult>(client, `${names.commit}($1)`, commitDocument(request));
+
+  return {
+    async open(run, session, ttlMs) {
+      await call(pool, `${names.makeRun}($1, true)`, runDocument(run, session, ttlMs));
+    },
+
+    async read(run, ttlMs) {
+      const row = await call<RunRow | null>(
+        pool,
+        `${names.readRun}($1, $2)`,
+        encodeKey(run),
+        duration(ttlMs),
+      );
+      return row ? toRunRecord(row) : undefined;
+    },
+
+    async claim(request) {
+      const answer = await call<ClaimAnswer>(pool, `${names.claim}($1)`, claimDocument(request));
+      return toClaimResult(answer, request);
+    },
+
+    commit: (request) => commitIn(pool, request),
+    commitIn,
+
+    renew: (key, token, leaseMs) =>
+      call<boolean>(pool, `${names.renew}($1, $2)`, stepDocument(key, token), duration(leaseMs)),
+
+    async release(key, token) {
+      await call(pool, `${names.release}($1)`, stepDocument(key, token));
+    },
+
+    async delete(run) {
+      await pool.query(`DELETE FROM ${names.runs} WHERE run = $1`, [encodeKey(run)]);
+    },
+
+    async history({ run, workflow }, limit = 50) {
+      const atMost = Math.max(0, Math.min(Math.trunc(limit), Number.MAX_SAFE_INTEGER));
+      const values = [encodeKey(run), encodeText(workflow), atMost];
+      const rows = await call<EventRow[]>(pool, `${names.history}($1, $2, $3)`, ...values);
+      return rows.map(toTrailEntry);
+    },
+
+    migrate: () => migrate(pool, names),
+    sweep: () => call<number>(pool, `${names.sweepRuns}(NULL)`),
+  };
+}
+
+/** One round trip. The answer comes as text, so that no type parser of the caller's is asked. */
+async function call<Answer>(
+  client: PostgresClient,
+  invocation: string,
+  ...values: readonly (Document | string | number)[]
+): Promise<Answer> {
+  const parameters = values.map((value) => (typeof value === 'object' ? JSON.stringify(value) : value));
+  const { rows } = await client.query(`SELECT ${invocation}::text AS answer`, parameters);
+  const [row] = rows as { answer: string | null }[];
+  if (!row) throw new TypeError('The database answered without a row');
+  return JSON.parse(row.answer || 'null');
+}
+
+function isPool(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  return ['query', 'connect'].every((name) => typeof Reflect.get(value, name) === 'function');
+}

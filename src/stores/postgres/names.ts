@@ -1,0 +1,32 @@
+/** Every table and function of the store, quoted and with its schema, ready to stand in a statement. */
+export type PostgresNames = Readonly<Record<'schema' | keyof typeof SUFFIXES, string>>;
+
+const SUFFIXES = {
+  runs: 'workflow_runs',
+  workflows: 'workflows',
+  events: 'workflow_events',
+  migrations: 'workflow_migrations',
+  makeRun: 'workflow_make_run',
+  lockRun: 'workflow_lock_run',
+  expireRun: 'workflow_expire_run',
+  touchRun: 'workflow_touch_run',
+  readRun: 'workflow_read_run',
+  sweepRuns: 'workflow_sweep_runs',
+  toJson: 'workflow_to_json',
+  judge: 'workflow_judge_claim',
+  claim: 'workflow_claim',
+  commit: 'workflow_commit',
+  renew: 'workflow_renew',
+  release: 'workflow_release',
+  history: 'workflow_history',
+} as const;
+
+export function postgresNames(schema: string, prefix: string): PostgresNames {
+  const quoted = quote(schema);
+  const names = Object.entries(SUFFIXES).map(([key, suffix]) => [key, `${quoted}.${quote(prefix + suffix)}`]);
+  return Object.fromEntries([['schema', quoted], ...names]);
+}
+
+function quote(identifier: string): string {
+  return `"${identifier.replaceAll('"', '""')}"`;
+}

@@ -1,0 +1,139 @@
+import type { PostgresNames } from './names.ts';
+
+/**
+ * What concerns a run as a whole. Every function that writes locks the run's row first and waits for no other, so that writers
+ * of one run take turns and never wait in a circle. A statement after the lock sees what was committed during the
+ * wait: under READ COMMITTED each statement in a function looks anew. Under stricter levels such a wait may end in a
+ * serialisation error, and nothing has happened. Times are `clock_timestamp()`, since `now()` is the time before the wait.
+ */
+export function createRunFunctions(names: PostgresNames): string {
+  return [sweepRuns, makeRun, lockRun, expireRun, touchRun, toJson, readRun]
+    .map((create) => create(names))
+    .join('');
+}
+
+const makeRun = ({ makeRun, sweepRuns, runs, workflows }: PostgresNames) => `
+CREATE FUNCTION ${makeRun}(request json, replace_living boolean) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  asked record;
+BEGIN
+  SELECT * INTO asked
+    FROM json_to_record(request) AS r(run text, principal text, minted boolean, ttl_ms double precision);
+  INSERT INTO ${runs} AS r (run, principal, minted, expires_at)
+  VALUES (asked.run, asked.principal, asked.minted, clock_timestamp() + asked.ttl_ms * interval '1 millisecond')
+      ON CONFLICT (run) DO UPDATE
+     SET (principal, minted, created_at, expires_at)
+       = (EXCLUDED.principal, EXCLUDED.minted, EXCLUDED.created_at, EXCLUDED.expires_at)
+   WHERE replace_living OR r.expires_at <= clock_timestamp();
+  IF FOUND THEN
+    DELETE FROM ${workflows} WHERE run = asked.run;
+    -- Whoever makes one clears two away, so that they do not pile up.
+    PERFORM ${sweepRuns}(at_most => 2);
+  END IF;
+END
+$$;
+COMMENT ON FUNCTION ${makeRun} IS
+  'Starts a run in place of what is left under its key. A run that lives is replaced or left as it is; its row is locked either way.';
+`;
+
+const lockRun = ({ lockRun, runs }: PostgresNames) => `
+CREATE FUNCTION ${lockRun}(wanted text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  lives_until timestamptz;
+BEGIN
+  SELECT expires_at INTO lives_until FROM ${runs} WHERE run = wanted FOR UPDATE;
+  RETURN coalesce(lives_until > clock_timestamp(), false);
+END
+$$;
+COMMENT ON FUNCTION ${lockRun} IS 'Waits for the run''s row, and says whether the run is known then.';
+`;
+
+const expireRun = ({ expireRun, runs, workflows }: PostgresNames) => `
+CREATE FUNCTION ${expireRun}(locked text, ttl_ms double precision) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  moment  timestamptz := clock_timestamp();
+  ttl     interval := ttl_ms * interval '1 millisecond';
+  leased  timestamptz := (SELECT max(lease_until) FROM ${workflows} WHERE run = locked);
+BEGIN
+  -- Left as it is while nine tenths remain, or every look at a run would write.
+  UPDATE ${runs}
+     SET expires_at = greatest(moment + ttl, leased)
+   WHERE run = locked
+     AND (expires_at NOT BETWEEN moment + 0.9 * ttl AND moment + ttl OR expires_at < leased);
+END
+$$;
+COMMENT ON FUNCTION ${expireRun} IS 'Sets when a locked run expires: not before a claim in it does.';
+`;
+
+const touchRun = ({ touchRun, expireRun, runs }: PostgresNames) => `
+CREATE FUNCTION ${touchRun}(touched text, ttl_ms double precision) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  moment  timestamptz := clock_timestamp();
+  ttl     interval := ttl_ms * interval '1 millisecond';
+BEGIN
+  -- No lock where nothing is to be done, and no wait for one: whoever has it is at work in the run.
+  PERFORM FROM ${runs}
+    WHERE run = touched AND expires_at > moment
+      AND expires_at NOT BETWEEN moment + 0.9 * ttl AND moment + ttl
+      FOR UPDATE SKIP LOCKED;
+  IF FOUND THEN
+    PERFORM ${expireRun}(touched, ttl_ms);
+  END IF;
+END
+$$;
+COMMENT ON FUNCTION ${touchRun} IS 'Pushes the expiry of a known run out without waiting for anybody.';
+`;
+
+const toJson = ({ toJson, workflows }: PostgresNames) => `
+CREATE FUNCTION ${toJson}(flow ${workflows}) RETURNS json LANGUAGE sql AS $$
+  SELECT CASE WHEN flow.id IS NOT NULL THEN json_build_object(
+    'workflow', flow.workflow_type,
+    'state', flow.state,
+    'context', flow.context::text,
+    'version', flow.version,
+    'updatedAt', floor(extract(epoch FROM flow.updated_at) * 1000),
+    'claim', CASE WHEN flow.claim_token IS NOT NULL THEN json_build_object(
+      'token', flow.claim_token,
+      'tool', flow.claim_tool,
+      'digest', flow.claim_digest,
+      'uncertain', flow.claim_uncertain,
+      'idempotencyKey', flow.idempotency_key,
+      'remainingMs', ceil(extract(epoch FROM flow.lease_until - clock_timestamp()) * 1000)
+    ) END
+  ) END
+$$;
+COMMENT ON FUNCTION ${toJson} IS 'A row of workflows as the middleware reads it; NULL for a row of NULLs.';
+`;
+
+const readRun = ({ readRun, touchRun, toJson, runs, workflows }: PostgresNames) => `
+CREATE FUNCTION ${readRun}(wanted text, ttl_ms double precision) RETURNS json LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM ${touchRun}(wanted, ttl_ms);
+  RETURN (
+    SELECT json_build_object(
+             'principal', r.principal,
+             'minted', r.minted,
+             'workflows', (SELECT json_agg(${toJson}(w) ORDER BY w.id) FROM ${workflows} w WHERE w.run = r.run)
+           )
+      FROM ${runs} r
+     WHERE r.run = wanted AND r.expires_at > clock_timestamp()
+  );
+END
+$$;
+COMMENT ON FUNCTION ${readRun} IS 'A known run with all its workflows; NULL where it is unknown. Never waits for a step.';
+`;
+
+const sweepRuns = ({ sweepRuns, runs }: PostgresNames) => `
+CREATE FUNCTION ${sweepRuns}(at_most integer) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+  swept integer;
+BEGIN
+  DELETE FROM ${runs} WHERE run = ANY (ARRAY(
+    SELECT run FROM ${runs} WHERE expires_at <= clock_timestamp() LIMIT at_most FOR UPDATE SKIP LOCKED
+  ));
+  GET DIAGNOSTICS swept = ROW_COUNT;
+  RETURN swept;
+END
+$$;
+COMMENT ON FUNCTION ${sweepRuns} IS 'Removes runs that expired, and says how many. Waits for nobody.';
+`;

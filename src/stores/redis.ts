@@ -1,0 +1,76 @@
+import * as z from 'zod';
+import { parseOptions } from '../options.ts';
+import { type Evaluate, scriptedStore } from './redis/scripted-store.ts';
+import type { AtomicStateStore } from './store.ts';
+
+/** What the store uses of node-redis: the value of `createClient()`, `createCluster()`, or a pool of clients. */
+export interface NodeRedisClient {
+  evalSha(sha1: string, options: { keys: string[]; arguments: string[] }): Promise<unknown>;
+  eval(script: string, options: { keys: string[]; arguments: string[] }): Promise<unknown>;
+}
+
+/** What the store uses of ioredis: a `Redis` or a `Cluster`. */
+export interface IoredisClient {
+  evalsha(sha1: string, keyCount: number, ...keysAndArguments: string[]): Promise<unknown>;
+  eval(script: string, keyCount: number, ...keysAndArguments: string[]): Promise<unknown>;
+}
+
+export interface RedisStoreOptions {
+  /** A client of node-redis or ioredis. The caller connects it, listens to its errors and closes it. */
+  readonly client: NodeRedisClient | IoredisClient;
+  /** Before every key of the store, without braces. Default `'interlock'`. */
+  readonly prefix?: string | undefined;
+  /** How many trail entries each workflow of a run keeps, at least 50. Default 1,000. */
+  readonly trailLimit?: number | undefined;
+}
+
+const schema = z.strictObject({
+  client: z.custom<RedisStoreOptions['client']>(
+    (client) => isNodeRedis(client) || isIoredis(client),
+    'expected a client of node-redis or ioredis (for @upstash/redis there is upstashStore())',
+  ),
+  prefix: z
+    .string()
+    .regex(/^[^{}]*$/, 'expected a prefix without braces')
+    .default('interlock'),
+  trailLimit: z.int().min(50).default(1000),
+});
+
+/**
+ * Keeps runs in Redis 5 or later, alone or as a cluster, so that steps are exact across processes. Every operation is one
+ * script and one round trip, and goes by the server's clock.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` for a client that is neither node-redis nor ioredis.
+ */
+export function redisStore(options: RedisStoreOptions): AtomicStateStore {
+  const { client, ...rest } = parseOptions('redisStore() options', schema, options);
+  return scriptedStore(isNodeRedis(client) ? throughNodeRedis(client) : throughIoredis(client), rest);
+}
+
+function throughNodeRedis(client: NodeRedisClient): Evaluate {
+  return ({ source, sha1 }, bySource, keys, args) => {
+    const options = { keys, arguments: args };
+    return bySource ? client.eval(source, options) : client.evalSha(sha1, options);
+  };
+}
+
+function throughIoredis(client: IoredisClient): Evaluate {
+  return ({ source, sha1 }, bySource, keys, args) =>
+    bySource
+      ? client.eval(source, keys.length, ...keys, ...args)
+      : client.evalsha(sha1, keys.length, ...keys, ...args);
+}
+
+function isNodeRedis(client: unknown): client is NodeRedisClient {
+  return hasMethods(client, 'eval', 'evalSha');
+}
+
+/** The client of Upstash has methods of the same names that take other arguments. */
+function isIoredis(client: unknown): client is IoredisClient {
+  return hasMethods(client, 'eval', 'evalsha', 'defineCommand');
+}
+
+function hasMethods(client: unknown, ...names: readonly string[]): boolean {
+  if (typeof client !== 'object' || client === null) return false;
+  return names.every((name) => typeof Reflect.get(client, name) === 'function');
+}

@@ -1,0 +1,115 @@
+import * as z from 'zod';
+import { parseOptions } from '../options.ts';
+import type { FsmSnapshot, FsmStateStore, Json } from './store.ts';
+
+/** What the session record of a run says. */
+export interface SavedSession {
+  readonly principal?: string | undefined;
+  readonly minted?: boolean | undefined;
+  /** The workflows that have a snapshot. One that is listed and has none was evicted. */
+  readonly workflows: readonly string[];
+  /** Milliseconds since the epoch. */
+  readonly expiresAt: number;
+}
+
+export interface SavedRun {
+  readonly session: SavedSession;
+  readonly snapshots: ReadonlyMap<string, FsmSnapshot>;
+}
+
+/** Not strict: a backend may keep more beside a snapshot than it was given. */
+const snapshotSchema = z.object({
+  state: z.string(),
+  updatedAt: z.number(),
+  version: z.int().min(0).optional(),
+  context: z.custom<Json>().optional(),
+});
+
+const sessionSchema = snapshotSchema.extend({ state: z.enum(['open', 'ended']) });
+
+const sessionContextSchema = z.object({
+  principal: z.string().optional(),
+  minted: z.boolean().optional(),
+  workflows: z.array(z.string()),
+  expiresAt: z.number(),
+});
+
+/** Runs as snapshots under keys, which is all that a store of `load` and `save` can keep. */
+export class SavedRuns {
+  readonly #store: FsmStateStore;
+
+  constructor(store: FsmStateStore) {
+    this.#store = store;
+  }
+
+  /**
+   * The run as it was last saved, expired or not, or `undefined` where it is unknown.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where something was loaded that is not a snapshot.
+   */
+  async load(run: string): Promise<SavedRun | undefined> {
+    const loaded = await this.#store.load(sessionKey(run));
+    if (isMissing(loaded)) return undefined;
+    const { state, context } = parse('session record', sessionSchema, loaded);
+    if (state === 'ended') return undefined;
+    const session = parse('context of a session record', sessionContextSchema, context);
+    const snapshots = await Promise.all(
+      session.workflows.map((workflow) => this.#loadWorkflow(run, workflow)),
+    );
+    const found = session.workflows.flatMap((workflow, index) => {
+      const snapshot = snapshots[index];
+      return snapshot ? [[workflow, snapshot] as const] : [];
+    });
+    return found.length < session.workflows.length ? undefined : { session, snapshots: new Map(found) };
+  }
+
+  async saveSession(run: string, session: SavedSession, now: number): Promise<void> {
+    const { principal, minted, workflows, expiresAt } = session;
+    const context: Json = { workflows: [...workflows], expiresAt };
+    if (principal !== undefined) context.principal = principal;
+    if (minted !== undefined) context.minted = minted;
+    await this.#store.save(sessionKey(run), { state: 'open', updatedAt: now, context });
+  }
+
+  async saveWorkflow(run: string, workflow: string, snapshot: FsmSnapshot): Promise<void> {
+    await this.#store.save(workflowKey(run, workflow), { ...snapshot });
+  }
+
+  /** Nothing can be deleted with `save`, so the session record says that the run is over. */
+  async end(run: string, now: number): Promise<void> {
+    await this.#store.save(sessionKey(run), { state: 'ended', updatedAt: now });
+  }
+
+  async #loadWorkflow(run: string, workflow: string): Promise<FsmSnapshot | undefined> {
+    const loaded = await this.#store.load(workflowKey(run, workflow));
+    if (isMissing(loaded)) return undefined;
+    return parse(`snapshot of workflow ${JSON.stringify(workflow)}`, snapshotSchema, loaded) as FsmSnapshot;
+  }
+}
+
+/** Many a key-value client says `null` for what it does not have. */
+function isMissing(loaded: unknown): loaded is undefined | null {
+  return loaded === undefined || loaded === null;
+}
+
+function parse<T extends z.ZodObject>(what: string, schema: T, loaded: unknown): z.output<T> {
+  return parseOptions(what, schema, loaded, 'ERR_INTERLOCK_SNAPSHOT');
+}
+
+function sessionKey(run: string): string {
+  return `session:${escapeUnsafe(run)}`;
+}
+
+/** The first colon ends the workflow's name, and no workflow's key can be a session's. */
+function workflowKey(run: string, workflow: string): string {
+  const name = workflow === 'session' ? '%session' : escapeUnsafe(workflow).replaceAll(':', '%3A');
+  return `${name}:${escapeUnsafe(run)}`;
+}
+
+/** Escapes, reversibly, what a backend's key may not be able to hold: controls, halves of surrogate pairs, and `%` itself. */
+function escapeUnsafe(name: string): string {
+  return name.replace(
+    /[%\p{Cc}\p{Cs}]/gu,
+    (char) => `%${char.charCodeAt(0).toString(16).toUpperCase().padStart(2, '0')}`,
+  );
+}

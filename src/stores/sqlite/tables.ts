@@ -1,0 +1,54 @@
+import { decodeText, encodeText } from '../sql-text.ts';
+import type { Json, SessionRecord, TrailEntry } from '../store.ts';
+import type { WorkflowState } from '../workflow-state.ts';
+import type { SqliteDatabase } from './database.ts';
+
+/** A run as it is in the file. */
+export interface Run {
+  readonly session: SessionRecord;
+  /** Without their trails: those are in a table of their own, to which entries are only added. */
+  readonly workflows: ReadonlyMap<string, WorkflowState>;
+  readonly expiresAt: number;
+}
+
+/** Times are milliseconds since the epoch. What is JSON to the store is JSON text. */
+const SCHEMA = `
+CREATE TABLE IF NOT EXISTS workflow_runs (
+  run         TEXT PRIMARY KEY,
+  principal   TEXT,
+  minted      INTEGER,
+  created_at  REAL NOT NULL,
+  expires_at  REAL NOT NULL
+) STRICT;
+
+CREATE INDEX IF NOT EXISTS workflow_runs_expiry ON workflow_runs (expires_at);
+
+CREATE TABLE IF NOT EXISTS workflows (
+  run            TEXT NOT NULL,
+  workflow_type  TEXT NOT NULL,
+  state          TEXT NOT NULL,
+  context        TEXT,
+  version        INTEGER NOT NULL,
+  updated_at     REAL NOT NULL,
+  claim          TEXT,
+  unsettled      TEXT NOT NULL,
+  settled        TEXT NOT NULL,
+  PRIMARY KEY (run, workflow_type)
+) STRICT;
+
+CREATE INDEX IF NOT EXISTS workflows_state ON workflows (state, updated_at);
+
+CREATE TABLE IF NOT EXISTS workflow_events (
+  run            TEXT NOT NULL,
+  workflow_type  TEXT NOT NULL,
+  version        INTEGER NOT NULL,
+  from_state     TEXT NOT NULL,
+  to_state       TEXT NOT NULL,
+  event          TEXT,
+  payload        TEXT,
+  actor          TEXT,
+  tool           TEXT,
+  occurred_at    REAL NOT NULL,
+  PRIMARY KEY (run, workflow_type, version)
+) STRICT;
+`;

@@ -1,0 +1,221 @@
+/** A JSON value, which is all that a store is asked to keep. */
+export type Json = string | number | boolean | null | Json[] | { [key: string]: Json };
+
+/** The persisted position of one run in one workflow. */
+export interface FsmSnapshot {
+  /** The state's name. */
+  state: string;
+  /** Milliseconds since the epoch, on the clock of whoever saved it. */
+  updatedAt: number;
+  /** How many steps and moves the run has committed. Absent means 0. */
+  version?: number;
+  /** Data that the workflow carries along; opaque to every store. */
+  context?: Json;
+}
+
+/**
+ * The smallest store: enough to plug a backend in. With only this, steps are exact within one
+ * process, and a warning says so; implement {@link AtomicStateStore} to make them exact across processes.
+ */
+export interface FsmStateStore {
+  /** The snapshot saved under this key, or `undefined` where there is none. A key names the gate and the run. */
+  load(sessionId: string): Promise<FsmSnapshot | undefined>;
+  /** Replaces the snapshot under this key. Resolves once it is as durable as the backend makes it. */
+  save(sessionId: string, snapshot: FsmSnapshot): Promise<void>;
+}
+
+/** Names one workflow of one run. Two workflows of one run never share a snapshot. */
+export interface RunKey {
+  /** The run key: a session id, a principal or a handle. Any string; hostile ones too. */
+  readonly run: string;
+  /** The gate's id. */
+  readonly workflow: string;
+}
+
+/** What is known of a run before any workflow of it has moved. */
+export interface SessionRecord {
+  /** Who may use the run; `undefined` binds it to unauthenticated callers. */
+  readonly principal?: string | undefined;
+  /** Whether the middleware made the session id up, because the upstream makes none. */
+  readonly minted?: boolean | undefined;
+}
+
+/** What may happen after a step whose outcome nobody saw. */
+export type Uncertain = 'hold' | 'retry';
+
+/** The call that a claim is held for. */
+export interface StepDescription {
+  readonly tool: string;
+  /** A digest of the call's arguments: the same call has the same one. */
+  readonly digest: string;
+  readonly uncertain: Uncertain;
+}
+
+/** A claim as others see it. */
+export interface ClaimView extends StepDescription {
+  readonly token: string;
+  readonly idempotencyKey: string;
+  /** `false` once the lease has run out: the outcome of the step is unknown. */
+  readonly live: boolean;
+}
+
+/** One workflow of a run, as it is stored. */
+export interface WorkflowRecord {
+  readonly snapshot: FsmSnapshot;
+  readonly claim?: ClaimView;
+}
+
+/** A whole run: who it belongs to, and each workflow of it that was ever claimed. */
+export interface RunRecord {
+  readonly session: SessionRecord;
+  readonly workflows: Readonly<Record<string, WorkflowRecord>>;
+}
+
+/** One committed move, kept for {@link AtomicStateStore.history}. */
+export interface TrailEntry {
+  /** The snapshot's version after this entry: 1, 2, 3 … without gaps. */
+  readonly version: number;
+  readonly from: string;
+  readonly to: string;
+  /** The event that was sent, or `null` where a step succeeded without one. */
+  readonly event: string | null;
+  /** The tool whose call moved the run, if one did. */
+  readonly tool?: string;
+  /** Who moved it: a principal, a user, a job. */
+  readonly actor?: string;
+  /** What came with the event. */
+  readonly payload?: Json;
+  /** Milliseconds since the epoch, on the store's clock. */
+  readonly at: number;
+}
+
+/** A trail entry before the store has stamped it with its version and time. */
+export type TrailDraft = Omit<TrailEntry, 'version' | 'at'>;
+
+export interface ClaimRequest extends RunKey {
+  /**
+   * Made by the caller, unguessable, for one claim only. While the claim is this token's, asking again gives the same answer
+   * and begins the lease anew, so a driver may retry. A token that was committed or released is answered `state`.
+   */
+  readonly token: string;
+  readonly step: StepDescription;
+  /** The states in which the step is allowed; `undefined` allows every state. */
+  readonly states: readonly string[] | undefined;
+  /** The snapshot of a workflow that was never claimed in this run. */
+  readonly initial: FsmSnapshot;
+  /** A run that does not exist is made with this session record; `undefined` answers `unknown` instead. */
+  readonly create?: SessionRecord | undefined;
+  /** How long the claim lives without being renewed, in milliseconds on the store's clock. */
+  readonly leaseMs: number;
+  /**
+   * How long the run lives after this operation, whatever its answer, in milliseconds; longer where a claim of it lives
+   * longer. A store may leave the expiry as it is while nine tenths of this remain.
+   */
+  readonly ttlMs: number;
+}
+
+export type ClaimResult =
+  /** The lease is taken. `idempotencyKey` is new, or that of the same step whose outcome was unknown. */
+  | { readonly status: 'claimed'; readonly snapshot: FsmSnapshot; readonly idempotencyKey: string }
+  /** The run is in a state in which the step is not allowed, or the token is spent. Nothing was changed. */
+  | { readonly status: 'state'; readonly snapshot: FsmSnapshot }
+  /** Another step's claim lives, for at most `remainingMs` more unless it is renewed. */
+  | { readonly status: 'busy'; readonly snapshot: FsmSnapshot; readonly remainingMs: number }
+  /**
+   * A step that must not be repeated ended with an unknown outcome. Whoever finds out resolves it with `claim.token`:
+   * `commit` if it was done, `release` if it was not.
+   */
+  | { readonly status: 'held'; readonly snapshot: FsmSnapshot; readonly claim: ClaimView }
+  /** No such run: it never was, it ended, it expired or it was evicted. */
+  | { readonly status: 'unknown' };
+
+export interface CommitRequest extends RunKey {
+  /**
+   * The claim's token. Committing again with it is answered as the first time, and changes nothing; a store remembers
+   * at least the last 16 tokens that each workflow of a run has settled, by commit or by release.
+   */
+  readonly token: string;
+  /**
+   * The next position, context included: without one, none is kept. The store sets `version` to one more than it was,
+   * and `updatedAt` to its own time.
+   */
+  readonly snapshot: Pick<FsmSnapshot, 'state' | 'context'>;
+  /** Saved in the same atomic operation as the snapshot. */
+  readonly trail: TrailDraft;
+  readonly ttlMs: number;
+}
+
+export type CommitResult =
+  | { readonly status: 'committed'; readonly version: number }
+  /** The claim is no longer this token's: it was released, resolved, taken over after its lease, or never there. */
+  | { readonly status: 'lost' }
+  | { readonly status: 'unknown' };
+
+/**
+ * A store that makes steps exact across processes. Each method is **one** atomic operation of the
+ * backend — a script, a transaction, an `UPDATE … WHERE` — never a read followed by a write.
+ *
+ * - Times are the store's own clock where it has one, so that skew between processes breaks nothing.
+ * - A run that has expired, was deleted or was evicted is `unknown` as a whole: no workflow of it may come back
+ *   in its initial state under the old key.
+ * - A rejected promise means "could not be asked"; the caller fails closed. Never answer "no" for "do not know".
+ * - Any JavaScript string is a valid run key, workflow, tool or state: `__proto__`, quotes, NUL, half a surrogate pair,
+ *   4 KB of emoji. No two of them are the same. Where a backend cannot keep each of them, `JSON.stringify` writes
+ *   it as valid UTF-8 without NUL, and reversibly.
+ * - What is handed out is a copy, or frozen.
+ */
+export interface AtomicStateStore {
+  /**
+   * Starts a run. Replaces whatever was under that key, workflows, claims and trail included; that can only be a run that
+   * an upstream named twice.
+   */
+  open(run: string, session: SessionRecord, ttlMs: number): Promise<void>;
+
+  /** The run, or `undefined` where it is unknown. Sets its expiry to `ttlMs` from now, as a claim does. */
+  read(run: string, ttlMs: number): Promise<RunRecord | undefined>;
+
+  /**
+   * Tests, in this order, and takes the lease if all hold: the run exists (or `create` says to make it); the token is
+   * not spent (`state`), and does not have the claim already; no other claim lives (`busy`) or is held (`held`); the
+   * state is allowed (`state`). A refused claim changes nothing but the expiry, except that a run may have been made.
+   *
+   * A claim whose lease ended without a commit is an unknown outcome. With `uncertain: 'hold'` it answers `held` to
+   * everybody until it is resolved. With `'retry'` it gives way to the next claim; its idempotency key is
+   * remembered (the last 16 such) and handed out again to the claim of the same tool with the same digest, until that step
+   * commits or is released. The one to whom a claim belonged when its lease ended keeps it until somebody takes it over.
+   */
+  claim(request: ClaimRequest): Promise<ClaimResult>;
+
+  /**
+   * Saves the next snapshot with its trail entry and lets the claim go, if the claim is still this token's. A lease that ran
+   * out without anybody taking the run over is still this token's: the late holder knows the truth.
+   */
+  commit(request: CommitRequest): Promise<CommitResult>;
+
+  /**
+   * Makes the lease end `leaseMs` from now, also one that ran out and was not taken over. The run does not expire before
+   * that. `false` where the claim is no longer this token's.
+   */
+  renew(key: RunKey, token: string, leaseMs: number): Promise<boolean>;
+
+  /**
+   * Lets the claim go without a move. Where it is not this token's no claim is touched, but the token is spent if the
+   * workflow was ever claimed: so a claim that its caller gave up waiting for takes no lease when it arrives after all.
+   */
+  release(key: RunKey, token: string): Promise<void>;
+
+  /**
+   * Ends a run with everything in it; nothing where it is unknown. Its trail is no longer given by `history`, though a
+   * backend may keep it for audits.
+   */
+  delete(run: string): Promise<void>;
+
+  /**
+   * The newest `limit` trail entries (default 50), oldest first. Empty where the run is unknown. A store keeps at least
+   * the last 50 of each workflow. Reading them does not push the expiry out.
+   */
+  history(key: RunKey, limit?: number): Promise<TrailEntry[]>;
+}
+
+/** Either kind of store, as `sessionStore({ store })` takes it. */
+export type StateStore = FsmStateStore | AtomicStateStore;

@@ -1,0 +1,218 @@
+import type {
+  ClaimRequest,
+  ClaimResult,
+  ClaimView,
+  CommitRequest,
+  CommitResult,
+  FsmSnapshot,
+  Json,
+  StepDescription,
+  TrailDraft,
+  TrailEntry,
+  WorkflowRecord,
+} from './store.ts';
+
+/** One workflow of a run, as it is kept in this process. Never changed in place: each operation makes the next one. */
+export interface WorkflowState {
+  readonly snapshot: FsmSnapshot;
+  readonly claim: Claim | undefined;
+  /** Steps whose outcome nobody saw, oldest first. */
+  readonly unsettled: readonly Unsettled[];
+  /** Tokens that were committed or released, oldest first. */
+  readonly settled: readonly Settled[];
+  readonly trail: readonly TrailEntry[];
+}
+
+interface Claim extends StepDescription {
+  readonly token: string;
+  readonly idempotencyKey: string;
+  readonly leaseEnd: number;
+}
+
+type Unsettled = Pick<Claim, 'tool' | 'digest' | 'idempotencyKey'>;
+
+interface Settled {
+  readonly token: string;
+  /** What was answered: the version where the token committed, `undefined` where it was released. */
+  readonly version?: number;
+}
+
+/** What an operation answers, and the workflow after it; the same object where nothing changed. */
+export interface Outcome<Result> {
+  readonly result: Result;
+  readonly next: WorkflowState;
+}
+
+const TRAIL_KEPT = 50;
+/** The contract's 16, with room for tokens that were released without ever claiming. */
+const TOKENS_KEPT = 32;
+const KEYS_KEPT = 16;
+
+export function newWorkflow(initial: FsmSnapshot): WorkflowState {
+  return { snapshot: copySnapshot(initial), claim: undefined, unsettled: [], settled: [], trail: [] };
+}
+
+export function claimStep(
+  workflow: WorkflowState,
+  request: ClaimRequest,
+  now: number,
+  newKey: () => string,
+): Outcome<ClaimResult> {
+  const { snapshot, claim, settled, trail } = workflow;
+  const { token, states, step } = request;
+  const refuse = (result: ClaimResult) => ({ result, next: workflow });
+
+  if (findSettled(workflow, token)) return refuse({ status: 'state', snapshot });
+  if (claim && claim.token !== token) {
+    if (isLive(claim, now)) return refuse({ status: 'busy', snapshot, remainingMs: claim.leaseEnd - now });
+    if (claim.uncertain === 'hold') return refuse({ status: 'held', snapshot, claim: viewOf(claim, now) });
+  }
+  const isOwn = claim?.token === token;
+  if (!isOwn && states && !states.includes(snapshot.state)) return refuse({ status: 'state', snapshot });
+
+  const unsettled = claim && !isOwn ? remember(workflow.unsettled, claim) : workflow.unsettled;
+  const idempotencyKey = isOwn ? claim.idempotencyKey : (findKey(unsettled, step) ?? newKey());
+  const { tool, digest, uncertain } = isOwn ? claim : step;
+  const taken = { token, tool, digest, uncertain, idempotencyKey, leaseEnd: now + request.leaseMs };
+  return {
+    result: { status: 'claimed', snapshot, idempotencyKey },
+    next: { snapshot, claim: taken, unsettled, settled, trail },
+  };
+}
+
+export function commitStep(
+  workflow: WorkflowState,
+  request: CommitRequest,
+  now: number,
+): Outcome<CommitResult> {
+  const { token } = request;
+  const before = findSettled(workflow, token);
+  if (before?.version !== undefined) {
+    return { result: { status: 'committed', version: before.version }, next: workflow };
+  }
+  if (workflow.claim?.token !== token) return { result: { status: 'lost' }, next: workflow };
+
+  const version = (workflow.snapshot.version ?? 0) + 1;
+  const snapshot = copySnapshot({ ...request.snapshot, updatedAt: now, version });
+  const trail = appended(workflow.trail, entryOf(request.trail, version, now), TRAIL_KEPT);
+  return {
+    result: { status: 'committed', version },
+    next: { ...letGo(workflow, { token, version }), snapshot, trail },
+  };
+}
+
+/** The workflow with the lease moved, or `undefined` where the claim is not the token's. */
+export function renewStep(
+  workflow: WorkflowState,
+  token: string,
+  leaseEnd: number,
+): WorkflowState | undefined {
+  const { claim } = workflow;
+  return claim?.token === token ? { ...workflow, claim: { ...claim, leaseEnd } } : undefined;
+}
+
+export function releaseStep(workflow: WorkflowState, token: string): WorkflowState {
+  if (workflow.claim?.token === token) return letGo(workflow, { token });
+  return findSettled(workflow, token)
+    ? workflow
+    : { ...workflow, settled: spend(workflow.settled, { token }) };
+}
+
+/** Without a prototype, so that a workflow may be called `__proto__`. */
+export function recordsOf(
+  workflows: ReadonlyMap<string, WorkflowState>,
+  now: number,
+): Record<string, WorkflowRecord> {
+  const records: Record<string, WorkflowRecord> = Object.create(null);
+  for (const [name, { snapshot, claim }] of workflows) {
+    records[name] = claim ? { snapshot, claim: viewOf(claim, now) } : { snapshot };
+  }
+  return records;
+}
+
+/** When the last lease ends that is running, or `now` where none is. */
+export function liveUntil(workflows: Iterable<WorkflowState>, now: number): number {
+  let end = now;
+  for (const { claim } of workflows) end = Math.max(end, claim?.leaseEnd ?? now);
+  return end;
+}
+
+export function lastEntries({ trail }: WorkflowState, limit: number): TrailEntry[] {
+  return trail.slice(Math.max(0, trail.length - limit));
+}
+
+/** A frozen copy, as other stores would give it back: what JSON cannot say is lost or throws here too. */
+export function copySnapshot({ state, updatedAt, version = 0, context }: FsmSnapshot): FsmSnapshot {
+  const copied = context === undefined ? undefined : copyJson(context);
+  return Object.freeze({ state, updatedAt, version, ...(copied !== undefined && { context: copied }) });
+}
+
+function entryOf(draft: TrailDraft, version: number, at: number): TrailEntry {
+  const { from, to, event, tool, actor, payload } = draft;
+  return Object.freeze({
+    version,
+    from,
+    to,
+    event,
+    ...(tool !== undefined && { tool }),
+    ...(actor !== undefined && { actor }),
+    ...(payload !== undefined && { payload: copyJson(payload) }),
+    at,
+  });
+}
+
+function copyJson(value: Json): Json {
+  if (typeof value !== 'object' || value === null) return value;
+  const copy: Json = JSON.parse(JSON.stringify(value));
+  freezeDeeply(copy);
+  return copy;
+}
+
+function freezeDeeply(value: Json): void {
+  if (typeof value !== 'object' || value === null) return;
+  for (const inner of Object.values(value)) freezeDeeply(inner);
+  Object.freeze(value);
+}
+
+function letGo({ snapshot, claim, unsettled, settled, trail }: WorkflowState, token: Settled): WorkflowState {
+  const others = unsettled.filter((step) => !claim || !isSameStep(step, claim));
+  return { snapshot, claim: undefined, unsettled: others, settled: spend(settled, token), trail };
+}
+
+function spend(settled: readonly Settled[], token: Settled): readonly Settled[] {
+  return appended(settled, token, TOKENS_KEPT);
+}
+
+function findSettled({ settled }: WorkflowState, token: string): Settled | undefined {
+  return settled.find((each) => each.token === token);
+}
+
+function remember(unsettled: readonly Unsettled[], claim: Claim): readonly Unsettled[] {
+  const { tool, digest, idempotencyKey } = claim;
+  const others = unsettled.filter((step) => !isSameStep(step, claim));
+  return appended(others, { tool, digest, idempotencyKey }, KEYS_KEPT);
+}
+
+function findKey(unsettled: readonly Unsettled[], step: StepDescription): string | undefined {
+  return unsettled.find((each) => isSameStep(each, step))?.idempotencyKey;
+}
+
+function isSameStep(a: Pick<Claim, 'tool' | 'digest'>, b: Pick<Claim, 'tool' | 'digest'>): boolean {
+  return a.tool === b.tool && a.digest === b.digest;
+}
+
+function viewOf(claim: Claim, now: number): ClaimView {
+  const { token, tool, digest, uncertain, idempotencyKey } = claim;
+  return { token, tool, digest, uncertain, idempotencyKey, live: isLive(claim, now) };
+}
+
+function isLive({ leaseEnd }: Claim, now: number): boolean {
+  return now < leaseEnd;
+}
+
+/** With the value at the end, and only the last `count` of them. */
+function appended<T>(values: readonly T[], value: T, count: number): readonly T[] {
+  const kept = values.slice(Math.max(0, values.length + 1 - count));
+  kept.push(value);
+  return kept;
+}

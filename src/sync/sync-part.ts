@@ -1,0 +1,124 @@
+import {
+  decorateDescription,
+  invalidationEvent,
+  invalidationText,
+  staleNotification,
+} from '../policy/decorate.ts';
+import type { PolicyEngine } from '../policy/engine.ts';
+import type { StateSyncConfig } from '../policy/types.ts';
+import type { Exchange, Part } from '../wire/exchange.ts';
+import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
+import type { ElementEdit, Message } from '../wire/message.ts';
+import type { MaybePromise } from '../wire/task-line.ts';
+import type { LateNotes } from './late-notes.ts';
+
+/** A mounted `stateSync()`: everything that is worked out once, at construction. */
+export interface SyncConfig extends Pick<StateSyncConfig, 'onInvalidation' | 'notificationSink'> {
+  readonly engine: PolicyEngine;
+  readonly placement: 'append' | 'prepend';
+  readonly now: () => number;
+  readonly notes: LateNotes;
+}
+
+/** A call that makes data stale if it succeeds. */
+interface Mutation {
+  readonly id: RequestId;
+  readonly tool: string;
+  readonly patterns: readonly string[];
+  told: boolean;
+}
+
+const TOOLS = Buffer.from('"tools"');
+
+/** Decorates lists and marks successful changes in one exchange. */
+export class SyncPart implements Part {
+  readonly stage = 'sync';
+  readonly #config: SyncConfig;
+  readonly #exchange: Exchange;
+  readonly #mutations = new Map<string, Mutation>();
+
+  constructor(config: SyncConfig, exchange: Exchange) {
+    this.#config = config;
+    this.#exchange = exchange;
+    for (const { id, method, message } of exchange.requests) {
+      const tool = method === 'tools/call' ? message.at('params', 'name') : undefined;
+      if (typeof tool !== 'string' || id === undefined) continue;
+      const patterns = config.engine.resolve(tool)?.invalidates;
+      if (patterns !== undefined) this.#mutations.set(idKey(id), { id, tool, patterns, told: false });
+    }
+  }
+
+  wants(bytes: Buffer): boolean {
+    return this.#mutations.size > 0 || bytes.includes(TOOLS) || this.#replays !== undefined;
+  }
+
+  onMessage(message: Message): MaybePromise<void> {
+    const { id, method, result } = message.value;
+    if (method !== undefined || !isObject(result)) return;
+    if (Array.isArray(result.tools))
+      message.editElements(['result', 'tools'], (tool) => this.#decorated(tool));
+    if (!isRequestId(id)) return;
+    const mutation = this.#mutations.get(idKey(id));
+    if (mutation !== undefined) this.#markStale(mutation, message);
+    else return this.#replays?.apply(id, message);
+  }
+
+  /** A response that did not come here comes on the stream that the client resumes. */
+  onEnd(): JsonObject[] {
+    if (this.#exchange.tap.resumable) {
+      for (const [, mutation] of this.#mutations) this.#expectReplay(mutation);
+    }
+    return [];
+  }
+
+  onClose(): void {
+    this.onEnd();
+  }
+
+  get #replays() {
+    return this.#exchange.req.method === 'GET' ? this.#config.notes.find(this.#exchange) : undefined;
+  }
+
+  #decorated(tool: unknown): ElementEdit {
+    if (!isObject(tool) || typeof tool.name !== 'string') return 'keep';
+    const directive = this.#config.engine.resolve(tool.name)?.cacheControl;
+    if (directive === undefined) return 'keep';
+    const plain = typeof tool.description === 'string' ? tool.description : undefined;
+    const description = decorateDescription(plain, directive);
+    return description === plain ? 'keep' : { description };
+  }
+
+  /** A change that failed, or is not complete, made nothing stale. */
+  #markStale(mutation: Mutation, message: Message): void {
+    const { result } = message.value;
+    if (!isObject(result) || result.isError === true || result.task !== undefined) return;
+    if (result.resultType !== undefined && result.resultType !== 'complete') return;
+    const { tool, patterns } = mutation;
+    const block = { type: 'text', text: invalidationText(tool, patterns) };
+    const where = this.#config.placement === 'append' ? 'end' : 'start';
+    message.insert(['result', 'content'], block, where);
+    if (!mutation.told) {
+      mutation.told = true;
+      this.#tell(tool, patterns);
+    }
+  }
+
+  #expectReplay(mutation: Mutation): void {
+    const notes = this.#config.notes.open(this.#exchange);
+    notes.expect(mutation.id, 'sync', (again) => this.#markStale(mutation, again));
+  }
+
+  /** Observers are told once; what they throw or reject is theirs. */
+  #tell(tool: string, patterns: readonly string[]): void {
+    const { onInvalidation, notificationSink, now } = this.#config;
+    try {
+      onInvalidation?.(invalidationEvent(tool, patterns, now()));
+    } catch {}
+    if (notificationSink === undefined) return;
+    for (const pattern of patterns) {
+      try {
+        Promise.resolve(notificationSink(staleNotification(pattern))).catch(() => {});
+      } catch {}
+    }
+  }
+}

@@ -1,0 +1,204 @@
+import assert from 'node:assert/strict';
+import {
+  claimed,
+  claimOf,
+  claimStatus,
+  commitOf,
+  count,
+  HOUR,
+  LONG,
+  opened,
+  type Promises,
+  SHORT,
+  same,
+  step,
+} from './fixtures.ts';
+
+export function claimPromises(promises: Promises): void {
+  statePromises(promises);
+  orderPromises(promises);
+  tokenPromises(promises);
+  racePromises(promises);
+}
+
+function statePromises(promises: Promises): void {
+  promises('the first claim of a workflow is given its initial snapshot at version 0', async (stage) => {
+    const run = await opened(stage);
+    const initial = { state: 'draft', updatedAt: 0, context: { items: [] } };
+    const { snapshot, idempotencyKey } = await claimed(stage.store, claimOf(run, { initial }));
+    assert.equal(snapshot.state, 'draft');
+    assert.equal(snapshot.version ?? 0, 0);
+    same(snapshot.context, { items: [] });
+    assert.ok(typeof idempotencyKey === 'string' && idempotencyKey.length > 0);
+  });
+
+  promises('a workflow that was committed no longer looks at the initial snapshot', async (stage) => {
+    const run = await opened(stage);
+    await step(stage.store, run);
+    const initial = { state: 'elsewhere', updatedAt: 0, version: 99 };
+    const { snapshot } = await claimed(stage.store, claimOf(run, { initial }));
+    assert.equal(snapshot.state, 'has_items');
+    assert.equal(snapshot.version, 1);
+  });
+
+  promises(
+    'a claim is refused in a state that it does not name, and the snapshot says which',
+    async (stage) => {
+      const { store } = stage;
+      const run = await opened(stage);
+      const refused = await store.claim(claimOf(run, { states: ['payment', 'confirmed'] }));
+      assert.ok(refused.status === 'state', refused.status);
+      assert.equal(refused.snapshot.state, 'empty');
+      await step(store, run, { states: ['empty', 'payment'] });
+      assert.equal(await claimStatus(store, run, { states: ['empty'] }), 'state');
+      assert.equal(await claimStatus(store, run, { states: ['has_items'] }), 'claimed');
+    },
+  );
+
+  promises('no list of states allows every state, and an empty list none', async (stage) => {
+    const run = await opened(stage);
+    assert.equal(await claimStatus(stage.store, run, { states: [] }), 'state');
+    assert.equal(await claimStatus(stage.store, run, { states: undefined }), 'claimed');
+  });
+
+  promises('what is read of a claim is what was asked for', async (stage) => {
+    const run = await opened(stage);
+    const request = claimOf(run, { step: { tool: 'cart.view', digest: 'd-7', uncertain: 'retry' } });
+    const { idempotencyKey } = await claimed(stage.store, request);
+    const record = await stage.store.read(run, HOUR);
+    same(record?.workflows.checkout?.claim, {
+      token: request.token,
+      tool: 'cart.view',
+      digest: 'd-7',
+      uncertain: 'retry',
+      idempotencyKey,
+      live: true,
+    });
+    await stage.store.commit(commitOf(request));
+    assert.equal((await stage.store.read(run, HOUR))?.workflows.checkout?.claim, undefined);
+  });
+}
+
+function orderPromises(promises: Promises): void {
+  promises('a live claim is reported before a wrong state, with the time that it has left', async (stage) => {
+    const run = await opened(stage);
+    await claimed(stage.store, claimOf(run));
+    const result = await stage.store.claim(claimOf(run, { states: [] }));
+    assert.ok(result.status === 'busy', result.status);
+    assert.equal(result.snapshot.state, 'empty');
+    assert.ok(result.remainingMs > 0 && result.remainingMs <= LONG, `${result.remainingMs}`);
+  });
+
+  promises('a held step is reported before a wrong state', async (stage) => {
+    const run = await opened(stage);
+    await claimed(stage.store, claimOf(run, { leaseMs: SHORT }));
+    await stage.wait(SHORT);
+    assert.equal(await claimStatus(stage.store, run, { states: [] }), 'held');
+  });
+
+  promises('a refused claim changes nothing for the one that lives', async (stage) => {
+    const { store } = stage;
+    const run = await opened(stage);
+    const holder = claimOf(run);
+    await claimed(store, holder);
+    assert.equal(await claimStatus(store, run), 'busy');
+    assert.equal(await claimStatus(store, run, { states: [] }), 'busy');
+    assert.deepEqual(await store.commit(commitOf(holder)), { status: 'committed', version: 1 });
+  });
+}
+
+function tokenPromises(promises: Promises): void {
+  promises('asking again with one token gives the same answer', async (stage) => {
+    const run = await opened(stage);
+    const request = claimOf(run, { states: ['empty'] });
+    const first = await claimed(stage.store, request);
+    same(await claimed(stage.store, request), first);
+  });
+
+  promises(
+    'asking again with one token gives the same answer after the lease, if nobody came',
+    async (stage) => {
+      const run = await opened(stage);
+      for (const uncertain of ['hold', 'retry'] as const) {
+        const request = claimOf(run, { workflow: uncertain, leaseMs: SHORT, step: { uncertain } });
+        const first = await claimed(stage.store, request);
+        await stage.wait(SHORT);
+        same(await claimed(stage.store, request), first);
+      }
+    },
+  );
+
+  promises('a token that was committed takes no lease when it arrives again', async (stage) => {
+    const { store } = stage;
+    const run = await opened(stage);
+    const request = claimOf(run);
+    await claimed(store, request);
+    await store.commit(commitOf(request));
+    const late = await store.claim(request);
+    assert.ok(late.status === 'state', late.status);
+    assert.equal(late.snapshot.state, 'has_items');
+    assert.equal(await claimStatus(store, run), 'claimed');
+  });
+
+  promises('a token that was released takes no lease when it arrives again, or only then', async (stage) => {
+    const { store } = stage;
+    const run = await opened(stage);
+    const [released, overtaken] = [claimOf(run), claimOf(run)];
+    await claimed(store, released);
+    await store.release(released, released.token);
+    await store.release(overtaken, overtaken.token);
+    assert.equal((await store.claim(released)).status, 'state');
+    assert.equal((await store.claim(overtaken)).status, 'state');
+    assert.equal(await claimStatus(store, run), 'claimed');
+  });
+}
+
+function racePromises(promises: Promises): void {
+  promises('of 50 claims at once exactly one is taken, and the others are busy', async (stage) => {
+    const run = await opened(stage);
+    const requests = Array.from({ length: 50 }, () => claimOf(run));
+    const results = await Promise.all(requests.map((request) => stage.store.claim(request)));
+    assert.equal(
+      count(results, ({ status }) => status === 'claimed'),
+      1,
+    );
+    assert.equal(
+      count(results, ({ status }) => status === 'busy'),
+      49,
+    );
+  });
+
+  promises('of 50 claims that may all make the run exactly one is taken', async ({ store, run }) => {
+    const requests = Array.from({ length: 50 }, () => claimOf(run, { create: { principal: 'alice' } }));
+    const results = await Promise.all(requests.map((request) => store.claim(request)));
+    assert.equal(
+      count(results, ({ status }) => status === 'claimed'),
+      1,
+    );
+    assert.equal(
+      count(results, ({ status }) => status === 'busy'),
+      49,
+    );
+  });
+
+  promises('50 claims at once with one token are one claim', async (stage) => {
+    const run = await opened(stage);
+    const request = claimOf(run);
+    const results = await Promise.all(Array.from({ length: 50 }, () => claimed(stage.store, request)));
+    assert.equal(new Set(results.map(({ idempotencyKey }) => idempotencyKey)).size, 1);
+  });
+
+  promises('of 50 claims at once after an unknown outcome exactly one takes over', async (stage) => {
+    const run = await opened(stage);
+    const retry = { uncertain: 'retry' } as const;
+    const dead = await claimed(stage.store, claimOf(run, { leaseMs: SHORT, step: retry }));
+    await stage.wait(SHORT);
+    const requests = Array.from({ length: 50 }, () => claimOf(run, { step: retry }));
+    const results = await Promise.all(requests.map((request) => stage.store.claim(request)));
+    const winners = results.filter((result) => result.status === 'claimed');
+    assert.deepEqual(
+      winners.map(({ idempotencyKey }) => idempotencyKey),
+      [dead.idempotencyKey],
+    );
+  });
+}

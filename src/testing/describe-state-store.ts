@@ -1,0 +1,66 @@
+import { claimPromises } from './claims.ts';
+import { commitPromises } from './commits.ts';
+import { type Promises, type StoreUnderTest, stageOf } from './fixtures.ts';
+import { historyPromises } from './history.ts';
+import { hostilePromises } from './hostile.ts';
+import { idempotencyPromises } from './idempotency.ts';
+import { leasePromises } from './leases.ts';
+import { runPromises } from './runs.ts';
+import { restartPromises, sharedPromises } from './views.ts';
+
+/**
+ * How far a store's promises reach.
+ * - `'processes'`: everything holds between all clients of the same data.
+ * - `'restarts'`: runs and snapshots outlive the process; claims, keys and trail do not (`adaptStateStore`).
+ * - `'process'`: nothing outlives the process; `reopen` is not called.
+ */
+export type StoreScope = 'processes' | 'restarts' | 'process';
+
+export interface DescribeStateStoreOptions {
+  /** The `describe` of your test runner: Vitest, Jest, Mocha, `node:test`. */
+  readonly describe: (name: string, body: () => void) => unknown;
+  /** The `it` or `test` of your test runner. */
+  readonly it: (name: string, body: () => Promise<void>, timeoutMs: number) => unknown;
+  /** Default `'processes'`, which needs `reopen`. */
+  readonly scope?: StoreScope | undefined;
+  /** How long one test may take, in milliseconds, for runners that take it as the third argument. Default 30,000. */
+  readonly timeoutMs?: number | undefined;
+}
+
+/**
+ * The contract of `AtomicStateStore` as tests, for your own store under your own test runner.
+ * Every promise gets a store from `makeStore` and closes it; two of them may share data, since run keys are never reused.
+ *
+ * ```ts
+ * import { describe, it } from 'vitest';
+ * describeStateStore('my store', async () => ({ store, reopen, close }), { describe, it });
+ * ```
+ */
+export function describeStateStore(
+  name: string,
+  makeStore: () => Promise<StoreUnderTest>,
+  { describe, it, scope = 'processes', timeoutMs = 30_000 }: DescribeStateStoreOptions,
+): void {
+  const promises: Promises = (promise, body) => {
+    const test = async () => {
+      const made = await makeStore();
+      try {
+        await body(stageOf(made));
+      } finally {
+        await made.close();
+      }
+    };
+    it(promise, test, timeoutMs);
+  };
+  describe(`${name} keeps the store contract`, () => {
+    describe('runs', () => runPromises(promises));
+    describe('claims', () => claimPromises(promises));
+    describe('leases', () => leasePromises(promises));
+    describe('commits', () => commitPromises(promises));
+    describe('idempotency keys', () => idempotencyPromises(promises));
+    describe('history', () => historyPromises(promises));
+    describe('any string, any JSON', () => hostilePromises(promises));
+    if (scope === 'processes') describe('several processes', () => sharedPromises(promises));
+    if (scope !== 'process') describe('restarts', () => restartPromises(promises));
+  });
+}

@@ -1,0 +1,142 @@
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type {
+  AtomicStateStore,
+  ClaimRequest,
+  ClaimResult,
+  CommitRequest,
+  SessionRecord,
+  StepDescription,
+} from '../stores/store.ts';
+
+/** What `makeStore` gives to each test. */
+export interface StoreUnderTest {
+  readonly store: AtomicStateStore;
+  /** Moves the store's clock, where it can be injected. Without it the suite waits for the real one. */
+  readonly advance?: ((ms: number) => Promise<void> | void) | undefined;
+  /** A second view of the same data, as another process or a restarted one would have it. */
+  readonly reopen?: (() => Promise<AtomicStateStore>) | undefined;
+  /** Frees what this store holds, views included. */
+  close(): Promise<void>;
+}
+
+/** One test's surroundings: a store of its own, a run key nobody else uses, and a way to let time pass. */
+export interface Stage {
+  readonly store: AtomicStateStore;
+  readonly run: string;
+  /** Whether time only passes when the test says so. */
+  readonly clockIsInjected: boolean;
+  /** Returns once at least `ms` have passed on the store's clock. */
+  wait(ms: number): Promise<void>;
+  reopen(): Promise<AtomicStateStore>;
+}
+
+/** Registers one test of the contract. */
+export type Promises = (promise: string, body: (stage: Stage) => Promise<void>) => void;
+
+export const HOUR = 3_600_000;
+/** A lease that no test outlives. */
+export const LONG = 60_000;
+/** A lease that a test waits for. */
+export const SHORT = 60;
+/** A timer may fire a little before a server's clock agrees that the time has come. */
+const TIMER_SLACK = 25;
+
+export function stageOf(made: StoreUnderTest): Stage {
+  const { store, advance, reopen } = made;
+  return {
+    store,
+    run: randomUUID(),
+    clockIsInjected: advance !== undefined,
+    wait: async (ms) => {
+      if (advance) await advance(ms);
+      else await sleep(ms + TIMER_SLACK);
+    },
+    reopen: async () => {
+      assert.ok(reopen, "makeStore() gives no reopen(): add it, or say scope: 'process'");
+      return reopen();
+    },
+  };
+}
+
+/** A claim of `cart.pay` in a run of `checkout`, with a token of its own; name only what matters to the test. */
+export function claimOf(run: string, changes: ClaimChanges = {}): ClaimRequest {
+  const { step, ...rest } = changes;
+  return {
+    run,
+    workflow: 'checkout',
+    token: randomUUID(),
+    step: stepOf(step),
+    states: undefined,
+    initial: { state: 'empty', updatedAt: 0 },
+    leaseMs: LONG,
+    ttlMs: HOUR,
+    ...rest,
+  };
+}
+
+export type ClaimChanges = Partial<Omit<ClaimRequest, 'step'>> & { readonly step?: Partial<StepDescription> };
+
+function stepOf(changes: Partial<StepDescription> = {}): StepDescription {
+  return { tool: 'cart.pay', digest: 'digest-1', uncertain: 'hold', ...changes };
+}
+
+/** The commit that ends `claim`, by default from wherever it is to `has_items`. */
+export function commitOf(claim: ClaimRequest, changes: Partial<CommitRequest> = {}): CommitRequest {
+  return {
+    run: claim.run,
+    workflow: claim.workflow,
+    token: claim.token,
+    snapshot: { state: 'has_items' },
+    trail: { from: 'empty', to: 'has_items', event: 'ADD_ITEM', tool: claim.step.tool },
+    ttlMs: HOUR,
+    ...changes,
+  };
+}
+
+export async function opened(stage: Stage, session: SessionRecord = {}): Promise<string> {
+  await stage.store.open(stage.run, session, HOUR);
+  return stage.run;
+}
+
+/** Claims and expects to get it. */
+export async function claimed(store: AtomicStateStore, request: ClaimRequest): Promise<Claimed> {
+  const result = await store.claim(request);
+  assert.equal(result.status, 'claimed', `expected the claim to be taken, not ${JSON.stringify(result)}`);
+  return result as Claimed;
+}
+
+type Claimed = Extract<ClaimResult, { status: 'claimed' }>;
+
+/** One whole step: claim and commit. Resolves to the version that it made. */
+export async function step(
+  store: AtomicStateStore,
+  run: string,
+  changes: ClaimChanges = {},
+  commit: Partial<CommitRequest> = {},
+): Promise<number> {
+  const request = claimOf(run, changes);
+  await claimed(store, request);
+  const result = await store.commit(commitOf(request, commit));
+  assert.equal(result.status, 'committed', `expected the commit to be taken, not ${JSON.stringify(result)}`);
+  return (result as { version: number }).version;
+}
+
+/** The status of a claim made with a new token, for tests that only ask "may anybody claim now?". */
+export async function claimStatus(store: AtomicStateStore, run: string, changes: ClaimChanges = {}) {
+  return (await store.claim(claimOf(run, changes))).status;
+}
+
+/** Compares as JSON: prototypes, key order and `undefined` properties make no difference. */
+export function same(actual: unknown, expected: unknown, message?: string): void {
+  assert.deepStrictEqual(asJson(actual), asJson(expected), message);
+}
+
+function asJson(value: unknown): unknown {
+  return value === undefined ? undefined : JSON.parse(JSON.stringify(value));
+}
+
+export function count<T>(values: readonly T[], test: (value: T) => boolean): number {
+  return values.filter(test).length;
+}

@@ -1,0 +1,153 @@
+import assert from 'node:assert/strict';
+import type { Json } from '../stores/store.ts';
+import { claimed, claimOf, commitOf, HOUR, type Promises, same, step } from './fixtures.ts';
+
+/** Strings that broke somebody's store once. The names are for the tests' titles. */
+const HOSTILE: Readonly<Record<string, string>> = {
+  'a prototype': '__proto__',
+  'a method of every object': 'constructor',
+  NUL: 'a\u0000b',
+  'quotes and backslashes': `'"\`\\'; DROP TABLE workflows; --`,
+  'braces, as in a hash tag': '{a}{}}{',
+  'colons and per cent signs': 'session:%3A:%:',
+  wildcards: '*?[a]_%',
+  'line breaks': 'a\r\nb\u2028c',
+  'spaces at the ends': ' a ',
+  'nothing but a digit': '0',
+  'something that looks like JSON': '{"state":"confirmed"}',
+  'a number too large': '12345678901234567890',
+  '4 KB of emoji': '😀'.repeat(1_024),
+  'half of a surrogate pair': 'a\ud800b',
+};
+
+/** Pairs that a careless key, collation or encoding takes for one. */
+const LOOKALIKES: readonly (readonly [string, string])[] = [
+  ['a', 'A'],
+  ['a', 'a '],
+  ['a', 'a\u0000'],
+  ['\u00e9', 'e\u0301'],
+  ['\ud800', '\ud801'],
+  ['\ud800', '\ufffd'],
+  ['\u0000', '\\u0000'],
+  ['1', '01'],
+  ['%3A', ':'],
+];
+
+const BIG: Json = {
+  text: 'Ünïcødé 😀 \u0000 \u2028 "quotes" \\ </script>',
+  halves: ['\ud83d', '\ude00'],
+  numbers: [0, -1, 0.1, 1e21, 1e-7, Number.MAX_SAFE_INTEGER, Number.MIN_VALUE, Number.MAX_VALUE],
+  empty: { array: [], object: {}, string: '', nothing: null, nested: [[], {}, [[]]] },
+  flags: [true, false, null],
+  keys: JSON.parse('{"__proto__":{"polluted":true},"constructor":1,"":2,"a\\u0000b":3}') as Json,
+  deep: Array.from({ length: 60 }).reduce<Json>((inner) => ({ inner }), 'bottom'),
+  long: 'x'.repeat(100_000),
+  many: Array.from({ length: 1_000 }, (_, index) => ({ id: index, name: `item ${index}` })),
+};
+
+export function hostilePromises(promises: Promises): void {
+  for (const [name, text] of Object.entries(HOSTILE)) {
+    promises(`${name} is an ordinary run key`, async ({ store, run }) => {
+      const keys = [`${run}${text}`, `${text}${run}`];
+      for (const key of keys) await store.open(key, { principal: text }, HOUR);
+      for (const key of keys) {
+        assert.equal((await store.read(key, HOUR))?.session.principal, text);
+        await step(store, key);
+        assert.equal((await store.read(key, HOUR))?.workflows.checkout?.snapshot.state, 'has_items');
+        await store.delete(key);
+        assert.equal(await store.read(key, HOUR), undefined);
+      }
+    });
+
+    promises(`${name} is an ordinary workflow, tool, state, event and actor`, async ({ store, run }) => {
+      await store.open(run, {}, HOUR);
+      const initial = { state: text, updatedAt: 0 };
+      const asked = { tool: text, digest: text, uncertain: 'hold' } as const;
+      const request = claimOf(run, { workflow: text, initial, states: ['x', text], step: asked });
+      await claimed(store, request);
+      const view = await store.read(run, HOUR);
+      assert.deepEqual(Object.keys(view?.workflows ?? {}), [text]);
+      const { tool, digest } = Object.values(view?.workflows ?? {})[0]?.claim ?? {};
+      assert.deepEqual([tool, digest], [text, text]);
+      const trail = { from: text, to: text, event: text, tool: text, actor: text, payload: text };
+      await store.commit(commitOf(request, { snapshot: { state: text, context: text }, trail }));
+      const { snapshot } = await claimed(store, claimOf(run, { workflow: text, states: [text] }));
+      assert.deepEqual([snapshot.state, snapshot.context], [text, text]);
+      const [entry] = await store.history({ run, workflow: text });
+      assert.ok(entry);
+      const { at: _at, version: _version, ...kept } = entry;
+      same(kept, trail);
+    });
+  }
+
+  promises('names that look alike are not the same', async ({ store, run }) => {
+    for (const [one, other] of LOOKALIKES) {
+      await store.open(run + one, {}, HOUR);
+      assert.equal(await store.read(run + other, HOUR), undefined, JSON.stringify([one, other]));
+      await step(store, run + one, { workflow: one });
+      assert.equal(await step(store, run + one, { workflow: other }), 1, JSON.stringify([one, other]));
+      const record = await store.read(run + one, HOUR);
+      assert.deepEqual(Object.keys(record?.workflows ?? {}).sort(), [one, other].sort());
+      const refused = await store.claim(
+        claimOf(run + one, { workflow: 'w', initial: at(one), states: [other] }),
+      );
+      assert.equal(refused.status, 'state', JSON.stringify([one, other]));
+    }
+  });
+
+  promises('a run and a workflow cannot be shifted into one another', async ({ store, run }) => {
+    for (const separator of [':', '/', '.', '\u0000', '|', '%', '#']) {
+      const [a, b, c] = [`${run}a`, 'b', 'c'];
+      await store.open(a, {}, HOUR);
+      await store.open(a + separator + b, {}, HOUR);
+      await step(store, a, { workflow: b + separator + c });
+      assert.equal(await step(store, a + separator + b, { workflow: c }), 1, JSON.stringify(separator));
+    }
+    await store.open(run, {}, HOUR);
+    for (const workflow of ['session', 'run', '', 'claim', 'trail']) {
+      assert.equal(await step(store, run, { workflow }), 1, JSON.stringify(workflow));
+    }
+  });
+
+  promises('a big context comes back as it went', async ({ store, run }) => {
+    await store.open(run, {}, HOUR);
+    const trail = { from: 'empty', to: 'has_items', event: 'ADD_ITEM', payload: BIG };
+    await step(store, run, {}, { snapshot: { state: 'has_items', context: BIG }, trail });
+    same((await store.read(run, HOUR))?.workflows.checkout?.snapshot.context, BIG);
+    same((await claimed(store, claimOf(run))).snapshot.context, BIG);
+    same((await store.history({ run, workflow: 'checkout' }))[0]?.payload, BIG);
+  });
+
+  for (const context of ['text', '', '{"a":1}', 0, false, null, [], {}] satisfies Json[]) {
+    promises(`${JSON.stringify(context)} comes back as a context of its own kind`, async ({ store, run }) => {
+      await store.open(run, {}, HOUR);
+      const initial = { state: 'empty', updatedAt: 0, context };
+      same((await claimed(store, claimOf(run, { initial, workflow: 'initial' }))).snapshot.context, context);
+      await step(store, run, {}, { snapshot: { state: 'has_items', context } });
+      same((await store.read(run, HOUR))?.workflows.checkout?.snapshot.context, context);
+    });
+  }
+
+  promises('what is handed out cannot be used to change what is stored', async ({ store, run }) => {
+    await store.open(run, {}, HOUR);
+    const given = { items: ['a'] };
+    await step(store, run, {}, { snapshot: { state: 'has_items', context: given } });
+    given.items.push('b');
+    const handedOut = (await store.read(run, HOUR))?.workflows.checkout?.snapshot.context;
+    ignoringErrors(() => (handedOut as typeof given).items.push('c'));
+    same((await store.read(run, HOUR))?.workflows.checkout?.snapshot.context, { items: ['a'] });
+  });
+}
+
+function at(state: string) {
+  return { state, updatedAt: 0 };
+}
+
+/** A store may freeze what it hands out; then a change throws. */
+function ignoringErrors(change: () => void): void {
+  try {
+    change();
+  } catch (error) {
+    assert.ok(error instanceof TypeError);
+  }
+}

@@ -1,0 +1,6 @@
+export {
+  type DescribeStateStoreOptions,
+  describeStateStore,
+  type StoreScope,
+} from './describe-state-store.ts';
+export type { StoreUnderTest } from './fixtures.ts';

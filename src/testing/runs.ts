@@ -1,0 +1,203 @@
+import assert from 'node:assert/strict';
+import {
+  claimed,
+  claimOf,
+  claimStatus,
+  commitOf,
+  HOUR,
+  LONG,
+  opened,
+  type Promises,
+  SHORT,
+  step,
+} from './fixtures.ts';
+
+/** Time enough for the calls between two waits, even on a busy machine. */
+const TTL = 1_000;
+
+export function runPromises(promises: Promises): void {
+  openPromises(promises);
+  endPromises(promises);
+  expiryPromises(promises);
+  createPromises(promises);
+}
+
+function openPromises(promises: Promises): void {
+  promises('a run that was opened is known, with its principal and without workflows', async (stage) => {
+    const run = await opened(stage, { principal: 'https://issuer.example alice', minted: true });
+    const record = await stage.store.read(run, HOUR);
+    assert.equal(record?.session.principal, 'https://issuer.example alice');
+    assert.equal(record?.session.minted, true);
+    assert.deepEqual(Object.keys(record?.workflows ?? { none: 0 }), []);
+  });
+
+  promises('no principal, and an empty one, stay what they were', async ({ store, run }) => {
+    await store.open(run, {}, HOUR);
+    await store.open(`${run}-2`, { principal: '', minted: false }, HOUR);
+    const [without, empty] = [await store.read(run, HOUR), await store.read(`${run}-2`, HOUR)];
+    assert.ok(without && empty);
+    assert.equal(without.session.principal, undefined);
+    assert.equal(empty.session.principal, '');
+    assert.ok(!without.session.minted && !empty.session.minted);
+  });
+
+  promises('a run that never was is unknown to every operation', async ({ store, run }) => {
+    const request = claimOf(run);
+    assert.equal(await store.read(run, HOUR), undefined);
+    assert.deepEqual(await store.claim(request), { status: 'unknown' });
+    assert.deepEqual(await store.commit(commitOf(request)), { status: 'unknown' });
+    assert.equal(await store.renew(request, request.token, LONG), false);
+    assert.deepEqual(await store.history(request), []);
+    await store.release(request, request.token);
+    await store.delete(run);
+    assert.equal(await store.read(run, HOUR), undefined);
+  });
+
+  promises('opening a run again replaces all of it', async (stage) => {
+    const { store } = stage;
+    const run = await opened(stage, { principal: 'alice' });
+    await step(store, run);
+    const old = claimOf(run);
+    await claimed(store, old);
+    await store.open(run, { principal: 'bob' }, HOUR);
+    const record = await store.read(run, HOUR);
+    assert.equal(record?.session.principal, 'bob');
+    assert.deepEqual(Object.keys(record?.workflows ?? { none: 0 }), []);
+    assert.deepEqual(await store.history(old), []);
+    assert.deepEqual(await store.commit(commitOf(old)), { status: 'lost' });
+    assert.equal((await claimed(store, claimOf(run))).snapshot.state, 'empty');
+  });
+
+  promises('two workflows of a run, and one workflow of two runs, do not touch each other', async (stage) => {
+    const { store } = stage;
+    const [run, other] = [await opened(stage), `${stage.run}-other`];
+    await store.open(other, {}, HOUR);
+    await step(store, run, { workflow: 'checkout' });
+    await claimed(store, claimOf(run, { workflow: 'approval', initial: { state: 'draft', updatedAt: 0 } }));
+    assert.equal(await claimStatus(store, run, { workflow: 'checkout' }), 'claimed');
+    assert.equal(await claimStatus(store, other, { workflow: 'approval' }), 'claimed');
+    const record = await store.read(run, HOUR);
+    assert.deepEqual(Object.keys(record?.workflows ?? {}).sort(), ['approval', 'checkout']);
+    assert.equal(record?.workflows.checkout?.snapshot.state, 'has_items');
+    assert.equal(record?.workflows.approval?.snapshot.state, 'draft');
+    assert.deepEqual(await store.history({ run, workflow: 'approval' }), []);
+    assert.deepEqual(Object.keys((await store.read(other, HOUR))?.workflows ?? {}), ['approval']);
+  });
+}
+
+function endPromises(promises: Promises): void {
+  promises('a deleted run is unknown as a whole, in-flight claims included', async (stage) => {
+    const { store } = stage;
+    const run = await opened(stage);
+    await step(store, run);
+    const inFlight = claimOf(run);
+    await claimed(store, inFlight);
+    await store.delete(run);
+    assert.equal(await store.read(run, HOUR), undefined);
+    assert.deepEqual(await store.commit(commitOf(inFlight)), { status: 'unknown' });
+    assert.equal(await store.renew(inFlight, inFlight.token, LONG), false);
+    assert.deepEqual(await store.history(inFlight), []);
+    assert.equal(await claimStatus(store, run), 'unknown');
+    await store.release(inFlight, inFlight.token);
+    await store.delete(run);
+    assert.equal(await store.read(run, HOUR), undefined);
+  });
+
+  promises('a run that is opened after a delete starts anew', async (stage) => {
+    const { store } = stage;
+    const run = await opened(stage);
+    const dead = claimOf(run, { leaseMs: SHORT, step: { uncertain: 'retry' } });
+    await step(store, run);
+    const { idempotencyKey } = await claimed(store, dead);
+    await store.delete(run);
+    await store.open(run, {}, HOUR);
+    assert.deepEqual(await store.commit(commitOf(dead)), { status: 'lost' });
+    const fresh = await claimed(store, claimOf(run, { step: dead.step }));
+    assert.equal(fresh.snapshot.state, 'empty');
+    assert.equal(fresh.snapshot.version ?? 0, 0);
+    assert.notEqual(fresh.idempotencyKey, idempotencyKey);
+    assert.deepEqual(await store.history(dead), []);
+  });
+}
+
+function expiryPromises(promises: Promises): void {
+  promises('a run that nobody used for its time to live is unknown to every operation', async (stage) => {
+    const { store, run } = stage;
+    await store.open(run, {}, HOUR);
+    const settled = claimOf(run);
+    await claimed(store, settled);
+    await store.commit(commitOf(settled));
+    const stale = claimOf(run, { leaseMs: SHORT, ttlMs: SHORT });
+    await claimed(store, stale);
+    await stage.wait(SHORT);
+    assert.deepEqual(await store.history(stale), []);
+    assert.equal(await store.renew(stale, stale.token, LONG), false);
+    assert.deepEqual(await store.commit(commitOf(stale)), { status: 'unknown' });
+    assert.deepEqual(await store.commit(commitOf(settled)), { status: 'unknown' });
+    assert.equal(await claimStatus(store, run), 'unknown');
+    assert.equal(await store.read(run, HOUR), undefined);
+  });
+
+  promises('an expired run that is made again has nothing of the old one', async (stage) => {
+    const { store, run } = stage;
+    await store.open(run, { principal: 'alice' }, HOUR);
+    await step(store, run);
+    const stale = claimOf(run, { leaseMs: SHORT, ttlMs: SHORT });
+    await claimed(store, stale);
+    await stage.wait(SHORT);
+    const fresh = await claimed(store, claimOf(run, { create: { principal: 'bob' } }));
+    assert.equal(fresh.snapshot.state, 'empty');
+    assert.deepEqual(await store.commit(commitOf(stale)), { status: 'lost' });
+    assert.deepEqual(await store.history(stale), []);
+    assert.equal((await store.read(run, HOUR))?.session.principal, 'bob');
+  });
+
+  promises('reading, claiming and committing each push the expiry out', async (stage) => {
+    const { store, run } = stage;
+    const [read, claim, refused, commit] = ['read', 'claim', 'refused', 'commit'].map(
+      (end) => `${run}-${end}`,
+    );
+    assert.ok(read && claim && refused && commit);
+    await step(store, commit, { create: {}, ttlMs: TTL, leaseMs: SHORT });
+    await store.open(read, {}, TTL);
+    await store.read(read, HOUR);
+    await store.open(claim, {}, TTL);
+    await claimed(store, claimOf(claim, { leaseMs: SHORT }));
+    await store.open(refused, {}, TTL);
+    assert.equal(await claimStatus(store, refused, { states: [] }), 'state');
+    await stage.wait(TTL);
+    for (const kept of [read, claim, refused, commit]) assert.ok(await store.read(kept, HOUR), kept);
+  });
+
+  promises('a run outlives its time to live for as long as a claim in it lives', async (stage) => {
+    const { store, run } = stage;
+    const leased = claimOf(`${run}-leased`, { create: {}, ttlMs: SHORT, leaseMs: LONG });
+    const renewed = claimOf(`${run}-renewed`, { create: {}, ttlMs: TTL, leaseMs: TTL });
+    await claimed(store, leased);
+    await claimed(store, renewed);
+    assert.equal(await store.renew(renewed, renewed.token, LONG), true);
+    await stage.wait(TTL);
+    assert.deepEqual(await store.commit(commitOf(leased)), { status: 'committed', version: 1 });
+    assert.deepEqual(await store.commit(commitOf(renewed)), { status: 'committed', version: 1 });
+  });
+}
+
+function createPromises(promises: Promises): void {
+  promises('a claim makes its run only when it is asked to', async ({ store, run }) => {
+    assert.equal(await claimStatus(store, run), 'unknown');
+    assert.equal(await store.read(run, HOUR), undefined);
+    await claimed(store, claimOf(run, { create: { principal: 'alice', minted: true } }));
+    const record = await store.read(run, HOUR);
+    assert.equal(record?.session.principal, 'alice');
+    assert.equal(record?.session.minted, true);
+  });
+
+  promises('a claim that may make its run leaves one that exists as it is', async (stage) => {
+    const { store } = stage;
+    const run = await opened(stage, { principal: 'alice' });
+    await step(store, run);
+    const { snapshot } = await claimed(store, claimOf(run, { create: { principal: 'mallory' } }));
+    assert.equal(snapshot.state, 'has_items');
+    assert.equal((await store.read(run, HOUR))?.session.principal, 'alice');
+  });
+}

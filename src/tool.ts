@@ -1,0 +1,91 @@
+import { InterlockError } from './errors.ts';
+import { showValue } from './options.ts';
+import { globFault } from './policy/glob.ts';
+import type { SyncPolicy } from './policy/types.ts';
+import { type Binding, type BindingOptions, parseBinding, parseToolName } from './workflow/binding.ts';
+
+/**
+ * One tool, declared in one place for `gate.bind()` and `stateSync()`. Unchanging: each method returns a new one, in
+ * whatever order they are called.
+ */
+export class ToolDeclaration<S extends string = never, E extends string = never> {
+  /** The tool's name on the wire. */
+  readonly name: string;
+  readonly bindings: readonly Binding<S, E>[];
+  /** For `stateSync()`; `undefined` where the declaration says nothing about the tool's data. */
+  readonly policy: SyncPolicy | undefined;
+
+  /** Use {@link tool}. */
+  constructor(name: string, bindings: readonly Binding<S, E>[], policy: SyncPolicy | undefined) {
+    this.name = name;
+    this.bindings = Object.freeze([...bindings]);
+    this.policy = policy;
+    Object.freeze(this);
+  }
+
+  /**
+   * Makes the tool available in `states`; a successful call of it sends `event`. Said twice, it adds up. The names are
+   * checked where a gate takes the declaration, for literals at compile time.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_BINDING`, `ERR_INTERLOCK_EVENT`, `ERR_INTERLOCK_CONFIG`
+   */
+  bindState<S2 extends string, E2 extends string = never>(
+    states: S2 | readonly S2[],
+    event?: E2,
+  ): ToolDeclaration<S | S2, E | E2>;
+  bindState<S2 extends string, E2 extends string = never>(
+    states: S2 | readonly S2[],
+    options: BindingOptions<E2>,
+  ): ToolDeclaration<S | S2, E | E2>;
+  bindState(states: string | readonly string[], event?: unknown): ToolDeclaration<string, string> {
+    const bindings: readonly Binding[] = this.bindings;
+    return new ToolDeclaration(this.name, [...bindings, parseBinding(this.name, states, event)], this.policy);
+  }
+
+  /**
+   * A successful call makes the data of every tool that matches one of `patterns` stale. Said twice, it adds up.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_POLICY` where there is none, or one is malformed
+   */
+  invalidates(...patterns: readonly string[]): ToolDeclaration<S, E> {
+    if (patterns.length === 0) throw this.#policyError('invalidates() expects a glob or more, got none');
+    for (const pattern of patterns) this.#checkGlob(pattern);
+    const invalidates = Object.freeze([...(this.policy?.invalidates ?? []), ...patterns]);
+    return this.#withPolicy({ invalidates });
+  }
+
+  /** Reference data, which never changes: `[Cache-Control: immutable]`. Undoes `stale()`. */
+  cached(): ToolDeclaration<S, E> {
+    return this.#withPolicy({ cacheControl: 'immutable' });
+  }
+
+  /** Data to be fetched anew before each use: `[Cache-Control: no-store]`. Undoes `cached()`. */
+  stale(): ToolDeclaration<S, E> {
+    return this.#withPolicy({ cacheControl: 'no-store' });
+  }
+
+  #withPolicy(change: Omit<SyncPolicy, 'match'>): ToolDeclaration<S, E> {
+    this.#checkGlob(this.name);
+    if (this.name.includes('*')) throw this.#policyError('a policy would take this name for many tools');
+    const policy = Object.freeze({ ...this.policy, ...change, match: this.name });
+    return new ToolDeclaration(this.name, this.bindings, policy);
+  }
+
+  #checkGlob(glob: unknown): void {
+    const fault = typeof glob === 'string' ? globFault(glob) : 'expected a glob';
+    if (fault !== undefined) throw this.#policyError(`${fault}, got ${showValue(glob)}`);
+  }
+
+  #policyError(fault: string): InterlockError {
+    return new InterlockError('ERR_INTERLOCK_POLICY', `tool ${showValue(this.name)}: ${fault}`);
+  }
+}
+
+/**
+ * Begins the declaration of one tool: `tool('tasks.update').bindState('open', 'UPDATE').invalidates('tasks.*')`.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_BINDING` unless the name is a non-empty string
+ */
+export function tool(name: string): ToolDeclaration {
+  return new ToolDeclaration<never, never>(parseToolName(name), [], undefined);
+}

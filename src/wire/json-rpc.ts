@@ -1,0 +1,64 @@
+/** An object whose members nobody has checked yet. */
+export type JsonObject = { [key: string]: unknown };
+
+/** JSON-RPC 2.0 allows null and fractions too; MCP does not ("Requests MUST include a string or integer ID"). */
+export type RequestId = string | number;
+
+/** What a message is, by its shape. */
+export type MessageKind = 'request' | 'notification' | 'response' | 'invalid';
+
+/** The codes of JSON-RPC 2.0 section 5.1, and the two that the official SDKs use for transport errors. */
+export const JSON_RPC = {
+  PARSE_ERROR: -32700,
+  INVALID_REQUEST: -32600,
+  METHOD_NOT_FOUND: -32601,
+  INVALID_PARAMS: -32602,
+  INTERNAL_ERROR: -32603,
+  SERVER_ERROR: -32000,
+  SESSION_NOT_FOUND: -32001,
+} as const;
+
+/** Marks the middleware's own members of `_meta`; a prefix as MCP's "General fields: `_meta`" asks for. */
+export const META_PREFIX = 'mcp-interlock/';
+
+export function isObject(value: unknown): value is JsonObject {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+export function isRequestId(value: unknown): value is RequestId {
+  return typeof value === 'string' || (typeof value === 'number' && Number.isInteger(value));
+}
+
+export function kindOf(message: unknown): MessageKind {
+  if (!isObject(message) || message.jsonrpc !== '2.0') return 'invalid';
+  if (Object.hasOwn(message, 'method')) {
+    if (typeof message.method !== 'string') return 'invalid';
+    if (!Object.hasOwn(message, 'id')) return 'notification';
+    return isRequestId(message.id) ? 'request' : 'invalid';
+  }
+  const answered = Object.hasOwn(message, 'result') || Object.hasOwn(message, 'error');
+  return answered && (isRequestId(message.id) || message.id === null || message.id === undefined)
+    ? 'response'
+    : 'invalid';
+}
+
+/** `1` and `"1"` are different ids, so they get different keys. */
+export function idKey(id: RequestId): string {
+  return typeof id === 'number' ? `n${id}` : `s${id}`;
+}
+
+export function errorResponse(
+  id: RequestId | null,
+  code: number,
+  message: string,
+  data?: unknown,
+): JsonObject {
+  const error = data === undefined ? { code, message } : { code, message, data };
+  return { jsonrpc: '2.0', id, error };
+}
+
+export function notification(method: string, params?: JsonObject): JsonObject {
+  return params === undefined ? { jsonrpc: '2.0', method } : { jsonrpc: '2.0', method, params };
+}
+
+export const TOOL_LIST_CHANGED = 'notifications/tools/list_changed';

@@ -1,0 +1,166 @@
+/**
+ * Edits JSON text in place. Parsing and serialising again would lose what JavaScript cannot hold
+ * (`12345678901234567890`, `1.0`), so only the characters that must change are touched.
+ *
+ * Every function expects text that `JSON.parse` has accepted.
+ */
+
+/** A value's place in the text: `[start, end)`. */
+export interface Span {
+  readonly start: number;
+  readonly end: number;
+}
+
+/** A member's key, decoded, and where the member and its value stand. */
+export interface MemberSpan extends Span {
+  readonly key: string;
+  /** Where the key's opening quote stands. */
+  readonly from: number;
+}
+
+const QUOTE = 34;
+const COMMA = 44;
+const BACKSLASH = 92;
+const OPEN_OBJECT = 123;
+const CLOSE_OBJECT = 125;
+const OPEN_ARRAY = 91;
+const CLOSE_ARRAY = 93;
+
+function skipSpace(text: string, at: number): number {
+  let i = at;
+  for (let code = text.charCodeAt(i); code === 32 || (code >= 9 && code <= 13); ) code = text.charCodeAt(++i);
+  return i;
+}
+
+/** Past the string whose opening quote stands at `at`. */
+function skipString(text: string, at: number): number {
+  for (let quote = text.indexOf('"', at + 1); quote !== -1; quote = text.indexOf('"', quote + 1)) {
+    let slashes = 0;
+    while (text.charCodeAt(quote - 1 - slashes) === BACKSLASH) slashes++;
+    if (slashes % 2 === 0) return quote + 1;
+  }
+  return text.length;
+}
+
+/** Past the value that begins at `at`. */
+function skipValue(text: string, at: number): number {
+  const first = text.charCodeAt(at);
+  if (first === QUOTE) return skipString(text, at);
+  if (first !== OPEN_OBJECT && first !== OPEN_ARRAY) return skipScalar(text, at);
+  let depth = 0;
+  for (let i = at; i < text.length; ) {
+    const code = text.charCodeAt(i);
+    if (code === QUOTE) {
+      i = skipString(text, i);
+      continue;
+    }
+    i++;
+    if (code === OPEN_OBJECT || code === OPEN_ARRAY) depth++;
+    else if ((code === CLOSE_OBJECT || code === CLOSE_ARRAY) && --depth === 0) return i;
+  }
+  return text.length;
+}
+
+function skipScalar(text: string, at: number): number {
+  let i = at;
+  for (; i < text.length; i++) {
+    const code = text.charCodeAt(i);
+    if (code === COMMA || code === CLOSE_OBJECT || code === CLOSE_ARRAY || code <= 32) break;
+  }
+  return i;
+}
+
+/** The whole text's value, without the space around it. */
+export function rootSpan(text: string): Span {
+  const start = skipSpace(text, 0);
+  return { start, end: skipValue(text, start) };
+}
+
+/** The members of the object that begins at `at`, in the order of the text, duplicates included. */
+export function memberSpans(text: string, at: number): MemberSpan[] {
+  const members: MemberSpan[] = [];
+  let i = skipSpace(text, at + 1);
+  while (i < text.length && text.charCodeAt(i) !== CLOSE_OBJECT) {
+    const from = i;
+    const keyEnd = skipString(text, from);
+    const start = skipSpace(text, skipSpace(text, keyEnd) + 1);
+    const end = skipValue(text, start);
+    members.push({ key: JSON.parse(text.slice(from, keyEnd)) as string, from, start, end });
+    i = skipSpace(text, end);
+    if (text.charCodeAt(i) === COMMA) i = skipSpace(text, i + 1);
+  }
+  return members;
+}
+
+/** The elements of the array that begins at `at`. */
+export function elementSpans(text: string, at: number): Span[] {
+  const elements: Span[] = [];
+  let i = skipSpace(text, at + 1);
+  while (i < text.length && text.charCodeAt(i) !== CLOSE_ARRAY) {
+    const end = skipValue(text, i);
+    elements.push({ start: i, end });
+    i = skipSpace(text, end);
+    if (text.charCodeAt(i) === COMMA) i = skipSpace(text, i + 1);
+  }
+  return elements;
+}
+
+/** Where the value at `path` stands; of members that share a key the last one counts, as in `JSON.parse`. */
+export function spanAt(text: string, path: readonly string[]): Span | undefined {
+  let span: Span = rootSpan(text);
+  for (const key of path) {
+    if (text.charCodeAt(span.start) !== OPEN_OBJECT) return undefined;
+    const member = memberSpans(text, span.start).findLast((candidate) => candidate.key === key);
+    if (member === undefined) return undefined;
+    span = member;
+  }
+  return span;
+}
+
+export function splice(text: string, span: Span, replacement: string): string {
+  return text.slice(0, span.start) + replacement + text.slice(span.end);
+}
+
+/** The text of an object with one member set, in its old place where it had one, else at the end. */
+export function withMember(objectText: string, key: string, value: string): string {
+  const root = rootSpan(objectText);
+  const members = memberSpans(objectText, root.start);
+  const old = members.findLast((member) => member.key === key);
+  if (old !== undefined) return splice(objectText, old, value);
+  const close = root.end - 1;
+  const comma = members.length > 0 ? ',' : '';
+  return splice(objectText, { start: close, end: close }, `${comma}${JSON.stringify(key)}:${value}`);
+}
+
+/** The text of an object without the members of that key. */
+export function withoutMember(objectText: string, key: string): string {
+  const root = rootSpan(objectText);
+  const members = memberSpans(objectText, root.start);
+  if (!members.some((member) => member.key === key)) return objectText;
+  const kept = members.filter((member) => member.key !== key);
+  return `{${kept.map((member) => objectText.slice(member.from, member.end)).join(',')}}`;
+}
+
+/** The text with the value at `path` set; objects that are missing on the way are made. */
+export function withValueAt(text: string, path: readonly string[], value: string): string {
+  const [key, ...rest] = path;
+  if (key === undefined) return value;
+  const child = spanAt(text, [key]);
+  const childText = child === undefined ? undefined : text.slice(child.start, child.end);
+  const usable = childText !== undefined && (rest.length === 0 || childText.startsWith('{'));
+  return withMember(text, key, withValueAt(usable ? childText : '{}', rest, value));
+}
+
+/**
+ * A key that stands twice in an object, letter case aside. Parsers disagree about which of the two
+ * counts (the first, the last, or — in Go — one of another case), so such a request is ambiguous.
+ */
+export function ambiguousKey(text: string, at: number): string | undefined {
+  const seen = new Set<string>();
+  for (const { key } of memberSpans(text, at)) {
+    const folded = key.toLowerCase();
+    if (seen.has(folded)) return key;
+    seen.add(folded);
+  }
+  return undefined;
+}

@@ -1,0 +1,127 @@
+/** Why a call was refused. */
+export type RefusalReason = 'state' | 'guard' | 'busy' | 'held' | 'loop' | 'unavailable';
+
+/** The facts of a refusal, as programs read them in `_meta["mcp-interlock/refusal"]`. */
+export interface Refusal {
+  /** The gate's id. */
+  readonly workflow: string;
+  /** The run's state; absent where it could not be read. */
+  readonly state?: string | undefined;
+  /** The tool that was called. */
+  readonly tool: string;
+  readonly reason: RefusalReason;
+  /** The bound tools that are available in that state. */
+  readonly available: readonly string[];
+  /** The tools to call first, in order; absent where calling tools does not lead there. */
+  readonly path?: readonly string[] | undefined;
+}
+
+/** What the text of some refusals says beside the facts. */
+export interface RefusalDetails {
+  /** The guard's own words, for `'guard'`. */
+  readonly words?: string | undefined;
+  /** The tool whose outcome is unknown, for `'held'`. Default: the one that was called. */
+  readonly heldTool?: string | undefined;
+}
+
+/** The longest name, and the longest words of a guard, that a text repeats, in characters. */
+const NAME_LENGTH = 128;
+const WORDS_LENGTH = 512;
+
+/** A refusal in words that a model can act on: one line, safe to show whatever the names in it. */
+export function refusalFor(refusal: Refusal, details: RefusalDetails = {}): string {
+  return system(SENTENCES[refusal.reason](refusal, details));
+}
+
+/** What a model is told after a move: `[System: checkout is now in "payment". Available now: cart.pay.]` */
+export function announcement(workflow: string, state: string, available: readonly string[]): string {
+  return system([`${name(workflow)} is now in ${quoted(state)}.`, availability(workflow, available)]);
+}
+
+const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetails) => string[]> = {
+  state: (refusal) => [
+    `${subject(refusal)} is not available${during(refusal)}.`,
+    availability(refusal.workflow, refusal.available),
+    ...way(refusal),
+  ],
+  guard: (refusal, { words }) => [
+    `${subject(refusal)} was refused${during(refusal)}: ${sentence(words ?? 'a condition for it is not met')}`,
+    availability(refusal.workflow, refusal.available),
+  ],
+  busy: ({ tool, workflow }) => [
+    `${name(tool)} was not run, because another call of ${name(workflow)} is running.`,
+    'Wait for its result, then try again.',
+  ],
+  held: ({ tool, workflow }, { heldTool = tool }) => [
+    `${name(tool)} was not run, because an earlier call of ${name(heldTool)} ended with an unknown outcome.`,
+    `The operator must resolve it before ${name(workflow)} goes on.`,
+    'Do not repeat the call.',
+  ],
+  loop: (refusal) => [
+    `${name(refusal.tool)} was not run, because it was called again and again without progress.`,
+    ...(refusal.state === undefined ? [] : [`${name(refusal.workflow)} is now in ${quoted(refusal.state)}.`]),
+    availability(refusal.workflow, refusal.available),
+  ],
+  unavailable: ({ tool, workflow }) => [
+    `${name(tool)} was not run, because the state of ${name(workflow)} cannot be read now.`,
+    'Try again later.',
+  ],
+};
+
+/** Of a tool that does several things one call can be refused while the tool is shown: the text must not seem to say both. */
+function isGrouped({ tool, available }: Refusal): boolean {
+  return available.includes(tool);
+}
+
+function subject(refusal: Refusal): string {
+  return isGrouped(refusal) ? `This call of ${name(refusal.tool)}` : name(refusal.tool);
+}
+
+function during({ workflow, state }: Refusal): string {
+  return state === undefined ? '' : ` while ${name(workflow)} is in ${quoted(state)}`;
+}
+
+function availability(workflow: string, available: readonly string[]): string {
+  return available.length === 0
+    ? `No tool of ${name(workflow)} is available now.`
+    : `Available now: ${available.map(name).join(', ')}.`;
+}
+
+function way(refusal: Refusal): string[] {
+  const { path } = refusal;
+  if (path?.length === 0) return [];
+  const isAnotherCall = isGrouped(refusal);
+  if (path === undefined) {
+    return [`${isAnotherCall ? 'It' : name(refusal.tool)} cannot be reached from here by calling tools.`];
+  }
+  return [
+    `To reach ${isAnotherCall ? 'it' : name(refusal.tool)}, call ${path.map(name).join(', then ')} first.`,
+  ];
+}
+
+function system(sentences: readonly string[]): string {
+  return `[System: ${sentences.join(' ')}]`;
+}
+
+function sentence(words: string): string {
+  const text = plain(words, WORDS_LENGTH);
+  return /[.!?]$/.test(text) ? text : `${text}.`;
+}
+
+function name(text: string): string {
+  return plain(text, NAME_LENGTH);
+}
+
+function quoted(state: string): string {
+  return `"${name(state).replaceAll('"', "'")}"`;
+}
+
+/**
+ * Names come from outside, and a model reads them: nothing invisible is left in them, no line break, and no bracket or quote
+ * that would end our own and begin another.
+ */
+function plain(text: string, length: number): string {
+  const visible = text.replace(/[\p{Zl}\p{Zp}\s]+/gu, ' ').replace(/\p{C}/gu, '');
+  const inFrame = visible.replaceAll('[', '(').replaceAll(']', ')');
+  return [...inFrame.slice(0, 2 * length)].slice(0, length).join('').trim();
+}

@@ -1,0 +1,91 @@
+import * as z from 'zod';
+import { InterlockError } from '../errors.ts';
+import { rightNames } from '../nearest.ts';
+import { parseOptions, showValue, tableOption } from '../options.ts';
+import type { Machine, MachineState } from './transition.ts';
+
+/** One state of an {@link FsmConfig}. */
+export interface FsmStateConfig<S extends string = string, E extends string = string> {
+  /** Where each event leads. An event that is not listed leaves the workflow in this state. */
+  readonly on?: { readonly [event in E]?: S } | undefined;
+  /** Marks an end of the workflow, which handles no event. */
+  readonly type?: 'final' | undefined;
+}
+
+/**
+ * A flat state machine. Written as a literal, or `as const`, its state names `S` and events `E` are inferred, so
+ * that a misspelt one is a compile error; annotated as plain `FsmConfig`, they are strings and checked at construction.
+ */
+export interface FsmConfig<S extends string = string, E extends string = string> {
+  /** Names the workflow to stores, models and logs: 1 to 64 letters, digits, `_`, `.` or `-`. Default `'workflow'`. */
+  readonly id?: string | undefined;
+  /** The state in which every run begins. */
+  readonly initial: NoInfer<S>;
+  readonly states: { readonly [state in S]: FsmStateConfig<NoInfer<S>, E> };
+}
+
+const ID = z.string().regex(/^[\w.-]{1,64}$/, 'expected 1 to 64 letters, digits, "_", "." or "-"');
+
+const configSchema = z.strictObject({
+  id: ID.default('workflow'),
+  initial: z.string(),
+  states: tableOption(),
+});
+
+const stateSchema = z.strictObject({
+  on: tableOption().optional(),
+  type: z.literal('final').optional(),
+});
+
+/**
+ * Checks a definition and copies it.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` for a wrong shape, `ERR_INTERLOCK_INITIAL` and
+ * `ERR_INTERLOCK_TARGET` for a state that does not exist.
+ */
+export function parseConfig(config: unknown): Machine {
+  const { id, initial, states: table } = parseOptions('workflow', configSchema, config);
+  const what = `workflow "${id}"`;
+  const entries = parseNames(what, 'a state', table);
+  const states = new Map(entries.map(([name, state]) => [name, parseState(what, name, state)]));
+  if (states.size === 0) throw configError(`${what} has no states`);
+  if (!states.has(initial)) {
+    const message = `the initial state ${showValue(initial)} of ${what} does not exist`;
+    throw new InterlockError('ERR_INTERLOCK_INITIAL', `${message}, ${rightNames(initial, states.keys())}`);
+  }
+  const machine = { id, initial, states };
+  for (const name of states.keys()) checkTargets(machine, name);
+  return machine;
+}
+
+function parseState(workflow: string, name: string, config: unknown): MachineState {
+  const what = `state ${showValue(name)} of ${workflow}`;
+  if (config === undefined) throw configError(`${what}: expected an object, got undefined`);
+  const { on, type } = parseOptions(what, stateSchema, config);
+  if (type === 'final' && on !== undefined) throw configError(`${what}: a final state has no "on"`);
+  const targets = parseNames(what, 'an event', on ?? {}).filter(([, target]) => target !== undefined);
+  return { on: new Map(targets.map(([event, target]) => [event, parseTarget(what, event, target)])) };
+}
+
+function parseTarget(what: string, event: string, target: unknown): string {
+  if (typeof target === 'string') return target;
+  throw configError(`${what}: on.${event}: expected the name of a state, got ${showValue(target)}`);
+}
+
+function parseNames(what: string, kind: 'a state' | 'an event', table: object): [string, unknown][] {
+  if (Object.hasOwn(table, '')) throw configError(`${what}: a name of ${kind} is empty`);
+  return Object.entries(table);
+}
+
+function checkTargets({ id, states }: Machine, name: string): void {
+  for (const [event, target] of states.get(name)?.on ?? []) {
+    if (states.has(target)) continue;
+    const transition = `${showValue(event)} of state ${showValue(name)} of workflow "${id}"`;
+    const message = `${transition} leads to ${showValue(target)}, which does not exist`;
+    throw new InterlockError('ERR_INTERLOCK_TARGET', `${message}, ${rightNames(target, states.keys())}`);
+  }
+}
+
+function configError(message: string): InterlockError {
+  return new InterlockError('ERR_INTERLOCK_CONFIG', message);
+}

@@ -1,0 +1,18 @@
+import type { AtomicStateStore } from '../../src/stores/store.ts';
+import { claimOf, commitOf, HOUR } from '../../src/testing/fixtures.ts';
+
+/** Every operation of a store once, each answered with yes, in an order in which that is so. */
+export function everyOperation(store: AtomicStateStore, run: string): Record<string, () => Promise<unknown>> {
+  const [first, second] = [claimOf(run), claimOf(run)];
+  return {
+    open: () => store.open(run, { principal: 'alice' }, HOUR),
+    read: () => store.read(run, HOUR),
+    claim: () => store.claim(first),
+    renew: () => store.renew(first, first.token, 60_000),
+    commit: () => store.commit(commitOf(first)),
+    history: () => store.history(first),
+    'another claim': () => store.claim(second),
+    release: () => store.release(second, second.token),
+    delete: () => store.delete(run),
+  };
+}

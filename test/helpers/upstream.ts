@@ -1,0 +1,146 @@
+import { randomUUID } from 'node:crypto';
+import type { AddressInfo } from 'node:net';
+import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
+import { type EventStore, StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
+import express5, { type Express, type Request, type RequestHandler, type Response } from 'express';
+import express4 from 'express4';
+import * as z from 'zod';
+import type { Middleware } from '../../src/index.ts';
+
+/** How the upstream is built; each of them is a way in which people serve MCP with the official SDK. */
+export interface UpstreamShape {
+  /** `stateful`: a transport for each session. `stateless`: a server and a transport for each request. */
+  readonly mode: 'stateful' | 'stateless';
+  readonly answers: 'sse' | 'json';
+  readonly express: 4 | 5;
+  /** Whether `express.json()` is mounted in front of the middlewares. */
+  readonly parser: boolean;
+}
+
+export const SHAPES: readonly UpstreamShape[] = (['stateful', 'stateless'] as const).flatMap((mode) =>
+  (['sse', 'json'] as const).flatMap((answers) =>
+    ([4, 5] as const).flatMap((express) => [true, false].map((parser) => ({ mode, answers, express, parser }))),
+  ),
+);
+
+export function shapeName({ mode, answers, express, parser }: UpstreamShape): string {
+  return `${mode}, ${answers}, Express ${express}, ${parser ? 'parsed' : 'unparsed'} body`;
+}
+
+/** What the tools' handlers did, in order. */
+export interface Ledger {
+  readonly calls: string[];
+  /** Awaited by every handler of that tool before it returns. */
+  readonly gates: Map<string, Promise<void>>;
+}
+
+export interface Upstream {
+  readonly url: URL;
+  readonly app: Express;
+  readonly ledger: Ledger;
+  close(): Promise<void>;
+}
+
+export interface UpstreamOptions {
+  readonly shape?: Partial<UpstreamShape>;
+  readonly middlewares?: readonly Middleware[];
+  /** Mounted in front of everything. */
+  readonly before?: readonly RequestHandler[];
+  /** Mounted between the middlewares and the MCP route. */
+  readonly behind?: readonly RequestHandler[];
+  readonly eventStore?: () => EventStore;
+  readonly makeServer?: (ledger: Ledger) => McpServer;
+}
+
+/** A cart server: `cart.view` is for everybody, `cart.slow` reports progress, `cart.fail` always fails. */
+export function cartServer(ledger: Ledger): McpServer {
+  const server = new McpServer({ name: 'cart', version: '1.0.0' });
+  const done = (text: string) => ({ content: [{ type: 'text' as const, text }] });
+  const ran = async (name: string): Promise<void> => {
+    ledger.calls.push(name);
+    await ledger.gates.get(name);
+  };
+  for (const name of ['cart.add_item', 'cart.checkout', 'cart.pay', 'cart.view']) {
+    const inputSchema = { sku: z.string().optional(), fail: z.boolean().optional() };
+    server.registerTool(name, { description: `Does ${name}.`, inputSchema }, async ({ fail }, extra) => {
+      const token = extra._meta?.progressToken;
+      if (token !== undefined) {
+        const params = { progressToken: token, progress: 1, total: 2 };
+        await extra.sendNotification({ method: 'notifications/progress', params });
+      }
+      await ran(name);
+      return fail === true ? { ...done(`${name} failed`), isError: true } : done(`${name} done`);
+    });
+  }
+  return server;
+}
+
+/** Starts a real Express app that serves MCP on a free port of the loopback interface. */
+export async function startUpstream(options: UpstreamOptions = {}): Promise<Upstream> {
+  const shape: UpstreamShape = { mode: 'stateful', answers: 'sse', express: 5, parser: false, ...options.shape };
+  const express = (shape.express === 4 ? express4 : express5) as typeof express5;
+  const ledger: Ledger = { calls: [], gates: new Map() };
+  const app = express();
+  for (const handler of options.before ?? []) app.use(handler);
+  if (shape.parser) app.use(express.json({ limit: '8mb' }));
+  const middlewares = (options.middlewares ?? []) as readonly RequestHandler[];
+  if (middlewares.length > 0) app.use('/mcp', ...middlewares);
+  for (const handler of options.behind ?? []) app.use('/mcp', handler);
+  const make = (): McpServer => (options.makeServer ?? cartServer)(ledger);
+  app.all('/mcp', shape.mode === 'stateful' ? statefulRoute(make, shape, options) : statelessRoute(make, shape));
+  const server = app.listen(0, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  const { port } = server.address() as AddressInfo;
+  return {
+    url: new URL(`http://127.0.0.1:${port}/mcp`),
+    app,
+    ledger,
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}
+
+function statefulRoute(make: () => McpServer, shape: UpstreamShape, options: UpstreamOptions) {
+  const transports = new Map<string, StreamableHTTPServerTransport>();
+  return async (req: Request, res: Response): Promise<void> => {
+    const id = req.headers['mcp-session-id'];
+    let transport = typeof id === 'string' ? transports.get(id) : undefined;
+    if (transport === undefined) {
+      const eventStore = options.eventStore?.();
+      const created = new StreamableHTTPServerTransport({
+        sessionIdGenerator: () => randomUUID(),
+        enableJsonResponse: shape.answers === 'json',
+        onsessioninitialized: (session) => void transports.set(session, created),
+        onsessionclosed: (session) => void transports.delete(session),
+        ...(eventStore === undefined ? {} : { eventStore, retryInterval: 20 }),
+      });
+      transport = created;
+      await make().connect(created as never);
+    }
+    await transport.handleRequest(req, res, req.body);
+  };
+}
+
+function statelessRoute(make: () => McpServer, shape: UpstreamShape) {
+  return async (req: Request, res: Response): Promise<void> => {
+    if (req.method !== 'POST') {
+      res.status(405).set('Allow', 'POST').json({ jsonrpc: '2.0', error: { code: -32000, message: 'Method not allowed.' }, id: null });
+      return;
+    }
+    const server = make();
+    const transport = new StreamableHTTPServerTransport({
+      sessionIdGenerator: undefined,
+      enableJsonResponse: shape.answers === 'json',
+    });
+    res.on('close', () => {
+      void transport.close();
+      void server.close();
+    });
+    await server.connect(transport as never);
+    await transport.handleRequest(req, res, req.body);
+  };
+}
+

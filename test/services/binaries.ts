@@ -1,0 +1,51 @@
+import { existsSync, readdirSync } from 'node:fs';
+import { delimiter, join } from 'node:path';
+
+/** What the tests need on the machine: its Debian package and the variable that names a server to use instead. */
+export const SERVICES = {
+  redis: {
+    title: 'Redis',
+    binaries: ['redis-server', 'redis-cli'],
+    packages: ['redis-server'],
+    url: 'REDIS_URL',
+  },
+  postgres: {
+    title: 'PostgreSQL',
+    binaries: ['postgres', 'initdb'],
+    packages: ['postgresql'],
+    url: 'DATABASE_URL',
+  },
+} as const;
+
+export type ServiceName = keyof typeof SERVICES;
+
+/** Where an executable is, or `undefined` where it is not installed. */
+export function findBinary(name: string): string | undefined {
+  return searchPath()
+    .map((folder) => join(folder, name))
+    .find((file) => existsSync(file));
+}
+
+/** Where an executable is; the error says what to install and which variable would do instead. */
+export function binary(service: ServiceName, name: string): string {
+  const found = findBinary(name);
+  if (found === undefined) throw new Error(missingMessage(service));
+  return found;
+}
+
+export function missingMessage(service: ServiceName): string {
+  const { title, binaries, packages, url } = SERVICES[service];
+  return (
+    `The tests start a private ${title} and found no ${binaries.join(' and ')}: ` +
+    `install it (Debian: apt-get install ${packages.join(' ')}), or set ${url} to a server that the tests may write to.`
+  );
+}
+
+/** Debian keeps PostgreSQL's servers out of the PATH, one folder for each version. */
+function searchPath(): string[] {
+  const path = (process.env.PATH ?? '').split(delimiter).filter((folder) => folder !== '');
+  const debian = '/usr/lib/postgresql';
+  const versions = existsSync(debian) ? readdirSync(debian) : [];
+  const newestFirst = versions.sort((a, b) => Number(b) - Number(a));
+  return [...newestFirst.map((version) => join(debian, version, 'bin')), ...path];
+}

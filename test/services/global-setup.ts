@@ -1,0 +1,53 @@
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { TestProject } from 'vitest/node';
+import { startPostgres } from './postgres.ts';
+import { startRedis } from './redis.ts';
+import type { Service } from './server-process.ts';
+
+declare module 'vitest' {
+  interface ProvidedContext {
+    /** Where a test file asks for a server that all files share. */
+    services: string;
+  }
+}
+
+const starters = new Map<string, () => Promise<Service>>([
+  ['/redis', startRedis],
+  ['/postgres', startPostgres],
+]);
+const started = new Map<string, Promise<Service>>();
+let control: Server | undefined;
+
+/**
+ * One Redis and one PostgreSQL for the whole run. Test files run in processes of their own and ask for them over
+ * HTTP, so a run that needs none starts none.
+ */
+export async function setup({ provide }: TestProject): Promise<void> {
+  const server = createServer((request, response) => {
+    serviceAt(request.url ?? '').then(
+      ({ url }) => response.end(url),
+      (error: unknown) => response.writeHead(500).end(String(error)),
+    );
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  control = server;
+  provide('services', `http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+}
+
+export async function teardown(): Promise<void> {
+  control?.closeAllConnections();
+  control?.close();
+  const services = await Promise.allSettled(started.values());
+  await Promise.all(
+    services.map((result) => (result.status === 'fulfilled' ? result.value.stop() : undefined)),
+  );
+}
+
+async function serviceAt(path: string): Promise<Service> {
+  const start = starters.get(path);
+  if (!start) throw new Error(`no such service: ${path}`);
+  const service = started.get(path) ?? start();
+  started.set(path, service);
+  return service;
+}

@@ -1,0 +1,75 @@
+import { execFile } from 'node:child_process';
+import { chown, mkdtemp, readFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { Client } from 'pg';
+import { binary } from './binaries.ts';
+import { freePort } from './ports.ts';
+import { type Service, startServer } from './server-process.ts';
+
+const run = promisify(execFile);
+
+export interface PostgresOptions {
+  /** Further settings, as `postgresql.conf` takes them: `{ max_connections: '200' }`. */
+  readonly settings?: Readonly<Record<string, string>>;
+}
+
+/** Starts a private PostgreSQL on a free port of the loopback interface, with its durability as it comes. */
+export async function startPostgres(
+  options: PostgresOptions = {},
+): Promise<Service & { readonly port: number }> {
+  const owner = await unprivilegedOwner();
+  const folder = await mkdtemp(join(tmpdir(), 'interlock-postgres-'));
+  if (owner) await chown(folder, owner.uid, owner.gid);
+  const data = join(folder, 'data');
+  const initdb = [
+    '-D',
+    data,
+    '-U',
+    'postgres',
+    '--auth=trust',
+    '--encoding=UTF8',
+    '--no-locale',
+    '--no-sync',
+  ];
+  await run(binary('postgres', 'initdb'), initdb, { cwd: folder, ...owner });
+
+  const port = await freePort();
+  const url = `postgresql://postgres@127.0.0.1:${port}/postgres`;
+  const settings: Record<string, string> = {
+    port: String(port),
+    listen_addresses: '127.0.0.1',
+    unix_socket_directories: '',
+    ...options.settings,
+  };
+  const service = await startServer(url, {
+    command: binary('postgres', 'postgres'),
+    args: ['-D', data, ...Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])],
+    folder,
+    owner,
+    stopSignal: 'SIGINT',
+    abortSignal: 'SIGQUIT',
+    probe: () => select1(url),
+  });
+  return { ...service, port };
+}
+
+/** `initdb` and `postgres` refuse to run as root: there they run as the user that the package made for them. */
+async function unprivilegedOwner(): Promise<{ uid: number; gid: number } | undefined> {
+  if (process.getuid?.() !== 0) return undefined;
+  const line = /^postgres:[^:]*:(\d+):(\d+):/m.exec(await readFile('/etc/passwd', 'utf8'));
+  if (!line) throw new Error('PostgreSQL does not run as root, and this machine has no user "postgres"');
+  return { uid: Number(line[1]), gid: Number(line[2]) };
+}
+
+async function select1(url: string): Promise<void> {
+  const client = new Client({ connectionString: url, connectionTimeoutMillis: 2000 });
+  client.on('error', () => {});
+  try {
+    await client.connect();
+    await client.query('select 1');
+  } finally {
+    await client.end().catch(() => {});
+  }
+}

@@ -1,0 +1,133 @@
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+
+/** What goes wrong with a request. */
+export type Fault =
+  /** The connection breaks after the command was executed: its answer is lost. */
+  | 'drop-answer'
+  /** The connection breaks before the command is executed. */
+  | 'drop-request'
+  /** The server answers 500 and executes nothing. */
+  | 'status-500'
+  /** The command is executed this late. */
+  | { readonly delayMs: number };
+
+export interface UpstashRest {
+  readonly url: string;
+  readonly token: string;
+  /** Every command that was executed, in order: name first. */
+  readonly commands: readonly (readonly string[])[];
+  /** How many HTTP requests came, those that met a fault included. */
+  readonly requests: number;
+  /** Each of the next requests meets the next of these faults. */
+  inject(...faults: readonly Fault[]): void;
+  stop(): Promise<void>;
+}
+
+type Result = { readonly result: unknown } | { readonly error: string };
+type Command = readonly [name: string, ...args: string[]];
+
+/** Speaks the REST protocol of Upstash on the loopback interface and forwards to a real Redis. */
+export async function startUpstashRest(redisUrl: string): Promise<UpstashRest> {
+  const token = 'a-token-of-the-tests';
+  const redis = new Redis(redisUrl);
+  const commands: Command[] = [];
+  const faults: Fault[] = [];
+  let requests = 0;
+
+  async function handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    requests += 1;
+    const body = await bodyOf(request);
+    if (request.headers.authorization !== `Bearer ${token}`)
+      return answer(response, 401, { error: 'Unauthorized' });
+    const fault = faults.shift();
+    if (fault === 'drop-request') return void request.socket.destroy();
+    if (fault === 'status-500') return answer(response, 500, { error: 'internal error' });
+    if (typeof fault === 'object') await delay(fault.delayMs);
+
+    const results = await execute(redis, request.url ?? '/', JSON.parse(body), commands);
+    if (fault === 'drop-answer') return void request.socket.destroy();
+    const inBase64 = request.headers['upstash-encoding'] === 'base64';
+    const encoded = Array.isArray(results)
+      ? results.map((one) => encode(one, inBase64))
+      : encode(results, inBase64);
+    answer(response, 'error' in results ? 400 : 200, encoded);
+  }
+
+  const server = createServer((request, response) => {
+    handle(request, response).catch((error) => answer(response, 500, { error: String(error) }));
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    token,
+    commands,
+    get requests() {
+      return requests;
+    },
+    inject: (...next) => void faults.push(...next),
+    async stop() {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+      redis.disconnect();
+    },
+  };
+}
+
+async function execute(
+  redis: Redis,
+  path: string,
+  body: unknown,
+  log: Command[],
+): Promise<Result | Result[]> {
+  if (path === '/') return one(redis, body as Command, log);
+  const list = body as Command[];
+  if (path === '/pipeline') {
+    const results: Result[] = [];
+    for (const command of list) results.push(await one(redis, command, log));
+    return results;
+  }
+  if (path === '/multi-exec') {
+    log.push(...list);
+    const transaction = redis.multi();
+    for (const command of list) transaction.callBuffer(...texts(command));
+    const replies = await transaction.exec();
+    return (replies ?? []).map(([error, result]) => (error ? { error: error.message } : { result }));
+  }
+  return { error: `ERR no such path: ${path}` };
+}
+
+async function one(redis: Redis, command: Command, log: Command[]): Promise<Result> {
+  log.push(texts(command));
+  try {
+    return { result: await redis.callBuffer(...texts(command)) };
+  } catch (error) {
+    return { error: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+/** The client sends numbers as numbers. */
+function texts([name, ...args]: Command): Command {
+  return [name, ...args.map(String)];
+}
+
+function encode(result: Result, inBase64: boolean): unknown {
+  return 'error' in result ? result : { result: encodeValue(result.result, inBase64) };
+}
+
+function encodeValue(value: unknown, inBase64: boolean): unknown {
+  if (Buffer.isBuffer(value)) return value.toString(inBase64 ? 'base64' : 'utf8');
+  return Array.isArray(value) ? value.map((item) => encodeValue(item, inBase64)) : value;
+}
+
+async function bodyOf(request: IncomingMessage): Promise<string> {
+  let body = '';
+  for await (const chunk of request.setEncoding('utf8')) body += chunk;
+  return body;
+}
+
+function answer(response: ServerResponse, status: number, body: unknown): void {
+  response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+}

@@ -1,0 +1,61 @@
+import { randomUUID } from 'node:crypto';
+import { Cluster, Redis } from 'ioredis';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { redisStore } from '../../src/stores/redis.ts';
+import { step } from '../../src/testing/fixtures.ts';
+import { describeStateStore } from '../../src/testing/index.ts';
+import { type Connection, DRIVERS } from '../helpers/redis-drivers.ts';
+import { type RedisCluster, startRedisCluster } from '../services/redis-cluster.ts';
+
+let cluster: RedisCluster;
+beforeAll(async () => {
+  cluster = await startRedisCluster(3);
+});
+afterAll(() => cluster?.stop());
+
+for (const driver of DRIVERS) {
+  const makeStore = async () => {
+    const prefix = `test-${randomUUID()}`;
+    const connections: Connection[] = [];
+    const reopen = async () => {
+      const connection = await driver.connectCluster(cluster.urls);
+      connections.push(connection);
+      return redisStore({ client: connection.client, prefix });
+    };
+    const close = async () => {
+      for (const connection of connections) connection.close();
+    };
+    return { store: await reopen(), reopen, close };
+  };
+  describeStateStore(`redisStore() on a cluster through ${driver.name}`, makeStore, {
+    describe: describe.concurrent,
+    it,
+  });
+}
+
+describe('redisStore() on a cluster', () => {
+  it('spreads runs over every node, and keeps each whole on one', async () => {
+    const client = new Cluster([...cluster.urls]);
+    const prefix = `test-${randomUUID()}`;
+    const store = redisStore({ client, prefix });
+    const runs = Array.from({ length: 60 }, () => randomUUID());
+    for (const run of runs) await step(store, run, { create: {} });
+    client.disconnect();
+
+    const nodes = await Promise.all(cluster.urls.map((url) => keysOn(url, `${prefix}:*`)));
+    for (const keys of nodes) {
+      expect(keys.length).toBeGreaterThan(0);
+      expect(keys.length % 2).toBe(0);
+    }
+    expect(nodes.flat()).toHaveLength(2 * runs.length);
+  });
+});
+
+async function keysOn(url: string, pattern: string): Promise<string[]> {
+  const redis = new Redis(url);
+  try {
+    return await redis.keys(pattern);
+  } finally {
+    redis.disconnect();
+  }
+}

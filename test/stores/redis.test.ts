@@ -1,0 +1,169 @@
+import { randomUUID } from 'node:crypto';
+import { Redis as Upstash } from '@upstash/redis';
+import { Redis } from 'ioredis';
+import { createClient, RESP_TYPES } from 'redis';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { InterlockError } from '../../src/errors.ts';
+import { redisStore } from '../../src/stores/redis.ts';
+import type { AtomicStateStore } from '../../src/stores/store.ts';
+import { claimOf, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
+import { describeStateStore } from '../../src/testing/index.ts';
+import { everyOperation } from '../helpers/operations.ts';
+import { type Connection, DRIVERS } from '../helpers/redis-drivers.ts';
+import { commandsDuring } from '../helpers/redis-monitor.ts';
+import { type FlakyProxy, startFlakyProxy } from '../services/flaky-proxy.ts';
+import { startRedis } from '../services/redis.ts';
+import { sharedRedis } from '../services/shared.ts';
+
+for (const driver of DRIVERS) {
+  const makeStore = async () => {
+    const url = await sharedRedis();
+    const prefix = `test-${randomUUID()}`;
+    const connections: Connection[] = [];
+    const reopen = async () => {
+      const connection = await driver.connect(url);
+      connections.push(connection);
+      return redisStore({ client: connection.client, prefix });
+    };
+    const close = async () => {
+      for (const connection of connections) connection.close();
+    };
+    return { store: await reopen(), reopen, close };
+  };
+  describeStateStore(`redisStore() through ${driver.name}`, makeStore, {
+    describe: describe.concurrent,
+    it,
+  });
+}
+
+describe.each(DRIVERS)('redisStore() through $name', (driver) => {
+  let redis: Awaited<ReturnType<typeof startRedis>>;
+  let proxy: FlakyProxy;
+  let connection: Connection;
+  let store: AtomicStateStore;
+  let run: string;
+
+  beforeAll(async () => {
+    redis = await startRedis({ appendfsync: 'always' });
+    proxy = await startFlakyProxy(redis.port);
+  });
+  beforeEach(async () => {
+    connection = await driver.connect(`redis://127.0.0.1:${proxy.port}`);
+    store = redisStore({ client: connection.client });
+    run = randomUUID();
+  });
+  afterEach(() => connection?.close());
+  afterAll(async () => {
+    await proxy?.stop();
+    await redis?.stop();
+  });
+
+  it('sends one command for each operation', async () => {
+    for (const operation of Object.values(everyOperation(store, randomUUID()))) await operation();
+    for (const [name, operation] of Object.entries(everyOperation(store, run))) {
+      expect(await commandsDuring(redis.url, operation), name).toEqual(['EVALSHA']);
+    }
+  });
+
+  it('sends a script once more by its text where the server does not have it', async () => {
+    for (const [name, operation] of Object.entries(everyOperation(store, run))) {
+      await onServer(redis.url, (server) => server.script('FLUSH'));
+      expect(await commandsDuring(redis.url, operation), name).toEqual(['EVALSHA', 'EVAL']);
+    }
+  });
+
+  it('goes on where it was after the server was killed and started again', async () => {
+    const claim = claimOf(run, { create: {} });
+    await store.claim(claim);
+    await step(store, run, { workflow: 'approval' });
+    await redis.kill9();
+    await redis.restart();
+    await expect.poll(() => store.commit(commitOf(claim))).toEqual({ status: 'committed', version: 1 });
+    expect(await store.read(run, HOUR)).toMatchObject({
+      workflows: { checkout: { snapshot: { version: 1 } }, approval: { snapshot: { version: 1 } } },
+    });
+  });
+
+  it('answers a claim and a commit that are sent again after their answers were lost as the first time', async () => {
+    await step(store, run, { create: {} });
+    const claim = claimOf(run);
+    const claimed = await afterLosingTheAnswer(() => store.claim(claim));
+    expect(claimed).toMatchObject({ status: 'claimed', snapshot: { state: 'has_items', version: 1 } });
+    const committed = await afterLosingTheAnswer(() => store.commit(commitOf(claim)));
+    expect(committed).toEqual({ status: 'committed', version: 2 });
+    expect(await store.history(claim)).toHaveLength(2);
+  });
+
+  /** Some drivers send a command again by themselves; where one does not, the caller does. */
+  async function afterLosingTheAnswer<T>(ask: () => Promise<T>): Promise<T> {
+    const lost = proxy.dropNextAnswer();
+    const first = await ask().catch(() => undefined);
+    await lost;
+    expect(first !== undefined).toBe(driver.resends);
+    return first ?? ask();
+  }
+});
+
+async function onServer<T>(url: string, ask: (server: Redis) => Promise<T>): Promise<T> {
+  const server = new Redis(url);
+  try {
+    return await ask(server);
+  } finally {
+    server.disconnect();
+  }
+}
+
+describe('redisStore() options', () => {
+  const client = { eval: async () => 'ok', evalSha: async () => 'ok' };
+
+  it('refuse a client of Upstash, and say what takes it', () => {
+    const upstash = new Upstash({ url: 'http://127.0.0.1:1', token: 't' });
+    expect(() => redisStore({ client: upstash as never })).toThrow(/upstashStore\(\)/);
+  });
+
+  it.each([undefined, null, 'redis://127.0.0.1', {}, { evalsha: async () => 'ok' }])(
+    'refuse %j as a client',
+    (value) => {
+      expect(() => redisStore({ client: value as never })).toThrow(
+        /client: expected a client of node-redis or ioredis/,
+      );
+    },
+  );
+
+  it('name an unknown key with the nearest right one', () => {
+    expect(() => redisStore({ client, prefx: 'a' } as never)).toThrow(/"prefx", did you mean "prefix"/);
+  });
+
+  it('refuse a prefix with braces, which would take the place of the hash tag', () => {
+    expect(() => redisStore({ client, prefix: '{}' })).toThrow(/without braces, got "\{\}"/);
+  });
+
+  it('refuse a trail shorter than the contract has it', () => {
+    expect(() => redisStore({ client, trailLimit: 49 })).toThrow(InterlockError);
+  });
+
+  it('take an explicit undefined for the default', async () => {
+    const keys: string[] = [];
+    const recording = {
+      ...client,
+      evalSha: async (_sha1: string, options: { keys: string[] }) => {
+        keys.push(...options.keys);
+        return 'ok';
+      },
+    };
+    await redisStore({ client: recording, prefix: undefined, trailLimit: undefined }).delete('run');
+    expect(keys).toEqual(['interlock:{run}', 'interlock:{run}:trail']);
+  });
+
+  it('take a client of node-redis that hands out bytes', async () => {
+    const url = await sharedRedis();
+    const bytes = createClient({
+      url,
+      commandOptions: { typeMapping: { [RESP_TYPES.BLOB_STRING]: Buffer } },
+    });
+    await bytes.connect();
+    const store = redisStore({ client: bytes, prefix: `test-${randomUUID()}` });
+    expect(await step(store, randomUUID(), { create: {} })).toBe(1);
+    bytes.destroy();
+  });
+});

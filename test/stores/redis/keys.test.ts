@@ -1,0 +1,55 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { runKeys } from '../../../src/stores/redis/keys.ts';
+
+/** Any JavaScript string, halves of surrogate pairs included, and more braces than chance would give. */
+const anyString = fc.oneof(
+  fc.string({ unit: fc.integer({ min: 0, max: 0xffff }).map((unit) => String.fromCharCode(unit)) }),
+  fc.string({ unit: fc.constantFrom('{', '}', ':', '#', 'a') }),
+);
+
+describe('the keys of a run', () => {
+  it('are in one hash slot, whatever the run key', () => {
+    fc.assert(
+      fc.property(anyString, (run) => {
+        const tags = runKeys('interlock', run).map(hashTag);
+        expect(tags[0]).toBe(tags[1]);
+        expect(tags[0]).not.toBe('');
+      }),
+    );
+  });
+
+  it('are never those of another run', () => {
+    fc.assert(
+      fc.property(anyString, anyString, (one, other) => {
+        fc.pre(one !== other);
+        expect(utf8(runKeys('p', one))).not.toEqual(utf8(runKeys('p', other)));
+      }),
+    );
+    expect(utf8(runKeys('p', '\ud800'))).not.toEqual(utf8(runKeys('p', '\ud801')));
+  });
+
+  it('stay short and without control characters', () => {
+    fc.assert(
+      fc.property(anyString, (run) => {
+        for (const key of runKeys('interlock', run))
+          expect(key).toMatch(/^interlock:\{[\w.:#-]{0,64}\}(:trail)?$/);
+      }),
+    );
+  });
+
+  it('show a session id as it is, so that an operator finds it', () => {
+    const id = '3f2b9c1e-8a54-4c0e-9d53-0f1f6c1f7a10';
+    expect(runKeys('interlock', id)).toEqual([`interlock:{${id}}`, `interlock:{${id}}:trail`]);
+  });
+});
+
+/** What Redis Cluster hashes: from the first opening brace to the first closing one after it. */
+function hashTag(key: string): string {
+  const start = key.indexOf('{');
+  return key.slice(start + 1, key.indexOf('}', start));
+}
+
+function utf8(keys: readonly string[]): string[] {
+  return keys.map((key) => Buffer.from(key).toString('hex'));
+}

@@ -1,0 +1,130 @@
+import { randomUUID } from 'node:crypto';
+import { Redis } from 'ioredis';
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
+import { runKeys } from '../../../src/stores/redis/keys.ts';
+import { scriptedStore } from '../../../src/stores/redis/scripted-store.ts';
+import { redisStore } from '../../../src/stores/redis.ts';
+import type { AtomicStateStore } from '../../../src/stores/store.ts';
+import { claimOf, commitOf, HOUR, step } from '../../../src/testing/fixtures.ts';
+import { everyOperation } from '../../helpers/operations.ts';
+import { sharedRedis } from '../../services/shared.ts';
+
+const prefix = `test-${randomUUID()}`;
+let redis: Redis;
+let store: AtomicStateStore;
+
+beforeAll(async () => {
+  redis = new Redis(await sharedRedis());
+  store = redisStore({ client: redis, prefix });
+});
+afterAll(() => redis?.disconnect());
+afterEach(() => vi.restoreAllMocks());
+
+describe('what the store keeps in Redis', () => {
+  it('is two keys for a run, and both expire when the run does', async () => {
+    const run = randomUUID();
+    await step(store, run, { create: {} }, { ttlMs: 30_000 });
+    const keys = await redis.keys(`*${run}*`);
+    expect(keys.sort()).toEqual(runKeys(prefix, run));
+    const [main, trail] = await Promise.all(keys.map((key) => redis.pttl(key)));
+    expect(main).toBeGreaterThan(29_000);
+    expect(main).toBeLessThanOrEqual(30_000);
+    expect(Math.abs(Number(main) - Number(trail))).toBeLessThan(100);
+  });
+
+  it('never lacks an expiry, whichever operation came last', async () => {
+    const run = randomUUID();
+    for (const [name, operation] of Object.entries(everyOperation(store, run))) {
+      await operation();
+      for (const key of await redis.keys(`*${run}*`)) expect(await redis.pttl(key), name).toBeGreaterThan(0);
+    }
+  });
+
+  it('is nothing at all once the run was deleted', async () => {
+    const run = randomUUID();
+    for (const operation of Object.values(everyOperation(store, run))) await operation();
+    expect(await redis.keys(`*${run}*`)).toEqual([]);
+  });
+
+  it('is nothing for a run that is not there', async () => {
+    const run = randomUUID();
+    const claim = claimOf(run);
+    await store.claim(claim);
+    await store.commit(commitOf(claim));
+    await store.renew(claim, claim.token, 1000);
+    await store.release(claim, claim.token);
+    expect(await redis.keys(`*${run}*`)).toEqual([]);
+  });
+
+  it('is the context as the text that came, not what Lua would make of it', async () => {
+    const run = randomUUID();
+    const context = { items: [], id: 9007199254740991, price: 1.1 };
+    await step(store, run, { create: {} }, { snapshot: { state: 'has_items', context } });
+    const [key] = runKeys(prefix, run);
+    expect(await redis.hget(key, 'context:"checkout"')).toBe(
+      '{"items":[],"id":9007199254740991,"price":1.1}',
+    );
+  });
+
+  it('is a trail of as many entries as the option says', async () => {
+    const short = redisStore({ client: redis, prefix, trailLimit: 50 });
+    const run = randomUUID();
+    await short.open(run, {}, HOUR);
+    for (let version = 1; version <= 60; version += 1) await step(short, run);
+    const [, trail] = runKeys(prefix, run);
+    expect(await redis.hlen(trail)).toBe(50);
+    const entries = await short.history({ run, workflow: 'checkout' }, 1000);
+    expect(entries.map(({ version }) => version)).toEqual(
+      Array.from({ length: 50 }, (_, index) => index + 11),
+    );
+  });
+
+  it('stays bounded in settled tokens and unfinished steps, however many come', async () => {
+    const run = randomUUID();
+    const [key] = runKeys(prefix, run);
+    await store.open(run, {}, HOUR);
+    for (let round = 0; round < 40; round += 1) {
+      await step(store, run);
+      await store.claim(claimOf(run, { leaseMs: 0, step: { uncertain: 'retry', digest: `d-${round}` } }));
+    }
+    for (const list of ['spent', 'unfinished']) {
+      const items = await redis.hget(key, `${list}:"checkout"`);
+      expect(items?.split('\t'), list).toHaveLength(16);
+    }
+  });
+});
+
+describe('the clock', () => {
+  it("is the server's: a process that is a day ahead does not end the lease of another", async () => {
+    const run = randomUUID();
+    await store.claim(claimOf(run, { create: {} }));
+    const now = Date.now();
+    vi.spyOn(Date, 'now').mockImplementation(() => now + 86_400_000);
+    expect((await store.claim(claimOf(run))).status).toBe('busy');
+    expect((await store.read(run, HOUR))?.workflows.checkout?.claim?.live).toBe(true);
+  });
+});
+
+describe('what is not an answer of the script', () => {
+  const unanswered = (reply: unknown) => scriptedStore(async () => reply, { prefix, trailLimit: 1000 });
+
+  it.each([
+    ['nothing', null],
+    ['a number', 1],
+    ['an object', { result: 'ok' }],
+    ['another text', 'Aborted'],
+    ['an empty text', ''],
+    ['the name of a property of every object', 'constructor'],
+  ])('is refused by every operation: %s', async (_name, reply) => {
+    for (const [name, operation] of Object.entries(everyOperation(unanswered(reply), 'run'))) {
+      await expect(operation(), name).rejects.toThrow(/script/);
+    }
+  });
+
+  it('is an error of the server, which reaches the caller as it is', async () => {
+    const run = randomUUID();
+    await redis.set(runKeys(prefix, run)[0], 'a string, where a hash belongs', 'PX', 60_000);
+    await expect(store.read(run, HOUR)).rejects.toThrow(/WRONGTYPE/);
+    await expect(store.claim(claimOf(run))).rejects.toThrow(/WRONGTYPE/);
+  });
+});

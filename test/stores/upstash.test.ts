@@ -1,0 +1,172 @@
+import { randomUUID } from 'node:crypto';
+import { Redis } from '@upstash/redis';
+import { Redis as Ioredis } from 'ioredis';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { AtomicStateStore } from '../../src/stores/store.ts';
+import { upstashStore } from '../../src/stores/upstash.ts';
+import { claimOf, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
+import { describeStateStore } from '../../src/testing/index.ts';
+import { everyOperation } from '../helpers/operations.ts';
+import { sharedRedis } from '../services/shared.ts';
+import { startUpstashRest, type UpstashRest } from '../services/upstash-rest.ts';
+
+let rest: UpstashRest;
+beforeAll(async () => {
+  rest = await startUpstashRest(await sharedRedis());
+});
+afterAll(() => rest?.stop());
+
+const CONTRACT = { 'as it comes': {}, 'without deserialisation': { automaticDeserialization: false } };
+
+for (const [name, settings] of Object.entries(CONTRACT)) {
+  const makeStore = async () => {
+    const prefix = `test-${randomUUID()}`;
+    const reopen = async () => upstashStore({ redis: client(settings), prefix });
+    return { store: await reopen(), reopen, close: async () => {} };
+  };
+  describeStateStore(`upstashStore() with the client ${name}`, makeStore, {
+    describe: describe.concurrent,
+    it,
+  });
+}
+
+describe('upstashStore()', () => {
+  it.each([
+    [{}],
+    [{ automaticDeserialization: false }],
+    [{ enableAutoPipelining: false }],
+    [{ responseEncoding: false }],
+    [{ automaticDeserialization: false, enableAutoPipelining: false, responseEncoding: false }],
+  ] as const)(
+    'gives what looks like JSON back as the text that it was, with the settings %j',
+    async (settings) => {
+      const store = storeOf(client(settings));
+      for (const text of [
+        '1',
+        'null',
+        'true',
+        '{"a":1}',
+        '[]',
+        '"quoted"',
+        '12345678901234567890',
+        'Ünï 😀',
+        '',
+      ]) {
+        const run = randomUUID();
+        const request = claimOf(run, { create: { principal: text }, initial: { state: text, updatedAt: 0 } });
+        expect(await store.claim(request)).toMatchObject({ status: 'claimed', snapshot: { state: text } });
+        await store.commit(commitOf(request, { snapshot: { state: text, context: text } }));
+        expect(await store.read(run, HOUR)).toMatchObject({
+          session: { principal: text },
+          workflows: { checkout: { snapshot: { state: text, context: text } } },
+        });
+      }
+    },
+  );
+
+  it('sends one request with one command for each operation', async () => {
+    const store = storeOf(client({}));
+    for (const operation of Object.values(everyOperation(store, randomUUID()))) await operation();
+    for (const [name, operation] of Object.entries(everyOperation(store, randomUUID()))) {
+      expect(await commandsDuring(operation), name).toEqual({ requests: 1, commands: ['evalsha'] });
+    }
+  });
+
+  it('sends a script once more by its text where the server does not have it', async () => {
+    for (const settings of [{}, { enableAutoPipelining: false }]) {
+      const store = storeOf(client(settings));
+      for (const [name, operation] of Object.entries(everyOperation(store, randomUUID()))) {
+        await client({}).scriptFlush();
+        expect(await commandsDuring(operation), name).toEqual({ requests: 2, commands: ['evalsha', 'eval'] });
+      }
+    }
+  });
+
+  it("does not take a caller's text in an error for the error of a missing script", async () => {
+    const redis = client({});
+    await redis.set('interlock:{NOSCRIPT}', 'a string, where a hash belongs', { px: 60_000 });
+    const claim = claimOf('NOSCRIPT', { workflow: 'NOSCRIPT', token: 'NOSCRIPT' });
+    await upstashStore({ redis })
+      .claim(claim)
+      .catch(() => {});
+    const executed = await commandsDuring(() =>
+      expect(upstashStore({ redis }).claim(claim)).rejects.toThrow(/WRONGTYPE/),
+    );
+    expect(executed.commands).toEqual(['evalsha']);
+  });
+});
+
+describe.each([{}, { enableAutoPipelining: false }])(
+  'the retries of the client with the settings %j',
+  (settings) => {
+    const quick = { ...settings, retry: { retries: 3, backoff: () => 1 } };
+
+    it('get the same answer for a claim and a commit whose first answer was lost', async () => {
+      const store = storeOf(client(quick));
+      const run = randomUUID();
+      await step(store, run, { create: {} });
+      const claim = claimOf(run);
+      rest.inject('drop-answer', 'drop-answer');
+      const answered = await commandsDuring(() =>
+        expect(store.claim(claim)).resolves.toMatchObject({ status: 'claimed', snapshot: { version: 1 } }),
+      );
+      expect(answered.requests).toBe(3);
+      rest.inject('drop-answer', 'drop-request', 'drop-answer');
+      const committed = await commandsDuring(() =>
+        expect(store.commit(commitOf(claim))).resolves.toEqual({ status: 'committed', version: 2 }),
+      );
+      expect(committed.requests).toBe(4);
+      expect(await store.history(claim)).toHaveLength(2);
+    });
+
+    it('end in a rejection, which is no answer', async () => {
+      const store = storeOf(client(quick));
+      const run = randomUUID();
+      await store.open(run, {}, HOUR);
+      rest.inject('drop-request', 'drop-request', 'drop-request', 'drop-request');
+      await expect(store.read(run, HOUR)).rejects.toThrow();
+      rest.inject('status-500');
+      await expect(store.read(run, HOUR)).rejects.toThrow();
+      expect(await store.read(run, HOUR)).toEqual({ session: {}, workflows: {} });
+    });
+
+    it('are cut off by a signal, and what the client makes up then is no answer either', async () => {
+      const store = storeOf(client({ ...quick, signal: AbortSignal.abort() }));
+      for (const [name, operation] of Object.entries(everyOperation(store, randomUUID()))) {
+        await expect(operation(), name).rejects.toThrow();
+      }
+    });
+  },
+);
+
+describe('upstashStore() options', () => {
+  it.each([undefined, null, 'https://eu1.upstash.io', {}])('refuse %j as a client', (redis) => {
+    expect(() => upstashStore({ redis: redis as never })).toThrow(
+      /redis: expected a client of @upstash\/redis/,
+    );
+  });
+
+  it('refuse a client of another driver', () => {
+    const ioredis = new Ioredis({ lazyConnect: true });
+    expect(() => upstashStore({ redis: ioredis as never })).toThrow(/expected a client of @upstash\/redis/);
+  });
+
+  it('name an unknown key with the nearest right one', () => {
+    expect(() => upstashStore({ redis: client({}), prefx: 'a' } as never)).toThrow(/did you mean "prefix"/);
+  });
+});
+
+function client(settings: object): Redis {
+  return new Redis({ url: rest.url, token: rest.token, ...settings });
+}
+
+function storeOf(redis: Redis): AtomicStateStore {
+  return upstashStore({ redis, prefix: `test-${randomUUID()}` });
+}
+
+async function commandsDuring(action: () => Promise<unknown>) {
+  const before = { requests: rest.requests, commands: rest.commands.length };
+  await action();
+  const commands = rest.commands.slice(before.commands).map(([name]) => name);
+  return { requests: rest.requests - before.requests, commands };
+}

@@ -1,0 +1,107 @@
+/**
+ * Checked by the compiler alone: each `@ts-expect-error` is a promise that the line under it does not compile, and
+ * everything else is one that it does.
+ */
+import { tool } from '../../src/tool.ts';
+import type { FsmConfig } from '../../src/workflow/config.ts';
+import { StateMachineGate } from '../../src/workflow/gate.ts';
+
+type Same<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
+function assertType<_T extends true>(): void {}
+
+const gate = new StateMachineGate({
+  id: 'checkout',
+  initial: 'empty',
+  states: {
+    empty: { on: { ADD_ITEM: 'has_items' } },
+    has_items: { on: { CHECKOUT: 'payment', CLEAR: 'empty' } },
+    payment: { on: { PAY: 'confirmed', CANCEL: 'has_items' } },
+    confirmed: { type: 'final' },
+  },
+});
+type States = 'empty' | 'has_items' | 'payment' | 'confirmed';
+type Events = 'ADD_ITEM' | 'CHECKOUT' | 'CLEAR' | 'PAY' | 'CANCEL';
+
+// States and events are inferred from a literal, and from a constant one.
+assertType<Same<typeof gate, StateMachineGate<States, Events>>>();
+assertType<Same<typeof gate.currentState, States>>();
+const constant = { initial: 'a', states: { a: { on: { GO: 'b' } }, b: { type: 'final' } } } as const;
+const fromConstant = new StateMachineGate(constant);
+assertType<Same<typeof fromConstant, StateMachineGate<'a' | 'b', 'GO'>>>();
+
+// A plain FsmConfig works too, with strings.
+const plain: FsmConfig = { initial: 'a', states: { a: { on: { GO: 'b' } }, b: { type: 'final' } } };
+const fromPlain = new StateMachineGate(plain);
+assertType<Same<typeof fromPlain, StateMachineGate<string, string>>>();
+fromPlain.bindTool('t', 'anything', 'ANYTHING').bind(tool('u').bindState('x', 'Y'));
+
+// A misspelt initial state, target or key.
+// @ts-expect-error
+new StateMachineGate({ initial: 'emty', states: { empty: {} } });
+// @ts-expect-error
+new StateMachineGate({ initial: 'a', states: { a: { on: { GO: 'c' } }, b: {} } });
+// @ts-expect-error
+new StateMachineGate({ initial: 'a', states: { a: { onn: { GO: 'a' } } } });
+// @ts-expect-error
+new StateMachineGate({ intial: 'a', states: { a: {} } });
+// @ts-expect-error
+new StateMachineGate({ initial: 'a', states: { a: { type: 'finale' } } });
+
+// bindTool takes the machine's own names only.
+gate
+  .bindTool('t', 'empty')
+  .bindTool('t', ['empty', 'payment'], 'PAY')
+  .bindTool('t', 'payment', { success: 'PAY' });
+gate.bindTool('t', 'payment', { success: 'PAY', when: (args) => args.action === 'pay', uncertain: 'retry' });
+gate.bindTool('t', ['empty'] as const, undefined).bindTool('t', 'empty', { success: undefined });
+// @ts-expect-error
+gate.bindTool('t', 'emty');
+// @ts-expect-error
+gate.bindTool('t', ['empty', 'paymnt']);
+// @ts-expect-error
+gate.bindTool('t', 'payment', 'PAYY');
+// @ts-expect-error
+gate.bindTool('t', 'payment', { success: 'PAYY' });
+// @ts-expect-error
+gate.bindTool('t', 'payment', { sucess: 'PAY' });
+// @ts-expect-error
+gate.bindTool('t', 'payment', { uncertain: 'wait' });
+// @ts-expect-error
+gate.bindTool('t', 'payment', { when: async () => true });
+
+// Events sent and states seen.
+void gate.transition('PAY').then(({ currentState }) => assertType<Same<typeof currentState, States>>());
+// @ts-expect-error
+void gate.transition('PAYY');
+const event = gate.getTransitionEvent('t');
+assertType<Same<typeof event, Events | undefined>>();
+gate.onTransition(({ previousState, run }) => {
+  assertType<Same<typeof previousState, States>>();
+  assertType<Same<typeof run, string | undefined>>();
+});
+gate.onTransition(async () => {});
+
+// Declarations carry their names, and a gate checks them.
+const pay = tool('cart.pay').bindState('payment', 'PAY').invalidates('cart.*');
+const grouped = tool('cart')
+  .stale()
+  .bindState('empty', { success: 'ADD_ITEM', when: (args) => args.action === 'add' })
+  .bindState(['has_items', 'payment'], { when: (args) => args.action === 'clear' })
+  .bindState('confirmed');
+gate.bind(pay, grouped, tool('countries').cached());
+// @ts-expect-error
+gate.bind(tool('t').bindState('paymnt', 'PAY'));
+// @ts-expect-error
+gate.bind(pay, tool('t').bindState('payment', 'PAYY'));
+// @ts-expect-error
+gate.bind(tool('t').bindState('payment', { success: 'PAYY' }).cached());
+// @ts-expect-error
+gate.bind(tool('t').bindState('payment').bindState(['payment', 'paymnt']));
+// @ts-expect-error
+tool('t').bindState('payment', { sucess: 'PAY' });
+// @ts-expect-error
+tool('t').bindState('payment').bindings.push({ tool: 't', states: [] });
+
+// Whatever its names, a gate is a gate.
+const gates: StateMachineGate[] = [gate, fromConstant, fromPlain];
+void gates;

@@ -1,0 +1,105 @@
+import fc from 'fast-check';
+import type { BindableTool, Binding } from '../../src/workflow/binding.ts';
+import type { FsmConfig } from '../../src/workflow/config.ts';
+import { StateMachineGate } from '../../src/workflow/gate.ts';
+
+/** The machine of the guide: note that `has_items` does not handle `ADD_ITEM`. */
+export const checkoutConfig = {
+  id: 'checkout',
+  initial: 'empty',
+  states: {
+    empty: { on: { ADD_ITEM: 'has_items' } },
+    has_items: { on: { CHECKOUT: 'payment', CLEAR: 'empty' } },
+    payment: { on: { PAY: 'confirmed', CANCEL: 'has_items' } },
+    confirmed: { type: 'final' },
+  },
+} as const;
+
+export function checkoutGate() {
+  return new StateMachineGate(checkoutConfig)
+    .bindTool('cart.add_item', ['empty', 'has_items'], 'ADD_ITEM')
+    .bindTool('cart.checkout', ['has_items'], 'CHECKOUT')
+    .bindTool('cart.pay', ['payment'], 'PAY');
+}
+
+/** Names that are something else to a careless program. */
+const HOSTILE = [
+  '__proto__',
+  'constructor',
+  'toString',
+  'hasOwnProperty',
+  'then',
+  '0',
+  ' ',
+  '\u0000',
+  'é',
+  '🛒',
+];
+
+const name = fc.oneof(fc.constantFrom(...HOSTILE), fc.string({ minLength: 1, maxLength: 6 }));
+const names = (maxLength: number) => fc.uniqueArray(name, { minLength: 1, maxLength });
+
+export interface RandomWorkflow {
+  readonly config: FsmConfig;
+  readonly states: readonly string[];
+  readonly events: readonly string[];
+  readonly tools: readonly BindableTool[];
+}
+
+/** How many actions a random grouped tool has: `args.action` is one of 0 … ACTIONS - 1. */
+export const ACTIONS = 3;
+
+/** Machines of at most six states with at most five tools, some of them grouped by `args.action`. */
+export const randomWorkflow: fc.Arbitrary<RandomWorkflow> = fc
+  .record({ states: names(6), events: names(4) })
+  .chain(({ states, events }) =>
+    fc.record({
+      config: randomConfig(states, events),
+      states: fc.constant(states),
+      events: fc.constant(events),
+      tools: names(5).chain((tools) => fc.tuple(...tools.map((tool) => randomTool(tool, states, events)))),
+    }),
+  );
+
+/** A mounted gate made of a random workflow. */
+export function gateOf({ config, tools }: RandomWorkflow): StateMachineGate {
+  return new StateMachineGate(config).bind(...tools);
+}
+
+function randomConfig(states: string[], events: string[]): fc.Arbitrary<FsmConfig> {
+  const target = fc.option(fc.constantFrom(...states), { nil: undefined });
+  const row = fc.tuple(...events.map(() => target));
+  return fc.record({ initial: fc.constantFrom(...states), rows: fc.tuple(...states.map(() => row)) }).map(
+    ({ initial, rows }): FsmConfig => ({
+      initial,
+      // Own properties even for `__proto__`, which an assignment would lose.
+      states: Object.fromEntries(states.map((state, i) => [state, { on: tableOf(events, rows[i] ?? []) }])),
+    }),
+  );
+}
+
+function tableOf(events: string[], targets: (string | undefined)[]): Record<string, string> {
+  const pairs = events.flatMap((event, i) => {
+    const target = targets[i];
+    return target === undefined ? [] : [[event, target] as const];
+  });
+  return Object.fromEntries(pairs);
+}
+
+function randomTool(tool: string, states: string[], events: string[]): fc.Arbitrary<BindableTool> {
+  const binding = fc.record({
+    states: fc.subarray(states, { minLength: 1 }),
+    success: fc.option(fc.constantFrom(...events), { nil: undefined }),
+    isGrouped: fc.boolean(),
+  });
+  return fc.array(binding, { minLength: 1, maxLength: ACTIONS }).map((bindings) => ({
+    name: tool,
+    bindings: bindings.map(
+      ({ isGrouped, ...rest }, action): Binding => ({
+        tool,
+        ...rest,
+        when: isGrouped ? (args) => args.action === action : undefined,
+      }),
+    ),
+  }));
+}

@@ -1,0 +1,354 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { StateMachineGate } from '../../src/workflow/gate.ts';
+import type { Move } from '../../src/workflow/transition.ts';
+import type { Workflow } from '../../src/workflow/workflow.ts';
+import { ACTIONS, checkoutConfig, checkoutGate, gateOf, randomWorkflow } from './machines.ts';
+
+describe('compile', () => {
+  it('gives one and the same frozen object', () => {
+    const gate = checkoutGate();
+    const workflow = gate.compile();
+    expect(gate.compile()).toBe(workflow);
+    expect(Object.isFrozen(workflow)).toBe(true);
+    expect(Object.isFrozen(workflow.toolNames)).toBe(true);
+    expect(Object.isFrozen(workflow.available('empty'))).toBe(true);
+  });
+
+  it('ends the binding of tools', () => {
+    const gate = checkoutGate();
+    gate.compile();
+    const refusal = expect.objectContaining({
+      code: 'ERR_INTERLOCK_BINDING',
+      message: expect.stringContaining('workflow "checkout" is already mounted'),
+    });
+    expect(() => gate.bindTool('late', 'empty')).toThrow(refusal);
+    expect(() => gate.bind({ name: 'late', bindings: [] })).toThrow(refusal);
+  });
+
+  it('keeps what the gate knows', () => {
+    const gate = new StateMachineGate(checkoutConfig)
+      .bindTool('b', 'empty', 'PAY')
+      .bindTool('a', 'empty')
+      .bindTool('b', 'payment', 'PAY');
+    const workflow = gate.compile();
+    expect(workflow).toMatchObject({ id: 'checkout', initial: 'empty', toolNames: ['b', 'a'] });
+    expect(workflow.states).toEqual(['empty', 'has_items', 'payment', 'confirmed']);
+    expect(workflow.warnings).toEqual(gate.warnings);
+    expect(workflow.warnings).toHaveLength(1);
+  });
+});
+
+describe('a compiled workflow', () => {
+  const workflow = checkoutGate().compile();
+
+  it('knows its states and where events lead', () => {
+    expect(workflow.hasState('payment')).toBe(true);
+    expect(workflow.hasState('constructor')).toBe(false);
+    expect(workflow.next('payment', 'PAY')).toBe('confirmed');
+    expect(workflow.next('has_items', 'ADD_ITEM')).toBe('has_items');
+    expect(workflow.next('nowhere', 'PAY')).toBe('nowhere');
+  });
+
+  it('shows tools that are not bound, and hides bound ones in an unknown state', () => {
+    expect(workflow.isVisible('cart.view', 'payment')).toBe(true);
+    expect(workflow.isVisible('cart.view', 'nowhere')).toBe(true);
+    expect(workflow.isVisible('toString', 'payment')).toBe(true);
+    expect(workflow.isVisible('cart.pay', 'nowhere')).toBe(false);
+    expect(workflow.available('__proto__')).toEqual([]);
+  });
+
+  it('hides even a grouped tool in an unknown state', () => {
+    const gate = new StateMachineGate(checkoutConfig).bindTool('cart', 'payment', { when: () => true });
+    expect(gate.compile().isVisible('cart', 'empty')).toBe(true);
+    expect(gate.compile().isVisible('cart', 'nowhere')).toBe(false);
+  });
+
+  it('works the tools of a state out once', () => {
+    expect(workflow.available('has_items')).toEqual(['cart.add_item', 'cart.checkout']);
+    expect(workflow.available('has_items')).toBe(workflow.available('has_items'));
+  });
+
+  it('tells whether two states show the same tools', () => {
+    expect(workflow.sameTools('empty', 'has_items')).toBe(false);
+    expect(workflow.sameTools('payment', 'payment')).toBe(true);
+    expect(workflow.sameTools('confirmed', 'nowhere')).toBe(true);
+    fc.assert(
+      fc.property(randomWorkflow, (random) => {
+        const compiled = gateOf(random).compile();
+        for (const a of random.states) {
+          for (const b of random.states) {
+            const same = JSON.stringify(compiled.available(a)) === JSON.stringify(compiled.available(b));
+            expect(compiled.sameTools(a, b)).toBe(same);
+          }
+        }
+      }),
+    );
+  });
+
+  it('calls the callbacks of its gate for a run, and leaves the gate where it is', () => {
+    const gate = checkoutGate();
+    const moves: Move[] = [];
+    gate.onTransition((move) => moves.push(move));
+    const move = {
+      changed: true,
+      previousState: 'payment',
+      currentState: 'confirmed',
+      event: 'PAY',
+      run: 'r1',
+    };
+    gate.compile().emit(move);
+    gate.compile().emit({ ...move, changed: false });
+    expect(moves).toEqual([move]);
+    expect(gate.currentState).toBe('empty');
+  });
+
+  it('reports what a callback throws to whoever moved the run', () => {
+    const gate = checkoutGate();
+    gate.onTransition(() => {
+      throw 'thrown';
+    });
+    const errors: unknown[] = [];
+    const move = { changed: true, previousState: 'payment', currentState: 'confirmed', event: 'PAY' };
+    gate.compile().emit(move, (error) => errors.push(error));
+    expect(errors).toEqual(['thrown']);
+  });
+
+  it('checks and copies a snapshot from a store, context and version included', () => {
+    const stored = { state: 'payment', updatedAt: 5, version: 3, context: { a: [1] }, ttl: 9 };
+    expect(workflow.parseSnapshot(stored)).toEqual({
+      state: 'payment',
+      updatedAt: 5,
+      version: 3,
+      context: { a: [1] },
+    });
+    expect(() => workflow.parseSnapshot({ state: 'x', updatedAt: 5 })).toThrow(
+      expect.objectContaining({ code: 'ERR_INTERLOCK_SNAPSHOT' }),
+    );
+  });
+});
+
+describe('match', () => {
+  const cart = () =>
+    new StateMachineGate(checkoutConfig)
+      .bindTool('cart', 'payment', { success: 'PAY', when: ({ action }) => action === 'pay' })
+      .bindTool('cart', ['payment', 'has_items'], {
+        when: ({ action }) => action === 'pay' || action === 'clear',
+        uncertain: 'retry',
+      });
+
+  it('leaves a tool that is not bound alone', () => {
+    const workflow = checkoutGate().compile();
+    expect(workflow.match('cart.view', {})).toBeUndefined();
+    expect(workflow.match('constructor', {})).toBeUndefined();
+    expect(workflow.match('__proto__', {})).toBeUndefined();
+  });
+
+  it('adds up the bindings of a tool, once', () => {
+    const workflow = new StateMachineGate(checkoutConfig)
+      .bindTool('t', ['payment', 'empty'])
+      .bindTool('t', ['empty', 'confirmed'], 'ADD_ITEM')
+      .compile();
+    const call = workflow.match('t', { any: 1 });
+    expect(call).toMatchObject({
+      states: ['payment', 'empty', 'confirmed'],
+      moves: true,
+      uncertain: undefined,
+    });
+    expect(call?.eventIn('empty')).toBe('ADD_ITEM');
+    expect(call?.eventIn('payment')).toBeUndefined();
+    expect(call?.eventIn('constructor')).toBeUndefined();
+    expect(workflow.match('t', undefined)).toBe(call);
+  });
+
+  it('sends the event of the first binding that is available in the state', () => {
+    const call = new StateMachineGate(checkoutConfig)
+      .bindTool('t', 'payment', 'CANCEL')
+      .bindTool('t', ['payment', 'empty'], 'PAY')
+      .compile()
+      .match('t', {});
+    expect(call?.eventIn('payment')).toBe('CANCEL');
+    expect(call?.eventIn('empty')).toBe('PAY');
+  });
+
+  it('takes the bindings that are about the arguments', () => {
+    const workflow = cart().compile();
+    expect(workflow.match('cart', { action: 'view' })).toBeUndefined();
+    expect(workflow.match('cart', undefined)).toBeUndefined();
+    expect(workflow.match('cart', { action: 'clear' })).toMatchObject({
+      states: ['payment', 'has_items'],
+      moves: false,
+      uncertain: 'retry',
+    });
+    const pay = workflow.match('cart', { action: 'pay' });
+    expect(pay).toMatchObject({ states: ['payment', 'has_items'], moves: true, uncertain: undefined });
+    expect(pay?.eventIn('payment')).toBe('PAY');
+  });
+
+  it('gates by a binding without a test every call that no test accepts', () => {
+    const workflow = cart().bindTool('cart', 'confirmed').compile();
+    expect(workflow.match('cart', { action: 'view' })).toMatchObject({ states: ['confirmed'], moves: false });
+    expect(workflow.match('cart', { action: 'clear' })?.states).toEqual([
+      'payment',
+      'has_items',
+      'confirmed',
+    ]);
+  });
+
+  it.each([
+    [['hold', 'retry'], 'hold'],
+    [['retry', 'retry'], 'retry'],
+    [['retry', undefined], undefined],
+    [[undefined, 'hold'], 'hold'],
+    [[undefined, undefined], undefined],
+  ] as const)(
+    'of bindings that say %j about an unknown outcome takes the strictest: %s',
+    (said, strictest) => {
+      const gate = new StateMachineGate(checkoutConfig);
+      for (const uncertain of said) gate.bindTool('t', 'empty', { uncertain });
+      expect(gate.compile().match('t', {})?.uncertain).toBe(strictest);
+    },
+  );
+
+  const answering = (when: () => unknown) =>
+    new StateMachineGate(checkoutConfig).bindTool('t', 'empty', { when: when as () => boolean }).compile();
+
+  it.each([
+    [
+      'throws',
+      () => {
+        throw new Error('broken test');
+      },
+      'broken test',
+    ],
+    ['returns nothing', () => undefined, 'returned undefined, not a boolean'],
+    ['returns something true', () => 'yes', 'returned "yes", not a boolean'],
+    ['is asynchronous', async () => true, 'returned an object, not a boolean'],
+    [
+      'is asynchronous and fails',
+      async () => {
+        throw new Error('unseen');
+      },
+      'returned an object, not a boolean',
+    ],
+  ])('throws where a test %s, so that the call is refused', (_, when, message) => {
+    expect(() => answering(when).match('t', {})).toThrow(message);
+  });
+
+  it.each([['pay'], [7], [[]], [true]])(
+    'throws where a test is to be made of %j, which are no arguments',
+    (args) => {
+      expect(() => answering(() => true).match('t', args)).toThrow('not an object');
+    },
+  );
+});
+
+describe('pathTo', () => {
+  it('is the shortest way of calls', () => {
+    const workflow = checkoutGate().compile();
+    expect(workflow.pathTo(['payment'], 'has_items')).toEqual(['cart.checkout']);
+    expect(workflow.pathTo(['payment'], 'empty')).toEqual(['cart.add_item', 'cart.checkout']);
+    expect(workflow.pathTo(['confirmed', 'has_items'], 'empty')).toEqual(['cart.add_item']);
+  });
+
+  it('is empty where the run is there already', () => {
+    expect(checkoutGate().compile().pathTo(['payment', 'empty'], 'empty')).toEqual([]);
+  });
+
+  it('is undefined where calling tools does not lead there', () => {
+    const workflow = checkoutGate().compile();
+    expect(workflow.pathTo(['empty'], 'payment')).toBeUndefined();
+    expect(workflow.pathTo(['payment'], 'nowhere')).toBeUndefined();
+    expect(workflow.pathTo(['nowhere'], 'nowhere')).toBeUndefined();
+    expect(workflow.pathTo(['__proto__'], 'empty')).toBeUndefined();
+    expect(workflow.pathTo([], 'empty')).toBeUndefined();
+  });
+
+  it('goes by the tool that was bound first where two ways are equally short', () => {
+    const bound = (...tools: string[]) => {
+      const gate = new StateMachineGate(checkoutConfig);
+      for (const name of tools) gate.bindTool(name, 'empty', 'ADD_ITEM');
+      return gate.compile();
+    };
+    expect(bound('a', 'b').pathTo(['has_items'], 'empty')).toEqual(['a']);
+    expect(bound('b', 'a').pathTo(['has_items'], 'empty')).toEqual(['b']);
+  });
+
+  it('counts the calls that a test accepts', () => {
+    const workflow = new StateMachineGate(checkoutConfig)
+      .bindTool('cart', 'empty', { success: 'ADD_ITEM', when: ({ action }) => action === 'add' })
+      .bindTool('cart', 'has_items', { success: 'CHECKOUT', when: ({ action }) => action === 'checkout' })
+      .compile();
+    expect(workflow.pathTo(['payment'], 'empty')).toEqual(['cart', 'cart']);
+  });
+
+  it('does not count an event that an earlier binding of the tool always takes the place of', () => {
+    const workflow = new StateMachineGate(checkoutConfig)
+      .bindTool('t', 'payment', 'CANCEL')
+      .bindTool('t', 'payment', 'PAY')
+      .compile();
+    expect(workflow.pathTo(['confirmed'], 'payment')).toBeUndefined();
+  });
+
+  /** The states in which a run can be after one successful call of `tool`, whatever its arguments. */
+  const afterCall = (workflow: Workflow, state: string, tool: string): string[] =>
+    [...Array(ACTIONS + 1).keys()].flatMap((action) => {
+      const call = workflow.match(tool, { action });
+      if (call === undefined || !call.states.includes(state)) return [];
+      const event = call.eventIn(state);
+      return event === undefined ? [state] : [workflow.next(state, event)];
+    });
+
+  const afterCalls = (workflow: Workflow, from: string, path: readonly string[]): string[] => {
+    let states = [from];
+    for (const tool of path) {
+      states = [...new Set(states.flatMap((state) => afterCall(workflow, state, tool)))];
+    }
+    return states;
+  };
+
+  /** How many calls it takes at least, found by trying every call in every state that was reached. */
+  const fewestCalls = (workflow: Workflow, from: string, targets: readonly string[]): number | undefined => {
+    let reached = new Set([from]);
+    for (let calls = 0; calls <= workflow.states.length; calls++) {
+      if (targets.some((target) => reached.has(target))) return calls;
+      const next = [...reached].flatMap((state) =>
+        workflow.toolNames.flatMap((tool) => afterCall(workflow, state, tool)),
+      );
+      reached = new Set([...reached, ...next]);
+    }
+    return undefined;
+  };
+
+  it('leads, in any machine, to one of the states when it is followed, and no shorter way does', () => {
+    let lengths = 0;
+    fc.assert(
+      fc.property(randomWorkflow, fc.nat(), (random, seed) => {
+        const workflow = gateOf(random).compile();
+        const targets = random.states.filter((_, i) => (seed >> i) % 2 === 1);
+        for (const from of random.states) {
+          const path = workflow.pathTo(targets, from);
+          expect(path?.length).toBe(fewestCalls(workflow, from, targets));
+          if (path === undefined) continue;
+          const reached = afterCalls(workflow, from, path);
+          expect(targets.some((target) => reached.includes(target))).toBe(true);
+          expect(workflow.pathTo(targets, from)).toEqual(path);
+          lengths += path.length;
+        }
+      }),
+      { numRuns: 300 },
+    );
+    expect(lengths).toBeGreaterThan(50);
+  });
+
+  it('copes with a machine of a thousand states in a row', () => {
+    const states = Object.fromEntries(
+      Array.from({ length: 1000 }, (_, i) => [`s${i}`, i < 999 ? { on: { NEXT: `s${i + 1}` } } : {}]),
+    );
+    const workflow = new StateMachineGate<string, string>({ initial: 's0', states })
+      .bindTool('step', Object.keys(states), 'NEXT')
+      .compile();
+    expect(workflow.pathTo(['s999'], 's0')).toHaveLength(999);
+    expect(workflow.pathTo(['s0'], 's999')).toBeUndefined();
+  });
+});
