@@ -3,6 +3,7 @@ import { InterlockError } from './errors.ts';
 import type { GateConfig } from './gate/gate-config.ts';
 import { GatePart } from './gate/gate-part.ts';
 import { ListedTools } from './gate/listed-tools.ts';
+import { stepFacade } from './gate/step-facade.ts';
 import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
 import { parseOptions } from './options.ts';
 import { type Clock, systemClock } from './session/clock.ts';
@@ -85,8 +86,8 @@ export function fsmGate<S extends string, E extends string>(
     const part = new GatePart(config, exchange, admission.context);
     exchange.join(part);
     if (!(await part.enter())) return 'answered';
-    const { step } = part;
-    return step === undefined ? (next) => next() : (next) => insideStep(step, next);
+    const { call } = part;
+    return call === undefined ? (next) => next() : (next) => insideStep(stepFacade(call), next);
   });
 }
 

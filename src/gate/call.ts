@@ -2,7 +2,7 @@ import type { Step } from '../session/step.ts';
 import type { RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
-import type { CallBinding } from '../workflow/call.ts';
+import type { Move } from './move.ts';
 
 /** What is done to a response once its outcome is known; the same for each replay of it. */
 export type Transform = (message: Message) => void;
@@ -11,7 +11,8 @@ export type Transform = (message: Message) => void;
 export interface PendingCall {
   readonly id: RequestId;
   readonly step: Step;
-  readonly binding: CallBinding;
+  /** What its success saves. */
+  readonly move: Move;
   /** Set by the first response that arrives: it settles the outcome, whatever comes later only repeats it. */
   transform?: MaybePromise<Transform>;
 }

@@ -1,6 +1,5 @@
 import { turnKey } from '../session/claim.ts';
 import type { RunContext } from '../session/run-context.ts';
-import type { Step } from '../session/step.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import {
@@ -19,6 +18,7 @@ import { Judge } from './judge.ts';
 import { unknownOutcomeReply } from './replies.ts';
 import { settle } from './settle.ts';
 import { stateNow } from './state-now.ts';
+import { abandonStep } from './unknown-outcome.ts';
 
 const TOOLS = Buffer.from('"tools"');
 const ESCAPED_ASCII = Buffer.from('\\u00');
@@ -39,9 +39,9 @@ export class GatePart implements Part {
     this.#judge = new Judge(config, exchange, context, (id) => this.#giveUp(id));
   }
 
-  /** The step that is about to be forwarded, if any. */
-  get step(): Step | undefined {
-    return this.#calls.values().next().value?.step;
+  /** The call that is about to be forwarded as a step, if any. */
+  get call(): PendingCall | undefined {
+    return this.#calls.values().next().value;
   }
 
   /** Judges each call of the request. `false` where the request was answered as a whole, because its run has ended. */
@@ -92,7 +92,7 @@ export class GatePart implements Part {
       for (const call of unsettled) this.#expectLate(call);
       return [];
     }
-    for (const { step } of unsettled) step.abandon();
+    for (const { step } of unsettled) abandonStep(step, this.#config);
     return unsettled.map((call) => this.#unknownReply(call));
   }
 
@@ -106,7 +106,7 @@ export class GatePart implements Part {
   }
 
   onUnreadable(): void {
-    for (const { step } of this.#unsettled) step.abandon();
+    for (const { step } of this.#unsettled) abandonStep(step, this.#config);
   }
 
   onDepart(): void {
@@ -117,7 +117,7 @@ export class GatePart implements Part {
     const { tap } = this.#exchange;
     this.#context?.session.departed.delete(tap);
     for (const call of this.#unsettled) {
-      if (!tap.resumable) call.step.abandon();
+      if (!tap.resumable) abandonStep(call.step, this.#config);
       else if (!tap.ended) this.#expectLate(call);
     }
   }
@@ -141,9 +141,7 @@ export class GatePart implements Part {
     const context = this.#context;
     if (context === undefined) return;
     if (call.transform === undefined) {
-      call.transform = settle(call, message, context, this.#config, () =>
-        this.#tellListChanged(message, context),
-      );
+      call.transform = settle(call, message, this.#config, () => this.#tellListChanged(message, context));
       if (this.#exchange.tap.resumable) this.#expectLate(call);
     }
     return after(call.transform, (transform) => transform(message));
@@ -181,7 +179,7 @@ export class GatePart implements Part {
   #giveUp(id: RequestId): void {
     const call = this.#calls.get(idKey(id));
     if (call === undefined || call.transform !== undefined) return;
-    call.step.abandon();
+    abandonStep(call.step, this.#config);
     const { tap } = this.#exchange;
     tap.abandon([this.#unknownReply(call)]);
     tap.releaseClose();

@@ -10,6 +10,7 @@ import type { Refusal } from '../workflow/advice.ts';
 import type { CallBinding } from '../workflow/call.ts';
 import type { PendingCall } from './call.ts';
 import type { GateConfig } from './gate-config.ts';
+import { moveOf } from './move.ts';
 import { badToolName, refusalReply } from './replies.ts';
 import { stateNow } from './state-now.ts';
 
@@ -42,8 +43,9 @@ export class Judge {
   async judge(incoming: Incoming): Promise<Verdict> {
     const { workflow, onError } = this.#config;
     const { message } = incoming;
-    // A handler must be able to trust the key, so nobody but the middleware sets it.
-    if (message.at('params', '_meta', IDEMPOTENCY_KEY) !== undefined) {
+    // A handler must be able to trust the key, so nobody but a gate sets it.
+    const isStep = this.#context?.step === incoming;
+    if (!isStep && message.at('params', '_meta', IDEMPOTENCY_KEY) !== undefined) {
       message.remove(['params', '_meta'], IDEMPOTENCY_KEY);
     }
     const tool = message.at('params', 'name');
@@ -114,10 +116,12 @@ export class Judge {
         ? this.#end()
         : this.#refuse(incoming, tool, claimed, binding.states);
     }
+    // Where two gates claim one call, the handler gets the first one's key.
+    if (context.step === undefined) message.set(['params', '_meta', IDEMPOTENCY_KEY], claimed.idempotencyKey);
     context.step = incoming;
-    message.set(['params', '_meta', IDEMPOTENCY_KEY], claimed.idempotencyKey);
     inFlight.onCancel(() => clock.after(times.cancelGraceMs, () => this.#giveUp(id)));
-    return { id, step: claimed, binding };
+    const move = moveOf(workflow, binding, claimed.snapshot, { tool, actor: context.actor });
+    return { id, step: claimed, move };
   }
 
   async #refuse(

@@ -1,5 +1,4 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import type { Step } from './step.ts';
 
 /** The step that a tool's handler runs in, when it runs in the same process as the gate. */
 export interface CurrentStep {
@@ -12,19 +11,24 @@ export interface CurrentStep {
   readonly state: string;
   /** For payment providers and the like: the same for every try of one step whose outcome was unknown. */
   readonly idempotencyKey: string;
+  /**
+   * Saves the move of this step's success in the transaction that is open on `client`, so that the handler's own writes and the
+   * move are one: both are there after its COMMIT, neither after a ROLLBACK. Needs a store that has transactions, such as
+   * `mcp-interlock/stores/postgres`. Return a successful result afterwards.
+   *
+   * @throws Error where the store has none, or the step is not this call's any more. Roll back then.
+   */
+  commitIn(client: unknown): Promise<void>;
 }
 
-const steps = new AsyncLocalStorage<Step>();
+const steps = new AsyncLocalStorage<CurrentStep>();
 
 /** The step that this code runs in, or `undefined` outside of one: in an ungated call, or in another process than the gate's. */
 export function currentStep(): CurrentStep | undefined {
-  const step = steps.getStore();
-  if (step === undefined) return undefined;
-  const { key, tool, snapshot, idempotencyKey } = step;
-  return { run: key.run, workflow: key.workflow, tool, state: snapshot.state, idempotencyKey };
+  return steps.getStore();
 }
 
 /** Runs `task`, and all that it begins, inside the step. */
-export function insideStep(step: Step, task: () => void): void {
+export function insideStep(step: CurrentStep, task: () => void): void {
   steps.run(step, task);
 }

@@ -1,13 +1,14 @@
-import type { AtomicStateStore, RunRecord, SessionRecord } from '../stores/store.ts';
+import type { RunRecord, SessionRecord } from '../stores/store.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
+import type { GuardedStore } from './guarded-store.ts';
 import type { LiveSession } from './live-session.ts';
 import type { Turns } from './turns.ts';
 
 /** Which run a request belongs to, and how to reach what is kept of it. */
 export interface RunContext {
   readonly run: string;
-  readonly store: AtomicStateStore;
+  readonly store: GuardedStore;
   readonly ttlMs: number;
   readonly session: LiveSession;
   readonly turns: Turns;

@@ -1,9 +1,10 @@
-import type { AtomicStateStore, RunRecord } from '../stores/store.ts';
+import type { RunRecord } from '../stores/store.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { requestHeader } from '../wire/headers.ts';
 import { isRequestId, JSON_RPC } from '../wire/json-rpc.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import type { Clock } from './clock.ts';
+import type { GuardedStore } from './guarded-store.ts';
 import { SESSION_HEADER } from './ids.ts';
 import { LiveSession, SessionTable } from './live-session.ts';
 import { identityOf } from './principal.ts';
@@ -15,7 +16,7 @@ import { Turns } from './turns.ts';
 export type PrincipalOf = (req: Exchange['req']) => string | undefined;
 
 export interface SessionsConfig {
-  readonly store: AtomicStateStore;
+  readonly store: GuardedStore;
   readonly clock: Clock;
   readonly principal: PrincipalOf | undefined;
   readonly idleMs: number;

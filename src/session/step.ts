@@ -1,12 +1,6 @@
-import type {
-  AtomicStateStore,
-  CommitRequest,
-  CommitResult,
-  FsmSnapshot,
-  RunKey,
-  StepDescription,
-} from '../stores/store.ts';
+import type { CommitRequest, CommitResult, FsmSnapshot, RunKey, StepDescription } from '../stores/store.ts';
 import type { Clock } from './clock.ts';
+import type { GuardedStore } from './guarded-store.ts';
 import type { EndTurn } from './turns.ts';
 
 /** How long a step may take, in milliseconds. */
@@ -28,7 +22,7 @@ export interface StepParts {
   readonly description: StepDescription;
   readonly snapshot: FsmSnapshot;
   readonly idempotencyKey: string;
-  readonly store: AtomicStateStore;
+  readonly store: GuardedStore;
   readonly ttlMs: number;
   readonly times: StepTimes;
   readonly clock: Clock;
@@ -81,6 +75,20 @@ export class Step {
     } finally {
       this.#parts.endTurn();
     }
+  }
+
+  /**
+   * Saves the move in a transaction that the handler has open. The step goes on: the middleware's own commit, which comes with the
+   * result, finds it done.
+   */
+  async commitIn(
+    client: unknown,
+    move: Pick<CommitRequest, 'snapshot' | 'trail'>,
+  ): Promise<CommitResult['status'] | 'unsupported'> {
+    const { store, key, token, ttlMs } = this.#parts;
+    if (store.commitIn === undefined) return 'unsupported';
+    if (this.#ended) return 'lost';
+    return (await store.commitIn(client, { ...key, ...move, token, ttlMs })).status;
   }
 
   /** Lets the run go without a move: nothing happened, or nothing that moves it. Does not wait for a store that fails. */

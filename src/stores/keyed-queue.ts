@@ -2,6 +2,11 @@
 export class KeyedQueue {
   readonly #tails = new Map<string, Promise<unknown>>();
 
+  /** How many keys have operations that have not settled. */
+  get size(): number {
+    return this.#tails.size;
+  }
+
   /** Settles as `operation` does, which starts once all earlier ones on the key have settled. */
   run<T>(key: string, operation: () => Promise<T>): Promise<T> {
     const before = this.#tails.get(key) ?? Promise.resolve();

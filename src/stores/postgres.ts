@@ -1,6 +1,13 @@
 import * as z from 'zod';
 import { parseOptions } from '../options.ts';
-import { claimDocument, commitDocument, type Document, duration, runDocument, stepDocument } from './postgres/documents.ts';
+import {
+  claimDocument,
+  commitDocument,
+  type Document,
+  duration,
+  runDocument,
+  stepDocument,
+} from './postgres/documents.ts';
 import { migrate } from './postgres/migrate.ts';
 import { postgresNames } from './postgres/names.ts';
 import {

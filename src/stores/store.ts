@@ -217,5 +217,14 @@ export interface AtomicStateStore {
   history(key: RunKey, limit?: number): Promise<TrailEntry[]>;
 }
 
+/** A store that can commit a step in a transaction of the handler's own, so that its writes and the move are one. */
+export interface TransactionalStateStore<Client> extends AtomicStateStore {
+  /**
+   * The same as `commit`, on a client that has a transaction open: undone where that is rolled back. Committing again
+   * outside of it, with the same token, is answered as always.
+   */
+  commitIn(client: Client, request: CommitRequest): Promise<CommitResult>;
+}
+
 /** Either kind of store, as `sessionStore({ store })` takes it. */
 export type StateStore = FsmStateStore | AtomicStateStore;

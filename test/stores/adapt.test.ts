@@ -1,33 +1,361 @@
-import { describe, it } from 'vitest';
-import { adaptStateStore } from '../../src/stores/adapt.ts';
+import { describe, expect, it } from 'vitest';
+import { type AdaptOptions, adaptStateStore } from '../../src/stores/adapt.ts';
+import type { AtomicStateStore, FsmStateStore } from '../../src/stores/store.ts';
+import { claimOf, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
+import { JsonStateStore } from '../helpers/json-state-store.ts';
+import { ManualTime } from '../helpers/manual-time.ts';
+
+const KEY = { run: 'run', workflow: 'checkout' };
+
+function adapt(plain: FsmStateStore, options: AdaptOptions = {}): AtomicStateStore {
+  return adaptStateStore(plain, { onWarning: () => {}, ...options });
+}
+
+function makeStore() {
+  const plain = new JsonStateStore();
+  const time = new ManualTime();
+  /** Starts again on the same data, as a process does that was killed. */
+  const restart = () => adapt(new JsonStateStore(plain.texts), { now: time.now });
+  return { plain, time, restart, store: adapt(plain, { now: time.now }) };
+}
 
 describeStateStore(
   'adaptStateStore()',
   async () => {
-    let time = 1_000_000;
-    const texts = new Map<string, string>();
-    const adapt = () =>
-      adaptStateStore(
-        {
-          load: async (key) => {
-            const text = texts.get(key);
-            return text === undefined ? undefined : JSON.parse(text);
-          },
-          save: async (key, snapshot) => {
-            texts.set(key, JSON.stringify(snapshot));
-          },
-        },
-        { now: () => time, onWarning: () => {} },
-      );
-    return {
-      store: adapt(),
-      advance: (ms) => {
-        time += ms;
-      },
-      reopen: async () => adapt(),
-      close: async () => {},
-    };
+    const { store, time, restart } = makeStore();
+    return { store, advance: time.advance, reopen: async () => restart(), close: async () => {} };
   },
   { describe, it, scope: 'restarts' },
 );
+
+describe('what adaptStateStore() saves', () => {
+  it('is a session record and a snapshot for each workflow, under readable keys', async () => {
+    const { store, plain, time } = makeStore();
+    await store.open('run', { principal: 'alice', minted: true }, HOUR);
+    await step(store, 'run', {}, { snapshot: { state: 'payment', context: { total: 5 } } });
+    expect([...plain.texts.keys()]).toEqual(['session:run', 'checkout:run']);
+    const expiresAt = time.now() + HOUR;
+    expect(plain.saved('session:run')).toEqual({
+      state: 'open',
+      updatedAt: time.now(),
+      context: { principal: 'alice', minted: true, workflows: ['checkout'], expiresAt },
+    });
+    expect(plain.saved('checkout:run')).toEqual({
+      state: 'payment',
+      updatedAt: time.now(),
+      version: 1,
+      context: { total: 5 },
+    });
+  });
+
+  it('is a tombstone once the run is over, whatever was there', async () => {
+    const { store, plain, time } = makeStore();
+    await store.open('run', {}, HOUR);
+    plain.texts.set('session:run', '"broken"');
+    await store.delete('run');
+    expect(plain.saved('session:run')).toEqual({ state: 'ended', updatedAt: time.now() });
+  });
+
+  it('has a key of its own for each workflow of each run, whatever their names', async () => {
+    const { store, plain } = makeStore();
+    for (const run of ['a:b', '100%', 'x\u0000\ud800']) {
+      await store.open(run, {}, HOUR);
+      for (const workflow of ['session', 'b:c']) await step(store, run, { workflow });
+    }
+    expect([...plain.texts.keys()]).toEqual([
+      'session:a:b',
+      '%session:a:b',
+      'b%3Ac:a:b',
+      'session:100%25',
+      '%session:100%25',
+      'b%3Ac:100%25',
+      'session:x%00%D800',
+      '%session:x%00%D800',
+      'b%3Ac:x%00%D800',
+    ]);
+  });
+
+  it('takes one save for a commit, two for the first claim of a workflow, and none for a read', async () => {
+    const { store, plain } = makeStore();
+    await store.open('run', {}, HOUR);
+    const [first, second] = [claimOf('run'), claimOf('run')];
+    plain.takeCalls();
+    await store.claim(first);
+    expect(plain.takeCalls()).toEqual(['load session:run', 'save checkout:run', 'save session:run']);
+    await store.commit(commitOf(first));
+    expect(plain.takeCalls()).toEqual(['load session:run', 'load checkout:run', 'save checkout:run']);
+    await store.claim(second);
+    await store.read('run', HOUR);
+    expect(plain.takeCalls().filter((call) => call.startsWith('save'))).toEqual([]);
+    await store.renew(second, second.token, HOUR);
+    await store.release(second, second.token);
+    expect(plain.takeCalls()).toEqual([]);
+  });
+
+  it('is saved anew, every key of it, once a tenth of the time to live has passed', async () => {
+    const { store, plain, time } = makeStore();
+    await store.open('run', {}, HOUR);
+    await step(store, 'run');
+    plain.takeCalls();
+    time.advance(HOUR / 10);
+    await store.read('run', HOUR);
+    expect(plain.takeCalls()).not.toContain('save session:run');
+    time.advance(1);
+    await store.read('run', HOUR);
+    expect(plain.takeCalls().slice(-2)).toEqual(['save checkout:run', 'save session:run']);
+  });
+});
+
+describe('a run of which adaptStateStore() finds something missing', () => {
+  it('is unknown as a whole where one of its snapshots was evicted', async () => {
+    const { store, plain } = makeStore();
+    await store.open('run', {}, HOUR);
+    await step(store, 'run', { workflow: 'approval' });
+    const committed = claimOf('run');
+    await store.claim(committed);
+    await store.commit(commitOf(committed));
+    plain.texts.delete('checkout:run');
+    expect(await store.commit(commitOf(committed))).toEqual({ status: 'unknown' });
+    expect(await store.read('run', HOUR)).toBeUndefined();
+    expect(await store.history({ run: 'run', workflow: 'approval' })).toEqual([]);
+    for (const workflow of ['checkout', 'approval', 'new']) {
+      expect(await store.claim(claimOf('run', { workflow }))).toEqual({ status: 'unknown' });
+    }
+  });
+
+  it('is unknown where its session record was evicted, though its snapshots are there', async () => {
+    const { store, plain, restart } = makeStore();
+    await store.open('run', {}, HOUR);
+    await step(store, 'run');
+    plain.texts.delete('session:run');
+    for (const view of [store, restart()]) {
+      expect(await view.read('run', HOUR)).toBeUndefined();
+      expect(await view.claim(claimOf('run'))).toEqual({ status: 'unknown' });
+    }
+  });
+
+  it('takes nothing from the old one when it is made again', async () => {
+    const { store, plain } = makeStore();
+    await store.open('run', { principal: 'alice' }, HOUR);
+    await step(store, 'run');
+    plain.texts.delete('session:run');
+    const claim = claimOf('run', { create: { principal: 'bob' } });
+    expect(await store.claim(claim)).toMatchObject({ snapshot: { state: 'empty', version: 0 } });
+    expect(plain.saved('checkout:run')).toMatchObject({ state: 'empty', version: 0 });
+    expect((await store.read('run', HOUR))?.session.principal).toBe('bob');
+  });
+
+  it('may be missing as null, which is what many clients say', async () => {
+    const store = adapt({ load: async () => null as never, save: async () => {} });
+    expect(await store.read('run', HOUR)).toBeUndefined();
+  });
+});
+
+describe('a run of which adaptStateStore() finds something malformed', () => {
+  const open = { state: 'open', updatedAt: 1, context: { workflows: ['checkout'], expiresAt: 9e15 } };
+  const snapshot = { state: 'empty', updatedAt: 1 };
+
+  it.each([
+    ['a session record that is text', JSON.stringify(open), snapshot],
+    ['a session record that is a list', [], snapshot],
+    ['a session record in another state', { ...open, state: 'half-open' }, snapshot],
+    ['a session record without context', { ...open, context: undefined }, snapshot],
+    ['a principal that is not a string', { ...open, context: { ...open.context, principal: 7 } }, snapshot],
+    ['workflows that are not a list', { ...open, context: { ...open.context, workflows: {} } }, snapshot],
+    [
+      'an expiry that is not a number',
+      { ...open, context: { ...open.context, expiresAt: '9e15' } },
+      snapshot,
+    ],
+    ['a snapshot that is text', open, 'empty'],
+    ['a snapshot without a state', open, { updatedAt: 1 }],
+    ['a snapshot whose state is a list', open, { state: ['empty'], updatedAt: 1 }],
+    ['a snapshot without a time', open, { state: 'empty' }],
+    ['a version below zero', open, { ...snapshot, version: -1 }],
+    ['a version that is text', open, { ...snapshot, version: '1' }],
+  ])('is an error and not an unknown run: %s', async (_what, session, checkout) => {
+    const { store, plain } = makeStore();
+    plain.texts.set('session:run', JSON.stringify(session));
+    plain.texts.set('checkout:run', JSON.stringify(checkout));
+    const error = expect.objectContaining({ code: 'ERR_INTERLOCK_SNAPSHOT' });
+    await expect(store.read('run', HOUR)).rejects.toThrow(error);
+    await expect(store.claim(claimOf('run', { create: {} }))).rejects.toThrow(error);
+    await expect(store.commit(commitOf(claimOf('run')))).rejects.toThrow(error);
+    await expect(store.history(KEY)).rejects.toThrow(error);
+  });
+
+  it('can be read again where only unknown properties were added, and a version is missing', async () => {
+    const { store, plain } = makeStore();
+    plain.texts.set('session:run', JSON.stringify({ ...open, ttl: 5 }));
+    plain.texts.set('checkout:run', JSON.stringify({ ...snapshot, etag: 'x' }));
+    expect((await store.read('run', HOUR))?.workflows.checkout?.snapshot.state).toBe('empty');
+    expect(await step(store, 'run')).toBe(1);
+  });
+});
+
+describe('a store that fails below adaptStateStore()', () => {
+  const failure = new Error('connection refused');
+
+  it('rejects what cannot be answered, and is served again afterwards', async () => {
+    const { store, plain } = makeStore();
+    await store.open('run', {}, HOUR);
+    plain.failures.set('load session:run', failure);
+    await expect(store.read('run', HOUR)).rejects.toBe(failure);
+    await expect(store.claim(claimOf('run', { create: {} }))).rejects.toBe(failure);
+    plain.failures.clear();
+    expect(await step(store, 'run')).toBe(1);
+  });
+
+  it.each(['save checkout:run', 'save session:run'])('takes no lease where "%s" fails', async (call) => {
+    const { store, plain, restart } = makeStore();
+    await store.open('run', {}, HOUR);
+    plain.failures.set(call, failure);
+    await expect(store.claim(claimOf('run'))).rejects.toBe(failure);
+    plain.failures.clear();
+    expect((await restart().claim(claimOf('run'))).status).toBe('claimed');
+    expect(await step(store, 'run')).toBe(1);
+  });
+
+  it('keeps the claim where a commit cannot be saved, so that it can be tried again', async () => {
+    const { store, plain } = makeStore();
+    await store.open('run', {}, HOUR);
+    const claim = claimOf('run');
+    await store.claim(claim);
+    plain.failures.set('save checkout:run', failure);
+    await expect(store.commit(commitOf(claim))).rejects.toBe(failure);
+    expect((await store.read('run', HOUR).catch(() => 'not now')) ?? 'unknown').toBe('not now');
+    plain.failures.clear();
+    expect((await store.claim(claimOf('run'))).status).toBe('busy');
+    expect(await store.commit(commitOf(claim))).toEqual({ status: 'committed', version: 1 });
+    expect((await store.history(claim)).length).toBe(1);
+  });
+
+  it('counts a commit once though its save arrived and seemed to fail, however often', async () => {
+    const { store, plain } = makeStore();
+    await store.open('run', {}, HOUR);
+    const claim = claimOf('run');
+    await store.claim(claim);
+    plain.lateFailures.set('save checkout:run', failure);
+    for (const _ of [1, 2, 3]) await expect(store.commit(commitOf(claim))).rejects.toBe(failure);
+    plain.lateFailures.clear();
+    expect(await store.commit(commitOf(claim))).toEqual({ status: 'committed', version: 1 });
+    expect(plain.saved('checkout:run')).toMatchObject({ state: 'has_items', version: 1 });
+  });
+
+  it('goes back to the state before a commit that seemed to fail, where the step is released', async () => {
+    const { store, plain, restart } = makeStore();
+    await store.open('run', {}, HOUR);
+    const claim = claimOf('run');
+    await store.claim(claim);
+    plain.lateFailures.set('save checkout:run', failure);
+    await expect(store.commit(commitOf(claim))).rejects.toBe(failure);
+    plain.lateFailures.clear();
+    await store.release(claim, claim.token);
+    expect((await store.read('run', HOUR))?.workflows.checkout?.snapshot.state).toBe('empty');
+    expect((await restart().read('run', HOUR))?.workflows.checkout?.snapshot.state).toBe('empty');
+  });
+
+  it('holds up only the run whose call hangs', async () => {
+    const { plain, time } = makeStore();
+    const hangs = (key: string) => (key.endsWith(':hangs') ? new Promise<never>(() => {}) : plain.load(key));
+    const store = adapt({ load: hangs, save: (...args) => plain.save(...args) }, { now: time.now });
+    void store.read('hangs', HOUR);
+    void store.claim(claimOf('hangs'));
+    await store.open('run', {}, HOUR);
+    expect(await step(store, 'run')).toBe(1);
+  });
+});
+
+describe('the memory of adaptStateStore()', () => {
+  it('forgets neither a held step nor a key though 10,000 other runs come', async () => {
+    const { store, time } = makeStore();
+    for (const uncertain of ['hold', 'retry'] as const) await store.open(uncertain, {}, HOUR);
+    await store.claim(claimOf('hold', { leaseMs: 1 }));
+    const retry = { step: { uncertain: 'retry' } } as const;
+    const dead = await store.claim(claimOf('retry', { leaseMs: 1, ...retry }));
+    time.advance(1);
+    for (let index = 0; index < 10_001; index += 1) await store.open(`run-${index}`, {}, HOUR);
+    expect((await store.claim(claimOf('hold'))).status).toBe('held');
+    expect(await store.claim(claimOf('retry', retry))).toMatchObject({
+      idempotencyKey: (dead as { idempotencyKey: string }).idempotencyKey,
+    });
+  });
+
+  it('is empty after a restart: claims and trail are gone, the position is not', async () => {
+    const { store, restart } = makeStore();
+    await store.open('run', {}, HOUR);
+    await step(store, 'run');
+    const claim = claimOf('run');
+    await store.claim(claim);
+    const restarted = restart();
+    expect(await restarted.commit(commitOf(claim))).toEqual({ status: 'lost' });
+    expect(await restarted.history(claim)).toEqual([]);
+    expect(await step(restarted, 'run', { states: ['has_items'] })).toBe(2);
+  });
+
+  it('does not shut out what another process has saved', async () => {
+    const { store, restart } = makeStore();
+    await store.open('run', {}, HOUR);
+    await step(store, 'run');
+    await step(restart(), 'run', {}, { snapshot: { state: 'payment' } });
+    expect(await store.claim(claimOf('run'))).toMatchObject({ snapshot: { state: 'payment', version: 2 } });
+  });
+});
+
+describe('the Redis store of the FSM guide, through adaptStateStore()', () => {
+  /** As much of a Redis client as that store uses. */
+  function makeRedis(now: () => number) {
+    const entries = new Map<string, { text: string; expiresAt: number }>();
+    return {
+      entries,
+      get: async (key: string) => {
+        const entry = entries.get(key);
+        return entry && entry.expiresAt > now() ? entry.text : null;
+      },
+      set: async (key: string, text: string, _ex: 'EX', seconds: number) => {
+        entries.set(key, { text, expiresAt: now() + seconds * 1_000 });
+      },
+    };
+  }
+
+  function makeGuideStore() {
+    const time = new ManualTime();
+    const redis = makeRedis(time.now);
+    const fsmStore: FsmStateStore = {
+      async load(sessionId: string) {
+        const raw = await redis.get(`fsm:${sessionId}`);
+        return raw ? JSON.parse(raw) : undefined;
+      },
+      async save(sessionId: string, snapshot) {
+        await redis.set(`fsm:${sessionId}`, JSON.stringify(snapshot), 'EX', 3600);
+      },
+    };
+    return { time, redis, store: adapt(fsmStore, { now: time.now }) };
+  }
+
+  it('carries a checkout to its end', async () => {
+    const { store, redis } = makeGuideStore();
+    await store.open('run', { principal: 'alice' }, HOUR);
+    const path = ['empty', 'has_items', 'payment', 'confirmed'];
+    for (const [index, state] of path.slice(1).entries()) {
+      expect(await step(store, 'run', { states: [path[index] ?? ''] }, { snapshot: { state } })).toBe(
+        index + 1,
+      );
+    }
+    expect((await store.claim(claimOf('run', { states: ['payment'] }))).status).toBe('state');
+    expect([...redis.entries.keys()]).toEqual(['fsm:session:run', 'fsm:checkout:run']);
+  });
+
+  it('keeps a run that is read but does not move for longer than its keys live', async () => {
+    const { store, time } = makeGuideStore();
+    await store.open('run', {}, HOUR);
+    await step(store, 'run');
+    for (let minutes = 0; minutes < 180; minutes += 20) {
+      time.advance(20 * 60_000);
+      expect((await store.read('run', HOUR))?.workflows.checkout?.snapshot.state).toBe('has_items');
+    }
+    time.advance(HOUR);
+    expect(await store.read('run', HOUR)).toBeUndefined();
+  });
+});

@@ -47,7 +47,7 @@ local function now()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Lua writes a long number as 1.7e+12 unless it is told otherwise.
+-- Lua writes a long number as 1e+15 unless it is told otherwise.
 local function digits(number)
   return string.format('%.0f', number)
 end
@@ -269,7 +269,7 @@ return 'ok'
 
 export const HISTORY = script(lua`
 local limit = tonumber(ARGV[2])
-local newest = exists() and tonumber(get('version') or 0) or 0
+local newest = tonumber(get('version') or 0)
 local lines = {'trail'}
 local oldest = newest - math.min(limit, redis.call('HLEN', TRAIL)) + 1
 for version = oldest, newest do

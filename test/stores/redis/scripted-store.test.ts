@@ -46,6 +46,29 @@ describe('what the store keeps in Redis', () => {
     expect(await redis.keys(`*${run}*`)).toEqual([]);
   });
 
+  it('has nothing of an older trail once the run is opened anew, or made anew after it was evicted', async () => {
+    const run = randomUUID();
+    const [key, trail] = runKeys(prefix, run);
+    await step(store, run, { create: {} });
+    await store.open(run, {}, HOUR);
+    expect(await redis.keys(`*${run}*`)).toEqual([key]);
+    await step(store, run);
+    await redis.del(key);
+    expect((await store.claim(claimOf(run))).status).toBe('unknown');
+    await store.claim(claimOf(run, { create: {} }));
+    expect(await redis.exists(trail)).toBe(0);
+  });
+
+  it.each([1e15, Number.MAX_SAFE_INTEGER, Number.POSITIVE_INFINITY, 1000.5])(
+    'takes a time to live of %d ms',
+    async (ttlMs) => {
+      const run = randomUUID();
+      expect(await step(store, run, { create: {}, ttlMs }, { ttlMs })).toBe(1);
+      expect(await redis.pttl(runKeys(prefix, run)[0])).toBeGreaterThan(Math.min(ttlMs, 1e15) - 1000);
+      await store.delete(run);
+    },
+  );
+
   it('is nothing for a run that is not there', async () => {
     const run = randomUUID();
     const claim = claimOf(run);
@@ -91,6 +114,32 @@ describe('what the store keeps in Redis', () => {
       const items = await redis.hget(key, `${list}:"checkout"`);
       expect(items?.split('\t'), list).toHaveLength(16);
     }
+  });
+});
+
+describe('a token', () => {
+  it('that asks for its claim again has a whole lease again', async () => {
+    const claim = claimOf(randomUUID(), { create: {}, leaseMs: 0 });
+    await store.claim(claim);
+    expect((await store.read(claim.run, HOUR))?.workflows.checkout?.claim?.live).toBe(false);
+    expect((await store.claim({ ...claim, leaseMs: 60_000 })).status).toBe('claimed');
+    expect((await store.claim(claimOf(claim.run))).status).toBe('busy');
+  });
+
+  it('that committed is still answered so after it was released as well', async () => {
+    const claim = claimOf(randomUUID(), { create: {} });
+    await store.claim(claim);
+    await store.commit(commitOf(claim));
+    await store.release(claim, claim.token);
+    expect(await store.commit(commitOf(claim))).toEqual({ status: 'committed', version: 1 });
+  });
+
+  it('that was released before the workflow was ever claimed takes no lease either', async () => {
+    const claim = claimOf(randomUUID());
+    await store.open(claim.run, {}, HOUR);
+    await store.release(claim, claim.token);
+    expect(await store.read(claim.run, HOUR)).toEqual({ session: {}, workflows: {} });
+    expect(await store.claim(claim)).toMatchObject({ status: 'state', snapshot: { state: 'empty' } });
   });
 });
 

@@ -1,18 +1,8 @@
-import { decodeText, encodeText } from '../sql-text.ts';
-import type { Json, SessionRecord, TrailEntry } from '../store.ts';
-import type { WorkflowState } from '../workflow-state.ts';
-import type { SqliteDatabase } from './database.ts';
-
-/** A run as it is in the file. */
-export interface Run {
-  readonly session: SessionRecord;
-  /** Without their trails: those are in a table of their own, to which entries are only added. */
-  readonly workflows: ReadonlyMap<string, WorkflowState>;
-  readonly expiresAt: number;
-}
-
-/** Times are milliseconds since the epoch. What is JSON to the store is JSON text. */
-const SCHEMA = `
+/**
+ * Times are milliseconds since the epoch. A context, a payload and the three columns of a workflow that only the store reads are
+ * JSON text. In other text a backslash is doubled, and NUL and half surrogate pairs are written `\uXXXX`.
+ */
+export const SCHEMA = `
 CREATE TABLE IF NOT EXISTS workflow_runs (
   run         TEXT PRIMARY KEY,
   principal   TEXT,

@@ -1,0 +1,194 @@
+import { randomUUID } from 'node:crypto';
+import * as z from 'zod';
+import { functionOption, parseOptions } from '../options.ts';
+import { change, look, makeDurable, type SqliteDatabase } from './sqlite/database.ts';
+import { type Run, SqliteRuns } from './sqlite/runs.ts';
+import type {
+  AtomicStateStore,
+  ClaimRequest,
+  ClaimResult,
+  CommitRequest,
+  CommitResult,
+  RunKey,
+  RunRecord,
+  SessionRecord,
+  TrailEntry,
+} from './store.ts';
+import {
+  claimStep,
+  commitStep,
+  liveUntil,
+  newWorkflow,
+  recordsOf,
+  releaseStep,
+  renewStep,
+} from './workflow-state.ts';
+
+export type { SqliteDatabase, SqliteStatement, SqliteValue } from './sqlite/database.ts';
+
+export interface SqliteStoreOptions {
+  /**
+   * An opened database of `libsql`, `better-sqlite3` or `node:sqlite`, on a disk of this machine. The caller closes it, and
+   * leaves this connection to the store: a transaction of the caller's on it would make the store's calls fail.
+   */
+  readonly database: SqliteDatabase;
+  /** The clock, in milliseconds since the epoch; one for all processes that use the file. Default `Date.now`. */
+  readonly now?: (() => number) | undefined;
+  /**
+   * How long an operation waits for another process to finish its own, in milliseconds. Default 2,000. The event
+   * loop stands still that long.
+   */
+  readonly busyTimeoutMs?: number | undefined;
+}
+
+export interface SqliteStore extends AtomicStateStore {
+  /** Removes expired runs, and resolves to how many. Optional: each new run removes two old ones. */
+  sweep(): Promise<number>;
+}
+
+const optionsSchema = z.strictObject({
+  database: z.custom<SqliteDatabase>(
+    isDatabase,
+    'expected an opened SQLite database with exec() and prepare()',
+  ),
+  now: functionOption<() => number>().default(() => Date.now),
+  busyTimeoutMs: z.int().min(0).default(2000),
+});
+
+/** An expiry is not written anew while this share of the time to live remains. */
+const FRESH_ENOUGH = 0.9;
+
+/** More than one, so that what expired cannot pile up. */
+const SWEPT_BY_EACH_NEW_RUN = 2;
+
+/**
+ * Keeps runs in one SQLite file, in the tables `workflow_runs`, `workflows` and `workflow_events`, which it makes itself. For one
+ * machine: steps are exact between all processes that open the file. What is committed outlives the process and, as the disk
+ * is flushed at each commit, a power failure. The trail of a run goes with the run.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown.
+ */
+export function sqliteStore(options: SqliteStoreOptions): SqliteStore {
+  const { database, now, busyTimeoutMs } = parseOptions('sqliteStore() options', optionsSchema, options);
+  makeDurable(database, busyTimeoutMs);
+  return new FileStore(database, now);
+}
+
+/** Each method is one transaction. */
+class FileStore implements SqliteStore {
+  readonly #database: SqliteDatabase;
+  readonly #now: () => number;
+  readonly #runs: SqliteRuns;
+
+  constructor(database: SqliteDatabase, now: () => number) {
+    this.#database = database;
+    this.#now = now;
+    this.#runs = change(database, () => new SqliteRuns(database));
+  }
+
+  async open(key: string, session: SessionRecord, ttlMs: number): Promise<void> {
+    change(this.#database, () => this.#make(key, session, this.#now(), ttlMs));
+  }
+
+  async read(key: string, ttlMs: number): Promise<RunRecord | undefined> {
+    const now = this.#now();
+    const seen = look(this.#database, () => this.#runs.find(key, now));
+    if (!seen || isFresh(seen, now, ttlMs)) return seen && recordOf(seen, now);
+    return this.#change(key, (run, now) => {
+      if (run) this.#keepAlive(run, now, ttlMs);
+      return run && recordOf(run, now);
+    });
+  }
+
+  async claim(request: ClaimRequest): Promise<ClaimResult> {
+    const { create, ttlMs } = request;
+    return this.#change(request.run, (known, now) => {
+      if (!known && !create) return { status: 'unknown' };
+      const run = known ?? this.#make(request.run, create ?? {}, now, ttlMs);
+      const workflow = run.workflows.get(request.workflow) ?? newWorkflow(request.initial);
+      const { result, next } = claimStep(workflow, request, now, randomUUID);
+      if (next !== workflow) this.#runs.save(run, request.workflow, next);
+      this.#keepAlive(run, now, ttlMs);
+      return result;
+    });
+  }
+
+  async commit(request: CommitRequest): Promise<CommitResult> {
+    return this.#change(request.run, (run, now) => {
+      if (!run) return { status: 'unknown' };
+      const workflow = run.workflows.get(request.workflow);
+      if (!workflow) return { status: 'lost' };
+      const { result, next } = commitStep(workflow, request, now);
+      if (next !== workflow) this.#runs.save(run, request.workflow, next);
+      this.#keepAlive(run, now, request.ttlMs);
+      return result;
+    });
+  }
+
+  async renew(key: RunKey, token: string, leaseMs: number): Promise<boolean> {
+    return this.#change(key.run, (run, now) => {
+      const workflow = run?.workflows.get(key.workflow);
+      const renewed = workflow && renewStep(workflow, token, now + leaseMs);
+      if (!run || !renewed) return false;
+      this.#runs.save(run, key.workflow, renewed);
+      if (run.expiresAt < now + leaseMs) this.#runs.expire(run, now + leaseMs);
+      return true;
+    });
+  }
+
+  async release(key: RunKey, token: string): Promise<void> {
+    this.#change(key.run, (run) => {
+      const workflow = run?.workflows.get(key.workflow);
+      const released = workflow && releaseStep(workflow, token);
+      if (run && released && released !== workflow) this.#runs.save(run, key.workflow, released);
+    });
+  }
+
+  async delete(key: string): Promise<void> {
+    change(this.#database, () => this.#runs.remove(key));
+  }
+
+  async history(key: RunKey, limit = 50): Promise<TrailEntry[]> {
+    const atMost = Math.max(0, Math.min(Math.trunc(limit), Number.MAX_SAFE_INTEGER));
+    return look(this.#database, () => {
+      const run = this.#runs.find(key.run, this.#now());
+      return run ? this.#runs.trail(run, key.workflow, atMost) : [];
+    });
+  }
+
+  async sweep(): Promise<number> {
+    return change(this.#database, () => this.#runs.sweep(this.#now(), Number.MAX_SAFE_INTEGER));
+  }
+
+  #change<T>(key: string, work: (run: Run | undefined, now: number) => T): T {
+    return change(this.#database, () => {
+      const now = this.#now();
+      return work(this.#runs.find(key, now), now);
+    });
+  }
+
+  #make(key: string, session: SessionRecord, now: number, ttlMs: number): Run {
+    this.#runs.sweep(now, SWEPT_BY_EACH_NEW_RUN);
+    return this.#runs.make(key, session, now, now + ttlMs);
+  }
+
+  #keepAlive(run: Run, now: number, ttlMs: number): void {
+    const until = Math.max(now + ttlMs, liveUntil(run.workflows.values(), now));
+    if (!isFresh(run, now, ttlMs)) this.#runs.expire(run, until);
+  }
+}
+
+function recordOf({ session, workflows }: Run, now: number): RunRecord {
+  return { session, workflows: recordsOf(workflows, now) };
+}
+
+/** Whether the expiry may stay as it is, so that most looks at a run write nothing. */
+function isFresh({ expiresAt, workflows }: Run, now: number, ttlMs: number): boolean {
+  const enough = now + FRESH_ENOUGH * ttlMs;
+  return expiresAt >= Math.max(enough, liveUntil(workflows.values(), now)) && expiresAt <= now + ttlMs;
+}
+
+function isDatabase(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  return ['exec', 'prepare'].every((name) => typeof Reflect.get(value, name) === 'function');
+}

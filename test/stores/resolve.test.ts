@@ -1,0 +1,83 @@
+import { describe, expect, it } from 'vitest';
+import { InterlockError } from '../../src/errors.ts';
+import { adaptStateStore, isAtomicStore, resolveStore } from '../../src/stores/adapt.ts';
+import { memoryStore } from '../../src/stores/memory.ts';
+import type { StateStore } from '../../src/stores/store.ts';
+import { claimOf, HOUR } from '../../src/testing/fixtures.ts';
+import { JsonStateStore } from '../helpers/json-state-store.ts';
+
+const quiet = { onWarning: () => {} };
+
+describe('resolveStore()', () => {
+  it('gives an atomic store back as it is, without a warning', () => {
+    const warnings: string[] = [];
+    const store = memoryStore();
+    expect(resolveStore(store, { onWarning: (warning) => warnings.push(warning) })).toBe(store);
+    expect(warnings).toEqual([]);
+    expect(isAtomicStore(store)).toBe(true);
+  });
+
+  it('adapts a store of load and save, and says once that steps are exact within one process only', () => {
+    const warnings: string[] = [];
+    const store = new JsonStateStore();
+    const onWarning = (warning: string) => warnings.push(warning);
+    expect(isAtomicStore(store)).toBe(false);
+    expect(isAtomicStore(resolveStore(store, { onWarning }))).toBe(true);
+    resolveStore(store, { onWarning });
+    expect(warnings).toEqual([expect.stringContaining('steps are exact within one process only')]);
+  });
+
+  it('gives one adapter for one store, so that two middlewares see the same claims', async () => {
+    const store = new JsonStateStore();
+    const [one, other] = [resolveStore(store, quiet), resolveStore(store, quiet)];
+    await one.open('run', {}, HOUR);
+    await one.claim(claimOf('run'));
+    expect((await other.claim(claimOf('run'))).status).toBe('busy');
+    expect(resolveStore(new JsonStateStore(), quiet)).not.toBe(one);
+  });
+
+  it('warns through the process where nobody else wants to know', async () => {
+    const warned = new Promise<Error>((resolve) => process.once('warning', resolve));
+    resolveStore(new JsonStateStore());
+    expect(await warned).toMatchObject({
+      name: 'InterlockWarning',
+      message: expect.stringContaining('one process'),
+    });
+  });
+
+  it('says what an unfinished atomic store lacks, where load and save are there', () => {
+    const warnings: string[] = [];
+    const { claim, commit, renew } = memoryStore();
+    const store = Object.assign(new JsonStateStore(), { claim, commit, renew });
+    resolveStore(store, { onWarning: (warning) => warnings.push(warning) });
+    expect(warnings[0]).toMatch(/lacks "open", "read", "release", "delete", "history"/);
+  });
+
+  it.each([
+    [{}, /FsmStateStore it lacks "load", "save"; to be an AtomicStateStore it lacks "open", "read", "claim"/],
+    [{ load() {} }, /FsmStateStore it lacks "save"; /],
+    [{ ...atomicWithout('commit') }, /to be an AtomicStateStore it lacks "commit"/],
+    [{ load: true, save: 'yes' }, /lacks "load", "save"/],
+    [undefined, /the store is undefined, which is no store/],
+    [null, /the store is null/],
+    ['redis://localhost', /the store is "redis:\/\/localhost"/],
+  ])('refuses %j and names what is missing', (store, message) => {
+    const resolve = () => resolveStore(store as unknown as StateStore, quiet);
+    expect(resolve).toThrow(InterlockError);
+    expect(resolve).toThrow(expect.objectContaining({ code: 'ERR_INTERLOCK_STORE' }));
+    expect(resolve).toThrow(message);
+  });
+});
+
+describe('adaptStateStore()', () => {
+  it('refuses an unknown option and a store that is none', () => {
+    const misspelt = { onwarning: () => {} } as never;
+    expect(() => adaptStateStore(new JsonStateStore(), misspelt)).toThrow(/did you mean "onWarning"\?/);
+    expect(() => adaptStateStore({} as never)).toThrow(/it lacks "load", "save"/);
+  });
+});
+
+function atomicWithout(operation: string): object {
+  const names = ['open', 'read', 'claim', 'commit', 'renew', 'release', 'delete', 'history'];
+  return Object.fromEntries(names.filter((name) => name !== operation).map((name) => [name, () => {}]));
+}
