@@ -1,6 +1,5 @@
 import * as z from 'zod';
 import { InterlockError, quoteNames } from '../errors.ts';
-import { showValue } from '../faults.ts';
 import { functionOption, parseOptions } from '../options.ts';
 import { AdaptedStore } from './adapted-store.ts';
 import type { AtomicStateStore, FsmStateStore, StateStore } from './store.ts';
@@ -78,8 +77,9 @@ function missingOf(store: unknown, names: readonly string[]): string[] {
 }
 
 function notAStore(store: unknown): InterlockError {
-  const isObject = typeof store === 'object' && store !== null;
-  const given = isObject ? 'the store' : `the store is ${showValue(store)}, which`;
+  // Not its value: a connection string has a password in it.
+  const kind = store === null || store === undefined ? String(store) : typeof store;
+  const given = kind === 'object' ? 'the store' : `the store is of type ${kind}, which`;
   const [plain, atomic] = [missingOf(store, PLAIN), missingOf(store, ATOMIC)].map(quoteNames);
   return new InterlockError(
     'ERR_INTERLOCK_STORE',

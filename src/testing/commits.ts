@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { AtomicStateStore, CommitResult } from '../stores/store.ts';
 import {
   claimed,
@@ -86,18 +87,25 @@ function versionPromises(promises: Promises): void {
   });
 }
 
+/** More than eight racers can need, and few enough to end where a claim is never let go. */
+const ATTEMPTS = 500;
+
 /** Takes `steps` steps against others who do the same, and gives the versions that they made. */
 async function racer(store: AtomicStateStore, run: string, steps: number): Promise<number[]> {
   const versions: number[] = [];
-  while (versions.length < steps) {
+  for (let attempt = 0; attempt < ATTEMPTS && versions.length < steps; attempt += 1) {
     const request = claimOf(run);
     const claim = await store.claim(request);
-    if (claim.status === 'busy') continue;
+    if (claim.status === 'busy') {
+      await sleep(1);
+      continue;
+    }
     assert.equal(claim.status, 'claimed');
     const commit = await store.commit(commitOf(request));
     assert.ok(commit.status === 'committed', commit.status);
     versions.push(commit.version);
   }
+  assert.equal(versions.length, steps, `a racer was busy for ${ATTEMPTS} attempts`);
   return versions;
 }
 

@@ -1,7 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import type { AddressInfo } from 'node:net';
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
-import { type EventStore, StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
+import {
+  type EventStore,
+  StreamableHTTPServerTransport,
+} from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import express5, { type Express, type Request, type RequestHandler, type Response } from 'express';
 import express4 from 'express4';
 import * as z from 'zod';
@@ -19,7 +22,9 @@ export interface UpstreamShape {
 
 export const SHAPES: readonly UpstreamShape[] = (['stateful', 'stateless'] as const).flatMap((mode) =>
   (['sse', 'json'] as const).flatMap((answers) =>
-    ([4, 5] as const).flatMap((express) => [true, false].map((parser) => ({ mode, answers, express, parser }))),
+    ([4, 5] as const).flatMap((express) =>
+      [true, false].map((parser) => ({ mode, answers, express, parser })),
+    ),
   ),
 );
 
@@ -77,7 +82,13 @@ export function cartServer(ledger: Ledger): McpServer {
 
 /** Starts a real Express app that serves MCP on a free port of the loopback interface. */
 export async function startUpstream(options: UpstreamOptions = {}): Promise<Upstream> {
-  const shape: UpstreamShape = { mode: 'stateful', answers: 'sse', express: 5, parser: false, ...options.shape };
+  const shape: UpstreamShape = {
+    mode: 'stateful',
+    answers: 'sse',
+    express: 5,
+    parser: false,
+    ...options.shape,
+  };
   const express = (shape.express === 4 ? express4 : express5) as typeof express5;
   const ledger: Ledger = { calls: [], gates: new Map() };
   const app = express();
@@ -87,7 +98,10 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Upst
   if (middlewares.length > 0) app.use('/mcp', ...middlewares);
   for (const handler of options.behind ?? []) app.use('/mcp', handler);
   const make = (): McpServer => (options.makeServer ?? cartServer)(ledger);
-  app.all('/mcp', shape.mode === 'stateful' ? statefulRoute(make, shape, options) : statelessRoute(make, shape));
+  app.all(
+    '/mcp',
+    shape.mode === 'stateful' ? statefulRoute(make, shape, options) : statelessRoute(make, shape),
+  );
   const server = app.listen(0, '127.0.0.1');
   await new Promise((resolve) => server.once('listening', resolve));
   const { port } = server.address() as AddressInfo;
@@ -127,7 +141,10 @@ function statefulRoute(make: () => McpServer, shape: UpstreamShape, options: Ups
 function statelessRoute(make: () => McpServer, shape: UpstreamShape) {
   return async (req: Request, res: Response): Promise<void> => {
     if (req.method !== 'POST') {
-      res.status(405).set('Allow', 'POST').json({ jsonrpc: '2.0', error: { code: -32000, message: 'Method not allowed.' }, id: null });
+      res
+        .status(405)
+        .set('Allow', 'POST')
+        .json({ jsonrpc: '2.0', error: { code: -32000, message: 'Method not allowed.' }, id: null });
       return;
     }
     const server = make();
@@ -143,4 +160,3 @@ function statelessRoute(make: () => McpServer, shape: UpstreamShape) {
     await transport.handleRequest(req, res, req.body);
   };
 }
-

@@ -58,9 +58,9 @@ describe('resolveStore()', () => {
     [{ load() {} }, /FsmStateStore it lacks "save"; /],
     [{ ...atomicWithout('commit') }, /to be an AtomicStateStore it lacks "commit"/],
     [{ load: true, save: 'yes' }, /lacks "load", "save"/],
-    [undefined, /the store is undefined, which is no store/],
-    [null, /the store is null/],
-    ['redis://localhost', /the store is "redis:\/\/localhost"/],
+    [undefined, /the store is of type undefined, which is no store/],
+    [null, /the store is of type null/],
+    ['redis://:secret@localhost', /^(?!.*secret).*the store is of type string/],
   ])('refuses %j and names what is missing', (store, message) => {
     const resolve = () => resolveStore(store as unknown as StateStore, quiet);
     expect(resolve).toThrow(InterlockError);

@@ -53,7 +53,7 @@ export function toWorkflow(row: WorkflowRow): WorkflowState {
       version,
       ...(context !== null && { context: JSON.parse(context) as Json }),
     },
-    ...(claim !== null && { claim: JSON.parse(claim) as NonNullable<WorkflowState['claim']> }),
+    claim: claim === null ? undefined : JSON.parse(claim),
     unsettled: JSON.parse(row.unsettled),
     settled: JSON.parse(row.settled),
     trail: [],

@@ -1,0 +1,326 @@
+import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
+import { afterEach, describe, expect, it } from 'vitest';
+import * as z from 'zod';
+import {
+  type FsmGateOptions,
+  fsmGate,
+  type Middleware,
+  memoryStore,
+  StateMachineGate,
+  sessionStore,
+  stateSync,
+  tool,
+} from '../../src/index.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
+import { connect, type TestClient } from '../helpers/client.ts';
+import { latch } from '../helpers/latch.ts';
+import {
+  type Ledger,
+  SHAPES,
+  startUpstream,
+  type Upstream,
+  type UpstreamOptions,
+} from '../helpers/upstream.ts';
+
+const open: { close(): Promise<void> }[] = [];
+
+afterEach(async () => {
+  for (const each of open.splice(0).reverse()) await each.close();
+});
+
+async function start(options: UpstreamOptions): Promise<{ upstream: Upstream; client: TestClient }> {
+  const upstream = await startUpstream(options);
+  open.push(upstream);
+  const client = await connect(upstream.url);
+  open.push(client);
+  return { upstream, client };
+}
+
+const gated = (options?: FsmGateOptions): Middleware[] => [sessionStore(), fsmGate(checkoutGate(), options)];
+
+describe('announce', () => {
+  it('says in words what is available after a move, and nothing where nothing moved', async () => {
+    const { client } = await start({ middlewares: gated({ announce: true }) });
+    expect((await client.call('cart.add_item')).texts).toEqual([
+      'cart.add_item done',
+      '[System: checkout is now in "has_items". Available now: cart.add_item, cart.checkout.]',
+    ]);
+    expect((await client.call('cart.add_item')).texts).toEqual(['cart.add_item done']);
+  });
+});
+
+describe('a refusal', () => {
+  it('carries the same facts for programs, and the request is answered with HTTP 200', async () => {
+    const { client } = await start({ middlewares: gated() });
+    const { meta, isError } = await client.call('cart.pay');
+    expect(isError).toBe(true);
+    expect(meta).toEqual({
+      'mcp-interlock/refusal': {
+        workflow: 'checkout',
+        state: 'empty',
+        tool: 'cart.pay',
+        reason: 'state',
+        available: ['cart.add_item'],
+        path: ['cart.add_item', 'cart.checkout'],
+      },
+    });
+  });
+
+  it('is a JSON-RPC error where the call asked for a task', async () => {
+    const { client } = await start({ middlewares: gated() });
+    const call = client.client.request(
+      { method: 'tools/call', params: { name: 'cart.pay', arguments: {}, task: { ttl: 1000 } } },
+      z.any(),
+    );
+    await expect(call).rejects.toMatchObject({
+      code: -32602,
+      data: { 'mcp-interlock/refusal': { reason: 'state', tool: 'cart.pay' } },
+    });
+  });
+
+  it.each(SHAPES)(
+    'looks like a tool that the upstream does not have, if so wished ($mode $answers $express $parser)',
+    async (shape) => {
+      const { upstream, client } = await start({ shape, middlewares: gated({ refusal: 'unknown-tool' }) });
+      const outcome = async (name: string): Promise<string> => {
+        try {
+          return JSON.stringify(await client.call(name));
+        } catch (error) {
+          return String(error);
+        }
+      };
+      const hidden = await outcome('cart.pay');
+      const missing = await outcome('cart.nil');
+      expect(hidden).toBe(missing.replaceAll('cart.nil', 'cart.pay'));
+      expect(hidden).toContain('cart.pay');
+      expect(upstream.ledger.calls).toEqual([]);
+    },
+  );
+});
+
+describe('progress', () => {
+  it.each(SHAPES.filter(({ answers }) => answers === 'sse'))(
+    'arrives while the handler still runs ($mode Express $express parser $parser)',
+    async (shape) => {
+      const { upstream, client } = await start({
+        shape,
+        middlewares: [...gated(), stateSync({ policies: [] })],
+      });
+      const handler = latch();
+      upstream.ledger.gates.set('cart.add_item', handler.opened);
+      const result = client.call('cart.add_item');
+      await expect.poll(() => client.log).toEqual(['progress']);
+      handler.open();
+      await result;
+      expect(client.log).toEqual(['progress', 'list_changed', 'result:cart.add_item']);
+    },
+  );
+});
+
+describe('a grouped tool', () => {
+  const cart = (ledger: Ledger): McpServer => {
+    const server = new McpServer({ name: 'grouped', version: '1.0.0' });
+    server.registerTool('cart', { inputSchema: { action: z.string() } }, async ({ action }) => {
+      ledger.calls.push(action);
+      return { content: [{ type: 'text', text: action }] };
+    });
+    return server;
+  };
+  const gate = () =>
+    new StateMachineGate({
+      id: 'grouped',
+      initial: 'empty',
+      states: { empty: { on: { ADD: 'full' } }, full: { on: { PAY: 'paid' } }, paid: { type: 'final' } },
+    })
+      .bindTool('cart', ['empty', 'full'], { success: 'ADD', when: ({ action }) => action === 'add' })
+      .bindTool('cart', 'full', { success: 'PAY', when: ({ action }) => action === 'pay' });
+
+  it('is bound by its arguments: one action is refused while the others go on', async () => {
+    const { upstream, client } = await start({
+      makeServer: cart,
+      middlewares: [sessionStore(), fsmGate(gate())],
+    });
+    expect(await client.tools()).toEqual(['cart']);
+    expect((await client.call('cart', { action: 'pay' })).text).toBe(
+      '[System: This call of cart is not available while grouped is in "empty". Available now: cart. To reach it, call cart first.]',
+    );
+    expect((await client.call('cart', { action: 'view' })).isError).toBe(false);
+    expect((await client.call('cart', { action: 'add' })).isError).toBe(false);
+    expect((await client.call('cart', { action: 'pay' })).isError).toBe(false);
+    expect((await client.call('cart', { action: 'pay' })).isError).toBe(true);
+    expect(upstream.ledger.calls).toEqual(['view', 'add', 'pay']);
+  });
+
+  it('is refused where its condition throws', async () => {
+    const errors: unknown[] = [];
+    const broken = new StateMachineGate({ id: 'broken', initial: 'a', states: { a: {} } }).bindTool(
+      'cart',
+      'a',
+      {
+        when: () => {
+          throw new Error('secret of the condition');
+        },
+      },
+    );
+    const middlewares = [sessionStore(), fsmGate(broken, { onError: (error) => errors.push(error) })];
+    const { upstream, client } = await start({ makeServer: cart, middlewares });
+    const refused = await client.call('cart', { action: 'add' });
+    expect(refused.isError).toBe(true);
+    expect(refused.text).not.toContain('secret');
+    expect(String(errors[0])).toContain('secret');
+    expect(upstream.ledger.calls).toEqual([]);
+  });
+});
+
+describe('several gates on one route', () => {
+  const audit = () =>
+    new StateMachineGate({
+      id: 'audit',
+      initial: 'open',
+      states: { open: { on: { CLOSE: 'closed' } }, closed: { type: 'final' } },
+    });
+
+  it('keep one run each, and a tool of both must be allowed by both', async () => {
+    const store = memoryStore();
+    const middlewares = [
+      sessionStore({ store }),
+      fsmGate(checkoutGate()),
+      fsmGate(audit().bindTool('cart.view', 'open', 'CLOSE').bindTool('cart.add_item', 'open')),
+    ];
+    const { upstream, client } = await start({ middlewares });
+    await client.call('cart.add_item');
+    expect(await client.tools()).toEqual(['cart.add_item', 'cart.checkout', 'cart.view']);
+    await client.call('cart.view');
+    expect(await client.tools()).toEqual(['cart.checkout']);
+    const refused = await client.call('cart.add_item');
+    expect(refused.meta).toMatchObject({ 'mcp-interlock/refusal': { workflow: 'audit', state: 'closed' } });
+    expect((await client.call('cart.checkout')).isError).toBe(false);
+    expect(upstream.ledger.calls).toEqual(['cart.add_item', 'cart.view', 'cart.checkout']);
+  });
+
+  it('claim a tool that moves both, and let the first claim go where the second gate refuses', async () => {
+    const store = memoryStore();
+    const both = audit().bindTool('cart.add_item', 'open', 'CLOSE');
+    const middlewares = [sessionStore({ store }), fsmGate(checkoutGate()), fsmGate(both)];
+    const { upstream, client } = await start({ middlewares });
+    expect((await client.call('cart.add_item')).isError).toBe(false);
+    expect((await client.call('cart.add_item')).meta).toMatchObject({
+      'mcp-interlock/refusal': { workflow: 'audit' },
+    });
+    // Were the first gate's claim still held, this step would wait for it.
+    expect((await client.call('cart.checkout')).isError).toBe(false);
+    expect(upstream.ledger.calls).toEqual(['cart.add_item', 'cart.checkout']);
+    const run = String(client.transport.sessionId);
+    const record = await store.read(run, 1000);
+    expect(record?.workflows.checkout?.snapshot).toMatchObject({ state: 'payment', version: 2 });
+    expect(record?.workflows.audit?.snapshot).toMatchObject({ state: 'closed', version: 1 });
+  });
+});
+
+describe('a bound tool that the upstream never lists', () => {
+  it('is warned of once, with the name that it resembles', async () => {
+    const warnings: string[] = [];
+    const gate = checkoutGate().bindTool('cart.veiw', 'empty');
+    const { client } = await start({
+      middlewares: [sessionStore(), fsmGate(gate, { onWarning: (warning) => warnings.push(warning) })],
+    });
+    await client.tools();
+    await client.tools();
+    expect(warnings).toEqual([
+      'the gate "checkout" binds "cart.veiw", which the upstream does not list, so nothing is gated by it. Did you mean "cart.view"?',
+    ]);
+  });
+});
+
+describe('the inline form', () => {
+  it('declares a tool once for both middlewares', async () => {
+    const add = tool('cart.add_item').bindState('empty', 'ADD_ITEM').invalidates('cart.*');
+    const view = tool('cart.view').stale();
+    const gate = new StateMachineGate({
+      id: 'inline',
+      initial: 'empty',
+      states: { empty: { on: { ADD_ITEM: 'has_items' } }, has_items: {} },
+    }).bind(add, view);
+    const { client } = await start({
+      middlewares: [sessionStore(), fsmGate(gate), stateSync({ policies: [], tools: [add, view] })],
+    });
+    const { tools } = await client.client.listTools();
+    expect(tools.find(({ name }) => name === 'cart.view')?.description).toBe(
+      'Does cart.view. [Cache-Control: no-store]',
+    );
+    expect((await client.call('cart.add_item')).texts[1]).toBe(
+      '[System: Cache invalidated for cart.* — caused by cart.add_item]',
+    );
+    expect((await client.call('cart.add_item')).isError).toBe(true);
+  });
+});
+
+describe('mounting', () => {
+  it('works without sessionStore(), with runs in memory', async () => {
+    const { client } = await start({ middlewares: [fsmGate(checkoutGate())] });
+    await client.call('cart.add_item');
+    expect(await client.tools()).toEqual(['cart.add_item', 'cart.checkout', 'cart.view']);
+  });
+
+  it('takes stateSync() in any place', async () => {
+    for (const at of [0, 1, 2]) {
+      const middlewares = gated();
+      middlewares.splice(
+        at,
+        0,
+        stateSync({ policies: [{ match: 'cart.**', invalidates: ['cart.*'] }], placement: 'prepend' }),
+      );
+      const { client } = await start({ middlewares });
+      expect((await client.call('cart.add_item')).texts).toEqual([
+        '[System: Cache invalidated for cart.* — caused by cart.add_item]',
+        'cart.add_item done',
+      ]);
+    }
+  });
+
+  it('fails closed, and says why, where sessionStore() comes after the gate that needed it', async () => {
+    const errors: unknown[] = [];
+    const upstream = await startUpstream({
+      middlewares: [fsmGate(checkoutGate()), sessionStore({ onError: (error) => errors.push(error) })],
+    });
+    open.push(upstream);
+    await expect(connect(upstream.url)).rejects.toThrow();
+    expect(errors[0]).toMatchObject({ code: 'ERR_INTERLOCK_MOUNT' });
+  });
+
+  it('refuses two gates of one id, which would share a snapshot', async () => {
+    const errors: unknown[] = [];
+    const onError = (error: unknown): void => void errors.push(error);
+    const upstream = await startUpstream({
+      middlewares: [sessionStore(), fsmGate(checkoutGate()), fsmGate(checkoutGate(), { onError })],
+    });
+    open.push(upstream);
+    await expect(connect(upstream.url)).rejects.toThrow();
+    expect(String(errors[0])).toContain('"checkout"');
+  });
+
+  it('acts once where it stands in the way twice', async () => {
+    const gate = fsmGate(checkoutGate(), { announce: true });
+    const sync = stateSync({ policies: [{ match: 'cart.*', invalidates: ['cart.*'] }] });
+    const { client } = await start({ middlewares: [sessionStore(), gate, sync, gate, sync] });
+    expect((await client.call('cart.add_item')).texts).toHaveLength(3);
+  });
+
+  it('leaves the gate that was mounted where it was, and tells its callbacks which run moved', async () => {
+    const gate = checkoutGate();
+    const moves: unknown[] = [];
+    gate.onTransition((move) => void moves.push(move));
+    const { client } = await start({ middlewares: [sessionStore(), fsmGate(gate)] });
+    await client.call('cart.add_item');
+    expect(gate.currentState).toBe('empty');
+    expect(moves).toEqual([
+      {
+        changed: true,
+        previousState: 'empty',
+        currentState: 'has_items',
+        event: 'ADD_ITEM',
+        run: client.transport.sessionId,
+      },
+    ]);
+  });
+});

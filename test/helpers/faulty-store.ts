@@ -1,0 +1,53 @@
+import type { AtomicStateStore } from '../../src/index.ts';
+
+type Operation = keyof AtomicStateStore;
+
+/** A real store that counts what it is asked, and fails or hangs where a test says so. */
+export class FaultyStore implements AtomicStateStore {
+  readonly asked: Operation[] = [];
+  /** Rejects the next so many calls of an operation, before (`lost`) or after (`done`) the real store has done it. */
+  readonly faults = new Map<Operation, { times: number; when: 'lost' | 'done' | 'hang' }>();
+  readonly #inner: AtomicStateStore;
+
+  constructor(inner: AtomicStateStore) {
+    this.#inner = inner;
+  }
+
+  fail(
+    operation: Operation,
+    times = Number.POSITIVE_INFINITY,
+    when: 'lost' | 'done' | 'hang' = 'lost',
+  ): void {
+    this.faults.set(operation, { times, when });
+  }
+
+  heal(): void {
+    this.faults.clear();
+  }
+
+  /** What was asked since the last look. */
+  take(): Operation[] {
+    return this.asked.splice(0);
+  }
+
+  open: AtomicStateStore['open'] = (...args) => this.#call('open', () => this.#inner.open(...args));
+  read: AtomicStateStore['read'] = (...args) => this.#call('read', () => this.#inner.read(...args));
+  claim: AtomicStateStore['claim'] = (...args) => this.#call('claim', () => this.#inner.claim(...args));
+  commit: AtomicStateStore['commit'] = (...args) => this.#call('commit', () => this.#inner.commit(...args));
+  renew: AtomicStateStore['renew'] = (...args) => this.#call('renew', () => this.#inner.renew(...args));
+  release: AtomicStateStore['release'] = (...args) =>
+    this.#call('release', () => this.#inner.release(...args));
+  delete: AtomicStateStore['delete'] = (...args) => this.#call('delete', () => this.#inner.delete(...args));
+  history: AtomicStateStore['history'] = (...args) =>
+    this.#call('history', () => this.#inner.history(...args));
+
+  async #call<T>(operation: Operation, run: () => Promise<T>): Promise<T> {
+    this.asked.push(operation);
+    const fault = this.faults.get(operation);
+    if (fault === undefined || fault.times <= 0) return run();
+    fault.times -= 1;
+    if (fault.when === 'hang') return new Promise(() => {});
+    if (fault.when === 'done') await run();
+    throw new Error('connect ECONNREFUSED redis://admin:hunter2@10.0.0.7:6379');
+  }
+}

@@ -1,0 +1,33 @@
+import type { Clock } from '../../src/index.ts';
+
+/** A clock that stands still until a test moves it, with the timers that were set by it. */
+export class ManualClock implements Clock {
+  #now = 1_700_000_000_000;
+  readonly #timers = new Set<{ at: number; task: () => void }>();
+
+  readonly now = (): number => this.#now;
+
+  readonly after = (ms: number, task: () => void): (() => void) => {
+    const timer = { at: this.#now + ms, task };
+    this.#timers.add(timer);
+    return () => this.#timers.delete(timer);
+  };
+
+  /** How many timers are running. */
+  get pending(): number {
+    return this.#timers.size;
+  }
+
+  /** Moves on, and runs what was due, in order. */
+  advance(ms: number): void {
+    const end = this.#now + ms;
+    for (;;) {
+      const [next] = [...this.#timers].filter((timer) => timer.at <= end).sort((a, b) => a.at - b.at);
+      if (next === undefined) break;
+      this.#timers.delete(next);
+      this.#now = Math.max(this.#now, next.at);
+      next.task();
+    }
+    this.#now = end;
+  }
+}
