@@ -7,13 +7,18 @@ import type { ResponseTap } from '../wire/response-tap.ts';
  */
 export class Streams {
   readonly #open: ResponseTap[] = [];
+  /** What nobody was there to hear, one of a kind: a client whose connections broke learns it when it is back. */
+  readonly #unheard = new Map<unknown, JsonObject>();
 
   get size(): number {
     return this.#open.length;
   }
 
   add(tap: ResponseTap): void {
-    if (!this.#open.includes(tap)) this.#open.push(tap);
+    if (this.#open.includes(tap)) return;
+    this.#open.push(tap);
+    for (const message of this.#unheard.values()) tap.inject(message);
+    this.#unheard.clear();
   }
 
   remove(tap: ResponseTap): void {
@@ -21,10 +26,14 @@ export class Streams {
     if (at !== -1) this.#open.splice(at, 1);
   }
 
-  /** Sends on the newest stream: an older one may be what a reconnecting client left behind. `false` where there is none. */
+  /**
+   * Sends on the newest stream: an older one may be what a reconnecting client left behind. `false` where there is none; then the
+   * message waits for the next one.
+   */
   send(message: JsonObject): boolean {
     const newest = this.#open.at(-1);
-    newest?.inject(message);
+    if (newest === undefined) this.#unheard.set(message.method, message);
+    else newest.inject(message);
     return newest !== undefined;
   }
 

@@ -1,5 +1,10 @@
 import type { IncomingMessage } from 'node:http';
+import { InterlockError } from '../errors.ts';
+import { showValue } from '../options.ts';
 import { isObject, type JsonObject } from '../wire/json-rpc.ts';
+
+/** The principal of a request, however the app authenticates. `undefined` means nobody in particular. */
+export type PrincipalOf = (req: IncomingMessage) => string | undefined;
 
 /** Whom a run is bound to. */
 export interface Identity {
@@ -16,21 +21,67 @@ const NOBODY: Identity = { principal: undefined, binding: undefined };
  * `AuthInfo` carries them in `extra`, and where the usual Express middlewares put them. Never the token's bytes: they change at every refresh.
  */
 export function identityOf(req: IncomingMessage): Identity {
-  const auth = (req as IncomingMessage & { auth?: unknown }).auth;
-  if (!isObject(auth)) return NOBODY;
-  for (const claims of [auth.extra, auth.payload, auth]) {
-    if (isObject(claims) && isName(claims.iss) && isName(claims.sub)) {
-      const principal = JSON.stringify([claims.iss, claims.sub]);
-      return { principal, binding: principal };
-    }
+  const auth = authOf(req);
+  if (auth === undefined) return NOBODY;
+  const places = [auth.extra, auth.payload, auth].filter(isObject);
+  const named = places.find(({ iss, sub }) => isName(iss) && isName(sub));
+  if (named !== undefined) {
+    const principal = JSON.stringify([named.iss, named.sub]);
+    return { principal, binding: principal };
   }
-  return bindingOnly(auth);
-}
-
-function bindingOnly(auth: JsonObject): Identity {
-  const subject = isObject(auth.extra) && isName(auth.extra.sub) ? auth.extra.sub : undefined;
+  const subject = places.find(({ sub }) => isName(sub))?.sub;
   if (!isName(auth.clientId) && subject === undefined) return NOBODY;
   return { principal: undefined, binding: JSON.stringify({ client: auth.clientId, subject }) };
+}
+
+const REMEDY = 'Give sessionStore({ principal }) what names the user.';
+const MISSING = 'req.auth carries no issuer and subject (extra.iss, extra.sub), so sessions are bound to';
+
+/** Names the callers of one mounted middleware, and warns once where what names them is weaker than it looks. */
+export class Callers {
+  readonly #principal: PrincipalOf | undefined;
+  readonly #onWarning: (warning: string) => void;
+  readonly #given = new Set<string>();
+
+  constructor(principal: PrincipalOf | undefined, onWarning: (warning: string) => void) {
+    this.#principal = principal;
+    this.#onWarning = onWarning;
+  }
+
+  /**
+   * What the caller's session is bound to.
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the app's own `principal()` names nobody properly; and what that throws.
+   */
+  bindingOf(req: IncomingMessage): string | undefined {
+    if (this.#principal !== undefined) return checked(this.#principal(req));
+    const { principal, binding } = identityOf(req);
+    if (principal === undefined && authOf(req) !== undefined) {
+      this.#warnOnce(binding === undefined ? 'nobody' : 'the client id, which all users of one app share');
+    }
+    return binding;
+  }
+
+  #warnOnce(boundTo: string): void {
+    if (this.#given.has(boundTo)) return;
+    this.#given.add(boundTo);
+    this.#onWarning(`${MISSING} ${boundTo}. ${REMEDY}`);
+  }
+}
+
+function authOf(req: IncomingMessage): JsonObject | undefined {
+  const { auth } = req as IncomingMessage & { auth?: unknown };
+  return isObject(auth) ? auth : undefined;
+}
+
+/** What a store gives back must equal what it was given, so only names are taken. */
+function checked(principal: unknown): string | undefined {
+  if (principal === undefined || isName(principal)) return principal;
+  // A promise that nobody waits for would end the process if it were rejected.
+  Promise.resolve(principal).catch(() => {});
+  throw new InterlockError(
+    'ERR_INTERLOCK_CONFIG',
+    `sessionStore(): principal() must return a non-empty string, or undefined for nobody in particular; it returned ${showValue(principal)}`,
+  );
 }
 
 function isName(value: unknown): value is string {

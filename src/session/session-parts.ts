@@ -201,6 +201,9 @@ export class Termination implements Part {
     return after(this.#close(), (closed) => {
       if (!closed) res.statusCode = 503;
       else if (taken) res.statusCode = 200;
+      if (!taken) return;
+      res.removeHeader('content-type');
+      res.removeHeader('allow');
     });
   }
 

@@ -1,19 +1,16 @@
 import type { RunRecord } from '../stores/store.ts';
 import type { Exchange } from '../wire/exchange.ts';
-import { requestHeader } from '../wire/headers.ts';
+import { requestHeader, setRequestHeader } from '../wire/headers.ts';
 import { isRequestId, JSON_RPC } from '../wire/json-rpc.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import type { Clock } from './clock.ts';
 import type { GuardedStore } from './guarded-store.ts';
 import { SESSION_HEADER } from './ids.ts';
 import { LiveSession, SessionTable } from './live-session.ts';
-import { identityOf } from './principal.ts';
+import { Callers, type PrincipalOf } from './principal.ts';
 import { type Admission, admit, type RunContext } from './run-context.ts';
 import { Handshake, Request, Stream, Termination } from './session-parts.ts';
 import { Turns } from './turns.ts';
-
-/** The principal of a request, however the app authenticates. `undefined` means nobody in particular. */
-export type PrincipalOf = (req: Exchange['req']) => string | undefined;
 
 export interface SessionsConfig {
   readonly store: GuardedStore;
@@ -34,19 +31,23 @@ export class Sessions {
   readonly config: SessionsConfig;
   readonly table: SessionTable;
   readonly #turns: Turns;
-  #warnedOfClientId = false;
+  readonly #callers: Callers;
+  readonly #cacheMs: number;
 
   constructor(config: SessionsConfig) {
     this.config = config;
     this.table = new SessionTable(config.maxSessions);
     this.#turns = new Turns(config.clock);
+    this.#callers = new Callers(config.principal, config.onWarning);
+    // A session that is taken for granted is not touched in the store. It must not expire there meanwhile.
+    this.#cacheMs = Math.min(config.sessionCacheMs, config.idleMs / 10);
   }
 
   /** Lets a request in, or answers it: then it resolves to `undefined`. */
   async enter(exchange: Exchange): Promise<Admission | undefined> {
     const { method } = exchange.req;
     if (method !== 'POST' && method !== 'GET' && method !== 'DELETE') return admit(exchange, this, undefined);
-    const binding = this.#bindingOf(exchange);
+    const binding = this.#callers.bindingOf(exchange.req);
     if (exchange.messages.some((each) => each.method === 'initialize'))
       return this.#handshake(exchange, binding);
     const run = requestHeader(exchange.req, SESSION_HEADER);
@@ -68,26 +69,11 @@ export class Sessions {
   /** Ends a run; from now on it is unknown. */
   async close(session: LiveSession): Promise<void> {
     await this.config.store.delete(session.run);
-    this.table.delete(session.run);
-    session.streams.endAll();
-  }
-
-  #bindingOf(exchange: Exchange): string | undefined {
-    const { principal } = this.config;
-    if (principal !== undefined) return principal(exchange.req);
-    const identity = identityOf(exchange.req);
-    if (identity.principal === undefined && identity.binding !== undefined && !this.#warnedOfClientId) {
-      this.#warnedOfClientId = true;
-      this.config.onWarning(
-        'req.auth carries no issuer and subject (extra.iss, extra.sub), so sessions are bound to the client id, which all users of one app share. ' +
-          'Give sessionStore({ principal }) what names the user.',
-      );
-    }
-    return identity.binding;
+    this.#forget(session.run);
   }
 
   #handshake(exchange: Exchange, binding: string | undefined): MaybePromise<Admission | undefined> {
-    if (exchange.messages.length > 1) {
+    if (exchange.isBatch) {
       return turnAway(
         exchange,
         400,
@@ -95,6 +81,8 @@ export class Sessions {
         'Invalid Request: initialize must stand alone',
       );
     }
+    // A handshake begins a session. One that names another must neither learn of it nor take it over.
+    setRequestHeader(exchange.req, SESSION_HEADER, undefined);
     exchange.join(new Handshake(this, exchange, binding));
     return admit(exchange, this, undefined);
   }
@@ -111,11 +99,12 @@ export class Sessions {
     run: string,
     binding: string | undefined,
   ): Promise<{ session: LiveSession; fresh: RunRecord | undefined } | 'unknown' | 'unavailable'> {
-    const { store, clock, idleMs, sessionCacheMs } = this.config;
+    const { store, clock, idleMs } = this.config;
     const known = this.table.get(run);
-    const bound = (record: { principal?: string | undefined }): boolean => record.principal === binding;
-    if (known !== undefined && clock.now() - known.checkedAt < sessionCacheMs) {
-      return bound(known.record) ? { session: known, fresh: undefined } : 'unknown';
+    // Whoever is not the owner is asked about in the store like any unknown session, which answers him alike, and as late.
+    const own = known?.record.principal === binding ? known : undefined;
+    if (own !== undefined && clock.now() - own.checkedAt < this.#cacheMs) {
+      return { session: own, fresh: undefined };
     }
     let record: RunRecord | undefined;
     try {
@@ -123,21 +112,20 @@ export class Sessions {
     } catch (error) {
       this.config.onError(error);
       // Ungated calls of a session that this process knows go on; gated ones meet the store themselves.
-      return known === undefined
-        ? 'unavailable'
-        : bound(known.record)
-          ? { session: known, fresh: undefined }
-          : 'unknown';
+      return own === undefined ? 'unavailable' : { session: own, fresh: undefined };
     }
-    if (record === undefined) {
-      this.table.delete(run);
-      return 'unknown';
-    }
-    if (!bound(record.session)) return 'unknown';
+    if (record === undefined) this.#forget(run);
+    if (record === undefined || record.session.principal !== binding) return 'unknown';
     const session = this.table.get(run) ?? new LiveSession(run, record.session, clock.now());
     session.checkedAt = clock.now();
     this.table.set(session);
     return { session, fresh: record };
+  }
+
+  #forget(run: string): void {
+    const session = this.table.get(run);
+    this.table.delete(run);
+    session?.streams.endAll();
   }
 
   async #enterSession(

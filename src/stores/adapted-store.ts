@@ -190,14 +190,14 @@ function newRun(key: string, { principal, minted }: SessionRecord): Run {
   return { key, session: { principal, minted }, saved: undefined, workflows: new Map(), unsure: new Set() };
 }
 
-/** What is saved is the truth about a workflow, but for one in which a step is under way or was not saved for certain. */
+/** What is saved is the truth about a workflow, unless it may be there by a save that seemed to fail. */
 function merge(key: string, { session, snapshots }: SavedRun, kept: Kept | undefined): Run {
   const run = { ...newRun(key, session), saved: session, unsure: new Set(kept?.unsure) };
   for (const [name, saved] of snapshots) {
     const known = kept?.workflows.get(name);
     const fromOutside = newWorkflow(saved);
-    if (!known) run.workflows.set(name, fromOutside);
-    else if (known.claim || run.unsure.has(name)) run.workflows.set(name, known);
+    if (known === undefined) run.workflows.set(name, fromOutside);
+    else if (run.unsure.has(name)) run.workflows.set(name, known);
     else run.workflows.set(name, { ...known, snapshot: fromOutside.snapshot });
   }
   return run;

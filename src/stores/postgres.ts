@@ -124,7 +124,7 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
     },
 
     migrate: () => migrate(pool, names),
-    sweep: () => call<number>(pool, `${names.sweepRuns}(NULL)`),
+    sweep: () => call<number>(pool, `${names.sweepRuns}(NULL, NULL)`),
   };
 }
 

@@ -68,7 +68,7 @@ export function claimStep(
     if (claim.uncertain === 'hold') return refuse({ status: 'held', snapshot, claim: viewOf(claim, now) });
   }
   const isOwn = claim?.token === token;
-  if (!isOwn && states && !states.includes(snapshot.state)) return refuse({ status: 'state', snapshot });
+  if (states && !states.includes(snapshot.state)) return refuse({ status: 'state', snapshot });
 
   const unsettled = claim && !isOwn ? remember(workflow.unsettled, claim) : workflow.unsettled;
   const idempotencyKey = isOwn ? claim.idempotencyKey : (findKey(unsettled, step) ?? newKey());

@@ -93,9 +93,9 @@ function endPromises(promises: Promises): void {
     const inFlight = claimOf(run);
     await claimed(store, inFlight);
     await store.delete(run);
+    assert.equal(await store.renew(inFlight, inFlight.token, LONG), false);
     assert.equal(await store.read(run, HOUR), undefined);
     assert.deepEqual(await store.commit(commitOf(inFlight)), { status: 'unknown' });
-    assert.equal(await store.renew(inFlight, inFlight.token, LONG), false);
     assert.deepEqual(await store.history(inFlight), []);
     assert.equal(await claimStatus(store, run), 'unknown');
     await store.release(inFlight, inFlight.token);

@@ -97,7 +97,10 @@ export function sendAndHold(url: URL, options: RawRequest = {}): { cut(): void }
   return { cut: () => void sent.destroy() };
 }
 
-async function begin(url: URL, options: RawRequest): Promise<{ response: IncomingMessage; sent: ClientRequest }> {
+async function begin(
+  url: URL,
+  options: RawRequest,
+): Promise<{ response: IncomingMessage; sent: ClientRequest }> {
   const sent = start(url, options);
   const [response] = (await once(sent, 'response')) as [IncomingMessage];
   sent.on('error', () => {});
@@ -107,7 +110,9 @@ async function begin(url: URL, options: RawRequest): Promise<{ response: Incomin
 function start(url: URL, { method = 'POST', headers = {}, body }: RawRequest): ClientRequest {
   const type: Record<string, string> = body === undefined ? {} : { 'content-type': 'application/json' };
   const sent = request(url, { method, agent: false, headers: { accept: BOTH, ...type, ...headers } });
-  sent.end(body === undefined || typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body));
+  sent.end(
+    body === undefined || typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body),
+  );
   return sent;
 }
 
@@ -132,7 +137,11 @@ export const INITIALIZE: WireMessage = {
   jsonrpc: '2.0',
   id: 'init',
   method: 'initialize',
-  params: { protocolVersion: PROTOCOL, capabilities: { elicitation: {} }, clientInfo: { name: 'raw', version: '1' } },
+  params: {
+    protocolVersion: PROTOCOL,
+    capabilities: { elicitation: {} },
+    clientInfo: { name: 'raw', version: '1' },
+  },
 };
 
 /** A session, driven message by message. */

@@ -32,8 +32,10 @@ const CHILD = fileURLToPath(new URL('./store-process-child.ts', import.meta.url)
 
 /** Starts the process. Resolves once its store is open. */
 export async function startStoreProcess(address: StoreAddress): Promise<StoreProcess> {
-  const options = { execArgv: ['--import', 'tsx'], serialization: 'advanced' } as const;
-  const child = fork(CHILD, [JSON.stringify(address)], options);
+  const child = fork(CHILD, [JSON.stringify(address)], {
+    execArgv: ['--import', 'tsx'],
+    serialization: 'advanced',
+  });
   const [ready] = await Promise.race([once(child, 'message'), once(child, 'exit')]);
   if (ready !== 'ready') throw new Error(`The process of the store did not start: ${ready}`);
   return {
@@ -61,11 +63,17 @@ function remoteStore(child: ChildProcess): AtomicStateStore {
     const message: StoreCall = { id: calls, method, args };
     return new Promise((resolve, reject) => {
       waiting.set(message.id, { resolve, reject });
-      child.send(message);
+      child.send(message, (error) => error && reject(error));
     });
   };
-  const method = (_: unknown, name: string) => (...args: unknown[]) => call(name as keyof AtomicStateStore, args);
-  return new Proxy({}, { get: (target, name) => (name === 'then' ? undefined : method(target, String(name))) }) as AtomicStateStore;
+  const method =
+    (_: unknown, name: string) =>
+    (...args: unknown[]) =>
+      call(name as keyof AtomicStateStore, args);
+  return new Proxy(
+    {},
+    { get: (target, name) => (name === 'then' ? undefined : method(target, String(name))) },
+  ) as AtomicStateStore;
 }
 
 async function end(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {

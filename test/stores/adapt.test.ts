@@ -115,6 +115,8 @@ describe('a run of which adaptStateStore() finds something missing', () => {
     const committed = claimOf('run');
     await store.claim(committed);
     await store.commit(commitOf(committed));
+    const inFlight = claimOf('run');
+    await store.claim(inFlight);
     plain.texts.delete('checkout:run');
     expect(await store.commit(commitOf(committed))).toEqual({ status: 'unknown' });
     expect(await store.read('run', HOUR)).toBeUndefined();
@@ -122,6 +124,7 @@ describe('a run of which adaptStateStore() finds something missing', () => {
     for (const workflow of ['checkout', 'approval', 'new']) {
       expect(await store.claim(claimOf('run', { workflow }))).toEqual({ status: 'unknown' });
     }
+    expect(await store.renew(inFlight, inFlight.token, HOUR)).toBe(false);
   });
 
   it('is unknown where its session record was evicted, though its snapshots are there', async () => {
@@ -241,6 +244,9 @@ describe('a store that fails below adaptStateStore()', () => {
     plain.lateFailures.clear();
     expect(await store.commit(commitOf(claim))).toEqual({ status: 'committed', version: 1 });
     expect(plain.saved('checkout:run')).toMatchObject({ state: 'has_items', version: 1 });
+    plain.takeCalls();
+    await store.read('run', HOUR);
+    expect(plain.takeCalls()).toEqual(['load session:run', 'load checkout:run']);
   });
 
   it('goes back to the state before a commit that seemed to fail, where the step is released', async () => {
@@ -254,6 +260,9 @@ describe('a store that fails below adaptStateStore()', () => {
     await store.release(claim, claim.token);
     expect((await store.read('run', HOUR))?.workflows.checkout?.snapshot.state).toBe('empty');
     expect((await restart().read('run', HOUR))?.workflows.checkout?.snapshot.state).toBe('empty');
+    plain.takeCalls();
+    await store.read('run', HOUR);
+    expect(plain.takeCalls()).toEqual(['load session:run', 'load checkout:run']);
   });
 
   it('holds up only the run whose call hangs', async () => {
@@ -268,18 +277,31 @@ describe('a store that fails below adaptStateStore()', () => {
 });
 
 describe('the memory of adaptStateStore()', () => {
-  it('forgets neither a held step nor a key though 10,000 other runs come', async () => {
-    const { store, time } = makeStore();
-    for (const uncertain of ['hold', 'retry'] as const) await store.open(uncertain, {}, HOUR);
-    await store.claim(claimOf('hold', { leaseMs: 1 }));
-    const retry = { step: { uncertain: 'retry' } } as const;
-    const dead = await store.claim(claimOf('retry', { leaseMs: 1, ...retry }));
+  it('keeps what would let a step run twice, though 10,000 other runs come', async () => {
+    const { store, plain, time } = makeStore();
+    for (const run of ['held', 'retried', 'unsure']) await store.open(run, {}, HOUR);
+    await store.claim(claimOf('held', { leaseMs: 1 }));
+
+    const retry = { step: { digest: 'retried', uncertain: 'retry' } } as const;
+    const dead = (await store.claim(claimOf('retried', { leaseMs: 1, ...retry }))) as {
+      idempotencyKey: string;
+    };
     time.advance(1);
+    await step(store, 'retried');
+
+    const unsure = claimOf('unsure');
+    await store.claim(unsure);
+    plain.lateFailures.set('save checkout:unsure', new Error('timeout'));
+    await store.commit(commitOf(unsure)).catch(() => {});
+    plain.lateFailures.clear();
+    await store.release(unsure, unsure.token);
+
     for (let index = 0; index < 10_001; index += 1) await store.open(`run-${index}`, {}, HOUR);
-    expect((await store.claim(claimOf('hold'))).status).toBe('held');
-    expect(await store.claim(claimOf('retry', retry))).toMatchObject({
-      idempotencyKey: (dead as { idempotencyKey: string }).idempotencyKey,
+    expect((await store.claim(claimOf('held'))).status).toBe('held');
+    expect(await store.claim(claimOf('retried', retry))).toMatchObject({
+      idempotencyKey: dead.idempotencyKey,
     });
+    expect(await store.claim(claimOf('unsure'))).toMatchObject({ snapshot: { state: 'empty' } });
   });
 
   it('is empty after a restart: claims and trail are gone, the position is not', async () => {

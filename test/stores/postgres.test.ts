@@ -1,31 +1,210 @@
 import { randomUUID } from 'node:crypto';
-import { Pool } from 'pg';
-import { beforeAll, describe, it } from 'vitest';
-import { postgresStore } from '../../src/stores/postgres.ts';
+import type { Pool } from 'pg';
+import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { InterlockError } from '../../src/errors.ts';
+import { type PostgresPool, type PostgresStore, postgresStore } from '../../src/stores/postgres.ts';
+import { claimed, claimOf, claimStatus, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
-import { sharedPostgres } from '../services/shared.ts';
+import { everyOperation } from '../helpers/operations.ts';
+import { makePostgresSchema, type PostgresSchema } from '../helpers/postgres-schema.ts';
 
-const schema = `interlock_${randomUUID().slice(0, 8)}`;
-let url: string;
+let database: PostgresSchema;
+let pool: Pool;
+let schema: string;
 
 beforeAll(async () => {
-  url = await sharedPostgres();
-  const pool = new Pool({ connectionString: url });
+  database = await makePostgresSchema();
+  schema = database.schema;
+  pool = database.connect();
   await postgresStore({ pool, schema }).migrate();
-  await pool.end();
 });
+afterAll(() => database?.drop());
 
 async function makeStore() {
   const pools: Pool[] = [];
   const reopen = async () => {
-    const pool = new Pool({ connectionString: url, max: 4 });
-    pools.push(pool);
-    return postgresStore({ pool, schema });
+    const own = database.connect();
+    pools.push(own);
+    return postgresStore({ pool: own, schema });
   };
   const close = async () => {
-    await Promise.all(pools.map((pool) => pool.end()));
+    await Promise.all(pools.map(database.disconnect));
   };
   return { store: await reopen(), reopen, close };
 }
 
-describeStateStore('postgresStore()', makeStore, { describe, it });
+describeStateStore('postgresStore()', makeStore, { describe: describe.concurrent, it });
+
+describe('postgresStore()', () => {
+  let store: PostgresStore;
+  let run: string;
+
+  beforeEach(() => {
+    store = postgresStore({ pool, schema });
+    run = randomUUID();
+  });
+
+  it('takes one round trip for each operation', async () => {
+    const queries = vi.fn(pool.query.bind(pool) as PostgresPool['query']);
+    const counting = postgresStore({ pool: { query: queries, connect: vi.fn() }, schema });
+    for (const [name, operation] of Object.entries(everyOperation(counting, run))) {
+      queries.mockClear();
+      await operation();
+      expect(queries, name).toHaveBeenCalledTimes(1);
+      expect(queries.mock.calls[0]?.[0], name).not.toContain(';');
+    }
+  });
+
+  it('goes by the clock of the database, whatever that of the process says', async () => {
+    await store.open(run, {}, HOUR);
+    await claimed(store, claimOf(run));
+    vi.useFakeTimers({ toFake: ['Date'] });
+    try {
+      vi.setSystemTime(Date.now() + 24 * HOUR);
+      expect(await claimStatus(store, run)).toBe('busy');
+      vi.setSystemTime(Date.now() - 48 * HOUR);
+      expect(await claimStatus(store, run)).toBe('busy');
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  it('is not misled by the type parsers that the caller has set', async () => {
+    const nonsense = () => 'nonsense';
+    const own = database.connect({
+      types: { getTypeParser: (id: number) => (id === 25 ? String : nonsense) },
+    });
+    const parsed = postgresStore({ pool: own, schema });
+    await parsed.open(run, { principal: 'alice', minted: true }, HOUR);
+    expect(await step(parsed, run)).toBe(1);
+    expect((await parsed.read(run, HOUR))?.session).toEqual({ principal: 'alice', minted: true });
+    expect(await parsed.history({ run, workflow: 'checkout' })).toHaveLength(1);
+  });
+
+  it('is exact under every isolation level that may be the default, and may reject under the strict ones', async () => {
+    for (const level of ['read committed', 'repeatable read', 'serializable']) {
+      const options = `-c default_transaction_isolation=${level.replace(' ', '\\ ')}`;
+      const strict = postgresStore({ pool: database.connect({ options, max: 8 }), schema });
+      const key = `${run}-${level}`;
+      for (let race = 0; race < 20; race += 1) {
+        const claims = Array.from({ length: 8 }, () => claimOf(key, { create: {} }));
+        const results = await Promise.allSettled(claims.map((request) => strict.claim(request)));
+        const winners = claims.filter((_, i) => {
+          const result = results[i];
+          return result?.status === 'fulfilled' && result.value.status === 'claimed';
+        });
+        expect(winners, level).toHaveLength(1);
+        for (const winner of winners) {
+          expect(await strict.commit(commitOf(winner))).toEqual({ status: 'committed', version: race + 1 });
+        }
+      }
+    }
+  });
+
+  it('undoes a commit of which one part fails', async () => {
+    await store.open(run, {}, HOUR);
+    const request = claimOf(run);
+    await claimed(store, request);
+    await pool.query(
+      `ALTER TABLE ${schema}.workflow_events ADD CONSTRAINT refuse CHECK (event <> 'REFUSED')`,
+    );
+    const refused = { from: 'empty', to: 'has_items', event: 'REFUSED' };
+    await expect(store.commit(commitOf(request, { trail: refused }))).rejects.toThrow('refuse');
+    expect((await store.read(run, HOUR))?.workflows.checkout).toMatchObject({
+      snapshot: { state: 'empty', version: 0 },
+      claim: { token: request.token },
+    });
+    expect(await store.commit(commitOf(request))).toEqual({ status: 'committed', version: 1 });
+  });
+
+  it('reads, and refuses a claim, without waiting for a transaction that has the run locked', async () => {
+    await store.open(run, {}, HOUR);
+    await claimed(store, claimOf(run));
+    const client = await pool.connect();
+    await client.query('BEGIN');
+    await client.query(`SELECT FROM ${schema}.workflow_runs WHERE run = $1 FOR UPDATE`, [run]);
+    expect(await store.read(run, HOUR / 2)).toBeDefined();
+    expect(await claimStatus(store, run)).toBe('busy');
+    expect(await claimStatus(store, run, { workflow: 'other', states: [] })).toBe('state');
+    await client.query('ROLLBACK');
+    client.release();
+  });
+
+  it('does not write for a look at a run whose expiry was moved a moment ago', async () => {
+    const expiry = async () => {
+      const { rows } = await pool.query(
+        `SELECT xmin, extract(epoch FROM expires_at - clock_timestamp())::float8 * 1000 AS left
+           FROM ${schema}.workflow_runs WHERE run = $1`,
+        [run],
+      );
+      return rows[0] as { xmin: string; left: number };
+    };
+    await store.open(run, {}, HOUR);
+    const before = await expiry();
+    await store.read(run, HOUR * 1.05);
+    expect((await expiry()).xmin).toBe(before.xmin);
+    await store.read(run, HOUR * 2);
+    const after = await expiry();
+    expect(after.xmin).not.toBe(before.xmin);
+    expect(after.left).toBeGreaterThan(HOUR * 1.9);
+  });
+
+  it('removes two expired runs for each new one, and all of them when it is asked to sweep', async () => {
+    const own = await separateStore('swept_');
+    for (let index = 0; index < 5; index += 1) await own.open(`${run}-${index}`, {}, 1);
+    await vi.waitFor(async () => expect(await own.read(`${run}-4`, 1)).toBeUndefined());
+    await own.open(run, {}, HOUR);
+    const { rows } = await pool.query(`SELECT count(*)::int AS runs FROM ${schema}.swept_workflow_runs`);
+    const left = (rows[0] as { runs: number }).runs - 1;
+    expect(left).toBeLessThanOrEqual(3);
+    expect(await own.sweep()).toBe(left);
+    expect(await own.read(run, HOUR)).toBeDefined();
+  });
+
+  it('keeps the events of a run that ended as an audit log, apart from those of its successor', async () => {
+    await store.open(run, {}, HOUR);
+    await step(store, run);
+    await step(store, run);
+    await store.delete(run);
+    await store.open(run, {}, HOUR);
+    await step(store, run);
+    expect(await store.history({ run, workflow: 'checkout' })).toHaveLength(1);
+    const { rows } = await pool.query(
+      `SELECT version::int FROM ${schema}.workflow_events WHERE run = $1 ORDER BY occurred_at`,
+      [run],
+    );
+    expect(rows.map(({ version }) => version)).toEqual([1, 2, 1]);
+  });
+
+  it('is read with ordinary SQL', async () => {
+    await store.open(run, {}, HOUR);
+    await step(store, run, {}, { snapshot: { state: 'payment', context: { total: 12.5 } } });
+    const { rows } = await pool.query(
+      `SELECT w.state, w.context ->> 'total' AS total, e.from_state, e.event, e.tool
+         FROM ${schema}.workflows w JOIN ${schema}.workflow_events e ON e.workflow_id = w.id
+        WHERE w.run = $1`,
+      [run],
+    );
+    const event = { from_state: 'empty', event: 'ADD_ITEM', tool: 'cart.pay' };
+    expect(rows).toEqual([{ state: 'payment', total: '12.5', ...event }]);
+  });
+
+  it('keeps stores with different prefixes apart', async () => {
+    const [one, other] = [await separateStore('one_'), await separateStore('other_')];
+    await one.open(run, {}, HOUR);
+    expect(await other.read(run, HOUR)).toBeUndefined();
+  });
+
+  it('says at construction which option is wrong, and what is right', () => {
+    expect(() => postgresStore({ pool: {} as PostgresPool })).toThrow(InterlockError);
+    expect(() => postgresStore({ pool, schema: '' })).toThrow(/schema/);
+    expect(() => postgresStore({ pool, tablePrefix: 'a-b' })).toThrow(/tablePrefix/);
+    expect(() => postgresStore({ pool, tablePrefx: 'a' } as never)).toThrow(/did you mean "tablePrefix"/);
+  });
+
+  async function separateStore(tablePrefix: string): Promise<PostgresStore> {
+    const own = postgresStore({ pool, schema, tablePrefix });
+    await own.migrate();
+    return own;
+  }
+});

@@ -1,28 +1,130 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import Database from 'libsql';
-import { describe, it } from 'vitest';
-import { sqliteStore } from '../../src/stores/sqlite.ts';
+import { randomUUID } from 'node:crypto';
+import type Database from 'libsql';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { InterlockError } from '../../src/errors.ts';
+import { type SqliteDatabase, type SqliteStore, sqliteStore } from '../../src/stores/sqlite.ts';
+import { claimed, claimOf, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
+import { makeSqliteFile, type SqliteFile } from '../helpers/sqlite-file.ts';
 
 async function makeStore() {
-  const folder = mkdtempSync(join(tmpdir(), 'interlock-sqlite-'));
-  const databases: Database.Database[] = [];
+  const file = makeSqliteFile();
   let time = 1_700_000_000_000;
-  const reopen = async () => {
-    const database = new Database(join(folder, 'runs.db'));
-    databases.push(database);
-    return sqliteStore({ database, now: () => time });
+  const open = () => sqliteStore({ database: file.connect(), now: () => time });
+  return {
+    store: open(),
+    reopen: async () => open(),
+    advance: (ms: number) => {
+      time += ms;
+    },
+    close: async () => file.remove(),
   };
-  const close = async () => {
-    for (const database of databases) database.close();
-    rmSync(folder, { recursive: true });
-  };
-  const advance = (ms: number) => {
-    time += ms;
-  };
-  return { store: await reopen(), reopen, advance, close };
 }
 
 describeStateStore('sqliteStore()', makeStore, { describe, it });
+
+describe('sqliteStore()', () => {
+  let file: SqliteFile;
+  let database: Database.Database;
+  let store: SqliteStore;
+  let run: string;
+  let time: number;
+
+  beforeEach(() => {
+    file = makeSqliteFile();
+    database = file.connect();
+    time = 1_700_000_000_000;
+    store = sqliteStore({ database, now: () => time });
+    run = randomUUID();
+  });
+  afterEach(() => file.remove());
+
+  it('flushes the write-ahead log to the disk at every commit', () => {
+    const setting = (name: string) => database.prepare(`PRAGMA ${name}`).get();
+    expect(setting('journal_mode')).toMatchObject({ journal_mode: 'wal' });
+    expect(setting('synchronous')).toMatchObject({ synchronous: 2 });
+    expect(setting('fullfsync')).toMatchObject({ fullfsync: 1 });
+  });
+
+  it('undoes a commit of which one part fails, and can be used again at once', async () => {
+    await store.open(run, {}, HOUR);
+    const request = claimOf(run);
+    await claimed(store, request);
+    database.exec(
+      `CREATE TRIGGER full BEFORE INSERT ON workflow_events BEGIN SELECT RAISE(ABORT, 'full'); END`,
+    );
+    await expect(store.commit(commitOf(request))).rejects.toThrow('full');
+    expect((await store.read(run, HOUR))?.workflows.checkout).toMatchObject({
+      snapshot: { state: 'empty', version: 0 },
+      claim: { token: request.token },
+    });
+    database.exec('DROP TRIGGER full');
+    expect(await store.commit(commitOf(request))).toEqual({ status: 'committed', version: 1 });
+  });
+
+  it('rejects after its timeout while another connection writes, and serves again afterwards', async () => {
+    const impatient = sqliteStore({ database, busyTimeoutMs: 20 });
+    await impatient.open(run, {}, HOUR);
+    const writer = file.connect();
+    writer.exec('BEGIN IMMEDIATE');
+    await expect(impatient.claim(claimOf(run))).rejects.toThrow('locked');
+    expect(await impatient.read(run, HOUR)).toBeDefined();
+    writer.exec('COMMIT');
+    await claimed(impatient, claimOf(run));
+  });
+
+  it('rejects while the caller has a transaction of its own open on the connection, and leaves that as it is', async () => {
+    database.exec('CREATE TABLE orders (id TEXT)');
+    database.exec('BEGIN');
+    database.exec(`INSERT INTO orders VALUES ('a')`);
+    await expect(store.open(run, {}, HOUR)).rejects.toThrow('transaction');
+    database.exec('COMMIT');
+    expect(database.prepare('SELECT id FROM orders').all()).toHaveLength(1);
+  });
+
+  it('does not write for a look at a run whose expiry was moved a moment ago', async () => {
+    await store.open(run, {}, HOUR);
+    const dataVersion = () => file.connect().prepare('SELECT expires_at FROM workflow_runs').get();
+    const before = dataVersion();
+    time += HOUR / 20;
+    await store.read(run, HOUR);
+    expect(dataVersion()).toMatchObject({ expires_at: (before as { expires_at: number }).expires_at });
+    time += HOUR / 10;
+    await store.read(run, HOUR);
+    expect(dataVersion()).toMatchObject({ expires_at: time + HOUR });
+  });
+
+  it('removes two expired runs, with all that was in them, for each new one', async () => {
+    for (let index = 0; index < 5; index += 1) await step(store, `${run}-${index}`, { create: {} });
+    time += HOUR;
+    await store.open(run, {}, HOUR);
+    expect(rowCounts()).toEqual({ workflow_runs: 4, workflows: 3, workflow_events: 3 });
+    expect(await store.sweep()).toBe(3);
+    expect(rowCounts()).toEqual({ workflow_runs: 1, workflows: 0, workflow_events: 0 });
+    expect(await store.sweep()).toBe(0);
+  });
+
+  it('is read with ordinary SQL', async () => {
+    await store.open(run, { principal: 'alice' }, HOUR);
+    await step(store, run, {}, { snapshot: { state: 'payment', context: { total: 12.5 } } });
+    const rows = database.prepare(`SELECT run, state, context ->> 'total' AS total FROM workflows`).all();
+    expect(rows).toMatchObject([{ run, state: 'payment', total: 12.5 }]);
+    expect(database.prepare('SELECT from_state, to_state, event FROM workflow_events').all()).toMatchObject([
+      { from_state: 'empty', to_state: 'has_items', event: 'ADD_ITEM' },
+    ]);
+  });
+
+  it('takes any database that has exec() and prepare(), and says so of anything else', () => {
+    for (const wrong of [undefined, null, 'runs.db', {}, { exec: () => {} }]) {
+      expect(() => sqliteStore({ database: wrong as unknown as SqliteDatabase })).toThrow(InterlockError);
+    }
+    expect(() => sqliteStore({ database, clock: Date.now } as never)).toThrow(/unknown key "clock"/);
+  });
+
+  function rowCounts() {
+    const names = ['workflow_runs', 'workflows', 'workflow_events'];
+    const count = (name: string) =>
+      database.prepare(`SELECT count(*) AS n FROM ${name}`).get() as { n: number };
+    return Object.fromEntries(names.map((name) => [name, count(name).n]));
+  }
+});

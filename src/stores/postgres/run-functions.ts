@@ -28,7 +28,7 @@ BEGIN
   IF FOUND THEN
     DELETE FROM ${workflows} WHERE run = asked.run;
     -- Whoever makes one clears two away, so that they do not pile up.
-    PERFORM ${sweepRuns}(at_most => 2);
+    PERFORM ${sweepRuns}(at_most => 2, spared => asked.run);
   END IF;
 END
 $$;
@@ -124,16 +124,18 @@ COMMENT ON FUNCTION ${readRun} IS 'A known run with all its workflows; NULL wher
 `;
 
 const sweepRuns = ({ sweepRuns, runs }: PostgresNames) => `
-CREATE FUNCTION ${sweepRuns}(at_most integer) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE FUNCTION ${sweepRuns}(at_most integer, spared text) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
   swept integer;
 BEGIN
   DELETE FROM ${runs} WHERE run = ANY (ARRAY(
-    SELECT run FROM ${runs} WHERE expires_at <= clock_timestamp() LIMIT at_most FOR UPDATE SKIP LOCKED
+    SELECT run FROM ${runs}
+     WHERE expires_at <= clock_timestamp() AND run IS DISTINCT FROM spared
+     LIMIT at_most FOR UPDATE SKIP LOCKED
   ));
   GET DIAGNOSTICS swept = ROW_COUNT;
   RETURN swept;
 END
 $$;
-COMMENT ON FUNCTION ${sweepRuns} IS 'Removes runs that expired, and says how many. Waits for nobody.';
+COMMENT ON FUNCTION ${sweepRuns} IS 'Removes runs that expired, all but one, and says how many. Waits for nobody.';
 `;

@@ -13,15 +13,37 @@ export interface SqliteDatabase {
   prepare(sql: string): SqliteStatement;
 }
 
+const PAUSE_MS = 10;
+
 /**
  * Makes what is committed survive a power failure: the write-ahead log is flushed to the disk at every commit, on macOS
  * past the drive's own cache too.
  */
 export function makeDurable(database: SqliteDatabase, busyTimeoutMs: number): void {
   database.exec(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
-  database.exec('PRAGMA journal_mode = WAL');
+  switchToWal(database, Math.ceil(busyTimeoutMs / PAUSE_MS));
   database.exec('PRAGMA synchronous = FULL');
   database.exec('PRAGMA fullfsync = ON');
+}
+
+/** SQLite's own waiting does not cover this switch, which fails where another process makes it at the same moment. */
+function switchToWal(database: SqliteDatabase, retries: number): void {
+  try {
+    database.exec('PRAGMA journal_mode = WAL');
+  } catch (error) {
+    if (retries <= 0 || !isLocked(error)) throw error;
+    pause(PAUSE_MS);
+    switchToWal(database, retries - 1);
+  }
+}
+
+/** By its message, since each driver has codes of its own. */
+function isLocked(error: unknown): boolean {
+  return error instanceof Error && error.message.includes('database is locked');
+}
+
+function pause(ms: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }
 
 /** Runs `work` alone among all writers of the file, in this process and others. */

@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { sqliteStore } from '../../../src/stores/sqlite.ts';
-import { claimed, claimOf, claimStatus, commitOf, count, HOUR, step } from '../../../src/testing/fixtures.ts';
+import { claimOf, count, HOUR, step } from '../../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../../src/testing/index.ts';
+import { describeKills } from '../../helpers/killed-process.ts';
 import { makeSqliteFile, type SqliteFile } from '../../helpers/sqlite-file.ts';
 import { type StoreProcess, startStoreProcess } from '../../helpers/store-process.ts';
 
@@ -49,27 +50,8 @@ describe('sqliteStore() on one file in several processes', () => {
       expect(count(results, ({ status }) => status === 'busy')).toBe(3);
     }
   });
-
-  it('goes on where it was after a process was killed in the middle of a step', async () => {
-    const run = randomUUID();
-    const victim = await startStoreProcess({ kind: 'sqlite', file: file.path });
-    await victim.store.open(run, { principal: 'alice' }, HOUR);
-    await step(victim.store, run, {}, { snapshot: { state: 'payment', context: { total: 12.5 } } });
-    const interrupted = claimOf(run, { leaseMs: 50 });
-    const { idempotencyKey } = await claimed(victim.store, interrupted);
-    await victim.kill9();
-
-    const restarted = await startStoreProcess({ kind: 'sqlite', file: file.path });
-    const record = await restarted.store.read(run, HOUR);
-    expect(record?.session.principal).toBe('alice');
-    expect(record?.workflows.checkout?.snapshot).toMatchObject({ state: 'payment', context: { total: 12.5 } });
-    expect(record?.workflows.checkout?.claim).toMatchObject({ token: interrupted.token, idempotencyKey });
-    await expect.poll(() => claimStatus(restarted.store, run)).toBe('held');
-    expect(await restarted.store.commit(commitOf(interrupted))).toEqual({ status: 'committed', version: 2 });
-    await restarted.stop();
-  });
-
-  it('loses no commit that was answered, and nothing else, in kills at random moments', async () => {
-    ...
-  });
 });
+
+describeKills('sqliteStore() in a process that is killed', () =>
+  startStoreProcess({ kind: 'sqlite', file: file.path }),
+);

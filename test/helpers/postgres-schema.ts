@@ -1,0 +1,34 @@
+import { randomUUID } from 'node:crypto';
+import { Pool, type PoolConfig } from 'pg';
+import { sharedPostgres } from '../services/shared.ts';
+
+/** A schema of a test's own in the shared PostgreSQL, with as many pools as it takes. */
+export interface PostgresSchema {
+  readonly url: string;
+  readonly schema: string;
+  connect(config?: PoolConfig): Pool;
+  /** Closes a pool before the end. */
+  disconnect(pool: Pool): Promise<void>;
+  drop(): Promise<void>;
+}
+
+export async function makePostgresSchema(): Promise<PostgresSchema> {
+  const url = await sharedPostgres();
+  const schema = `test_${randomUUID().replaceAll('-', '')}`;
+  const pools = new Set<Pool>();
+
+  const connect = (config: PoolConfig = {}) => {
+    const pool = new Pool({ connectionString: url, max: 4, ...config });
+    pools.add(pool);
+    return pool;
+  };
+  const disconnect = async (pool: Pool) => {
+    pools.delete(pool);
+    await pool.end();
+  };
+  const drop = async () => {
+    await connect().query(`DROP SCHEMA IF EXISTS ${schema} CASCADE`);
+    await Promise.all([...pools].map(disconnect));
+  };
+  return { url, schema, connect, disconnect, drop };
+}

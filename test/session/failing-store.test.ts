@@ -1,0 +1,212 @@
+import { describe, expect, it } from 'vitest';
+import { type CheckoutApp, startCheckout } from '../helpers/checkout-app.ts';
+import type { FaultyStore } from '../helpers/faulty-store.ts';
+import { callOf, INITIALIZE, type RawResponse, reasonOf, send } from '../helpers/raw.ts';
+
+const SECRETS = /hunter2|ECONNREFUSED|redis|10\.0\.0\.7/;
+const UNAVAILABLE = { code: -32000, message: 'The session store is unavailable' };
+const MODES = ['stateful', 'stateless'] as const;
+/** Longer than a process takes a session for granted. */
+const STALE = 60_000;
+
+function expectNoLeak(...responses: RawResponse[]): void {
+  for (const { headers, text } of responses) expect(JSON.stringify(headers) + text).not.toMatch(SECRETS);
+}
+
+/** Breaks the store, or makes it hang and lets its deadline pass for as long as `work` takes. */
+async function withBroken<T>(app: CheckoutApp, how: 'lost' | 'hang', work: () => Promise<T>): Promise<T> {
+  const operations: Parameters<FaultyStore['fail']>[0][] = ['open', 'read', 'claim', 'delete'];
+  for (const each of operations) app.store.fail(each, Number.POSITIVE_INFINITY, how);
+  const working = work();
+  if (how === 'lost') return working;
+  let done = false;
+  const finish = (): void => {
+    done = true;
+  };
+  working.then(finish, finish);
+  await expect
+    .poll(() => {
+      app.clock.advance(2_000);
+      return done;
+    })
+    .toBe(true);
+  return working;
+}
+
+describe.each(['lost', 'hang'] as const)('while the store cannot be asked (%s)', (how) => {
+  it.each(['POST', 'GET', 'DELETE'])('an unknown session is a 503 and not a 404 (%s)', async (method) => {
+    const app = await startCheckout();
+    const body = method === 'POST' ? { body: callOf(3, 'cart.view') } : {};
+    const request = { method, headers: { 'mcp-session-id': 'somebody' }, ...body };
+    const refused = await withBroken(app, how, () => send(app.url, request));
+    const id = method === 'POST' ? 3 : null;
+    expect([refused.status, refused.messages]).toEqual([503, [{ jsonrpc: '2.0', id, error: UNAVAILABLE }]]);
+    expectNoLeak(refused);
+    expect(app.ledger.calls).toEqual([]);
+  });
+
+  it.each(MODES)('no session begins, and the client is told so (%s)', async (mode) => {
+    const app = await startCheckout({ shape: { mode } });
+    const refused = await withBroken(app, how, () => send(app.url, { body: INITIALIZE }));
+    expect(refused.status).toBe(503);
+    expect(refused.headers).not.toHaveProperty('mcp-session-id');
+    expect(refused.messages).toEqual([
+      {
+        jsonrpc: '2.0',
+        id: 'init',
+        error: { code: -32000, message: 'The session could not be recorded; try again later' },
+      },
+    ]);
+    expectNoLeak(refused);
+  });
+
+  it('a known session keeps its ungated tools, however long it lasts', async () => {
+    const app = await startCheckout();
+    const session = await app.beginAt('payment');
+    for (let round = 0; round < 3; round++) {
+      app.clock.advance(STALE);
+      const viewed = await withBroken(app, how, () => session.post(callOf(1, 'cart.view')));
+      expect(viewed.messages.at(-1)?.result.content).toEqual([{ type: 'text', text: 'cart.view done' }]);
+    }
+    expect(app.ledger.calls).toEqual(['cart.view', 'cart.view', 'cart.view']);
+  });
+
+  it.each(['cart.pay', 'cart.add_item'])('a known session is refused %s, whatever its state', async (tool) => {
+    const app = await startCheckout();
+    const session = await app.beginAt('payment');
+    app.clock.advance(STALE);
+    const refused = await withBroken(app, how, () => session.post(callOf(1, tool)));
+    expect([refused.status, reasonOf(refused.messages[0])]).toEqual([200, 'unavailable']);
+    expect(refused.messages[0]?.result.isError).toBe(true);
+    expectNoLeak(refused);
+    expect(app.ledger.calls).toEqual([]);
+  });
+
+  it('a list shows the tools that are always there, and no gated one', async () => {
+    const app = await startCheckout();
+    const session = await app.beginAt('payment');
+    app.clock.advance(STALE);
+    const listed = await withBroken(app, how, () =>
+      session.post({ jsonrpc: '2.0', id: 1, method: 'tools/list' }),
+    );
+    expect(listed.messages[0]?.result.tools.map((tool: { name: string }) => tool.name)).toEqual(['cart.view']);
+    expectNoLeak(listed);
+  });
+
+  it('a session of our own does not end, and ends when it is asked again', async () => {
+    const app = await startCheckout({ shape: { mode: 'stateless' } });
+    const session = await app.begin();
+    const refused = await withBroken(app, how, () => session.end());
+    expect(refused.status).toBe(503);
+    expectNoLeak(refused);
+    app.store.heal();
+    expect((await session.end()).status).toBe(200);
+    expect((await session.post(callOf(1, 'cart.view'))).status).toBe(404);
+  });
+
+  it('the developer is told why, with the error of the store', async () => {
+    const app = await startCheckout();
+    await withBroken(app, how, () => send(app.url, { headers: { 'mcp-session-id': 'x' }, body: callOf(1, 'x') }));
+    const [error] = app.errors as [Error & { cause?: Error }];
+    expect(error.name).toBe('StoreUnavailable');
+    if (how === 'lost') expect(error.cause?.message).toContain('hunter2');
+    else expect(error.message).toContain('within 2000 ms');
+  });
+
+  it('and once it can be asked again, everything goes on where it was', async () => {
+    const app = await startCheckout();
+    const session = await app.beginAt('payment');
+    app.clock.advance(STALE);
+    await withBroken(app, how, () => session.call('cart.pay'));
+    app.store.heal();
+    expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
+    expect(reasonOf(await session.call('cart.pay'))).toBeUndefined();
+    expect(await session.tools()).toEqual(['cart.view']);
+  });
+});
+
+describe('a claim that the store granted although it could not say so', () => {
+  it.each(['done', 'hang'] as const)('is let go again, and blocks nobody (%s)', async (when) => {
+    const app = await startCheckout();
+    const session = await app.beginAt('payment');
+    app.store.fail('claim', 1, when);
+    const refused = session.call('cart.pay');
+    await expect.poll(() => app.store.asked.includes('claim')).toBe(true);
+    if (when === 'hang') {
+      await expect
+        .poll(() => {
+          app.clock.advance(1_000);
+          return app.errors.length;
+        })
+        .toBe(1);
+    }
+    expect(reasonOf(await refused)).toBe('unavailable');
+    await expect.poll(() => app.store.asked.at(-1)).toBe('release');
+    expect((await session.call('cart.pay')).result.content).toEqual([{ type: 'text', text: 'cart.pay done' }]);
+    expect(app.ledger.calls).toEqual(['cart.pay']);
+  });
+});
+
+describe('a commit that fails', () => {
+  it('is tried again while the lease lasts, before the client hears of the success', async () => {
+    const app = await startCheckout();
+    const session = await app.beginAt('payment');
+    app.store.fail('commit', 2);
+    const call = session.call('cart.pay');
+    await expect.poll(() => app.errors.length).toBe(1);
+    app.clock.advance(50);
+    await expect.poll(() => app.errors.length).toBe(2);
+    app.clock.advance(100);
+    expect((await call).result.content).toEqual([{ type: 'text', text: 'cart.pay done' }]);
+    expect(await session.tools()).toEqual(['cart.view']);
+  });
+
+  it('to the end leaves a client who knows that the tool ran, and a run that waits to be resolved', async () => {
+    const app = await startCheckout();
+    const session = await app.beginAt('payment');
+    app.store.fail('commit');
+    const call = session.post(callOf(9, 'cart.pay'));
+    let answer: RawResponse | undefined;
+    call.then((response) => {
+      answer = response;
+    });
+    await expect
+      .poll(() => {
+        app.clock.advance(1_600);
+        return answer;
+      })
+      .toBeDefined();
+    expect(answer?.messages.at(-1)).toEqual({
+      jsonrpc: '2.0',
+      id: 9,
+      result: {
+        content: [
+          {
+            type: 'text',
+            text: '[System: cart.pay ran, but its outcome could not be recorded. Do not call it again; the operator must check what happened.]',
+          },
+        ],
+        isError: true,
+        _meta: {
+          'mcp-interlock/outcome': { workflow: 'checkout', tool: 'cart.pay', outcome: 'unknown', ran: true },
+        },
+      },
+    });
+    expectNoLeak(await call);
+    app.store.heal();
+    app.clock.advance(8_000);
+    expect(reasonOf(await session.call('cart.pay'))).toBe('held');
+    expect(app.ledger.calls).toEqual(['cart.pay']);
+  });
+
+  it('but has arrived all the same is a commit', async () => {
+    const app = await startCheckout();
+    const session = await app.beginAt('payment');
+    app.store.fail('commit', 1, 'done');
+    const call = session.call('cart.pay');
+    await expect.poll(() => app.errors.length).toBe(1);
+    app.clock.advance(50);
+    expect((await call).result.content).toEqual([{ type: 'text', text: 'cart.pay done' }]);
+    expect(await session.tools()).toEqual(['cart.view']);
+  });
+});

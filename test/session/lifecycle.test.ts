@@ -1,0 +1,294 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { startCheckout } from '../helpers/checkout-app.ts';
+import { latch } from '../helpers/latch.ts';
+import { callOf, INITIALIZE, PROTOCOL, type RawResponse, RawSession, send } from '../helpers/raw.ts';
+
+const MODES = ['stateful', 'stateless'] as const;
+const UNKNOWN = { code: -32001, message: 'Session not found' };
+const HOUR = 3_600_000;
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
+/** Everything of a response that the server chose. */
+function comparable({ status, headers, text }: RawResponse): [number, IncomingHttpHeaders, string] {
+  const { date: _, ...rest } = headers;
+  return [status, rest, text];
+}
+
+describe('a session begins', () => {
+  it("under the upstream's id, where it gives one", async () => {
+    const app = await startCheckout({ shape: { mode: 'stateful' } });
+    const session = await app.begin();
+    expect(session.id).toMatch(UUID);
+    expect(await session.tools()).toEqual(['cart.add_item', 'cart.view']);
+  });
+
+  it('under an id of visible ASCII that nobody can guess, where the upstream gives none', async () => {
+    const app = await startCheckout({ shape: { mode: 'stateless' } });
+    const ids = await Promise.all(Array.from({ length: 20 }, async () => (await app.begin()).id));
+    expect(new Set(ids).size).toBe(20);
+    for (const id of ids) {
+      expect(id).toMatch(/^[\x21-\x7e]+$/);
+      expect(Buffer.from(id, 'base64url').length * 8).toBeGreaterThanOrEqual(128);
+    }
+  });
+
+  it('for each client on its own: one does not see where another one is', async () => {
+    const app = await startCheckout();
+    const [ann, bob] = [await app.beginAt('payment'), await app.begin()];
+    expect(await ann.tools()).toEqual(['cart.pay', 'cart.view']);
+    expect(await bob.tools()).toEqual(['cart.add_item', 'cart.view']);
+  });
+
+  it.each(MODES)('not at all with an initialize that fails (%s)', async (mode) => {
+    const app = await startCheckout({ shape: { mode } });
+    const params = { protocolVersion: PROTOCOL, capabilities: 'none' };
+    const refused = await send(app.url, { body: { ...INITIALIZE, params } });
+    expect(refused.messages[0]).toMatchObject({ error: { code: expect.any(Number) } });
+    expect(refused.headers).not.toHaveProperty('mcp-session-id');
+    expect(app.store.asked).toEqual([]);
+  });
+
+  it.each([401, 403, 500])('not at all with an initialize that the app answers %i', async (status) => {
+    const app = await startCheckout({
+      shape: { mode: 'stateless' },
+      behind: [(_req, res) => void res.status(status).json({ error: 'no' })],
+    });
+    const refused = await send(app.url, { body: INITIALIZE });
+    expect([refused.status, refused.text]).toEqual([status, '{"error":"no"}']);
+    expect(refused.headers).not.toHaveProperty('mcp-session-id');
+    expect(app.store.asked).toEqual([]);
+  });
+
+  it('never under an id that the client names in its initialize', async () => {
+    const app = await startCheckout({ shape: { mode: 'stateless' } });
+    const headers = { 'mcp-session-id': 'chosen-by-the-client' };
+    const { headers: answer } = await send(app.url, { headers, body: INITIALIZE });
+    expect(answer['mcp-session-id']).toMatch(/^[\w-]{32}$/);
+    const late = await send(app.url, { headers, body: callOf(1, 'cart.view') });
+    expect(late.status).toBe(404);
+  });
+
+  it('anew, and tells nothing of the old one, where an initialize names a session that is there', async () => {
+    const app = await startCheckout({ shape: { mode: 'stateful' } });
+    const old = await app.beginAt('payment');
+    const headers = { 'mcp-session-id': old.id };
+    const again = await send(app.url, { headers, body: INITIALIZE });
+    expect(again.status).toBe(200);
+    expect(again.headers['mcp-session-id']).not.toBe(old.id);
+    expect(await old.tools()).toEqual(['cart.pay', 'cart.view']);
+  });
+
+  it.each([
+    ['beside another request', [INITIALIZE, callOf(1, 'cart.view')], ['init', 1]],
+    ['alone in a batch', [INITIALIZE], ['init']],
+    ['twice', [INITIALIZE, { ...INITIALIZE, id: 2 }], ['init', 2]],
+  ])('never in a batch: %s', async (_, body, ids) => {
+    const app = await startCheckout();
+    const refused = await send(app.url, { body });
+    expect(refused.status).toBe(400);
+    expect(refused.messages.map((message) => [message.id, message.error.code])).toEqual(
+      ids.map((id) => [id, -32600]),
+    );
+    expect(JSON.parse(refused.text)).toBeInstanceOf(Array);
+    expect(app.store.asked).toEqual([]);
+  });
+});
+
+describe.each(MODES)('a request outside of a session, %s', (mode) => {
+  it('is told with its own id that the header is missing', async () => {
+    const app = await startCheckout({ shape: { mode } });
+    const missing = await send(app.url, { body: callOf('a', 'cart.view') });
+    expect([missing.status, missing.messages]).toEqual([
+      400,
+      [
+        {
+          jsonrpc: '2.0',
+          id: 'a',
+          error: { code: -32000, message: 'Bad Request: Mcp-Session-Id header is required' },
+        },
+      ],
+    ]);
+    expect(missing.headers['content-type']).toBe('application/json');
+    expect(app.ledger.calls).toEqual([]);
+  });
+
+  it('is told with its own id that the session is unknown', async () => {
+    const app = await startCheckout({ shape: { mode } });
+    const headers = { 'mcp-session-id': 'nobody' };
+    const unknown = await send(app.url, { headers, body: callOf(7, 'cart.view') });
+    expect([unknown.status, unknown.messages]).toEqual([404, [{ jsonrpc: '2.0', id: 7, error: UNKNOWN }]]);
+    expect(app.ledger.calls).toEqual([]);
+  });
+
+  it('is told so for each request of a batch', async () => {
+    const app = await startCheckout({ shape: { mode } });
+    const body = [
+      callOf(1, 'cart.view'),
+      { jsonrpc: '2.0', method: 'notifications/progress' },
+      callOf('1', 'x'),
+    ];
+    for (const [headers, status] of [
+      [{}, 400],
+      [{ 'mcp-session-id': 'nobody' }, 404],
+    ] as const) {
+      const refused = await send(app.url, { headers, body });
+      expect(refused.status).toBe(status);
+      expect(refused.messages.map((message) => message.id)).toEqual([1, '1']);
+    }
+  });
+
+  it('is told so without an id where it has none: notifications, GET and DELETE', async () => {
+    const app = await startCheckout({ shape: { mode } });
+    const notice = { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 1 } };
+    for (const request of [{ body: notice }, { method: 'GET' }, { method: 'DELETE' }]) {
+      const missing = await send(app.url, request);
+      expect([missing.status, missing.messages[0]?.id]).toEqual([400, null]);
+      const unknown = await send(app.url, { ...request, headers: { 'mcp-session-id': 'nobody' } });
+      expect([unknown.status, unknown.messages]).toEqual([404, [{ jsonrpc: '2.0', id: null, error: UNKNOWN }]]);
+    }
+  });
+});
+
+describe.each(MODES)('a session that is over, %s', (mode) => {
+  it('answers as one that never was: it was ended, it has expired or it was evicted', async () => {
+    const app = await startCheckout({ shape: { mode }, session: { maxSessions: 1 } });
+    const ended = await app.beginAt('payment');
+    expect((await ended.end()).status).toBe(200);
+    const expired = await app.beginAt('payment');
+    app.clock.advance(HOUR);
+    const answers = [await ended.post(callOf(1, 'cart.pay')), await expired.post(callOf(1, 'cart.pay'))];
+    const evicted = await app.beginAt('payment');
+    app.clock.advance(5_000);
+    await app.begin();
+    answers.push(await evicted.post(callOf(1, 'cart.pay')));
+    const headers = { 'mcp-session-id': 'nobody', 'mcp-protocol-version': PROTOCOL };
+    const never = await send(app.url, { headers, body: callOf(1, 'cart.pay') });
+    expect(never.status).toBe(404);
+    for (const answer of answers) expect(comparable(answer)).toEqual(comparable(never));
+    expect(app.ledger.calls).toEqual([]);
+  });
+
+  it('stays over: no request brings it back in its first state', async () => {
+    const app = await startCheckout({ shape: { mode } });
+    const session = await app.beginAt('payment');
+    app.clock.advance(HOUR);
+    for (const tool of ['cart.add_item', 'cart.view', 'cart.pay']) {
+      expect((await session.post(callOf(1, tool))).status).toBe(404);
+    }
+    expect((await session.post({ jsonrpc: '2.0', id: 1, method: 'tools/list' })).status).toBe(404);
+    expect((await session.listen()).status).toBe(404);
+    expect((await session.end()).status).toBe(404);
+    expect(app.ledger.calls).toEqual([]);
+  });
+});
+
+describe('an idle session', () => {
+  it('lives for an hour after each use, and no longer', async () => {
+    const app = await startCheckout({ shape: { mode: 'stateless' } });
+    const session = await app.beginAt('has_items');
+    for (let use = 0; use < 3; use++) {
+      app.clock.advance(HOUR - 1);
+      expect(await session.call('cart.view')).toMatchObject({ result: expect.anything() });
+    }
+    app.clock.advance(HOUR);
+    expect((await session.post(callOf(1, 'cart.view'))).status).toBe(404);
+  });
+
+  it('expires when it should although the process takes sessions for granted for a while', async () => {
+    const app = await startCheckout({ session: { idleMs: 1_000 } });
+    const session = await app.begin();
+    app.clock.advance(1_000);
+    expect((await session.post(callOf(1, 'cart.view'))).status).toBe(404);
+  });
+
+  it('is used by every request, also by those that the process answers for without the store', async () => {
+    const app = await startCheckout({ session: { idleMs: 10_000, sessionCacheMs: 10_000 } });
+    const session = await app.begin();
+    for (let use = 0; use < 10; use++) {
+      app.clock.advance(4_000);
+      expect(await session.call('cart.view')).toMatchObject({ result: expect.anything() });
+    }
+  });
+
+  it('is not the one that makes way for a new one, if it was used since', async () => {
+    const app = await startCheckout({ shape: { mode: 'stateless' }, session: { maxSessions: 2 } });
+    const [first, second] = [await app.beginAt('has_items'), await app.begin()];
+    app.clock.advance(5_000);
+    await first.call('cart.view');
+    await app.begin();
+    app.clock.advance(5_000);
+    expect(await first.tools()).toEqual(['cart.add_item', 'cart.checkout', 'cart.view']);
+    expect((await second.post(callOf(1, 'cart.view'))).status).toBe(404);
+  });
+});
+
+describe('ending a session', () => {
+  it('is answered 200 by the middleware where the upstream knows nothing of sessions', async () => {
+    const app = await startCheckout({ shape: { mode: 'stateless' } });
+    const session = await app.begin();
+    const { status, text, headers } = await session.end();
+    expect([status, text]).toEqual([200, '']);
+    expect(headers).not.toHaveProperty('allow');
+    expect((await session.end()).status).toBe(404);
+  });
+
+  it.each([
+    [200, 404],
+    [204, 404],
+    [404, 404],
+    [405, 200],
+    [401, 200],
+    [500, 200],
+  ])('is answered as the upstream answers, where the session is its own: %i, then %i', async (status, after) => {
+    const app = await startCheckout({
+      shape: { mode: 'stateful' },
+      behind: [(req, res, next) => (req.method === 'DELETE' ? void res.status(status).end() : next())],
+    });
+    const session = await app.begin();
+    expect((await session.end()).status).toBe(status);
+    expect((await session.post(callOf(1, 'cart.view'))).status).toBe(after);
+  });
+
+  it.each([401, 403])('is left to an upstream that says %i, also for a session of ours', async (status) => {
+    const app = await startCheckout({
+      shape: { mode: 'stateless' },
+      behind: [(req, res, next) => (req.method === 'DELETE' ? void res.status(status).end() : next())],
+    });
+    const session = await app.begin();
+    expect((await session.end()).status).toBe(status);
+    expect((await session.post(callOf(1, 'cart.view'))).status).toBe(200);
+  });
+
+  it.each(MODES)('closes its streams, and is answered all the same (%s)', async (mode) => {
+    const app = await startCheckout({ shape: { mode } });
+    const session = await app.begin();
+    const streams = [await session.listen()];
+    if (mode === 'stateless') streams.push(await session.listen());
+    expect((await session.end()).status).toBe(200);
+    for (const stream of streams) await expect.poll(() => stream.ended).toBe(true);
+    expect(app.errors).toEqual([]);
+  });
+
+  it.each(MODES)('in the middle of a call neither ends the process nor loses the answer (%s)', async (mode) => {
+    const rejections: unknown[] = [];
+    const note = (reason: unknown): void => void rejections.push(reason);
+    process.on('unhandledRejection', note);
+    onTestFinished(() => void process.off('unhandledRejection', note));
+    const app = await startCheckout({ shape: { mode } });
+    const session = await app.beginAt('payment');
+    const pay = latch();
+    app.ledger.gates.set('cart.pay', pay.opened);
+    const call = session.call('cart.pay');
+    await expect.poll(() => app.ledger.calls).toEqual(['cart.pay']);
+    expect((await session.end()).status).toBe(200);
+    pay.open();
+    const { result } = await call;
+    expect(result.isError).toBe(true);
+    expect(result._meta['mcp-interlock/outcome']).toMatchObject({ tool: 'cart.pay', outcome: 'unknown' });
+    expect((await session.post(callOf(1, 'cart.pay'))).status).toBe(404);
+    const another = await RawSession.begin(app.url);
+    expect(await another.tools()).toEqual(['cart.add_item', 'cart.view']);
+    expect(rejections).toEqual([]);
+  });
+});

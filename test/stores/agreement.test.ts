@@ -1,0 +1,135 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { adaptStateStore } from '../../src/stores/adapt.ts';
+import { memoryStore } from '../../src/stores/memory.ts';
+import type { AtomicStateStore } from '../../src/stores/store.ts';
+import { claimOf, commitOf, HOUR } from '../../src/testing/fixtures.ts';
+import { JsonStateStore } from '../helpers/json-state-store.ts';
+import { ManualTime } from '../helpers/manual-time.ts';
+
+const RUNS = ['run-1', '__proto__'];
+
+/** Few names, so that they meet. */
+const name = {
+  run: fc.constantFrom(...RUNS),
+  workflow: fc.constantFrom('checkout', 'session'),
+  token: fc.constantFrom('t1', 't2', 't3', 't4', 't5'),
+  digest: fc.constantFrom('d1', 'd2'),
+  uncertain: fc.constantFrom('hold', 'retry'),
+  state: fc.constantFrom('empty', 'paid'),
+};
+
+const claim = fc.record({
+  kind: fc.constant('claim'),
+  ...name,
+  states: fc.constantFrom(undefined, ['empty'], ['paid'], []),
+  create: fc.boolean(),
+  leaseMs: fc.constantFrom(10, 1_000),
+});
+/** One thing that a client, a crash or the clock may do. */
+const action = fc.oneof(
+  { weight: 5, arbitrary: claim },
+  { weight: 4, arbitrary: fc.record({ kind: fc.constant('commit'), ...name }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constantFrom('renew', 'release'), ...name }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constantFrom('read', 'history'), ...name }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constantFrom('open', 'delete'), ...name }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('wait'), ms: fc.constantFrom(5, 10, 1_000, HOUR) }) },
+);
+type Action = typeof action extends fc.Arbitrary<infer T> ? T : never;
+
+describe('every in-process store', () => {
+  it('answers any sequence of operations as any other one does', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(action, { maxLength: 60 }), async (actions) => {
+        const [memory, adapted] = makeStores();
+        expect(await play(adapted.store, adapted.time, actions)).toEqual(
+          await play(memory.store, memory.time, actions),
+        );
+      }),
+      { numRuns: 300 },
+    );
+  });
+
+  it('has a trail without gaps up to its version, in which no token moved a run twice', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(action, { maxLength: 80 }), async (actions) => {
+        for (const { store, time } of makeStores()) {
+          for (const each of actions) await perform(store, time, each);
+          for (const run of RUNS) await checkTrails(store, run);
+        }
+      }),
+      { numRuns: 300 },
+    );
+  });
+});
+
+async function checkTrails(store: AtomicStateStore, run: string): Promise<void> {
+  const record = await store.read(run, HOUR);
+  for (const [workflow, { snapshot }] of Object.entries(record?.workflows ?? {})) {
+    const trail = await store.history({ run, workflow }, 1_000);
+    const first = (snapshot.version ?? 0) - trail.length + 1;
+    expect(trail.map(({ version }) => version)).toEqual(trail.map((_, index) => first + index));
+    expect(first === 1 || trail.length === 50).toBe(true);
+    const tokens = trail.map(({ event }) => event);
+    expect(new Set(tokens).size).toBe(tokens.length);
+  }
+}
+
+function makeStores() {
+  const [one, other] = [new ManualTime(), new ManualTime()];
+  const options = { now: other.now, onWarning: () => {} };
+  return [
+    { store: memoryStore({ now: one.now }), time: one },
+    { store: adaptStateStore(new JsonStateStore(), options), time: other },
+  ] as const;
+}
+
+/** All answers, with each idempotency key replaced by when it was first given. */
+async function play(store: AtomicStateStore, time: ManualTime, actions: readonly Action[]): Promise<unknown> {
+  const keys: string[] = [];
+  const numbered = (key: string, value: unknown) => {
+    if (key !== 'idempotencyKey') return value;
+    if (!keys.includes(String(value))) keys.push(String(value));
+    return keys.indexOf(String(value));
+  };
+  const answers: unknown[] = [];
+  for (const each of actions)
+    answers.push(JSON.stringify(await perform(store, time, each), numbered) ?? 'nothing');
+  return answers;
+}
+
+/** Runs live for two hours, and refreshing their expiry a little late makes no difference to waits of an hour. */
+async function perform(store: AtomicStateStore, time: ManualTime, each: Action): Promise<unknown> {
+  if ('ms' in each) return time.advance(each.ms);
+  const { run, workflow, token, digest, uncertain, state } = each;
+  const create = 'create' in each && each.create ? { principal: 'alice' } : undefined;
+  const states = 'states' in each ? each.states : undefined;
+  const leaseMs = 'leaseMs' in each ? each.leaseMs : 1_000;
+  const ttlMs = 2 * HOUR;
+  const step = { digest, uncertain: uncertain as 'hold' | 'retry' };
+  const request = claimOf(run, { workflow, token, step, states, create, leaseMs, ttlMs });
+  switch (each.kind) {
+    case 'claim':
+      return store.claim(request);
+    case 'commit':
+      return store.commit(
+        commitOf(request, {
+          snapshot: { state, context: { digest } },
+          trail: { from: '', to: state, event: token },
+          ttlMs,
+        }),
+      );
+    case 'renew':
+      return store.renew(request, token, leaseMs);
+    case 'release':
+      return store.release(request, token);
+    case 'read':
+      return store.read(run, ttlMs);
+    case 'history':
+      return store.history(request);
+    case 'open':
+      return store.open(run, { principal: state }, ttlMs);
+    default:
+      return store.delete(run);
+  }
+}

@@ -1,0 +1,100 @@
+import { randomUUID } from 'node:crypto';
+import type { Pool, PoolClient } from 'pg';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { type PostgresStore, postgresStore } from '../../../src/stores/postgres.ts';
+import type { ClaimRequest } from '../../../src/stores/store.ts';
+import { claimed, claimOf, claimStatus, commitOf, HOUR } from '../../../src/testing/fixtures.ts';
+import { makePostgresSchema, type PostgresSchema } from '../../helpers/postgres-schema.ts';
+
+describe('commitIn()', () => {
+  let database: PostgresSchema;
+  let pool: Pool;
+  let store: PostgresStore;
+  let client: PoolClient;
+  let run: string;
+  let request: ClaimRequest;
+
+  beforeAll(async () => {
+    database = await makePostgresSchema();
+    pool = database.connect();
+    store = postgresStore({ pool, schema: database.schema });
+    await store.migrate();
+    await pool.query(`CREATE TABLE ${database.schema}.orders (id text PRIMARY KEY)`);
+  });
+  afterAll(() => database?.drop());
+
+  beforeEach(async () => {
+    run = randomUUID();
+    request = claimOf(run);
+    await store.open(run, {}, HOUR);
+    await claimed(store, request);
+    client = await pool.connect();
+    await client.query('BEGIN');
+    await client.query(`INSERT INTO ${database.schema}.orders VALUES ($1)`, [run]);
+  });
+  afterEach(() => client.release(true));
+
+  it('makes the writes of a handler and the move visible together', async () => {
+    expect(await store.commitIn(client, commitOf(request))).toEqual({ status: 'committed', version: 1 });
+    expect(await seenByOthers()).toEqual({ orders: 0, state: 'empty', claimed: true, events: 0 });
+    await client.query('COMMIT');
+    expect(await seenByOthers()).toEqual({ orders: 1, state: 'has_items', claimed: false, events: 1 });
+  });
+
+  it('takes the move back with the writes', async () => {
+    await store.commitIn(client, commitOf(request));
+    await client.query('ROLLBACK');
+    expect(await seenByOthers()).toEqual({ orders: 0, state: 'empty', claimed: true, events: 0 });
+    expect(await store.commit(commitOf(request))).toEqual({ status: 'committed', version: 1 });
+  });
+
+  it('makes the commit of the middleware afterwards one that was done already', async () => {
+    await store.commitIn(client, commitOf(request, { snapshot: { state: 'payment' } }));
+    await client.query('COMMIT');
+    expect(await store.commit(commitOf(request))).toEqual({ status: 'committed', version: 1 });
+    expect(await seenByOthers()).toMatchObject({ state: 'payment', events: 1 });
+  });
+
+  it('says that the claim was lost, so that nothing else is committed either', async () => {
+    await store.release(request, request.token);
+    expect(await store.commitIn(client, commitOf(request))).toEqual({ status: 'lost' });
+    await client.query('ROLLBACK');
+    expect(await seenByOthers()).toEqual({ orders: 0, state: 'empty', claimed: false, events: 0 });
+  });
+
+  it('says that the run has ended', async () => {
+    await store.delete(run);
+    expect(await store.commitIn(client, commitOf(request))).toEqual({ status: 'unknown' });
+  });
+
+  it('lets others be refused meanwhile, and a renewal of the lease wait for the outcome', async () => {
+    await store.commitIn(client, commitOf(request));
+    expect(await claimStatus(store, run)).toBe('busy');
+    const renewed = store.renew(request, request.token, HOUR);
+    await client.query('COMMIT');
+    expect(await renewed).toBe(false);
+  });
+
+  it('commits two gates of one call in one transaction', async () => {
+    const second = claimOf(run, { workflow: 'approval' });
+    await claimed(store, second);
+    await store.commitIn(client, commitOf(request));
+    await store.commitIn(client, commitOf(second));
+    await client.query('COMMIT');
+    const workflows = (await store.read(run, HOUR))?.workflows;
+    expect(workflows?.checkout?.snapshot.version).toBe(1);
+    expect(workflows?.approval?.snapshot.version).toBe(1);
+  });
+
+  async function seenByOthers() {
+    const { rowCount } = await pool.query(`SELECT FROM ${database.schema}.orders WHERE id = $1`, [run]);
+    const workflow = (await store.read(run, HOUR))?.workflows.checkout;
+    const events = (await store.history(request)).length;
+    return {
+      orders: rowCount,
+      state: workflow?.snapshot.state,
+      claimed: workflow?.claim !== undefined,
+      events,
+    };
+  }
+});

@@ -1,0 +1,136 @@
+import { randomInt, randomUUID } from 'node:crypto';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type PostgresStore, postgresStore } from '../../../src/stores/postgres.ts';
+import { claimed, claimOf, commitOf, count, HOUR, step } from '../../../src/testing/fixtures.ts';
+import { describeKills } from '../../helpers/killed-process.ts';
+import { makePostgresSchema, type PostgresSchema } from '../../helpers/postgres-schema.ts';
+import { startStoreProcess } from '../../helpers/store-process.ts';
+import { startPostgres } from '../../services/postgres.ts';
+
+let database: PostgresSchema;
+
+beforeAll(async () => {
+  database = await makePostgresSchema();
+  await connect().migrate();
+});
+afterAll(() => database?.drop());
+
+describe('postgresStore() under concurrency', () => {
+  it('gives each of 300 races between two connections to exactly one', async () => {
+    const sides = [connect(1), connect(1)];
+    for (let race = 0; race < 300; race += 1) {
+      const run = randomUUID();
+      const results = await Promise.all(sides.map((side) => side.claim(claimOf(run, { create: {} }))));
+      expect(results.map(({ status }) => status).sort()).toEqual(['busy', 'claimed']);
+    }
+  });
+
+  it('commits every step of 8 connections that race in one run, without a gap', async () => {
+    const run = randomUUID();
+    const sides = Array.from({ length: 8 }, () => connect(1));
+    await sides[0]?.open(run, {}, HOUR);
+    const versions = await Promise.all(sides.map((side) => takeSteps(side, run, 25)));
+    const all = versions.flat().sort((a, b) => a - b);
+    expect(all).toEqual(Array.from({ length: 200 }, (_, index) => index + 1));
+  });
+
+  it('takes over a dead step, renews it or commits it late, but only one of these', async () => {
+    const sides = [connect(1), connect(1), connect(1)] as const;
+    for (let race = 0; race < 100; race += 1) {
+      const run = randomUUID();
+      const late = claimOf(run, { create: {}, leaseMs: 0, step: { uncertain: 'retry' } });
+      await claimed(sides[0], late);
+      const [taken, renewed, committed] = await Promise.all([
+        sides[0].claim(claimOf(run)),
+        sides[1].renew(late, late.token, HOUR),
+        sides[2].commit(commitOf(late)),
+      ]);
+      if (committed.status === 'lost') {
+        expect(taken.status).toBe('claimed');
+        expect(renewed).toBe(false);
+      } else {
+        expect(committed).toEqual({ status: 'committed', version: 1 });
+        if (renewed) expect(taken.status).toBeOneOf(['busy', 'claimed']);
+        if (taken.status === 'claimed') expect(taken.snapshot.state).toBe('has_items');
+      }
+    }
+  });
+
+  it('never waits in a circle, whatever is done to a few runs from all sides', async () => {
+    const sides = Array.from({ length: 8 }, () => connect(1));
+    const runs = Array.from({ length: 3 }, () => randomUUID());
+    const done = await Promise.all(sides.map((side) => doAnything(side, runs, 150)));
+    expect(count(done.flat(), (operation) => operation === 'claim')).toBeGreaterThan(0);
+    expect(done.flat()).toHaveLength(8 * 150);
+  });
+});
+
+describeKills('postgresStore() in a process that is killed', () =>
+  startStoreProcess({ kind: 'postgres', url: database.url, schema: database.schema }),
+);
+
+describe('postgresStore() on a server that is killed', () => {
+  it('rejects while it is away, and goes on afterwards where it was', async () => {
+    const server = await startPostgres();
+    const pool = database.connect({ connectionString: server.url });
+    pool.on('error', () => {});
+    const store = postgresStore({ pool });
+    await store.migrate();
+    const run = randomUUID();
+    await store.open(run, {}, HOUR);
+    await step(store, run);
+    const request = claimOf(run);
+    await claimed(store, request);
+
+    await server.kill9();
+    await expect(store.commit(commitOf(request))).rejects.toThrow();
+    await expect(store.read(run, HOUR)).rejects.toThrow();
+
+    await server.restart();
+    expect(await store.commit(commitOf(request))).toEqual({ status: 'committed', version: 2 });
+    await database.disconnect(pool);
+    await server.stop();
+  });
+});
+
+function connect(max = 4): PostgresStore {
+  return postgresStore({ pool: database.connect({ max }), schema: database.schema });
+}
+
+async function takeSteps(store: PostgresStore, run: string, steps: number): Promise<number[]> {
+  const versions: number[] = [];
+  while (versions.length < steps) {
+    const request = claimOf(run);
+    if ((await store.claim(request)).status !== 'claimed') continue;
+    const result = await store.commit(commitOf(request));
+    if (result.status === 'committed') versions.push(result.version);
+  }
+  return versions;
+}
+
+/** Does one thing after the other, and says what it was. Rejects if any was: a deadlock would be one reason. */
+async function doAnything(store: PostgresStore, runs: readonly string[], times: number): Promise<string[]> {
+  const done: string[] = [];
+  let last = claimOf(runs[0] ?? '');
+  const operations = {
+    open: (run: string) => store.open(run, {}, randomInt(20)),
+    read: (run: string) => store.read(run, randomInt(20)),
+    claim: (run: string) => {
+      const changes = { create: {}, leaseMs: randomInt(20), ttlMs: randomInt(20) };
+      last = claimOf(run, { ...changes, step: { uncertain: 'retry' }, workflow: `w${randomInt(2)}` });
+      return store.claim(last);
+    },
+    commit: () => store.commit(commitOf(last, { ttlMs: randomInt(20) })),
+    renew: () => store.renew(last, last.token, randomInt(20)),
+    release: () => store.release(last, last.token),
+    delete: (run: string) => store.delete(run),
+    sweep: () => store.sweep(),
+  };
+  const names = Object.keys(operations) as (keyof typeof operations)[];
+  while (done.length < times) {
+    const name = names[randomInt(names.length)] ?? 'sweep';
+    await operations[name](runs[randomInt(runs.length)] ?? '');
+    done.push(name);
+  }
+  return done;
+}

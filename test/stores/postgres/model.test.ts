@@ -1,0 +1,140 @@
+import { randomUUID } from 'node:crypto';
+import fc from 'fast-check';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { memoryStore } from '../../../src/stores/memory.ts';
+import { type PostgresStore, postgresStore } from '../../../src/stores/postgres.ts';
+import type { AtomicStateStore } from '../../../src/stores/store.ts';
+import { claimOf, commitOf, HOUR, LONG } from '../../../src/testing/fixtures.ts';
+import { makePostgresSchema, type PostgresSchema } from '../../helpers/postgres-schema.ts';
+
+/** What is asked of a store, in runs whose keys begin with a prefix of the test's own. */
+interface Operation {
+  ask(store: AtomicStateStore, prefix: string): Promise<unknown>;
+}
+
+const names = {
+  run: fc.constantFrom('one', 'two'),
+  workflow: fc.constantFrom('checkout', 'approval'),
+  token: fc.constantFrom('t1', 't2', 't3', 't4', 't5'),
+  state: fc.constantFrom('empty', 'has_items'),
+  tool: fc.constantFrom('cart.pay', 'cart.view'),
+  /** Over at once, or not before the test is: so nobody waits, and no clock matters. */
+  leaseMs: fc.constantFrom(0, LONG),
+  ttlMs: fc.constantFrom(HOUR, HOUR, HOUR, HOUR, 0),
+};
+
+const context = fc.constantFrom({ a: 1 }, null, undefined);
+
+const open = operation(
+  'open',
+  { ...names, principal: fc.constantFrom('alice', 'bob', undefined) },
+  (store, { run, principal, ttlMs }) => store.open(run, { principal }, ttlMs),
+);
+
+const read = operation('read', names, (store, { run, ttlMs }) => store.read(run, ttlMs));
+
+const claim = operation(
+  'claim',
+  {
+    ...names,
+    context,
+    uncertain: fc.constantFrom('hold', 'retry', 'retry'),
+    digest: fc.constantFrom('d1', 'd2'),
+    states: fc.option(fc.uniqueArray(names.state), { nil: undefined, freq: 3 }),
+    create: fc.constantFrom({}, undefined),
+  },
+  (store, { run, tool, digest, uncertain, state, context, ...request }) => {
+    const step = { tool, digest, uncertain } as const;
+    const initial = { state, updatedAt: 0, ...(context !== undefined && { context }) };
+    return store.claim(claimOf(run, { ...request, step, initial }));
+  },
+);
+
+const commit = operation(
+  'commit',
+  { ...names, context, event: fc.constantFrom('GO', null) },
+  (store, { run, workflow, token, state, context, event, ttlMs }) => {
+    const snapshot = { state, ...(context !== undefined && { context }) };
+    const trail = { from: 'somewhere', to: state, event };
+    return store.commit(commitOf(claimOf(run, { workflow, token }), { snapshot, trail, ttlMs }));
+  },
+);
+
+const renew = operation('renew', names, (store, { token, leaseMs, ...key }) =>
+  store.renew(key, token, leaseMs),
+);
+const release = operation('release', names, (store, { token, ...key }) => store.release(key, token));
+const remove = operation('delete', names, (store, { run }) => store.delete(run));
+const history = operation(
+  'history',
+  { ...names, limit: fc.constantFrom(undefined, 0, 1, 2) },
+  (store, { limit, ...key }) => store.history(key, limit),
+);
+
+const anyOperation = fc.oneof(
+  { weight: 2, arbitrary: open },
+  { weight: 4, arbitrary: read },
+  { weight: 16, arbitrary: claim },
+  { weight: 10, arbitrary: commit },
+  { weight: 4, arbitrary: renew },
+  { weight: 4, arbitrary: release },
+  { weight: 1, arbitrary: remove },
+  { weight: 4, arbitrary: history },
+);
+
+describe('postgresStore() beside the store in memory', () => {
+  let database: PostgresSchema;
+  let store: PostgresStore;
+
+  beforeAll(async () => {
+    database = await makePostgresSchema();
+    store = postgresStore({ pool: database.connect(), schema: database.schema });
+    await store.migrate();
+  });
+  afterAll(() => database?.drop());
+
+  it('gives the same answers to any sequence of operations', { timeout: 60_000 }, async () => {
+    const sequences = fc.array(anyOperation, { minLength: 10, maxLength: 40 });
+    await fc.assert(
+      fc.asyncProperty(sequences, async (operations) => {
+        const prefix = randomUUID();
+        const expected = await answers(memoryStore(), operations, prefix);
+        expect(await answers(store, operations, prefix)).toEqual(expected);
+      }),
+      { numRuns: 120 },
+    );
+  });
+});
+
+/** What the store answers, without times, and with its idempotency keys numbered in the order of their first mention. */
+async function answers(
+  store: AtomicStateStore,
+  operations: readonly Operation[],
+  prefix: string,
+): Promise<unknown[]> {
+  const keys: string[] = [];
+  const comparable = (name: string, value: unknown) => {
+    if (name === 'updatedAt' || name === 'at' || name === 'remainingMs') return undefined;
+    if (name !== 'idempotencyKey') return value;
+    if (!keys.includes(String(value))) keys.push(String(value));
+    return keys.indexOf(String(value));
+  };
+  const given: unknown[] = [];
+  for (const operation of operations) {
+    const answer = await operation.ask(store, prefix);
+    given.push(answer === undefined ? 'nothing' : JSON.parse(JSON.stringify(answer, comparable)));
+  }
+  return given;
+}
+
+/** The arguments as fast-check makes them; they are what a counterexample shows. */
+function operation<Arguments extends { readonly run: string }>(
+  name: string,
+  model: { [Key in keyof Arguments]: fc.Arbitrary<Arguments[Key]> },
+  ask: (store: AtomicStateStore, given: Arguments) => Promise<unknown>,
+): fc.Arbitrary<Operation> {
+  return fc.record(model).map((given) => ({
+    ask: (store, prefix) => ask(store, { ...given, run: prefix + given.run }),
+    [fc.toStringMethod]: () => `${name} ${fc.stringify(given)}`,
+  }));
+}

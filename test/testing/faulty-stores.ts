@@ -1,0 +1,304 @@
+import { randomUUID } from 'node:crypto';
+import { memoryStore } from '../../src/stores/memory.ts';
+import type {
+  AtomicStateStore,
+  ClaimRequest,
+  FsmSnapshot,
+  Json,
+  RunKey,
+  TrailEntry,
+} from '../../src/stores/store.ts';
+import { HOUR } from '../../src/testing/fixtures.ts';
+
+/** The operations of a store that do not do as the sound ones do. */
+export type Fault = (sound: AtomicStateStore) => Partial<AtomicStateStore>;
+
+/** Stores that each break the contract in one way, by what is wrong with them. */
+export const FAULTS: Readonly<Record<string, Fault>> = {
+  'has claims that hold on one side only': () => {
+    const side = memoryStore();
+    return {
+      claim: (request) => side.claim({ ...request, create: {} }),
+      commit: (request) => side.commit(request),
+    };
+  },
+  'has one workflow in a run': (store) => ({
+    claim: (request) => store.claim({ ...request, workflow: 'only' }),
+    commit: (request) => store.commit({ ...request, workflow: 'only' }),
+    history: ({ run }, limit) => store.history({ run, workflow: 'only' }, limit),
+  }),
+  'joins run and workflow with a colon': (store) => {
+    const joined = memoryStore();
+    const join = <T extends RunKey>(key: T): T => ({
+      ...key,
+      run: `${key.run}:${key.workflow}`,
+      workflow: '',
+    });
+    return {
+      claim: (request) => joined.claim({ ...join(request), create: {} }),
+      commit: (request) => joined.commit(join(request)),
+      history: (key, limit) => joined.history(join(key), limit),
+      read: (run, ttlMs) => store.read(run, ttlMs),
+    };
+  },
+  'starts every workflow in one state': (store) => ({
+    claim: (request) => store.claim({ ...request, initial: { state: 'empty', updatedAt: 0 } }),
+  }),
+  'gives the initial snapshot each time': (store) => ({
+    claim: async (request) => {
+      const result = await store.claim(request);
+      return result.status === 'unknown' ? result : { ...result, snapshot: request.initial };
+    },
+  }),
+  'lets a committed token claim again': (store) => {
+    const committed = new Set<string>();
+    return {
+      claim: (request) =>
+        store.claim(committed.has(request.token) ? { ...request, token: randomUUID() } : request),
+      commit: async (request) => {
+        committed.add(request.token);
+        return store.commit(request);
+      },
+    };
+  },
+  'counts versions by two': (store) => ({
+    commit: async (request) => {
+      const result = await store.commit(request);
+      return result.status === 'committed' ? { ...result, version: result.version * 2 } : result;
+    },
+  }),
+  'keeps no context but objects': (store) =>
+    withContexts(store, (context) => (typeof context === 'object' && context !== null ? context : undefined)),
+  'turns empty lists into objects, as Lua does': (store) =>
+    withContexts(store, (context) => (Array.isArray(context) && context.length === 0 ? {} : context)),
+  'drops empty objects': (store) =>
+    withContexts(store, (context) => (JSON.stringify(context) === '{}' ? undefined : context)),
+  'parses text that looks like JSON, as a client does': (store) =>
+    withContexts(store, (context) => (context === '{"a":1}' ? { a: 1 } : context)),
+  'lets a second claim in': (store) => ({
+    claim: async (request) => {
+      const result = await store.claim(request);
+      return result.status === 'busy'
+        ? { ...result, status: 'claimed', idempotencyKey: randomUUID() }
+        : result;
+    },
+  }),
+  'yields between the test and the lease': (store) => ({
+    claim: async (request) => {
+      const record = await store.read(request.run, request.ttlMs);
+      await Promise.resolve();
+      const wasFree = record && !record.workflows[request.workflow]?.claim;
+      const result = await store.claim(request);
+      return wasFree && result.status === 'busy'
+        ? { status: 'claimed', snapshot: result.snapshot, idempotencyKey: randomUUID() }
+        : result;
+    },
+  }),
+  'does not look at the state': (store) => ({
+    claim: (request) => store.claim({ ...request, states: undefined }),
+  }),
+  'looks at the state first': (store) => ({
+    claim: async (request) => {
+      const record = await store.read(request.run, request.ttlMs);
+      const snapshot = record?.workflows[request.workflow]?.snapshot;
+      const refused = snapshot && request.states && !request.states.includes(snapshot.state);
+      return refused ? { status: 'state', snapshot } : store.claim(request);
+    },
+  }),
+  'makes every run': (store) => ({ claim: (request) => store.claim({ create: {}, ...defined(request) }) }),
+  'never makes a run': (store) => ({ claim: (request) => store.claim({ ...request, create: undefined }) }),
+  'makes a lease ten times as long': (store) => ({
+    claim: (request) => store.claim({ ...request, leaseMs: request.leaseMs * 10 }),
+  }),
+  'takes seconds for milliseconds': (store) => ({
+    claim: (request) => store.claim({ ...request, leaseMs: request.leaseMs / 1_000 }),
+  }),
+  'holds nothing': (store) => ({
+    claim: (request) => store.claim({ ...request, step: { ...request.step, uncertain: 'retry' } }),
+  }),
+  'holds everything': (store) => ({
+    claim: (request) => store.claim({ ...request, step: { ...request.step, uncertain: 'hold' } }),
+  }),
+  'makes a new idempotency key each time': (store) => ({
+    claim: async (request) => {
+      const result = await store.claim(request);
+      return result.status === 'claimed' ? { ...result, idempotencyKey: randomUUID() } : result;
+    },
+  }),
+  'has one idempotency key for a tool': (store) => ({
+    claim: (request) => store.claim({ ...request, step: { ...request.step, digest: '' } }),
+  }),
+  'remembers a key after the commit': (store) => {
+    const keys = new Map<string, string>();
+    return {
+      claim: async (request) => {
+        const result = await store.claim(request);
+        if (result.status !== 'claimed') return result;
+        const step = JSON.stringify([request.run, request.workflow, request.step.tool, request.step.digest]);
+        const idempotencyKey = keys.get(step) ?? result.idempotencyKey;
+        keys.set(step, idempotencyKey);
+        return { ...result, idempotencyKey };
+      },
+    };
+  },
+  'commits for anybody': (store) => ({
+    commit: async (request) => {
+      const holder = (await store.read(request.run, HOUR))?.workflows[request.workflow]?.claim;
+      return store.commit({ ...request, token: holder?.token ?? request.token });
+    },
+  }),
+  'loses a commit that comes twice': (store) => onceOnly(store),
+  'does not commit after the lease': (store) => ({
+    commit: async (request) => {
+      const holder = (await store.read(request.run, HOUR))?.workflows[request.workflow]?.claim;
+      return holder?.live === false ? { status: 'lost' } : store.commit(request);
+    },
+  }),
+  'keeps the old context': (store) => ({
+    commit: async (request) => {
+      const old = (await store.read(request.run, HOUR))?.workflows[request.workflow]?.snapshot.context;
+      return store.commit({
+        ...request,
+        snapshot: { ...(old !== undefined && { context: old }), ...request.snapshot },
+      });
+    },
+  }),
+  'writes no trail': () => ({ history: async () => [] }),
+  'gives the newest entries first': (store) => ({
+    history: async (...args) => (await store.history(...args)).reverse(),
+  }),
+  'gives the oldest entries': (store) => ({
+    history: async (key, limit = 50) => (await store.history(key)).slice(0, limit),
+  }),
+  'forgets who moved the run': (store) => ({
+    history: async (...args) =>
+      (await store.history(...args)).map(({ actor: _, ...rest }) => rest as TrailEntry),
+  }),
+  'keeps ten trail entries': (store) => ({
+    history: async (key, limit = 50) => store.history(key, Math.min(limit, 10)),
+  }),
+  'stamps seconds': (store) => ({
+    history: async (...args) =>
+      (await store.history(...args)).map((entry) => ({ ...entry, at: entry.at / 1_000 })),
+  }),
+  'renews for anybody': (store) => ({
+    renew: async (key, token, leaseMs) => (await store.renew(key, token, leaseMs)) || true,
+  }),
+  'renews nothing': () => ({ renew: async () => true }),
+  'does not renew a lease that ended': (store) => ({
+    renew: async (key, token, leaseMs) => {
+      const claim = (await store.read(key.run, HOUR))?.workflows[key.workflow]?.claim;
+      return claim?.live === true && store.renew(key, token, leaseMs);
+    },
+  }),
+  'releases nothing': () => ({ release: async () => {} }),
+  'releases for anybody': (store) => ({
+    release: async (key) => {
+      const holder = (await store.read(key.run, HOUR))?.workflows[key.workflow]?.claim;
+      if (holder) await store.release(key, holder.token);
+    },
+  }),
+  'forgets released tokens': (store) => ({
+    release: async (key, token) => {
+      const holder = (await store.read(key.run, HOUR))?.workflows[key.workflow]?.claim;
+      if (holder?.token === token) await store.release(key, token);
+    },
+  }),
+  'deletes nothing': () => ({ delete: async () => {} }),
+  'starts over instead of ending': (store) => ({ delete: (run) => store.open(run, {}, HOUR) }),
+  'keeps a run that is opened again': (store) => ({
+    open: async (run, session, ttlMs) => {
+      if (!(await store.read(run, ttlMs))) await store.open(run, session, ttlMs);
+    },
+  }),
+  'forgets the principal': (store) => ({
+    open: (run, { minted }, ttlMs) => store.open(run, { minted }, ttlMs),
+  }),
+  'takes an empty principal for none': (store) => ({
+    open: (run, { principal, minted }, ttlMs) =>
+      store.open(run, { principal: principal || undefined, minted }, ttlMs),
+  }),
+  'forgets that it made the id up': (store) => ({
+    open: (run, { principal }, ttlMs) => store.open(run, { principal }, ttlMs),
+  }),
+  'never expires': (store) => ({
+    open: (run, session) => store.open(run, session, 1_000 * HOUR),
+    claim: (request) => store.claim({ ...request, ttlMs: 1_000 * HOUR }),
+    commit: (request) => store.commit({ ...request, ttlMs: 1_000 * HOUR }),
+  }),
+  'does not count a read as use': (store) => ({ read: (run) => store.read(run, 1) }),
+  'has case-insensitive run keys': (store) => withRunKeys(store, (run) => run.toLowerCase()),
+  'cuts run keys at NUL': (store) => withRunKeys(store, (run) => run.split('\u0000')[0] ?? ''),
+  'trims run keys': (store) => withRunKeys(store, (run) => run.trim()),
+  'normalises run keys': (store) => withRunKeys(store, (run) => run.normalize()),
+  'writes run keys as UTF-8': (store) => withRunKeys(store, (run) => Buffer.from(run).toString()),
+  'hands its insides out': (store) => {
+    const contexts = new Map<string, unknown>();
+    return {
+      commit: async (request) => {
+        contexts.set(request.run, request.snapshot.context);
+        return store.commit(request);
+      },
+      read: async (run, ttlMs) => {
+        const record = await store.read(run, ttlMs);
+        const checkout = record?.workflows.checkout;
+        if (!record || !checkout || !contexts.has(run)) return record;
+        const snapshot = { ...checkout.snapshot, context: contexts.get(run) as never };
+        return { ...record, workflows: { ...record.workflows, checkout: { ...checkout, snapshot } } };
+      },
+    };
+  },
+};
+
+function withRunKeys(store: AtomicStateStore, change: (run: string) => string): AtomicStateStore {
+  const changed = <T extends RunKey>(key: T): T => ({ ...key, run: change(key.run) });
+  return {
+    open: (run, ...rest) => store.open(change(run), ...rest),
+    read: (run, ttlMs) => store.read(change(run), ttlMs),
+    claim: (request) => store.claim(changed(request)),
+    commit: (request) => store.commit(changed(request)),
+    renew: (key, ...rest) => store.renew(changed(key), ...rest),
+    release: (key, token) => store.release(changed(key), token),
+    delete: (run) => store.delete(change(run)),
+    history: (key, limit) => store.history(changed(key), limit),
+  };
+}
+
+function onceOnly(store: AtomicStateStore): Partial<AtomicStateStore> {
+  const committed = new Set<string>();
+  return {
+    commit: async (request) => {
+      if (committed.has(request.token)) return { status: 'lost' };
+      committed.add(request.token);
+      return store.commit(request);
+    },
+  };
+}
+
+/** Without `create: undefined`, so that a default for it holds. */
+function defined({ create, ...rest }: ClaimRequest): ClaimRequest {
+  return create === undefined ? rest : { create, ...rest };
+}
+
+function withContexts(
+  store: AtomicStateStore,
+  change: (context: Json | undefined) => Json | undefined,
+): Partial<AtomicStateStore> {
+  const changed = ({ context, ...rest }: FsmSnapshot): FsmSnapshot => {
+    const next = change(context);
+    return next === undefined ? rest : { ...rest, context: next };
+  };
+  return {
+    claim: async (request) => {
+      const result = await store.claim(request);
+      return result.status === 'unknown' ? result : { ...result, snapshot: changed(result.snapshot) };
+    },
+    read: async (run, ttlMs) => {
+      const record = await store.read(run, ttlMs);
+      const workflows = Object.entries(record?.workflows ?? {}).map(
+        ([name, { snapshot, ...rest }]) => [name, { ...rest, snapshot: changed(snapshot) }] as const,
+      );
+      return record && { ...record, workflows: Object.fromEntries(workflows) };
+    },
+  };
+}
