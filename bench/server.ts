@@ -54,10 +54,7 @@ function gates(): RequestHandler[] {
 
 async function stateless(req: Request, res: Response): Promise<void> {
   const server = makeServer();
-  const transport = new StreamableHTTPServerTransport({
-    sessionIdGenerator: undefined,
-    enableJsonResponse: setup.answers === 'json',
-  });
+  const transport = new StreamableHTTPServerTransport({ enableJsonResponse: setup.answers === 'json' });
   res.on('close', () => {
     void transport.close();
     void server.close();

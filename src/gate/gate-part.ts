@@ -46,6 +46,10 @@ export class GatePart implements Part {
 
   /** Judges each call of the request. `false` where the request was answered as a whole, because its run has ended. */
   async enter(): Promise<boolean> {
+    // A call without an id has no answer, so it cannot be refused. An upstream that would run it must not see it.
+    for (const incoming of this.#exchange.messages) {
+      if (incoming.kind === 'notification' && incoming.method === 'tools/call') this.#exchange.drop(incoming);
+    }
     for (const incoming of this.#exchange.forwardable) {
       if (incoming.method !== 'tools/call') continue;
       const verdict = await this.#judge.judge(incoming);
@@ -148,6 +152,7 @@ export class GatePart implements Part {
   }
 
   #tellListChanged(message: Message, { session }: RunContext): void {
+    session.noteMove();
     if (!this.#exchange.announceListChange(message)) {
       session.notify({ jsonrpc: '2.0', method: TOOL_LIST_CHANGED });
     }
@@ -161,8 +166,7 @@ export class GatePart implements Part {
     const context = this.#context;
     if (!isRequestId(id) || context === undefined || this.#unsettled.length === 0) return;
     const key = turnKey(context, this.#config.workflow.id);
-    context.turns.refuseOthers(key, true);
-    context.session.onAnswer(id, () => context.turns.refuseOthers(key, false));
+    context.session.onAnswer(id, context.turns.refuseOthers(key));
   }
 
   async #filter(message: Message, tools: readonly unknown[]): Promise<void> {

@@ -119,7 +119,7 @@ export class Judge {
     // Where two gates claim one call, the handler gets the first one's key.
     if (context.step === undefined) message.set(['params', '_meta', IDEMPOTENCY_KEY], claimed.idempotencyKey);
     context.step = incoming;
-    inFlight.onCancel(() => clock.after(times.cancelGraceMs, () => this.#giveUp(id)));
+    inFlight.onNotice(() => clock.after(times.cancelGraceMs, () => this.#giveUp(id)));
     const move = moveOf(workflow, binding, claimed.snapshot, { tool, actor: context.actor });
     return { id, step: claimed, move };
   }

@@ -9,7 +9,7 @@ export async function stateNow(
 ): Promise<Pick<FsmSnapshot, 'state' | 'updatedAt'> | 'unknown' | 'unavailable'> {
   let record: RunRecord | undefined;
   try {
-    record = context.fresh ?? (await context.store.read(context.run, context.ttlMs));
+    record = context.fresh() ?? (await context.store.read(context.run, context.ttlMs));
   } catch (error) {
     onError(error);
     return 'unavailable';

@@ -18,9 +18,48 @@ export function digestOf(args: unknown): string {
   return createHash('sha256').update(canonical(args)).digest('base64url');
 }
 
-function canonical(value: unknown): string {
-  if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`;
-  if (typeof value !== 'object' || value === null) return JSON.stringify(value) ?? 'null';
-  const members = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1));
-  return `{${members.map(([key, each]) => `${JSON.stringify(key)}:${canonical(each)}`).join(',')}}`;
+/** Text that is written as it is. */
+class Literal {
+  readonly text: string;
+
+  constructor(text: string) {
+    this.text = text;
+  }
+}
+
+/** JSON with sorted members. Does not recurse: a client decides how deep its arguments are. */
+function canonical(root: unknown): string {
+  let text = '';
+  const rest: unknown[] = [root];
+  while (rest.length > 0) {
+    const value = rest.pop();
+    if (value instanceof Literal) text += value.text;
+    else if (Array.isArray(value))
+      pushReversed(
+        rest,
+        '[',
+        value.map((each) => ['', each] as const),
+        ']',
+      );
+    else if (typeof value === 'object' && value !== null) pushReversed(rest, '{', members(value), '}');
+    else text += JSON.stringify(value) ?? 'null';
+  }
+  return text;
+}
+
+type Labelled = readonly [label: string, value: unknown];
+
+function members(value: object): Labelled[] {
+  const sorted = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1));
+  return sorted.map(([key, each]) => [`${JSON.stringify(key)}:`, each]);
+}
+
+/** Puts a list on a stack, so that it comes off in its order. */
+function pushReversed(stack: unknown[], open: string, items: readonly Labelled[], close: string): void {
+  stack.push(new Literal(close));
+  for (let at = items.length - 1; at >= 0; at--) {
+    const [label, value] = items[at] ?? ['', null];
+    stack.push(value, new Literal(at === 0 ? label : `,${label}`));
+  }
+  stack.push(new Literal(open));
 }

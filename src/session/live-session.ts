@@ -5,10 +5,11 @@ import { LateResponses } from '../wire/late-responses.ts';
 import type { ResponseTap } from '../wire/response-tap.ts';
 import type { Cancellation } from './turns.ts';
 
-/** A request of the session that is not answered yet. */
+/** A request of the session that is not answered yet. Once it is cancelled it is not forwarded, if it has not been. */
 export class InFlight implements Cancellation {
   #cancelled = false;
-  readonly #callbacks = new Set<() => void>();
+  readonly #onCancel = new Set<() => void>();
+  readonly #onNotice = new Set<() => void>();
 
   get cancelled(): boolean {
     return this.#cancelled;
@@ -16,15 +17,32 @@ export class InFlight implements Cancellation {
 
   onCancel(callback: () => void): () => void {
     if (this.#cancelled) callback();
-    else this.#callbacks.add(callback);
-    return () => this.#callbacks.delete(callback);
+    else this.#onCancel.add(callback);
+    return () => this.#onCancel.delete(callback);
   }
 
-  cancel(): void {
-    this.#cancelled = true;
-    for (const callback of [...this.#callbacks]) callback();
-    this.#callbacks.clear();
+  /** Calls back when the client says that it cancels, and not when it goes away: that does not cut a step off. */
+  onNotice(callback: () => void): void {
+    this.#onNotice.add(callback);
   }
+
+  /** The client said so. */
+  cancel(): void {
+    this.leave();
+    callOnce(this.#onNotice);
+  }
+
+  /** The client is gone. */
+  leave(): void {
+    this.#cancelled = true;
+    callOnce(this.#onCancel);
+  }
+}
+
+function callOnce(callbacks: Set<() => void>): void {
+  const called = [...callbacks];
+  callbacks.clear();
+  for (const callback of called) callback();
 }
 
 const MAX_QUESTIONS = 100;
@@ -40,8 +58,9 @@ export class LiveSession {
   record: SessionRecord;
   /** When the store last confirmed the session. */
   checkedAt: number;
+  #moves = 0;
   readonly #inFlight = new Map<string, InFlight>();
-  readonly #questions = new Map<string, () => void>();
+  readonly #questions = new Map<string, readonly (() => void)[]>();
 
   constructor(run: string, record: SessionRecord, checkedAt: number) {
     this.run = run;
@@ -51,6 +70,15 @@ export class LiveSession {
 
   get idle(): boolean {
     return this.#inFlight.size === 0 && this.streams.size === 0 && this.departed.size === 0;
+  }
+
+  /** How often the run has moved here: tells whether what was read of it still holds. */
+  get moves(): number {
+    return this.#moves;
+  }
+
+  noteMove(): void {
+    this.#moves++;
   }
 
   /** Registers a request; `undefined` where its id is in flight already, so that the two could not be told apart. */
@@ -78,15 +106,17 @@ export class LiveSession {
 
   /** Calls back when the client answers this request of the upstream's. */
   onAnswer(id: RequestId, callback: () => void): void {
-    this.#questions.set(idKey(id), callback);
+    const key = idKey(id);
+    this.#questions.set(key, [...(this.#questions.get(key) ?? []), callback]);
     const [oldest] = this.#questions.keys();
     if (this.#questions.size > MAX_QUESTIONS && oldest !== undefined) this.#questions.delete(oldest);
   }
 
   answered(id: RequestId): void {
     const key = idKey(id);
-    this.#questions.get(key)?.();
+    const callbacks = this.#questions.get(key) ?? [];
     this.#questions.delete(key);
+    for (const callback of callbacks) callback();
   }
 
   /** A server message that belongs to no request of its own. */

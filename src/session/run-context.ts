@@ -16,8 +16,8 @@ export interface RunContext {
   readonly actor: string | undefined;
   /** Makes a run that does not exist yet; `undefined` where only a session's handshake may. */
   readonly create: SessionRecord | undefined;
-  /** The run as it was read for this very request, if it had to be. */
-  readonly fresh: RunRecord | undefined;
+  /** The run as it was read for this very request, if it had to be, and has not moved since. */
+  fresh(): RunRecord | undefined;
   /** The one message of this request that runs as a step; a batch forwards no second one. */
   step?: Incoming;
 }

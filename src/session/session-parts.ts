@@ -12,7 +12,7 @@ import {
 import type { Message } from '../wire/message.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { newSessionId, SESSION_HEADER } from './ids.ts';
-import type { LiveSession } from './live-session.ts';
+import type { InFlight, LiveSession } from './live-session.ts';
 import type { Sessions } from './sessions.ts';
 
 /** An `initialize`: a run begins when, and only when, it succeeds. */
@@ -77,34 +77,40 @@ export class Handshake implements Part {
 export class Request implements Part {
   readonly stage = 'session';
   readonly #session: LiveSession;
-  readonly #ids: readonly RequestId[];
+  readonly #begun: ReadonlyMap<RequestId, InFlight>;
 
-  private constructor(session: LiveSession, ids: readonly RequestId[]) {
+  private constructor(session: LiveSession, begun: ReadonlyMap<RequestId, InFlight>) {
     this.#session = session;
-    this.#ids = ids;
+    this.#begun = begun;
   }
 
   /** `undefined` where an id is in flight already, in the session or twice in this batch. */
   static begin(exchange: Exchange, session: LiveSession): Request | undefined {
-    const begun: RequestId[] = [];
+    const begun = new Map<RequestId, InFlight>();
     for (const { id } of exchange.requests) {
       if (id === undefined) continue;
-      if (session.begin(id) === undefined) {
-        for (const each of begun) session.end(each);
+      const entry = session.begin(id);
+      if (entry === undefined) {
+        for (const each of begun.keys()) session.end(each);
         return undefined;
       }
-      begun.push(id);
+      begun.set(id, entry);
     }
     return new Request(session, begun);
   }
 
   onEnd(): JsonObject[] {
-    for (const id of this.#ids) this.#session.end(id);
+    for (const id of this.#begun.keys()) this.#session.end(id);
     return [];
   }
 
   /** The client is gone: what waits for its turn is never forwarded. */
+  onDepart(): void {
+    for (const entry of this.#begun.values()) entry.leave();
+  }
+
   onClose(): void {
+    this.onDepart();
     this.onEnd();
   }
 }

@@ -26,6 +26,13 @@ export interface SessionsConfig {
   readonly onWarning: (warning: string) => void;
 }
 
+/** A session that the caller may use, and its run where that had to be read. */
+type Found = Pick<RunContext, 'session' | 'fresh'>;
+
+function foundWithout(session: LiveSession): Found {
+  return { session, fresh: () => undefined };
+}
+
 /** Finds out which run a request belongs to, and turns away those that belong to none. */
 export class Sessions {
   readonly config: SessionsConfig;
@@ -45,8 +52,9 @@ export class Sessions {
 
   /** Lets a request in, or answers it: then it resolves to `undefined`. */
   async enter(exchange: Exchange): Promise<Admission | undefined> {
-    const { method } = exchange.req;
-    if (method !== 'POST' && method !== 'GET' && method !== 'DELETE') return admit(exchange, this, undefined);
+    const unfit = unfitRequest(exchange);
+    if (unfit !== undefined) return unfit;
+    if (exchange.req.method === 'HEAD') return admit(exchange, this, undefined);
     const binding = this.#callers.bindingOf(exchange.req);
     if (exchange.messages.some((each) => each.method === 'initialize'))
       return this.#handshake(exchange, binding);
@@ -56,7 +64,7 @@ export class Sessions {
     if (found === 'unavailable')
       return turnAway(exchange, 503, JSON_RPC.SERVER_ERROR, 'The session store is unavailable');
     if (found === 'unknown') return turnAway(exchange, 404, JSON_RPC.SESSION_NOT_FOUND, 'Session not found');
-    return this.#enterSession(exchange, found.session, found.fresh, binding);
+    return this.#enterSession(exchange, found, binding);
   }
 
   /** Starts a run under the id that the client will send from now on. */
@@ -95,31 +103,27 @@ export class Sessions {
     return turnAway(exchange, 400, JSON_RPC.SERVER_ERROR, 'Bad Request: Mcp-Session-Id header is required');
   }
 
-  async #find(
-    run: string,
-    binding: string | undefined,
-  ): Promise<{ session: LiveSession; fresh: RunRecord | undefined } | 'unknown' | 'unavailable'> {
+  async #find(run: string, binding: string | undefined): Promise<Found | 'unknown' | 'unavailable'> {
     const { store, clock, idleMs } = this.config;
     const known = this.table.get(run);
     // Whoever is not the owner is asked about in the store like any unknown session, which answers him alike, and as late.
     const own = known?.record.principal === binding ? known : undefined;
-    if (own !== undefined && clock.now() - own.checkedAt < this.#cacheMs) {
-      return { session: own, fresh: undefined };
-    }
+    if (own !== undefined && clock.now() - own.checkedAt < this.#cacheMs) return foundWithout(own);
+    const moves = known?.moves ?? 0;
     let record: RunRecord | undefined;
     try {
       record = await store.read(run, idleMs);
     } catch (error) {
       this.config.onError(error);
       // Ungated calls of a session that this process knows go on; gated ones meet the store themselves.
-      return own === undefined ? 'unavailable' : { session: own, fresh: undefined };
+      return own === undefined ? 'unavailable' : foundWithout(own);
     }
     if (record === undefined) this.#forget(run);
     if (record === undefined || record.session.principal !== binding) return 'unknown';
     const session = this.table.get(run) ?? new LiveSession(run, record.session, clock.now());
     session.checkedAt = clock.now();
     this.table.set(session);
-    return { session, fresh: record };
+    return { session, fresh: () => (session.moves === moves ? record : undefined) };
   }
 
   #forget(run: string): void {
@@ -130,8 +134,7 @@ export class Sessions {
 
   async #enterSession(
     exchange: Exchange,
-    session: LiveSession,
-    fresh: RunRecord | undefined,
+    { session, fresh }: Found,
     binding: string | undefined,
   ): Promise<Admission | undefined> {
     const { method } = exchange.req;
@@ -160,10 +163,25 @@ export class Sessions {
       actor: binding,
       create: undefined,
       // What was read before a stream was opened says nothing of the time when a message comes on it.
-      fresh: method === 'POST' ? fresh : undefined,
+      fresh: method === 'POST' ? fresh : () => undefined,
     };
     return admit(exchange, this, context);
   }
+}
+
+/** Only a POST carries messages (MCP 2025-11-25, Transports). An upstream that is less strict must not find one that nobody looked at. */
+function unfitRequest(exchange: Exchange): Promise<undefined> | undefined {
+  const { req, tap } = exchange;
+  if (req.method === 'POST') return undefined;
+  if (req.method !== 'GET' && req.method !== 'DELETE' && req.method !== 'HEAD') {
+    tap.res.setHeader('allow', 'GET, POST, DELETE');
+    return turnAway(exchange, 405, JSON_RPC.SERVER_ERROR, 'Method not allowed');
+  }
+  const isEmpty =
+    requestHeader(req, 'transfer-encoding') === undefined &&
+    Number(requestHeader(req, 'content-length') ?? 0) === 0;
+  if (isEmpty) return undefined;
+  return turnAway(exchange, 400, JSON_RPC.INVALID_REQUEST, `Invalid Request: a ${req.method} has no body`);
 }
 
 /** What the client tells the session beside its requests: a request is cancelled, a question of the upstream's is answered. */

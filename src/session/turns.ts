@@ -16,8 +16,8 @@ interface Waiter {
 
 interface Queue {
   readonly waiters: Waiter[];
-  /** Whoever holds the turn waits for the client itself, so nobody else may wait behind it. */
-  refusing: boolean;
+  /** What whoever holds the turn waits for itself, so that nobody else may wait behind it. */
+  readonly obstacles: Set<object>;
 }
 
 /** First come, first served, one at a time for each key, within this process. */
@@ -37,18 +37,20 @@ export class Turns {
   ): Promise<EndTurn | undefined> | EndTurn | undefined {
     const queue = this.#queues.get(key);
     if (queue === undefined) {
-      this.#queues.set(key, { waiters: [], refusing: false });
+      this.#queues.set(key, { waiters: [], obstacles: new Set() });
       return this.#turn(key);
     }
-    return queue.refusing ? undefined : this.#wait(queue.waiters, waitMs, cancellation);
+    return queue.obstacles.size > 0 ? undefined : this.#wait(queue.waiters, waitMs, cancellation);
   }
 
-  /** Turns away everybody who waits, or comes before this is undone or the turn ends. */
-  refuseOthers(key: string, refusing: boolean): void {
+  /** Turns away everybody who waits, and who comes before what is returned is called or the turn ends. */
+  refuseOthers(key: string): () => void {
     const queue = this.#queues.get(key);
-    if (queue === undefined) return;
-    queue.refusing = refusing;
-    if (refusing) for (const waiter of queue.waiters.splice(0)) waiter.settle(undefined);
+    if (queue === undefined) return () => {};
+    const obstacle = {};
+    queue.obstacles.add(obstacle);
+    for (const waiter of queue.waiters.splice(0)) waiter.settle(undefined);
+    return () => void queue.obstacles.delete(obstacle);
   }
 
   #wait(waiters: Waiter[], waitMs: number, cancellation: Cancellation): Promise<EndTurn | undefined> {
@@ -83,7 +85,7 @@ export class Turns {
         this.#queues.delete(key);
         return;
       }
-      queue.refusing = false;
+      queue.obstacles.clear();
       next.settle(this.#turn(key));
     };
   }

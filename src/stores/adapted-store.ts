@@ -161,12 +161,12 @@ export class AdaptedStore implements AtomicStateStore {
 
   /**
    * Snapshots first: what the session record lists was saved for this run, and is not left over from an earlier one.
-   * All of them, because a backend may count each key's time to live from its last save.
+   * All of them, because a backend may count each key's time to live from its last save. One after the other, so that
+   * none is still under way when another has failed.
    */
   async #save(run: Run, expiresAt: number): Promise<void> {
     const { key, workflows, unsure, session } = run;
-    const saves = [...workflows].map(([name, { snapshot }]) => this.#saved.saveWorkflow(key, name, snapshot));
-    await Promise.all(saves);
+    for (const [name, { snapshot }] of workflows) await this.#saved.saveWorkflow(key, name, snapshot);
     unsure.clear();
     const saved = { ...session, workflows: [...workflows.keys()], expiresAt };
     await this.#saved.saveSession(key, saved, this.#now());

@@ -20,7 +20,7 @@ import {
 } from './postgres/rows.ts';
 import type { PostgresClient, PostgresPool } from './postgres/types.ts';
 import { encodeKey, encodeText } from './sql-text.ts';
-import type { AtomicStateStore, CommitRequest, CommitResult } from './store.ts';
+import type { CommitRequest, CommitResult, TransactionalStateStore } from './store.ts';
 
 export type { PostgresClient, PostgresPool, PostgresPoolClient } from './postgres/types.ts';
 
@@ -33,7 +33,7 @@ export interface PostgresStoreOptions {
   readonly tablePrefix?: string | undefined;
 }
 
-export interface PostgresStore extends AtomicStateStore {
+export interface PostgresStore extends TransactionalStateStore<PostgresClient> {
   /**
    * Makes the tables and functions or brings them up to date. Safe to call twice, and from several processes at once.
    * To be done once before the store is used; where nothing is to be done, it takes only the right to read.
@@ -43,9 +43,10 @@ export interface PostgresStore extends AtomicStateStore {
   migrate(): Promise<void>;
 
   /**
-   * {@link AtomicStateStore.commit} in the transaction that is open on the caller's client, so that the writes of a
-   * handler and the move happen together or not at all. Others see the claim until that transaction ends. Roll it back
-   * on any answer but `committed`. The run's row stays locked until then, so let this be the last before the `COMMIT`.
+   * Commits in the transaction that is open on the caller's client. Until it ends others see the claim, and whoever else
+   * would change the run waits: let it be the last before the `COMMIT`. After any answer but `committed`, roll back.
+   * Where the transaction is stricter than READ COMMITTED, a renewal of the lease during it makes this reject with
+   * SQLSTATE 40001; then roll back and do all of it again.
    */
   commitIn(client: PostgresClient, request: CommitRequest): Promise<CommitResult>;
 
@@ -69,7 +70,7 @@ const optionsSchema = z.strictObject({
 });
 
 /**
- * Keeps runs in PostgreSQL (12 or later), in the tables `workflow_runs`, `workflows` and `workflow_events`. Each operation is one
+ * Keeps runs in PostgreSQL (14 or later), in the tables `workflow_runs`, `workflows` and `workflow_events`. Each operation is one
  * round trip: one call of a function that `migrate()` made. The database's clock is the clock. The trail of a run that
  * ended is no longer given by `history()`, and stays in `workflow_events` as an audit log.
  *

@@ -1,3 +1,5 @@
+import * as z from 'zod';
+import { functionOption, parseOptions } from '../options.ts';
 import { claimPromises } from './claims.ts';
 import { commitPromises } from './commits.ts';
 import { type Promises, type StoreUnderTest, stageOf } from './fixtures.ts';
@@ -27,20 +29,31 @@ export interface DescribeStateStoreOptions {
   readonly timeoutMs?: number | undefined;
 }
 
+const optionsSchema = z.strictObject({
+  describe: functionOption<DescribeStateStoreOptions['describe']>(),
+  it: functionOption<DescribeStateStoreOptions['it']>(),
+  scope: z.enum(['processes', 'restarts', 'process']).default('processes'),
+  timeoutMs: z.number().positive().default(30_000),
+});
+
 /**
- * The contract of `AtomicStateStore` as tests, for your own store under your own test runner.
- * Every promise gets a store from `makeStore` and closes it; two of them may share data, since run keys are never reused.
+ * The contract of `AtomicStateStore` as tests, for your own store under your own test runner. Each of its promises is a test
+ * that gets a store from `makeStore` and closes it; the stores may share data, since run keys are never used twice.
+ * It asserts with `node:assert`, and takes a few seconds where the store's clock cannot be advanced.
  *
  * ```ts
  * import { describe, it } from 'vitest';
  * describeStateStore('my store', async () => ({ store, reopen, close }), { describe, it });
  * ```
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is missing, wrong or unknown.
  */
 export function describeStateStore(
   name: string,
   makeStore: () => Promise<StoreUnderTest>,
-  { describe, it, scope = 'processes', timeoutMs = 30_000 }: DescribeStateStoreOptions,
+  options: DescribeStateStoreOptions,
 ): void {
+  const { describe, it, scope, timeoutMs } = parseOptions('describeStateStore()', optionsSchema, options);
   const promises: Promises = (promise, body) => {
     const test = async () => {
       const made = await makeStore();

@@ -1,5 +1,7 @@
 import type { IncomingMessage } from 'node:http';
-import { requestHeader, setRequestHeader } from './headers.ts';
+import { namesOtherCharset, requestHeader, setRequestHeader } from './headers.ts';
+import { isObject } from './json-rpc.ts';
+import { readAndPutBack, replacePutBack } from './put-back.ts';
 
 /** Why a body could not be had, as an HTTP status; `aborted` means that there is nobody left to answer. */
 export type BodyFailure = 'aborted' | { readonly status: 400 | 413 | 415; readonly message: string };
@@ -7,28 +9,37 @@ export type BodyFailure = 'aborted' | { readonly status: 400 | 413 | 415; readon
 /** A request with what body parsers and hosts may have put on it. */
 type ParsedRequest = IncomingMessage & { body?: unknown; rawBody?: unknown };
 
+/** Where a body was found: on `req.body`, in the stream that it was put back into, or in both. */
+interface Found {
+  readonly value: unknown;
+  /** The bytes' text; absent where only a parsed value was there. */
+  readonly text: string | undefined;
+  /** What `req.body` was, unless that says nothing about the body. */
+  readonly parsed: unknown;
+  readonly inStream: boolean;
+}
+
 /**
- * A request's body, read once and put back for the upstream.
- *
- * Where a parser or the host has set `req.body`, that is used. Otherwise the stream is read on `readable`
- * and put back with `unshift` before `end` was emitted, so that the upstream reads it as if nobody had.
+ * A request's body, read once and put back for the upstream. Where a parser or the host has set `req.body`, that is used, and otherwise
+ * the stream.
  */
 export class RequestBody {
   readonly value: unknown;
   /** The bytes' text; absent where only a parsed value was there. */
   readonly text: string | undefined;
   readonly #req: ParsedRequest;
-  readonly #streamed: boolean;
+  readonly #parsed: unknown;
+  readonly #inStream: boolean;
 
-  private constructor(req: ParsedRequest, value: unknown, text: string | undefined, streamed: boolean) {
+  private constructor(req: ParsedRequest, found: Found) {
     this.#req = req;
-    this.value = value;
-    this.text = text;
-    this.#streamed = streamed;
+    this.value = found.value;
+    this.text = found.text;
+    this.#parsed = found.parsed;
+    this.#inStream = found.inStream;
   }
 
-  static async read(request: IncomingMessage, limit: number): Promise<RequestBody | BodyFailure> {
-    const req: ParsedRequest = request;
+  static async read(req: ParsedRequest, limit: number): Promise<RequestBody | BodyFailure> {
     let parsed: unknown;
     try {
       // Read once: on some hosts this is a lazy getter that parses, and throws on bad JSON.
@@ -36,33 +47,44 @@ export class RequestBody {
     } catch {
       return notJson();
     }
-    if (parsed === undefined) return RequestBody.#fromStream(req, limit);
-    if (typeof parsed === 'string' || Buffer.isBuffer(parsed)) {
-      if (Buffer.byteLength(parsed) > limit) return tooLarge(limit);
-      return RequestBody.#fromText(req, parsed.toString(), false);
+    if (parsed === undefined || isPlaceholder(req, parsed)) return RequestBody.#fromStream(req, limit);
+    if (typeof parsed !== 'string' && !(parsed instanceof Uint8Array)) {
+      return new RequestBody(req, { value: parsed, text: undefined, parsed, inStream: false });
     }
-    return new RequestBody(req, parsed, undefined, false);
+    if (Buffer.byteLength(parsed) > limit) return tooLarge(limit);
+    if (typeof parsed !== 'string' && isOtherText(req)) return otherText();
+    return RequestBody.#fromText(req, Buffer.from(parsed).toString(), { parsed, inStream: false });
   }
 
   static async #fromStream(req: ParsedRequest, limit: number): Promise<RequestBody | BodyFailure> {
     const encoding = requestHeader(req, 'content-encoding');
-    if (encoding !== undefined && encoding !== 'identity') {
+    if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
       return {
         status: 415,
         message: 'the request body is encoded; send it plain, or mount a body parser in front',
       };
     }
-    if (Number(requestHeader(req, 'content-length')) > limit) return tooLarge(limit);
+    if (isOtherText(req)) return otherText();
+    if (Number(requestHeader(req, 'content-length')) > limit) {
+      req.resume();
+      return tooLarge(limit);
+    }
     const bytes = await readAndPutBack(req, limit);
     if (bytes === 'too-large') return tooLarge(limit);
     if (bytes === 'aborted') return 'aborted';
-    return RequestBody.#fromText(req, bytes.toString(), true);
+    // Adapters to the Fetch API refuse a stream that was read before, put back or not, and take this instead.
+    if (req.rawBody === undefined) assign(req, 'rawBody', bytes);
+    return RequestBody.#fromText(req, bytes.toString(), { parsed: undefined, inStream: true });
   }
 
-  static #fromText(req: ParsedRequest, text: string, streamed: boolean): RequestBody | BodyFailure {
+  static #fromText(
+    req: ParsedRequest,
+    text: string,
+    found: Pick<Found, 'parsed' | 'inStream'>,
+  ): RequestBody | BodyFailure {
+    const plain = text.charCodeAt(0) === 0xfeff ? text.slice(1) : text;
     try {
-      const plain = text.charCodeAt(0) === 0xfeff ? text.slice(1) : text;
-      return new RequestBody(req, JSON.parse(plain), plain, streamed);
+      return new RequestBody(req, { ...found, value: JSON.parse(plain), text: plain });
     } catch {
       return notJson();
     }
@@ -75,53 +97,49 @@ export class RequestBody {
   replace(text: string): void {
     const req = this.#req;
     const bytes = Buffer.from(text);
-    if (req.rawBody !== undefined) assign(req, 'rawBody', typeof req.rawBody === 'string' ? text : bytes);
-    if (!this.#streamed || req.body !== undefined) {
-      const kind = this.#streamed ? 'object' : this.text === undefined ? 'object' : typeof req.body;
-      assign(req, 'body', kind === 'string' ? text : Buffer.isBuffer(req.body) ? bytes : JSON.parse(text));
-      return;
-    }
-    const unread = req.read();
-    if (unread === null)
+    if (req.rawBody !== undefined) assign(req, 'rawBody', inFormOf(req.rawBody, bytes));
+    // A parser may be mounted between two of our middlewares.
+    const parsed = this.#inStream ? parsedSince(req) : this.#parsed;
+    if (parsed !== undefined) assign(req, 'body', inFormOf(parsed, bytes));
+    const inStream = this.#inStream && replacePutBack(req, bytes);
+    if (parsed === undefined && !inStream) {
       throw new Error('the request stream was consumed before the middleware could amend it');
-    req.unshift(bytes);
+    }
     if (req.headers['content-length'] !== undefined) {
       setRequestHeader(req, 'content-length', String(bytes.length));
     }
   }
 }
 
+/** Some parsers leave an empty object on a request that was none of theirs; the body is in the stream all the same. */
+function isPlaceholder(req: ParsedRequest, parsed: unknown): boolean {
+  return isObject(parsed) && Object.keys(parsed).length === 0 && !req.readableDidRead && !req.readableEnded;
+}
+
+function parsedSince(req: ParsedRequest): unknown {
+  const { body } = req;
+  return isObject(body) && Object.keys(body).length === 0 ? undefined : body;
+}
+
+function inFormOf(model: unknown, bytes: Buffer): unknown {
+  if (typeof model === 'string') return bytes.toString();
+  return model instanceof Uint8Array ? bytes : JSON.parse(bytes.toString());
+}
+
 function assign(req: ParsedRequest, name: 'body' | 'rawBody', value: unknown): void {
   Object.defineProperty(req, name, { value, writable: true, configurable: true, enumerable: true });
 }
 
-function readAndPutBack(req: IncomingMessage, limit: number): Promise<Buffer | 'too-large' | 'aborted'> {
-  if (req.readableEnded) return Promise.resolve(Buffer.alloc(0));
-  if (req.destroyed) return Promise.resolve('aborted');
-  return new Promise((resolve) => {
-    const chunks: Buffer[] = [];
-    let size = 0;
-    const finish = (result: Buffer | 'too-large' | 'aborted'): void => {
-      req.off('readable', onReadable).off('end', onEnd).off('error', onGone).off('close', onGone);
-      resolve(result);
-    };
-    const onEnd = (): void => finish(Buffer.concat(chunks));
-    const onGone = (): void => finish('aborted');
-    const onReadable = (): void => {
-      for (let chunk: Buffer | null = req.read(); chunk !== null; chunk = req.read()) {
-        chunks.push(chunk);
-        size += chunk.length;
-        if (size > limit) break;
-      }
-      if (size > limit) finish('too-large');
-      if (size > limit || !req.complete || size === 0) return;
-      const bytes = Buffer.concat(chunks);
-      // In this very tick: `end` is already on its way, and is called off by there being bytes again.
-      req.unshift(bytes);
-      finish(bytes);
-    };
-    req.on('readable', onReadable).on('end', onEnd).on('error', onGone).on('close', onGone);
-  });
+/**
+ * In UTF-7 the same bytes are other text, so that a parser which heeds the content type would see other messages than were judged. JSON is
+ * UTF-8 (RFC 8259, section 8.1).
+ */
+function isOtherText(req: IncomingMessage): boolean {
+  return namesOtherCharset(requestHeader(req, 'content-type') ?? '');
+}
+
+function otherText(): BodyFailure {
+  return { status: 415, message: 'the request body must be UTF-8' };
 }
 
 function notJson(): BodyFailure {

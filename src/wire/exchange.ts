@@ -1,11 +1,14 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RequestBody } from './body.ts';
-import { requestHeader, setRequestHeader } from './headers.ts';
-import { type BadRequest, type Incoming, type IncomingBody, readIncoming } from './incoming.ts';
+import { type BadRequest, type Incoming, type IncomingBody, isLeft, readIncoming } from './incoming.ts';
 import { errorResponse, JSON_RPC, type JsonObject, TOOL_LIST_CHANGED } from './json-rpc.ts';
 import type { Message } from './message.ts';
-import { type BodyMode, type ResponseObserver, ResponseTap } from './response-tap.ts';
+import type { Part } from './part.ts';
+import { Parts } from './parts.ts';
+import { ResponseTap } from './response-tap.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
+
+export type { Part } from './part.ts';
 
 /** What an exchange may hold in memory. */
 export interface WireLimits {
@@ -23,41 +26,17 @@ export const DEFAULT_LIMITS: WireLimits = {
   maxMessageBytes: 16 * 1024 * 1024,
 };
 
-/**
- * One middleware's part in an exchange. Responses run through the parts in the order of their stages, however the middlewares
- * are mounted: what a step came to is known before anybody decorates it.
- */
-export interface Part {
-  readonly stage: 'session' | 'gate' | 'sync';
-  wants?(bytes: Buffer): boolean;
-  onHead?(): MaybePromise<void>;
-  onMessage?(message: Message): MaybePromise<void>;
-  /** The upstream is done; what is returned is sent after its last message. */
-  onEnd?(): MaybePromise<JsonObject[]>;
-  /** Another part answered this message, so it is not forwarded. */
-  onAnswered?(incoming: Incoming): MaybePromise<void>;
-  onUnreadable?(): MaybePromise<void>;
-  onDepart?(): void;
-  onClose?(): void;
-  /** Answers instead of the upstream, whose status and headers are known: with a stream, or with nothing but headers. */
-  takesOver?(res: ServerResponse): 'stream' | 'empty' | undefined;
-}
-
-const STAGES = ['session', 'gate', 'sync'] as const;
 const exchanges = new WeakMap<IncomingMessage, Exchange>();
 
 /** One HTTP request and its response, shared by every middleware that it passes: read once, written once. */
-export class Exchange implements ResponseObserver {
+export class Exchange {
   readonly req: IncomingMessage;
   readonly tap: ResponseTap;
   readonly messages: readonly Incoming[];
   readonly isBatch: boolean;
   readonly #body: RequestBody | undefined;
-  readonly #onError: (error: unknown) => void;
-  #parts: Part[] = [];
-  #forwarded = 0;
-  #acceptEncoding: string | undefined;
-  #answersTaken = false;
+  readonly #parts: Parts;
+  #forwardedChanges = 0;
 
   private constructor(
     req: IncomingMessage,
@@ -71,10 +50,10 @@ export class Exchange implements ResponseObserver {
     this.#body = body;
     this.messages = incoming.messages;
     this.isBatch = incoming.isBatch;
-    this.#onError = onError;
+    this.#parts = new Parts(req, incoming.messages, onError);
+    const { maxMessageBytes } = limits;
     const holdHead = incoming.messages.some((each) => each.method === 'initialize');
-    this.tap = new ResponseTap(res, this, { maxMessageBytes: limits.maxMessageBytes, holdHead });
-    this.#askForPlainBytes();
+    this.tap = new ResponseTap(res, this.#parts, { maxMessageBytes, holdHead, isBatch: incoming.isBatch });
   }
 
   /**
@@ -126,19 +105,19 @@ export class Exchange implements ResponseObserver {
   }
 
   join(part: Part): void {
-    this.#parts = [...this.#parts, part].sort((a, b) => STAGES.indexOf(a.stage) - STAGES.indexOf(b.stage));
+    this.#parts.join(part);
   }
 
   /** Answers one message here; the upstream never sees it. */
   answer(incoming: Incoming, response: JsonObject): MaybePromise<void> {
     incoming.answer = response;
-    return inOrder(this.#parts, (part) => part.onAnswered?.(incoming));
+    return this.#parts.onAnswered(incoming);
   }
 
   /** Forgets a message whose answer nobody waits for any more. */
   drop(incoming: Incoming): MaybePromise<void> {
     incoming.dropped = true;
-    return inOrder(this.#parts, (part) => part.onAnswered?.(incoming));
+    return this.#parts.onAnswered(incoming);
   }
 
   /** Answers the whole request here with a JSON-RPC error for each request in it. */
@@ -155,12 +134,15 @@ export class Exchange implements ResponseObserver {
   forward(next: () => void): void {
     const left = this.messages.filter(isLeft);
     if (this.messages.length > 0 && left.length === 0) {
-      const answers = this.takeAnswers();
-      if (answers.length === 0) this.tap.respond(202, undefined);
-      else this.tap.respond(200, this.isBatch ? answers : answers[0]);
+      this.#answerHere();
       return;
     }
-    this.#rewriteBody(left);
+    try {
+      this.#rewriteBody(left);
+    } catch (error) {
+      void this.#failClosed(error);
+      return;
+    }
     next();
   }
 
@@ -173,120 +155,34 @@ export class Exchange implements ResponseObserver {
     return true;
   }
 
-  // --- ResponseObserver -----------------------------------------------------------------------
-
-  classify(res: ServerResponse): BodyMode {
-    for (const part of this.#parts) {
-      const taken = part.takesOver?.(res);
-      if (taken !== undefined) return taken;
-    }
-    const type = String(res.getHeader('content-type') ?? '').toLowerCase();
-    const encoding = String(res.getHeader('content-encoding') ?? 'identity').toLowerCase();
-    const inspected = /^text\/event-stream\b/.test(type)
-      ? 'sse'
-      : /^application\/(\S+\+)?json\b/.test(type)
-        ? 'json'
-        : 'raw';
-    const succeeded = res.statusCode >= 200 && res.statusCode < 300;
-    if (inspected !== 'raw') return encoding === 'identity' ? inspected : 'unreadable';
-    if (!succeeded) return 'raw';
-    if (res.statusCode === 202 || res.statusCode === 204) return this.#owesAnswers() ? 'json' : 'raw';
-    return this.forwardable.length > 0 ? 'unreadable' : 'raw';
+  #answerHere(): void {
+    const answers = this.#parts.takeAnswers();
+    if (answers.length === 0) this.tap.respond(202, undefined);
+    else this.tap.respond(200, this.isBatch ? answers : answers[0]);
   }
 
-  onHead(): MaybePromise<void> {
-    this.#restoreAcceptEncoding();
-    return inOrder(this.#parts, (part) => part.onHead?.());
-  }
-
-  wants(bytes: Buffer): boolean {
-    return this.#parts.some((part) => part.wants?.(bytes));
-  }
-
-  onMessage(message: Message): MaybePromise<void> {
-    return inOrder(this.#parts, (part) => part.onMessage?.(message));
-  }
-
-  onEnd(): MaybePromise<JsonObject[]> {
-    const last: JsonObject[] = [];
-    const end = (part: Part): MaybePromise<void> => {
-      if (part.onEnd !== undefined) return after(part.onEnd(), (messages) => void last.push(...messages));
-    };
-    return after<void, JsonObject[]>(inOrder(this.#parts, end), () => last);
-  }
-
-  takeAnswers(): JsonObject[] {
-    if (!this.#owesAnswers()) return [];
-    this.#answersTaken = true;
-    return this.messages.flatMap((each) => each.answer ?? []);
-  }
-
-  onUnreadable(): MaybePromise<JsonObject[]> {
-    return after(
-      inOrder(this.#parts, (part) => part.onUnreadable?.()),
-      () => {
-        const text = 'the upstream sent a response that the middleware cannot read';
-        const errors = this.forwardable.map((each) =>
-          errorResponse(each.id ?? null, JSON_RPC.INTERNAL_ERROR, text),
-        );
-        const answers = this.takeAnswers();
-        return errors.length + answers.length > 0
-          ? [...answers, ...errors]
-          : [errorResponse(null, JSON_RPC.INTERNAL_ERROR, text)];
-      },
-    );
-  }
-
-  onDepart(): void {
-    for (const part of this.#parts) part.onDepart?.();
-  }
-
-  onClose(): void {
-    for (const part of this.#parts) part.onClose?.();
-  }
-
-  onError(error: unknown): void {
-    this.#onError(error);
-  }
-
-  // --------------------------------------------------------------------------------------------
-
-  #owesAnswers(): boolean {
-    return !this.#answersTaken && this.messages.some((each) => each.answer !== undefined);
-  }
-
+  /** Tells the upstream what is left and what became of it, each time that something changed since it was last told. */
   #rewriteBody(left: readonly Incoming[]): void {
-    const edits = left.reduce((sum, each) => sum + each.message.edits, this.messages.length - left.length);
-    if (edits === this.#forwarded) return;
-    this.#forwarded = edits;
+    const changes = this.messages.reduce((sum, each) => sum + each.message.edits + (isLeft(each) ? 0 : 1), 0);
+    if (changes === this.#forwardedChanges) return;
+    this.#forwardedChanges = changes;
     const texts = left.map((each) => each.message.text);
     this.#body?.replace(this.isBatch ? `[${texts.join(',')}]` : (texts[0] ?? ''));
   }
 
-  /** An encoded response cannot be inspected, so the upstream is asked for none; what stands in front may still encode. */
-  #askForPlainBytes(): void {
-    this.#acceptEncoding = requestHeader(this.req, 'accept-encoding');
-    if (this.#acceptEncoding !== undefined) setRequestHeader(this.req, 'accept-encoding', 'identity');
+  async #failClosed(error: unknown): Promise<void> {
+    this.#parts.onError(error);
+    try {
+      await this.reject(500, JSON_RPC.INTERNAL_ERROR, 'Internal error');
+    } catch (second) {
+      this.#parts.onError(second);
+      this.tap.res.destroy();
+    }
   }
-
-  #restoreAcceptEncoding(): void {
-    if (this.#acceptEncoding !== undefined)
-      setRequestHeader(this.req, 'accept-encoding', this.#acceptEncoding);
-  }
-}
-
-function isLeft(incoming: Incoming): boolean {
-  return incoming.answer === undefined && incoming.dropped !== true;
 }
 
 function sendBad(res: ServerResponse, { status, body }: BadRequest): undefined {
   const bytes = Buffer.from(JSON.stringify(body));
-  // Whatever of the body is still on its way is not read any more.
-  const connection = status === 413 ? { connection: 'close' } : {};
-  res.writeHead(status, {
-    'content-type': 'application/json',
-    'content-length': bytes.length,
-    ...connection,
-  });
+  res.writeHead(status, { 'content-type': 'application/json', 'content-length': bytes.length });
   res.end(bytes);
 }

@@ -1,4 +1,4 @@
-import type { IncomingMessage } from 'node:http';
+import type { IncomingMessage, OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 
 /**
  * Sets or (with `undefined`) removes a request header. Node keeps headers twice, and adapters to the Fetch API read
@@ -21,4 +21,47 @@ export function setRequestHeader(req: IncomingMessage, name: string, value: stri
 export function requestHeader(req: IncomingMessage, name: string): string | undefined {
   const value = req.headers[name];
   return Array.isArray(value) ? value.join(', ') : value;
+}
+
+/** The headers that `writeHead` takes: an object, a flat list of names and values, or a list of pairs. */
+export type HeaderList =
+  | OutgoingHttpHeaders
+  | OutgoingHttpHeader[]
+  | (readonly [string, OutgoingHttpHeader])[]
+  | undefined;
+
+/** Sets the headers that `writeHead` was given. In a list, a name that comes twice keeps both values. */
+export function setResponseHeaders(res: ServerResponse, headers: HeaderList): void {
+  const named = new Set<string>();
+  for (const [name, value] of entriesOf(headers ?? {})) {
+    if (value === undefined) continue;
+    const text = typeof value === 'number' ? String(value) : value;
+    if (named.has(name.toLowerCase())) res.appendHeader(name, text);
+    else res.setHeader(name, text);
+    named.add(name.toLowerCase());
+  }
+}
+
+function entriesOf(headers: NonNullable<HeaderList>): [string, OutgoingHttpHeader | undefined][] {
+  if (!Array.isArray(headers)) return Object.entries(headers);
+  if (Array.isArray(headers[0])) return headers as [string, OutgoingHttpHeader][];
+  const entries: [string, OutgoingHttpHeader | undefined][] = [];
+  for (let i = 0; i < headers.length; i += 2) {
+    entries.push([String(headers[i]), headers[i + 1] as OutgoingHttpHeader]);
+  }
+  return entries;
+}
+
+/** Whether a content type names an encoding of text other than UTF-8, which is all that JSON may be in (RFC 8259, section 8.1). */
+export function namesOtherCharset(contentType: string): boolean {
+  const charsets = contentType.matchAll(/charset\s*=\s*["']?([^\s"';,]*)/gi);
+  return [...charsets].some(([, charset]) => !/^utf-?8$/i.test(charset ?? ''));
+}
+
+export function isEventStreamType(contentType: unknown): boolean {
+  return /^\s*text\/event-stream\b/i.test(String(contentType));
+}
+
+export function isJsonType(contentType: unknown): boolean {
+  return /^\s*application\/(\S+\+)?json\b/i.test(String(contentType));
 }

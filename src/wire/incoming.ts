@@ -8,7 +8,7 @@ import {
   type MessageKind,
   type RequestId,
 } from './json-rpc.ts';
-import { ambiguousKey, elementSpans, rootSpan, spanAt } from './json-text.ts';
+import { elementSpans, memberSpans, rootSpan, spanAt } from './json-text.ts';
 import { Message } from './message.ts';
 
 /** One message of a POST, and the middleware's answer to it once it has one: it is not forwarded then. */
@@ -31,6 +31,11 @@ export interface IncomingBody {
 export interface BadRequest {
   readonly status: number;
   readonly body: JsonObject;
+}
+
+/** Whether the message is still to be forwarded. */
+export function isLeft(incoming: Incoming): boolean {
+  return incoming.answer === undefined && incoming.dropped !== true;
 }
 
 /** Reads a POST's body as the messages it holds, or says what is wrong with it. */
@@ -64,9 +69,8 @@ function read(value: unknown, text: string | undefined): Incoming | BadRequest {
   const kind = kindOf(value);
   const id = isObject(value) && isRequestId(value.id) ? value.id : null;
   if (kind === 'invalid' || !isObject(value)) return bad(id, 'Invalid Request: not a JSON-RPC 2.0 message');
-  const twice = text === undefined ? undefined : doubledKey(text);
-  if (twice !== undefined)
-    return bad(id, `Invalid Request: the member ${JSON.stringify(twice)} stands twice`);
+  const ambiguous = ambiguousMember(value, text);
+  if (ambiguous !== undefined) return bad(id, `Invalid Request: the member ${ambiguous}`);
   return {
     kind,
     message: new Message(value, text),
@@ -75,11 +79,46 @@ function read(value: unknown, text: string | undefined): Incoming | BadRequest {
   };
 }
 
-function doubledKey(text: string): string | undefined {
-  const params = spanAt(text, ['params']);
-  const inParams =
-    params !== undefined && text[params.start] === '{' ? ambiguousKey(text, params.start) : undefined;
-  return inParams ?? ambiguousKey(text, rootSpan(text).start);
+const ENVELOPE = ['jsonrpc', 'id', 'method', 'params', 'result', 'error'];
+const CALL_PARAMS = ['name', 'arguments', '_meta'];
+
+/** A member of the message or of its params that another parser might take for another one than we do, and why. */
+function ambiguousMember(value: JsonObject, text: string | undefined): string | undefined {
+  const inEnvelope = ambiguousKey(keysAt(value, text, []), ENVELOPE);
+  if (inEnvelope !== undefined || !isObject(value.params)) return inEnvelope;
+  return ambiguousKey(
+    keysAt(value.params, text, ['params']),
+    value.method === 'tools/call' ? CALL_PARAMS : [],
+  );
+}
+
+/** The keys of an object as they came, doubled ones included where there is text. */
+function keysAt(value: JsonObject, text: string | undefined, path: readonly string[]): string[] {
+  const span = text === undefined ? undefined : spanAt(text, path);
+  if (text === undefined || span === undefined) return Object.keys(value);
+  return memberSpans(text, span.start).map(({ key }) => key);
+}
+
+/**
+ * Of keys that stand twice, letter case aside, parsers disagree about which counts: the first, the last, or (in Go) one of another case. So
+ * such a request is ambiguous, and so is a known key in another case than its own.
+ */
+function ambiguousKey(keys: readonly string[], known: readonly string[]): string | undefined {
+  const seen = new Set<string>();
+  for (const key of keys) {
+    const folded = foldCase(key);
+    if (seen.has(folded)) return `${JSON.stringify(key)} stands twice`;
+    seen.add(folded);
+    if (known.includes(folded) && folded !== key) {
+      return `${JSON.stringify(key)} must be spelled ${JSON.stringify(folded)}`;
+    }
+  }
+  return undefined;
+}
+
+/** Both ways, as Unicode folds: the long s has an s for its capital, and the Kelvin sign a k for its small letter. */
+function foldCase(key: string): string {
+  return key.toUpperCase().toLowerCase();
 }
 
 function bad(id: RequestId | null, message: string): BadRequest {

@@ -150,17 +150,3 @@ export function withValueAt(text: string, path: readonly string[], value: string
   const usable = childText !== undefined && (rest.length === 0 || childText.startsWith('{'));
   return withMember(text, key, withValueAt(usable ? childText : '{}', rest, value));
 }
-
-/**
- * A key that stands twice in an object, letter case aside. Parsers disagree about which of the two
- * counts (the first, the last, or — in Go — one of another case), so such a request is ambiguous.
- */
-export function ambiguousKey(text: string, at: number): string | undefined {
-  const seen = new Set<string>();
-  for (const { key } of memberSpans(text, at)) {
-    const folded = key.toLowerCase();
-    if (seen.has(folded)) return key;
-    seen.add(folded);
-  }
-  return undefined;
-}

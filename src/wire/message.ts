@@ -9,7 +9,7 @@ import {
   withValueAt,
 } from './json-text.ts';
 
-/** What becomes of one element of an array: kept as it is, dropped, or some of its members set. */
+/** What becomes of one element of an array: kept as it is, dropped, or, where it is an object, some of its members set. */
 export type ElementEdit = 'keep' | 'drop' | JsonObject;
 
 /** The value at `path`, or `undefined`. Own members only: `constructor` is no member. */
@@ -66,19 +66,21 @@ export class Message {
     this.#write(JSON.stringify(value));
   }
 
+  /** @param value anything that JSON can hold; `undefined` is written as null. */
   set(path: readonly string[], value: unknown): void {
-    this.#write(withValueAt(this.text, path, JSON.stringify(value)));
+    this.#write(withValueAt(this.text, path, jsonOf(value)));
   }
 
   remove(path: readonly string[], key: string): void {
     const span = spanAt(this.text, path);
-    if (span === undefined) return;
+    if (span === undefined || this.text[span.start] !== '{') return;
     this.#write(splice(this.text, span, withoutMember(this.text.slice(span.start, span.end), key)));
   }
 
   /** Replaces a name wherever it stands in the text, inside of strings too. */
   rename(from: string, to: string): void {
-    if (this.text.includes(from)) this.#write(this.text.replaceAll(from, JSON.stringify(to).slice(1, -1)));
+    const inString = JSON.stringify(to).slice(1, -1);
+    if (this.text.includes(from)) this.#write(this.text.replaceAll(from, () => inString));
   }
 
   /** Adds an element to the array at `path`; without such an array nothing happens. */
@@ -87,7 +89,7 @@ export class Message {
     if (span === undefined || this.text[span.start] !== '[') return;
     const empty = elementSpans(this.text, span.start).length === 0;
     const at = where === 'start' ? span.start + 1 : span.end - 1;
-    const text = JSON.stringify(element);
+    const text = jsonOf(element);
     const separated = empty ? text : where === 'start' ? `${text},` : `,${text}`;
     this.#write(splice(this.text, { start: at, end: at }, separated));
   }
@@ -115,9 +117,13 @@ export class Message {
 }
 
 function amended(elementText: string, edit: 'keep' | JsonObject): string {
-  if (edit === 'keep') return elementText;
+  if (edit === 'keep' || !elementText.startsWith('{')) return elementText;
   return Object.entries(edit).reduce(
-    (text, [key, value]) => withMember(text, key, JSON.stringify(value)),
+    (text, [key, value]) => withMember(text, key, jsonOf(value)),
     elementText,
   );
+}
+
+function jsonOf(value: unknown): string {
+  return JSON.stringify(value) ?? 'null';
 }

@@ -1,44 +1,21 @@
 import type { ServerResponse } from 'node:http';
-import { isObject, type JsonObject } from './json-rpc.ts';
-import { elementSpans, rootSpan } from './json-text.ts';
-import { Message } from './message.ts';
-import { type Originals, patchResponse, type ResponseSink } from './response-patch.ts';
-import { formatEvent, parseEvent, SseSplitter } from './sse.ts';
-import { after, inOrder, isPromise, type MaybePromise, TaskLine } from './task-line.ts';
-
-/**
- * How a response's body is treated: `sse` event by event as it streams, `json` whole, `raw` not at all; `stream` and `empty` when the
- * middleware answers instead of the upstream; `unreadable` when it ought to be inspected and cannot be.
- */
-export type BodyMode = 'pending' | 'sse' | 'json' | 'raw' | 'stream' | 'empty' | 'unreadable';
-
-/** What the exchange decides about a response while it passes. */
-export interface ResponseObserver {
-  /** The upstream's status and headers are known, and nothing is sent. */
-  classify(res: ServerResponse): BodyMode;
-  /** Right before the headers go. Last chance to change them; may wait. */
-  onHead(): MaybePromise<void>;
-  /** Whether these bytes could hold a message that somebody must see. Cheap; `true` when in doubt. */
-  wants(bytes: Buffer): boolean;
-  onMessage(message: Message): MaybePromise<void>;
-  /** The upstream is done. What is returned still goes out, as further messages. */
-  onEnd(): MaybePromise<JsonObject[]>;
-  /** The middleware's answers that belong into this response, handed out once. */
-  takeAnswers(): JsonObject[];
-  /** What the client is told instead of a body that nobody could inspect. */
-  onUnreadable(): MaybePromise<JsonObject[]>;
-  /** The client left while {@link ResponseTap.withholdClose} held. */
-  onDepart(): void;
-  /** The connection closed, or the upstream finished after the client had left. Called once. */
-  onClose(): void;
-  onError(error: unknown): void;
-}
+import { type BodyReader, IGNORE, ownStreamReader, type ReaderContext, rawReader } from './body-reader.ts';
+import { JsonReader } from './json-reader.ts';
+import type { JsonObject } from './json-rpc.ts';
+import type { BodyMode, ResponseObserver } from './response-observer.ts';
+import { ResponseOut } from './response-out.ts';
+import { type Done, type Originals, patchResponse, type ResponseSink } from './response-patch.ts';
+import { eventOf, SseReader } from './sse-reader.ts';
+import { TaskLine } from './task-line.ts';
+import { VirtualClose } from './virtual-close.ts';
 
 export interface TapOptions {
   /** The largest event or JSON body that is held for inspection, in bytes. */
   readonly maxMessageBytes: number;
-  /** Whether headers wait for the first message: an `initialize` that fails mints no session. */
+  /** Whether headers wait for the first response: an `initialize` that fails mints no session. */
   readonly holdHead: boolean;
+  /** Whether the request was a batch, whose answers are a batch too. */
+  readonly isBatch: boolean;
 }
 
 /**
@@ -50,343 +27,246 @@ export class ResponseTap implements ResponseSink {
   mode: BodyMode = 'pending';
   /** Whether an event id was seen: a client can resume this stream after it was cut. */
   resumable = false;
+  /** Whether the upstream has given its status and headers. */
   headTaken = false;
+  /** Whether the upstream is done. */
   ended = false;
-  departed = false;
+  owesDrain = false;
 
   readonly #observer: ResponseObserver;
   readonly #options: TapOptions;
   readonly #original: Originals;
   readonly #line: TaskLine;
-  readonly #splitter = new SseSplitter();
-  #body: Buffer[] = [];
-  #bodyBytes = 0;
-  #statusMessage: string | undefined;
-  #headSent = false;
-  #headHeld: boolean;
-  #flushed = false;
-  #finished = false;
-  #guarded = false;
-  #closed = false;
-  #owesDrain = false;
+  readonly #out: ResponseOut;
+  readonly #close: VirtualClose;
+  #reader: BodyReader = IGNORE;
+  #replaced = false;
 
   constructor(res: ServerResponse, observer: ResponseObserver, options: TapOptions) {
     this.res = res;
     this.#observer = observer;
     this.#options = options;
-    this.#headHeld = options.holdHead;
     this.#line = new TaskLine(
-      () => this.#onIdle(),
+      () => this.#offerDrain(),
       (error) => this.#fail(error),
     );
     this.#original = patchResponse(res, this);
+    this.#close = new VirtualClose({
+      onDepart: () => this.#onDepart(),
+      onClose: () => observer.onClose(),
+      emitClose: () => void this.#original.emit('close'),
+    });
+    this.#out = new ResponseOut({
+      res,
+      original: this.#original,
+      beforeHead: () => observer.onHead(),
+      isGone: () => this.#close.gone,
+      onEnd: () => this.#close.release(),
+    });
+  }
+
+  /** Whether the client left, unseen by the upstream. */
+  get departed(): boolean {
+    return this.#close.departed;
   }
 
   /** From now on a client that leaves does not cut the upstream off: it sees a healthy response until it is done. */
   withholdClose(): void {
-    this.#guarded = true;
+    this.#close.withhold();
   }
 
   /** Lets the upstream know of a departure that was withheld. */
   releaseClose(): void {
-    this.#guarded = false;
-    if (!this.departed || this.#closed) return;
-    this.#closed = true;
-    this.#original.emit('close');
-    this.#observer.onClose();
+    this.#close.release();
   }
 
-  /** Puts a message of the middleware's own on the stream, between two events. */
+  /** Puts a message of the middleware's own on the stream, between two events. Any other body has no room for it. */
   inject(message: JsonObject): void {
-    this.#line.add(() => this.#emit(Buffer.from(formatEvent(JSON.stringify(message)))));
+    this.#line.add(() => this.#reader.inject(eventOf(message)));
   }
 
   /** A comment line, which clients skip: keeps proxies from closing a quiet stream. */
   keepAlive(): void {
-    this.#line.add(() => this.#emit(Buffer.from(': keep-alive\n\n')));
+    this.#line.add(() => this.#reader.inject(Buffer.from(': keep-alive\n\n')));
   }
 
   /** Answers the request without the upstream. */
   respond(status: number, body: JsonObject | JsonObject[] | undefined): void {
-    this.mode = 'empty';
-    this.res.statusCode = status;
     this.headTaken = true;
-    this.#headHeld = false;
-    if (body !== undefined) this.res.setHeader('content-type', 'application/json');
-    this.#endWith(body === undefined ? Buffer.alloc(0) : Buffer.from(JSON.stringify(body)));
+    this.ended = true;
+    this.mode = 'empty';
+    this.#replaced = true;
+    this.#line.add(() => this.#answer(status, body));
   }
 
-  /** Ends the response early, with these as its last messages, whatever the upstream still writes. */
+  /** Ends the response early, with these as its last messages, whatever the upstream still writes. A raw body stays the upstream's. */
   abandon(messages: JsonObject[]): void {
-    if (this.#finished) return;
-    if (this.mode === 'sse' && this.#headSent) {
-      this.mode = 'stream';
-      for (const message of messages) this.inject(message);
-      this.#line.add(() => this.#close());
-    } else if (this.mode !== 'raw') {
-      this.respond(messages.length === 0 ? 202 : 200, messages.length > 1 ? messages : messages[0]);
-    }
+    if (this.#out.ended || this.mode === 'raw') return;
+    this.#replaced = true;
+    this.#line.add(async () => {
+      if (this.#out.ended) return;
+      if (this.#out.headSent) return this.#endStream(messages);
+      await this.#answer(messages.length === 0 ? 202 : 200, this.#inShape(messages));
+    });
   }
 
   // --- ResponseSink: what the upstream calls -------------------------------------------------
 
+  get headLost(): boolean {
+    return this.#out.headSent && !this.headTaken;
+  }
+
   get closeWithheld(): boolean {
-    return this.departed && this.#guarded && !this.#closed;
+    return this.#close.withheld;
   }
 
-  takeHead(statusMessage: string | undefined): void {
+  takeHead(statusMessage: string | undefined, implicit: boolean): void {
     this.headTaken = true;
-    this.#statusMessage = statusMessage;
-    if (this.mode === 'pending') this.#open();
+    if (this.#replaced) return;
+    this.#out.noteHead(statusMessage, implicit);
+    this.#open();
   }
 
-  write(bytes: Buffer): boolean {
-    if (this.mode === 'pending') this.#open();
-    if (this.mode === 'sse') this.#writeEvents(bytes);
-    else if (this.mode === 'json') this.#hold(bytes);
-    else if (this.mode === 'raw') this.#line.add(() => this.#emit(bytes));
-    if (!this.#line.busy && !this.res.writableNeedDrain) return true;
-    this.#owesDrain = true;
-    return this.departed;
+  write(bytes: Buffer, done: Done): boolean {
+    this.#read((reader) => reader.write(bytes));
+    if (done !== undefined) this.#line.add(() => this.#out.afterWrites(done));
+    if (this.#flows) return true;
+    this.owesDrain = true;
+    return false;
+  }
+
+  end(last: Buffer, done: Done): void {
+    this.ended = true;
+    this.#read((reader) => reader.end(last));
+    if (done !== undefined) this.#line.add(() => this.#onceFinished(done));
   }
 
   flush(): void {
-    if (this.mode === 'pending') this.#open();
-    this.#flushed = true;
-    if (this.mode === 'sse' && !this.#headHeld) this.#line.add(() => this.#flushHead());
+    this.#read((reader) => reader.flush());
   }
 
-  end(): void {
-    if (this.mode === 'pending') this.#open();
-    this.ended = true;
-    if (this.mode !== 'stream' && this.mode !== 'empty') this.#line.add(() => this.#finish());
+  flowAgain(): void {
+    this.#out.unblock();
+    this.#offerDrain();
   }
 
-  destroy(): void {
-    this.#guarded = false;
+  drained(): void {
+    this.#out.unblock();
+    this.owesDrain = false;
   }
 
   close(): boolean {
-    if (this.#guarded && !this.departed && !this.#finished) {
-      this.departed = true;
-      this.#observer.onDepart();
-      // A pump that waits for the client to read would wait for ever, and the outcome would be lost.
-      this.#original.emit('drain');
-    }
-    if (this.closeWithheld) return true;
-    if (!this.#closed) {
-      this.#closed = true;
-      this.#observer.onClose();
-    }
-    return false;
+    return this.#close.connectionClosed(this.#out.ended);
+  }
+
+  destroy(): void {
+    this.#close.release();
   }
 
   // --- The way of the bytes -------------------------------------------------------------------
 
   #open(): void {
-    this.headTaken = true;
-    this.mode = this.#observer.classify(this.res);
+    this.mode = this.#classify();
+    this.#reader = this.#readerFor(this.mode);
     if (this.mode === 'sse') this.res.removeHeader('content-length');
-    if (this.mode === 'stream' || this.mode === 'empty' || this.mode === 'unreadable')
-      this.#dropBodyHeaders();
-    if (this.mode === 'stream') this.#line.add(() => this.#flushHead());
-    if (this.mode === 'empty') this.#line.add(() => this.#endWith(Buffer.alloc(0)));
-    if (this.mode === 'unreadable') this.#line.add(() => this.#refuseBody());
-  }
-
-  #writeEvents(bytes: Buffer): void {
-    for (const block of this.#splitter.push(bytes)) this.#line.add(() => this.#passBlock(block));
-    if (this.#splitter.heldBytes > this.#options.maxMessageBytes) this.#line.add(() => this.#refuseBody());
-  }
-
-  #hold(bytes: Buffer): void {
-    this.#body.push(bytes);
-    this.#bodyBytes += bytes.length;
-    if (this.#bodyBytes <= this.#options.maxMessageBytes) return;
-    this.#body = [];
-    this.mode = 'unreadable';
-    this.#dropBodyHeaders();
-    this.#line.add(() => this.#refuseBody());
-  }
-
-  #passBlock(block: Buffer): MaybePromise<void> {
-    if (this.mode !== 'sse') return;
-    if (!this.#observer.wants(block)) return this.#emit(block);
-    const event = parseEvent(block.toString());
-    if (event.hasId) this.resumable = true;
-    if (!event.data || event.type !== 'message') return this.#emit(block);
-    const value = parseObject(event.data);
-    // Nothing that cannot be read goes through: it could be the very list that must be filtered.
-    if (value === undefined) return this.#observer.onError(new Error('an event is not a JSON-RPC message'));
-    const message = new Message(value, event.data);
-    return after(this.#observer.onMessage(message), () => {
-      this.#headHeld = false;
-      const before = message.before.map((each) => formatEvent(JSON.stringify(each))).join('');
-      if (!message.changed)
-        return this.#emit(before === '' ? block : Buffer.concat([Buffer.from(before), block]));
-      return this.#emit(Buffer.from(before + formatEvent(message.text, event.otherLines)));
-    });
-  }
-
-  /** Sends bytes, with the headers in front where they have not gone yet. */
-  #emit(bytes: Buffer): MaybePromise<void> {
-    if (this.#headHeld) {
-      this.#body.push(bytes);
-      return;
+    if (this.mode === 'stream') {
+      this.#out.dropBodyHeaders();
+      this.#line.add(() => this.#out.flush());
     }
-    return after(this.#sendHead(), () => this.#send(bytes));
+    if (this.mode === 'empty') this.#line.add(() => this.#out.endWith(undefined));
+    if (this.mode === 'unreadable') {
+      this.#line.add(() => {
+        throw new Error('a response is of a type or an encoding that cannot be inspected');
+      });
+    }
   }
 
-  #sendHead(): MaybePromise<void> {
-    if (this.#headSent) return;
-    this.#headSent = true;
-    return after(this.#observer.onHead(), () => {
-      const held = this.mode === 'sse' ? [...this.#answerEvents(), ...this.#body] : [];
-      if (this.mode === 'sse') this.#body = [];
-      if (this.departed || this.mode === 'json') return;
-      this.#original.writeHead(this.res.statusCode, this.#statusMessage);
-      for (const bytes of held) this.#send(bytes);
-    });
+  #classify(): BodyMode {
+    try {
+      return this.#observer.classify(this.res);
+    } catch (error) {
+      this.#observer.onError(error);
+      return 'unreadable';
+    }
   }
 
-  #flushHead(): MaybePromise<void> {
-    return after(this.#sendHead(), () => {
-      if (!this.departed) this.#original.flushHeaders();
-    });
+  #readerFor(mode: BodyMode): BodyReader {
+    const context: ReaderContext = {
+      res: this.res,
+      out: this.#out,
+      observer: this.#observer,
+      maxMessageBytes: this.#options.maxMessageBytes,
+      isBatch: this.#options.isBatch,
+      isReplaced: () => this.#replaced,
+      onEventId: () => {
+        this.resumable = true;
+      },
+    };
+    if (mode === 'sse') return new SseReader(context, this.#options.holdHead);
+    if (mode === 'json') return new JsonReader(context);
+    if (mode === 'raw') return rawReader(context);
+    return mode === 'stream' ? ownStreamReader(context) : IGNORE;
   }
 
-  #answerEvents(): Buffer[] {
-    return this.#observer.takeAnswers().map((each) => Buffer.from(formatEvent(JSON.stringify(each))));
+  #read(step: (reader: BodyReader) => ReturnType<BodyReader['end']>): void {
+    this.#line.add(() => (this.#replaced ? undefined : step(this.#reader)));
   }
 
-  #send(bytes: Buffer): void {
-    if (!this.departed && bytes.length > 0) this.#original.write(bytes);
+  get #flows(): boolean {
+    return this.#close.gone || (!this.#line.busy && !this.#out.blocked);
   }
 
-  #finish(): MaybePromise<void> {
-    if (this.#finished) return;
-    if (this.mode === 'json') return this.#finishJson();
-    this.#headHeld = false;
-    return after(this.mode === 'sse' ? this.#lastBlock() : undefined, () =>
-      after(this.#observer.onEnd(), (messages) =>
-        after(this.#sendHead(), () => {
-          if (this.mode === 'sse')
-            for (const each of messages) this.#send(Buffer.from(formatEvent(JSON.stringify(each))));
-          this.#close();
-        }),
-      ),
-    );
+  #offerDrain(): void {
+    if (!this.owesDrain || !this.#flows) return;
+    this.owesDrain = false;
+    // In a turn of its own: what the upstream's listener throws is not this response's failure.
+    process.nextTick(() => this.#original.emit('drain'));
   }
 
-  /** An event that no blank line ended is never dispatched by a client, so it is not passed on. */
-  #lastBlock(): MaybePromise<void> {
-    const rest = this.#splitter.rest();
-    if (rest.length > 0 && !this.#observer.wants(rest)) return this.#emit(rest);
-  }
-
-  #finishJson(): MaybePromise<void> {
-    const body = Buffer.concat(this.#body);
-    const messages = parseBody(body);
-    if (messages === undefined) return this.#refuseBody();
-    const isBatch = body.length > 0 && body.toString('latin1').trimStart().startsWith('[');
-    return after(
-      inOrder(messages, (message) => this.#observer.onMessage(message)),
-      () =>
-        after(this.#observer.onEnd(), (extra) => {
-          const added = [...extra, ...this.#observer.takeAnswers()];
-          if (added.length === 0 && !messages.some((message) => message.changed)) return this.#endWith(body);
-          const texts = [...messages.map((each) => each.text), ...added.map((each) => JSON.stringify(each))];
-          this.#becomeJson();
-          return this.#endWith(
-            Buffer.from(isBatch || texts.length > 1 ? `[${texts.join(',')}]` : (texts[0] ?? '')),
-          );
-        }),
-    );
-  }
-
-  #becomeJson(): void {
-    this.#dropBodyHeaders();
-    if (this.res.statusCode === 202 || this.res.statusCode === 204) this.res.statusCode = 200;
-    if (!this.res.hasHeader('content-type')) this.res.setHeader('content-type', 'application/json');
-  }
-
-  #refuseBody(): MaybePromise<void> {
-    if (this.#finished) return;
-    this.mode = 'unreadable';
-    return after(this.#observer.onUnreadable(), (messages) => {
-      if (this.#headSent) {
-        for (const each of messages) this.#send(Buffer.from(formatEvent(JSON.stringify(each))));
-        return this.#close();
-      }
-      this.res.statusCode = 502;
-      this.res.setHeader('content-type', 'application/json');
-      return this.#endWith(Buffer.from(JSON.stringify(messages.length === 1 ? messages[0] : messages)));
-    });
-  }
-
-  /** Headers that describe bytes which will not be sent. */
-  #dropBodyHeaders(): void {
-    for (const name of ['content-length', 'content-encoding', 'etag', 'transfer-encoding'])
-      this.res.removeHeader(name);
-  }
-
-  #endWith(body: Buffer): MaybePromise<void> {
-    if (this.#finished) return;
-    this.#finished = true;
-    return after(this.#observer.onHead(), () => {
-      this.#headSent = true;
-      if (!this.departed) {
-        if (!this.res.hasHeader('content-length') && body.length > 0) {
-          this.res.setHeader('content-length', body.length);
-        }
-        this.#original.writeHead(this.res.statusCode, this.#statusMessage);
-        this.#original.end(body.length > 0 ? body : undefined);
-      }
-      this.releaseClose();
-    });
-  }
-
-  #close(): void {
-    if (this.#finished) return;
-    this.#finished = true;
-    if (!this.departed) this.#original.end();
-    this.releaseClose();
-  }
-
-  #onIdle(): void {
-    if (!this.#owesDrain || this.res.writableNeedDrain) return;
-    this.#owesDrain = false;
+  #onDepart(): void {
+    this.#observer.onDepart();
+    // A pump that waits for the client to read would wait for ever, and the outcome would be lost.
+    this.drained();
     this.#original.emit('drain');
   }
 
-  #fail(error: unknown): void {
+  #onceFinished(done: NonNullable<Done>): void {
+    if (this.#close.departed || this.res.writableFinished) process.nextTick(done);
+    else this.res.once('finish', done);
+  }
+
+  #answer(status: number, body: JsonObject | JsonObject[] | undefined): void | Promise<void> {
+    this.res.statusCode = status;
+    return this.#out.endWith(body === undefined ? undefined : JSON.stringify(body));
+  }
+
+  #inShape(messages: JsonObject[]): JsonObject | JsonObject[] | undefined {
+    return messages.length > 1 || (this.#options.isBatch && messages.length > 0) ? messages : messages[0];
+  }
+
+  async #endStream(messages: readonly JsonObject[]): Promise<void> {
+    for (const message of messages) this.#out.writeEvent(eventOf(message));
+    await this.#out.end();
+  }
+
+  /** Fails closed: whoever waits for a response is told that there is none, and nothing else of the body goes out. */
+  async #fail(error: unknown): Promise<void> {
     this.#observer.onError(error);
-    const refused = this.#refuseBody();
-    if (isPromise(refused)) refused.catch((second) => this.#observer.onError(second));
+    try {
+      await this.#refuse();
+    } catch (second) {
+      this.#observer.onError(second);
+      this.res.destroy();
+    }
   }
-}
 
-function parseObject(text: string): JsonObject | undefined {
-  try {
-    const value: unknown = JSON.parse(text);
-    return isObject(value) ? value : undefined;
-  } catch {
-    return undefined;
+  async #refuse(): Promise<void> {
+    if (this.#out.ended) return;
+    this.#replaced = true;
+    const wasStream = this.mode === 'sse' || this.mode === 'stream';
+    this.mode = 'unreadable';
+    const messages = await this.#observer.onUnreadable();
+    if (this.#out.headSent) return this.#endStream(wasStream ? messages : []);
+    await this.#answer(502, this.#inShape(messages));
   }
-}
-
-/** The messages of a JSON body, single or batch; `undefined` where it is neither. */
-function parseBody(body: Buffer): Message[] | undefined {
-  if (body.length === 0) return [];
-  const text = body.toString();
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-  if (isObject(value)) return [new Message(value, text)];
-  if (!Array.isArray(value) || !value.every(isObject)) return undefined;
-  const spans = elementSpans(text, rootSpan(text).start);
-  return value.map((each, index) => new Message(each, text.slice(spans[index]?.start, spans[index]?.end)));
 }

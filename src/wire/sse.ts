@@ -19,27 +19,28 @@ export class SseSplitter {
   /** The blocks that this chunk completes. */
   push(chunk: Buffer): Buffer[] {
     const blocks: Buffer[] = [];
+    const lineEnds = new LineEnds(chunk);
     let start = 0;
-    for (let at = 0; at < chunk.length; at++) {
-      const byte = chunk[at];
-      if (byte !== LF && byte !== CR) {
+    for (let at = 0; at < chunk.length; ) {
+      const lineEnd = lineEnds.from(at);
+      if (lineEnd > at) {
         this.#lineIsEmpty = false;
         this.#afterCr = false;
-        at = endOfLine(chunk, at) - 1;
+        at = lineEnd;
         continue;
       }
-      const secondHalf = byte === LF && this.#afterCr;
-      this.#afterCr = byte === CR;
-      if (secondHalf) continue;
+      const isSecondHalf = this.#afterCr && chunk[at] === LF;
+      this.#afterCr = chunk[at] === CR;
+      at++;
+      if (isSecondHalf) continue;
       if (this.#lineIsEmpty) {
         // The LF of a CRLF belongs to the block, if it is already here.
-        const end = byte === CR && chunk[at + 1] === LF ? at + 2 : at + 1;
-        blocks.push(this.#take(chunk.subarray(start, end)));
-        start = end;
-        if (end === at + 2) {
-          at++;
+        if (this.#afterCr && chunk[at] === LF) {
           this.#afterCr = false;
+          at++;
         }
+        blocks.push(this.#take(chunk.subarray(start, at)));
+        start = at;
       }
       this.#lineIsEmpty = true;
     }
@@ -52,8 +53,9 @@ export class SseSplitter {
     return this.#take(Buffer.alloc(0));
   }
 
+  /** A copy: whoever wrote it may use its memory again. */
   #hold(bytes: Buffer): void {
-    this.#held.push(bytes);
+    this.#held.push(Buffer.from(bytes));
     this.#heldBytes += bytes.length;
   }
 
@@ -66,11 +68,33 @@ export class SseSplitter {
   }
 }
 
-function endOfLine(chunk: Buffer, from: number): number {
-  const lf = chunk.indexOf(LF, from);
-  const end = lf === -1 ? chunk.length : lf;
-  const cr = chunk.subarray(from, end).indexOf(CR);
-  return cr === -1 ? end : from + cr;
+/** Finds line ends from left to right, and looks at each byte for each of the two only once. */
+class LineEnds {
+  readonly #chunk: Buffer;
+  #lf = -1;
+  #cr = -1;
+
+  constructor(chunk: Buffer) {
+    this.#chunk = chunk;
+  }
+
+  /** Where the next LF or CR stands, at `at` or behind; the end of the chunk where there is none. */
+  from(at: number): number {
+    if (this.#lf < at) this.#lf = this.#find(LF, at);
+    if (this.#cr < at) this.#cr = this.#find(CR, at);
+    return Math.min(this.#lf, this.#cr);
+  }
+
+  #find(byte: number, at: number): number {
+    const found = this.#chunk.indexOf(byte, at);
+    return found === -1 ? this.#chunk.length : found;
+  }
+}
+
+/** Without the UTF-8 byte order mark that a stream may begin with. */
+export function withoutByteOrderMark(bytes: Buffer): Buffer {
+  const marked = bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf;
+  return marked ? bytes.subarray(3) : bytes;
 }
 
 /** An event's fields, with everything that is not `data` kept as it came. */
@@ -85,12 +109,13 @@ export interface SseEvent {
   readonly otherLines: readonly string[];
 }
 
+/** Reads one block, which must not begin with a byte order mark. */
 export function parseEvent(block: string): SseEvent {
   const data: string[] = [];
   const otherLines: string[] = [];
   let type = 'message';
   let hasId = false;
-  for (const line of block.replace(/^\uFEFF/, '').split(/\r\n|\r|\n/)) {
+  for (const line of block.split(/\r\n|\r|\n/)) {
     if (line === '') continue;
     const colon = line.indexOf(':');
     const field = colon === -1 ? line : line.slice(0, colon);
@@ -101,7 +126,8 @@ export function parseEvent(block: string): SseEvent {
     }
     otherLines.push(line);
     if (field === 'event') type = value || 'message';
-    else if (field === 'id') hasId = value !== '' && !value.includes('\0');
+    // An id with NUL in it is no id (WHATWG HTML, section 9.2.6).
+    else if (field === 'id' && !value.includes('\0')) hasId = value !== '';
   }
   return { data: data.length === 0 ? undefined : data.join('\n'), type, hasId, otherLines };
 }

@@ -11,10 +11,20 @@ export function after<T, R>(value: MaybePromise<T>, next: (value: T) => MaybePro
 
 /** Runs `each` over the items one after another, staying in the current turn while nothing has to be awaited. */
 export function inOrder<T>(items: readonly T[], each: (item: T) => MaybePromise<void>): MaybePromise<void> {
-  for (const [index, item] of items.entries()) {
+  const rest = items.values();
+  for (const item of rest) {
     const result = each(item);
-    if (isPromise(result)) return result.then(() => inOrder(items.slice(index + 1), each));
+    if (isPromise(result)) return finish(result, rest, each);
   }
+}
+
+async function finish<T>(
+  first: Promise<void>,
+  rest: Iterable<T>,
+  each: (item: T) => MaybePromise<void>,
+): Promise<void> {
+  await first;
+  for (const item of rest) await each(item);
 }
 
 /**
@@ -24,10 +34,14 @@ export function inOrder<T>(items: readonly T[], each: (item: T) => MaybePromise<
 export class TaskLine {
   readonly #waiting: (() => MaybePromise<void>)[] = [];
   readonly #onIdle: () => void;
-  readonly #onError: (error: unknown) => void;
+  readonly #onError: (error: unknown) => MaybePromise<void>;
   #busy = false;
 
-  constructor(onIdle: () => void, onError: (error: unknown) => void) {
+  /**
+   * @param onIdle runs whenever tasks that had to be awaited are done.
+   * @param onError deals with a task that failed, before the next one begins. Must not fail itself.
+   */
+  constructor(onIdle: () => void, onError: (error: unknown) => MaybePromise<void>) {
     this.#onIdle = onIdle;
     this.#onError = onError;
   }
@@ -46,21 +60,24 @@ export class TaskLine {
     for (let task = this.#waiting.shift(); task !== undefined; task = this.#waiting.shift()) {
       const result = this.#attempt(task);
       if (isPromise(result)) {
-        result.catch(this.#onError).finally(() => {
-          this.#work();
-          if (!this.#busy) this.#onIdle();
-        });
+        void result.then(() => this.#goOn());
         return;
       }
     }
     this.#busy = false;
   }
 
+  #goOn(): void {
+    this.#work();
+    if (!this.#busy) this.#onIdle();
+  }
+
   #attempt(task: () => MaybePromise<void>): MaybePromise<void> {
     try {
-      return task();
+      const result = task();
+      return isPromise(result) ? result.catch(this.#onError) : undefined;
     } catch (error) {
-      this.#onError(error);
+      return this.#onError(error);
     }
   }
 }

@@ -1,29 +1,40 @@
-import { onTestFinished } from 'vitest';
+import { expect, onTestFinished } from 'vitest';
 import {
+  type AtomicStateStore,
   type FsmGateOptions,
   fsmGate,
   memoryStore,
   type SessionStoreOptions,
+  type StateMachineGate,
   type StateSyncOptions,
   sessionStore,
   stateSync,
 } from '../../src/index.ts';
 import { checkoutGate } from './checkout.ts';
 import { FaultyStore } from './faulty-store.ts';
+import { type Latch, latch } from './latch.ts';
 import { ManualClock } from './manual-clock.ts';
-import { RawSession } from './raw.ts';
+import { RawSession, type WireMessage } from './raw.ts';
 import { startUpstream, type Upstream, type UpstreamOptions } from './upstream.ts';
 
 export interface CheckoutAppOptions extends Omit<UpstreamOptions, 'middlewares'> {
   readonly session?: SessionStoreOptions;
   readonly gate?: FsmGateOptions;
   readonly sync?: StateSyncOptions;
+  /** Default: the workflow of the README. */
+  readonly workflow?: StateMachineGate<string, string>;
+  /** A second workflow on the same route. */
+  readonly second?: StateMachineGate<string, string>;
+  /** The clock and the data of another app: the two are as two processes then. */
+  readonly beside?: CheckoutApp;
 }
 
 /** The checkout server behind the three middlewares, with time and the store in the test's hands. Closed with the test. */
 export interface CheckoutApp extends Upstream {
   readonly clock: ManualClock;
+  /** What the middlewares are given: `data`, but it can fail. */
   readonly store: FaultyStore;
+  readonly data: AtomicStateStore;
   readonly errors: unknown[];
   readonly warnings: string[];
   /** A session that has come as far as `payment`, if asked for. */
@@ -32,10 +43,10 @@ export interface CheckoutApp extends Upstream {
 }
 
 export async function startCheckout(options: CheckoutAppOptions = {}): Promise<CheckoutApp> {
-  const { session, gate, sync, ...rest } = options;
-  const clock = new ManualClock();
-  const maxRuns = session?.maxSessions;
-  const store = new FaultyStore(memoryStore({ now: clock.now, maxRuns }));
+  const { session, gate, sync, workflow = checkoutGate(), second, beside, ...rest } = options;
+  const clock = beside?.clock ?? new ManualClock();
+  const data = beside?.data ?? memoryStore({ now: clock.now, maxRuns: session?.maxSessions });
+  const store = new FaultyStore(data);
   const errors: unknown[] = [];
   const warnings: string[] = [];
   const observers = {
@@ -46,7 +57,8 @@ export async function startCheckout(options: CheckoutAppOptions = {}): Promise<C
     ...rest,
     middlewares: [
       sessionStore({ store, clock, ...observers, ...session }),
-      fsmGate(checkoutGate(), { clock, ...observers, ...gate }),
+      fsmGate(workflow, { clock, ...observers, ...gate }),
+      ...(second === undefined ? [] : [fsmGate(second, { clock, ...observers, ...gate })]),
       ...(sync === undefined ? [] : [stateSync({ ...observers, ...sync })]),
     ],
   });
@@ -56,6 +68,7 @@ export async function startCheckout(options: CheckoutAppOptions = {}): Promise<C
     ...upstream,
     clock,
     store,
+    data,
     errors,
     warnings,
     begin,
@@ -69,10 +82,28 @@ export async function startCheckout(options: CheckoutAppOptions = {}): Promise<C
   };
 }
 
+/** A call whose handler waits until the test opens it. */
+export interface HeldCall extends Latch {
+  readonly answer: Promise<WireMessage>;
+}
+
+/** Starts a call and returns once its handler is running. */
+export async function holdOpen(app: CheckoutApp, session: RawSession, tool: string): Promise<HeldCall> {
+  const handler = latch();
+  const before = app.ledger.calls.length;
+  app.ledger.gates.set(tool, handler.opened);
+  const answer = session.call(tool);
+  // A test that fails before it waits for the answer has failed for its own reason.
+  answer.catch(() => {});
+  await expect.poll(() => app.ledger.calls.slice(before)).toContain(tool);
+  app.ledger.gates.delete(tool);
+  return { ...handler, answer };
+}
+
 /** Lets time pass bit by bit, so that what each timer begins is done before the next one fires. */
-export async function pass(clock: ManualClock, ms: number): Promise<void> {
-  for (let left = ms; left > 0; left -= 500) {
-    clock.advance(Math.min(left, 500));
+export async function pass(clock: ManualClock, ms: number, bit = 500): Promise<void> {
+  for (let left = ms; left > 0; left -= bit) {
+    clock.advance(Math.min(left, bit));
     await new Promise((resolve) => setImmediate(resolve));
   }
 }

@@ -7,7 +7,7 @@ import type { StoreProcess } from './store-process.ts';
 
 /** What a durable store promises about processes that are killed. */
 export function describeKills(name: string, start: () => Promise<StoreProcess>): void {
-  describe(name, () => {
+  describe(name, { timeout: 60_000 }, () => {
     it('goes on where it was after a process was killed in the middle of a step', async () => {
       const run = randomUUID();
       const victim = await start();

@@ -165,6 +165,11 @@ export class RawSession {
     return session;
   }
 
+  /** A session that began elsewhere. */
+  static resume(url: URL, id: string, headers: Record<string, string> = {}): RawSession {
+    return new RawSession(url, id, headers);
+  }
+
   post(body: unknown, headers: Record<string, string> = {}): Promise<RawResponse> {
     return send(this.url, { headers: { ...this.headers, ...headers }, body });
   }

@@ -3,14 +3,14 @@ import { Pool } from 'pg';
 import { postgresStore } from '../../src/stores/postgres.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
 import type { AtomicStateStore } from '../../src/stores/store.ts';
-import type { StoreAddress, StoreAnswer, StoreCall } from './store-process.ts';
+import type { Method, StoreAddress, StoreAnswer, StoreCall } from './store-process.ts';
+import { takeSteps } from './take-steps.ts';
 
 const store = await open(JSON.parse(process.argv[2] ?? ''));
 
 process.on('message', async ({ id, method, args }: StoreCall) => {
-  const operation = store[method] as (...args: readonly unknown[]) => Promise<unknown>;
   try {
-    answer({ id, value: await operation.apply(store, [...args]) });
+    answer({ id, value: await operation(method).apply(store, [...args]) });
   } catch (error) {
     answer({ id, error: String(error) });
   }
@@ -24,6 +24,11 @@ async function open(address: StoreAddress): Promise<AtomicStateStore> {
   const opened = postgresStore({ pool, schema: address.schema });
   if (address.migrate) await opened.migrate();
   return opened;
+}
+
+function operation(method: Method): (...args: unknown[]) => Promise<unknown> {
+  const known = method === 'takeSteps' ? takeSteps.bind(undefined, store) : store[method];
+  return known as (...args: unknown[]) => Promise<unknown>;
 }
 
 function answer(message: StoreAnswer): void {

@@ -11,14 +11,18 @@ export type StoreAddress =
 /** A store in a process of its own, so that it can be raced against, or killed in the middle of a step. */
 export interface StoreProcess {
   readonly store: AtomicStateStore;
+  /** {@link takeSteps} in that process. */
+  takeSteps(run: string, steps: number): Promise<number[]>;
   /** `kill -9`. Resolves once the process is dead. */
   kill9(): Promise<void>;
   stop(): Promise<void>;
 }
 
+export type Method = keyof AtomicStateStore | 'takeSteps';
+
 export interface StoreCall {
   readonly id: number;
-  readonly method: keyof AtomicStateStore;
+  readonly method: Method;
   readonly args: readonly unknown[];
 }
 
@@ -38,14 +42,18 @@ export async function startStoreProcess(address: StoreAddress): Promise<StorePro
   });
   const [ready] = await Promise.race([once(child, 'message'), once(child, 'exit')]);
   if (ready !== 'ready') throw new Error(`The process of the store did not start: ${ready}`);
+  const call = callsOf(child);
   return {
-    store: remoteStore(child),
+    store: remoteStore(call),
+    takeSteps: (run, steps) => call('takeSteps', [run, steps]) as Promise<number[]>,
     kill9: () => end(child, 'SIGKILL'),
     stop: () => end(child, 'SIGTERM'),
   };
 }
 
-function remoteStore(child: ChildProcess): AtomicStateStore {
+type Call = (method: Method, args: readonly unknown[]) => Promise<unknown>;
+
+function callsOf(child: ChildProcess): Call {
   const waiting = new Map<number, { resolve(value: unknown): void; reject(error: Error): void }>();
   child.on('message', ({ id, value, error }: StoreAnswer) => {
     const caller = waiting.get(id);
@@ -58,7 +66,7 @@ function remoteStore(child: ChildProcess): AtomicStateStore {
   });
 
   let calls = 0;
-  const call = (method: keyof AtomicStateStore, args: readonly unknown[]) => {
+  return (method, args) => {
     calls += 1;
     const message: StoreCall = { id: calls, method, args };
     return new Promise((resolve, reject) => {
@@ -66,14 +74,12 @@ function remoteStore(child: ChildProcess): AtomicStateStore {
       child.send(message, (error) => error && reject(error));
     });
   };
-  const method =
-    (_: unknown, name: string) =>
-    (...args: unknown[]) =>
-      call(name as keyof AtomicStateStore, args);
-  return new Proxy(
-    {},
-    { get: (target, name) => (name === 'then' ? undefined : method(target, String(name))) },
-  ) as AtomicStateStore;
+}
+
+function remoteStore(call: Call): AtomicStateStore {
+  const methods = ['open', 'read', 'claim', 'commit', 'renew', 'release', 'delete', 'history'] as const;
+  const entries = methods.map((method) => [method, (...args: unknown[]) => call(method, args)]);
+  return Object.fromEntries(entries);
 }
 
 async function end(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {

@@ -148,10 +148,7 @@ function statelessRoute(make: () => McpServer, shape: UpstreamShape) {
       return;
     }
     const server = make();
-    const transport = new StreamableHTTPServerTransport({
-      sessionIdGenerator: undefined,
-      enableJsonResponse: shape.answers === 'json',
-    });
+    const transport = new StreamableHTTPServerTransport({ enableJsonResponse: shape.answers === 'json' });
     res.on('close', () => {
       void transport.close();
       void server.close();

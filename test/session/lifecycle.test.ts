@@ -145,7 +145,10 @@ describe.each(MODES)('a request outside of a session, %s', (mode) => {
       const missing = await send(app.url, request);
       expect([missing.status, missing.messages[0]?.id]).toEqual([400, null]);
       const unknown = await send(app.url, { ...request, headers: { 'mcp-session-id': 'nobody' } });
-      expect([unknown.status, unknown.messages]).toEqual([404, [{ jsonrpc: '2.0', id: null, error: UNKNOWN }]]);
+      expect([unknown.status, unknown.messages]).toEqual([
+        404,
+        [{ jsonrpc: '2.0', id: null, error: UNKNOWN }],
+      ]);
     }
   });
 });
@@ -240,15 +243,18 @@ describe('ending a session', () => {
     [405, 200],
     [401, 200],
     [500, 200],
-  ])('is answered as the upstream answers, where the session is its own: %i, then %i', async (status, after) => {
-    const app = await startCheckout({
-      shape: { mode: 'stateful' },
-      behind: [(req, res, next) => (req.method === 'DELETE' ? void res.status(status).end() : next())],
-    });
-    const session = await app.begin();
-    expect((await session.end()).status).toBe(status);
-    expect((await session.post(callOf(1, 'cart.view'))).status).toBe(after);
-  });
+  ])(
+    'is answered as the upstream answers, where the session is its own: %i, then %i',
+    async (status, after) => {
+      const app = await startCheckout({
+        shape: { mode: 'stateful' },
+        behind: [(req, res, next) => (req.method === 'DELETE' ? void res.status(status).end() : next())],
+      });
+      const session = await app.begin();
+      expect((await session.end()).status).toBe(status);
+      expect((await session.post(callOf(1, 'cart.view'))).status).toBe(after);
+    },
+  );
 
   it.each([401, 403])('is left to an upstream that says %i, also for a session of ours', async (status) => {
     const app = await startCheckout({
@@ -270,25 +276,28 @@ describe('ending a session', () => {
     expect(app.errors).toEqual([]);
   });
 
-  it.each(MODES)('in the middle of a call neither ends the process nor loses the answer (%s)', async (mode) => {
-    const rejections: unknown[] = [];
-    const note = (reason: unknown): void => void rejections.push(reason);
-    process.on('unhandledRejection', note);
-    onTestFinished(() => void process.off('unhandledRejection', note));
-    const app = await startCheckout({ shape: { mode } });
-    const session = await app.beginAt('payment');
-    const pay = latch();
-    app.ledger.gates.set('cart.pay', pay.opened);
-    const call = session.call('cart.pay');
-    await expect.poll(() => app.ledger.calls).toEqual(['cart.pay']);
-    expect((await session.end()).status).toBe(200);
-    pay.open();
-    const { result } = await call;
-    expect(result.isError).toBe(true);
-    expect(result._meta['mcp-interlock/outcome']).toMatchObject({ tool: 'cart.pay', outcome: 'unknown' });
-    expect((await session.post(callOf(1, 'cart.pay'))).status).toBe(404);
-    const another = await RawSession.begin(app.url);
-    expect(await another.tools()).toEqual(['cart.add_item', 'cart.view']);
-    expect(rejections).toEqual([]);
-  });
+  it.each(MODES)(
+    'in the middle of a call neither ends the process nor loses the answer (%s)',
+    async (mode) => {
+      const rejections: unknown[] = [];
+      const note = (reason: unknown): void => void rejections.push(reason);
+      process.on('unhandledRejection', note);
+      onTestFinished(() => void process.off('unhandledRejection', note));
+      const app = await startCheckout({ shape: { mode } });
+      const session = await app.beginAt('payment');
+      const pay = latch();
+      app.ledger.gates.set('cart.pay', pay.opened);
+      const call = session.call('cart.pay');
+      await expect.poll(() => app.ledger.calls).toEqual(['cart.pay']);
+      expect((await session.end()).status).toBe(200);
+      pay.open();
+      const { result } = await call;
+      expect(result.isError).toBe(true);
+      expect(result._meta['mcp-interlock/outcome']).toMatchObject({ tool: 'cart.pay', outcome: 'unknown' });
+      expect((await session.post(callOf(1, 'cart.pay'))).status).toBe(404);
+      const another = await RawSession.begin(app.url);
+      expect(await another.tools()).toEqual(['cart.add_item', 'cart.view']);
+      expect(rejections).toEqual([]);
+    },
+  );
 });

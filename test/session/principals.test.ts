@@ -23,7 +23,11 @@ function comparable({ status, headers, text }: RawResponse): [number, IncomingHt
 
 describe.each([
   ['issuer and subject in the extra of the SDK', SDK, { ...SDK, extra: { ...SDK.extra, sub: 'bob' } }],
-  ['the same subject of another issuer', SDK, { ...SDK, extra: { ...SDK.extra, iss: 'https://evil.example' } }],
+  [
+    'the same subject of another issuer',
+    SDK,
+    { ...SDK, extra: { ...SDK.extra, iss: 'https://evil.example' } },
+  ],
   ['a payload', PAYLOAD, { ...PAYLOAD, payload: { ...PAYLOAD.payload, sub: 'bob' } }],
   ['claims on req.auth itself', { iss: 'i', sub: 'ann' }, { iss: 'i', sub: 'bob' }],
   ['a subject without an issuer', { sub: 'ann' }, { sub: 'bob' }],
@@ -33,31 +37,34 @@ describe.each([
 ])('a session of a caller who is told apart by %s', (_, owner, stranger) => {
   const headersOf = (auth: unknown) => (auth === undefined ? {} : as(auth));
 
-  it.each(['POST', 'GET', 'DELETE'])('is to a stranger, byte for byte, as an unknown one (%s)', async (method) => {
-    for (const mode of ['stateful', 'stateless'] as const) {
-      const app = await startCheckout({ shape: { mode }, before: [authenticate] });
-      const session = await app.beginAt('payment', headersOf(owner));
-      const body = method === 'POST' ? { body: [callOf(1, 'cart.pay'), callOf('2', 'cart.view')] } : {};
-      const ask = (id: string, auth: unknown) =>
-        send(app.url, {
-          method,
-          headers: { ...headersOf(auth), 'mcp-session-id': id, 'mcp-protocol-version': PROTOCOL },
-          ...body,
-        });
-      const unknown = comparable(await ask('nobody', stranger));
-      expect(unknown[0]).toBe(404);
-      expect(comparable(await ask(session.id, stranger))).toEqual(unknown);
-      app.clock.advance(60_000);
-      expect(comparable(await ask(session.id, stranger))).toEqual(unknown);
-      app.store.fail('read');
-      const unavailable = comparable(await ask('nobody', stranger));
-      expect(unavailable[0]).toBe(503);
-      expect(comparable(await ask(session.id, stranger))).toEqual(unavailable);
-      app.store.heal();
-      expect(app.ledger.calls).toEqual([]);
-      expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
-    }
-  });
+  it.each(['POST', 'GET', 'DELETE'])(
+    'is to a stranger, byte for byte, as an unknown one (%s)',
+    async (method) => {
+      for (const mode of ['stateful', 'stateless'] as const) {
+        const app = await startCheckout({ shape: { mode }, before: [authenticate] });
+        const session = await app.beginAt('payment', headersOf(owner));
+        const body = method === 'POST' ? { body: [callOf(1, 'cart.pay'), callOf('2', 'cart.view')] } : {};
+        const ask = (id: string, auth: unknown) =>
+          send(app.url, {
+            method,
+            headers: { ...headersOf(auth), 'mcp-session-id': id, 'mcp-protocol-version': PROTOCOL },
+            ...body,
+          });
+        const unknown = comparable(await ask('nobody', stranger));
+        expect(unknown[0]).toBe(404);
+        expect(comparable(await ask(session.id, stranger))).toEqual(unknown);
+        app.clock.advance(60_000);
+        expect(comparable(await ask(session.id, stranger))).toEqual(unknown);
+        app.store.fail('read');
+        const unavailable = comparable(await ask('nobody', stranger));
+        expect(unavailable[0]).toBe(503);
+        expect(comparable(await ask(session.id, stranger))).toEqual(unavailable);
+        app.store.heal();
+        expect(app.ledger.calls).toEqual([]);
+        expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
+      }
+    },
+  );
 });
 
 describe('a session', () => {

@@ -57,13 +57,18 @@ describe.each(MODES)('a request id, %s', (mode) => {
     const answers = [ann, bob].map((session) => session.post(callOf(1, 'cart.view')));
     await expect.poll(() => app.ledger.calls).toEqual(['cart.view', 'cart.view']);
     view.open();
-    for (const { messages } of await Promise.all(answers)) expect(textOf(messages.at(-1))).toBe('cart.view done');
+    for (const { messages } of await Promise.all(answers))
+      expect(textOf(messages.at(-1))).toBe('cart.view done');
   });
 
   it('that stands twice in a batch is refused, with every id in the batch, and nothing is forwarded', async () => {
     const app = await startCheckout({ shape: { mode } });
     const session = await app.begin();
-    const refused = await session.post([callOf(1, 'cart.view'), callOf(2, 'cart.view'), callOf(1, 'cart.add_item')]);
+    const refused = await session.post([
+      callOf(1, 'cart.view'),
+      callOf(2, 'cart.view'),
+      callOf(1, 'cart.add_item'),
+    ]);
     expect(refused.status).toBe(400);
     expect(refused.messages).toEqual([1, 2, 1].map((id) => ({ jsonrpc: '2.0', id, error: IN_FLIGHT })));
     expect(app.ledger.calls).toEqual([]);

@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { connect } from '../helpers/client.ts';
 import { settle, startCheckout } from '../helpers/checkout-app.ts';
-import { latch } from '../helpers/latch.ts';
+import { connect } from '../helpers/client.ts';
 import { callOf, stream } from '../helpers/raw.ts';
 
 const CHANGED = { jsonrpc: '2.0', method: 'notifications/tools/list_changed' };

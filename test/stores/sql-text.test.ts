@@ -43,7 +43,9 @@ describe('text of an indexed key', () => {
       fc.property(long, long, (one, other) => {
         expect(encodeKey(one) === encodeKey(other)).toBe(one === other);
         // What stands in an index for a long key is itself no short key's text.
-        expect(encodeKey(encodeKey(one))).toSatisfy((twice) => twice !== encodeKey(one) || encodeKey(one) === one);
+        expect(encodeKey(encodeKey(one))).toSatisfy(
+          (twice) => twice !== encodeKey(one) || encodeKey(one) === one,
+        );
       }),
     );
   });

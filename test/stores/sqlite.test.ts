@@ -73,6 +73,22 @@ describe('sqliteStore()', () => {
     await claimed(impatient, claimOf(run));
   });
 
+  it('waits where another process switches the file to its write-ahead log at the same moment', () => {
+    const fresh = makeSqliteFile();
+    const lockedFor = (times: number): SqliteDatabase => {
+      const real = fresh.connect();
+      let left = times;
+      const exec = (sql: string) => {
+        if (sql.includes('journal_mode') && left-- > 0) throw new Error('database is locked');
+        return real.exec(sql);
+      };
+      return { exec, prepare: (sql) => real.prepare(sql) };
+    };
+    expect(() => sqliteStore({ database: lockedFor(3), busyTimeoutMs: 30 })).not.toThrow();
+    expect(() => sqliteStore({ database: lockedFor(4), busyTimeoutMs: 30 })).toThrow('locked');
+    fresh.remove();
+  });
+
   it('rejects while the caller has a transaction of its own open on the connection, and leaves that as it is', async () => {
     database.exec('CREATE TABLE orders (id TEXT)');
     database.exec('BEGIN');

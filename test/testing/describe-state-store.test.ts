@@ -47,6 +47,20 @@ describe('the contract suite', () => {
     expect(open).toBe(0);
   });
 
+  it('says which option is missing, wrong or unknown', () => {
+    const describeWith = (options: object) => () =>
+      describeStateStore(
+        'store',
+        async () => ({ store: memoryStore(), close: async () => {} }),
+        options as never,
+      );
+    expect(describeWith({ describe })).toThrow(
+      /describeStateStore\(\): it: expected a function, got undefined/,
+    );
+    expect(describeWith({ describe, it, scope: 'cluster' })).toThrow(/scope: expected one of "processes"/);
+    expect(describeWith({ describe, it, timeout: 5 })).toThrow(/did you mean "timeoutMs"\?/);
+  });
+
   it('fits the test runner of Node as it fits Vitest', () => {
     const runners: Pick<DescribeStateStoreOptions, 'describe' | 'it'>[] = [{ describe, it }, nodeTest];
     expect(runners).toHaveLength(2);

@@ -1,21 +1,24 @@
-import { ServerProcess, type ServerSettings } from './server-process.ts';
+import type { TortureServer } from './server-process.ts';
 
-/** Server processes that stand in for each other: a killed one is replaced at once. */
+/** Starts a server under a name that was never used before. */
+export type StartServer = (name: string) => Promise<TortureServer>;
+
+/** Servers that stand in for each other: a killed one is replaced at once. */
 export class Fleet {
-  readonly #settings: Omit<ServerSettings, 'name'>;
-  readonly #ready = new Set<ServerProcess>();
+  readonly #startServer: StartServer;
+  readonly #ready = new Set<TortureServer>();
   readonly #starting = new Set<Promise<unknown>>();
   #started = 0;
   #stopped = false;
-  /** How processes ended that nobody had killed. */
+  /** How servers ended that nobody had killed. */
   readonly crashes: string[] = [];
 
-  private constructor(settings: Omit<ServerSettings, 'name'>) {
-    this.#settings = settings;
+  private constructor(startServer: StartServer) {
+    this.#startServer = startServer;
   }
 
-  static async start(size: number, settings: Omit<ServerSettings, 'name'>): Promise<Fleet> {
-    const fleet = new Fleet(settings);
+  static async start(size: number, startServer: StartServer): Promise<Fleet> {
+    const fleet = new Fleet(startServer);
     try {
       await Promise.all(Array.from({ length: size }, () => fleet.#launch()));
       return fleet;
@@ -26,12 +29,12 @@ export class Fleet {
   }
 
   /** Those that serve now. */
-  get ready(): ServerProcess[] {
+  get ready(): TortureServer[] {
     return [...this.#ready];
   }
 
-  /** `kill -9` and a successor. Resolves once the process is dead; the successor comes later. */
-  async kill(server: ServerProcess): Promise<void> {
+  /** `kill -9` and a successor. Resolves once the server is dead; the successor comes later. */
+  async kill(server: TortureServer): Promise<void> {
     this.#ready.delete(server);
     const dead = server.kill();
     void this.#launch().catch((error: unknown) => this.crashes.push(String(error)));
@@ -50,7 +53,7 @@ export class Fleet {
   }
 
   async #launch(): Promise<void> {
-    const starting = ServerProcess.start({ ...this.#settings, name: `server-${++this.#started}` });
+    const starting = this.#startServer(`server-${++this.#started}`);
     this.#starting.add(starting);
     try {
       const server = await starting;

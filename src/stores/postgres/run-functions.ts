@@ -4,10 +4,13 @@ import type { PostgresNames } from './names.ts';
  * What concerns a run as a whole. Every function that writes locks the run's row first and waits for no other, so that writers
  * of one run take turns and never wait in a circle. A statement after the lock sees what was committed during the
  * wait: under READ COMMITTED each statement in a function looks anew. Under stricter levels such a wait may end in a
- * serialisation error, and nothing has happened. Times are `clock_timestamp()`, since `now()` is the time before the wait.
+ * serialisation error, and nothing has happened.
+ *
+ * The time is `clock_timestamp()` after a lock, since it may have been waited for. Where nothing is locked it is
+ * `statement_timestamp()`, from before the look: or what was renewed between look and clock would seem to be over.
  */
 export function createRunFunctions(names: PostgresNames): string {
-  return [sweepRuns, makeRun, lockRun, expireRun, touchRun, toJson, readRun]
+  return [makeRun, lockRun, expireRun, touchRun, toJson, readRun, sweepRuns]
     .map((create) => create(names))
     .join('');
 }
@@ -81,11 +84,11 @@ BEGIN
   END IF;
 END
 $$;
-COMMENT ON FUNCTION ${touchRun} IS 'Pushes the expiry of a known run out without waiting for anybody.';
+COMMENT ON FUNCTION ${touchRun} IS 'Sets when a known run expires, without waiting for anybody.';
 `;
 
 const toJson = ({ toJson, workflows }: PostgresNames) => `
-CREATE FUNCTION ${toJson}(flow ${workflows}) RETURNS json LANGUAGE sql AS $$
+CREATE FUNCTION ${toJson}(flow ${workflows}, moment timestamptz) RETURNS json LANGUAGE sql AS $$
   SELECT CASE WHEN flow.id IS NOT NULL THEN json_build_object(
     'workflow', flow.workflow_type,
     'state', flow.state,
@@ -98,7 +101,7 @@ CREATE FUNCTION ${toJson}(flow ${workflows}) RETURNS json LANGUAGE sql AS $$
       'digest', flow.claim_digest,
       'uncertain', flow.claim_uncertain,
       'idempotencyKey', flow.idempotency_key,
-      'remainingMs', ceil(extract(epoch FROM flow.lease_until - clock_timestamp()) * 1000)
+      'remainingMs', ceil(extract(epoch FROM flow.lease_until - moment) * 1000)
     ) END
   ) END
 $$;
@@ -107,17 +110,20 @@ COMMENT ON FUNCTION ${toJson} IS 'A row of workflows as the middleware reads it;
 
 const readRun = ({ readRun, touchRun, toJson, runs, workflows }: PostgresNames) => `
 CREATE FUNCTION ${readRun}(wanted text, ttl_ms double precision) RETURNS json LANGUAGE plpgsql AS $$
+DECLARE
+  moment  timestamptz := statement_timestamp();
+  seen    json;
 BEGIN
+  SELECT json_build_object(
+           'principal', r.principal,
+           'minted', r.minted,
+           'workflows', (SELECT json_agg(${toJson}(w, moment) ORDER BY w.id) FROM ${workflows} w WHERE w.run = r.run)
+         )
+    INTO seen
+    FROM ${runs} r
+   WHERE r.run = wanted AND r.expires_at > moment;
   PERFORM ${touchRun}(wanted, ttl_ms);
-  RETURN (
-    SELECT json_build_object(
-             'principal', r.principal,
-             'minted', r.minted,
-             'workflows', (SELECT json_agg(${toJson}(w) ORDER BY w.id) FROM ${workflows} w WHERE w.run = r.run)
-           )
-      FROM ${runs} r
-     WHERE r.run = wanted AND r.expires_at > clock_timestamp()
-  );
+  RETURN seen;
 END
 $$;
 COMMENT ON FUNCTION ${readRun} IS 'A known run with all its workflows; NULL where it is unknown. Never waits for a step.';

@@ -15,7 +15,7 @@ export function createStepFunctions(names: PostgresNames): string {
 }
 
 const judge = ({ judge, workflows, events }: PostgresNames) => `
-CREATE FUNCTION ${judge}(flow ${workflows}, token text, states text[], initial_state text)
+CREATE FUNCTION ${judge}(flow ${workflows}, moment timestamptz, token text, states text[], initial_state text)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   spent boolean := token = ANY (flow.released) OR EXISTS (
@@ -26,7 +26,7 @@ BEGIN
   RETURN CASE
     WHEN spent                                                THEN 'state'
     WHEN flow.claim_token = token                             THEN 'claimed'
-    WHEN flow.lease_until > clock_timestamp()                 THEN 'busy'
+    WHEN flow.lease_until > moment                            THEN 'busy'
     WHEN flow.claim_uncertain = 'hold'                        THEN 'held'
     WHEN coalesce(flow.state, initial_state) <> ALL (states)  THEN 'state'
     ELSE 'claimed'
@@ -41,6 +41,7 @@ CREATE FUNCTION ${claim}(request json) RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
   asked    record;
   flow     ${names.workflows};
+  moment   timestamptz := statement_timestamp();
   verdict  text;
   lease    interval;
   old_key  text;
@@ -56,12 +57,12 @@ BEGIN
   -- First a look without a lock: a refusal waits neither for the transaction of a step nor for the disk.
   SELECT w.* INTO flow
     FROM ${names.runs} r LEFT JOIN ${names.workflows} w ON w.run = r.run AND w.workflow_type = asked.workflow
-   WHERE r.run = asked.run AND r.expires_at > clock_timestamp();
+   WHERE r.run = asked.run AND r.expires_at > moment;
   IF FOUND THEN
-    verdict := ${judge}(flow, asked.token, asked.states, asked.state);
+    verdict := ${judge}(flow, moment, asked.token, asked.states, asked.state);
     IF verdict <> 'claimed' THEN
       PERFORM ${touchRun}(asked.run, asked.ttl_ms);
-      RETURN json_build_object('status', verdict, 'flow', ${toJson}(flow));
+      RETURN json_build_object('status', verdict, 'flow', ${toJson}(flow, moment));
     END IF;
   END IF;
 
@@ -73,10 +74,11 @@ BEGIN
     PERFORM ${makeRun}(request, replace_living => false);
   END IF;
   SELECT * INTO flow FROM ${names.workflows} WHERE run = asked.run AND workflow_type = asked.workflow;
-  verdict := ${judge}(flow, asked.token, asked.states, asked.state);
+  moment := clock_timestamp();
+  verdict := ${judge}(flow, moment, asked.token, asked.states, asked.state);
 
   IF verdict = 'claimed' AND flow.claim_token = asked.token THEN
-    UPDATE ${names.workflows} SET lease_until = clock_timestamp() + lease WHERE id = flow.id RETURNING * INTO flow;
+    UPDATE ${names.workflows} SET lease_until = moment + lease WHERE id = flow.id RETURNING * INTO flow;
   ELSIF verdict = 'claimed' THEN
     IF flow.id IS NULL THEN
       INSERT INTO ${names.workflows} (run, workflow_type, state, context, version, updated_at)
@@ -97,14 +99,14 @@ BEGIN
            claim_digest    = asked.digest,
            claim_uncertain = asked.uncertain,
            idempotency_key = coalesce(old_key, asked.new_key),
-           lease_until     = clock_timestamp() + lease,
+           lease_until     = moment + lease,
            unsettled       = jsonb_path_query_array(
              flow.unsettled, '$[last - ${REMEMBERED - 1} to last] ? (@.key != $old)', jsonb_build_object('old', old_key))
      WHERE id = flow.id RETURNING * INTO flow;
   END IF;
 
   PERFORM ${expireRun}(asked.run, asked.ttl_ms);
-  RETURN json_build_object('status', verdict, 'flow', ${toJson}(flow));
+  RETURN json_build_object('status', verdict, 'flow', ${toJson}(flow, moment));
 END
 $$;
 COMMENT ON FUNCTION ${claim} IS 'Takes the lease for a step, or says why not: unknown, state, busy, held.';
@@ -204,7 +206,7 @@ CREATE FUNCTION ${history}(wanted text, of_workflow text, at_most bigint) RETURN
     FROM (
       SELECT e.*
         FROM ${runs} r JOIN ${workflows} w USING (run) JOIN ${events} e ON e.workflow_id = w.id
-       WHERE r.run = wanted AND r.expires_at > clock_timestamp() AND w.workflow_type = of_workflow
+       WHERE r.run = wanted AND r.expires_at > statement_timestamp() AND w.workflow_type = of_workflow
        ORDER BY e.version DESC
        LIMIT at_most
     ) entry

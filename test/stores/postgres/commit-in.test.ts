@@ -6,7 +6,7 @@ import type { ClaimRequest } from '../../../src/stores/store.ts';
 import { claimed, claimOf, claimStatus, commitOf, HOUR } from '../../../src/testing/fixtures.ts';
 import { makePostgresSchema, type PostgresSchema } from '../../helpers/postgres-schema.ts';
 
-describe('commitIn()', () => {
+describe('commitIn()', { timeout: 60_000 }, () => {
   let database: PostgresSchema;
   let pool: Pool;
   let store: PostgresStore;
@@ -73,6 +73,14 @@ describe('commitIn()', () => {
     const renewed = store.renew(request, request.token, HOUR);
     await client.query('COMMIT');
     expect(await renewed).toBe(false);
+  });
+
+  it('rejects in a stricter transaction during which the lease was renewed, and changes nothing', async () => {
+    await client.query('ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
+    await store.renew(request, request.token, HOUR);
+    await expect(store.commitIn(client, commitOf(request))).rejects.toMatchObject({ code: '40001' });
+    await client.query('ROLLBACK');
+    expect(await store.commit(commitOf(request))).toEqual({ status: 'committed', version: 1 });
   });
 
   it('commits two gates of one call in one transaction', async () => {

@@ -5,6 +5,7 @@ import { claimed, claimOf, commitOf, count, HOUR, step } from '../../../src/test
 import { describeKills } from '../../helpers/killed-process.ts';
 import { makePostgresSchema, type PostgresSchema } from '../../helpers/postgres-schema.ts';
 import { startStoreProcess } from '../../helpers/store-process.ts';
+import { inOrder, takeSteps, versionsTo } from '../../helpers/take-steps.ts';
 import { startPostgres } from '../../services/postgres.ts';
 
 let database: PostgresSchema;
@@ -15,13 +16,16 @@ beforeAll(async () => {
 });
 afterAll(() => database?.drop());
 
-describe('postgresStore() under concurrency', () => {
-  it('gives each of 300 races between two connections to exactly one', async () => {
+describe('postgresStore() under concurrency', { timeout: 60_000 }, () => {
+  it('gives each of 300 races between two connections to exactly one, in a new run or in one that is there', async () => {
     const sides = [connect(1), connect(1)];
+    let run = randomUUID();
     for (let race = 0; race < 300; race += 1) {
-      const run = randomUUID();
-      const results = await Promise.all(sides.map((side) => side.claim(claimOf(run, { create: {} }))));
+      if (race % 3 === 0) run = randomUUID();
+      const requests = sides.map(() => claimOf(run, { create: {} }));
+      const results = await Promise.all(sides.map((side, i) => side.claim(requests[i] ?? claimOf(run))));
       expect(results.map(({ status }) => status).sort()).toEqual(['busy', 'claimed']);
+      for (const request of requests) await sides[0]?.commit(commitOf(request));
     }
   });
 
@@ -30,8 +34,7 @@ describe('postgresStore() under concurrency', () => {
     const sides = Array.from({ length: 8 }, () => connect(1));
     await sides[0]?.open(run, {}, HOUR);
     const versions = await Promise.all(sides.map((side) => takeSteps(side, run, 25)));
-    const all = versions.flat().sort((a, b) => a - b);
-    expect(all).toEqual(Array.from({ length: 200 }, (_, index) => index + 1));
+    expect(inOrder(versions)).toEqual(versionsTo(200));
   });
 
   it('takes over a dead step, renews it or commits it late, but only one of these', async () => {
@@ -69,7 +72,7 @@ describeKills('postgresStore() in a process that is killed', () =>
   startStoreProcess({ kind: 'postgres', url: database.url, schema: database.schema }),
 );
 
-describe('postgresStore() on a server that is killed', () => {
+describe('postgresStore() on a server that is killed', { timeout: 60_000 }, () => {
   it('rejects while it is away, and goes on afterwards where it was', async () => {
     const server = await startPostgres();
     const pool = database.connect({ connectionString: server.url });
@@ -95,17 +98,6 @@ describe('postgresStore() on a server that is killed', () => {
 
 function connect(max = 4): PostgresStore {
   return postgresStore({ pool: database.connect({ max }), schema: database.schema });
-}
-
-async function takeSteps(store: PostgresStore, run: string, steps: number): Promise<number[]> {
-  const versions: number[] = [];
-  while (versions.length < steps) {
-    const request = claimOf(run);
-    if ((await store.claim(request)).status !== 'claimed') continue;
-    const result = await store.commit(commitOf(request));
-    if (result.status === 'committed') versions.push(result.version);
-  }
-  return versions;
 }
 
 /** Does one thing after the other, and says what it was. Rejects if any was: a deadlock would be one reason. */

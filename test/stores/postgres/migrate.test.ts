@@ -11,7 +11,7 @@ beforeEach(async () => {
 });
 afterEach(() => database?.drop());
 
-describe('migrate()', () => {
+describe('migrate()', { timeout: 60_000 }, () => {
   it('makes the schema, its tables and its functions, and changes nothing the second time', async () => {
     const store = postgresStore({ pool: database.connect(), schema: database.schema });
     await store.migrate();
@@ -24,12 +24,16 @@ describe('migrate()', () => {
     expect((await store.read(run, HOUR))?.workflows.checkout?.snapshot.version).toBe(1);
   });
 
-  it('may be called from many connections at once', async () => {
-    const pool = database.connect({ max: 12 });
-    const stores = Array.from({ length: 12 }, () => postgresStore({ pool, schema: database.schema }));
-    await Promise.all(stores.map((store) => store.migrate()));
-    expect(await applied()).toEqual([1]);
-  });
+  it.each(['read committed', 'serializable'])(
+    'may be called from many connections at once whose default is %s',
+    async (level) => {
+      const options = `-c default_transaction_isolation=${level.replace(' ', '\\ ')}`;
+      const pool = database.connect({ max: 12, options });
+      const stores = Array.from({ length: 12 }, () => postgresStore({ pool, schema: database.schema }));
+      await Promise.all(stores.map((store) => store.migrate()));
+      expect(await applied()).toEqual([1]);
+    },
+  );
 
   it('may be called from several processes at once', async () => {
     const { url, schema } = database;

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { memoryStore } from '../../../src/stores/memory.ts';
 import { type PostgresStore, postgresStore } from '../../../src/stores/postgres.ts';
-import type { AtomicStateStore } from '../../../src/stores/store.ts';
+import type { AtomicStateStore, StepDescription } from '../../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR, LONG } from '../../../src/testing/fixtures.ts';
 import { makePostgresSchema, type PostgresSchema } from '../../helpers/postgres-schema.ts';
 
@@ -12,17 +12,27 @@ interface Operation {
   ask(store: AtomicStateStore, prefix: string): Promise<unknown>;
 }
 
+/** A token is for one claim only, so what is claimed with it is always the same. */
+const CLAIMS: Readonly<Record<string, Partial<StepDescription> & { readonly states?: readonly string[] }>> = {
+  t1: { uncertain: 'retry' },
+  t2: { uncertain: 'retry', states: ['has_items'] },
+  t3: { uncertain: 'retry', digest: 'other' },
+  t4: { uncertain: 'retry', tool: 'cart.view', states: ['empty'] },
+  t5: { uncertain: 'hold' },
+  t6: { uncertain: 'hold', states: [] },
+  t7: { uncertain: 'retry' },
+  t8: { uncertain: 'hold', digest: 'other', states: ['empty', 'has_items'] },
+};
+
 const names = {
   run: fc.constantFrom('one', 'two'),
   workflow: fc.constantFrom('checkout', 'approval'),
-  token: fc.constantFrom('t1', 't2', 't3', 't4', 't5'),
+  token: fc.constantFrom(...Object.keys(CLAIMS)),
   state: fc.constantFrom('empty', 'has_items'),
-  tool: fc.constantFrom('cart.pay', 'cart.view'),
   /** Over at once, or not before the test is: so nobody waits, and no clock matters. */
-  leaseMs: fc.constantFrom(0, LONG),
+  leaseMs: fc.constantFrom(0, 0, LONG),
   ttlMs: fc.constantFrom(HOUR, HOUR, HOUR, HOUR, 0),
 };
-
 const context = fc.constantFrom({ a: 1 }, null, undefined);
 
 const open = operation(
@@ -35,28 +45,21 @@ const read = operation('read', names, (store, { run, ttlMs }) => store.read(run,
 
 const claim = operation(
   'claim',
-  {
-    ...names,
-    context,
-    uncertain: fc.constantFrom('hold', 'retry', 'retry'),
-    digest: fc.constantFrom('d1', 'd2'),
-    states: fc.option(fc.uniqueArray(names.state), { nil: undefined, freq: 3 }),
-    create: fc.constantFrom({}, undefined),
-  },
-  (store, { run, tool, digest, uncertain, state, context, ...request }) => {
-    const step = { tool, digest, uncertain } as const;
+  { ...names, context, create: fc.constantFrom({}, undefined) },
+  (store, { run, token, state, context, ...request }) => {
+    const { states, ...step } = CLAIMS[token] ?? {};
     const initial = { state, updatedAt: 0, ...(context !== undefined && { context }) };
-    return store.claim(claimOf(run, { ...request, step, initial }));
+    return store.claim(claimOf(run, { ...request, token, step, states, initial }));
   },
 );
 
 const commit = operation(
   'commit',
   { ...names, context, event: fc.constantFrom('GO', null) },
-  (store, { run, workflow, token, state, context, event, ttlMs }) => {
+  (store, { run, workflow, token, state, context, event }) => {
     const snapshot = { state, ...(context !== undefined && { context }) };
     const trail = { from: 'somewhere', to: state, event };
-    return store.commit(commitOf(claimOf(run, { workflow, token }), { snapshot, trail, ttlMs }));
+    return store.commit(commitOf(claimOf(run, { workflow, token }), { snapshot, trail }));
   },
 );
 

@@ -6,6 +6,7 @@ import { describeStateStore } from '../../../src/testing/index.ts';
 import { describeKills } from '../../helpers/killed-process.ts';
 import { makeSqliteFile, type SqliteFile } from '../../helpers/sqlite-file.ts';
 import { type StoreProcess, startStoreProcess } from '../../helpers/store-process.ts';
+import { inOrder, takeSteps, versionsTo } from '../../helpers/take-steps.ts';
 
 let file: SqliteFile;
 let other: StoreProcess;
@@ -28,7 +29,7 @@ const makeStore = async () => ({
 
 describeStateStore('sqliteStore() next to another process', makeStore, { describe, it });
 
-describe('sqliteStore() on one file in several processes', () => {
+describe('sqliteStore() on one file in several processes', { timeout: 60_000 }, () => {
   it('makes its tables once when all start at the same moment', async () => {
     const fresh = makeSqliteFile();
     const starts = Array.from({ length: 4 }, () => startStoreProcess({ kind: 'sqlite', file: fresh.path }));
@@ -38,6 +39,20 @@ describe('sqliteStore() on one file in several processes', () => {
     for (const [index, { store }] of processes.entries()) expect(await step(store, run)).toBe(index + 1);
     await Promise.all(processes.map((process) => process.stop()));
     fresh.remove();
+  });
+
+  it('commits every step of processes that race in one run, without a gap', async () => {
+    const run = randomUUID();
+    const third = await startStoreProcess({ kind: 'sqlite', file: file.path });
+    await other.store.open(run, {}, HOUR);
+    const own = sqliteStore({ database: file.connect() });
+    const made = await Promise.all([
+      other.takeSteps(run, 150),
+      third.takeSteps(run, 150),
+      takeSteps(own, run, 50),
+    ]);
+    expect(inOrder(made)).toEqual(versionsTo(350));
+    await third.stop();
   });
 
   it('gives each of 200 races for a run to exactly one', async () => {

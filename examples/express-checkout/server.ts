@@ -1,0 +1,35 @@
+import type { AddressInfo } from 'node:net';
+import express from 'express';
+import Database from 'libsql';
+import { fsmGate, StateMachineGate, sessionStore, stateSync } from 'mcp-interlock';
+import { sqliteStore } from 'mcp-interlock/stores/sqlite';
+import { mcpHandler } from './mcp-handler.ts';
+
+const checkout = new StateMachineGate({
+  id: 'checkout',
+  initial: 'empty',
+  states: {
+    empty: { on: { ADD_ITEM: 'has_items' } },
+    has_items: { on: { CHECKOUT: 'payment', CLEAR: 'empty' } },
+    payment: { on: { PAY: 'confirmed', CANCEL: 'has_items' } },
+    confirmed: { type: 'final' },
+  },
+})
+  .bindTool('cart.add_item', ['empty', 'has_items'], 'ADD_ITEM')
+  .bindTool('cart.checkout', ['has_items'], 'CHECKOUT')
+  .bindTool('cart.pay', ['payment'], 'PAY');
+
+const store = sqliteStore({ database: new Database(process.env.RUNS_DB ?? 'runs.db') });
+const policies = [
+  { match: 'cart.view', cacheControl: 'no-store' as const },
+  { match: 'cart.*', invalidates: ['cart.view'] },
+];
+
+const app = express();
+app.use('/mcp', sessionStore({ store }), fsmGate(checkout), stateSync({ policies }));
+app.all('/mcp', mcpHandler);
+
+const server = app.listen(Number(process.env.PORT ?? 3000), '127.0.0.1', () => {
+  const { port } = server.address() as AddressInfo;
+  console.log(`Listening on http://127.0.0.1:${port}/mcp`);
+});

@@ -1,0 +1,103 @@
+import * as z from 'zod';
+import type { NotificationBus } from '../notify/bus.ts';
+import { parseOptions } from '../options.ts';
+import { inBatches } from './batches.ts';
+import { PUBLISH_WITHIN_MS, type RemoteBusOptions, remoteBus, remoteBusShape } from './remote-bus.ts';
+import type { Link, LinkEvents } from './standing-link.ts';
+
+/** What the bus uses of a `Pool` of `pg`. */
+export interface PostgresBusPool {
+  query(text: string, values?: unknown[]): Promise<{ rows: unknown[] }>;
+  connect(): Promise<PostgresBusClient>;
+  readonly options?: { readonly max?: number | undefined };
+}
+
+/** What the bus uses of a client that a pool of `pg` gave out. */
+export interface PostgresBusClient {
+  query(text: string, values?: unknown[]): Promise<{ rows: unknown[] }>;
+  on(event: 'notification', listener: (message: PostgresNotification) => void): unknown;
+  on(event: 'error' | 'end', listener: (error: unknown) => void): unknown;
+  release(destroy?: boolean): void;
+  unref?(): void;
+}
+
+interface PostgresNotification {
+  readonly channel: string;
+  readonly payload?: string | undefined;
+}
+
+export interface PostgresBusOptions extends RemoteBusOptions {
+  /** A `Pool` of `pg`, which publishes. The caller makes it, listens to its `error` events and ends it. */
+  readonly pool: PostgresBusPool;
+  /**
+   * Where the connection that listens comes from. It is kept while there are listeners, counts towards the pool's `max`, and
+   * must be a session of its own: not through a pooler in transaction mode (PgBouncer, Supavisor, RDS Proxy), which
+   * forgets the `LISTEN`. Give a pool with a direct address there. Default: `pool`.
+   */
+  readonly listenPool?: PostgresBusPool | undefined;
+}
+
+const poolSchema = z.custom<PostgresBusPool>(isPool, 'expected a Pool of pg');
+
+const optionsSchema = z
+  .strictObject({ pool: poolSchema, listenPool: poolSchema.optional(), ...remoteBusShape })
+  .refine(({ pool, listenPool = pool }) => listenPool !== pool || pool.options?.max !== 1, {
+    path: ['pool'],
+    error: 'expected more than one connection, because one listens, or a listenPool',
+  });
+
+const NOTIFY_EACH = 'SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message';
+
+/**
+ * A bus over `LISTEN` and `NOTIFY` of PostgreSQL: it reaches every instance that listens in the same database. Messages go
+ * in transactions of their own, one at a time, because one that notifies holds up every other that does until it is committed.
+ *
+ * Unsubscribe before `pool.end()`, which waits for the connection that listens.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown, or a pool of one connection.
+ */
+export function postgresBus(options: PostgresBusOptions): NotificationBus {
+  const parsed = parseOptions('postgresBus() options', optionsSchema, options);
+  const { pool, listenPool = pool, channel, heartbeatMs, onError } = parsed;
+  return remoteBus({
+    send: inBatches((messages) => pool.query(NOTIFY_EACH, [channel, messages]), PUBLISH_WITHIN_MS),
+    open: (events) => listen(listenPool, channel, events),
+    heartbeatMs,
+    onError,
+  });
+}
+
+function listen(pool: PostgresBusPool, channel: string, events: LinkEvents): Link {
+  const connecting = pool.connect().then((client) => {
+    client.on('error', events.lost);
+    client.on('end', () => events.lost(new Error('the server ended the connection')));
+    client.on('notification', ({ channel: to, payload }) => {
+      if (to === channel) events.message(payload ?? '');
+    });
+    return client;
+  });
+  const start = async (): Promise<void> => {
+    const client = await connecting;
+    await client.query(`LISTEN "${channel.replaceAll('"', '""')}"`);
+    client.unref?.();
+  };
+  return {
+    listening: start(),
+    check: async () => checkListening(await connecting, channel),
+    // Closed rather than handed back: the next one who gets it has no use for its notifications.
+    close: async () => (await connecting).release(true),
+  };
+}
+
+/** A pooler may have put another session, or a fresh one, behind the connection. */
+async function checkListening(client: PostgresBusClient, channel: string): Promise<void> {
+  const query = 'SELECT $1 IN (SELECT pg_listening_channels()) AS listening';
+  const { rows } = await client.query(query, [channel]);
+  const [row] = rows as { listening: boolean }[];
+  if (row?.listening !== true) throw new Error('the session does not listen: is there a pooler in between?');
+}
+
+function isPool(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  return ['query', 'connect'].every((name) => typeof Reflect.get(value, name) === 'function');
+}

@@ -1,0 +1,133 @@
+import type { Link, LinkEvents } from './standing-link.ts';
+
+/** What the bus uses of node-redis: the value of `createClient()` or `createCluster()`. */
+export interface NodeRedisPubSub {
+  publish(channel: string, message: string): Promise<unknown>;
+  duplicate(): NodeRedisPubSub;
+  connect(): Promise<unknown>;
+  subscribe(channel: string, listener: (message: unknown) => void): Promise<unknown>;
+  unsubscribe(channel: string, listener: (message: unknown) => void): Promise<unknown>;
+  ping(): Promise<unknown>;
+  on(event: 'ready' | 'error', listener: (error: unknown) => void): unknown;
+  destroy(): void;
+  readonly isOpen: boolean;
+  /** The cluster of version 5 does not say. */
+  readonly isReady?: boolean;
+  /** Only a single connection has it. */
+  unref?(): void;
+}
+
+/** What the bus uses of ioredis: a `Redis` or a `Cluster`. */
+export interface IoredisPubSub {
+  publish(channel: string, message: string): Promise<unknown>;
+  /** Options, or nodes and options where it is a cluster. */
+  duplicate(first?: object, second?: object): IoredisPubSub;
+  subscribe(channel: string): Promise<unknown>;
+  unsubscribe(channel: string): Promise<unknown>;
+  ping(): Promise<unknown>;
+  on(event: 'message', listener: (channel: string, message: string) => void): unknown;
+  on(event: 'ready' | 'error' | 'end', listener: (error: unknown) => void): unknown;
+  off(event: 'message', listener: (channel: string, message: string) => void): unknown;
+  disconnect(): void;
+  readonly status: string;
+  readonly isCluster: boolean;
+  /** The socket of a single connection, while it has one. */
+  readonly stream?: { unref?(): void };
+}
+
+export type RedisPubSub = NodeRedisPubSub | IoredisPubSub;
+
+/** A pool of node-redis has neither `duplicate` that could subscribe nor `sSubscribe`. */
+export function isNodeRedis(client: unknown): client is NodeRedisPubSub {
+  return hasMethods(client, 'publish', 'duplicate', 'sSubscribe');
+}
+
+export function isIoredis(client: unknown): client is IoredisPubSub {
+  return hasMethods(client, 'publish', 'duplicate', 'defineCommand');
+}
+
+function hasMethods(client: unknown, ...names: readonly string[]): boolean {
+  if (typeof client !== 'object' || client === null) return false;
+  return names.every((name) => typeof Reflect.get(client, name) === 'function');
+}
+
+/** A driver that lost its server keeps commands for later; a hint is better lost than late. */
+export function isAway(client: RedisPubSub): boolean {
+  if (isNodeRedis(client)) return client.isReady === false;
+  return ['close', 'reconnecting', 'end'].includes(client.status);
+}
+
+/** Subscribes on a connection that the caller owns and keeps. */
+export function linkThrough(subscriber: RedisPubSub, channel: string, { message }: LinkEvents): Link {
+  if (isNodeRedis(subscriber)) {
+    const onText = (text: unknown): void => message(String(text));
+    return {
+      listening: subscriber.subscribe(channel, onText),
+      close: () => subscriber.unsubscribe(channel, onText),
+    };
+  }
+  const onMessage = (to: string, text: string): void => {
+    if (to === channel) message(text);
+  };
+  subscriber.on('message', onMessage);
+  return {
+    listening: subscriber.subscribe(channel),
+    close: () => {
+      subscriber.off('message', onMessage);
+      return subscriber.unsubscribe(channel);
+    },
+  };
+}
+
+/** Subscribes on a connection of the bus's own, like the caller's. The driver reconnects and subscribes again by itself. */
+export function linkLike(client: RedisPubSub, channel: string, events: LinkEvents): Link {
+  return isNodeRedis(client)
+    ? linkLikeNodeRedis(client, channel, events)
+    : linkLikeIoredis(client, channel, events);
+}
+
+function linkLikeNodeRedis(client: NodeRedisPubSub, channel: string, events: LinkEvents): Link {
+  const connection = client.duplicate();
+  const { unref } = connection;
+  // It is not open any more where its strategy for reconnecting gave up, as it does after a timeout of its socket.
+  connection.on('error', (error) => (connection.isOpen ? events.failing(error) : events.lost(error)));
+  connection.on('ready', events.mended);
+  const listen = async (): Promise<void> => {
+    await connection.connect();
+    await connection.subscribe(channel, (text) => events.message(String(text)));
+    unref?.call(connection);
+  };
+  return {
+    listening: listen(),
+    // A cluster would ask any of its nodes, and not the one on which it listens.
+    check: unref === undefined ? undefined : () => connection.ping(),
+    close: () => connection.destroy(),
+  };
+}
+
+/** The caller's own settings may be made for commands, which rather fail than wait. */
+const PATIENT = {
+  autoResubscribe: true,
+  enableOfflineQueue: true,
+  lazyConnect: false,
+  maxRetriesPerRequest: null,
+};
+
+function linkLikeIoredis(client: IoredisPubSub, channel: string, events: LinkEvents): Link {
+  const { isCluster } = client;
+  const connection = isCluster ? client.duplicate([], PATIENT) : client.duplicate(PATIENT);
+  const listening = connection.subscribe(channel);
+  const unref = (): void => connection.stream?.unref?.();
+  connection.on('message', (_channel, text) => events.message(text));
+  connection.on('ready', () => {
+    events.mended();
+    listening.then(unref, () => {});
+  });
+  connection.on('error', events.failing);
+  connection.on('end', () => events.lost(new Error('the driver gave the connection up')));
+  return {
+    listening,
+    check: isCluster ? undefined : () => connection.ping(),
+    close: () => connection.disconnect(),
+  };
+}

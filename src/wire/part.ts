@@ -1,0 +1,37 @@
+import type { ServerResponse } from 'node:http';
+import type { Incoming } from './incoming.ts';
+import type { JsonObject } from './json-rpc.ts';
+import type { Message } from './message.ts';
+import type { MaybePromise } from './task-line.ts';
+
+/**
+ * One middleware's part in an exchange. Responses run through the parts in the order of their stages, however the middlewares
+ * are mounted: what a step came to is known before anybody decorates it.
+ */
+export interface Part {
+  readonly stage: 'session' | 'gate' | 'sync';
+  /** Whether these bytes could hold a message that this part must see. Cheap; `true` when in doubt. */
+  wants?(bytes: Buffer): boolean;
+  /** Right before the headers go. Last chance to change them; may wait. */
+  onHead?(): MaybePromise<void>;
+  onMessage?(message: Message): MaybePromise<void>;
+  /** The upstream is done; what is returned is sent after its last message. */
+  onEnd?(): MaybePromise<JsonObject[]>;
+  /** Another part answered this message, so it is not forwarded. */
+  onAnswered?(incoming: Incoming): MaybePromise<void>;
+  /** The response cannot be read; the client is told so. */
+  onUnreadable?(): MaybePromise<void>;
+  /** The client left while its departure is kept from the upstream. */
+  onDepart?(): void;
+  /** The connection closed, or the upstream finished after the client had left. Told again where headers come after that. */
+  onClose?(): void;
+  /** Answers instead of the upstream, whose status and headers are known: with a stream, or with nothing but headers. */
+  takesOver?(res: ServerResponse): 'stream' | 'empty' | undefined;
+}
+
+const STAGES = ['session', 'gate', 'sync'] as const;
+
+/** The parts with one more, in the order of their stages; within one, in the order of mounting. */
+export function withPart(parts: readonly Part[], part: Part): Part[] {
+  return [...parts, part].sort((a, b) => STAGES.indexOf(a.stage) - STAGES.indexOf(b.stage));
+}

@@ -1,0 +1,137 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { bodyModeOf } from './body-mode.ts';
+import { requestHeader, setRequestHeader } from './headers.ts';
+import { type Incoming, isLeft } from './incoming.ts';
+import { errorResponse, idKey, isRequestId, JSON_RPC, type JsonObject, type RequestId } from './json-rpc.ts';
+import type { Message } from './message.ts';
+import { type Part, withPart } from './part.ts';
+import type { BodyMode, ResponseObserver } from './response-observer.ts';
+import { after, inOrder, type MaybePromise } from './task-line.ts';
+
+const UNREADABLE = 'the upstream sent a response that the middleware cannot read';
+
+/** The parts of an exchange, which see its response one after another. */
+export class Parts implements ResponseObserver {
+  readonly #req: IncomingMessage;
+  readonly #messages: readonly Incoming[];
+  readonly #onError: (error: unknown) => void;
+  readonly #acceptEncoding: string | undefined;
+  readonly #responded = new Set<string>();
+  #parts: readonly Part[] = [];
+  #answersTaken = false;
+  #closed = false;
+
+  constructor(req: IncomingMessage, messages: readonly Incoming[], onError: (error: unknown) => void) {
+    this.#req = req;
+    this.#messages = messages;
+    this.#onError = onError;
+    // An encoded response cannot be inspected, so the upstream is asked for none; what stands in front may still encode.
+    this.#acceptEncoding = requestHeader(req, 'accept-encoding');
+    setRequestHeader(req, 'accept-encoding', 'identity');
+  }
+
+  join(part: Part): void {
+    this.#parts = withPart(this.#parts, part);
+    if (this.#closed) this.#tell((each) => (each === part ? part.onClose?.() : undefined));
+  }
+
+  /** One of the messages is not forwarded after all. */
+  onAnswered(incoming: Incoming): MaybePromise<void> {
+    return inOrder(this.#parts, (part) => part.onAnswered?.(incoming));
+  }
+
+  classify(res: ServerResponse): BodyMode {
+    for (const part of this.#parts) {
+      const taken = part.takesOver?.(res);
+      if (taken !== undefined) return taken;
+    }
+    return bodyModeOf(res, { requests: this.#forwarded.length > 0, answers: this.#answers.length > 0 });
+  }
+
+  onHead(): MaybePromise<void> {
+    setRequestHeader(this.#req, 'accept-encoding', this.#acceptEncoding);
+    return after(
+      inOrder(this.#parts, (part) => part.onHead?.()),
+      // What was begun for a client that had left already ends here.
+      () => (this.#closed ? this.onClose() : undefined),
+    );
+  }
+
+  wants(bytes: Buffer): boolean {
+    return this.#parts.some((part) => part.wants?.(bytes));
+  }
+
+  onMessage(message: Message): MaybePromise<void> {
+    const { id, method } = message.value;
+    return after(
+      inOrder(this.#parts, (part) => part.onMessage?.(message)),
+      () => {
+        if (method === undefined && isRequestId(id)) this.#responded.add(idKey(id));
+      },
+    );
+  }
+
+  async onEnd(): Promise<JsonObject[]> {
+    const last: JsonObject[] = [];
+    for (const part of this.#parts) last.push(...((await part.onEnd?.()) ?? []));
+    return last;
+  }
+
+  takeAnswers(): JsonObject[] {
+    const answers = this.#answers;
+    this.#answersTaken = true;
+    return answers;
+  }
+
+  /** An error for each request that has no response yet. Whatever goes wrong in a part, the client is told. */
+  async onUnreadable(): Promise<JsonObject[]> {
+    for (const part of this.#parts) {
+      try {
+        await part.onUnreadable?.();
+      } catch (error) {
+        this.onError(error);
+      }
+    }
+    const error = (id: RequestId | null): JsonObject =>
+      errorResponse(id, JSON_RPC.INTERNAL_ERROR, UNREADABLE);
+    const open = this.#forwarded.filter(({ id }) => id !== undefined && !this.#responded.has(idKey(id)));
+    const told = [...this.takeAnswers(), ...open.map(({ id }) => error(id ?? null))];
+    return told.length > 0 ? told : [error(null)];
+  }
+
+  onDepart(): void {
+    this.#tell((part) => part.onDepart?.());
+  }
+
+  onClose(): void {
+    this.#closed = true;
+    this.#tell((part) => part.onClose?.());
+  }
+
+  onError(error: unknown): void {
+    try {
+      this.#onError(error);
+    } catch {}
+  }
+
+  /** It is the connection that calls, and nothing may be thrown at it. */
+  #tell(event: (part: Part) => void): void {
+    for (const part of this.#parts) {
+      try {
+        event(part);
+      } catch (error) {
+        this.onError(error);
+      }
+    }
+  }
+
+  /** Requests that the upstream is asked. */
+  get #forwarded(): Incoming[] {
+    return this.#messages.filter((each) => each.kind === 'request' && isLeft(each));
+  }
+
+  get #answers(): JsonObject[] {
+    if (this.#answersTaken) return [];
+    return this.#messages.map(({ answer }) => answer).filter((answer) => answer !== undefined);
+  }
+}

@@ -1,0 +1,154 @@
+import { type ServerResponse, STATUS_CODES } from 'node:http';
+import { isJsonType } from './headers.ts';
+import type { Done, Originals } from './response-patch.ts';
+import { after, type MaybePromise } from './task-line.ts';
+
+const NOTHING = Buffer.alloc(0);
+
+/** Headers that describe the very bytes of a body. */
+const BODY_HEADERS = [
+  'content-length',
+  'content-encoding',
+  'etag',
+  'content-digest',
+  'repr-digest',
+  'digest',
+];
+
+/** What a way out is made of. */
+export interface WayOut {
+  readonly res: ServerResponse;
+  readonly original: Originals;
+  /** Right before the headers go, once. */
+  readonly beforeHead: () => MaybePromise<void>;
+  /** Nobody is there to read any more. */
+  readonly isGone: () => boolean;
+  readonly onEnd: () => void;
+}
+
+/**
+ * The way out to the client: the headers once, then bytes, then the end. Bytes for which there is nobody left are dropped; headers and the
+ * end go on even then, for whoever stands in front. Its calls come one after another.
+ */
+export class ResponseOut {
+  readonly #way: WayOut;
+  #headPrepared = false;
+  #headSent = false;
+  #ended = false;
+  #blocked = false;
+  /** The status and reason that the upstream gave, which belong together. */
+  #named: { readonly status: number; readonly reason: string | undefined } | undefined;
+  /** A body that comes in one piece has its length stated. */
+  #statesLength = false;
+
+  constructor(way: WayOut) {
+    this.#way = way;
+  }
+
+  get headSent(): boolean {
+    return this.#headSent;
+  }
+
+  get ended(): boolean {
+    return this.#ended;
+  }
+
+  /** Whoever reads does not keep up: it is better to wait. */
+  get blocked(): boolean {
+    return this.#blocked && !this.#way.isGone();
+  }
+
+  unblock(): void {
+    this.#blocked = false;
+  }
+
+  /** The upstream's status line is known. Node states the length of a body in one piece under implicit headers. */
+  noteHead(reason: string | undefined, implicit: boolean): void {
+    this.#named = { status: this.#way.res.statusCode, reason };
+    this.#statesLength = implicit;
+  }
+
+  /** Another body will be sent than the upstream's. */
+  dropBodyHeaders(): void {
+    if (this.#headSent) return;
+    for (const name of BODY_HEADERS) this.#way.res.removeHeader(name);
+  }
+
+  /** Sends the headers where they have not gone yet. */
+  sendHead(): MaybePromise<void> {
+    return after(this.#prepareHead(), () => this.#writeHead());
+  }
+
+  flush(): MaybePromise<void> {
+    return after(this.sendHead(), () => {
+      if (!this.#ended && !this.#way.isGone()) this.#way.original.flushHeaders();
+    });
+  }
+
+  /** Sends bytes; the headers are on their way already. */
+  write(bytes: Uint8Array): void {
+    if (bytes.length === 0 || this.#ended || this.#way.isGone()) return;
+    if (this.#way.original.write(bytes) === false) this.#blocked = true;
+  }
+
+  /** Sends bytes of an event stream, which nobody in front may hold back. */
+  writeEvent(bytes: Uint8Array): void {
+    this.write(bytes);
+    (this.#way.res as { flush?: () => void }).flush?.();
+  }
+
+  /** Ends the response. Where the headers have not gone yet, `last` is the whole body. */
+  end(last: Uint8Array = NOTHING): MaybePromise<void> {
+    if (this.#ended) return;
+    return after(this.#prepareHead(), () => {
+      if (!this.#headSent && this.#statesLength) this.#stateLength(last.length);
+      this.#writeHead();
+      this.#ended = true;
+      this.#way.original.end(last.length > 0 && !this.#way.isGone() ? last : undefined);
+      this.#way.onEnd();
+    });
+  }
+
+  /** Ends the response with a JSON body in place of the upstream's, or with none. */
+  endWith(json: string | undefined): MaybePromise<void> {
+    if (this.#headSent) return this.end();
+    const { res } = this.#way;
+    this.dropBodyHeaders();
+    res.removeHeader('transfer-encoding');
+    res.removeHeader('trailer');
+    this.#statesLength = true;
+    if (json === undefined) res.removeHeader('content-type');
+    else if (!isJsonType(res.getHeader('content-type'))) res.setHeader('content-type', 'application/json');
+    return this.end(json === undefined ? NOTHING : Buffer.from(json));
+  }
+
+  /** Calls back once everything that was written is on its way: a writer may pace itself by it. */
+  afterWrites(done: NonNullable<Done>): void {
+    if (this.#headSent && !this.#ended && !this.#way.isGone()) this.#way.original.write(NOTHING, done);
+    else process.nextTick(done);
+  }
+
+  /** Once only, even where it failed: what is sent then is the refusal. */
+  #prepareHead(): MaybePromise<void> {
+    if (this.#headPrepared) return;
+    this.#headPrepared = true;
+    return this.#way.beforeHead();
+  }
+
+  #writeHead(): void {
+    if (this.#headSent) return;
+    this.#headSent = true;
+    const { res, original } = this.#way;
+    const status = res.statusCode;
+    const changed = this.#named !== undefined && this.#named.status !== status;
+    original.writeHead(status, changed ? STATUS_CODES[status] : this.#named?.reason);
+  }
+
+  #stateLength(length: number): void {
+    const { res } = this.#way;
+    if (res.hasHeader('content-length') || res.hasHeader('transfer-encoding')) return;
+    const { statusCode: status } = res;
+    if (res.req.method === 'HEAD' || status === 204 || status === 304 || status < 200) return;
+    res.setHeader('content-length', length);
+  }
+}

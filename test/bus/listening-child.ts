@@ -1,0 +1,34 @@
+import { Redis } from 'ioredis';
+import { Pool } from 'pg';
+import { createClient } from 'redis';
+import { postgresBus } from '../../src/bus/postgres.ts';
+import { redisBus } from '../../src/bus/redis.ts';
+import type { NotificationBus } from '../../src/notify/bus.ts';
+import { latch } from '../helpers/latch.ts';
+
+/** Hears a message, lets go of everything but perhaps the bus, and should end then. */
+const [kind, url = '', unsubscribes] = process.argv.slice(2);
+
+const { bus, close } = await open();
+const heard = latch();
+const stop = await bus.subscribe(heard.open);
+await bus.publish('"a"');
+await heard.opened;
+if (unsubscribes === 'yes') await stop();
+process.stdout.write('done');
+// A pool does not end while it has a client out.
+void close();
+
+async function open(): Promise<{ bus: NotificationBus; close: () => unknown }> {
+  if (kind === 'postgres') {
+    const pool = new Pool({ connectionString: url });
+    return { bus: postgresBus({ pool }), close: () => pool.end() };
+  }
+  if (kind === 'ioredis') {
+    const client = new Redis(url);
+    return { bus: redisBus({ client }), close: () => client.disconnect() };
+  }
+  const client = createClient({ url });
+  await client.connect();
+  return { bus: redisBus({ client }), close: () => client.destroy() };
+}

@@ -1,0 +1,210 @@
+import { randomUUID } from 'node:crypto';
+import { Pool, type PoolClient } from 'pg';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { postgresBus } from '../../src/bus/postgres.ts';
+import { BusUnavailable } from '../../src/notify/bus.ts';
+import { startPostgres } from '../services/postgres.ts';
+import type { Service } from '../services/server-process.ts';
+import { sharedPostgres } from '../services/shared.ts';
+import { describeBus } from './describe-bus.ts';
+import { heardAtLast, heardBefore, listenTo } from './hearing.ts';
+
+const pools: Pool[] = [];
+const connect = (url: string, max = 4) => {
+  const pool = new Pool({ connectionString: url, max });
+  // An idle connection that the server ends is an event of the pool, which is the caller's.
+  pool.on('error', () => {});
+  pools.push(pool);
+  return pool;
+};
+const closeAll = async () => {
+  for (const pool of pools.splice(0)) await pool.end();
+};
+afterEach(closeAll);
+
+describeBus('postgresBus()', async () => {
+  const url = await sharedPostgres();
+  const channel = randomUUID();
+  return {
+    connect: async (onError) => postgresBus({ pool: connect(url), channel, onError }),
+    close: closeAll,
+  };
+});
+
+describe('postgresBus()', () => {
+  let postgres: Service;
+  beforeAll(async () => {
+    postgres = await startPostgres();
+  });
+  afterAll(() => postgres?.stop());
+
+  it('goes on after the server was killed and started again, and refuses to publish meanwhile', async () => {
+    const errors: unknown[] = [];
+    const onError = (error: unknown) => errors.push(error);
+    const here = postgresBus({ pool: connect(postgres.url), onError });
+    const there = postgresBus({ pool: connect(postgres.url), onError });
+    const hearings = [await listenTo(here), await listenTo(there)];
+    for (let outage = 1; outage <= 2; outage += 1) {
+      errors.length = 0;
+      await postgres.kill9();
+      await expect(here.publish('"lost"')).rejects.toBeInstanceOf(BusUnavailable);
+      await expect.poll(() => errors.length).toBeGreaterThan(0);
+      expect(errors).toSatisfy((all: unknown[]) => all.every((error) => error instanceof BusUnavailable));
+      await postgres.restart();
+      await heardAtLast(here, ...hearings);
+      await heardAtLast(there, ...hearings);
+    }
+    for (const { stop } of hearings) await stop();
+  }, 60_000);
+
+  it('goes on after the server was shut down in good order and started again', async () => {
+    const bus = postgresBus({ pool: connect(postgres.url), onError: () => {} });
+    const hearing = await listenTo(bus);
+    await postgres.restart();
+    await heardAtLast(bus, hearing);
+    await hearing.stop();
+  }, 60_000);
+
+  it('listens as soon as the server comes up, where it is down at first', async () => {
+    await postgres.kill9();
+    const bus = postgresBus({ pool: connect(postgres.url), onError: () => {} });
+    const listening = listenTo(bus);
+    await postgres.restart();
+    const hearing = await listening;
+    await heardAtLast(bus, hearing);
+    await hearing.stop();
+  }, 60_000);
+
+  it('takes a new connection where an administrator ended its own, and reports that once', async () => {
+    const errors: unknown[] = [];
+    const bus = postgresBus({ pool: connect(postgres.url), onError: (error) => errors.push(error) });
+    const hearing = await listenTo(bus);
+    await endListeners(postgres.url);
+    await heardAtLast(bus, hearing);
+    expect(errors).toMatchObject([{ name: 'BusUnavailable', cause: { code: '57P01' } }]);
+    await hearing.stop();
+  });
+
+  it('survives the end of its connection though nobody listens to the errors of the pool', async () => {
+    const silent = new Pool({ connectionString: postgres.url, max: 2 });
+    pools.push(silent);
+    const bus = postgresBus({ pool: connect(postgres.url), listenPool: silent, onError: () => {} });
+    const hearing = await listenTo(bus);
+    await endListeners(postgres.url);
+    await heardAtLast(bus, hearing);
+    await hearing.stop();
+  });
+
+  it('takes one connection of the pool to publish, however many messages wait', async () => {
+    const pool = connect(postgres.url, 10);
+    const bus = postgresBus({ pool, listenPool: connect(postgres.url) });
+    const hearing = await listenTo(bus);
+    const messages = Array.from({ length: 500 }, (_, index) => JSON.stringify({ index }));
+    await Promise.all(messages.map((message) => bus.publish(message)));
+    expect(await heardBefore('"last"', bus, hearing)).toEqual(messages);
+    expect(pool.totalCount).toBe(1);
+    await hearing.stop();
+  });
+
+  it('refuses whatever waits behind a message that could not be handed over', async () => {
+    const pool = connect(postgres.url);
+    const bus = postgresBus({ pool });
+    await pool.end();
+    pools.splice(0);
+    const results = await Promise.allSettled(['"a"', '"b"', '"c"'].map((message) => bus.publish(message)));
+    expect(results).toMatchObject(['"a"', '"b"', '"c"'].map(() => ({ reason: { name: 'BusUnavailable' } })));
+  });
+
+  it('listens on a pool of its own where one is given', async () => {
+    const pool = connect(postgres.url, 1);
+    const listenPool = connect(postgres.url, 1);
+    const bus = postgresBus({ pool, listenPool });
+    const hearing = await listenTo(bus);
+    expect([pool.totalCount, listenPool.totalCount]).toEqual([0, 1]);
+    expect(await heardBefore('"last"', bus, hearing)).toEqual([]);
+    await hearing.stop();
+    expect([pool.totalCount, listenPool.totalCount]).toEqual([1, 0]);
+  });
+
+  it('leaves no connection behind once nobody listens', async () => {
+    const pool = connect(postgres.url);
+    const bus = postgresBus({ pool });
+    const [one, other] = [await listenTo(bus), await listenTo(bus)];
+    expect(await listeners(postgres.url)).toBe(1);
+    await one.stop();
+    expect(await listeners(postgres.url)).toBe(1);
+    await other.stop();
+    await expect.poll(() => listeners(postgres.url)).toBe(0);
+    expect(pool.totalCount).toBe(0);
+  });
+
+  it('hears nothing of another channel, whatever its name is', async () => {
+    const pool = connect(postgres.url);
+    const names = ['Interlock', 'interlock', 'a"b; --', 'x'.repeat(63)];
+    const buses = names.map((channel) => postgresBus({ pool, listenPool: connect(postgres.url), channel }));
+    const hearings = await Promise.all(buses.map(listenTo));
+    for (const [index, bus] of buses.entries()) await bus.publish(JSON.stringify(names[index]));
+    for (const [index, { heard, stop }] of hearings.entries()) {
+      await expect.poll(() => heard).toEqual([JSON.stringify(names[index])]);
+      await stop();
+    }
+  });
+
+  it('takes a new connection where its session no longer listens, as behind a pooler', async () => {
+    const listenPool = connect(postgres.url);
+    const errors: unknown[] = [];
+    const sessions: PoolClient[] = [];
+    listenPool.on('acquire', (client) => sessions.push(client));
+    const bus = postgresBus({
+      pool: connect(postgres.url),
+      listenPool,
+      heartbeatMs: 200,
+      onError: (error) => errors.push(error),
+    });
+    const hearing = await listenTo(bus);
+    await sessions[0]?.query('UNLISTEN *');
+    await expect.poll(() => errors).toMatchObject([{ cause: { message: /does not listen: .+pooler/ } }]);
+    await heardAtLast(bus, hearing);
+    await hearing.stop();
+  });
+});
+
+describe('postgresBus() options', () => {
+  const pool = new Pool();
+
+  it.each([undefined, null, 'postgresql://127.0.0.1', {}])('refuse %j as a pool', (value) => {
+    expect(() => postgresBus({ pool: value as never })).toThrow(/pool: expected a Pool of pg/);
+  });
+
+  it('refuse a pool of one connection, which would be the one that listens', () => {
+    const single = new Pool({ max: 1 });
+    expect(() => postgresBus({ pool: single })).toThrow(/pool: expected more than one connection/);
+    expect(() => postgresBus({ pool: single, listenPool: single })).toThrow(/or a listenPool/);
+    expect(() => postgresBus({ pool: single, listenPool: new Pool({ max: 1 }) })).not.toThrow();
+  });
+
+  it.each(['', 'ä', 'a\0b', 'x'.repeat(64)])('refuse %j as a channel', (channel) => {
+    expect(() => postgresBus({ pool, channel })).toThrow(/channel: expected 1 to 63 printable characters/);
+  });
+
+  it('name an unknown key with the nearest right one', () => {
+    expect(() => postgresBus({ pool, listenPol: pool } as never)).toThrow(
+      /"listenPol", did you mean "listen/,
+    );
+  });
+});
+
+const LISTENERS = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN %' AND pid <> pg_backend_pid()";
+
+async function onServer(url: string, query: string): Promise<number | null> {
+  const pool = new Pool({ connectionString: url });
+  try {
+    return (await pool.query(query)).rowCount;
+  } finally {
+    await pool.end();
+  }
+}
+
+const listeners = (url: string) => onServer(url, LISTENERS);
+const endListeners = (url: string) =>
+  onServer(url, `SELECT pg_terminate_backend(pid) FROM (${LISTENERS}) AS listeners`);

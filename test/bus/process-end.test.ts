@@ -1,0 +1,28 @@
+import { execFile } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { describe, expect, it } from 'vitest';
+import { sharedPostgres, sharedRedis } from '../services/shared.ts';
+
+const run = promisify(execFile);
+const CHILD = fileURLToPath(new URL('./listening-child.ts', import.meta.url));
+
+describe.each([
+  ['postgres', sharedPostgres],
+  ['ioredis', sharedRedis],
+  ['node-redis', sharedRedis],
+] as const)('a process with a bus over %s', (kind, serverUrl) => {
+  it.each([
+    ['after it has unsubscribed', 'yes'],
+    ['though it still listens', 'no'],
+  ])(
+    'ends by itself %s',
+    async (_when, unsubscribes) => {
+      const args = ['--import', 'tsx', CHILD, kind, await serverUrl(), unsubscribes];
+      // Rejects where the process has to be killed, or ends with another status than 0.
+      const { stdout, stderr } = await run(process.execPath, args, { timeout: 15_000 });
+      expect({ stdout, stderr }).toEqual({ stdout: 'done', stderr: '' });
+    },
+    20_000,
+  );
+});

@@ -1,0 +1,255 @@
+import { randomUUID } from 'node:crypto';
+import { Redis as Upstash } from '@upstash/redis';
+import { Redis } from 'ioredis';
+import { createClient, createClientPool, RESP_TYPES } from 'redis';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { redisBus } from '../../src/bus/redis.ts';
+import { BusUnavailable } from '../../src/notify/bus.ts';
+import { startRedis } from '../services/redis.ts';
+import type { Service } from '../services/server-process.ts';
+import { sharedRedis } from '../services/shared.ts';
+import { describeBus } from './describe-bus.ts';
+import { heardAtLast, heardBefore, listenTo } from './hearing.ts';
+import { PUB_SUB_DRIVERS, type PubSubClient, type PubSubDriver } from './redis-clients.ts';
+
+const open: PubSubClient[] = [];
+const connect = async (driver: PubSubDriver, url: string) => {
+  const connection = await driver.connect(url);
+  open.push(connection);
+  return connection.client;
+};
+const closeAll = () => {
+  for (const connection of open.splice(0)) connection.close();
+};
+afterEach(closeAll);
+
+for (const driver of PUB_SUB_DRIVERS) {
+  describeBus(`redisBus() through ${driver.name}`, async () => {
+    const url = await sharedRedis();
+    const channel = randomUUID();
+    return {
+      connect: async (onError) => redisBus({ client: await connect(driver, url), channel, onError }),
+      close: async () => closeAll(),
+    };
+  });
+
+  describeBus(`redisBus() through ${driver.name} with a subscriber of the caller's`, async () => {
+    const url = await sharedRedis();
+    const channel = randomUUID();
+    return {
+      connect: async (onError) =>
+        redisBus({
+          client: await connect(driver, url),
+          subscriber: await connect(driver, url),
+          channel,
+          onError,
+        }),
+      close: async () => closeAll(),
+    };
+  });
+}
+
+describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', (driver) => {
+  let redis: Service;
+  beforeAll(async () => {
+    redis = await startRedis();
+  });
+  afterAll(() => redis?.stop());
+
+  it('goes on after the server was killed and started again, and refuses to publish meanwhile', async () => {
+    const errors: unknown[] = [];
+    const onError = (error: unknown) => errors.push(error);
+    const [here, there] = [
+      redisBus({ client: await connect(driver, redis.url), onError }),
+      redisBus({ client: await connect(driver, redis.url), onError }),
+    ];
+    const hearings = [await listenTo(here), await listenTo(there)];
+    for (let outage = 1; outage <= 2; outage += 1) {
+      errors.length = 0;
+      await redis.kill9();
+      await expect.poll(() => errors.length).toBeGreaterThan(0);
+      await expect(here.publish('"lost"')).rejects.toBeInstanceOf(BusUnavailable);
+      expect(errors).toSatisfy((all: unknown[]) => all.every((error) => error instanceof BusUnavailable));
+      await redis.restart();
+      await heardAtLast(here, ...hearings);
+      await heardAtLast(there, ...hearings);
+    }
+    for (const { stop } of hearings) await stop();
+  }, 30_000);
+
+  it('listens as soon as the server comes up, where it is down at first', async () => {
+    const client = await connect(driver, redis.url);
+    await redis.kill9();
+    const bus = redisBus({ client, onError: () => {} });
+    const listening = listenTo(bus);
+    await redis.restart();
+    const hearing = await listening;
+    await heardAtLast(bus, hearing);
+    await hearing.stop();
+  });
+
+  it('takes a new connection where its own is closed by the server', async () => {
+    const client = await connect(driver, redis.url);
+    const bus = redisBus({ client, onError: () => {} });
+    const hearing = await listenTo(bus);
+    await killSubscribers(redis.url);
+    await heardAtLast(bus, hearing);
+    await hearing.stop();
+  });
+
+  it('leaves no connection behind once nobody listens', async () => {
+    const bus = redisBus({ client: await connect(driver, redis.url) });
+    const [one, other] = [await listenTo(bus), await listenTo(bus)];
+    expect(await subscribers(redis.url)).toBe(1);
+    await one.stop();
+    expect(await subscribers(redis.url)).toBe(1);
+    await other.stop();
+    await expect.poll(() => subscribers(redis.url)).toBe(0);
+  });
+
+  it('hears nothing of another channel', async () => {
+    const client = await connect(driver, redis.url);
+    const [one, other] = [redisBus({ client, channel: 'one' }), redisBus({ client, channel: 'other' })];
+    const hearing = await listenTo(one);
+    await other.publish('"a"');
+    expect(await heardBefore('"last"', one, hearing)).toEqual([]);
+    await hearing.stop();
+  });
+
+  it("leaves the caller's subscriber connected, with its other subscriptions", async () => {
+    const client = await connect(driver, redis.url);
+    const subscriber = await connect(driver, redis.url);
+    const [one, other] = [
+      redisBus({ client, subscriber, channel: 'one' }),
+      redisBus({ client, subscriber, channel: 'other' }),
+    ];
+    const [gone, kept] = [await listenTo(one), await listenTo(other)];
+    await gone.stop();
+    expect(await heardBefore('"last"', other, kept)).toEqual([]);
+    await kept.stop();
+    expect(String(await subscriber.ping())).toMatch(/pong/i);
+  });
+});
+
+describe('redisBus()', () => {
+  let redis: Service;
+  beforeAll(async () => {
+    redis = await startRedis();
+  });
+  afterAll(() => redis?.stop());
+
+  it('listens again where node-redis gives its connection up', async () => {
+    const client = createClient({ url: redis.url, socket: { reconnectStrategy: false } });
+    client.on('error', () => {});
+    await client.connect();
+    const bus = redisBus({ client, onError: () => {} });
+    const hearing = await listenTo(bus);
+    await killSubscribers(redis.url);
+    await heardAtLast(bus, hearing);
+    await hearing.stop();
+    client.destroy();
+  });
+
+  it('listens again where ioredis gives its connection up, and with settings made for commands', async () => {
+    const client = new Redis(redis.url, {
+      autoResubscribe: false,
+      enableOfflineQueue: false,
+      keyPrefix: 'app:',
+      lazyConnect: true,
+      maxRetriesPerRequest: 0,
+      retryStrategy: () => null,
+    });
+    await client.connect();
+    const bus = redisBus({ client, onError: () => {} });
+    const hearing = await listenTo(bus);
+    await killSubscribers(redis.url);
+    await heardAtLast(bus, hearing);
+    await hearing.stop();
+    client.disconnect();
+  });
+
+  it('publishes through one driver to a subscriber of the other, and to one that hands out bytes', async () => {
+    const client = new Redis(redis.url);
+    const subscriber = createClient({
+      url: redis.url,
+      commandOptions: { typeMapping: { [RESP_TYPES.BLOB_STRING]: Buffer } },
+    });
+    await subscriber.connect();
+    const bus = redisBus({ client, subscriber });
+    const hearing = await listenTo(bus);
+    expect(await heardBefore('"é"', bus, hearing)).toEqual([]);
+    await hearing.stop();
+    subscriber.destroy();
+    client.disconnect();
+  });
+
+  it('waits for a subscriber that is not connected yet', async () => {
+    const client = createClient({ url: redis.url });
+    await client.connect();
+    const subscriber = client.duplicate();
+    const bus = redisBus({ client, subscriber });
+    const listening = listenTo(bus);
+    await subscriber.connect();
+    const hearing = await listening;
+    expect(await heardBefore('"last"', bus, hearing)).toEqual([]);
+    await hearing.stop();
+    subscriber.destroy();
+    client.destroy();
+  });
+});
+
+describe('redisBus() options', () => {
+  const client = new Redis({ lazyConnect: true });
+
+  it('refuse a client of Upstash, and say why', () => {
+    const upstash = new Upstash({ url: 'http://127.0.0.1:1', token: 't' });
+    expect(() => redisBus({ client: upstash as never })).toThrow(/Upstash has no subscriptions over REST/);
+  });
+
+  it('refuse a pool, which cannot subscribe', () => {
+    const pool = createClientPool();
+    expect(() => redisBus({ client: pool as never })).toThrow(/client: expected a client .+ not a pool/);
+    expect(() => redisBus({ client, subscriber: pool as never })).toThrow(/subscriber: expected a client/);
+  });
+
+  it.each([undefined, null, 'redis://127.0.0.1', {}])('refuse %j as a client', (value) => {
+    expect(() => redisBus({ client: value as never })).toThrow(/client: expected a client of node-redis or/);
+  });
+
+  it.each(['', 'ä', 'a\nb', 'x'.repeat(64)])('refuse %j as a channel', (channel) => {
+    expect(() => redisBus({ client, channel })).toThrow(/channel: expected 1 to 63 printable characters/);
+  });
+
+  it('name an unknown key with the nearest right one', () => {
+    expect(() => redisBus({ client, chanel: 'a' } as never)).toThrow(/"chanel", did you mean "channel"/);
+  });
+
+  it('take an explicit undefined for the default', async () => {
+    const url = await sharedRedis();
+    const publisher = new Redis(url);
+    const options = { subscriber: undefined, channel: undefined, heartbeatMs: undefined, onError: undefined };
+    const hearing = await listenTo(redisBus({ client: publisher, ...options }));
+    await publisher.publish('interlock', '"a"');
+    await expect.poll(() => hearing.heard).toEqual(['"a"']);
+    await hearing.stop();
+    publisher.disconnect();
+  });
+});
+
+function killSubscribers(url: string): Promise<unknown> {
+  return onServer(url, (server) => server.call('CLIENT', 'KILL', 'TYPE', 'pubsub'));
+}
+
+async function subscribers(url: string): Promise<unknown> {
+  const counts = await onServer(url, (server) => server.pubsub('NUMSUB', 'interlock'));
+  return counts[1];
+}
+
+async function onServer<T>(url: string, ask: (server: Redis) => Promise<T>): Promise<T> {
+  const server = new Redis(url);
+  try {
+    return await ask(server);
+  } finally {
+    server.disconnect();
+  }
+}

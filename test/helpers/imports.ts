@@ -1,0 +1,62 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { dirname, join, normalize, relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const SRC = fileURLToPath(new URL('../../src', import.meta.url));
+
+/** One import or re-export. */
+export interface Import {
+  /** The importing file, from `src/` on. */
+  readonly from: string;
+  /** The imported file from `src/` on, or a package's name as it stands. */
+  readonly to: string;
+  readonly isOurs: boolean;
+  /** Whether it is gone once the types are. */
+  readonly typeOnly: boolean;
+}
+
+const STATEMENT = /^(?:import|export)\s+(type\s)?(?:[^'";]*?\sfrom\s+)?'([^']+)'/gm;
+const DYNAMIC = /\bimport\(\s*'([^']+)'\s*\)/g;
+
+/** Every source file's text, by its path from `src/` on. */
+export function sourceFiles(): Map<string, string> {
+  const paths = readdirSync(SRC, { recursive: true, encoding: 'utf8' }).filter((path) =>
+    path.endsWith('.ts'),
+  );
+  return new Map(
+    paths.sort().map((path) => [path.replaceAll('\\', '/'), readFileSync(join(SRC, path), 'utf8')]),
+  );
+}
+
+export function importsOf(from: string, text: string): Import[] {
+  const found = [...text.matchAll(STATEMENT)].map(([, type, to = '']) => ({
+    to,
+    typeOnly: type !== undefined,
+  }));
+  const dynamic = [...text.matchAll(DYNAMIC)].map(([, to = '']) => ({ to, typeOnly: false }));
+  return [...found, ...dynamic].map(({ to, typeOnly }) => {
+    const isOurs = to.startsWith('.');
+    return { from, to: isOurs ? resolve(from, to) : to, isOurs, typeOnly };
+  });
+}
+
+function resolve(from: string, to: string): string {
+  return relative('.', normalize(join(dirname(from), to))).replaceAll('\\', '/');
+}
+
+/** The cycles of our own files, as `a.ts → b.ts → a.ts`; at least one where there are any. */
+export function importCycles(imports: readonly Import[]): string[] {
+  const next = new Map<string, string[]>();
+  for (const { from, to, isOurs } of imports) if (isOurs) next.set(from, [...(next.get(from) ?? []), to]);
+  const done = new Set<string>();
+  const cycles: string[] = [];
+  const visit = (file: string, way: readonly string[]): void => {
+    const at = way.indexOf(file);
+    if (at !== -1) cycles.push([...way.slice(at), file].join(' → '));
+    if (at !== -1 || done.has(file)) return;
+    for (const to of next.get(file) ?? []) visit(to, [...way, file]);
+    done.add(file);
+  };
+  for (const file of next.keys()) visit(file, []);
+  return cycles;
+}

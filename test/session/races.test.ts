@@ -1,0 +1,291 @@
+import { describe, expect, it } from 'vitest';
+import { StateMachineGate } from '../../src/index.ts';
+import { holdOpen, pass, settle, startCheckout } from '../helpers/checkout-app.ts';
+import { latch } from '../helpers/latch.ts';
+import { callOf, RawSession, reasonOf, sendAndHold, type WireMessage } from '../helpers/raw.ts';
+
+const SHAPES = [
+  { mode: 'stateful', answers: 'sse' },
+  { mode: 'stateful', answers: 'json' },
+  { mode: 'stateless', answers: 'sse' },
+  { mode: 'stateless', answers: 'json' },
+] as const;
+/** A step has two timers while it runs: one renews its lease, one gives up on it. A call that waits has one. */
+const STEP = 2;
+
+const textOf = (message: WireMessage | undefined): unknown => message?.result?.content?.[0]?.text;
+const outcomeOf = (message: WireMessage): unknown => reasonOf(message) ?? textOf(message);
+const cancel = (requestId: unknown): WireMessage => ({
+  jsonrpc: '2.0',
+  method: 'notifications/cancelled',
+  params: { requestId },
+});
+
+describe.each(SHAPES)('calls that come at the same time, $mode $answers', (shape) => {
+  it('of cart.pay: one runs, the other is refused with the state that it left', async () => {
+    const app = await startCheckout({ shape });
+    const session = await app.beginAt('payment');
+    const answers = await Promise.all([session.call('cart.pay'), session.call('cart.pay')]);
+    expect(answers.map(textOf)).toContain('cart.pay done');
+    const refused = answers.find((answer) => reasonOf(answer) !== undefined);
+    expect(refused?.result._meta['mcp-interlock/refusal']).toMatchObject({
+      reason: 'state',
+      state: 'confirmed',
+      available: [],
+    });
+    expect(app.ledger.calls).toEqual(['cart.pay']);
+  });
+
+  it('of cart.add_item: each of them runs, one after the other', async () => {
+    const app = await startCheckout({ shape });
+    const session = await app.begin();
+    const first = await holdOpen(app, session, 'cart.add_item');
+    const rest = ['cart.add_item', 'cart.add_item'].map((tool) => session.call(tool));
+    await expect.poll(() => app.clock.pending).toBe(STEP + 2);
+    expect(app.ledger.calls).toEqual(['cart.add_item']);
+    first.open();
+    for (const answer of [await first.answer, ...(await Promise.all(rest))]) {
+      expect(textOf(answer)).toBe('cart.add_item done');
+    }
+    expect(app.ledger.calls).toEqual(['cart.add_item', 'cart.add_item', 'cart.add_item']);
+  });
+
+  it('are taken in the order in which they came, each tested against the state that the one before it left', async () => {
+    const app = await startCheckout({ shape });
+    const session = await app.begin();
+    const adding = await holdOpen(app, session, 'cart.add_item');
+    const answers: Promise<WireMessage>[] = [];
+    for (const tool of ['cart.checkout', 'cart.pay', 'cart.add_item', 'cart.pay']) {
+      answers.push(session.call(tool));
+      await expect.poll(() => app.clock.pending).toBe(STEP + answers.length);
+    }
+    adding.open();
+    expect((await Promise.all(answers)).map(outcomeOf)).toEqual([
+      'cart.checkout done',
+      'cart.pay done',
+      'state',
+      'state',
+    ]);
+    expect(app.ledger.calls).toEqual(['cart.add_item', 'cart.checkout', 'cart.pay']);
+  });
+
+  it('in one run hold back neither another run nor what is not gated', async () => {
+    const app = await startCheckout({ shape });
+    const [ann, bob] = [await app.beginAt('payment'), await app.beginAt('payment')];
+    const paying = await holdOpen(app, ann, 'cart.pay');
+    expect(textOf(await bob.call('cart.pay'))).toBe('cart.pay done');
+    expect(textOf(await ann.call('cart.view'))).toBe('cart.view done');
+    expect(await ann.tools()).toEqual(['cart.pay', 'cart.view']);
+    paying.open();
+    expect(textOf(await paying.answer)).toBe('cart.pay done');
+  });
+});
+
+describe.each(SHAPES)('a call that waits for its turn, $mode $answers', (shape) => {
+  it('and is cancelled, is never forwarded and never answered', async () => {
+    const app = await startCheckout({ shape });
+    const session = await app.beginAt('payment');
+    const paying = await holdOpen(app, session, 'cart.pay');
+    const waiting = session.post(callOf('w', 'cart.pay'));
+    await expect.poll(() => app.clock.pending).toBe(STEP + 1);
+    expect((await session.post(cancel('another'))).status).toBe(202);
+    expect(app.clock.pending).toBe(STEP + 1);
+    expect((await session.post(cancel('w'))).status).toBe(202);
+    const { status, text } = await waiting;
+    expect([status, text]).toEqual([202, '']);
+    paying.open();
+    await paying.answer;
+    expect(app.ledger.calls).toEqual(['cart.pay']);
+    expect(app.clock.pending).toBe(0);
+  });
+
+  it('and whose client goes away, is never forwarded', async () => {
+    const app = await startCheckout({ shape });
+    const session = await app.beginAt('has_items');
+    const checking = await holdOpen(app, session, 'cart.checkout');
+    const gone = sendAndHold(app.url, { headers: session.headers, body: callOf('w', 'cart.pay') });
+    await expect.poll(() => app.clock.pending).toBe(STEP + 1);
+    gone.cut();
+    await expect.poll(() => app.clock.pending).toBe(STEP);
+    checking.open();
+    await checking.answer;
+    await settle();
+    expect(app.ledger.calls).toEqual(['cart.checkout']);
+    expect(textOf(await session.call('cart.pay'))).toBe('cart.pay done');
+  });
+
+  it('for as long as it may, is refused as busy, and the one that ran is not harmed', async () => {
+    const app = await startCheckout({ shape });
+    const session = await app.beginAt('payment');
+    const paying = await holdOpen(app, session, 'cart.pay');
+    let answer: WireMessage | undefined;
+    const waiting = session.call('cart.pay').then((message) => {
+      answer = message;
+    });
+    await expect.poll(() => app.clock.pending).toBe(STEP + 1);
+    await pass(app.clock, 9_999);
+    expect(answer).toBeUndefined();
+    await pass(app.clock, 1);
+    await waiting;
+    expect(reasonOf(answer)).toBe('busy');
+    expect(textOf(answer)).toContain('Wait for its result, then try again.');
+    paying.open();
+    expect(textOf(await paying.answer)).toBe('cart.pay done');
+    expect(app.ledger.calls).toEqual(['cart.pay']);
+  });
+});
+
+describe('two processes on one store', () => {
+  async function startTwo(workflow?: () => StateMachineGate<string, string>) {
+    const of = () => (workflow === undefined ? {} : { workflow: workflow() });
+    const here = await startCheckout({ shape: { mode: 'stateless' }, ...of() });
+    const there = await startCheckout({ shape: { mode: 'stateless' }, beside: here, ...of() });
+    return { here, there };
+  }
+  const elsewhere = ({ id }: RawSession, url: URL) => RawSession.resume(url, id);
+
+  it('take turns as well: a call waits for the one that runs elsewhere, and is tested against the state after it', async () => {
+    const { here, there } = await startTwo();
+    const session = await here.beginAt('has_items');
+    const checking = await holdOpen(here, session, 'cart.checkout');
+    const paying = elsewhere(session, there.url).call('cart.pay');
+    await expect.poll(() => there.store.asked).toContain('claim');
+    checking.open();
+    await checking.answer;
+    await pass(here.clock, 1_000);
+    expect(textOf(await paying)).toBe('cart.pay done');
+    expect([here.ledger.calls, there.ledger.calls]).toEqual([['cart.checkout'], ['cart.pay']]);
+  });
+
+  it.each(['cancelled', 'cut off'])(
+    'never forward a call that was %s while it waited for the other',
+    async (how) => {
+      const { here, there } = await startTwo();
+      const session = await here.beginAt('has_items');
+      const checking = await holdOpen(here, session, 'cart.checkout');
+      const other = elsewhere(session, there.url);
+      const waiting = sendAndHold(there.url, { headers: other.headers, body: callOf('w', 'cart.pay') });
+      await expect.poll(() => there.store.asked).toContain('claim');
+      if (how === 'cut off') waiting.cut();
+      else await other.post(cancel('w'));
+      await expect.poll(() => here.clock.pending).toBe(STEP);
+      checking.open();
+      await checking.answer;
+      await pass(here.clock, 1_000);
+      await settle();
+      expect(there.ledger.calls).toEqual([]);
+      expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
+      expect(textOf(await session.call('cart.pay'))).toBe('cart.pay done');
+    },
+  );
+
+  it('refuse as busy what waited too long for the other', async () => {
+    const { here, there } = await startTwo();
+    const session = await here.beginAt('payment');
+    const paying = await holdOpen(here, session, 'cart.pay');
+    let answer: WireMessage | undefined;
+    void elsewhere(session, there.url)
+      .call('cart.pay')
+      .then((message) => {
+        answer = message;
+      });
+    await expect.poll(() => there.store.asked).toContain('claim');
+    await pass(here.clock, 9_500);
+    expect(answer).toBeUndefined();
+    await pass(here.clock, 1_000);
+    await expect.poll(() => reasonOf(answer)).toBe('busy');
+    paying.open();
+    expect(textOf(await paying.answer)).toBe('cart.pay done');
+    expect(there.ledger.calls).toEqual([]);
+  });
+
+  it('never let a slow one write its older state over a newer one, and tell its client so', async () => {
+    const { here, there } = await startTwo(() =>
+      new StateMachineGate<string, string>({
+        id: 'order',
+        initial: 'open',
+        states: { open: { on: { PAY: 'paid', CLOSE: 'closed' } }, paid: {}, closed: {} },
+      })
+        .bindTool('cart.pay', 'open', { success: 'PAY', uncertain: 'retry' })
+        .bindTool('cart.checkout', 'open', { success: 'CLOSE', uncertain: 'retry' }),
+    );
+    const session = await here.begin();
+    const slow = await holdOpen(here, session, 'cart.pay');
+    here.store.fail('renew');
+    await pass(here.clock, 8_500);
+    expect(textOf(await elsewhere(session, there.url).call('cart.checkout'))).toBe('cart.checkout done');
+    slow.open();
+    const late = await slow.answer;
+    expect(late.result.isError).toBe(true);
+    expect(late.result._meta['mcp-interlock/outcome']).toMatchObject({ outcome: 'unknown', ran: true });
+    const { workflows } = (await here.data.read(session.id, 1_000)) ?? { workflows: {} };
+    expect(workflows.order?.snapshot).toMatchObject({ state: 'closed', version: 1 });
+  });
+});
+
+describe('a call that two workflows gate', () => {
+  const shipping = () =>
+    new StateMachineGate<string, string>({
+      id: 'shipping',
+      initial: 'waiting',
+      states: { waiting: { on: { PAY: 'ready', VIEW: 'waiting' } }, ready: {} },
+    })
+      .bindTool('cart.pay', 'waiting', 'PAY')
+      .bindTool('cart.view', 'waiting', 'VIEW');
+
+  it('and whose client goes away while it waits for the second one, is never forwarded, and holds up neither', async () => {
+    const app = await startCheckout({ second: shipping() });
+    const session = await app.beginAt('payment');
+    const viewing = await holdOpen(app, session, 'cart.view');
+    const gone = sendAndHold(app.url, { headers: session.headers, body: callOf('w', 'cart.pay') });
+    await expect.poll(() => app.clock.pending).toBe(STEP + STEP + 1);
+    gone.cut();
+    await expect.poll(() => app.clock.pending).toBe(STEP);
+    viewing.open();
+    await viewing.answer;
+    await settle();
+    expect(app.ledger.calls).toEqual(['cart.view']);
+    expect(app.errors).toEqual([]);
+    expect(textOf(await session.call('cart.pay'))).toBe('cart.pay done');
+  });
+
+  it('and that is cancelled while it waits for the second one, is never forwarded, and holds up neither', async () => {
+    const app = await startCheckout({ second: shipping() });
+    const session = await app.beginAt('payment');
+    const viewing = await holdOpen(app, session, 'cart.view');
+    const waiting = session.post(callOf('w', 'cart.pay'));
+    await expect.poll(() => app.clock.pending).toBe(STEP + STEP + 1);
+    await session.post(cancel('w'));
+    expect((await waiting).status).toBe(202);
+    viewing.open();
+    await viewing.answer;
+    expect(app.ledger.calls).toEqual(['cart.view']);
+    expect(textOf(await session.call('cart.pay'))).toBe('cart.pay done');
+  });
+});
+
+describe('a list', () => {
+  it.each(SHAPES)(
+    'that was asked for before a move and comes after it, shows what is there after it ($mode $answers)',
+    async (shape) => {
+      const listing = { asked: false, ...latch() };
+      const app = await startCheckout({
+        shape: { ...shape, parser: true },
+        behind: [
+          (req, _res, next) => {
+            if (req.body?.method !== 'tools/list') return next();
+            listing.asked = true;
+            void listing.opened.then(() => next());
+          },
+        ],
+      });
+      const session = await app.begin();
+      app.clock.advance(60_000);
+      const tools = session.tools();
+      await expect.poll(() => listing.asked).toBe(true);
+      await session.call('cart.add_item');
+      listing.open();
+      expect(await tools).toEqual(['cart.add_item', 'cart.checkout', 'cart.view']);
+    },
+  );
+});

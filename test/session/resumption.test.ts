@@ -1,0 +1,236 @@
+import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
+import { describe, expect, it } from 'vitest';
+import { type CheckoutAppOptions, pass, startCheckout } from '../helpers/checkout-app.ts';
+import { connect } from '../helpers/client.ts';
+import { ListEventStore } from '../helpers/event-store.ts';
+import { latch } from '../helpers/latch.ts';
+import { callOf, type RawSession, type RawStream, reasonOf, type WireMessage } from '../helpers/raw.ts';
+import type { Ledger } from '../helpers/upstream.ts';
+
+const CHANGED = 'notifications/tools/list_changed';
+const PAID = [
+  'cart.pay done',
+  '[System: checkout is now in "confirmed". No tool of checkout is available now.]',
+  '[System: Cache invalidated for orders.* — caused by cart.pay]',
+];
+const textsOf = (message: WireMessage | undefined): unknown =>
+  message?.result?.content?.map((block: { text: string }) => block.text);
+const resultIn = ({ messages }: RawStream): WireMessage | undefined =>
+  messages.find(({ result }) => result !== undefined);
+
+/** A cart server whose `cart.pay` has its client poll: it closes the stream of the call and goes on. */
+function pollingServer(ledger: Ledger): McpServer {
+  const server = new McpServer({ name: 'cart', version: '1.0.0' });
+  for (const name of ['cart.add_item', 'cart.checkout', 'cart.pay', 'cart.view']) {
+    server.registerTool(name, {}, async (extra) => {
+      ledger.calls.push(name);
+      if (name === 'cart.pay') extra.closeSSEStream?.();
+      await ledger.gates.get(name);
+      return { content: [{ type: 'text', text: `${name} done` }] };
+    });
+  }
+  return server;
+}
+
+const start = (options: CheckoutAppOptions = {}) =>
+  startCheckout({
+    eventStore: () => new ListEventStore(),
+    gate: { announce: true },
+    sync: { policies: [{ match: 'cart.pay', invalidates: ['orders.*'] }] },
+    ...options,
+  });
+
+/** Resumes a stream as soon as the server knows that the connection before it is gone: until then it says 409. */
+async function resume(session: RawSession, id: string): Promise<RawStream> {
+  let resumed = await session.listen(id);
+  await expect
+    .poll(async () => {
+      if (resumed.status !== 200) resumed = await session.listen(id);
+      return resumed.status;
+    })
+    .toBe(200);
+  return resumed;
+}
+
+/** The id of the event with which every stream begins. */
+async function primed(stream: RawStream): Promise<string> {
+  await expect.poll(() => stream.lastEventId).toBeDefined();
+  return stream.lastEventId ?? '';
+}
+
+describe('a call whose stream the server closed, so that the client polls', () => {
+  const startPolling = () => start({ makeServer: pollingServer });
+
+  it('is saved and comes, changed as it would have been, on the stream that the client resumes', async () => {
+    const app = await startPolling();
+    const session = await app.beginAt('payment');
+    const handler = latch();
+    app.ledger.gates.set('cart.pay', handler.opened);
+    const calling = await session.stream(callOf('p', 'cart.pay'));
+    const id = await primed(calling);
+    await expect.poll(() => calling.ended).toBe(true);
+    expect(calling.messages).toEqual([]);
+    const resumed = await session.listen(id);
+    expect(resumed.status).toBe(200);
+    handler.open();
+    await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
+    expect(resumed.messages.map(({ method }) => method)).toContain(CHANGED);
+    expect(await session.tools()).toEqual(['cart.view']);
+    expect(app.errors).toEqual([]);
+  });
+
+  it('is not over while its result is still to come: other steps wait for it', async () => {
+    const app = await startPolling();
+    const session = await app.beginAt('payment');
+    const handler = latch();
+    app.ledger.gates.set('cart.pay', handler.opened);
+    const calling = await session.stream(callOf('p', 'cart.pay'));
+    const id = await primed(calling);
+    await expect.poll(() => calling.ended).toBe(true);
+    await pass(app.clock, 30_000);
+    const waiting = session.call('cart.pay');
+    await expect.poll(() => app.clock.pending).toBe(3);
+    handler.open();
+    const resumed = await session.listen(id);
+    await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
+    expect(reasonOf(await waiting)).toBe('state');
+    expect(app.ledger.calls).toEqual(['cart.pay']);
+  });
+
+  it('is saved when its client comes back, if it was done before, and each replay is the same', async () => {
+    const app = await startPolling();
+    const session = await app.beginAt('payment');
+    const calling = await session.stream(callOf('p', 'cart.pay'));
+    const id = await primed(calling);
+    await expect.poll(() => calling.ended).toBe(true);
+    const texts: string[] = [];
+    for (let replay = 0; replay < 3; replay++) {
+      const resumed = await resume(session, id);
+      await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
+      texts.push(resumed.text.slice(resumed.text.lastIndexOf('id: ')));
+      resumed.cut();
+    }
+    expect(new Set(texts).size).toBe(1);
+    expect(await session.tools()).toEqual(['cart.view']);
+    expect(app.ledger.calls).toEqual(['cart.pay']);
+  });
+
+  it("is nothing that the SDK's client notices", async () => {
+    const app = await startPolling();
+    const client = await connect(app.url);
+    await client.call('cart.add_item');
+    await client.call('cart.checkout');
+    const { texts } = await client.call('cart.pay');
+    expect(texts).toEqual(PAID);
+    expect(await client.tools()).toEqual(['cart.view']);
+    await expect.poll(() => client.log.filter((each) => each === 'list_changed').length).toBe(3);
+    await client.close();
+  });
+
+  it('whose client never comes back is given up on after the longest time, and then held', async () => {
+    const app = await start({ makeServer: pollingServer, gate: { maxStepMs: 20_000 } });
+    const session = await app.beginAt('payment');
+    const calling = await session.stream(callOf('p', 'cart.pay'));
+    await expect.poll(() => calling.ended).toBe(true);
+    await pass(app.clock, 19_000);
+    expect(app.errors).toEqual([]);
+    await pass(app.clock, 10_000);
+    expect(app.errors.map(String)).toEqual([
+      expect.stringContaining('outcome of a call of "cart.pay" is unknown'),
+    ]);
+    expect(reasonOf(await session.call('cart.pay'))).toBe('held');
+  });
+});
+
+describe('a client that loses its connection in the middle of a call, and resumes', () => {
+  it('while the handler runs, is no conflict, and is given the result: it is saved', async () => {
+    const app = await start();
+    const session = await app.beginAt('payment');
+    const handler = latch();
+    app.ledger.gates.set('cart.pay', handler.opened);
+    const calling = await session.stream(callOf('p', 'cart.pay'));
+    const id = await primed(calling);
+    calling.cut();
+    const resumed = await resume(session, id);
+    handler.open();
+    await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
+    expect(await session.tools()).toEqual(['cart.view']);
+    expect(app.ledger.calls).toEqual(['cart.pay']);
+    expect(app.errors).toEqual([]);
+  });
+
+  it('and loses it again, and resumes again, is given the result all the same', async () => {
+    const app = await start();
+    const session = await app.beginAt('payment');
+    const handler = latch();
+    app.ledger.gates.set('cart.pay', handler.opened);
+    const calling = await session.stream(callOf('p', 'cart.pay'));
+    const id = await primed(calling);
+    calling.cut();
+    (await session.listen(id)).cut();
+    const resumed = await resume(session, id);
+    await pass(app.clock, 20_000);
+    handler.open();
+    await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
+    expect(await session.tools()).toEqual(['cart.view']);
+    expect(app.errors).toEqual([]);
+  });
+
+  it('after the handler is done, finds it saved, and is given the result as it would have been', async () => {
+    const app = await start();
+    const session = await app.beginAt('payment');
+    const handler = latch();
+    app.ledger.gates.set('cart.pay', handler.opened);
+    const calling = await session.stream(callOf('p', 'cart.pay'));
+    const id = await primed(calling);
+    calling.cut();
+    handler.open();
+    await expect.poll(() => session.tools()).toEqual(['cart.view']);
+    const resumed = await session.listen(id);
+    await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
+  });
+
+  it('although it had its result, is given the same one again', async () => {
+    const app = await start();
+    const session = await app.beginAt('payment');
+    const calling = await session.stream(callOf('p', 'cart.pay'));
+    await expect.poll(() => calling.ended).toBe(true);
+    expect(textsOf(resultIn(calling))).toEqual(PAID);
+    const [, id] = /^id: (.*)$/m.exec(calling.text) ?? [];
+    const resumed = await session.listen(id);
+    await expect.poll(() => resultIn(resumed)).toEqual(resultIn(calling));
+    expect(app.ledger.calls).toEqual(['cart.pay']);
+    expect(await session.tools()).toEqual(['cart.view']);
+  });
+});
+
+describe('a list that is replayed', () => {
+  async function listed(session: RawSession): Promise<string> {
+    const listing = await session.stream({ jsonrpc: '2.0', id: 'l', method: 'tools/list' });
+    await expect.poll(() => listing.ended).toBe(true);
+    const [, id = ''] = /^id: (.*)$/m.exec(listing.text) ?? [];
+    return id;
+  }
+  const namesIn = (stream: RawStream): unknown =>
+    resultIn(stream)?.result.tools.map((tool: { name: string }) => tool.name);
+
+  it('hides what is hidden now, whatever it hid then', async () => {
+    const app = await start();
+    const session = await app.begin();
+    const id = await listed(session);
+    const early = await session.listen(id);
+    await expect.poll(() => namesIn(early)).toEqual(['cart.add_item', 'cart.view']);
+    early.cut();
+    await session.call('cart.add_item');
+    await session.call('cart.checkout');
+    const late = await resume(session, id);
+    await expect.poll(() => namesIn(late)).toEqual(['cart.pay', 'cart.view']);
+  });
+
+  it('is replayed to its own session only', async () => {
+    const app = await start();
+    const [ann, bob] = [await app.begin(), await app.begin()];
+    const id = await listed(ann);
+    expect((await bob.listen(id)).status).not.toBe(200);
+  });
+});

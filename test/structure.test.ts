@@ -1,0 +1,129 @@
+import { describe, expect, it } from 'vitest';
+import { type Import, importCycles, importsOf, sourceFiles } from './helpers/imports.ts';
+
+/**
+ * Which rooms of `src/` a room may import, beside itself; the first ones of the list are nearest to the user. A room is a folder, or
+ * a group of the files at the top.
+ */
+const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
+  index: ['top', 'gate', 'session', 'policy', 'workflow', 'stores', 'basics'],
+  top: ['gate', 'sync', 'session', 'notify', 'stores', 'workflow', 'policy', 'wire', 'basics'],
+  gate: ['session', 'notify', 'workflow', 'wire', 'basics'],
+  sync: ['policy', 'wire', 'basics'],
+  session: ['notify', 'wire', 'basics'],
+  bus: ['notify', 'basics'],
+  notify: ['wire', 'basics'],
+  testing: ['basics'],
+  stores: ['workflow', 'basics'],
+  workflow: ['basics'],
+  policy: ['basics'],
+  wire: ['basics'],
+  basics: [],
+};
+
+/** Where the store's types may be named by those who are given a store, or its snapshots, and make none. */
+const MAY_NAME_THE_STORE = ['gate', 'session', 'notify', 'testing', 'workflow'];
+
+/** What the pure rooms may take from npm. `initFsmEngine()` only asks whether `xstate` can be loaded. */
+const PURE_PACKAGES: Readonly<Record<string, readonly string[]>> = {
+  workflow: ['zod', 'xstate'],
+  policy: ['zod'],
+};
+
+const MOST_LINES = 250;
+const files = sourceFiles();
+const imports = [...files].flatMap(([path, text]) => importsOf(path, text));
+
+describe('the structure of src/', () => {
+  it('lets imports run one way, from the middlewares down to the basics', () => {
+    expect(imports.filter(({ isOurs }) => isOurs).filter((each) => !isAllowed(each))).toEqual([]);
+  });
+
+  it('has no import cycles', () => {
+    expect(importCycles(imports)).toEqual([]);
+  });
+
+  it('keeps I/O, Express and drivers out of the workflow and the policies', () => {
+    const isForeign = ({ from, to, isOurs }: Import) =>
+      !isOurs && PURE_PACKAGES[roomOf(from)]?.includes(to) === false;
+    expect(imports.filter(isForeign)).toEqual([]);
+  });
+
+  it('imports no driver and no framework anywhere: their owners hand them in', () => {
+    const packages = imports.filter(({ isOurs }) => !isOurs).map(({ to }) => to);
+    const names = packages.filter((name) => !name.startsWith('node:'));
+    expect([...new Set(names)].sort()).toEqual(['xstate', 'zod']);
+  });
+
+  it('has no file that needs a second look to be taken in', () => {
+    const long = [...files].filter(([, text]) => text.split('\n').length - 1 > MOST_LINES);
+    expect(long.map(([path]) => path)).toEqual([]);
+  });
+
+  it('does not leave the type system', () => {
+    expect([...files].filter(([, text]) => leavesTypes(text)).map(([path]) => path)).toEqual([]);
+  });
+});
+
+describe('the checks of the structure', () => {
+  const text = [
+    "import { a } from './a.ts';",
+    "import type { B } from '../wire/b.ts';",
+    'export {',
+    '  c,',
+    "} from './c.ts';",
+    "export * from 'zod';",
+    "import 'node:fs';",
+    "const d = import('xstate');",
+  ].join('\n');
+
+  it('see every form of import', () => {
+    const found = importsOf('gate/x.ts', text).map(({ to, typeOnly }) => `${to}${typeOnly ? ' (type)' : ''}`);
+    expect(found).toEqual(['gate/a.ts', 'wire/b.ts (type)', 'gate/c.ts', 'zod', 'node:fs', 'xstate']);
+  });
+
+  it('tell allowed imports from others', () => {
+    const allowed = (from: string, to: string, typeOnly = false) =>
+      isAllowed({ from, to, isOurs: true, typeOnly });
+    expect(allowed('gate/judge.ts', 'session/step.ts')).toBe(true);
+    expect(allowed('workflow/gate.ts', 'stores/store.ts', true)).toBe(true);
+    expect(allowed('workflow/gate.ts', 'stores/store.ts')).toBe(false);
+    expect(allowed('workflow/gate.ts', 'stores/memory.ts', true)).toBe(false);
+    expect(allowed('policy/engine.ts', 'stores/store.ts', true)).toBe(false);
+    expect(allowed('wire/sse.ts', 'session/step.ts', true)).toBe(false);
+    expect(allowed('errors.ts', 'wire/sse.ts')).toBe(false);
+    expect(allowed('new-room/x.ts', 'errors.ts')).toBe(false);
+  });
+
+  it('tell the type `any` from the word', () => {
+    expect(leavesTypes("const a = 'any'; // any case\n/** any of: any */ list.any(b); company;")).toBe(false);
+    expect(leavesTypes('const a: any = 1;')).toBe(true);
+    expect(leavesTypes('const a = new Map<string, any>();')).toBe(true);
+    expect(leavesTypes('// @ts-ignore\nconst a = 1;')).toBe(true);
+  });
+
+  it('find a cycle through several files', () => {
+    const edge = (from: string, to: string) => ({ from, to, isOurs: true, typeOnly: false });
+    const cycle = [edge('a.ts', 'b.ts'), edge('b.ts', 'c.ts'), edge('c.ts', 'b.ts'), edge('a.ts', 'c.ts')];
+    expect(importCycles(cycle)).toEqual(['b.ts → c.ts → b.ts']);
+    expect(importCycles(cycle.slice(0, 2))).toEqual([]);
+  });
+});
+
+function isAllowed({ from, to, typeOnly }: Import): boolean {
+  const [importing, imported] = [roomOf(from), roomOf(to)];
+  if (importing === imported) return true;
+  const namesTheStore = to === 'stores/store.ts' && typeOnly && MAY_NAME_THE_STORE.includes(importing);
+  return namesTheStore || MAY_IMPORT[importing]?.includes(imported) === true;
+}
+
+function leavesTypes(text: string): boolean {
+  const code = text.replace(/\/\*.*?\*\/|\/\/[^\n]*|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`/gs, '');
+  return /(?<![.\w$])any\b/.test(code) || /@ts-(ignore|expect-error|nocheck)/.test(text);
+}
+
+function roomOf(path: string): string {
+  if (path.includes('/')) return path.slice(0, path.indexOf('/'));
+  if (path === 'index.ts') return 'index';
+  return ['errors.ts', 'faults.ts', 'nearest.ts', 'options.ts'].includes(path) ? 'basics' : 'top';
+}

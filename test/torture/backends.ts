@@ -1,0 +1,121 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { startPostgres } from '../services/postgres.ts';
+import { type RedisOptions, startRedis } from '../services/redis.ts';
+import { RestProcess } from './rest-process.ts';
+import type { StoreAddress, StoreName } from './stores.ts';
+
+/** A store's real service, private to this run of the torture. */
+export interface Backend {
+  readonly address: StoreAddress;
+  /** Whether several processes can share it, so that there is something left of a run when one of them dies. */
+  readonly isShared: boolean;
+  /** How many moves of a run it keeps at least. */
+  readonly keeps: number;
+  /** Absent where there is no server that could be killed. */
+  readonly server?: KillableServer;
+  stop(): Promise<void>;
+}
+
+export interface KillableServer {
+  /** `kill -9`. */
+  kill9(): Promise<void>;
+  /** Resolves once it answers again. */
+  restart(): Promise<void>;
+}
+
+/** How soon a store writes to the disk what it has promised. Only `full` keeps it. */
+export type Durability = 'full' | 'relaxed' | 'none';
+
+export function startBackend(name: StoreName, durability: Durability): Promise<Backend> {
+  const starters: Record<StoreName, () => Promise<Backend>> = {
+    redis: () => redisBackend('redis', durability),
+    ioredis: () => redisBackend('ioredis', durability),
+    upstash: () => upstashBackend(durability),
+    postgres: () => postgresBackend(durability),
+    sqlite: async () => sqliteBackend(),
+    memory: async () => ({
+      address: { name: 'memory', url: '' },
+      isShared: false,
+      keeps: 50,
+      stop: async () => {},
+    }),
+  };
+  return starters[name]();
+}
+
+function redisService(durability: Durability) {
+  const settings: Record<Durability, RedisOptions> = {
+    full: { appendfsync: 'always' },
+    relaxed: { appendfsync: 'everysec' },
+    none: {},
+  };
+  return startRedis(settings[durability]);
+}
+
+function postgresService(durability: Durability) {
+  const settings: Record<Durability, Record<string, string>> = {
+    full: {},
+    relaxed: { synchronous_commit: 'off' },
+    none: { synchronous_commit: 'off', fsync: 'off' },
+  };
+  return startPostgres({ settings: settings[durability] });
+}
+
+async function redisBackend(name: 'redis' | 'ioredis', durability: Durability): Promise<Backend> {
+  const server = await redisService(durability);
+  return {
+    address: { name, url: server.url },
+    isShared: true,
+    keeps: 1000,
+    server,
+    stop: () => server.stop(),
+  };
+}
+
+async function upstashBackend(durability: Durability): Promise<Backend> {
+  const redis = await redisService(durability);
+  const rest = await RestProcess.start(redis.url);
+  let kills = 0;
+  return {
+    address: { name: 'upstash', url: rest.url, token: rest.token },
+    isShared: true,
+    keeps: 1000,
+    server: {
+      // In turns a service that answers with an error, and one that is not there.
+      async kill9() {
+        await Promise.all([redis.kill9(), kills++ % 2 === 0 ? undefined : rest.kill9()]);
+      },
+      async restart() {
+        await redis.restart();
+        if (kills % 2 === 0) await rest.restart();
+      },
+    },
+    async stop() {
+      await rest.kill9();
+      await redis.stop();
+    },
+  };
+}
+
+async function postgresBackend(durability: Durability): Promise<Backend> {
+  const server = await postgresService(durability);
+  return {
+    address: { name: 'postgres', url: server.url },
+    isShared: true,
+    keeps: Number.POSITIVE_INFINITY,
+    server,
+    stop: () => server.stop(),
+  };
+}
+
+function sqliteBackend(): Backend {
+  const folder = mkdtempSync(join(tmpdir(), 'interlock-sqlite-'));
+  return {
+    address: { name: 'sqlite', url: join(folder, 'runs.db') },
+    isShared: true,
+    keeps: Number.POSITIVE_INFINITY,
+    stop: async () => rmSync(folder, { recursive: true, force: true }),
+  };
+}

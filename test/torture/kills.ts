@@ -1,0 +1,102 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { Arena, type ArenaOptions } from './arena.ts';
+import { type Encounters, Lane } from './lane.ts';
+import { playAll } from './play.ts';
+import { seeded } from './random.ts';
+import type { PartResult } from './report.ts';
+import type { RunLog } from './run-log.ts';
+import type { TortureServer } from './server-process.ts';
+
+export interface KillsScale {
+  /** How many processes are killed in the middle of a step. */
+  readonly kills: number;
+  readonly lanes: number;
+}
+
+/** On top of the lease: what it takes to look at the run and to hear the answer, on a machine that is busy. */
+const TOLERANCE_MS = 250;
+
+/** Server processes are killed in mid-step, one after the other, and replaced at once. */
+export function killServers(options: ArenaOptions, scale: KillsScale, seed: number): Promise<PartResult> {
+  return Arena.with(options, async (arena) => {
+    const encounters: Encounters = { broken: 0, unknown: 0, unavailable: 0, held: 0, outOfOrder: 0 };
+    const blocked: number[] = [];
+    const onBroken = async (log: RunLog, since: number) => {
+      const ms = await blockedFor(arena, log, since);
+      blocked.push(ms);
+      if (ms > options.leaseMs + TOLERANCE_MS) {
+        arena.faults.push(`stuck: run ${log.run} waited ${Math.round(ms)} ms for a dead process's lease`);
+      }
+    };
+    const lanes = Array.from({ length: scale.lanes }, (_, index) => {
+      const random = seeded(seed, `kills, lane ${index}`);
+      return new Lane(arena, { random, encounters, onBroken });
+    });
+    const tally = await playAll(arena, lanes, () => killMany(arena, scale.kills, seed));
+    const faults = await arena.verify();
+    const { attempts } = arena.ledger;
+    const resolved = arena.logs.flatMap((log) => [...log.resolved.values()]);
+    const again = attempts.length - new Set(attempts.map(({ key }) => key)).size;
+    const longest = Math.round(Math.max(0, ...blocked));
+    return {
+      did: `${tally.inStep} kill -9 in mid-step, ${options.servers} servers`,
+      measured: `${again} run again with their key, ${resolved.length} held; blocked for ${longest} ms at most`,
+      details:
+        `${attempts.length} handlers in ${arena.logs.length} runs, of which ${tally.cut} were cut off and ${tally.unheard} ` +
+        `had ended and were not heard of; ${encounters.broken} calls broke; lease ${options.leaseMs} ms`,
+      faults,
+    };
+  });
+}
+
+interface KillTally {
+  /** Kills that met a step. */
+  inStep: number;
+  /** Handlers that began and never ended. */
+  cut: number;
+  /** Handlers that ended, without their client being told. */
+  unheard: number;
+}
+
+async function killMany(arena: Arena, kills: number, seed: number): Promise<KillTally> {
+  const random = seeded(seed, 'kills');
+  const tally: KillTally = { inStep: 0, cut: 0, unheard: 0 };
+  while (tally.inStep < kills && !arena.options.signal.aborted) {
+    await delay(random.between(0, 100));
+    const victims = arena.fleet.ready.filter(({ endpoint }) => endpoint.inFlight > 0);
+    // Somebody has to be there to take over.
+    if (arena.fleet.ready.length < Math.min(3, arena.options.servers) || victims.length === 0) continue;
+    const victim = random.pick(victims);
+    await arena.fleet.kill(victim);
+    // By now every client of it has heard that its connection broke.
+    await delay(10);
+    const { cut, unheard } = interruptedBy(arena, victim);
+    if (cut + unheard > 0) tally.inStep++;
+    tally.cut += cut;
+    tally.unheard += unheard;
+  }
+  return tally;
+}
+
+function interruptedBy(arena: Arena, victim: TortureServer): { cut: number; unheard: number } {
+  const told = new Set(arena.logs.flatMap((log) => [...log.succeeded]));
+  const theirs = arena.ledger.refresh().attempts.filter(({ server }) => server === victim.name);
+  const unheard = theirs.filter(({ ended, attempt }) => ended !== undefined && !told.has(attempt));
+  return {
+    cut: theirs.filter(({ ended }) => ended === undefined).length,
+    unheard: unheard.length,
+  };
+}
+
+/** How long after its process died a claim still keeps its run busy. */
+async function blockedFor(arena: Arena, log: RunLog, since: number): Promise<number> {
+  const look = () => arena.runsOf(log).read(log.run);
+  const first = await look();
+  if (first?.status !== 'running') return 0;
+  for (;;) {
+    await delay(10);
+    const view = await look();
+    const same = view?.status === 'running' && view.claim?.token === first.claim?.token;
+    if (!same) return performance.now() - since;
+  }
+}

@@ -1,0 +1,143 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Arena } from './arena.ts';
+import { type Answer, callTool } from './client.ts';
+import type { Random } from './random.ts';
+import type { RunLog, Step } from './run-log.ts';
+import type { TortureServer } from './server-process.ts';
+import { isLegal, RULES, type ToolName, toolsOf } from './workflows.ts';
+
+/** What the clients met beside successes. */
+export interface Encounters {
+  /** Calls whose connection broke. */
+  broken: number;
+  /** Calls that were told that their outcome is unknown. */
+  unknown: number;
+  unavailable: number;
+  held: number;
+  /** Calls out of order that were refused, as they must be. */
+  outOfOrder: number;
+}
+
+export interface LaneOptions {
+  readonly random: Random;
+  readonly encounters: Encounters;
+  /** Called when a call's connection broke; the next try does not wait for it, but the lane does. */
+  readonly onBroken?: (log: RunLog, since: number) => Promise<void>;
+}
+
+/**
+ * A client that makes one run after the other, and one step after the other. It sends some steps twice at the same time
+ * through two processes, and some calls out of order. After an answer that leaves a step's fate open it calls again, as it
+ * did before, until the fate is known.
+ */
+export class Lane {
+  readonly #arena: Arena;
+  readonly #options: LaneOptions;
+
+  constructor(arena: Arena, options: LaneOptions) {
+    this.#arena = arena;
+    this.#options = options;
+  }
+
+  /** Until the arena says that it is over; every step that was begun is brought to its end. */
+  async play(): Promise<void> {
+    while (!this.#arena.over) await this.#playRun();
+  }
+
+  async #playRun(): Promise<void> {
+    const { random } = this.#options;
+    const log = await this.#arena.begin(random.chance(0.7) ? 'rally' : 'checkout', random);
+    const length = random.between(5, 200);
+    for (let step = 1; step <= length && !this.#arena.over; step++) {
+      const tool = this.#choose(log);
+      await this.settle(log, { tool, step, ms: random.between(2, 30) });
+      if (!toolsOf(log.workflow).some((each) => isLegal(each, log.state))) return;
+    }
+  }
+
+  #choose({ workflow, state }: RunLog): ToolName {
+    const { random } = this.#options;
+    const legal = !random.chance(0.1);
+    return random.pick(toolsOf(workflow).filter((tool) => isLegal(tool, state) === legal));
+  }
+
+  /** Calls until it is known what came of the step. */
+  async settle(log: RunLog, step: Step<ToolName>): Promise<void> {
+    const { random, onBroken } = this.#options;
+    let watching: Promise<void> | undefined;
+    for (let tries = 1; ; tries++) {
+      const servers = await this.#arena.servers(random.chance(0.3) ? 2 : 1, random);
+      const answers = await Promise.all(servers.map((server) => this.#call(log, server, step)));
+      const isKnown = await this.#learn(log, step, answers);
+      await watching;
+      if (isKnown) return;
+      if (tries === 200)
+        throw new Error(`nobody can say what came of ${JSON.stringify({ ...step, ...log })}`);
+      if (answers.some(({ kind }) => kind === 'broken')) watching = onBroken?.(log, performance.now());
+      else await delay(25);
+    }
+  }
+
+  async #call(log: RunLog, server: TortureServer, { tool, step, ms }: Step): Promise<Answer> {
+    const { encounters } = this.#options;
+    const answer = await callTool(server.endpoint, log.run, tool, { step, ms });
+    if (answer.kind === 'done') log.succeeded.add(answer.text);
+    else if (answer.kind === 'wrong')
+      this.#arena.faults.push(`wrong answer: ${answer.text} (run ${log.run})`);
+    else if (answer.kind !== 'refused') encounters[answer.kind]++;
+    else if (answer.reason === 'state') encounters.outOfOrder++;
+    else if (answer.reason === 'held' || answer.reason === 'unavailable') encounters[answer.reason]++;
+    else if (answer.reason === 'busy') {
+      const { waitMs } = this.#arena.options;
+      this.#arena.faults.push(`stuck: a call waited ${waitMs} ms for its turn (run ${log.run})`);
+    }
+    if (isUnavailable(answer) && !this.#arena.options.outages) {
+      this.#arena.faults.push(
+        `wrong answer: the store is there, and was called unavailable (run ${log.run})`,
+      );
+    }
+    return answer;
+  }
+
+  /** Whether the answers say where the run is now; if so, the log says it too. */
+  async #learn(log: RunLog, { tool }: Step<ToolName>, answers: readonly Answer[]): Promise<boolean> {
+    if (answers.some((answer) => answer.kind === 'refused' && answer.reason === 'held')) {
+      await this.#decide(log);
+    } else if (answers.some((answer) => isOpen(answer))) {
+      return false;
+    } else if (answers.some(({ kind }) => kind === 'done')) {
+      log.state = RULES[tool].to;
+      return true;
+    }
+    await this.#arena.look(log);
+    return true;
+  }
+
+  /**
+   * What an operator does about a held run: looks whether the step has had its effect. What is decided is noted first, since
+   * the answer to it may be lost.
+   */
+  async #decide(log: RunLog): Promise<void> {
+    const runs = this.#arena.runsOf(log);
+    await this.#arena.ask(async () => {
+      const view = await runs.read(log.run);
+      if (view?.status !== 'held' || view.claim === undefined) return;
+      const { idempotencyKey } = view.claim;
+      const outcome = this.#arena.ledger.hasEffect(idempotencyKey) ? 'succeeded' : 'failed';
+      log.resolved.set(idempotencyKey, outcome);
+      const { resolved } = await runs.resolve(log.run, outcome, { actor: 'operator' });
+      // The step's own late commit came first.
+      if (!resolved) log.resolved.delete(idempotencyKey);
+    });
+  }
+}
+
+/** Whether the answer leaves open what came of the step. */
+function isOpen(answer: Answer): boolean {
+  if (answer.kind === 'refused') return answer.reason === 'unavailable' || answer.reason === 'busy';
+  return answer.kind === 'broken' || answer.kind === 'unknown' || answer.kind === 'unavailable';
+}
+
+function isUnavailable(answer: Answer): boolean {
+  return answer.kind === 'unavailable' || (answer.kind === 'refused' && answer.reason === 'unavailable');
+}

@@ -1,0 +1,89 @@
+import { parseArgs } from 'node:util';
+import type { Durability } from './backends.ts';
+import { DEFECTS, type Defect } from './broken-store.ts';
+import type { DuplicatesScale } from './duplicates.ts';
+import type { KillsScale } from './kills.ts';
+import type { RestartsScale } from './restarts.ts';
+import { STORE_NAMES, type StoreName } from './stores.ts';
+
+export const PARTS = ['duplicates', 'kills', 'restarts'] as const;
+export type PartName = (typeof PARTS)[number];
+
+export interface Scale {
+  readonly duplicates: Omit<DuplicatesScale, 'longestRun'>;
+  readonly kills: KillsScale;
+  readonly restarts: RestartsScale;
+}
+
+export interface TortureOptions {
+  readonly stores: readonly StoreName[];
+  readonly parts: readonly PartName[];
+  readonly seed: number;
+  readonly isQuick: boolean;
+  readonly durability: Durability;
+  readonly defect: Defect | undefined;
+}
+
+/** What the promises are measured at. */
+export const FULL: Scale = {
+  duplicates: { steps: 10_000, duplicates: 4, lanes: 16 },
+  kills: { kills: 200, lanes: 12 },
+  restarts: { restarts: 20, lanes: 8, outagesMs: [50, 200, 500, 1000, 2000, 4000] },
+};
+
+/** About two minutes for the stores that are tortured by default. */
+export const QUICK: Scale = {
+  duplicates: { steps: 300, duplicates: 4, lanes: 16 },
+  kills: { kills: 6, lanes: 12 },
+  restarts: { restarts: 3, lanes: 8, outagesMs: [50, 500, 1500] },
+};
+
+export const HELP = `npm run torture -- [options]
+
+  --quick             a small scale, about two minutes
+  --seed N            the choices that are made; default: a new seed each time, which is printed
+  --store NAME        ${STORE_NAMES.join(', ')}; several times or with commas
+                      default: redis, upstash, postgres, sqlite
+  --part NAME         ${PARTS.join(', ')}; default: all
+  --durability NAME   full (default), relaxed or none: how soon the store writes to the disk
+  --defect NAME       breaks the store on purpose, to see that it is found: ${DEFECTS.join(', ')}
+`;
+
+const DURABILITIES: readonly Durability[] = ['full', 'relaxed', 'none'];
+
+/** `undefined` where help is asked for. @throws Error naming what is wrong and what would be right. */
+export function parseOptions(args: readonly string[]): TortureOptions | undefined {
+  const { values } = parseArgs({
+    args: [...args],
+    options: {
+      help: { type: 'boolean', default: false },
+      quick: { type: 'boolean', default: false },
+      seed: { type: 'string' },
+      store: { type: 'string', multiple: true, default: ['redis,upstash,postgres,sqlite'] },
+      part: { type: 'string', multiple: true, default: [PARTS.join(',')] },
+      durability: { type: 'string', default: 'full' },
+      defect: { type: 'string' },
+    },
+  });
+  if (values.help) return undefined;
+  const seed = values.seed === undefined ? Math.floor(Math.random() * 1e9) : Number(values.seed);
+  if (!Number.isSafeInteger(seed)) throw new Error(`--seed: expected a whole number, got "${values.seed}"`);
+  return {
+    stores: manyOf('--store', STORE_NAMES, values.store),
+    parts: manyOf('--part', PARTS, values.part),
+    seed,
+    isQuick: values.quick,
+    durability: oneOf('--durability', DURABILITIES, values.durability),
+    defect: values.defect === undefined ? undefined : oneOf('--defect', DEFECTS, values.defect),
+  };
+}
+
+function manyOf<T extends string>(option: string, names: readonly T[], values: readonly string[]): T[] {
+  return values.flatMap((value) => value.split(',')).map((value) => oneOf(option, names, value));
+}
+
+function oneOf<T extends string>(option: string, names: readonly T[], value: string): T {
+  const name = names.find((each) => each === value);
+  if (name === undefined) throw new Error(`${option}: expected one of ${names.join(', ')}, got "${value}"`);
+  return name;
+}

@@ -1,0 +1,23 @@
+import type { WorkflowName } from './workflows.ts';
+
+/** One run as its client sees it. */
+export interface RunLog {
+  readonly run: string;
+  readonly workflow: WorkflowName;
+  /** The attempts whose success the client was told. */
+  readonly succeeded: Set<string>;
+  /** What was decided about held steps, by idempotency key. */
+  readonly resolved: Map<string, 'succeeded' | 'failed'>;
+  /** Where the run is, as far as the client knows. */
+  state: string;
+  /** The highest version that was ever seen. */
+  version: number;
+}
+
+/** A call that a client makes, the same for all of its duplicates and repetitions. */
+export interface Step<Tool extends string = string> {
+  readonly tool: Tool;
+  readonly step: number;
+  /** How long the handler takes. */
+  readonly ms: number;
+}

@@ -1,0 +1,117 @@
+/**
+ * Puts the promise "a step commits once" to the test with several server processes on a real store: with duplicates that race,
+ * with processes that are killed in mid-step, and with a store that is killed under load. `--help` says how.
+ */
+import { type Backend, startBackend } from './backends.ts';
+import { raceDuplicates } from './duplicates.ts';
+import { killServers } from './kills.ts';
+import {
+  FULL,
+  HELP,
+  type PartName,
+  parseOptions,
+  QUICK,
+  type Scale,
+  type TortureOptions,
+} from './options.ts';
+import { describeRow, type PartResult, type Row, summaryOf, tableOf } from './report.ts';
+import { restartStore } from './restarts.ts';
+import type { StoreName } from './stores.ts';
+
+/** Short, so that nobody waits long for a lease; a call waits longer than a lease lasts. */
+const TIMES = { leaseMs: 1_000, waitMs: 3_000 };
+const SERVERS = 4;
+
+const interrupt = new AbortController();
+
+async function playPart(
+  part: PartName,
+  backend: Backend,
+  scale: Scale,
+  { seed, defect }: TortureOptions,
+): Promise<PartResult | string> {
+  const options = {
+    store: backend.address,
+    ...TIMES,
+    servers: SERVERS,
+    defect,
+    signal: interrupt.signal,
+  };
+  switch (part) {
+    case 'duplicates':
+      return raceDuplicates(options, { ...scale.duplicates, longestRun: backend.keeps }, seed);
+    case 'kills':
+      if (!backend.isShared) return 'the store dies with its process';
+      return killServers(options, scale.kills, seed);
+    case 'restarts':
+      if (backend.server === undefined) return 'the store has no server';
+      return restartStore(options, backend.server, scale.restarts, seed);
+  }
+}
+
+async function rowOf(
+  store: StoreName,
+  part: PartName,
+  play: () => Promise<PartResult | string>,
+): Promise<Row> {
+  const start = performance.now();
+  const result = await play().catch((error: unknown): PartResult => {
+    const fault = error instanceof Error ? (error.stack ?? error.message) : String(error);
+    return { did: 'broke off', measured: '', details: '', faults: [fault] };
+  });
+  const seconds = (performance.now() - start) / 1000;
+  if (typeof result !== 'string') return { store, part, seconds, applies: true, ...result };
+  return { store, part, seconds, applies: false, did: result, measured: '', details: '', faults: [] };
+}
+
+async function tortureStore(store: StoreName, options: TortureOptions): Promise<Row[]> {
+  const scale = options.isQuick ? QUICK : FULL;
+  const rows: Row[] = [];
+  const backend = await startBackend(store, options.durability);
+  try {
+    for (const part of options.parts) {
+      if (interrupt.signal.aborted) break;
+      const row = await rowOf(store, part, () => playPart(part, backend, scale, options));
+      if (!interrupt.signal.aborted) console.log(describeRow(row));
+      rows.push(row);
+    }
+  } finally {
+    await backend.stop();
+  }
+  return rows;
+}
+
+async function torture(options: TortureOptions): Promise<number> {
+  const args = process.argv
+    .slice(2)
+    .filter((each, index, all) => each !== '--seed' && all[index - 1] !== '--seed');
+  const command = ['npm run torture --', ...args, '--seed', options.seed].join(' ');
+  console.log(`${command}: ${SERVERS} servers, Node ${process.version}`);
+  const rows: Row[] = [];
+  for (const store of options.stores) {
+    if (!interrupt.signal.aborted) rows.push(...(await tortureStore(store, options)));
+  }
+  if (interrupt.signal.aborted) {
+    console.log('INTERRUPTED: nothing was shown');
+    return 130;
+  }
+  console.log(`\n${tableOf(rows)}\n\n${summaryOf(rows, command)}`);
+  return rows.some(({ faults }) => faults.length > 0) ? 1 : 0;
+}
+
+/** Once to come to an orderly end, twice to end at once: what was started ends with this process. */
+function onSignal(): void {
+  if (interrupt.signal.aborted) process.exit(130);
+  interrupt.abort();
+  console.log('Coming to an end; once more to end at once.');
+}
+
+process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
+try {
+  const options = parseOptions(process.argv.slice(2));
+  if (options === undefined) console.log(HELP);
+  else process.exitCode = await torture(options);
+} catch (error) {
+  console.error(error instanceof Error ? error.message : error);
+  process.exitCode = 1;
+}
