@@ -31,8 +31,8 @@ export interface PostgresBusOptions extends RemoteBusOptions {
   readonly pool: PostgresBusPool;
   /**
    * Where the connection that listens comes from. It is kept while there are listeners, counts towards the pool's `max`, and
-   * must be a session of its own: not through a pooler in transaction mode (PgBouncer, Supavisor, RDS Proxy), which
-   * forgets the `LISTEN`. Give a pool with a direct address there. Default: `pool`.
+   * must be a session of its own: not through a pooler in transaction mode, such as PgBouncer or Supavisor, which forgets the
+   * `LISTEN`. There, give a pool with the server's own address, of one connection. Default: `pool`.
    */
   readonly listenPool?: PostgresBusPool | undefined;
 }

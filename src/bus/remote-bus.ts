@@ -13,7 +13,7 @@ import { type Link, type LinkEvents, StandingLink } from './standing-link.ts';
 export interface RemoteBusOptions {
   /** What the instances of one app share: 1 to 63 printable characters of ASCII. Default `'interlock'`. */
   readonly channel?: string | undefined;
-  /** How often the connection that listens is tested, in milliseconds. Default 30,000. */
+  /** How often the connection that listens is tested, in milliseconds, at least 100. Default 30,000. */
   readonly heartbeatMs?: number | undefined;
   /** Told when the bus no longer hears, once for each way in which it fails, and of a listener's own errors. Default: `console.error`. */
   readonly onError?: ((error: unknown) => void) | undefined;
@@ -25,7 +25,11 @@ export const remoteBusShape = {
     .string()
     .regex(/^[ -~]{1,63}$/, 'expected 1 to 63 printable characters of ASCII')
     .default('interlock'),
-  heartbeatMs: z.int().min(1).default(30_000),
+  heartbeatMs: z
+    .int()
+    .min(100)
+    .max(2 ** 31 - 1)
+    .default(30_000),
   onError: onErrorOption,
 };
 

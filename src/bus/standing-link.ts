@@ -63,7 +63,7 @@ export class StandingLink {
 
   #open(): void {
     const link = this.#options.open({
-      message: (text) => this.#options.onMessage(text),
+      message: (text) => this.#hear(link, text),
       failing: (cause) => this.#report(link, cause),
       mended: () => this.#mended(link),
       lost: (cause) => this.#replace(link, cause),
@@ -73,6 +73,11 @@ export class StandingLink {
       () => this.#opened(link),
       (error) => this.#replace(link, error),
     );
+  }
+
+  /** What an old link still had in its pipes is too late: the new one may have brought it, or something newer. */
+  #hear(link: Link, text: string): void {
+    if (link === this.#link) this.#options.onMessage(text);
   }
 
   #opened(link: Link): void {
@@ -122,7 +127,7 @@ export class StandingLink {
     try {
       await withinDeadline(Promise.resolve(link.close()), ANSWER_WITHIN_MS);
     } catch {
-      // It was gone already, or what it is gone with has to find out by itself.
+      // It was gone already, or is not to be reached: the driver or the server will find out.
     }
   }
 

@@ -173,6 +173,7 @@ export class GatePart implements Part {
     const { workflow, listed } = this.#config;
     listed.note(tools, message.at('result', 'nextCursor') === undefined);
     const found = this.#context === undefined ? 'unknown' : await stateNow(this.#config, this.#context);
+    if (tools.some((tool) => isObject(tool) && workflow.isBound(String(tool.name)))) forbidCaching(message);
     message.editElements(['result', 'tools'], (tool) => {
       if (!isObject(tool) || typeof tool.name !== 'string' || !workflow.isBound(tool.name)) return 'keep';
       return typeof found === 'object' && workflow.isVisible(tool.name, found.state) ? 'keep' : 'drop';
@@ -197,6 +198,12 @@ export class GatePart implements Part {
 /** The upstream's transport turned the request away (RFC 9110, section 15.5): nothing ran. */
 function isRejection(status: number): boolean {
   return status >= 400 && status < 500;
+}
+
+/** What depends on a run is neither kept nor shared. An upstream that says nothing of it does not say that it may be. */
+function forbidCaching(message: Message): void {
+  if (message.at('result', 'ttlMs') !== undefined) message.set(['result', 'ttlMs'], 0);
+  if (message.at('result', 'cacheScope') !== undefined) message.set(['result', 'cacheScope'], 'private');
 }
 
 /** Clients drop `list_changed`, or never listen for it, unless the server has declared it (MCP, Tools, "Capabilities"). */

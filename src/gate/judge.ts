@@ -107,7 +107,7 @@ export class Judge {
       initial: workflow.initial,
       times,
       clock,
-      cancellation: inFlight,
+      request: inFlight,
       onTooLong: () => this.#giveUp(id),
       onError,
     });

@@ -30,12 +30,13 @@ const MAX_MESSAGE_BYTES = 1024;
 
 /** Every bus carries the same texts, though some would take more: PostgreSQL has no NUL, and UTF-8 no half of a pair. */
 export function checkMessage(message: string): void {
+  const bytes = Buffer.byteLength(message);
+  if (bytes > MAX_MESSAGE_BYTES) {
+    throw new RangeError(`A message on the bus has at most ${MAX_MESSAGE_BYTES} bytes, got ${bytes}`);
+  }
   if (/\p{Surrogate}/u.test(message) || [...message].some((character) => character < ' ')) {
     throw new TypeError('A message on the bus has neither control characters nor lone surrogates');
   }
-  const bytes = Buffer.byteLength(message);
-  if (bytes <= MAX_MESSAGE_BYTES) return;
-  throw new RangeError(`A message on the bus has at most ${MAX_MESSAGE_BYTES} bytes, got ${bytes}`);
 }
 
 /** Those who listen on one bus. One that throws harms neither the others nor the connection that a message came on. */

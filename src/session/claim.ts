@@ -1,8 +1,9 @@
 import type { AtomicStateStore, ClaimResult, FsmSnapshot, StepDescription } from '../stores/store.ts';
 import type { Clock } from './clock.ts';
 import { newToken } from './ids.ts';
+import type { InFlight } from './live-session.ts';
 import type { RunContext } from './run-context.ts';
-import { releaseClaim, Step, type StepTimes } from './step.ts';
+import { releaseClaim, Step, type StepParts, type StepTimes } from './step.ts';
 import type { Cancellation, EndTurn } from './turns.ts';
 
 export interface ClaimOptions {
@@ -13,7 +14,7 @@ export interface ClaimOptions {
   readonly initial: string;
   readonly times: StepTimes;
   readonly clock: Clock;
-  readonly cancellation: Cancellation;
+  readonly request: InFlight;
   readonly onTooLong: () => void;
   readonly onError: (error: unknown) => void;
 }
@@ -36,11 +37,11 @@ export function turnKey(context: RunContext, workflow: string): string {
 
 /** Waits for the run's turn, within this process and across processes, and takes its claim. */
 export async function claimStep(options: ClaimOptions): Promise<Step | NotClaimed> {
-  const { context, workflow, times, clock, cancellation } = options;
+  const { context, workflow, times, clock, request } = options;
   const deadline = clock.now() + times.waitMs;
-  const turn = context.turns.take(turnKey(context, workflow), times.waitMs, cancellation);
+  const turn = context.turns.take(turnKey(context, workflow), times.waitMs, request);
   const endTurn = typeof turn === 'function' ? turn : await turn;
-  if (endTurn === undefined) return { reason: cancellation.cancelled ? 'cancelled' : 'busy' };
+  if (endTurn === undefined) return { reason: request.cancelled ? 'cancelled' : 'busy' };
   try {
     return await claimInTurn(options, endTurn, deadline);
   } catch (error) {
@@ -55,11 +56,15 @@ async function claimInTurn(
   endTurn: EndTurn,
   deadline: number,
 ): Promise<Step | NotClaimed> {
-  const { context, clock, cancellation, times, onError, description } = options;
+  const { context, clock, request, times, onError, description } = options;
   const { store, ttlMs } = context;
   const key = { run: context.run, workflow: options.workflow };
   const token = newToken();
   for (let attempt = 0; ; attempt++) {
+    if (request.cancelled) {
+      endTurn();
+      return { reason: 'cancelled' };
+    }
     const result = await ask(options, store, token);
     if (result.status === 'claimed') {
       const { snapshot, idempotencyKey } = result;
@@ -76,16 +81,26 @@ async function claimInTurn(
         endTurn,
         onError,
       };
-      if (!cancellation.cancelled) return new Step(parts, options.onTooLong);
+      if (!request.cancelled) return new Step(asStepOf(request, parts), options.onTooLong);
       await releaseClaim(parts);
     }
-    const waits = result.status === 'busy' && clock.now() < deadline && !cancellation.cancelled;
+    const waits = result.status === 'busy' && clock.now() < deadline && !request.cancelled;
     if (!waits) {
       endTurn();
-      return cancellation.cancelled ? { reason: 'cancelled' } : refusal(result);
+      return request.cancelled ? { reason: 'cancelled' } : refusal(result);
     }
-    await pause(backOff(attempt, result.remainingMs), clock, cancellation);
+    await pause(backOff(attempt, result.remainingMs), clock, request);
   }
+}
+
+/** The request's id is in flight for as long as the step is, on whatever stream its result comes. */
+function asStepOf(request: InFlight, parts: StepParts): StepParts {
+  const endStep = request.beginStep();
+  const endTurn = (): void => {
+    endStep();
+    parts.endTurn();
+  };
+  return { ...parts, endTurn };
 }
 
 /** One claim. A claim that the store may have granted although it could not say so is let go again. */

@@ -1,4 +1,9 @@
-import type { AtomicStateStore, TransactionalStateStore } from '../stores/store.ts';
+import type {
+  AtomicStateStore,
+  ClaimRequest,
+  ClaimResult,
+  TransactionalStateStore,
+} from '../stores/store.ts';
 import type { Clock } from './clock.ts';
 
 /** A store could not be asked, or not in time. Its own error is the cause, and stays on this side of the wire. */
@@ -15,20 +20,28 @@ export interface GuardedStore extends AtomicStateStore {
 
 /** The store with a deadline on every call: a store that hangs must not hang a request. */
 export function guardStore(store: AtomicStateStore, deadlineMs: number, clock: Clock): GuardedStore {
-  const bounded = <T>(operation: string, call: () => Promise<T>): Promise<T> =>
+  const bounded = <T>(
+    operation: string,
+    call: () => Promise<T>,
+    onLate: (value: T) => void = () => {},
+  ): Promise<T> =>
     new Promise((resolve, reject) => {
-      const stop = clock.after(deadlineMs, () =>
-        reject(new StoreUnavailable(`the store did not answer ${operation} within ${deadlineMs} ms`)),
-      );
+      let late = false;
+      const stop = clock.after(deadlineMs, () => {
+        late = true;
+        reject(new StoreUnavailable(`the store did not answer ${operation} within ${deadlineMs} ms`));
+      });
+      const succeed = (value: T): void => {
+        stop();
+        if (late) onLate(value);
+        else resolve(value);
+      };
       const fail = (cause: unknown): void => {
         stop();
         reject(new StoreUnavailable(`the store failed to ${operation}`, { cause }));
       };
       try {
-        call().then((value) => {
-          stop();
-          resolve(value);
-        }, fail);
+        call().then(succeed, fail);
       } catch (error) {
         fail(error);
       }
@@ -40,13 +53,23 @@ export function guardStore(store: AtomicStateStore, deadlineMs: number, clock: C
     ...inTransaction,
     open: (...args) => bounded('open', () => store.open(...args)),
     read: (...args) => bounded('read', () => store.read(...args)),
-    claim: (...args) => bounded('claim', () => store.claim(...args)),
+    claim: (request) =>
+      bounded(
+        'claim',
+        () => store.claim(request),
+        (result) => letGoLate(store, request, result),
+      ),
     commit: (...args) => bounded('commit', () => store.commit(...args)),
     renew: (...args) => bounded('renew', () => store.renew(...args)),
     release: (...args) => bounded('release', () => store.release(...args)),
     delete: (...args) => bounded('delete', () => store.delete(...args)),
     history: (...args) => bounded('history', () => store.history(...args)),
   };
+}
+
+/** A claim that was granted after its caller had given up, from a driver's queue perhaps: nobody will run its step. */
+function letGoLate(store: AtomicStateStore, request: ClaimRequest, result: ClaimResult): void {
+  if (result.status === 'claimed') store.release(request, request.token).catch(() => {});
 }
 
 function isTransactional(store: AtomicStateStore): store is TransactionalStateStore<unknown> {

@@ -7,12 +7,40 @@ import type { Cancellation } from './turns.ts';
 
 /** A request of the session that is not answered yet. Once it is cancelled it is not forwarded, if it has not been. */
 export class InFlight implements Cancellation {
+  readonly #onOver: () => void;
+  readonly #isGone: () => boolean;
+  #ended = false;
+  #steps = 0;
   #cancelled = false;
   readonly #onCancel = new Set<() => void>();
   readonly #onNotice = new Set<() => void>();
 
+  /** `onOver` is called when its id is free again; `isGone` says whether the client's connection is. */
+  constructor(onOver: () => void = () => {}, isGone: () => boolean = () => false) {
+    this.#onOver = onOver;
+    this.#isGone = isGone;
+  }
+
   get cancelled(): boolean {
-    return this.#cancelled;
+    return this.#cancelled || this.#isGone();
+  }
+
+  /** Its response has ended, or its connection has. A step that is still under way may have its result come elsewhere. */
+  end(): void {
+    this.#ended = true;
+    if (this.#steps === 0) this.#onOver();
+  }
+
+  /** It runs as a step until the returned function is called. */
+  beginStep(): () => void {
+    this.#steps++;
+    let over = false;
+    return () => {
+      if (over) return;
+      over = true;
+      this.#steps--;
+      if (this.#ended) this.end();
+    };
   }
 
   onCancel(callback: () => void): () => void {
@@ -82,16 +110,12 @@ export class LiveSession {
   }
 
   /** Registers a request; `undefined` where its id is in flight already, so that the two could not be told apart. */
-  begin(id: RequestId): InFlight | undefined {
+  begin(id: RequestId, isGone?: () => boolean): InFlight | undefined {
     const key = idKey(id);
     if (this.#inFlight.has(key)) return undefined;
-    const entry = new InFlight();
+    const entry = new InFlight(() => void this.#inFlight.delete(key), isGone);
     this.#inFlight.set(key, entry);
     return entry;
-  }
-
-  end(id: RequestId): void {
-    this.#inFlight.delete(idKey(id));
   }
 
   /** The request of that id, while it is in flight. */

@@ -76,37 +76,37 @@ export class Handshake implements Part {
 /** A POST of a session: its request ids are in flight until it is answered. */
 export class Request implements Part {
   readonly stage = 'session';
-  readonly #session: LiveSession;
-  readonly #begun: ReadonlyMap<RequestId, InFlight>;
+  readonly #begun: readonly InFlight[];
 
-  private constructor(session: LiveSession, begun: ReadonlyMap<RequestId, InFlight>) {
-    this.#session = session;
+  private constructor(begun: readonly InFlight[]) {
     this.#begun = begun;
   }
 
   /** `undefined` where an id is in flight already, in the session or twice in this batch. */
   static begin(exchange: Exchange, session: LiveSession): Request | undefined {
-    const begun = new Map<RequestId, InFlight>();
+    const begun: InFlight[] = [];
+    // Nobody is told of the end of a connection on which earlier requests are still to be answered.
+    const isGone = (): boolean => exchange.req.socket?.destroyed === true;
     for (const { id } of exchange.requests) {
       if (id === undefined) continue;
-      const entry = session.begin(id);
+      const entry = session.begin(id, isGone);
       if (entry === undefined) {
-        for (const each of begun.keys()) session.end(each);
+        for (const each of begun) each.end();
         return undefined;
       }
-      begun.set(id, entry);
+      begun.push(entry);
     }
-    return new Request(session, begun);
+    return new Request(begun);
   }
 
   onEnd(): JsonObject[] {
-    for (const id of this.#begun.keys()) this.#session.end(id);
+    for (const entry of this.#begun) entry.end();
     return [];
   }
 
   /** The client is gone: what waits for its turn is never forwarded. */
   onDepart(): void {
-    for (const entry of this.#begun.values()) entry.leave();
+    for (const entry of this.#begun) entry.leave();
   }
 
   onClose(): void {

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import * as z from 'zod';
 import { functionOption, parseOptions } from '../options.ts';
-import { change, look, makeDurable, type SqliteDatabase } from './sqlite/database.ts';
+import { type SqliteDatabase, setUp, Transactions } from './sqlite/database.ts';
 import { type Run, SqliteRuns } from './sqlite/runs.ts';
 import type {
   AtomicStateStore,
@@ -28,15 +28,18 @@ export type { SqliteDatabase, SqliteStatement, SqliteValue } from './sqlite/data
 
 export interface SqliteStoreOptions {
   /**
-   * An opened database of `libsql`, `better-sqlite3` or `node:sqlite`, on a disk of this machine. The caller closes it, and
-   * leaves this connection to the store: a transaction of the caller's on it would make the store's calls fail.
+   * An opened database of `libsql`, `better-sqlite3` or `node:sqlite`, on a disk of this machine. The caller
+   * closes it, and leaves this connection to the store: a transaction of the caller's on it would make the
+   * store's calls fail.
    */
   readonly database: SqliteDatabase;
-  /** The clock, in milliseconds since the epoch; one for all processes that use the file. Default `Date.now`. */
+  /**
+   * The clock, in milliseconds since the epoch; one for all processes that use the file. Default `Date.now`.
+   */
   readonly now?: (() => number) | undefined;
   /**
-   * How long an operation waits for another process to finish its own, in milliseconds. Default 2,000. The event
-   * loop stands still that long.
+   * How long an operation waits for those of other processes before it rejects, in milliseconds. Default
+   * 2,000.
    */
   readonly busyTimeoutMs?: number | undefined;
 }
@@ -62,45 +65,49 @@ const FRESH_ENOUGH = 0.9;
 const SWEPT_BY_EACH_NEW_RUN = 2;
 
 /**
- * Keeps runs in one SQLite file, in the tables `workflow_runs`, `workflows` and `workflow_events`, which it makes itself. For one
- * machine: steps are exact between all processes that open the file. What is committed outlives the process and, as the disk
- * is flushed at each commit, a power failure. The trail of a run goes with the run.
+ * Keeps runs in one SQLite file, in the tables `workflow_runs`, `workflows` and `workflow_events`, which it
+ * makes itself. For one machine: steps are exact between all processes that open the file. What is committed
+ * outlives the process and, as the disk is flushed at each commit, a power failure. The trail of a run goes
+ * with the run.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown.
  */
 export function sqliteStore(options: SqliteStoreOptions): SqliteStore {
   const { database, now, busyTimeoutMs } = parseOptions('sqliteStore() options', optionsSchema, options);
-  makeDurable(database, busyTimeoutMs);
-  return new FileStore(database, now);
+  const runs = setUp(database, busyTimeoutMs, () => new SqliteRuns(database));
+  return new FileStore(runs, new Transactions(database, busyTimeoutMs), now);
 }
 
 /** Each method is one transaction. */
 class FileStore implements SqliteStore {
-  readonly #database: SqliteDatabase;
-  readonly #now: () => number;
   readonly #runs: SqliteRuns;
+  readonly #transactions: Transactions;
+  readonly #now: () => number;
 
-  constructor(database: SqliteDatabase, now: () => number) {
-    this.#database = database;
+  constructor(runs: SqliteRuns, transactions: Transactions, now: () => number) {
+    this.#runs = runs;
+    this.#transactions = transactions;
     this.#now = now;
-    this.#runs = change(database, () => new SqliteRuns(database));
   }
 
   async open(key: string, session: SessionRecord, ttlMs: number): Promise<void> {
-    change(this.#database, () => this.#make(key, session, this.#now(), ttlMs));
+    await this.#transactions.change(() => this.#make(key, session, this.#now(), ttlMs));
   }
 
   async read(key: string, ttlMs: number): Promise<RunRecord | undefined> {
-    const now = this.#now();
-    const seen = look(this.#database, () => this.#runs.find(key, now));
-    if (!seen || isFresh(seen, now, ttlMs)) return seen && recordOf(seen, now);
+    const seen = await this.#transactions.look(() => {
+      const now = this.#now();
+      const run = this.#runs.find(key, now);
+      return run && { record: recordOf(run, now), isFresh: isFresh(run, now, ttlMs) };
+    });
+    if (!seen || seen.isFresh) return seen?.record;
     return this.#change(key, (run, now) => {
       if (run) this.#keepAlive(run, now, ttlMs);
       return run && recordOf(run, now);
     });
   }
 
-  async claim(request: ClaimRequest): Promise<ClaimResult> {
+  claim(request: ClaimRequest): Promise<ClaimResult> {
     const { create, ttlMs } = request;
     return this.#change(request.run, (known, now) => {
       if (!known && !create) return { status: 'unknown' };
@@ -113,7 +120,7 @@ class FileStore implements SqliteStore {
     });
   }
 
-  async commit(request: CommitRequest): Promise<CommitResult> {
+  commit(request: CommitRequest): Promise<CommitResult> {
     return this.#change(request.run, (run, now) => {
       if (!run) return { status: 'unknown' };
       const workflow = run.workflows.get(request.workflow);
@@ -125,7 +132,7 @@ class FileStore implements SqliteStore {
     });
   }
 
-  async renew(key: RunKey, token: string, leaseMs: number): Promise<boolean> {
+  renew(key: RunKey, token: string, leaseMs: number): Promise<boolean> {
     return this.#change(key.run, (run, now) => {
       const workflow = run?.workflows.get(key.workflow);
       const renewed = workflow && renewStep(workflow, token, now + leaseMs);
@@ -136,32 +143,32 @@ class FileStore implements SqliteStore {
     });
   }
 
-  async release(key: RunKey, token: string): Promise<void> {
-    this.#change(key.run, (run) => {
+  release(key: RunKey, token: string): Promise<void> {
+    return this.#change(key.run, (run) => {
       const workflow = run?.workflows.get(key.workflow);
       const released = workflow && releaseStep(workflow, token);
       if (run && released && released !== workflow) this.#runs.save(run, key.workflow, released);
     });
   }
 
-  async delete(key: string): Promise<void> {
-    change(this.#database, () => this.#runs.remove(key));
+  delete(key: string): Promise<void> {
+    return this.#transactions.change(() => this.#runs.remove(key));
   }
 
-  async history(key: RunKey, limit = 50): Promise<TrailEntry[]> {
+  history(key: RunKey, limit = 50): Promise<TrailEntry[]> {
     const atMost = Math.max(0, Math.min(Math.trunc(limit), Number.MAX_SAFE_INTEGER));
-    return look(this.#database, () => {
+    return this.#transactions.look(() => {
       const run = this.#runs.find(key.run, this.#now());
       return run ? this.#runs.trail(run, key.workflow, atMost) : [];
     });
   }
 
-  async sweep(): Promise<number> {
-    return change(this.#database, () => this.#runs.sweep(this.#now(), Number.MAX_SAFE_INTEGER));
+  sweep(): Promise<number> {
+    return this.#transactions.change(() => this.#runs.sweep(this.#now(), Number.MAX_SAFE_INTEGER));
   }
 
-  #change<T>(key: string, work: (run: Run | undefined, now: number) => T): T {
-    return change(this.#database, () => {
+  #change<T>(key: string, work: (run: Run | undefined, now: number) => T): Promise<T> {
+    return this.#transactions.change(() => {
       const now = this.#now();
       return work(this.#runs.find(key, now), now);
     });

@@ -1,10 +1,12 @@
 import type { ServerResponse } from 'node:http';
 import type { ResponseObserver } from './response-observer.ts';
 import type { ResponseOut } from './response-out.ts';
-import { after, type MaybePromise } from './task-line.ts';
+import type { MaybePromise } from './task-line.ts';
 
 /** Reads one kind of body. Its calls come one after another; what it throws or rejects makes the response unreadable. */
 export interface BodyReader {
+  /** The status and headers are known. */
+  begin(): MaybePromise<void>;
   write(bytes: Buffer): MaybePromise<void>;
   /** The upstream wants its headers on their way. */
   flush(): MaybePromise<void>;
@@ -19,32 +21,18 @@ export interface ReaderContext {
   readonly res: ServerResponse;
   readonly out: ResponseOut;
   readonly observer: ResponseObserver;
-  readonly maxMessageBytes: number;
-  /** The request was a batch, whose answers are a batch too. */
-  readonly isBatch: boolean;
+  readonly limits: ReaderLimits;
   /** Something else is sent in place of this body: nothing of it counts any more. */
   isReplaced(): boolean;
   /** An event id went by: a client can resume this stream after it was cut. */
   onEventId(): void;
 }
 
-/** A body that is nobody's business: it passes as it came. */
-export function rawReader({ out, observer }: ReaderContext): BodyReader {
-  return {
-    write: (bytes) => after(out.sendHead(), () => out.write(bytes)),
-    flush: () => out.flush(),
-    async end(last) {
-      await observer.onEnd();
-      await out.end(last);
-    },
-    inject() {},
-  };
+export interface ReaderLimits {
+  /** The largest event or JSON body that is held for inspection, in bytes. */
+  readonly maxMessageBytes: number;
+  /** Whether headers wait for the first response: an `initialize` that fails mints no session. */
+  readonly holdHead: boolean;
+  /** Whether the request was a batch, whose answers are a batch too. */
+  readonly isBatch: boolean;
 }
-
-/** A stream of the middleware's own, whatever the upstream writes. */
-export function ownStreamReader({ out }: ReaderContext): BodyReader {
-  return { ...IGNORE, inject: (event) => out.writeEvent(event) };
-}
-
-/** The upstream's body is not read at all. */
-export const IGNORE: BodyReader = { write() {}, flush() {}, end() {}, inject() {} };

@@ -6,18 +6,20 @@ import { Payload } from './payload.ts';
 /** Holds a JSON body until it is whole, and sends it on as it came unless somebody changes a message in it. */
 export class JsonReader implements BodyReader {
   readonly #context: ReaderContext;
-  #chunks: Buffer[] = [];
+  readonly #chunks: Buffer[] = [];
   #bytes = 0;
 
   constructor(context: ReaderContext) {
     this.#context = context;
   }
 
+  begin(): void {}
+
   write(bytes: Buffer): void {
+    const { maxMessageBytes } = this.#context.limits;
     this.#bytes += bytes.length;
-    if (this.#bytes > this.#context.maxMessageBytes) {
-      this.#chunks = [];
-      throw new Error(`a response is larger than maxMessageBytes, ${this.#context.maxMessageBytes}`);
+    if (this.#bytes > maxMessageBytes) {
+      throw new Error(`a response is larger than maxMessageBytes, ${maxMessageBytes}`);
     }
     // A copy: whoever wrote it may use its memory again.
     this.#chunks.push(Buffer.from(bytes));
@@ -49,7 +51,7 @@ export class JsonReader implements BodyReader {
 
   /** `undefined` where it is no message and need not be one: an error of another kind. */
   #parse(body: Buffer): Payload | undefined {
-    const payload = Payload.parse(body.toString(), this.#context.isBatch);
+    const payload = Payload.parse(body.toString(), this.#context.limits.isBatch);
     if (payload === undefined && succeeded(this.#context.res.statusCode)) {
       throw new Error('a response is not JSON-RPC');
     }

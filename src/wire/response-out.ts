@@ -53,9 +53,14 @@ export class ResponseOut {
     return this.#ended;
   }
 
+  /** Nobody is there to read any more. */
+  get gone(): boolean {
+    return this.#way.isGone();
+  }
+
   /** Whoever reads does not keep up: it is better to wait. */
   get blocked(): boolean {
-    return this.#blocked && !this.#way.isGone();
+    return this.#blocked;
   }
 
   unblock(): void {
@@ -81,13 +86,13 @@ export class ResponseOut {
 
   flush(): MaybePromise<void> {
     return after(this.sendHead(), () => {
-      if (!this.#ended && !this.#way.isGone()) this.#way.original.flushHeaders();
+      if (!this.#ended && !this.gone) this.#way.original.flushHeaders();
     });
   }
 
   /** Sends bytes; the headers are on their way already. */
   write(bytes: Uint8Array): void {
-    if (bytes.length === 0 || this.#ended || this.#way.isGone()) return;
+    if (bytes.length === 0 || this.#ended || this.gone) return;
     if (this.#way.original.write(bytes) === false) this.#blocked = true;
   }
 
@@ -104,7 +109,7 @@ export class ResponseOut {
       if (!this.#headSent && this.#statesLength) this.#stateLength(last.length);
       this.#writeHead();
       this.#ended = true;
-      this.#way.original.end(last.length > 0 && !this.#way.isGone() ? last : undefined);
+      this.#way.original.end(last.length > 0 && !this.gone ? last : undefined);
       this.#way.onEnd();
     });
   }
@@ -124,7 +129,7 @@ export class ResponseOut {
 
   /** Calls back once everything that was written is on its way: a writer may pace itself by it. */
   afterWrites(done: NonNullable<Done>): void {
-    if (this.#headSent && !this.#ended && !this.#way.isGone()) this.#way.original.write(NOTHING, done);
+    if (this.#headSent && !this.#ended && !this.gone) this.#way.original.write(NOTHING, done);
     else process.nextTick(done);
   }
 

@@ -1,22 +1,14 @@
 import type { ServerResponse } from 'node:http';
-import { type BodyReader, IGNORE, ownStreamReader, type ReaderContext, rawReader } from './body-reader.ts';
-import { JsonReader } from './json-reader.ts';
+import { BackPressure } from './back-pressure.ts';
+import type { BodyReader, ReaderLimits } from './body-reader.ts';
+import { IGNORE, readerFor } from './body-readers.ts';
 import type { JsonObject } from './json-rpc.ts';
 import type { BodyMode, ResponseObserver } from './response-observer.ts';
 import { ResponseOut } from './response-out.ts';
 import { type Done, type Originals, patchResponse, type ResponseSink } from './response-patch.ts';
-import { eventOf, SseReader } from './sse-reader.ts';
+import { eventOf } from './sse-reader.ts';
 import { TaskLine } from './task-line.ts';
 import { VirtualClose } from './virtual-close.ts';
-
-export interface TapOptions {
-  /** The largest event or JSON body that is held for inspection, in bytes. */
-  readonly maxMessageBytes: number;
-  /** Whether headers wait for the first response: an `initialize` that fails mints no session. */
-  readonly holdHead: boolean;
-  /** Whether the request was a batch, whose answers are a batch too. */
-  readonly isBatch: boolean;
-}
 
 /**
  * Reads an upstream's response as it is written and sends it on, changed where the observer changes it. Bytes that nobody
@@ -31,23 +23,23 @@ export class ResponseTap implements ResponseSink {
   headTaken = false;
   /** Whether the upstream is done. */
   ended = false;
-  owesDrain = false;
 
   readonly #observer: ResponseObserver;
-  readonly #options: TapOptions;
+  readonly #limits: ReaderLimits;
   readonly #original: Originals;
   readonly #line: TaskLine;
   readonly #out: ResponseOut;
+  readonly #pressure: BackPressure;
   readonly #close: VirtualClose;
   #reader: BodyReader = IGNORE;
   #replaced = false;
 
-  constructor(res: ServerResponse, observer: ResponseObserver, options: TapOptions) {
+  constructor(res: ServerResponse, observer: ResponseObserver, limits: ReaderLimits) {
     this.res = res;
     this.#observer = observer;
-    this.#options = options;
+    this.#limits = limits;
     this.#line = new TaskLine(
-      () => this.#offerDrain(),
+      () => this.#pressure.offerDrain(),
       (error) => this.#fail(error),
     );
     this.#original = patchResponse(res, this);
@@ -63,6 +55,7 @@ export class ResponseTap implements ResponseSink {
       isGone: () => this.#close.gone,
       onEnd: () => this.#close.release(),
     });
+    this.#pressure = new BackPressure(this.#out, this.#line, () => void this.#original.emit('drain'));
   }
 
   /** Whether the client left, unseen by the upstream. */
@@ -112,6 +105,10 @@ export class ResponseTap implements ResponseSink {
 
   // --- ResponseSink: what the upstream calls -------------------------------------------------
 
+  get owesDrain(): boolean {
+    return this.#pressure.owesDrain;
+  }
+
   get headLost(): boolean {
     return this.#out.headSent && !this.headTaken;
   }
@@ -130,9 +127,7 @@ export class ResponseTap implements ResponseSink {
   write(bytes: Buffer, done: Done): boolean {
     this.#read((reader) => reader.write(bytes));
     if (done !== undefined) this.#line.add(() => this.#out.afterWrites(done));
-    if (this.#flows) return true;
-    this.owesDrain = true;
-    return false;
+    return this.#pressure.answerWrite();
   }
 
   end(last: Buffer, done: Done): void {
@@ -146,13 +141,11 @@ export class ResponseTap implements ResponseSink {
   }
 
   flowAgain(): void {
-    this.#out.unblock();
-    this.#offerDrain();
+    this.#pressure.flowAgain();
   }
 
   drained(): void {
-    this.#out.unblock();
-    this.owesDrain = false;
+    this.#pressure.drained();
   }
 
   close(): boolean {
@@ -167,18 +160,17 @@ export class ResponseTap implements ResponseSink {
 
   #open(): void {
     this.mode = this.#classify();
-    this.#reader = this.#readerFor(this.mode);
-    if (this.mode === 'sse') this.res.removeHeader('content-length');
-    if (this.mode === 'stream') {
-      this.#out.dropBodyHeaders();
-      this.#line.add(() => this.#out.flush());
-    }
-    if (this.mode === 'empty') this.#line.add(() => this.#out.endWith(undefined));
-    if (this.mode === 'unreadable') {
-      this.#line.add(() => {
-        throw new Error('a response is of a type or an encoding that cannot be inspected');
-      });
-    }
+    this.#reader = readerFor(this.mode, {
+      res: this.res,
+      out: this.#out,
+      observer: this.#observer,
+      limits: this.#limits,
+      isReplaced: () => this.#replaced,
+      onEventId: () => {
+        this.resumable = true;
+      },
+    });
+    this.#read((reader) => reader.begin());
   }
 
   #classify(): BodyMode {
@@ -190,43 +182,14 @@ export class ResponseTap implements ResponseSink {
     }
   }
 
-  #readerFor(mode: BodyMode): BodyReader {
-    const context: ReaderContext = {
-      res: this.res,
-      out: this.#out,
-      observer: this.#observer,
-      maxMessageBytes: this.#options.maxMessageBytes,
-      isBatch: this.#options.isBatch,
-      isReplaced: () => this.#replaced,
-      onEventId: () => {
-        this.resumable = true;
-      },
-    };
-    if (mode === 'sse') return new SseReader(context, this.#options.holdHead);
-    if (mode === 'json') return new JsonReader(context);
-    if (mode === 'raw') return rawReader(context);
-    return mode === 'stream' ? ownStreamReader(context) : IGNORE;
-  }
-
   #read(step: (reader: BodyReader) => ReturnType<BodyReader['end']>): void {
     this.#line.add(() => (this.#replaced ? undefined : step(this.#reader)));
-  }
-
-  get #flows(): boolean {
-    return this.#close.gone || (!this.#line.busy && !this.#out.blocked);
-  }
-
-  #offerDrain(): void {
-    if (!this.owesDrain || !this.#flows) return;
-    this.owesDrain = false;
-    // In a turn of its own: what the upstream's listener throws is not this response's failure.
-    process.nextTick(() => this.#original.emit('drain'));
   }
 
   #onDepart(): void {
     this.#observer.onDepart();
     // A pump that waits for the client to read would wait for ever, and the outcome would be lost.
-    this.drained();
+    this.#pressure.drained();
     this.#original.emit('drain');
   }
 
@@ -241,7 +204,7 @@ export class ResponseTap implements ResponseSink {
   }
 
   #inShape(messages: JsonObject[]): JsonObject | JsonObject[] | undefined {
-    return messages.length > 1 || (this.#options.isBatch && messages.length > 0) ? messages : messages[0];
+    return messages.length > 1 || (this.#limits.isBatch && messages.length > 0) ? messages : messages[0];
   }
 
   async #endStream(messages: readonly JsonObject[]): Promise<void> {

@@ -15,10 +15,13 @@ export class SseReader implements BodyReader {
   #held: Buffer[] | undefined;
   #heldBytes = 0;
 
-  /** @param holdsHead whether the headers wait for the first response: an `initialize` that fails mints no session. */
-  constructor(context: ReaderContext, holdsHead: boolean) {
+  constructor(context: ReaderContext) {
     this.#context = context;
-    this.#held = holdsHead ? [] : undefined;
+    this.#held = context.limits.holdHead ? [] : undefined;
+  }
+
+  begin(): void {
+    this.#context.res.removeHeader('content-length');
   }
 
   write(bytes: Buffer): MaybePromise<void> {
@@ -108,7 +111,7 @@ export class SseReader implements BodyReader {
   }
 
   #limit(bytes: number): void {
-    const { maxMessageBytes } = this.#context;
+    const { maxMessageBytes } = this.#context.limits;
     if (bytes > maxMessageBytes) {
       throw new Error(`an event of a response is larger than maxMessageBytes, ${maxMessageBytes}`);
     }

@@ -50,6 +50,10 @@ describe('localBus()', () => {
     expect(complaints.map(String)).toEqual(['Error: onError threw']);
   });
 
+  it('refuses an onError that is no function', () => {
+    expect(() => localBus({ onError: 'console' as never })).toThrow(/onError: expected a function/);
+  });
+
   it('names an unknown option with the nearest right one', () => {
     expect(() => localBus({ onErorr: () => {} } as never)).toThrow(/"onErorr", did you mean "onError"/);
   });

@@ -8,6 +8,7 @@ import type { Service } from '../services/server-process.ts';
 import { sharedPostgres } from '../services/shared.ts';
 import { describeBus } from './describe-bus.ts';
 import { heardAtLast, heardBefore, listenTo } from './hearing.ts';
+import { startSilentProxy } from './silent-proxy.ts';
 
 const pools: Pool[] = [];
 const connect = (url: string, max = 4) => {
@@ -113,6 +114,24 @@ describe('postgresBus()', () => {
     pools.splice(0);
     const results = await Promise.allSettled(['"a"', '"b"', '"c"'].map((message) => bus.publish(message)));
     expect(results).toMatchObject(['"a"', '"b"', '"c"'].map(() => ({ reason: { name: 'BusUnavailable' } })));
+  });
+
+  it('gives a message up where the server does not answer, and sends the next on another connection', async () => {
+    const proxy = await startSilentProxy(Number(new URL(postgres.url).port));
+    const through = new URL(postgres.url);
+    through.port = String(proxy.port);
+    const pool = connect(through.href, 2);
+    const bus = postgresBus({ pool, listenPool: connect(postgres.url) });
+    const hearing = await listenTo(bus);
+    await bus.publish('"a"');
+    proxy.fallSilent();
+    const [lost, behind] = await Promise.allSettled([bus.publish('"b"'), bus.publish('"c"')]);
+    const reason = { name: 'BusUnavailable', cause: { message: 'no answer within 2000 ms' } };
+    expect([lost, behind]).toMatchObject([{ reason }, { reason }]);
+    await bus.publish('"d"');
+    await expect.poll(() => hearing.heard).toEqual(['"a"', '"d"']);
+    await hearing.stop();
+    await proxy.stop();
   });
 
   it('listens on a pool of its own where one is given', async () => {

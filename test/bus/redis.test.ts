@@ -220,6 +220,10 @@ describe('redisBus() options', () => {
     expect(() => redisBus({ client, channel })).toThrow(/channel: expected 1 to 63 printable characters/);
   });
 
+  it.each([0, 99, 1.5, 2 ** 31])('refuse to test the connection every %d ms', (heartbeatMs) => {
+    expect(() => redisBus({ client, heartbeatMs })).toThrow(/heartbeatMs: .+ got/);
+  });
+
   it('name an unknown key with the nearest right one', () => {
     expect(() => redisBus({ client, chanel: 'a' } as never)).toThrow(/"chanel", did you mean "channel"/);
   });

@@ -334,6 +334,24 @@ describe('a claim that the store granted although it could not say so', () => {
   });
 });
 
+describe('a claim that the store grants after its deadline, to a call that was refused', () => {
+  it('is let go again, even where it is the first of its run', async () => {
+    await start();
+    store.fail('claim', 1, 'late');
+    const refused = client.call('pay');
+    await expect.poll(() => store.late.length).toBe(1);
+    clock.advance(2_000);
+    expect((await refused).meta).toMatchObject({ 'mcp-interlock/refusal': { reason: 'unavailable' } });
+    // The first release comes too early: there is nothing to let go yet.
+    await expect.poll(() => store.asked.filter((each) => each === 'release').length).toBe(1);
+    store.late.shift()?.();
+    await expect.poll(() => store.asked.filter((each) => each === 'release').length).toBe(2);
+    clock.advance(LEASE);
+    expect((await client.call('pay')).isError).toBe(false);
+    expect(upstream.ledger.calls).toEqual(['pay']);
+  });
+});
+
 describe('an upstream that turns the request away', () => {
   it('did nothing: the claim is let go at once', async () => {
     await start();

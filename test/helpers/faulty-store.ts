@@ -2,22 +2,23 @@ import type { AtomicStateStore } from '../../src/index.ts';
 
 type Operation = keyof AtomicStateStore;
 
+/** `lost`: never done. `done`: done, and its answer lost. `hang`: never answered. `late`: done and answered when the test says so. */
+type Fault = 'lost' | 'done' | 'hang' | 'late';
+
 /** A real store that counts what it is asked, and fails or hangs where a test says so. */
 export class FaultyStore implements AtomicStateStore {
   readonly asked: Operation[] = [];
+  /** Lets the calls go on that are late. */
+  readonly late: (() => void)[] = [];
   /** Rejects the next so many calls of an operation, before (`lost`) or after (`done`) the real store has done it. */
-  readonly faults = new Map<Operation, { times: number; when: 'lost' | 'done' | 'hang' }>();
+  readonly faults = new Map<Operation, { times: number; when: Fault }>();
   readonly #inner: AtomicStateStore;
 
   constructor(inner: AtomicStateStore) {
     this.#inner = inner;
   }
 
-  fail(
-    operation: Operation,
-    times = Number.POSITIVE_INFINITY,
-    when: 'lost' | 'done' | 'hang' = 'lost',
-  ): void {
+  fail(operation: Operation, times = Number.POSITIVE_INFINITY, when: Fault = 'lost'): void {
     this.faults.set(operation, { times, when });
   }
 
@@ -46,6 +47,10 @@ export class FaultyStore implements AtomicStateStore {
     const fault = this.faults.get(operation);
     if (fault === undefined || fault.times <= 0) return run();
     fault.times -= 1;
+    if (fault.when === 'late') {
+      await new Promise<void>((resolve) => this.late.push(resolve));
+      return run();
+    }
     if (fault.when === 'hang') return new Promise(() => {});
     if (fault.when === 'done') await run();
     throw new Error('connect ECONNREFUSED redis://admin:hunter2@10.0.0.7:6379');

@@ -30,7 +30,7 @@ export function describeKills(name: string, start: () => Promise<StoreProcess>):
       await stop();
     });
 
-    it('keeps every commit that was answered, and at most one more, whenever the process is killed', async () => {
+    it('keeps every commit that was answered, and at most one more, whenever it is killed', async () => {
       const run = randomUUID();
       let answered = 0;
       for (const lifeMs of [5, 50]) {

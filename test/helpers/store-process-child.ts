@@ -19,7 +19,9 @@ process.on('disconnect', () => process.exit());
 process.send?.('ready');
 
 async function open(address: StoreAddress): Promise<AtomicStateStore> {
-  if (address.kind === 'sqlite') return sqliteStore({ database: new Database(address.file) });
+  if (address.kind === 'sqlite') {
+    return sqliteStore({ database: new Database(address.file), busyTimeoutMs: 30_000 });
+  }
   const pool = new Pool({ connectionString: address.url, max: 4 });
   const opened = postgresStore({ pool, schema: address.schema });
   if (address.migrate) await opened.migrate();

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { startCheckout } from '../helpers/checkout-app.ts';
+import { settle, startCheckout } from '../helpers/checkout-app.ts';
 import { latch } from '../helpers/latch.ts';
 import { callOf, RawSession, reasonOf, type WireMessage } from '../helpers/raw.ts';
 
@@ -84,6 +84,25 @@ describe.each([
     expect([refused?.id, reasonOf(refused)]).toEqual([12, 'state']);
     expect(refused?.result._meta['mcp-interlock/refusal'].state).toBe('confirmed');
     expect(app.ledger.calls).toEqual(['cart.pay']);
+  });
+});
+
+describe('a call that is pipelined behind one that runs', () => {
+  it('is never forwarded, if the connection is gone before its turn comes', async () => {
+    const app = await startCheckout();
+    const session = await app.beginAt('has_items');
+    const handler = latch();
+    app.ledger.gates.set('cart.checkout', handler.opened);
+    const wire = await dial(app.url);
+    wire.socket.write(postOf(session, callOf(11, 'cart.checkout')) + postOf(session, callOf(12, 'cart.pay')));
+    await expect.poll(() => app.clock.pending).toBe(3);
+    wire.socket.destroy();
+    await once(wire.socket, 'close');
+    await settle();
+    handler.open();
+    await expect.poll(() => app.clock.pending).toBe(0);
+    expect(app.ledger.calls).toEqual(['cart.checkout']);
+    expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
   });
 });
 

@@ -164,8 +164,8 @@ describe('a batch under two workflows', () => {
     const answer = await session.post([callOf(1, 'cart.pay'), callOf(2, 'cart.view')]);
     expect(outcomes(answer)).toEqual({ 1: 'state', 2: 'state' });
     expect(app.ledger.calls).toEqual(['cart.view']);
-    const { workflows } = (await app.data.read(session.id, 60_000)) ?? { workflows: {} };
-    expect(workflows.checkout).toMatchObject({ snapshot: { state: 'payment' } });
-    expect(workflows.checkout).not.toHaveProperty('claim');
+    const stored = (await app.data.read(session.id, 60_000))?.workflows.checkout;
+    expect(stored).toMatchObject({ snapshot: { state: 'payment' } });
+    expect(stored).not.toHaveProperty('claim');
   });
 });

@@ -53,7 +53,7 @@ function claim(context: RunContext, changes: Partial<ClaimOptions> = {}): Promis
     initial: 'open',
     times: TIMES,
     clock,
-    cancellation: new InFlight(),
+    request: new InFlight(),
     onTooLong: () => void tooLong++,
     onError: (error) => void errors.push(error),
     ...changes,
@@ -124,7 +124,7 @@ describe('a claim', () => {
   it('is given back, if its call was cancelled while the store was asked', async () => {
     const call = new InFlight();
     const context = processOf();
-    const waiting = claim(context, { cancellation: call });
+    const waiting = claim(context, { request: call });
     call.cancel();
     expect(await waiting).toEqual({ reason: 'cancelled' });
     expect(store.asked).toEqual(['claim', 'release']);

@@ -186,6 +186,30 @@ describe.each(MODES)('a session that is over, %s', (mode) => {
   });
 });
 
+describe('a session that the upstream has forgotten', () => {
+  it.each(['cart.view', 'cart.add_item'])(
+    'is unknown in its own words, and %s is not held for it',
+    async (tool) => {
+      let forgets = true;
+      const app = await startCheckout({
+        behind: [
+          (req, res, next) => {
+            if (!forgets || req.headers['mcp-session-id'] === undefined) return next();
+            res.status(404).json({ jsonrpc: '2.0', error: { code: -32001, message: 'who?' }, id: null });
+          },
+        ],
+      });
+      const session = await app.begin();
+      const unknown = await session.post(callOf(1, tool));
+      expect([unknown.status, unknown.messages[0]?.error.message]).toEqual([404, 'who?']);
+      forgets = false;
+      expect((await session.post(callOf(1, tool))).messages.at(-1)?.result.content[0].text).toBe(
+        `${tool} done`,
+      );
+    },
+  );
+});
+
 describe('an idle session', () => {
   it('lives for an hour after each use, and no longer', async () => {
     const app = await startCheckout({ shape: { mode: 'stateless' } });

@@ -218,8 +218,8 @@ describe('two processes on one store', () => {
     const late = await slow.answer;
     expect(late.result.isError).toBe(true);
     expect(late.result._meta['mcp-interlock/outcome']).toMatchObject({ outcome: 'unknown', ran: true });
-    const { workflows } = (await here.data.read(session.id, 1_000)) ?? { workflows: {} };
-    expect(workflows.order?.snapshot).toMatchObject({ state: 'closed', version: 1 });
+    const stored = (await here.data.read(session.id, 1_000))?.workflows.order;
+    expect(stored?.snapshot).toMatchObject({ state: 'closed', version: 1 });
   });
 });
 

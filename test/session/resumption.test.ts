@@ -127,6 +127,37 @@ describe('a call whose stream the server closed, so that the client polls', () =
     await client.close();
   });
 
+  it('keeps its id to itself while its result is still to come: another request of that id is refused', async () => {
+    const app = await startPolling();
+    const session = await app.beginAt('payment');
+    const handler = latch();
+    app.ledger.gates.set('cart.pay', handler.opened);
+    const calling = await session.stream(callOf('p', 'cart.pay'));
+    const id = await primed(calling);
+    await expect.poll(() => calling.ended).toBe(true);
+    expect((await session.post(callOf('p', 'cart.view'))).status).toBe(400);
+    handler.open();
+    const resumed = await resume(session, id);
+    await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
+    expect((await session.post(callOf('p', 'cart.view'))).status).toBe(200);
+    expect(app.ledger.calls).toEqual(['cart.pay', 'cart.view']);
+  });
+
+  it('is not forgotten while its result is still to come, however many other sessions there are', async () => {
+    const app = await start({ makeServer: pollingServer, session: { maxSessions: 1 } });
+    const session = await app.beginAt('payment');
+    const handler = latch();
+    app.ledger.gates.set('cart.pay', handler.opened);
+    const calling = await session.stream(callOf('p', 'cart.pay'));
+    const id = await primed(calling);
+    await expect.poll(() => calling.ended).toBe(true);
+    for (let more = 0; more < 3; more++) await app.begin();
+    handler.open();
+    const resumed = await resume(session, id);
+    await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
+    expect(await session.tools()).toEqual(['cart.view']);
+  });
+
   it('whose client never comes back is given up on after the longest time, and then held', async () => {
     const app = await start({ makeServer: pollingServer, gate: { maxStepMs: 20_000 } });
     const session = await app.beginAt('payment');

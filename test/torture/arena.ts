@@ -36,41 +36,42 @@ export class Arena {
   readonly logs: RunLog[] = [];
   /** Whatever contradicts the promises, in words. */
   readonly faults: string[] = [];
-  /** Set when the clients are to come to an end. */
+  /** Set when everything was done, or something failed. */
   over = false;
-  readonly #folder: string;
-  readonly #open: OpenStore;
   readonly #runs: Record<WorkflowName, Runs>;
 
-  private constructor(options: ArenaOptions, folder: string, ledger: Ledger, open: OpenStore, fleet: Fleet) {
+  private constructor(options: ArenaOptions, ledger: Ledger, { store }: OpenStore, fleet: Fleet) {
     this.options = options;
     this.ledger = ledger;
     this.fleet = fleet;
-    this.#folder = folder;
-    this.#open = open;
-    const { store } = open;
     this.#runs = { checkout: runsOf(checkoutGate(), { store }), rally: runsOf(rallyGate(), { store }) };
   }
 
   /** Runs `play` in a new arena, and leaves nothing behind. */
   static async with<T>(options: ArenaOptions, play: (arena: Arena) => Promise<T>): Promise<T> {
-    const folder = mkdtempSync(join(tmpdir(), 'interlock-torture-'));
+    const cleanUps: (() => unknown)[] = [];
+    let arena: Arena | undefined;
     try {
+      const folder = mkdtempSync(join(tmpdir(), 'interlock-torture-'));
+      cleanUps.push(() => rmSync(folder, { recursive: true, force: true }));
       const ledger = new Ledger(join(folder, 'ledger'));
       const open = await openStore(options.store);
-      try {
-        const fleet = await Fleet.start(options.servers, starterOf(options, ledger, open));
-        try {
-          return await play(new Arena(options, folder, ledger, open, fleet));
-        } finally {
-          await fleet.stop();
-        }
-      } finally {
-        await open.close();
-      }
+      cleanUps.push(() => open.close());
+      const fleet = await Fleet.start(options.servers, starterOf(options, ledger, open));
+      cleanUps.push(() => fleet.stop());
+      arena = new Arena(options, ledger, open, fleet);
+      return await play(arena);
+    } catch (error) {
+      const before = [...(arena?.faults ?? []), ...(arena?.fleet.crashes ?? [])].slice(0, 10);
+      throw before.length === 0 ? error : new Error(`before the end: ${before.join('\n')}`, { cause: error });
     } finally {
-      rmSync(folder, { recursive: true, force: true });
+      for (const cleanUp of cleanUps.reverse()) await cleanUp();
     }
+  }
+
+  /** Whether the clients are to begin nothing new. */
+  get isEnding(): boolean {
+    return this.over || this.options.signal.aborted;
   }
 
   /** So many of the servers that are up, in random order; fewer where fewer are. Waits for one. */

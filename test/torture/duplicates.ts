@@ -39,7 +39,7 @@ export function raceDuplicates(
     const tally: Tally = { steps: 0, ran: 0, state: 0, busy: 0 };
     const lane = async (_: unknown, index: number): Promise<void> => {
       const random = seeded(seed, `lane ${index}`);
-      for (let plan = plans.pop(); plan && !options.signal.aborted; plan = plans.pop()) {
+      for (let plan = plans.pop(); plan && !arena.isEnding; plan = plans.pop()) {
         await playRun(arena, plan, scale.duplicates, random, tally);
       }
     };
@@ -77,7 +77,7 @@ async function playRun(
   tally: Tally,
 ): Promise<void> {
   const log = await arena.begin(workflow, random);
-  for (let step = 1; step <= steps && !arena.options.signal.aborted; step++) {
+  for (let step = 1; step <= steps && !arena.isEnding; step++) {
     const tool = nextTool(log.state);
     if (tool === undefined) return;
     await race(arena, log, { tool, step, ms: random.between(0, 4) }, duplicates, random, tally);

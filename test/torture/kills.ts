@@ -61,7 +61,7 @@ interface KillTally {
 async function killMany(arena: Arena, kills: number, seed: number): Promise<KillTally> {
   const random = seeded(seed, 'kills');
   const tally: KillTally = { inStep: 0, cut: 0, unheard: 0 };
-  while (tally.inStep < kills && !arena.options.signal.aborted) {
+  while (tally.inStep < kills && !arena.isEnding) {
     await delay(random.between(0, 100));
     const victims = arena.fleet.ready.filter(({ endpoint }) => endpoint.inFlight > 0);
     // Somebody has to be there to take over.

@@ -41,14 +41,14 @@ export class Lane {
 
   /** Until the arena says that it is over; every step that was begun is brought to its end. */
   async play(): Promise<void> {
-    while (!this.#arena.over) await this.#playRun();
+    while (!this.#arena.isEnding) await this.#playRun();
   }
 
   async #playRun(): Promise<void> {
     const { random } = this.#options;
     const log = await this.#arena.begin(random.chance(0.7) ? 'rally' : 'checkout', random);
     const length = random.between(5, 200);
-    for (let step = 1; step <= length && !this.#arena.over; step++) {
+    for (let step = 1; step <= length && !this.#arena.isEnding; step++) {
       const tool = this.#choose(log);
       await this.settle(log, { tool, step, ms: random.between(2, 30) });
       if (!toolsOf(log.workflow).some((each) => isLegal(each, log.state))) return;

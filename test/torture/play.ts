@@ -1,17 +1,21 @@
 import type { Arena } from './arena.ts';
 
-/** Has the lanes play while `disturb` is at work, and then come to their end. A lane that fails ends it all. */
+/** Has the lanes play while `disturb` is at work, and then come to their end. Whatever fails ends it all. */
 export async function playAll<T>(
   arena: Arena,
   lanes: readonly { play(): Promise<void> }[],
   disturb: () => Promise<T>,
 ): Promise<T> {
-  const playing = Promise.all(lanes.map((lane) => lane.play()));
-  const failure = playing.then(() => new Promise<never>(() => {}));
-  try {
-    return await Promise.race([disturb(), failure]);
-  } finally {
-    arena.over = true;
-    await playing;
-  }
+  const untilOver = async <R>(task: () => Promise<R>): Promise<R> => {
+    try {
+      return await task();
+    } finally {
+      arena.over = true;
+    }
+  };
+  const disturbing = untilOver(disturb);
+  const all = [disturbing, ...lanes.map((lane) => untilOver(() => lane.play()))];
+  await Promise.allSettled(all);
+  await Promise.all(all);
+  return disturbing;
 }

@@ -43,7 +43,7 @@ export function restartStore(
     const tally: RestartTally = { restarts: 0, recoveries: [], ungated: 0, refused: 0 };
     const random = seeded(seed, 'restarts');
     await playAll(arena, lanes, async () => {
-      while (tally.restarts < scale.restarts && !options.signal.aborted) {
+      while (tally.restarts < scale.restarts && !arena.isEnding) {
         await restartOnce(server, probers, scale, random, tally);
       }
     });

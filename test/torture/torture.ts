@@ -2,6 +2,7 @@
  * Puts the promise "a step commits once" to the test with several server processes on a real store: with duplicates that race,
  * with processes that are killed in mid-step, and with a store that is killed under load. `--help` says how.
  */
+import { inspect } from 'node:util';
 import { type Backend, startBackend } from './backends.ts';
 import { raceDuplicates } from './duplicates.ts';
 import { killServers } from './kills.ts';
@@ -56,7 +57,7 @@ async function rowOf(
 ): Promise<Row> {
   const start = performance.now();
   const result = await play().catch((error: unknown): PartResult => {
-    const fault = error instanceof Error ? (error.stack ?? error.message) : String(error);
+    const fault = inspect(error);
     return { did: 'broke off', measured: '', details: '', faults: [fault] };
   });
   const seconds = (performance.now() - start) / 1000;

@@ -1,8 +1,9 @@
 import type { PostgresNames } from './names.ts';
 
 /**
- * The tables. A context and a payload are `json` and not `jsonb`, because `jsonb` reorders keys, rewrites numbers and refuses
- * the escape for NUL, and both must come back as they were saved; `context::jsonb` is there for queries.
+ * The tables. A context and a payload are `json` and not `jsonb`, because `jsonb` reorders keys, rewrites
+ * numbers and refuses the escape for NUL, and both must come back as they were saved; `context::jsonb` is
+ * there for queries.
  */
 export function createTables({ runs, workflows, events }: PostgresNames): string {
   return `
@@ -15,9 +16,11 @@ CREATE TABLE ${runs} (
 ) WITH (fillfactor = 70);
 
 COMMENT ON TABLE ${runs} IS
-  'One row for each run: a client''s session, or whatever else names a run. Whatever happens in a run first locks this row.';
+  'One row for each run: a client''s session, or whatever else names a run. Whatever happens in a run first '
+  'locks this row.';
 COMMENT ON COLUMN ${runs}.run IS
-  'The run key. Here and in every other text column a backslash is doubled, and NUL and half surrogate pairs are written \\uXXXX. A key over 1000 bytes is its beginning and a SHA-256 digest.';
+  'The run key. Here and in every other text column a backslash is doubled, and NUL and half surrogate '
+  'pairs are written \\uXXXX. A key over 1000 bytes is its beginning and a SHA-256 digest.';
 COMMENT ON COLUMN ${runs}.principal IS 'Who may use the run. NULL: unauthenticated callers.';
 COMMENT ON COLUMN ${runs}.minted IS 'Whether the middleware made up the session id.';
 COMMENT ON COLUMN ${runs}.expires_at IS
@@ -51,19 +54,24 @@ CREATE UNIQUE INDEX ON ${workflows} (run, hashtextextended(workflow_type, 0));
 CREATE INDEX ON ${workflows} (left(state, 250), updated_at);
 
 COMMENT ON TABLE ${workflows} IS
-  'Where each run is in each of its workflows. Stuck: WHERE left(state, 250) = ''payment'' AND updated_at < now() - interval ''1 hour''. Held: WHERE claim_uncertain = ''hold'' AND lease_until < now().';
+  'Where each run is in each of its workflows. Stuck: WHERE left(state, 250) = ''payment'' AND updated_at < '
+  'now() - interval ''1 hour''. Held: WHERE claim_uncertain = ''hold'' AND lease_until < now().';
 COMMENT ON COLUMN ${workflows}.workflow_type IS 'The gate''s id.';
-COMMENT ON COLUMN ${workflows}.context IS 'What the workflow carries along. NULL: nothing, which is not the JSON value null.';
+COMMENT ON COLUMN ${workflows}.context IS
+  'What the workflow carries along. NULL: nothing, which is not the JSON value null.';
 COMMENT ON COLUMN ${workflows}.version IS 'How many moves were committed.';
 COMMENT ON COLUMN ${workflows}.claim_token IS
-  'Whose step is under way, or ended with an unknown outcome. The five columns after it go with it. NULL: nobody''s.';
+  'Whose step is under way, or ended with an unknown outcome. The five columns after it go with it. NULL: '
+  'nobody''s.';
 COMMENT ON COLUMN ${workflows}.claim_digest IS 'A digest of the call''s arguments.';
 COMMENT ON COLUMN ${workflows}.claim_uncertain IS
-  'What follows once the lease has run out without a commit. hold: the run waits to be resolved. retry: the next step may take over.';
+  'What follows once the lease has run out without a commit. hold: the run waits to be resolved. retry: the '
+  'next step may take over.';
 COMMENT ON COLUMN ${workflows}.idempotency_key IS 'What the step hands to a payment provider and the like.';
 COMMENT ON COLUMN ${workflows}.unsettled IS
   'Steps of unknown outcome that gave way to others, newest last: [{"tool", "digest", "key"}].';
-COMMENT ON COLUMN ${workflows}.released IS 'Tokens that were let go without a move and take no claim again, newest first.';
+COMMENT ON COLUMN ${workflows}.released IS
+  'Tokens that were let go without a move and take no claim again, newest first.';
 
 CREATE TABLE ${events} (
   workflow_id    bigint NOT NULL,
@@ -84,11 +92,15 @@ CREATE TABLE ${events} (
 CREATE INDEX ON ${events} (run, occurred_at DESC);
 
 COMMENT ON TABLE ${events} IS
-  'Every committed move, appended and never changed. It outlives its run, as an audit log: WHERE occurred_at < now() - interval ''1 year'' is yours to remove.';
+  'Every committed move, appended and never changed. It outlives its run, as an audit log: WHERE '
+  'occurred_at < now() - interval ''1 year'' is yours to remove.';
 COMMENT ON COLUMN ${events}.workflow_id IS
-  'The id of the workflow''s row, which goes when the run ends. A run that begins anew under its old key gets new ones.';
-COMMENT ON COLUMN ${events}.version IS 'The workflow''s version after this move: 1, 2, 3 and so on without gaps.';
+  'The id of the workflow''s row, which goes when the run ends. A run that begins anew under its old key '
+  'gets new ones.';
+COMMENT ON COLUMN ${events}.version IS
+  'The workflow''s version after this move: 1, 2, 3 and so on without gaps.';
 COMMENT ON COLUMN ${events}.event IS 'NULL: a step that succeeded without sending one.';
-COMMENT ON COLUMN ${events}.claim_token IS 'The claim that committed it, so that a commit that arrives twice is known.';
+COMMENT ON COLUMN ${events}.claim_token IS
+  'The claim that committed it, so that a commit that arrives twice is known.';
 `;
 }

@@ -2,7 +2,10 @@ import { randomUUID } from 'node:crypto';
 import { encodeKey, encodeText } from '../sql-text.ts';
 import type { ClaimRequest, CommitRequest, Json, RunKey, SessionRecord } from '../store.ts';
 
-/** What a function of the database is called with. Names are encoded, and what is JSON to the caller is JSON text. */
+/**
+ * What a function of the database is called with. Names are encoded, and what is JSON to the caller is JSON
+ * text.
+ */
 export type Document = Readonly<Record<string, string | number | boolean | null | readonly string[]>>;
 
 /** Three thousand years, which can still be added to a timestamp. */

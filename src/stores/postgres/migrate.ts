@@ -15,11 +15,15 @@ const LOCK = 'mcp-interlock: migrate';
 
 const DUPLICATE_TABLE = '42P07';
 
-/** Brings the schema up to date in one transaction. Of several at once one does it; the others wait and find it done. */
+/**
+ * Brings the schema up to date in one transaction. Of several at once one does it; the others wait and find
+ * it done.
+ */
 export async function migrate(pool: PostgresPool, names: PostgresNames): Promise<void> {
   const client = await pool.connect();
   try {
-    // Not the default level, which may be one where a statement does not see what was done during the wait for the lock.
+    // Not the default level, which may be one where a statement does not see what was done during the wait
+    // for the lock.
     await client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
     await client.query('SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', [LOCK]);
     await applyPending(client, names);

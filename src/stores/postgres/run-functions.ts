@@ -1,13 +1,14 @@
 import type { PostgresNames } from './names.ts';
 
 /**
- * What concerns a run as a whole. Every function that writes locks the run's row first and waits for no other, so that writers
- * of one run take turns and never wait in a circle. A statement after the lock sees what was committed during the
- * wait: under READ COMMITTED each statement in a function looks anew. Under stricter levels such a wait may end in a
- * serialisation error, and nothing has happened.
+ * What concerns a run as a whole. Every function that writes locks the run's row first and waits for no
+ * other, so that writers of one run take turns and never wait in a circle. A statement after the lock sees
+ * what was committed during the wait: under READ COMMITTED each statement in a function looks anew. Under
+ * stricter levels such a wait may end in a serialisation error, and nothing has happened.
  *
- * The time is `clock_timestamp()` after a lock, since it may have been waited for. Where nothing is locked it is
- * `statement_timestamp()`, from before the look: or what was renewed between look and clock would seem to be over.
+ * The time is `clock_timestamp()` after a lock, since it may have been waited for. Where nothing is locked it
+ * is `statement_timestamp()`, from before the look: or what was renewed between look and clock would seem to
+ * be over.
  */
 export function createRunFunctions(names: PostgresNames): string {
   return [makeRun, lockRun, expireRun, touchRun, toJson, readRun, sweepRuns]
@@ -18,12 +19,15 @@ export function createRunFunctions(names: PostgresNames): string {
 const makeRun = ({ makeRun, sweepRuns, runs, workflows }: PostgresNames) => `
 CREATE FUNCTION ${makeRun}(request json, replace_living boolean) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-  asked record;
+  asked  record;
+  ttl    interval;
 BEGIN
   SELECT * INTO asked
     FROM json_to_record(request) AS r(run text, principal text, minted boolean, ttl_ms double precision);
+  ttl := asked.ttl_ms * interval '1 millisecond';
+
   INSERT INTO ${runs} AS r (run, principal, minted, expires_at)
-  VALUES (asked.run, asked.principal, asked.minted, clock_timestamp() + asked.ttl_ms * interval '1 millisecond')
+  VALUES (asked.run, asked.principal, asked.minted, clock_timestamp() + ttl)
       ON CONFLICT (run) DO UPDATE
      SET (principal, minted, created_at, expires_at)
        = (EXCLUDED.principal, EXCLUDED.minted, EXCLUDED.created_at, EXCLUDED.expires_at)
@@ -36,7 +40,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION ${makeRun} IS
-  'Starts a run in place of what is left under its key. A run that lives is replaced or left as it is; its row is locked either way.';
+  'Starts a run in place of what is left under its key. A run that lives is replaced or left as it is; its '
+  'row is locked either way.';
 `;
 
 const lockRun = ({ lockRun, runs }: PostgresNames) => `
@@ -117,7 +122,9 @@ BEGIN
   SELECT json_build_object(
            'principal', r.principal,
            'minted', r.minted,
-           'workflows', (SELECT json_agg(${toJson}(w, moment) ORDER BY w.id) FROM ${workflows} w WHERE w.run = r.run)
+           'workflows', (
+             SELECT json_agg(${toJson}(w, moment) ORDER BY w.id) FROM ${workflows} w WHERE w.run = r.run
+           )
          )
     INTO seen
     FROM ${runs} r
@@ -126,7 +133,8 @@ BEGIN
   RETURN seen;
 END
 $$;
-COMMENT ON FUNCTION ${readRun} IS 'A known run with all its workflows; NULL where it is unknown. Never waits for a step.';
+COMMENT ON FUNCTION ${readRun} IS
+  'A known run with all its workflows; NULL where it is unknown. Never waits for a step.';
 `;
 
 const sweepRuns = ({ sweepRuns, runs }: PostgresNames) => `
@@ -143,5 +151,6 @@ BEGIN
   RETURN swept;
 END
 $$;
-COMMENT ON FUNCTION ${sweepRuns} IS 'Removes runs that expired, all but one, and says how many. Waits for nobody.';
+COMMENT ON FUNCTION ${sweepRuns} IS
+  'Removes runs that expired, all but one, and says how many. Waits for nobody.';
 `;

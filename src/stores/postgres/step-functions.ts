@@ -7,8 +7,8 @@ const NO_CLAIM = `(claim_token, claim_tool, claim_digest, claim_uncertain, idemp
        = (NULL, NULL, NULL, NULL, NULL, NULL)`;
 
 /**
- * What happens to one workflow of a run. Each function takes one JSON document, so that a newer version of a function still
- * serves older processes during a deployment.
+ * What happens to one workflow of a run. Each function takes one JSON document, so that a newer version of a
+ * function still serves older processes during a deployment.
  */
 export function createStepFunctions(names: PostgresNames): string {
   return [judge, claim, commit, renew, release, history].map((create) => create(names)).join('');
@@ -33,7 +33,8 @@ BEGIN
   END;
 END
 $$;
-COMMENT ON FUNCTION ${judge} IS 'What a claim is answered. A workflow that was never claimed is a row of NULLs.';
+COMMENT ON FUNCTION ${judge} IS
+  'What a claim is answered. A workflow that was never claimed is a row of NULLs.';
 `;
 
 const claim = ({ claim, judge, toJson, makeRun, lockRun, touchRun, expireRun, ...names }: PostgresNames) => `
@@ -101,7 +102,10 @@ BEGIN
            idempotency_key = coalesce(old_key, asked.new_key),
            lease_until     = moment + lease,
            unsettled       = jsonb_path_query_array(
-             flow.unsettled, '$[last - ${REMEMBERED - 1} to last] ? (@.key != $old)', jsonb_build_object('old', old_key))
+             flow.unsettled,
+             '$[last - ${REMEMBERED - 1} to last] ? (@.key != $old)',
+             jsonb_build_object('old', old_key)
+           )
      WHERE id = flow.id RETURNING * INTO flow;
   END IF;
 
@@ -129,15 +133,16 @@ BEGIN
   END IF;
 
   UPDATE ${workflows}
-     SET state = asked.state, context = asked.context::json, version = version + 1, updated_at = clock_timestamp(),
+     SET (state, context, version, updated_at)
+       = (asked.state, asked.context::json, version + 1, clock_timestamp()),
          ${NO_CLAIM}
    WHERE run = asked.run AND workflow_type = asked.workflow AND claim_token = asked.token
   RETURNING * INTO flow;
   IF FOUND THEN
-    INSERT INTO ${events} (workflow_id, version, run, workflow_type, from_state, to_state, event, payload, actor, tool,
-                           claim_token, occurred_at)
-    VALUES (flow.id, flow.version, asked.run, asked.workflow, asked.from_state, asked.to_state, asked.event,
-            asked.payload::json, asked.actor, asked.tool, asked.token, flow.updated_at);
+    INSERT INTO ${events} (workflow_id, version, run, workflow_type, from_state, to_state,
+                           event, payload, actor, tool, claim_token, occurred_at)
+    VALUES (flow.id, flow.version, asked.run, asked.workflow, asked.from_state, asked.to_state,
+            asked.event, asked.payload::json, asked.actor, asked.tool, asked.token, flow.updated_at);
     made := flow.version;
   ELSE
     SELECT e.version INTO made
@@ -151,7 +156,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION ${commit} IS
-  'Moves the workflow, appends the event and lets the claim go; or says which version this claim has already made, or that it is lost.';
+  'Moves the workflow, appends the event and lets the claim go; or says which version this claim has '
+  'already made, or that it is lost.';
 `;
 
 const renew = ({ renew, lockRun, runs, workflows }: PostgresNames) => `
@@ -188,7 +194,8 @@ BEGIN
   END IF;
 END
 $$;
-COMMENT ON FUNCTION ${release} IS 'Lets the claim go without a move. The token is spent, also one that has no claim yet.';
+COMMENT ON FUNCTION ${release} IS
+  'Lets the claim go without a move. The token is spent, also one that has no claim yet.';
 `;
 
 const history = ({ history, runs, workflows, events }: PostgresNames) => `

@@ -75,7 +75,7 @@ describe('commitIn()', { timeout: 60_000 }, () => {
     expect(await renewed).toBe(false);
   });
 
-  it('rejects in a stricter transaction during which the lease was renewed, and changes nothing', async () => {
+  it('rejects in a stricter transaction where the lease was renewed meanwhile, and changes nothing', async () => {
     await client.query('ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
     await store.renew(request, request.token, HOUR);
     await expect(store.commitIn(client, commitOf(request))).rejects.toMatchObject({ code: '40001' });

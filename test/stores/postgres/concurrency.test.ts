@@ -17,7 +17,7 @@ beforeAll(async () => {
 afterAll(() => database?.drop());
 
 describe('postgresStore() under concurrency', { timeout: 60_000 }, () => {
-  it('gives each of 300 races between two connections to exactly one, in a new run or in one that is there', async () => {
+  it('gives each of 300 races between two connections to exactly one', async () => {
     const sides = [connect(1), connect(1)];
     let run = randomUUID();
     for (let race = 0; race < 300; race += 1) {
@@ -100,7 +100,9 @@ function connect(max = 4): PostgresStore {
   return postgresStore({ pool: database.connect({ max }), schema: database.schema });
 }
 
-/** Does one thing after the other, and says what it was. Rejects if any was: a deadlock would be one reason. */
+/**
+ * Does one thing after the other, and says what it was. Rejects if any was: a deadlock would be one reason.
+ */
 async function doAnything(store: PostgresStore, runs: readonly string[], times: number): Promise<string[]> {
   const done: string[] = [];
   let last = claimOf(runs[0] ?? '');

@@ -53,7 +53,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
     await Promise.all(prefixes.map((tablePrefix) => postgresStore({ pool, schema, tablePrefix }).migrate()));
   });
 
-  it('only reads where nothing is to be done, so that a role without the right to create may call it', async () => {
+  it('only reads where nothing is to be done, so any role may call it', async () => {
     const owner = database.connect();
     const { schema } = database;
     await postgresStore({ pool: owner, schema }).migrate();

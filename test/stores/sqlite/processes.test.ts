@@ -45,7 +45,7 @@ describe('sqliteStore() on one file in several processes', { timeout: 60_000 }, 
     const run = randomUUID();
     const third = await startStoreProcess({ kind: 'sqlite', file: file.path });
     await other.store.open(run, {}, HOUR);
-    const own = sqliteStore({ database: file.connect() });
+    const own = sqliteStore({ database: file.connect(), busyTimeoutMs: 30_000 });
     const made = await Promise.all([
       other.takeSteps(run, 150),
       third.takeSteps(run, 150),

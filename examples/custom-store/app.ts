@@ -1,0 +1,38 @@
+import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
+import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
+import express, { type Express } from 'express';
+import { fsmGate, StateMachineGate, type StateStore, sessionStore } from 'mcp-interlock';
+
+export const approval = new StateMachineGate({
+  id: 'approval',
+  initial: 'draft',
+  states: {
+    draft: { on: { SUBMIT: 'review' } },
+    review: { on: { APPROVE: 'approved', REJECT: 'draft' } },
+    approved: { type: 'final' },
+  },
+})
+  .bindTool('doc.submit', ['draft'], 'SUBMIT')
+  .bindTool('doc.approve', ['review'], 'APPROVE')
+  .bindTool('doc.reject', ['review'], 'REJECT');
+
+/** An app that keeps its runs in whatever store it is given. `work` is what each tool does. */
+export function approvalApp(store: StateStore, work = async (_tool: string): Promise<void> => {}): Express {
+  const app = express();
+  app.use('/mcp', sessionStore({ store }), fsmGate(approval));
+  app.post('/mcp', async (req, res) => {
+    const server = new McpServer({ name: 'approval', version: '1.0.0' });
+    for (const name of ['doc.submit', 'doc.approve', 'doc.reject', 'doc.show']) {
+      server.registerTool(name, { description: `Does ${name}.` }, async () => {
+        await work(name);
+        return { content: [{ type: 'text', text: `${name} done` }] };
+      });
+    }
+    const transport = new StreamableHTTPServerTransport();
+    res.on('close', () => void server.close());
+    await server.connect(transport as Parameters<typeof server.connect>[0]);
+    await transport.handleRequest(req, res, req.body);
+  });
+  app.all('/mcp', (_req, res) => void res.writeHead(405, { allow: 'POST' }).end());
+  return app;
+}

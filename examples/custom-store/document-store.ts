@@ -1,0 +1,118 @@
+import type {
+  AtomicStateStore,
+  ClaimRequest,
+  ClaimResult,
+  CommitRequest,
+  CommitResult,
+  RunKey,
+  RunRecord,
+  SessionRecord,
+  TrailEntry,
+} from 'mcp-interlock';
+import type { Documents } from './documents.ts';
+import {
+  claimStep,
+  commitStep,
+  keepAlive,
+  type Run,
+  recordOf,
+  releaseStep,
+  renewStep,
+  workflowOf,
+} from './runs.ts';
+
+/** A run before an operation and after it; `null` where there is none. */
+interface Slot {
+  run: Run | null;
+}
+
+/** Makes steps exact on any backend that can put a revision exactly once. Nothing is locked, so nothing is left locked by a crash. */
+export function documentStore(documents: Documents, now: () => number = Date.now): AtomicStateStore {
+  return new DocumentStore(documents, now);
+}
+
+class DocumentStore implements AtomicStateStore {
+  readonly #documents: Documents;
+  readonly #now: () => number;
+
+  constructor(documents: Documents, now: () => number) {
+    this.#documents = documents;
+    this.#now = now;
+  }
+
+  open(key: string, session: SessionRecord, ttlMs: number): Promise<void> {
+    return this.#change(key, (slot, now) => {
+      slot.run = { session, workflows: [], expiresAt: now + ttlMs };
+    });
+  }
+
+  read(key: string, ttlMs: number): Promise<RunRecord | undefined> {
+    return this.#change(key, ({ run }, now) => {
+      if (run === null) return undefined;
+      keepAlive(run, ttlMs, now);
+      return recordOf(run, now);
+    });
+  }
+
+  claim(request: ClaimRequest): Promise<ClaimResult> {
+    return this.#change(request.run, (slot, now): ClaimResult => {
+      if (slot.run === null && request.create === undefined) return { status: 'unknown' };
+      slot.run ??= { session: request.create ?? {}, workflows: [], expiresAt: 0 };
+      const result = claimStep(slot.run, request, now);
+      keepAlive(slot.run, request.ttlMs, now);
+      return result;
+    });
+  }
+
+  commit(request: CommitRequest): Promise<CommitResult> {
+    return this.#change(request.run, ({ run }, now): CommitResult => {
+      if (run === null) return { status: 'unknown' };
+      const workflow = workflowOf(run, request.workflow);
+      const result = workflow ? commitStep(workflow, request, now) : ({ status: 'lost' } as const);
+      keepAlive(run, request.ttlMs, now);
+      return result;
+    });
+  }
+
+  renew({ run: key, workflow }: RunKey, token: string, leaseMs: number): Promise<boolean> {
+    return this.#change(key, ({ run }, now) => {
+      return run !== null && renewStep(run, workflowOf(run, workflow), token, now + leaseMs);
+    });
+  }
+
+  release({ run: key, workflow: name }: RunKey, token: string): Promise<void> {
+    return this.#change(key, ({ run }) => {
+      const workflow = workflowOf(run, name);
+      if (workflow) releaseStep(workflow, token);
+    });
+  }
+
+  delete(key: string): Promise<void> {
+    return this.#change(key, (slot) => {
+      slot.run = null;
+    });
+  }
+
+  history({ run: key, workflow }: RunKey, limit = 50): Promise<TrailEntry[]> {
+    return this.#change(key, ({ run }) => {
+      const trail = workflowOf(run, workflow)?.trail ?? [];
+      return trail.slice(Math.max(0, trail.length - limit));
+    });
+  }
+
+  /**
+   * Reads a run, lets the operation change what was read, and puts that as the next revision. Where somebody else was faster,
+   * all of it is done again on what they left: one of those who race always succeeds. What did not change is not written.
+   */
+  async #change<Result>(key: string, operation: (slot: Slot, now: number) => Result): Promise<Result> {
+    for (;;) {
+      const { number, text = 'null' } = await this.#documents.newest(key);
+      const now = this.#now();
+      const stored: Run | null = JSON.parse(text);
+      const slot: Slot = { run: stored !== null && stored.expiresAt > now ? stored : null };
+      const result = operation(slot, now);
+      const next = JSON.stringify(slot.run);
+      if (next === text || (await this.#documents.put(key, number + 1, next))) return result;
+    }
+  }
+}

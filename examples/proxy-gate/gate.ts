@@ -1,0 +1,50 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import express, { type Express } from 'express';
+import { createProxyMiddleware } from 'http-proxy-middleware';
+import { fsmGate, StateMachineGate, type StateStore, sessionStore, stateSync } from 'mcp-interlock';
+
+/** A report is measured, then checked, then announced: an order of which the server behind the gate knows nothing. */
+export const report = new StateMachineGate({
+  id: 'report',
+  initial: 'started',
+  states: {
+    started: { on: { MEASURED: 'measured' } },
+    measured: { on: { MEASURED: 'measured', CHECKED: 'checked' } },
+    checked: { on: { ANNOUNCED: 'started' } },
+  },
+})
+  .bindTool('get-sum', ['started', 'measured'], 'MEASURED')
+  .bindTool('trigger-long-running-operation', ['measured'], 'CHECKED')
+  .bindTool('echo', ['checked'], 'ANNOUNCED');
+
+/** Stands in front of an MCP server that `target` names without its path: `http://127.0.0.1:3001`. */
+export function gateInFrontOf(target: string, store?: StateStore): Express {
+  const app = express();
+  app.use(
+    '/mcp',
+    sessionStore({ store }),
+    // Shorter than the 10 minutes of the default: when the server dies in mid-call, that long its run stays busy.
+    fsmGate(report, { maxStepMs: 60_000 }),
+    stateSync({ policies: [{ match: 'get-sum', invalidates: ['get-structured-content'] }] }),
+  );
+  app.use(
+    createProxyMiddleware<IncomingMessage, ServerResponse>({
+      target,
+      pathFilter: '/mcp',
+      // Servers that check the Host header see their own name.
+      changeOrigin: true,
+      on: { proxyRes: passOn },
+    }),
+  );
+  return app;
+}
+
+/** What http-proxy leaves out, and streams need. */
+function passOn(answer: IncomingMessage, _req: IncomingMessage, res: ServerResponse): void {
+  // The headers of a quiet stream go out now, and not with its first event, which may be minutes away.
+  process.nextTick(() => res.flushHeaders());
+  // A server that dies in mid-answer ends the client's connection too, instead of leaving it open for ever.
+  answer.once('close', () => {
+    if (!answer.complete) res.destroy();
+  });
+}

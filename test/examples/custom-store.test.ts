@@ -1,0 +1,125 @@
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { approvalApp } from '../../examples/custom-store/app.ts';
+import { documentStore } from '../../examples/custom-store/document-store.ts';
+import { fileDocuments } from '../../examples/custom-store/documents.ts';
+import { smallestStore } from '../../examples/custom-store/smallest-store.ts';
+import { describeStateStore } from '../../src/testing/index.ts';
+import { startExample } from '../helpers/example-process.ts';
+import { latch } from '../helpers/latch.ts';
+import { RawSession, reasonOf, type WireMessage } from '../helpers/raw.ts';
+
+const SERVER = fileURLToPath(new URL('../../examples/custom-store/server.ts', import.meta.url));
+
+const makeFolder = () => mkdtemp(join(tmpdir(), 'interlock-documents-'));
+
+describeStateStore(
+  'the store in files',
+  async () => {
+    const root = await makeFolder();
+    let time = Date.now();
+    const open = () => documentStore(fileDocuments(root), () => time);
+    return {
+      store: open(),
+      reopen: async () => open(),
+      advance: (ms) => {
+        time += ms;
+      },
+      close: () => rm(root, { recursive: true }),
+    };
+  },
+  { describe, it },
+);
+
+describe('a server with the store in files', () => {
+  it('shares its runs with other processes, and goes on where it was after all of them were killed', async () => {
+    const root = await makeFolder();
+    onTestFinished(() => rm(root, { recursive: true }));
+    const start = async () => {
+      const started = await startExample(SERVER, [], { RUNS: root, PORT: '0' });
+      onTestFinished(started.kill9);
+      return started;
+    };
+
+    const [one, two] = await Promise.all([start(), start()]);
+    const onOne = await RawSession.begin(one.url);
+    const onTwo = RawSession.resume(two.url, onOne.id);
+    const sides = [onOne, onTwo, onOne, onTwo, onOne, onTwo];
+    const answers = await Promise.all(sides.map((side) => side.call('doc.submit')));
+    expect(answers.filter((answer) => textOf(answer) === 'doc.submit done')).toHaveLength(1);
+    expect(answers.filter((answer) => reasonOf(answer) === 'state')).toHaveLength(5);
+    await Promise.all([one.kill9(), two.kill9()]);
+
+    const three = await start();
+    const onThree = RawSession.resume(three.url, onOne.id);
+    expect(await onThree.tools()).toEqual(['doc.approve', 'doc.reject', 'doc.show']);
+    expect(textOf(await onThree.call('doc.approve'))).toBe('doc.approve done');
+    expect(await onThree.tools()).toEqual(['doc.show']);
+  }, 60_000);
+});
+
+describe('the smallest store', () => {
+  it('keeps a run, and a warning says what it cannot promise', async () => {
+    const warnings: string[] = [];
+    const note = (warning: Error) => void warnings.push(warning.message);
+    process.on('warning', note);
+    onTestFinished(() => void process.off('warning', note));
+    const data = mapOf();
+    const session = await RawSession.begin(await listen(smallestStore(data)));
+    await session.call('doc.submit');
+    const restarted = RawSession.resume(await listen(smallestStore(data)), session.id);
+    expect(await restarted.tools()).toEqual(['doc.approve', 'doc.reject', 'doc.show']);
+    await expect.poll(() => warnings.join()).toContain('steps are exact within one process only');
+  });
+
+  it('lets one of two parallel calls run in one process, and both of them in two', async () => {
+    for (const processes of [1, 2]) {
+      const data = mapOf();
+      const ran: string[] = [];
+      const hold = latch();
+      const work = async (tool: string) => {
+        ran.push(tool);
+        await hold.opened;
+      };
+      const first = await listen(smallestStore(data), work);
+      const session = await RawSession.begin(first);
+      const second = processes === 1 ? first : await listen(smallestStore(data), work);
+      const calls = [session, RawSession.resume(second, session.id)].map((side, index) =>
+        side.post({
+          jsonrpc: '2.0',
+          id: `call-${index}`,
+          method: 'tools/call',
+          params: { name: 'doc.submit' },
+        }),
+      );
+      await expect.poll(() => ran.length).toBe(processes);
+      hold.open();
+      await Promise.all(calls);
+      expect(ran).toHaveLength(processes);
+    }
+  });
+});
+
+function mapOf() {
+  const data = new Map<string, string>();
+  return {
+    get: async (key: string) => data.get(key) ?? null,
+    set: async (key: string, value: string) => data.set(key, value),
+  };
+}
+
+async function listen(...app: Parameters<typeof approvalApp>): Promise<URL> {
+  const server = approvalApp(...app).listen(0, '127.0.0.1');
+  onTestFinished(() => void server.close());
+  await once(server, 'listening');
+  return new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp`);
+}
+
+function textOf(answer: WireMessage): unknown {
+  return answer.result?.content?.[0]?.text;
+}

@@ -1,0 +1,76 @@
+import { execFile } from 'node:child_process';
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+
+export const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+
+const run = promisify(execFile);
+
+/** An empty folder outside of the repository, in which somebody uses the package. */
+export class Consumer {
+  readonly folder: string;
+
+  constructor() {
+    this.folder = mkdtempSync(join(tmpdir(), 'interlock-consumer-'));
+    this.write('package.json', '{ "name": "consumer", "private": true }');
+  }
+
+  write(path: string, text: string): void {
+    const file = join(this.folder, path);
+    mkdirSync(dirname(file), { recursive: true });
+    writeFileSync(file, text);
+  }
+
+  /** Makes packages of the repository's own there as well, without a registry. */
+  link(...packages: readonly string[]): void {
+    for (const name of packages) this.#link(name, join(ROOT, 'node_modules', name));
+  }
+
+  /** The package as it is in the working tree, built. */
+  linkInterlock(): void {
+    this.#link('mcp-interlock', ROOT);
+  }
+
+  /** What the command printed. @throws with both of its streams in the message where it fails. */
+  async run(command: string, ...args: readonly string[]): Promise<string> {
+    try {
+      const { stdout } = await run(command, args, { cwd: this.folder, env: environment() });
+      return stdout;
+    } catch (error) {
+      const { stdout, stderr } = error as { stdout?: string; stderr?: string };
+      throw new Error(`${command} ${args.join(' ')} failed:\n${stdout}\n${stderr}`, { cause: error });
+    }
+  }
+
+  node(...args: readonly string[]): Promise<string> {
+    return this.run(process.execPath, ...args);
+  }
+
+  /** Type-checks as a strict user would, the declarations of the package included. */
+  typeCheck(...files: readonly string[]): Promise<string> {
+    const options = ['--noEmit', '--strict', '--target', 'es2022', '--module', 'nodenext', '--types', 'node'];
+    const others = ['--allowImportingTsExtensions', '--skipLibCheck', 'false'];
+    return this.node(join(ROOT, 'node_modules/typescript/bin/tsc'), ...options, ...others, ...files);
+  }
+
+  remove(): void {
+    rmSync(this.folder, { recursive: true });
+  }
+
+  #link(name: string, target: string): void {
+    const link = join(this.folder, 'node_modules', name);
+    mkdirSync(dirname(link), { recursive: true });
+    symlinkSync(target, link, 'dir');
+  }
+}
+
+/** Without what `npm test` sets for its own scripts: a nested npm would take it for its own. */
+function environment(): NodeJS.ProcessEnv {
+  const inherited = Object.entries(process.env).filter(
+    ([name]) => !/^npm_(package|lifecycle|command)/i.test(name),
+  );
+  return Object.fromEntries(inherited);
+}

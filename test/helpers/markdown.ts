@@ -1,0 +1,55 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { ROOT } from './consumer.ts';
+
+/** A page of the documentation, by what a test asks of it. */
+export class Page {
+  readonly text: string;
+
+  constructor(path: string) {
+    this.text = readFileSync(join(ROOT, path), 'utf8');
+  }
+
+  get lines(): string[] {
+    return this.text.split('\n');
+  }
+
+  /** The code of every fenced block in that language; with none, of those that name no language. */
+  blocks(language = ''): string[] {
+    return [...this.text.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, 'gms'))].map(([, code = '']) => code);
+  }
+
+  /** The cells of each row of the first table after that line of text. Backticks are taken off. */
+  tableAfter(line: string): string[][] {
+    const start = this.lines.findIndex((each) => each.includes(line)) + 1;
+    const below = this.lines.slice(start);
+    const first = below.findIndex((each) => each.startsWith('|---')) + 1;
+    const end = below.findIndex((each, index) => index >= first && !each.startsWith('|'));
+    return below.slice(first, end).map(cellsOf);
+  }
+
+  /** What links to other places on the page, or to files, may end in. */
+  get anchors(): string[] {
+    const headings = this.withoutCode.matchAll(/^#+ (.+)$/gm);
+    return [...headings].map(([, title = '']) => slugOf(title));
+  }
+
+  get links(): string[] {
+    return [...this.withoutCode.matchAll(/\]\(([^)]+)\)/g)].map(([, target = '']) => target);
+  }
+
+  private get withoutCode(): string {
+    return this.text.replace(/^```.*?^```$/gms, '');
+  }
+}
+
+function cellsOf(row: string): string[] {
+  const cells = row.split(/(?<!\\)\|/).slice(1, -1);
+  return cells.map((cell) => cell.trim().replaceAll('\\|', '|').replace(/^`(.+)`$/, '$1'));
+}
+
+/** As GitHub and npm make it. */
+function slugOf(title: string): string {
+  const plain = title.toLowerCase().replace(/[^\p{L}\p{N}\s_-]/gu, '');
+  return plain.replaceAll(' ', '-');
+}

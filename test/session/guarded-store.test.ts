@@ -1,0 +1,103 @@
+import { describe, expect, it } from 'vitest';
+import { type AtomicStateStore, memoryStore } from '../../src/index.ts';
+import { guardStore, StoreUnavailable } from '../../src/session/guarded-store.ts';
+import { FaultyStore } from '../helpers/faulty-store.ts';
+import { ManualClock } from '../helpers/manual-clock.ts';
+import { everyOperation } from '../helpers/operations.ts';
+
+const DEADLINE = 2_000;
+const OPERATIONS = ['open', 'read', 'claim', 'renew', 'commit', 'history', 'release', 'delete'] as const;
+
+/** Asks for one operation and says what came of it, once something did. */
+function ask(store: AtomicStateStore, operation: (typeof OPERATIONS)[number]): { outcome: unknown } {
+  const asked: { outcome: unknown } = { outcome: undefined };
+  const settle = (outcome: unknown): void => {
+    asked.outcome = outcome;
+  };
+  everyOperation(store, 'run')
+    [operation]?.()
+    .then(() => settle('done'), settle);
+  return asked;
+}
+
+const flush = () => new Promise((resolve) => setImmediate(resolve));
+
+describe('a store behind its guard', () => {
+  it('answers what it answers, and leaves no timer behind', async () => {
+    const clock = new ManualClock();
+    const guarded = guardStore(memoryStore({ now: clock.now }), DEADLINE, clock);
+    for (const operation of Object.values(everyOperation(guarded, 'run'))) await operation();
+    expect(await guarded.read('run', 1)).toBeUndefined();
+    expect(clock.pending).toBe(0);
+  });
+
+  it.each(OPERATIONS)(
+    'that hangs is given up on after the deadline, and not before (%s)',
+    async (operation) => {
+      const clock = new ManualClock();
+      const store = new FaultyStore(memoryStore());
+      store.fail(operation, 1, 'hang');
+      const asked = ask(guardStore(store, DEADLINE, clock), operation);
+      clock.advance(DEADLINE - 1);
+      await flush();
+      expect(asked.outcome).toBeUndefined();
+      clock.advance(1);
+      await flush();
+      expect(asked.outcome).toBeInstanceOf(StoreUnavailable);
+      expect(String(asked.outcome)).toContain(`${operation} within 2000 ms`);
+    },
+  );
+
+  it.each(OPERATIONS)(
+    'that fails says so in words of our own, with its error as the cause (%s)',
+    async (operation) => {
+      const clock = new ManualClock();
+      const store = new FaultyStore(memoryStore());
+      store.fail(operation, 1);
+      const asked = ask(guardStore(store, DEADLINE, clock), operation);
+      await flush();
+      const { message, cause } = asked.outcome as StoreUnavailable;
+      expect(asked.outcome).toBeInstanceOf(StoreUnavailable);
+      expect(message).not.toContain('hunter2');
+      expect(String(cause)).toContain('hunter2');
+      expect(clock.pending).toBe(0);
+    },
+  );
+
+  it.each([
+    [
+      'throws instead of rejecting',
+      () => {
+        throw new Error('no');
+      },
+    ],
+    ['returns no promise', () => undefined],
+  ])('that %s has failed as well', async (_, read) => {
+    const clock = new ManualClock();
+    const broken = { ...memoryStore(), read } as unknown as AtomicStateStore;
+    await expect(guardStore(broken, DEADLINE, clock).read('run', 1)).rejects.toBeInstanceOf(StoreUnavailable);
+    expect(clock.pending).toBe(0);
+  });
+
+  it('that answers after it was given up on harms nobody', async () => {
+    const clock = new ManualClock();
+    let answer = (): void => {};
+    let fail = (): void => {};
+    const late = { ...memoryStore() } as AtomicStateStore;
+    late.read = () =>
+      new Promise((resolve) => {
+        answer = () => resolve(undefined);
+      });
+    late.delete = () =>
+      new Promise((_, reject) => {
+        fail = () => reject(new Error('late'));
+      });
+    const guarded = guardStore(late, DEADLINE, clock);
+    const asked = [guarded.read('run', 1), guarded.delete('run')].map((each) => each.catch((error) => error));
+    clock.advance(DEADLINE);
+    expect(await Promise.all(asked)).toEqual([expect.any(StoreUnavailable), expect.any(StoreUnavailable)]);
+    answer();
+    fail();
+    await flush();
+  });
+});

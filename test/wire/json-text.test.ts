@@ -1,0 +1,256 @@
+import { isDeepStrictEqual } from 'node:util';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import type { JsonObject } from '../../src/wire/json-rpc.ts';
+import {
+  elementSpans,
+  memberSpans,
+  rootSpan,
+  spanAt,
+  withMember,
+  withoutMember,
+  withValueAt,
+} from '../../src/wire/json-text.ts';
+import { type ElementEdit, Message } from '../../src/wire/message.ts';
+import {
+  arrayText,
+  keyText,
+  objectText,
+  type Piece,
+  spacedObjectText,
+  takeApart,
+  valueText,
+  withOwn,
+  withoutOwn,
+} from './reference-json.ts';
+
+const anyKey = keyText.map((text) => JSON.parse(text) as string);
+const rawMembers = (piece: Piece): [string, string][] =>
+  (piece.members ?? []).map(({ key, value }) => [key, value.raw]);
+const rawElements = (text: string): string[] => (takeApart(text).elements ?? []).map(({ raw }) => raw);
+
+/** `1e400` is infinite to JavaScript, and `-0` is not `0`: nothing is forgiven. */
+function expectSame(actual: unknown, expected: unknown): void {
+  if (!isDeepStrictEqual(actual, expected)) expect(actual).toEqual(expected);
+  expect(isDeepStrictEqual(actual, expected)).toBe(true);
+}
+
+describe('the places of values in a text', () => {
+  it('are those of the grammar, however the text is written', () => {
+    const check = (text: string, piece: Piece): void => {
+      for (const { value } of piece.members ?? []) check(text, value);
+      for (const element of piece.elements ?? []) check(text, element);
+      const { start } = piece;
+      if (piece.members !== undefined) {
+        const expected = piece.members.map(({ key, from, value }) => [key, from, value.start, value.end]);
+        expect(memberSpans(text, start).map((each) => [each.key, each.from, each.start, each.end])).toEqual(
+          expected,
+        );
+      }
+      if (piece.elements !== undefined) {
+        const expected = piece.elements.map((element) => ({ start: element.start, end: element.end }));
+        expect(elementSpans(text, start)).toEqual(expected);
+      }
+    };
+    fc.assert(
+      fc.property(spacedObjectText, (text) => {
+        const { start, end } = rootSpan(text);
+        const whole = takeApart(text);
+        expect([start, end]).toEqual([whole.start, whole.end]);
+        check(text, whole);
+      }),
+    );
+  });
+
+  it('of a path is that of the value which JSON.parse finds there', () => {
+    fc.assert(
+      fc.property(objectText, fc.array(anyKey, { maxLength: 3 }), (text, path) => {
+        const span = spanAt(text, path);
+        const message = new Message(JSON.parse(text) as JsonObject);
+        const found = span === undefined ? undefined : JSON.parse(text.slice(span.start, span.end));
+        expectSame(found, message.at(...path));
+      }),
+    );
+  });
+});
+
+describe('a member', () => {
+  it('that is set has its value, and every other one keeps its characters', () => {
+    fc.assert(
+      fc.property(spacedObjectText, anyKey, valueText, (text, key, value) => {
+        const edited = withMember(text, key, value);
+        expectSame(JSON.parse(edited), withOwn(JSON.parse(text), key, JSON.parse(value)));
+        const before = rawMembers(takeApart(text));
+        const at = before.findLastIndex(([name]) => name === key);
+        const expected: [string, string][] =
+          at === -1 ? [...before, [key, value]] : before.with(at, [key, value]);
+        expect(rawMembers(takeApart(edited))).toEqual(expected);
+      }),
+    );
+  });
+
+  it('that is taken out is gone in each of its spellings, and every other one keeps its characters', () => {
+    fc.assert(
+      fc.property(spacedObjectText, anyKey, (text, key) => {
+        const edited = withoutMember(text, key);
+        expectSame(JSON.parse(edited), withoutOwn(JSON.parse(text), key));
+        const expected = rawMembers(takeApart(text)).filter(([name]) => name !== key);
+        expect(rawMembers(takeApart(edited))).toEqual(expected);
+      }),
+    );
+  });
+
+  it('that is not there is no reason to touch a character', () => {
+    fc.assert(
+      fc.property(spacedObjectText, (text) => {
+        expect(withoutMember(text, 'a key that is never made')).toBe(text);
+      }),
+    );
+  });
+
+  it('is set at any depth, through objects that are made where they are missing', () => {
+    const setAt = (value: unknown, [key, ...rest]: string[], leaf: unknown): unknown => {
+      if (key === undefined) return leaf;
+      const object = typeof value === 'object' && value !== null && !Array.isArray(value) ? value : {};
+      const child = Object.hasOwn(object, key) ? Reflect.get(object, key) : undefined;
+      return withOwn(object, key, setAt(child, rest, leaf));
+    };
+    fc.assert(
+      fc.property(
+        spacedObjectText,
+        fc.array(anyKey, { minLength: 1, maxLength: 3 }),
+        valueText,
+        (text, path, value) => {
+          const edited = withValueAt(text, path, value);
+          expectSame(JSON.parse(edited), setAt(JSON.parse(text), path, JSON.parse(value)));
+          const [first] = path;
+          const others = (whole: string) => rawMembers(takeApart(whole)).filter(([name]) => name !== first);
+          expect(others(edited)).toEqual(others(text));
+        },
+      ),
+    );
+  });
+});
+
+describe('a message', () => {
+  const edit = fc.oneof<fc.Arbitrary<ElementEdit>[]>(
+    fc.constantFrom('keep', 'drop'),
+    fc.dictionary(anyKey, fc.oneof(fc.string(), fc.integer(), fc.constant(null)), { maxKeys: 2 }),
+  );
+  const messageWith = (tools: string): Message => {
+    const text = `{"jsonrpc":"2.0", "id":12345678901234567890,"result":{"a": 1.0 ,"tools": ${tools},"z":"\\u0041"}}`;
+    return new Message(JSON.parse(text) as JsonObject, text);
+  };
+  const amended = (element: unknown, change: ElementEdit): unknown => {
+    if (typeof change === 'string' || typeof element !== 'object' || element === null) return element;
+    if (Array.isArray(element)) return element;
+    return Object.entries(change).reduce((object, [key, value]) => withOwn(object, key, value), element);
+  };
+
+  it('of which elements are edited keeps order and characters of the others, and everything around them', () => {
+    fc.assert(
+      fc.property(arrayText, fc.infiniteStream(edit), (tools, edits) => {
+        const elements = JSON.parse(tools) as unknown[];
+        const planned = elements.map(() => edits.next().value as ElementEdit);
+        const message = messageWith(tools);
+        const given = [...planned];
+        message.editElements(['result', 'tools'], () => given.shift() ?? 'keep');
+        const kept = elements.flatMap((element, index) =>
+          planned[index] === 'drop' ? [] : [amended(element, planned[index] ?? 'keep')],
+        );
+        expectSame(message.at('result', 'tools'), kept);
+        const raw = rawElements(tools).filter((_, index) => planned[index] !== 'drop');
+        const edited = spanAt(message.text, ['result', 'tools']);
+        rawElements(message.text.slice(edited?.start, edited?.end)).forEach((text, index) => {
+          const change = planned.filter((each) => each !== 'drop')[index];
+          if (change === 'keep') expect(text).toBe(raw[index]);
+        });
+        expect(message.text).toContain('"id":12345678901234567890,"result":{"a": 1.0 ,"tools": [');
+        expect(message.text).toContain(',"z":"\\u0041"}}');
+        if (planned.every((each) => each === 'keep')) expect(message.changed).toBe(false);
+      }),
+    );
+  });
+
+  it('takes a further element at either end of an array, and touches no other', () => {
+    fc.assert(
+      fc.property(arrayText, fc.constantFrom('start', 'end'), (tools, where) => {
+        const message = messageWith(tools);
+        const block = { type: 'text', text: '\u2028 "quoted"' };
+        message.insert(['result', 'tools'], block, where);
+        const elements = JSON.parse(tools) as unknown[];
+        expectSame(
+          message.at('result', 'tools'),
+          where === 'start' ? [block, ...elements] : [...elements, block],
+        );
+        const span = spanAt(message.text, ['result', 'tools']);
+        const raw = rawElements(message.text.slice(span?.start, span?.end));
+        expect(where === 'start' ? raw.slice(1) : raw.slice(0, -1)).toEqual(rawElements(tools));
+      }),
+    );
+  });
+
+  it('has a member set or taken out at a path, in step with its value', () => {
+    fc.assert(
+      fc.property(objectText, anyKey, valueText, (text, key, value) => {
+        const message = new Message(JSON.parse(text) as JsonObject, text);
+        message.set([key], JSON.parse(value));
+        expectSame(
+          message.value,
+          withOwn(JSON.parse(text), key, JSON.parse(JSON.stringify(JSON.parse(value)))),
+        );
+        message.remove([], key);
+        expectSame(message.value, withoutOwn(JSON.parse(text), key));
+        expect(message.edits).toBe(2);
+      }),
+    );
+  });
+
+  it.each(['plain', '$&', "$'$`", '$1', '"quoted"', 'back\\slash', 'line\nbreak', '💶'])(
+    'has a made-up name replaced by the name %j, to the letter',
+    (name) => {
+      const text = '{"result":{"content":[{"text":"Tool t123 not found"}],"t123":1.0}}';
+      const message = new Message(JSON.parse(text) as JsonObject, text);
+      message.rename('t123', name);
+      expect(message.value).toEqual({ result: { content: [{ text: `Tool ${name} not found` }], [name]: 1 } });
+      expect(message.text).toContain(':1.0}');
+    },
+  );
+
+  it('is left alone by an edit of what it does not have', () => {
+    const text = '{"id":1.0,"result":{"tools":{"not":"an array"},"meta":"text"}}';
+    const message = new Message(JSON.parse(text) as JsonObject, text);
+    message.editElements(['result', 'tools'], () => 'drop');
+    message.editElements(['result', 'nothing'], () => 'drop');
+    message.insert(['result', 'tools'], 1, 'end');
+    message.remove(['result', 'meta'], 'key');
+    message.remove(['nothing'], 'key');
+    message.rename('absent', 'present');
+    expect([message.text, message.changed]).toEqual([text, false]);
+  });
+
+  it('amends no element that is not an object, and writes null for what JSON cannot hold', () => {
+    const text = '{"list":[1.0,"x",[],{"a":1}]}';
+    const message = new Message(JSON.parse(text) as JsonObject, text);
+    message.editElements(['list'], () => ({ b: undefined }));
+    message.set(['c'], undefined);
+    message.insert(['list'], undefined, 'end');
+    expect(message.text).toBe('{"list":[1.0,"x",[],{"a":1,"b":null},null],"c":null}');
+  });
+
+  it('without a text is written from its value, when that is asked for', () => {
+    const message = new Message({ jsonrpc: '2.0', id: 1 });
+    expect([message.text, message.changed]).toEqual(['{"jsonrpc":"2.0","id":1}', false]);
+    message.replace({ id: 2 });
+    expect([message.text, message.value, message.changed]).toEqual(['{"id":2}', { id: 2 }, true]);
+  });
+
+  it('finds own members only', () => {
+    const message = new Message(JSON.parse('{"a":{"__proto__":{"b":1}}}') as JsonObject);
+    expect([
+      message.at('constructor'),
+      message.at('a', '__proto__', 'b'),
+      message.at('a', 'toString'),
+    ]).toEqual([undefined, 1, undefined]);
+  });
+});
