@@ -17,12 +17,16 @@ export interface SessionStoreOptions extends CommonOptions {
   store?: StateStore | undefined;
   /**
    * Names the caller, however the app authenticates; `undefined` is nobody in particular. A session answers only to the
-   * principal that began it. Default: issuer and subject of `req.auth`, or with a warning its client id.
+   * principal that began it. Default: issuer and subject of `req.auth`, or with a warning the nearest thing to it, such as a client id.
+   * Anything but a non-empty string or `undefined` is an error, and so is a promise: the request is refused.
    */
   principal?: ((req: IncomingMessage) => string | undefined) | undefined;
   /** A session that was not used for this long is unknown, in milliseconds. Default one hour. */
   idleMs?: number | undefined;
-  /** For how long a process takes a session for granted without asking the store, in milliseconds. Default 5,000. */
+  /**
+   * For how long a process takes a session for granted without asking the store, in milliseconds; never for more than a tenth of
+   * `idleMs`. Default 5,000.
+   */
   sessionCacheMs?: number | undefined;
   /** The most sessions that a process keeps in memory. The least recently used is forgotten first. Default 10,000. */
   maxSessions?: number | undefined;

@@ -1,18 +1,13 @@
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import manifest from '../package.json' with { type: 'json' };
 import { Consumer, ROOT } from './helpers/consumer.ts';
 
 /** Every public entry, by what users import. */
-const ENTRIES = [
-  'mcp-interlock',
-  'mcp-interlock/stores/memory',
-  'mcp-interlock/stores/redis',
-  'mcp-interlock/stores/upstash',
-  'mcp-interlock/stores/postgres',
-  'mcp-interlock/stores/sqlite',
-  'mcp-interlock/testing',
-];
+const ENTRIES = Object.keys(manifest.exports)
+  .filter((path) => path !== './package.json')
+  .map((path) => `mcp-interlock${path.slice(1)}`);
 
 const USE = `
 import express from 'express';
@@ -36,10 +31,6 @@ export const left: string = gate.currentState satisfies 'open' | 'closed';
 export type Options = UpstashStoreOptions | Parameters<typeof redisStore>[0];
 `;
 
-interface Manifest {
-  readonly exports: Readonly<Record<string, string | Readonly<Record<string, string>>>>;
-}
-
 const consumer = new Consumer();
 let installed: string;
 
@@ -62,14 +53,12 @@ describe('the packed tarball, installed into an empty folder', () => {
     expect(packages.sort()).toEqual(['@types', 'express', 'mcp-interlock', 'zod']);
   });
 
-  it('holds every file that its exports name, and names every entry', () => {
-    const manifest: Manifest = JSON.parse(readFileSync(join(installed, 'package.json'), 'utf8'));
+  it('holds every file that its exports name', () => {
     const named = Object.values(manifest.exports).flatMap((to) =>
       typeof to === 'string' ? to : Object.values(to),
     );
+    expect(named.length).toBeGreaterThan(ENTRIES.length);
     expect(named.filter((path) => !existsSync(join(installed, path)))).toEqual([]);
-    const entries = Object.keys(manifest.exports).map((path) => `mcp-interlock${path.slice(1)}`);
-    expect(entries).toEqual(expect.arrayContaining(ENTRIES));
   });
 
   it('holds the build, the sources that its maps name, and no tests, examples or benchmarks', () => {
@@ -99,7 +88,7 @@ describe('the packed tarball, installed into an empty folder', () => {
     'type-checks in a .%s file, with the types of Express and misspelt names refused',
     async (ending) => {
       consumer.write(`use.${ending}`, USE);
-      expect(await consumer.typeCheck(`use.${ending}`)).toBe('');
+      expect(await consumer.typeCheck([`use.${ending}`])).toBe('');
     },
     20_000,
   );

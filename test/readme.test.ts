@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { copyFileSync, existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
-import * as z from 'zod';
+import type * as z from 'zod';
 import { ERROR_CODES, InterlockError, type InterlockErrorCode } from '../src/errors.ts';
 import { unknownOutcomeReply } from '../src/gate/replies.ts';
 import { fsmGate, memoryStore, StateMachineGate, sessionStore, stateSync } from '../src/index.ts';
@@ -32,7 +32,15 @@ describe('the first code of the README', () => {
 
   beforeAll(async () => {
     consumer.linkInterlock();
-    consumer.link('@modelcontextprotocol/sdk', '@types/express', '@types/node', 'express', 'libsql', 'tsx', 'zod');
+    consumer.link(
+      '@modelcontextprotocol/sdk',
+      '@types/express',
+      '@types/node',
+      'express',
+      'libsql',
+      'tsx',
+      'zod',
+    );
     for (const file of ['mcp-handler.ts', 'shop.ts']) {
       copyFileSync(join(ROOT, 'examples/express-checkout', file), join(consumer.folder, file));
     }
@@ -40,8 +48,15 @@ describe('the first code of the README', () => {
     consumer.write('server.ts', readme.blocks('ts')[0] ?? '');
     const port = await freePort();
     const env = { ...process.env, PORT: String(port) };
-    app = spawn(process.execPath, ['--import', 'tsx', 'server.ts'], { cwd: consumer.folder, env, stdio: 'inherit' });
-    client = await vi.waitFor(() => connect(new URL(`http://127.0.0.1:${port}/mcp`)), { timeout: 20_000, interval: 100 });
+    app = spawn(process.execPath, ['--import', 'tsx', 'server.ts'], {
+      cwd: consumer.folder,
+      env,
+      stdio: 'inherit',
+    });
+    client = await vi.waitFor(() => connect(new URL(`http://127.0.0.1:${port}/mcp`)), {
+      timeout: 20_000,
+      interval: 100,
+    });
   }, 30_000);
 
   afterAll(async () => {
@@ -66,16 +81,161 @@ describe('the first code of the README', () => {
 
   it('runs, and shows in each state the tools that the README says', async () => {
     const shown: string[][] = [];
-    for (const tool of ['cart.add_item', 'cart.checkout', 'cart.pay', undefined]) {
-      const { meta } = await client.call(shown.length === 3 ? 'cart.add_item' : 'cart.pay');
-      const tools = (await client.tools()).map((name) => `\`${name}\``);
-      shown.push([stateOf(meta), tools.join(', ').slice(1, -1)]);
-      if (tool !== undefined) await client.call(tool, { sku: 'tea' });
+    for (const [illegal, next] of WAY) {
+      const { text, meta } = await client.call(illegal);
+      const { state } = meta['mcp-interlock/refusal'] as { state: string };
+      if (state === 'has_items') expect(`${text}\n`).toBe(readme.blocks()[0]);
+      shown.push([state, (await client.tools()).join('`, `')]);
+      if (next !== undefined) await client.call(next, { sku: 'tea' });
     }
     expect(shown).toEqual(readme.tableAfter('A client of this server sees'));
   });
 });
 
-function stateOf(meta: Record<string, unknown>): string {
-  return (meta['mcp-interlock/refusal'] as { state: string } | undefined)?.state ?? 'payment';
+/** In each state a call that is refused there, and one that leads on. */
+const WAY = [
+  ['cart.pay', 'cart.add_item'],
+  ['cart.pay', 'cart.checkout'],
+  ['cart.checkout', 'cart.pay'],
+  ['cart.pay', undefined],
+] as const;
+
+describe('every code of the documentation', () => {
+  const consumer = new Consumer();
+  afterAll(() => consumer.remove());
+
+  it('compiles, page by page', async () => {
+    consumer.linkInterlock();
+    consumer.link(
+      '@types/express',
+      '@types/node',
+      '@types/pg',
+      '@upstash/redis',
+      'express',
+      'libsql',
+      'pg',
+      'redis',
+      'vitest',
+    );
+    consumer.write('package.json', '{ "type": "module" }');
+    consumer.write(
+      'mcp-handler.ts',
+      'export const mcpHandler = (_req: unknown, res: import("express").Response) => void res.end();',
+    );
+    for (const [page, around] of Object.entries(SURROUNDINGS)) {
+      const code = new Page(page).blocks('ts').join('\n');
+      consumer.write(`${page}.ts`, `${around}\n${code}`);
+    }
+    const files = Object.keys(SURROUNDINGS).map((page) => `${page}.ts`);
+    expect(await consumer.typeCheck(files, { skipLibCheck: true })).toBe('');
+  }, 20_000);
+});
+
+/** What the pages leave out because their readers have it. */
+const SURROUNDINGS: Readonly<Record<string, string>> = {
+  'README.md':
+    "const tasks = new StateMachineGate({ initial: 'open', states: { open: { on: { UPDATE: 'open' } } } });",
+  'docs/steps.md': `
+    import type { AtomicStateStore, StateMachineGate } from 'mcp-interlock';
+    declare const provider: { charge(amount: number, options: object): Promise<void> };
+    declare const client: { query(text: string): Promise<void> };
+    declare const checkout: StateMachineGate, store: AtomicStateStore, run: string;`,
+  'docs/stores.md': '',
+};
+
+describe('the tables of options', () => {
+  const common = Object.keys(commonShape);
+  const schemas = new Map<string, z.ZodObject>();
+
+  beforeAll(() => {
+    const nothing = async () => undefined;
+    fsmGate(new StateMachineGate({ initial: 'a', states: { a: {} } }));
+    sessionStore();
+    stateSync({ policies: [] });
+    memoryStore();
+    redisStore({ client: { eval: nothing, evalSha: nothing } });
+    upstashStore({ redis: { eval: nothing, evalsha: nothing } });
+    postgresStore({ pool: { query: nothing, connect: nothing } as never });
+    expect(() => sqliteStore({} as never)).toThrow('database');
+    for (const [what, schema] of vi.mocked(parseOptions).mock.calls)
+      schemas.set(what.replace(/\(\).*/, ''), schema);
+  });
+
+  const schemaOf = (name: string): Record<string, z.ZodType> => {
+    if (name === 'common') return commonShape;
+    const shape = Object.entries(schemas.get(name)?.shape ?? {}) as [string, z.ZodType][];
+    return Object.fromEntries(shape.filter(([option]) => !common.includes(option)));
+  };
+
+  it.each([
+    ['common', readme],
+    ['sessionStore', readme],
+    ['fsmGate', readme],
+    ['stateSync', readme],
+    ['memoryStore', stores],
+    ['sqliteStore', stores],
+    ['redisStore', stores],
+    ['upstashStore', stores],
+    ['postgresStore', stores],
+  ])('name exactly the options of %s, with their defaults', (name, page) => {
+    const rows = page.tableAfter(`<!-- options: ${name} -->`);
+    const schema = schemaOf(name);
+    expect(rows.map(([option]) => option).sort()).toEqual(Object.keys(schema).sort());
+    for (const [option = '', said = ''] of rows) {
+      const given = schema[option]?.safeParse(undefined);
+      expect(`${option}: ${said}`).toBe(
+        `${option}: ${given?.success ? inWords(given.data, said) : 'required'}`,
+      );
+    }
+  });
+});
+
+/** A default as the tables write it. What is no plain value is described in words, which no test can read. */
+function inWords(value: unknown, said: string): string {
+  if (typeof value === 'string') return `'${value}'`;
+  if (typeof value === 'boolean') return String(value);
+  if (typeof value === 'number')
+    return [...NUMBERS].find((form) => form(value) === said)?.(value) ?? String(value);
+  if (Array.isArray(value)) return value.length === 0 ? 'none' : 'a list';
+  if (value === undefined && !/^(in memory|from )/.test(said)) return 'none';
+  return /^[\d']/.test(said) ? 'in words' : said;
 }
+
+const NUMBERS: readonly ((value: number) => string)[] = [
+  (value) => value.toLocaleString('en'),
+  (value) => `${value / 1024 / 1024} MiB`,
+  (value) => `${value / 1000} s`,
+  (value) => `${value / 60_000} minutes`,
+  (value) => `${value / 3_600_000} hour`,
+];
+
+describe('the links of the documentation', () => {
+  it('of each error code lead to a section of the README, and every section is a code', () => {
+    const codes = Object.keys(ERROR_CODES) as InterlockErrorCode[];
+    for (const code of codes)
+      expect(readme.anchors).toContain(new URL(new InterlockError(code, '').help).hash.slice(1));
+    const sections = readme.anchors.filter((anchor) => anchor.startsWith('err_'));
+    expect(sections.map((anchor) => anchor.toUpperCase())).toEqual(codes);
+  });
+
+  it.each(PAGES)('all lead somewhere: %s', (path) => {
+    const page = new Page(path);
+    const dead = page.links.filter((target) => {
+      if (target.startsWith('#')) return !page.anchors.includes(target.slice(1));
+      return !target.startsWith('https:') && !existsSync(join(ROOT, dirname(path), target));
+    });
+    expect(dead).toEqual([]);
+  });
+});
+
+it('quotes what a client is told when nobody knows the outcome, as the code says it', () => {
+  const said = [false, true].map((ran) =>
+    JSON.stringify(unknownOutcomeReply(1, 'cart.pay', 'checkout', ran)),
+  );
+  const quoted = readme.blocks()[1]?.trim().split('\n') ?? [];
+  expect(quoted.map((line, index) => said[index]?.includes(line))).toEqual([true, true]);
+});
+
+it('stays short enough to be read', () => {
+  expect(readme.lines.length).toBeLessThan(300);
+});

@@ -121,7 +121,7 @@ function linkLikeIoredis(client: IoredisPubSub, channel: string, events: LinkEve
   connection.on('message', (_channel, text) => events.message(text));
   connection.on('ready', () => {
     events.mended();
-    
+    listening.then(unref, () => {});
   });
   connection.on('error', events.failing);
   connection.on('end', () => events.lost(new Error('the driver gave the connection up')));

@@ -1,6 +1,6 @@
 import { claimStep, type NotClaimed } from '../session/claim.ts';
 import { digestOf, newToken } from '../session/ids.ts';
-import { InFlight } from '../session/live-session.ts';
+import { InFlight } from '../session/in-flight.ts';
 import type { RunContext } from '../session/run-context.ts';
 import { Step } from '../session/step.ts';
 import type { Exchange } from '../wire/exchange.ts';

@@ -1,7 +1,7 @@
 import type { AtomicStateStore, ClaimResult, FsmSnapshot, StepDescription } from '../stores/store.ts';
 import type { Clock } from './clock.ts';
 import { newToken } from './ids.ts';
-import type { InFlight } from './live-session.ts';
+import type { InFlight } from './in-flight.ts';
 import type { RunContext } from './run-context.ts';
 import { releaseClaim, Step, type StepParts, type StepTimes } from './step.ts';
 import type { Cancellation, EndTurn } from './turns.ts';
@@ -27,6 +27,8 @@ export interface NotClaimed {
   readonly heldTool?: string;
 }
 
+type Granted = Extract<ClaimResult, { status: 'claimed' }>;
+
 const LONGEST_PAUSE_MS = 250;
 const SHORTEST_PAUSE_MS = 10;
 
@@ -43,7 +45,9 @@ export async function claimStep(options: ClaimOptions): Promise<Step | NotClaime
   const endTurn = typeof turn === 'function' ? turn : await turn;
   if (endTurn === undefined) return { reason: request.cancelled ? 'cancelled' : 'busy' };
   try {
-    return await claimInTurn(options, endTurn, deadline);
+    const claimed = await claimInTurn(options, endTurn, deadline);
+    if (!(claimed instanceof Step)) endTurn();
+    return claimed;
   } catch (error) {
     endTurn();
     options.onError(error);
@@ -56,51 +60,49 @@ async function claimInTurn(
   endTurn: EndTurn,
   deadline: number,
 ): Promise<Step | NotClaimed> {
-  const { context, clock, request, times, onError, description } = options;
-  const { store, ttlMs } = context;
-  const key = { run: context.run, workflow: options.workflow };
+  const { context, clock, request } = options;
   const token = newToken();
-  for (let attempt = 0; ; attempt++) {
-    if (request.cancelled) {
-      endTurn();
-      return { reason: 'cancelled' };
-    }
-    const result = await ask(options, store, token);
+  for (let attempt = 0; !request.cancelled; attempt++) {
+    const result = await ask(options, context.store, token);
     if (result.status === 'claimed') {
-      const { snapshot, idempotencyKey } = result;
-      const parts = {
-        key,
-        token,
-        description,
-        snapshot,
-        idempotencyKey,
-        store,
-        ttlMs,
-        times,
-        clock,
-        endTurn,
-        onError,
-      };
-      if (!request.cancelled) return new Step(asStepOf(request, parts), options.onTooLong);
+      const parts = partsOf(options, token, result, endTurn);
+      if (!request.cancelled) return new Step(parts, options.onTooLong);
       await releaseClaim(parts);
-    }
-    const waits = result.status === 'busy' && clock.now() < deadline && !request.cancelled;
-    if (!waits) {
-      endTurn();
-      return request.cancelled ? { reason: 'cancelled' } : refusal(result);
-    }
-    await pause(backOff(attempt, result.remainingMs), clock, request);
+      parts.endTurn();
+    } else if (result.status === 'busy' && clock.now() < deadline) {
+      await pause(backOff(attempt, result.remainingMs), clock, request);
+    } else if (!request.cancelled) return refusal(result);
   }
+  return { reason: 'cancelled' };
 }
 
-/** The request's id is in flight for as long as the step is, on whatever stream its result comes. */
-function asStepOf(request: InFlight, parts: StepParts): StepParts {
+function partsOf(
+  { context, workflow, description, times, clock, request, onError }: ClaimOptions,
+  token: string,
+  { snapshot, idempotencyKey }: Granted,
+  endTurn: EndTurn,
+): StepParts {
+  const { run, store, ttlMs } = context;
+  const key = { run, workflow };
+  // The request's id is in flight for as long as the step is, on whatever stream its result comes.
   const endStep = request.beginStep();
-  const endTurn = (): void => {
+  const end = (): void => {
     endStep();
-    parts.endTurn();
+    endTurn();
   };
-  return { ...parts, endTurn };
+  return {
+    key,
+    token,
+    description,
+    snapshot,
+    idempotencyKey,
+    store,
+    ttlMs,
+    times,
+    clock,
+    endTurn: end,
+    onError,
+  };
 }
 
 /** One claim. A claim that the store may have granted although it could not say so is let go again. */

@@ -3,75 +3,7 @@ import type { SessionRecord } from '../stores/store.ts';
 import { idKey, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import { LateResponses } from '../wire/late-responses.ts';
 import type { ResponseTap } from '../wire/response-tap.ts';
-import type { Cancellation } from './turns.ts';
-
-/** A request of the session that is not answered yet. Once it is cancelled it is not forwarded, if it has not been. */
-export class InFlight implements Cancellation {
-  readonly #onOver: () => void;
-  readonly #isGone: () => boolean;
-  #ended = false;
-  #steps = 0;
-  #cancelled = false;
-  readonly #onCancel = new Set<() => void>();
-  readonly #onNotice = new Set<() => void>();
-
-  /** `onOver` is called when its id is free again; `isGone` says whether the client's connection is. */
-  constructor(onOver: () => void = () => {}, isGone: () => boolean = () => false) {
-    this.#onOver = onOver;
-    this.#isGone = isGone;
-  }
-
-  get cancelled(): boolean {
-    return this.#cancelled || this.#isGone();
-  }
-
-  /** Its response has ended, or its connection has. A step that is still under way may have its result come elsewhere. */
-  end(): void {
-    this.#ended = true;
-    if (this.#steps === 0) this.#onOver();
-  }
-
-  /** It runs as a step until the returned function is called. */
-  beginStep(): () => void {
-    this.#steps++;
-    let over = false;
-    return () => {
-      if (over) return;
-      over = true;
-      this.#steps--;
-      if (this.#ended) this.end();
-    };
-  }
-
-  onCancel(callback: () => void): () => void {
-    if (this.#cancelled) callback();
-    else this.#onCancel.add(callback);
-    return () => this.#onCancel.delete(callback);
-  }
-
-  /** Calls back when the client says that it cancels, and not when it goes away: that does not cut a step off. */
-  onNotice(callback: () => void): void {
-    this.#onNotice.add(callback);
-  }
-
-  /** The client said so. */
-  cancel(): void {
-    this.leave();
-    callOnce(this.#onNotice);
-  }
-
-  /** The client is gone. */
-  leave(): void {
-    this.#cancelled = true;
-    callOnce(this.#onCancel);
-  }
-}
-
-function callOnce(callbacks: Set<() => void>): void {
-  const called = [...callbacks];
-  callbacks.clear();
-  for (const callback of called) callback();
-}
+import { InFlight } from './in-flight.ts';
 
 const MAX_QUESTIONS = 100;
 
@@ -155,38 +87,5 @@ export class LiveSession {
       this.departed.delete(tap);
       tap.releaseClose();
     }
-  }
-}
-
-/** The sessions that this process knows, the least recently used forgotten first. */
-export class SessionTable {
-  readonly #sessions = new Map<string, LiveSession>();
-  readonly #max: number;
-
-  constructor(max: number) {
-    this.#max = max;
-  }
-
-  get(run: string): LiveSession | undefined {
-    const session = this.#sessions.get(run);
-    if (session !== undefined) {
-      this.#sessions.delete(run);
-      this.#sessions.set(run, session);
-    }
-    return session;
-  }
-
-  set(session: LiveSession): void {
-    this.#sessions.set(session.run, session);
-    if (this.#sessions.size <= this.#max) return;
-    for (const [run, candidate] of this.#sessions) {
-      if (!candidate.idle || candidate === session) continue;
-      this.#sessions.delete(run);
-      return;
-    }
-  }
-
-  delete(run: string): void {
-    this.#sessions.delete(run);
   }
 }

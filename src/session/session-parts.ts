@@ -12,7 +12,8 @@ import {
 import type { Message } from '../wire/message.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { newSessionId, SESSION_HEADER } from './ids.ts';
-import type { InFlight, LiveSession } from './live-session.ts';
+import type { InFlight } from './in-flight.ts';
+import type { LiveSession } from './live-session.ts';
 import type { Sessions } from './sessions.ts';
 
 /** An `initialize`: a run begins when, and only when, it succeeds. */

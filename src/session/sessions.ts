@@ -6,10 +6,11 @@ import type { MaybePromise } from '../wire/task-line.ts';
 import type { Clock } from './clock.ts';
 import type { GuardedStore } from './guarded-store.ts';
 import { SESSION_HEADER } from './ids.ts';
-import { LiveSession, SessionTable } from './live-session.ts';
+import { LiveSession } from './live-session.ts';
 import { Callers, type PrincipalOf } from './principal.ts';
 import { type Admission, admit, type RunContext } from './run-context.ts';
 import { Handshake, Request, Stream, Termination } from './session-parts.ts';
+import { SessionTable } from './session-table.ts';
 import { Turns } from './turns.ts';
 
 export interface SessionsConfig {

@@ -124,8 +124,10 @@ describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', (driver) => {
       redisBus({ client, subscriber, channel: 'other' }),
     ];
     const [gone, kept] = [await listenTo(one), await listenTo(other)];
+    expect(await heardBefore('"first"', other, kept)).toEqual([]);
     await gone.stop();
-    expect(await heardBefore('"last"', other, kept)).toEqual([]);
+    expect(await heardBefore('"last"', other, kept)).toEqual(['"first"']);
+    expect(gone.heard).toEqual([]);
     await kept.stop();
     expect(String(await subscriber.ping())).toMatch(/pong/i);
   });

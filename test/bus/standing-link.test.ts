@@ -6,7 +6,7 @@ import { createClient } from 'redis';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { postgresBus } from '../../src/bus/postgres.ts';
 import { redisBus } from '../../src/bus/redis.ts';
-import { retryDelayMs } from '../../src/bus/standing-link.ts';
+import { type LinkEvents, retryDelayMs, StandingLink } from '../../src/bus/standing-link.ts';
 import type { NotificationBus } from '../../src/notify/bus.ts';
 import { sharedPostgres, sharedRedis } from '../services/shared.ts';
 import { heardAtLast, listenTo } from './hearing.ts';
@@ -78,6 +78,65 @@ describe('a bus whose network forgot the connection that listens, without tellin
       redisBus({ client: near, ...options }),
       proxy,
     );
+  });
+});
+
+describe('a standing link', () => {
+  const open: LinkEvents[] = [];
+  const heard: string[] = [];
+  const errors: unknown[] = [];
+  let away: boolean;
+  let link: StandingLink;
+
+  beforeEach(() => {
+    for (const list of [open, heard, errors]) list.length = 0;
+    away = true;
+    link = new StandingLink({
+      open: (events) => {
+        open.push(events);
+        const listening = away ? Promise.reject(new Error('the server is away')) : Promise.resolve();
+        return { listening, close: () => {} };
+      },
+      onMessage: (text) => heard.push(text),
+      onError: (error) => errors.push(error),
+      heartbeatMs: 30_000,
+    });
+  });
+  afterEach(() => link.close());
+
+  it('reports an outage once, however often it tries, and the next one again', async () => {
+    const report = { name: 'BusUnavailable', cause: { message: 'the server is away' } };
+    await expect.poll(() => open.length, { timeout: 5000 }).toBeGreaterThan(2);
+    expect(errors).toMatchObject([report]);
+    away = false;
+    await link.listening;
+    away = true;
+    open.at(-1)?.lost(new Error('the server is away'));
+    await expect.poll(() => open.length, { timeout: 5000 }).toBeGreaterThan(5);
+    expect(errors).toMatchObject([report, report]);
+  });
+
+  it('hears nothing more of a connection that it gave up', async () => {
+    away = false;
+    await link.listening;
+    const old = open.at(-1);
+    old?.message('a');
+    old?.lost(new Error('broken'));
+    await expect.poll(() => open.at(-1)).not.toBe(old);
+    old?.message('late');
+    open.at(-1)?.message('b');
+    expect(heard).toEqual(['a', 'b']);
+  });
+
+  it('tries no more once it is closed', async () => {
+    away = false;
+    await link.listening;
+    const tries = open.length;
+    const last = open.at(-1);
+    await link.close();
+    last?.lost(new Error('closed'));
+    last?.message('late');
+    expect([open.length, heard, errors.length]).toEqual([tries, [], 1]);
   });
 });
 

@@ -10,8 +10,8 @@ import { documentStore } from '../../examples/custom-store/document-store.ts';
 import { fileDocuments } from '../../examples/custom-store/documents.ts';
 import { smallestStore } from '../../examples/custom-store/smallest-store.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
-import { startExample } from '../helpers/example-process.ts';
 import { latch } from '../helpers/latch.ts';
+import { ADDRESS, startProgram } from '../helpers/program.ts';
 import { RawSession, reasonOf, type WireMessage } from '../helpers/raw.ts';
 
 const SERVER = fileURLToPath(new URL('../../examples/custom-store/server.ts', import.meta.url));
@@ -41,9 +41,9 @@ describe('a server with the store in files', () => {
     const root = await makeFolder();
     onTestFinished(() => rm(root, { recursive: true }));
     const start = async () => {
-      const started = await startExample(SERVER, [], { RUNS: root, PORT: '0' });
-      onTestFinished(started.kill9);
-      return started;
+      const { match, kill9 } = await startProgram(SERVER, { env: { RUNS: root, PORT: '0' }, ready: ADDRESS });
+      onTestFinished(kill9);
+      return { url: new URL(match), kill9 };
     };
 
     const [one, two] = await Promise.all([start(), start()]);

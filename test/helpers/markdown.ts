@@ -16,7 +16,8 @@ export class Page {
 
   /** The code of every fenced block in that language; with none, of those that name no language. */
   blocks(language = ''): string[] {
-    return [...this.text.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, 'gms'))].map(([, code = '']) => code);
+    const all = this.text.matchAll(/^```(\w*)\n(.*?)^```$/gms);
+    return [...all].flatMap(([, named, code = '']) => (named === language ? code : []));
   }
 
   /** The cells of each row of the first table after that line of text. Backticks are taken off. */
@@ -45,7 +46,12 @@ export class Page {
 
 function cellsOf(row: string): string[] {
   const cells = row.split(/(?<!\\)\|/).slice(1, -1);
-  return cells.map((cell) => cell.trim().replaceAll('\\|', '|').replace(/^`(.+)`$/, '$1'));
+  return cells.map((cell) =>
+    cell
+      .trim()
+      .replaceAll('\\|', '|')
+      .replace(/^`(.+)`$/, '$1'),
+  );
 }
 
 /** As GitHub and npm make it. */

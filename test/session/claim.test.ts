@@ -2,7 +2,8 @@ import { beforeEach, describe, expect, it } from 'vitest';
 import { memoryStore } from '../../src/index.ts';
 import { type ClaimOptions, claimStep, type NotClaimed } from '../../src/session/claim.ts';
 import { guardStore } from '../../src/session/guarded-store.ts';
-import { InFlight, LiveSession } from '../../src/session/live-session.ts';
+import { InFlight } from '../../src/session/in-flight.ts';
+import { LiveSession } from '../../src/session/live-session.ts';
 import type { RunContext } from '../../src/session/run-context.ts';
 import { Step } from '../../src/session/step.ts';
 import { Turns } from '../../src/session/turns.ts';
@@ -122,14 +123,29 @@ describe('a claim', () => {
   });
 
   it('is given back, if its call was cancelled while the store was asked', async () => {
-    const call = new InFlight();
-    const context = processOf();
-    const waiting = claim(context, { request: call });
+    let isFree = false;
+    const call = new InFlight(() => {
+      isFree = true;
+    });
+    const waiting = claim(processOf(), { request: call });
     call.cancel();
+    call.end();
     expect(await waiting).toEqual({ reason: 'cancelled' });
     expect(store.asked).toEqual(['claim', 'release']);
+    expect(isFree).toBe(true);
     expect(await claim(processOf())).toBeInstanceOf(Step);
     expect(clock.pending).toBe(STEP);
+  });
+
+  it('is not even asked for by a call that was cancelled before, or whose connection is gone', async () => {
+    const cancelled = new InFlight();
+    cancelled.cancel();
+    const gone = new InFlight(undefined, () => true);
+    for (const request of [cancelled, gone]) {
+      expect(await claim(processOf(), { request })).toEqual({ reason: 'cancelled' });
+    }
+    expect(store.asked).toEqual([]);
+    expect(clock.pending).toBe(0);
   });
 
   it('that the store fails to take is no claim, and is given back in case it was taken', async () => {

@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { InFlight, LiveSession, SessionTable } from '../../src/session/live-session.ts';
+import { InFlight } from '../../src/session/in-flight.ts';
+import { LiveSession } from '../../src/session/live-session.ts';
+import { SessionTable } from '../../src/session/session-table.ts';
 
 const sessionOf = (run: string): LiveSession => new LiveSession(run, {}, 0);
 
@@ -11,6 +13,15 @@ describe('a request in flight', () => {
     expect(session.begin('1')).toBeInstanceOf(InFlight);
     first?.end();
     expect(session.begin(1)).toBeInstanceOf(InFlight);
+  });
+
+  it('that has ended leaves alone the next request of its id', () => {
+    const session = sessionOf('a');
+    const first = session.begin(1);
+    first?.end();
+    session.begin(1);
+    first?.end();
+    expect(session.begin(1)).toBeUndefined();
   });
 
   it('keeps its id while it runs as a step, in as many workflows as there are', () => {

@@ -1,0 +1,71 @@
+import type { Cancellation } from './turns.ts';
+
+/** A request of the session that is not answered yet. Once it is cancelled it is not forwarded, if it has not been. */
+export class InFlight implements Cancellation {
+  readonly #isGone: () => boolean;
+  #onOver: () => void;
+  #ended = false;
+  #steps = 0;
+  #cancelled = false;
+  readonly #onCancel = new Set<() => void>();
+  readonly #onNotice = new Set<() => void>();
+
+  /** `onOver` is called once, when its id is free again; `isGone` says whether the client's connection is. */
+  constructor(onOver: () => void = () => {}, isGone: () => boolean = () => false) {
+    this.#onOver = onOver;
+    this.#isGone = isGone;
+  }
+
+  get cancelled(): boolean {
+    return this.#cancelled || this.#isGone();
+  }
+
+  /** Its response has ended, or its connection has. A step that is still under way may have its result come elsewhere. */
+  end(): void {
+    this.#ended = true;
+    if (this.#steps > 0) return;
+    this.#onOver();
+    this.#onOver = () => {};
+  }
+
+  /** It runs as a step until the returned function is called. */
+  beginStep(): () => void {
+    this.#steps++;
+    let over = false;
+    return () => {
+      if (over) return;
+      over = true;
+      this.#steps--;
+      if (this.#ended) this.end();
+    };
+  }
+
+  onCancel(callback: () => void): () => void {
+    if (this.#cancelled) callback();
+    else this.#onCancel.add(callback);
+    return () => this.#onCancel.delete(callback);
+  }
+
+  /** Calls back when the client says that it cancels, and not when it goes away: that does not cut a step off. */
+  onNotice(callback: () => void): void {
+    this.#onNotice.add(callback);
+  }
+
+  /** The client said so. */
+  cancel(): void {
+    this.leave();
+    callOnce(this.#onNotice);
+  }
+
+  /** The client is gone. */
+  leave(): void {
+    this.#cancelled = true;
+    callOnce(this.#onCancel);
+  }
+}
+
+function callOnce(callbacks: Set<() => void>): void {
+  const called = [...callbacks];
+  callbacks.clear();
+  for (const callback of called) callback();
+}

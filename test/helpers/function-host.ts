@@ -1,0 +1,71 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+
+/** One process, for one request. */
+export interface Instance {
+  readonly pid: number;
+  /** Resolves once the process has ended by itself, or was killed. */
+  readonly ended: Promise<{ readonly code: number | null; readonly lingeredMs: number }>;
+}
+
+/** Stands for the platform: every request is served by a process that was started for it. */
+export interface FunctionHost {
+  readonly url: URL;
+  readonly instances: readonly Instance[];
+  /** Kills what still runs. */
+  stop(): Promise<void>;
+}
+
+export interface FunctionHostOptions {
+  /** The compiled `function-instance.ts`. */
+  readonly launcher: string;
+  /** The compiled module that exports an app or a handler. */
+  readonly entry: string;
+  readonly path: string;
+  readonly env: NodeJS.ProcessEnv;
+}
+
+export async function startFunctionHost(options: FunctionHostOptions): Promise<FunctionHost> {
+  const instances: Instance[] = [];
+  const children: ChildProcess[] = [];
+
+  async function serve(req: IncomingMessage, res: ServerResponse): Promise<void> {
+    const { launcher, entry, env } = options;
+    const child = fork(launcher, [entry], { env: { ...process.env, ...env }, execArgv: [] });
+    children.push(child);
+    const answered = once(res, 'close').then(() => Date.now());
+    const ended = once(child, 'exit').then(async ([code]) => ({
+      code: code as number | null,
+      lingeredMs: Date.now() - (await answered),
+    }));
+    instances.push({ pid: child.pid ?? 0, ended });
+    const [port] = (await Promise.race([once(child, 'message'), once(child, 'exit')])) as [number];
+    await passOn(req, res, port);
+  }
+
+  const server = createServer((req, res) => void serve(req, res).catch(() => res.destroy()));
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    url: new URL(options.path, `http://127.0.0.1:${(server.address() as AddressInfo).port}`),
+    instances,
+    async stop() {
+      server.close();
+      server.closeAllConnections();
+      for (const child of children) child.kill('SIGKILL');
+      await Promise.all(instances.map(({ ended }) => ended));
+    },
+  };
+}
+
+async function passOn(req: IncomingMessage, res: ServerResponse, port: number): Promise<void> {
+  const { method, url: path, headers } = req;
+  const sent = request({ host: '127.0.0.1', port, method, path, headers, agent: false });
+  req.pipe(sent);
+  const [answer] = (await once(sent, 'response')) as [IncomingMessage];
+  res.writeHead(answer.statusCode ?? 500, answer.headers);
+  answer.pipe(res);
+  answer.once('close', () => void (answer.complete || res.destroy()));
+}

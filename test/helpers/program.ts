@@ -1,0 +1,55 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+
+export interface ProgramOptions {
+  readonly args?: readonly string[];
+  readonly env?: NodeJS.ProcessEnv;
+  /** The program is ready once it has printed a line that matches. */
+  readonly ready: RegExp;
+}
+
+/** A program in a process of its own, started as its documentation says. */
+export interface Program {
+  /** What matched in the line by which it said that it is ready. */
+  readonly match: string;
+  readonly child: ChildProcess;
+  /** `kill -9`. Resolves once it is gone. */
+  kill9(): Promise<void>;
+}
+
+/** The address that a program of ours prints when it serves. */
+export const ADDRESS = /http:\/\/\S+/;
+
+/** Starts `file` with Node. Resolves once it is ready; rejects with what it printed where it ends before. */
+export async function startProgram(file: string, options: ProgramOptions): Promise<Program> {
+  const typescript = file.endsWith('.ts') ? ['--import', 'tsx'] : [];
+  const child = spawn(process.execPath, [...typescript, file, ...(options.args ?? [])], {
+    env: { ...process.env, ...options.env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  return { match: await readiness(child, options.ready), child, kill9: () => kill9(child) };
+}
+
+function readiness(child: ChildProcess, ready: RegExp): Promise<string> {
+  const printed: string[] = [];
+  return new Promise((resolve, reject) => {
+    for (const stream of [child.stdout, child.stderr]) {
+      if (stream === null) continue;
+      createInterface({ input: stream }).on('line', (line) => {
+        printed.push(line);
+        const match = ready.exec(line);
+        if (match !== null) resolve(match[0]);
+      });
+    }
+    child.once('error', reject);
+    child.once('exit', (code) => reject(new Error(`it ended with ${code}:\n${printed.join('\n')}`)));
+  });
+}
+
+async function kill9(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const gone = once(child, 'exit');
+  child.kill('SIGKILL');
+  await gone;
+}
