@@ -3,29 +3,14 @@ import type { Exchange } from '../wire/exchange.ts';
 import { requestHeader, setRequestHeader } from '../wire/headers.ts';
 import { isRequestId, JSON_RPC } from '../wire/json-rpc.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
-import type { Clock } from './clock.ts';
-import type { GuardedStore } from './guarded-store.ts';
 import { SESSION_HEADER } from './ids.ts';
 import { LiveSession } from './live-session.ts';
-import { Callers, type PrincipalOf } from './principal.ts';
+import { Callers } from './principal.ts';
 import { type Admission, admit, type RunContext } from './run-context.ts';
+import type { SessionKeeper, SessionsConfig } from './session-keeper.ts';
 import { Handshake, Request, Stream, Termination } from './session-parts.ts';
 import { SessionTable } from './session-table.ts';
 import { Turns } from './turns.ts';
-
-export interface SessionsConfig {
-  readonly store: GuardedStore;
-  readonly clock: Clock;
-  readonly principal: PrincipalOf | undefined;
-  readonly idleMs: number;
-  readonly sessionCacheMs: number;
-  readonly maxSessions: number;
-  readonly maxStreams: number;
-  readonly serveStreams: boolean;
-  readonly keepAliveMs: number;
-  readonly onError: (error: unknown) => void;
-  readonly onWarning: (warning: string) => void;
-}
 
 /** A session that the caller may use, and its run where that had to be read. */
 type Found = Pick<RunContext, 'session' | 'fresh'>;
@@ -35,7 +20,7 @@ function foundWithout(session: LiveSession): Found {
 }
 
 /** Finds out which run a request belongs to, and turns away those that belong to none. */
-export class Sessions {
+export class Sessions implements SessionKeeper {
   readonly config: SessionsConfig;
   readonly table: SessionTable;
   readonly #turns: Turns;

@@ -38,7 +38,6 @@ export class ResponseOut {
   #blocked = false;
   /** The status and reason that the upstream gave, which belong together. */
   #named: { readonly status: number; readonly reason: string | undefined } | undefined;
-  /** A body that comes in one piece has its length stated. */
   #statesLength = false;
 
   constructor(way: WayOut) {
@@ -67,10 +66,10 @@ export class ResponseOut {
     this.#blocked = false;
   }
 
-  /** The upstream's status line is known. Node states the length of a body in one piece under implicit headers. */
-  noteHead(reason: string | undefined, implicit: boolean): void {
+  /** The upstream's status line is known, and whether Node would state the length of the body. */
+  noteHead(reason: string | undefined, statesLength: boolean): void {
     this.#named = { status: this.#way.res.statusCode, reason };
-    this.#statesLength = implicit;
+    this.#statesLength = statesLength;
   }
 
   /** Another body will be sent than the upstream's. */

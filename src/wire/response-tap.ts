@@ -117,10 +117,10 @@ export class ResponseTap implements ResponseSink {
     return this.#close.withheld;
   }
 
-  takeHead(statusMessage: string | undefined, implicit: boolean): void {
+  takeHead(statusMessage: string | undefined, withEnd: boolean): void {
     this.headTaken = true;
     if (this.#replaced) return;
-    this.#out.noteHead(statusMessage, implicit);
+    this.#out.noteHead(statusMessage, withEnd);
     this.#open();
   }
 

@@ -69,6 +69,8 @@ describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', (driver) => {
       await redis.kill9();
       await expect.poll(() => errors.length).toBeGreaterThan(0);
       await expect(here.publish('"lost"')).rejects.toBeInstanceOf(BusUnavailable);
+      const refusal = () => here.publish('"lost"').catch(({ cause }: Error) => String(cause));
+      await expect.poll(refusal, { timeout: 10_000 }).toMatch(/the client is not connected/);
       expect(errors).toSatisfy((all: unknown[]) => all.every((error) => error instanceof BusUnavailable));
       await redis.restart();
       await heardAtLast(here, ...hearings);
