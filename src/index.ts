@@ -2,6 +2,7 @@ export { ERROR_CODES, InterlockError, type InterlockErrorCode } from './errors.t
 export { type FsmGateOptions, fsmGate } from './fsm-gate.ts';
 export { UnknownOutcome } from './gate/unknown-outcome.ts';
 export type { CommonOptions, Middleware } from './middleware.ts';
+export { BusUnavailable, type LocalBusOptions, localBus, type NotificationBus } from './notify/bus.ts';
 export { PolicyEngine } from './policy/engine.ts';
 export { matchGlob } from './policy/glob.ts';
 export { detectOverlaps } from './policy/overlaps.ts';
