@@ -2,6 +2,7 @@ export { ERROR_CODES, InterlockError, type InterlockErrorCode } from './errors.t
 export { type FsmGateOptions, fsmGate } from './fsm-gate.ts';
 export { UnknownOutcome } from './gate/unknown-outcome.ts';
 export type { CommonOptions, Middleware } from './middleware.ts';
+export { BusUnavailable, type LocalBusOptions, localBus, type NotificationBus } from './notify/bus.ts';
 export { PolicyEngine } from './policy/engine.ts';
 export { matchGlob } from './policy/glob.ts';
 export { detectOverlaps } from './policy/overlaps.ts';
@@ -26,7 +27,7 @@ export {
 export type { Clock } from './session/clock.ts';
 export { type CurrentStep, currentStep } from './session/current-step.ts';
 export { StoreUnavailable } from './session/guarded-store.ts';
-export { type SessionStoreOptions, sessionStore } from './session-store.ts';
+export { type SessionMiddleware, type SessionStoreOptions, sessionStore } from './session-store.ts';
 export { type StateSyncOptions, stateSync } from './state-sync.ts';
 export { type MemoryStoreOptions, memoryStore } from './stores/memory.ts';
 export type {

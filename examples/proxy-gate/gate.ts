@@ -42,6 +42,7 @@ export function gateInFrontOf(target: string, store?: StateStore): Express {
 /** What streams need, and http-proxy leaves out. */
 function passOn(answer: IncomingMessage, _req: IncomingMessage, res: ServerResponse): void {
   // The headers of a quiet stream go out now, and not with its first event, which may be minutes away.
+  process.nextTick(() => res.flushHeaders());
   // A server that dies in mid-answer ends the client's connection too, instead of leaving it open for ever.
   answer.once('close', () => {
     if (!answer.complete) res.destroy();

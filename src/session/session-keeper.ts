@@ -1,3 +1,4 @@
+import type { NotificationBus } from '../notify/bus.ts';
 import type { Clock } from './clock.ts';
 import type { GuardedStore } from './guarded-store.ts';
 import type { LiveSession } from './live-session.ts';
@@ -14,6 +15,7 @@ export interface SessionsConfig {
   readonly maxStreams: number;
   readonly serveStreams: boolean;
   readonly keepAliveMs: number;
+  readonly bus: NotificationBus | undefined;
   readonly onError: (error: unknown) => void;
   readonly onWarning: (warning: string) => void;
 }

@@ -152,7 +152,7 @@ export class Stream implements Part {
     const { tap } = this.#exchange;
     if (tap.mode === 'stream') this.#serve(tap.res);
     if (tap.mode === 'stream' || (tap.mode === 'sse' && tap.res.statusCode === 200))
-      this.#session.streams.add(tap);
+      this.#session.addStream(tap);
   }
 
   onEnd(): JsonObject[] {
@@ -162,7 +162,7 @@ export class Stream implements Part {
 
   onClose(): void {
     this.#stopKeepAlive?.();
-    this.#session.streams.remove(this.#exchange.tap);
+    this.#session.removeStream(this.#exchange.tap);
   }
 
   #serve(res: ServerResponse): void {

@@ -49,7 +49,7 @@ for (const driver of PUB_SUB_DRIVERS) {
   });
 }
 
-describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', (driver) => {
+describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', { timeout: 30_000 }, (driver) => {
   let redis: Service;
   beforeAll(async () => {
     redis = await startRedis();
@@ -77,7 +77,7 @@ describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', (driver) => {
       await heardAtLast(there, ...hearings);
     }
     for (const { stop } of hearings) await stop();
-  }, 30_000);
+  });
 
   it('listens as soon as the server comes up, where it is down at first', async () => {
     const client = await connect(driver, redis.url);
@@ -135,7 +135,7 @@ describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', (driver) => {
   });
 });
 
-describe('redisBus()', () => {
+describe('redisBus()', { timeout: 30_000 }, () => {
   let redis: Service;
   beforeAll(async () => {
     redis = await startRedis();

@@ -4,14 +4,15 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { describeStateStore } from 'mcp-interlock/testing';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { approvalApp } from '../../examples/custom-store/app.ts';
 import { documentStore } from '../../examples/custom-store/document-store.ts';
 import { fileDocuments } from '../../examples/custom-store/documents.ts';
 import { smallestStore } from '../../examples/custom-store/smallest-store.ts';
-import { describeStateStore } from '../../src/testing/index.ts';
 import { latch } from '../helpers/latch.ts';
 import { ADDRESS, startProgram } from '../helpers/program.ts';
+import { expectQuoted } from '../helpers/quoted.ts';
 import { RawSession, reasonOf, type WireMessage } from '../helpers/raw.ts';
 
 const SERVER = fileURLToPath(new URL('../../examples/custom-store/server.ts', import.meta.url));
@@ -103,6 +104,13 @@ describe('the smallest store', () => {
       expect(ran).toHaveLength(processes);
     }
   });
+});
+
+it('is what its page of the documentation shows', () => {
+  const files = ['documents', 'document-store', 'smallest-store'].map(
+    (name) => `examples/custom-store/${name}.ts`,
+  );
+  expectQuoted('docs/custom-store.md', [...files, 'test/examples/custom-store.test.ts']);
 });
 
 function mapOf() {

@@ -11,6 +11,7 @@ import { gateInFrontOf, report } from '../../examples/proxy-gate/gate.ts';
 import { connect } from '../helpers/client.ts';
 import { latch } from '../helpers/latch.ts';
 import { ADDRESS, type Program, startProgram } from '../helpers/program.ts';
+import { expectQuoted } from '../helpers/quoted.ts';
 import { callOf, RawSession, reasonOf, type WireMessage } from '../helpers/raw.ts';
 import { startUpstream, type Upstream } from '../helpers/upstream.ts';
 import { freePort } from '../services/ports.ts';
@@ -214,6 +215,10 @@ it('works behind a body parser, if the proxy writes the body anew', async () => 
     ['a', 'state'],
     ['b', undefined],
   ]);
+});
+
+it('is what its page of the documentation shows', () => {
+  expectQuoted('docs/proxy.md', ['examples/proxy-gate/gate.ts']);
 });
 
 it('serves as its README says', async () => {

@@ -9,6 +9,7 @@ import { connect } from '../helpers/client.ts';
 import { type FunctionHost, startFunctionHost } from '../helpers/function-host.ts';
 import { latch } from '../helpers/latch.ts';
 import { type PaymentProvider, startPaymentProvider } from '../helpers/payment-provider.ts';
+import { expectQuoted } from '../helpers/quoted.ts';
 import { callOf, RawSession, reasonOf, send, type WireMessage } from '../helpers/raw.ts';
 import { makeVercelProject, type VercelProject } from '../helpers/vercel-project.ts';
 import { fetchVercelRuntime, startVercelRuntime } from '../helpers/vercel-runtime.ts';
@@ -176,4 +177,8 @@ describe("Vercel's own Node runtime", { timeout: 60_000 }, () => {
     expect(payments.charges).toHaveLength(1);
     expect(client.log.filter((each) => each === 'list_changed')).toHaveLength(3);
   });
+});
+
+it('is what its page of the documentation shows', () => {
+  expectQuoted('docs/serverless.md', ['examples/vercel/app.ts', 'examples/vercel/api/mcp.ts']);
 });
