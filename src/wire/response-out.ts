@@ -1,5 +1,5 @@
 import { type ServerResponse, STATUS_CODES } from 'node:http';
-import { isJsonType } from './headers.ts';
+import { isJsonType, namesOtherCharset } from './headers.ts';
 import type { Done, Originals } from './response-patch.ts';
 import { after, type MaybePromise } from './task-line.ts';
 
@@ -122,7 +122,8 @@ export class ResponseOut {
     res.removeHeader('trailer');
     this.#statesLength = true;
     if (json === undefined) res.removeHeader('content-type');
-    else if (!isJsonType(res.getHeader('content-type'))) res.setHeader('content-type', 'application/json');
+    else if (!isPlainJsonType(res.getHeader('content-type')))
+      res.setHeader('content-type', 'application/json');
     return this.end(json === undefined ? NOTHING : Buffer.from(json));
   }
 
@@ -155,4 +156,8 @@ export class ResponseOut {
     if (res.req.method === 'HEAD' || status === 204 || status === 304 || status < 200) return;
     res.setHeader('content-length', length);
   }
+}
+
+function isPlainJsonType(contentType: unknown): boolean {
+  return isJsonType(contentType) && !namesOtherCharset(String(contentType));
 }

@@ -226,10 +226,11 @@ export class ResponseTap implements ResponseSink {
   async #refuse(): Promise<void> {
     if (this.#out.ended) return;
     this.#replaced = true;
-    const wasStream = this.mode === 'sse' || this.mode === 'stream';
+    const isStream = this.mode === 'sse' || this.mode === 'stream';
     this.mode = 'unreadable';
-    const messages = await this.#observer.onUnreadable();
-    if (this.#out.headSent) return this.#endStream(wasStream ? messages : []);
+    const hasBegun = this.#out.headSent;
+    const messages = await this.#observer.onUnreadable(hasBegun);
+    if (hasBegun) return this.#endStream(isStream ? messages : []);
     await this.#answer(502, this.#inShape(messages));
   }
 }
