@@ -43,6 +43,7 @@ export type {
 
 // Stores and the bus.
 export { type MemoryStoreOptions, memoryStore } from './stores/memory.ts';
+export { type AdaptOptions, adaptStateStore } from './stores/adapt.ts';
 export type {
   AtomicStateStore,
   ClaimRequest,

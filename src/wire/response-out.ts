@@ -39,6 +39,7 @@ export class ResponseOut {
   /** The status and reason that the upstream gave, which belong together. */
   #named: { readonly status: number; readonly reason: string | undefined } | undefined;
   #statesLength = false;
+  readonly #broken: ((seen: boolean) => void)[] = [];
 
   constructor(way: WayOut) {
     this.#way = way;
@@ -129,8 +130,19 @@ export class ResponseOut {
 
   /** Calls back once everything that was written is on its way: a writer may pace itself by it. */
   afterWrites(done: NonNullable<Done>): void {
-    if (this.#headSent && !this.#ended && !this.gone) this.#way.original.write(NOTHING, done);
-    else process.nextTick(done);
+    if (!this.#headSent || this.#ended || this.gone) {
+      process.nextTick(done);
+      return;
+    }
+    this.#way.original.write(NOTHING, (error) => {
+      if (error) this.#broken.push((seen) => done(seen ? error : undefined));
+      else done();
+    });
+  }
+
+  /** The connection is closed. Whoever still waits for it to take bytes is told of the failure only if it may be `seen`. */
+  settleWrites(seen: boolean): void {
+    for (const settle of this.#broken.splice(0)) process.nextTick(settle, seen);
   }
 
   /** Once only, even where it failed: what is sent then is the refusal. */

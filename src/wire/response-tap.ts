@@ -45,7 +45,7 @@ export class ResponseTap implements ResponseSink {
     this.#original = patchResponse(res, this);
     this.#close = new VirtualClose({
       onDepart: () => this.#onDepart(),
-      onClose: () => observer.onClose(),
+      onClose: () => this.#onClose(),
       emitClose: () => void this.#original.emit('close'),
     });
     this.#out = new ResponseOut({
@@ -190,7 +190,13 @@ export class ResponseTap implements ResponseSink {
     this.#observer.onDepart();
     // A pump that waits for the client to read would wait for ever, and the outcome would be lost.
     this.#pressure.drained();
+    this.#out.settleWrites(false);
     this.#original.emit('drain');
+  }
+
+  #onClose(): void {
+    this.#out.settleWrites(true);
+    this.#observer.onClose();
   }
 
   #onceFinished(done: NonNullable<Done>): void {

@@ -128,6 +128,7 @@ describe.each(HOSTS)('a client that leaves in the middle of a step, on %s,', (ho
 
   it.each(['drain', 'a callback'])('does not stall an upstream that waits for %s', async (what) => {
     const told: string[] = [];
+    const noted: unknown[] = [];
     const [full, done] = [latch(), latch()];
     const noise = `data: {"jsonrpc":"2.0","method":"${'x'.repeat(60_000)}"}\n\n`;
     const upstream: Upstream = async (_req, res) => {
@@ -136,9 +137,8 @@ describe.each(HOSTS)('a client that leaves in the middle of a step, on %s,', (ho
       while (count++ < 1_000 && res.write(noise));
       full.open();
       if (what === 'drain') await once(res, 'drain');
-      else await new Promise<void>((resolve) => void res.write(noise, () => resolve()));
-      expect(res.writableNeedDrain).toBe(false);
-      for (let n = 0; n < 10; n++) expect(res.write(PROGRESS)).toBe(true);
+      else noted.push(await new Promise<unknown>((resolve) => void res.write(noise, resolve)));
+      noted.push(res.writableNeedDrain, res.write(PROGRESS), res.write(PROGRESS));
       res.end(RESULT);
       done.open();
     };
@@ -154,6 +154,8 @@ describe.each(HOSTS)('a client that leaves in the middle of a step, on %s,', (ho
     await done.opened;
     await expect.poll(() => told.at(-1)).toBe('close');
     expect(told).toContain('message 1');
+    expect(noted.slice(-3)).toEqual([false, true, true]);
+    if (what !== 'drain') expect(noted[0] ?? undefined).toBeUndefined();
   });
 
   it('comes to the knowledge of the upstream as soon as that is wanted', async () => {
