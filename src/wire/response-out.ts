@@ -23,6 +23,8 @@ export interface WayOut {
   readonly beforeHead: () => MaybePromise<void>;
   /** Nobody is there to read any more. */
   readonly isGone: () => boolean;
+  /** What a write fails with then, as far as the upstream may know. */
+  readonly writeError: () => Error | undefined;
   readonly onEnd: () => void;
 }
 
@@ -39,7 +41,8 @@ export class ResponseOut {
   /** The status and reason that the upstream gave, which belong together. */
   #named: { readonly status: number; readonly reason: string | undefined } | undefined;
   #statesLength = false;
-  readonly #broken: ((seen: boolean) => void)[] = [];
+  /** Writers whose bytes did not go out, because the connection broke. */
+  readonly #broken: NonNullable<Done>[] = [];
 
   constructor(way: WayOut) {
     this.#way = way;
@@ -130,19 +133,21 @@ export class ResponseOut {
 
   /** Calls back once everything that was written is on its way: a writer may pace itself by it. */
   afterWrites(done: NonNullable<Done>): void {
-    if (!this.#headSent || this.#ended || this.gone) {
-      process.nextTick(done);
-      return;
+    const { original, writeError } = this.#way;
+    if (!this.#headSent || this.#ended) process.nextTick(done);
+    else if (this.gone) process.nextTick(done, writeError());
+    else {
+      original.write(NOTHING, (error) => {
+        if (!error) done();
+        else if (this.gone) done(writeError());
+        else this.#broken.push(done);
+      });
     }
-    this.#way.original.write(NOTHING, (error) => {
-      if (error) this.#broken.push((seen) => done(seen ? error : undefined));
-      else done();
-    });
   }
 
-  /** The connection is closed. Whoever still waits for it to take bytes is told of the failure only if it may be `seen`. */
-  settleWrites(seen: boolean): void {
-    for (const settle of this.#broken.splice(0)) process.nextTick(settle, seen);
+  /** It is known now what the upstream may see of the connection's end. */
+  settleWrites(): void {
+    for (const done of this.#broken.splice(0)) process.nextTick(done, this.#way.writeError());
   }
 
   /** Once only, even where it failed: what is sent then is the refusal. */

@@ -177,6 +177,6 @@ function refuseWrite(code: string, done: Done): false {
 }
 
 /** The errors that Node gives for the same misuse, by their codes. */
-function nodeError(code: string, message: string, Kind: ErrorConstructor = Error): Error {
+export function nodeError(code: string, message: string, Kind: ErrorConstructor = Error): Error {
   return Object.assign(new Kind(message), { code });
 }

@@ -5,7 +5,7 @@ import { IGNORE, readerFor } from './body-readers.ts';
 import type { JsonObject } from './json-rpc.ts';
 import type { BodyMode, ResponseObserver } from './response-observer.ts';
 import { ResponseOut } from './response-out.ts';
-import { type Done, type Originals, patchResponse, type ResponseSink } from './response-patch.ts';
+import { type Done, nodeError, type Originals, patchResponse, type ResponseSink } from './response-patch.ts';
 import { eventOf } from './sse-reader.ts';
 import { TaskLine } from './task-line.ts';
 import { VirtualClose } from './virtual-close.ts';
@@ -53,6 +53,8 @@ export class ResponseTap implements ResponseSink {
       original: this.#original,
       beforeHead: () => observer.onHead(),
       isGone: () => this.#close.gone,
+      writeError: () =>
+        this.#close.withheld ? undefined : nodeError('ERR_STREAM_DESTROYED', 'The client left'),
       onEnd: () => this.#close.release(),
     });
     this.#pressure = new BackPressure(this.#out, this.#line, () => void this.#original.emit('drain'));
@@ -190,12 +192,12 @@ export class ResponseTap implements ResponseSink {
     this.#observer.onDepart();
     // A pump that waits for the client to read would wait for ever, and the outcome would be lost.
     this.#pressure.drained();
-    this.#out.settleWrites(false);
+    this.#out.settleWrites();
     this.#original.emit('drain');
   }
 
   #onClose(): void {
-    this.#out.settleWrites(true);
+    this.#out.settleWrites();
     this.#observer.onClose();
   }
 

@@ -300,7 +300,8 @@ describe.each(HOSTS)('an upstream, on %s,', (host) => {
         await left.opened;
         expect(res.destroyed).toBe(true);
         expect(res.write(EVENT)).toBe(true);
-        await new Promise<void>((resolve) => void res.write(EVENT, () => resolve()));
+        const error = await new Promise<unknown>((resolve) => void res.write(EVENT, resolve));
+        expect(error).toMatchObject({ code: 'ERR_STREAM_DESTROYED' });
         res.flushHeaders();
         res.end(EVENT);
         written.open();
