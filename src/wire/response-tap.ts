@@ -201,8 +201,10 @@ export class ResponseTap implements ResponseSink {
     this.#observer.onClose();
   }
 
+  /** Where another response goes out in place of the upstream's, or nobody reads it, there is nothing to wait for. */
   #onceFinished(done: NonNullable<Done>): void {
-    if (this.#close.departed || this.res.writableFinished) process.nextTick(done);
+    const isOwn = this.#replaced || this.mode === 'stream' || this.mode === 'empty';
+    if (isOwn || this.#close.departed || this.res.writableFinished) process.nextTick(done);
     else this.res.once('finish', done);
   }
 

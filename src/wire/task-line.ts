@@ -32,7 +32,9 @@ async function finish<T>(
  * for is written in the same turn as the upstream wrote it.
  */
 export class TaskLine {
-  readonly #waiting: (() => MaybePromise<void>)[] = [];
+  /** What was added since, and what is next, last first: nothing is moved more than once, however long the line is. */
+  #waiting: (() => MaybePromise<void>)[] = [];
+  #next: (() => MaybePromise<void>)[] = [];
   readonly #onIdle: () => void;
   readonly #onError: (error: unknown) => MaybePromise<void>;
   #busy = false;
@@ -57,7 +59,7 @@ export class TaskLine {
 
   #work(): void {
     this.#busy = true;
-    for (let task = this.#waiting.shift(); task !== undefined; task = this.#waiting.shift()) {
+    for (let task = this.#take(); task !== undefined; task = this.#take()) {
       const result = this.#attempt(task);
       if (isPromise(result)) {
         void result.then(() => this.#goOn());
@@ -65,6 +67,11 @@ export class TaskLine {
       }
     }
     this.#busy = false;
+  }
+
+  #take(): (() => MaybePromise<void>) | undefined {
+    if (this.#next.length === 0) [this.#next, this.#waiting] = [this.#waiting.reverse(), this.#next];
+    return this.#next.pop();
   }
 
   #goOn(): void {

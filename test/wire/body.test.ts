@@ -107,6 +107,19 @@ describe('a body that nobody has read', () => {
     expect(seenIn(await ask(url, { body: NOTICE })).raw).toBe(NOTICE);
   });
 
+  it('and that nobody reads in the end is not in the way of the next request on its connection', async () => {
+    const refusing = (exchange: Exchange): never[] => {
+      for (const incoming of exchange.messages) void exchange.drop(incoming);
+      return [];
+    };
+    const { url } = await serve(tell, { parts: refusing });
+    const socket = connect(Number(url.port), url.hostname);
+    const body = JSON.stringify({ jsonrpc: '2.0', method: 'x', params: 'x'.repeat(MIB) });
+    const request = `POST /mcp HTTP/1.1\r\nhost: x\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
+    socket.write(request + request + request.replace('host: x', 'host: x\r\nconnection: close'));
+    expect((await textOf(socket)).match(/^HTTP\/1.1 202 /gm)).toHaveLength(3);
+  });
+
   it('is given to whoever pipes it', async () => {
     const behind = await serve(tell, { wired: false });
     const proxy = createProxyMiddleware({ target: behind.url.origin, changeOrigin: true });

@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { Exchange, Part } from '../../src/wire/exchange.ts';
 import type { JsonObject } from '../../src/wire/json-rpc.ts';
+import { latch } from '../helpers/latch.ts';
 import {
   type Answer,
   ask,
@@ -361,13 +362,16 @@ describe('a response of the middleware’s own', () => {
         },
       },
     ];
+    const over = latch();
     const upstream: Upstream = (_req, res) => {
       res.statusMessage = 'Not Here';
-      res.writeHead(405, { ...JSON_TYPE, 'content-length': 2, etag: '"x"' }).end('{}');
+      res.writeHead(405, { ...JSON_TYPE, 'content-length': 2, etag: '"x"' }).end('{}', over.open);
     };
     const { url, exchanges } = await serve(upstream, { parts: taking });
     const asking = ask(url, { method: 'GET' });
-    await expect.poll(() => exchanges[0]?.tap.mode).toBe('stream');
+    // The upstream is done with it, long before the stream ends.
+    await over.opened;
+    expect(exchanges[0]?.tap.mode).toBe('stream');
     exchanges[0]?.tap.inject({ jsonrpc: '2.0', method: 'changed' });
     exchanges[0]?.tap.abandon([]);
     const answer = await asking;

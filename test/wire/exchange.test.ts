@@ -1,0 +1,277 @@
+import express from 'express';
+import { describe, expect, it } from 'vitest';
+import type { Exchange, Part } from '../../src/wire/exchange.ts';
+import type { JsonObject } from '../../src/wire/json-rpc.ts';
+import {
+  type Answer,
+  ask,
+  LIST,
+  ONLOOKER,
+  serve,
+  type Upstream,
+  type WireOptions,
+  wiring,
+} from './wire-server.ts';
+
+const request = (id: unknown, method = 'tools/call'): JsonObject => ({ jsonrpc: '2.0', id, method });
+const refusal = (id: unknown): JsonObject => ({ jsonrpc: '2.0', id, result: { isError: true } });
+const jsonIn = ({ body }: Answer): unknown => JSON.parse(body.toString());
+
+/** Notes what it is given, and answers each request in it. */
+function recording(): { upstream: Upstream; given: unknown[] } {
+  const given: unknown[] = [];
+  const upstream: Upstream = async (req, res) => {
+    const chunks: Buffer[] = [];
+    for await (const chunk of req) chunks.push(chunk as Buffer);
+    const value = req.body ?? JSON.parse(Buffer.concat(chunks).toString());
+    given.push(value);
+    const responses = [value]
+      .flat()
+      .flatMap(({ id }) => (id === undefined ? [] : [{ jsonrpc: '2.0', id, result: 0 }]));
+    const body = Array.isArray(value) ? responses : responses[0];
+    if (body === undefined || responses.length === 0) res.writeHead(202).end();
+    else res.setHeader('content-type', 'application/json').end(JSON.stringify(body));
+  };
+  return { upstream, given };
+}
+
+/** Serves with several middlewares, mounted one behind the other. */
+const serveAll = (
+  upstream: Upstream,
+  mounts: NonNullable<WireOptions['parts']>[],
+  options: WireOptions = {},
+) =>
+  serve(upstream, {
+    host: 'express 5',
+    ...options,
+    ...(mounts[0] === undefined ? {} : { parts: mounts[0] }),
+    behind: mounts.slice(1).map((parts) => wiring(parts, [])),
+  });
+
+const edit =
+  (id: unknown) =>
+  ({ messages }: Exchange): Part[] => {
+    messages.find((each) => each.id === id)?.message.set(['params', 'key'], 'k');
+    return [ONLOOKER];
+  };
+const refuse =
+  (id: unknown) =>
+  (exchange: Exchange): Part[] => {
+    const found = exchange.messages.find((each) => each.id === id);
+    if (found !== undefined) void exchange.answer(found, refusal(id));
+    return [ONLOOKER];
+  };
+
+describe('an exchange', () => {
+  it('is one and the same for every middleware that a request passes', async () => {
+    const seen: Exchange[] = [];
+    const note = (exchange: Exchange): Part[] => {
+      seen.push(exchange);
+      return [];
+    };
+    const { upstream } = recording();
+    const { url } = await serveAll(upstream, [note, note, note]);
+    await ask(url, { body: LIST });
+    expect([seen.length, new Set(seen).size]).toEqual([3, 1]);
+  });
+
+  it.each(['GET', 'DELETE', 'PUT'])('of a %s has no messages, and passes', async (method) => {
+    const { url, exchanges } = await serve((req, res) => res.end(req.method));
+    expect((await ask(url, { method })).body.toString()).toBe(method);
+    expect([exchanges[0]?.messages, exchanges[0]?.isBatch]).toEqual([[], false]);
+  });
+
+  it('knows its requests, and which of them are still to be forwarded', async () => {
+    const seen: unknown[] = [];
+    const { upstream } = recording();
+    const { url } = await serve(upstream, {
+      parts: (exchange) => {
+        const ids = (list: readonly { id: unknown }[]): unknown[] => list.map(({ id }) => id);
+        refuse(1)(exchange);
+        seen.push(
+          exchange.isBatch,
+          ids(exchange.messages),
+          ids(exchange.requests),
+          ids(exchange.forwardable),
+        );
+        return [];
+      },
+    });
+    const notice = { jsonrpc: '2.0', method: 'x' };
+    const answer = { jsonrpc: '2.0', id: 's', result: {} };
+    await ask(url, { body: JSON.stringify([request(1), notice, answer, request('1')]) });
+    expect(seen).toEqual([true, [1, undefined, 's', '1'], [1, '1'], ['1']]);
+  });
+});
+
+describe('what is forwarded', () => {
+  const batch = JSON.stringify([request(1), request(2), request(3)]);
+
+  it('is what came, to the letter, where nobody changed anything', async () => {
+    const text = ' {"jsonrpc":"2.0", "id":1.0 ,"method":"x"}\n';
+    const { url } = await serve(
+      async (req, res) => {
+        for await (const chunk of req) res.write(chunk);
+        res.end();
+      },
+      { parts: () => [] },
+    );
+    const answer = await ask(url, { method: 'POST', body: text });
+    expect(answer.status).toBe(502);
+    let forwarded = '';
+    const echo = await serve(async (req, res) => {
+      for await (const chunk of req) forwarded += String(chunk);
+      res.writeHead(400).end();
+    });
+    await ask(echo.url, { body: text });
+    expect(forwarded).toBe(text);
+  });
+
+  it.each([
+    ['unparsed', []],
+    ['parsed', [express.json()]],
+  ])('leaves out what was answered, by whichever middleware, %s', async (_, front) => {
+    const { upstream, given } = recording();
+    const { url } = await serveAll(upstream, [refuse(1), edit(2), refuse(3)], { front });
+    expect(jsonIn(await ask(url, { body: batch }))).toEqual([
+      { jsonrpc: '2.0', id: 2, result: 0 },
+      refusal(1),
+      refusal(3),
+    ]);
+    expect(given).toEqual([[{ ...request(2), params: { key: 'k' } }]]);
+  });
+
+  it.each([1, 2, 3])('leaves out what one middleware amended and the next one answered: %i', async (id) => {
+    const { upstream, given } = recording();
+    const { url } = await serveAll(upstream, [edit(id), refuse(id)]);
+    await ask(url, { body: batch });
+    expect(given).toEqual([[1, 2, 3].filter((each) => each !== id).map((each) => request(each))]);
+  });
+
+  it('is a batch although one message of it is left', async () => {
+    const { upstream, given } = recording();
+    const { url } = await serveAll(upstream, [refuse(1), refuse(3)]);
+    await ask(url, { body: batch });
+    expect(given).toEqual([[request(2)]]);
+  });
+
+  it('is nothing where nothing is left, and the answers have the shape of the request', async () => {
+    const { upstream, given } = recording();
+    const all = (exchange: Exchange): Part[] => [1, 2, 3].flatMap((id) => refuse(id)(exchange));
+    const { url } = await serve(upstream, { parts: all });
+    expect(jsonIn(await ask(url, { body: batch }))).toEqual([refusal(1), refusal(2), refusal(3)]);
+    expect(jsonIn(await ask(url, { body: JSON.stringify(request(1)) }))).toEqual(refusal(1));
+    expect(given).toEqual([]);
+  });
+
+  it('is not what was dropped, which nobody answers either', async () => {
+    const drop = (exchange: Exchange): Part[] => {
+      const [first] = exchange.messages;
+      if (first !== undefined) void exchange.drop(first);
+      return [ONLOOKER];
+    };
+    const { upstream, given } = recording();
+    const { url } = await serve(upstream, { parts: drop });
+    expect(jsonIn(await ask(url, { body: JSON.stringify([request(1), request(2)]) }))).toEqual([
+      { jsonrpc: '2.0', id: 2, result: 0 },
+    ]);
+    expect((await ask(url, { body: JSON.stringify(request(1)) })).status).toBe(202);
+    expect(given).toEqual([[request(2)]]);
+  });
+
+  it('is known to the parts that had to do with what is not: in the order of their stages', async () => {
+    const told: string[] = [];
+    const part = (stage: Part['stage']): Part => ({
+      stage,
+      onAnswered: async ({ id }) => void told.push(`${stage} ${id}`),
+    });
+    const { upstream } = recording();
+    const { url } = await serve(upstream, {
+      parts: (exchange) => {
+        for (const stage of ['sync', 'gate', 'session'] as const) exchange.join(part(stage));
+        return refuse(2)(exchange);
+      },
+    });
+    await ask(url, { body: JSON.stringify([request(1), request(2)]) });
+    expect(told).toEqual(['session 2', 'gate 2', 'sync 2']);
+  });
+});
+
+describe('a request that is rejected as a whole', () => {
+  const rejecting = async (exchange: Exchange): Promise<void> =>
+    exchange.reject(404, -32001, 'Session not found');
+
+  it.each<[string, string | undefined, unknown]>([
+    ['each id of a batch', JSON.stringify([request(1), request('b')]), [1, 'b']],
+    ['its own id', JSON.stringify(request(7)), 7],
+    ['no id, for a notification', '{"jsonrpc":"2.0","method":"x"}', null],
+    ['no id, for a batch of notifications', '[{"jsonrpc":"2.0","method":"x"}]', null],
+    ['no id, for a GET', undefined, null],
+  ])('is answered with %s', async (_, body, ids) => {
+    const errors: unknown[] = [];
+    const { upstream, given } = recording();
+    const { url } = await serve(upstream, {
+      host: 'express 5',
+      behind: [
+        async (req, res) => {
+          const { Exchange: Wire, DEFAULT_LIMITS } = await import('../../src/wire/exchange.ts');
+          const exchange = await Wire.of(req, res, DEFAULT_LIMITS, (error) => errors.push(error));
+          if (exchange !== undefined) await rejecting(exchange);
+        },
+      ],
+    });
+    const answer = await ask(url, body === undefined ? { method: 'GET' } : { body });
+    const value = jsonIn(answer) as { id: unknown; error: unknown } | { id: unknown }[];
+    expect(answer.status).toBe(404);
+    expect(Array.isArray(value) ? value.map(({ id }) => id) : value.id).toEqual(ids);
+    expect(JSON.stringify(value)).toContain('{"code":-32001,"message":"Session not found"}');
+    expect([given, errors]).toEqual([[], []]);
+  });
+});
+
+describe('a body that is refused', () => {
+  it.each<[string, string, number, unknown]>([
+    ['is not JSON', '{', 400, -32700],
+    ['is no message', '{"jsonrpc":"1.0"}', 400, -32600],
+    ['is an empty batch', '[]', 400, -32600],
+    ['is a batch of too many', JSON.stringify(Array.from({ length: 51 }, (_, n) => request(n))), 413, -32600],
+  ])('because it %s reaches nobody', async (_, body, status, code) => {
+    const { upstream, given } = recording();
+    const { url, exchanges } = await serve(upstream, { parts: () => [ONLOOKER] });
+    const answer = await ask(url, { body });
+    expect([answer.status, (jsonIn(answer) as { error: { code: unknown } }).error.code]).toEqual([
+      status,
+      code,
+    ]);
+    expect([given, exchanges]).toEqual([[], []]);
+  });
+});
+
+describe('the news that a list changed', () => {
+  it('goes out in front of the message on a stream, once, and is left to others otherwise', async () => {
+    const said: boolean[] = [];
+    const announcing = (exchange: Exchange): Part[] => [
+      {
+        stage: 'gate',
+        wants: () => true,
+        onMessage: (message) =>
+          void said.push(exchange.announceListChange(message), exchange.announceListChange(message)),
+      },
+    ];
+    const result = JSON.stringify({ jsonrpc: '2.0', id: 1, result: {} });
+    const changed = 'event: message\ndata: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n';
+    const stream = await serve(
+      (_req, res) => res.writeHead(200, { 'content-type': 'text/event-stream' }).end(`data: ${result}\n\n`),
+      { parts: announcing },
+    );
+    expect((await ask(stream.url, { body: LIST })).body.toString()).toBe(`${changed}data: ${result}\n\n`);
+    const body = await serve(
+      (_req, res) => res.writeHead(200, { 'content-type': 'application/json' }).end(result),
+      {
+        parts: announcing,
+      },
+    );
+    expect((await ask(body.url, { body: LIST })).body.toString()).toBe(result);
+    expect(said).toEqual([true, true, false, false]);
+  });
+});
