@@ -26,6 +26,7 @@ export {
 export type { Clock } from './session/clock.ts';
 export { type CurrentStep, currentStep } from './session/current-step.ts';
 export { StoreUnavailable } from './session/guarded-store.ts';
+export type { CallerRequest } from './session/principal.ts';
 export { type SessionStoreOptions, sessionStore } from './session-store.ts';
 export { type StateSyncOptions, stateSync } from './state-sync.ts';
 export { type MemoryStoreOptions, memoryStore } from './stores/memory.ts';

@@ -1,11 +1,12 @@
-import type { ServerResponse } from 'node:http';
 import { BackPressure } from './back-pressure.ts';
 import type { BodyReader, ReaderLimits } from './body-reader.ts';
 import { IGNORE, readerFor } from './body-readers.ts';
+import type { Host } from './host.ts';
 import type { JsonObject } from './json-rpc.ts';
+import type { ResponsePort } from './ports.ts';
 import type { BodyMode, ResponseObserver } from './response-observer.ts';
 import { ResponseOut } from './response-out.ts';
-import { type Done, type Originals, patchResponse, type ResponseSink } from './response-patch.ts';
+import type { Done, Originals, ResponseSink } from './response-patch.ts';
 import { eventOf } from './sse-reader.ts';
 import { TaskLine } from './task-line.ts';
 import { VirtualClose } from './virtual-close.ts';
@@ -15,7 +16,7 @@ import { VirtualClose } from './virtual-close.ts';
  * changes go on as they came.
  */
 export class ResponseTap implements ResponseSink {
-  readonly res: ServerResponse;
+  readonly res: ResponsePort;
   mode: BodyMode = 'pending';
   /** Whether an event id was seen: a client can resume this stream after it was cut. */
   resumable = false;
@@ -34,7 +35,8 @@ export class ResponseTap implements ResponseSink {
   #reader: BodyReader = IGNORE;
   #replaced = false;
 
-  constructor(res: ServerResponse, observer: ResponseObserver, limits: ReaderLimits) {
+  constructor(host: Host, observer: ResponseObserver, limits: ReaderLimits) {
+    const { response: res } = host;
     this.res = res;
     this.#observer = observer;
     this.#limits = limits;
@@ -42,7 +44,7 @@ export class ResponseTap implements ResponseSink {
       () => this.#pressure.offerDrain(),
       (error) => this.#fail(error),
     );
-    this.#original = patchResponse(res, this);
+    this.#original = host.redirect(this);
     this.#close = new VirtualClose({
       onDepart: () => this.#onDepart(),
       onClose: () => observer.onClose(),
@@ -133,7 +135,7 @@ export class ResponseTap implements ResponseSink {
   end(last: Buffer, done: Done): void {
     this.ended = true;
     this.#read((reader) => reader.end(last));
-    if (done !== undefined) this.#line.add(() => this.#onceFinished(done));
+    if (done !== undefined) this.#line.add(() => this.#original.onceFinished(done));
   }
 
   flush(): void {
@@ -191,11 +193,6 @@ export class ResponseTap implements ResponseSink {
     // A pump that waits for the client to read would wait for ever, and the outcome would be lost.
     this.#pressure.drained();
     this.#original.emit('drain');
-  }
-
-  #onceFinished(done: NonNullable<Done>): void {
-    if (this.#close.departed || this.res.writableFinished) process.nextTick(done);
-    else this.res.once('finish', done);
   }
 
   #answer(status: number, body: JsonObject | JsonObject[] | undefined): void | Promise<void> {
