@@ -158,6 +158,16 @@ describe('the handler behind gateFetch()', () => {
     expect(seen).toEqual(['cart.pay', 'payment', true]);
   });
 
+  it('lets a browser read the session id that it does not know of', async () => {
+    const origin = { 'access-control-allow-origin': 'https://app.example' };
+    const shop = openShop(async (request) => {
+      const answer = await echo(request);
+      return new Response(answer.body, { headers: { ...Object.fromEntries(answer.headers), ...origin } });
+    });
+    const { headers } = await shop.fetch(post(INITIALIZE));
+    expect(headers.get('access-control-expose-headers')).toBe('Mcp-Session-Id');
+  });
+
   it('is asked of a preflight as it came', async () => {
     const request = new Request(URL, { method: 'OPTIONS' });
     const same: boolean[] = [];

@@ -18,7 +18,7 @@ export interface UpstreamShape {
   readonly mode: 'stateful' | 'stateless';
   readonly answers: 'sse' | 'json';
   /** What the middlewares are mounted in; all but Express is behind `gateFetch()`. Default: Express. `mcp-handler` is stateless, and answers in SSE. */
-  readonly host?: 'express' | 'hono' | 'mcp-handler';
+  readonly host?: 'express' | 'hono' | 'sdk' | 'mcp-handler';
   readonly express: 4 | 5;
   /** Whether `express.json()` is mounted in front of the middlewares. */
   readonly parser: boolean;
@@ -39,6 +39,7 @@ export const HOSTS = [
   { host: 'hono', mode: 'stateful', answers: 'sse' },
   { host: 'hono', mode: 'stateful', answers: 'json' },
   { host: 'hono', mode: 'stateless', answers: 'sse' },
+  { host: 'sdk', mode: 'stateful', answers: 'sse' },
   { host: 'mcp-handler', mode: 'stateless', answers: 'sse' },
 ] as const;
 
@@ -128,12 +129,13 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Upst
   const app = express();
   for (const handler of options.before ?? []) app.use(handler);
   if (shape.parser) app.use(express.json({ limit: '8mb' }));
+  const make = (): McpServer => (options.makeServer ?? cartServer)(ledger);
   const middlewares = options.middlewares ?? [];
   if (shape.host !== undefined && shape.host !== 'express') {
-    app.all('/mcp', fetchRoute(shape, ledger, middlewares, options.fetch));
+    const serving = { shape, ledger, makeServer: make, eventStore: options.eventStore };
+    app.all('/mcp', fetchRoute(serving, middlewares, options.fetch));
   } else if (middlewares.length > 0) app.use('/mcp', ...(middlewares as readonly RequestHandler[]));
   for (const handler of options.behind ?? []) app.use('/mcp', handler);
-  const make = (): McpServer => (options.makeServer ?? cartServer)(ledger);
   app.all(
     '/mcp',
     shape.mode === 'stateful' ? statefulRoute(make, shape, options) : statelessRoute(make, shape),
