@@ -1,9 +1,35 @@
-export { ERROR_CODES, InterlockError, type InterlockErrorCode } from './errors.ts';
+// In the order of a request.
+export { type SessionMiddleware, type SessionStoreOptions, sessionStore } from './session-store.ts';
+export type { CallerRequest } from './session/principal.ts';
 export { type FsmGateOptions, fsmGate } from './fsm-gate.ts';
-export { UnknownOutcome } from './gate/unknown-outcome.ts';
+export { type StateSyncOptions, stateSync } from './state-sync.ts';
 export type { CommonOptions, Middleware } from './middleware.ts';
-export { PolicyEngine } from './policy/engine.ts';
+
+// Workflows, and what is bound to them.
+export { type GateOptions, StateMachineGate } from './workflow/gate.ts';
+export type { FsmConfig, FsmStateConfig } from './workflow/config.ts';
+export type { BindableTool, Binding, BindingOptions, CallTest } from './workflow/binding.ts';
+export type { Move, TransitionResult } from './workflow/transition.ts';
+export type { ErrorListener, TransitionListener } from './workflow/listeners.ts';
+export type { Refusal, RefusalReason } from './workflow/advice.ts';
+export { initFsmEngine } from './workflow/engine.ts';
+export { type ToolDeclaration, tool } from './tool.ts';
+
+// Steps and runs, from inside of a handler and from outside of any request.
+export { type CurrentStep, currentStep } from './session/current-step.ts';
+export { UnknownOutcome } from './gate/unknown-outcome.ts';
+export {
+  type Resolution,
+  type ResolveOptions,
+  type Runs,
+  type RunsOptions,
+  type RunView,
+  runsOf,
+} from './runs.ts';
+
+// Policies.
 export { matchGlob } from './policy/glob.ts';
+export { PolicyEngine } from './policy/engine.ts';
 export { detectOverlaps } from './policy/overlaps.ts';
 export type {
   CacheDirective,
@@ -15,21 +41,10 @@ export type {
   StateSyncConfig,
   SyncPolicy,
 } from './policy/types.ts';
-export {
-  type Resolution,
-  type ResolveOptions,
-  type Runs,
-  type RunsOptions,
-  type RunView,
-  runsOf,
-} from './runs.ts';
-export type { Clock } from './session/clock.ts';
-export { type CurrentStep, currentStep } from './session/current-step.ts';
-export { StoreUnavailable } from './session/guarded-store.ts';
-export type { CallerRequest } from './session/principal.ts';
-export { type SessionStoreOptions, sessionStore } from './session-store.ts';
-export { type StateSyncOptions, stateSync } from './state-sync.ts';
+
+// Stores and the bus.
 export { type MemoryStoreOptions, memoryStore } from './stores/memory.ts';
+export { type AdaptOptions, adaptStateStore } from './stores/adapt.ts';
 export type {
   AtomicStateStore,
   ClaimRequest,
@@ -51,11 +66,8 @@ export type {
   Uncertain,
   WorkflowRecord,
 } from './stores/store.ts';
-export { type ToolDeclaration, tool } from './tool.ts';
-export type { Refusal, RefusalReason } from './workflow/advice.ts';
-export type { BindableTool, Binding, BindingOptions, CallTest } from './workflow/binding.ts';
-export type { FsmConfig, FsmStateConfig } from './workflow/config.ts';
-export { initFsmEngine } from './workflow/engine.ts';
-export { type GateOptions, StateMachineGate } from './workflow/gate.ts';
-export type { ErrorListener, TransitionListener } from './workflow/listeners.ts';
-export type { Move, TransitionResult } from './workflow/transition.ts';
+export { StoreUnavailable } from './session/guarded-store.ts';
+export { BusUnavailable, type LocalBusOptions, localBus, type NotificationBus } from './notify/bus.ts';
+export type { Clock } from './session/clock.ts';
+
+export { ERROR_CODES, InterlockError, type InterlockErrorCode } from './errors.ts';

@@ -1,6 +1,7 @@
 import * as z from 'zod';
 import { InterlockError } from './errors.ts';
 import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
+import type { NotificationBus } from './notify/bus.ts';
 import { functionOption, parseOptions } from './options.ts';
 import { type Clock, systemClock } from './session/clock.ts';
 import { guardStore } from './session/guarded-store.ts';
@@ -36,10 +37,21 @@ export interface SessionStoreOptions extends CommonOptions {
   serveStreams?: boolean | undefined;
   /** How often a quiet stream of the middleware's own gets a comment, in milliseconds. Default 15,000. */
   keepAliveMs?: number | undefined;
+  /**
+   * Carries `list_changed` to the instance that holds the client's stream: `redisBus()`, `postgresBus()` or your own. Needed only
+   * where an app runs in several processes. Default: none, and a move is told only in the process where it was made.
+   */
+  bus?: NotificationBus | undefined;
   /** The longest that a call to the store may take, in milliseconds. Default 2,000. */
   storeDeadlineMs?: number | undefined;
   /** Time, for tests. Default: the system's. */
   clock?: Clock | undefined;
+}
+
+/** What {@link sessionStore} returns. */
+export interface SessionMiddleware extends Middleware {
+  /** Ends the streams that this process serves and leaves the bus, for an orderly end of the process. Sessions stay in the store. */
+  close(): Promise<void>;
 }
 
 const millis = z.number().positive();
@@ -55,6 +67,9 @@ const optionsSchema = z.strictObject({
   maxStreams: z.int().min(1).default(4),
   serveStreams: z.boolean().default(true),
   keepAliveMs: millis.default(15_000),
+  bus: z
+    .custom<NotificationBus>((value) => isBus(value), 'expected a bus, with publish and subscribe')
+    .optional(),
   storeDeadlineMs: millis.default(2_000),
   clock: z
     .custom<Clock>((value) => typeof value === 'object' && value !== null, 'expected a clock')
@@ -70,14 +85,20 @@ const optionsSchema = z.strictObject({
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_STORE`
  */
-export function sessionStore(options?: SessionStoreOptions): Middleware {
+export function sessionStore(options?: SessionStoreOptions): SessionMiddleware {
   const { sessions, config } = createSessions('sessionStore()', options);
-  return withExchange(config, async (exchange) => {
+  const middleware = withExchange(config, async (exchange) => {
     const earlier = admissionOf(exchange);
     if (earlier?.owner === sessions) return (next) => next();
     if (earlier !== undefined) throw misplaced();
     return (await sessions.enter(exchange)) === undefined ? 'answered' : (next) => next();
   });
+  return Object.assign(middleware, { close: () => sessions.shutDown() });
+}
+
+function isBus(value: unknown): boolean {
+  const bus = value as Partial<NotificationBus> | null;
+  return typeof bus?.publish === 'function' && typeof bus.subscribe === 'function';
 }
 
 /** What stands behind {@link sessionStore}, for gates that are mounted without one. */
@@ -89,7 +110,10 @@ export function createSessions(what: string, options: SessionStoreOptions | unde
       ? memoryStore({ maxRuns: config.maxSessions, now: clock.now })
       : resolveStore(config.store, { now: clock.now, onWarning });
   const guarded = guardStore(store, config.storeDeadlineMs, clock);
-  return { config, sessions: new Sessions({ ...config, principal: config.principal, store: guarded }) };
+  return {
+    config,
+    sessions: new Sessions({ ...config, principal: config.principal, bus: config.bus, store: guarded }),
+  };
 }
 
 function misplaced(): InterlockError {

@@ -6,7 +6,7 @@ import { type Import, importCycles, importsOf, sourceFiles } from './helpers/imp
  * a group of the files at the top.
  */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
-  index: ['top', 'gate', 'session', 'policy', 'workflow', 'stores', 'basics'],
+  index: ['top', 'gate', 'session', 'notify', 'policy', 'workflow', 'stores', 'basics'],
   top: ['gate', 'sync', 'session', 'notify', 'stores', 'workflow', 'policy', 'wire', 'basics'],
   gate: ['session', 'notify', 'workflow', 'wire', 'basics'],
   sync: ['policy', 'wire', 'basics'],

@@ -23,7 +23,7 @@ export function gateInFrontOf(target: string, store?: StateStore): Express {
   app.use(
     '/mcp',
     sessionStore({ store }),
-    // Shorter than the 10 minutes of the default: when the server dies in mid-call, that long its run stays busy.
+    // Shorter than the 10 minutes of the default: where the server dies in mid-call, the run stays busy that long.
     fsmGate(report, { maxStepMs: 60_000 }),
     stateSync({ policies: [{ match: 'get-sum', invalidates: ['get-structured-content'] }] }),
   );
@@ -39,7 +39,7 @@ export function gateInFrontOf(target: string, store?: StateStore): Express {
   return app;
 }
 
-/** What http-proxy leaves out, and streams need. */
+/** What streams need, and http-proxy leaves out. */
 function passOn(answer: IncomingMessage, _req: IncomingMessage, res: ServerResponse): void {
   // The headers of a quiet stream go out now, and not with its first event, which may be minutes away.
   process.nextTick(() => res.flushHeaders());

@@ -37,7 +37,7 @@ export interface IoredisPubSub {
 
 export type RedisPubSub = NodeRedisPubSub | IoredisPubSub;
 
-/** A pool of node-redis has neither `duplicate` that could subscribe nor `sSubscribe`. */
+/** A pool of node-redis publishes, but cannot subscribe. */
 export function isNodeRedis(client: unknown): client is NodeRedisPubSub {
   return hasMethods(client, 'publish', 'duplicate', 'sSubscribe');
 }

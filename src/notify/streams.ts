@@ -7,6 +7,11 @@ import type { ResponseTap } from '../wire/response-tap.ts';
  */
 export class Streams {
   readonly #open: ResponseTap[] = [];
+  /** When the newest one was opened, in milliseconds since the epoch. */
+  openedAt = 0;
+  /** Until then another instance speaks to the client. */
+  mutedUntil = 0;
+  #mutedBy = '';
   /** What nobody was there to hear, one of a kind: a client whose connections broke learns it when it is back. */
   readonly #unheard = new Map<unknown, JsonObject>();
 
@@ -35,6 +40,21 @@ export class Streams {
     if (newest === undefined) this.#unheard.set(message.method, message);
     else newest.inject(message);
     return newest !== undefined;
+  }
+
+  /** Whether this instance is the one to speak on. */
+  audible(now: number): boolean {
+    return this.#open.length > 0 && now >= this.mutedUntil;
+  }
+
+  /** Another instance has a newer stream. */
+  mute(by: string, until: number): void {
+    this.#mutedBy = by;
+    this.mutedUntil = until;
+  }
+
+  unmute(by: string): void {
+    if (this.#mutedBy === by) this.mutedUntil = 0;
   }
 
   /** Ends the streams that the middleware serves, when the session ends. */

@@ -1,3 +1,4 @@
+import type { Relay } from '../notify/relay.ts';
 import { Streams } from '../notify/streams.ts';
 import type { SessionRecord } from '../stores/store.ts';
 import { idKey, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
@@ -22,8 +23,11 @@ export class LiveSession {
   readonly #inFlight = new Map<string, InFlight>();
   readonly #questions = new Map<string, readonly (() => void)[]>();
 
-  constructor(run: string, record: SessionRecord, checkedAt: number) {
+  readonly #relay: Relay | undefined;
+
+  constructor(run: string, record: SessionRecord, checkedAt: number, relay?: Relay) {
     this.run = run;
+    this.#relay = relay;
     this.record = record;
     this.checkedAt = checkedAt;
   }
@@ -55,9 +59,11 @@ export class LiveSession {
     return this.#inFlight.get(idKey(id));
   }
 
-  /** `notifications/cancelled` names a request by its id. */
-  cancel(id: RequestId): void {
-    this.#inFlight.get(idKey(id))?.cancel();
+  /** `notifications/cancelled` names a request by its id. `false` where it is not in flight here. */
+  cancel(id: RequestId): boolean {
+    const entry = this.#inFlight.get(idKey(id));
+    entry?.cancel();
+    return entry !== undefined;
   }
 
   /** Calls back when the client answers this request of the upstream's. */
@@ -75,9 +81,21 @@ export class LiveSession {
     for (const callback of callbacks) callback();
   }
 
-  /** A server message that belongs to no request of its own. */
-  notify(message: JsonObject): boolean {
-    return this.streams.send(message);
+  /** Tells the client something that belongs to no request of its own, on one stream: here, or where its newest one is. */
+  notify(message: JsonObject): void {
+    if (this.#relay === undefined) this.streams.send(message);
+    else this.#relay.notify(this, message);
+  }
+
+  /** A GET stream was opened here. */
+  addStream(tap: ResponseTap): void {
+    this.streams.add(tap);
+    this.#relay?.opened(this);
+  }
+
+  removeStream(tap: ResponseTap): void {
+    this.streams.remove(tap);
+    if (this.streams.size === 0) this.#relay?.closed(this);
   }
 
   /** A resuming GET is here: the upstream must learn that the old stream is gone, or it answers 409. */

@@ -14,17 +14,17 @@ import { after, type MaybePromise } from '../wire/task-line.ts';
 import { newSessionId, SESSION_HEADER } from './ids.ts';
 import type { InFlight } from './in-flight.ts';
 import type { LiveSession } from './live-session.ts';
-import type { Sessions } from './sessions.ts';
+import type { SessionKeeper } from './session-keeper.ts';
 
 /** An `initialize`: a run begins when, and only when, it succeeds. */
 export class Handshake implements Part {
   readonly stage = 'session';
-  readonly #sessions: Sessions;
+  readonly #sessions: SessionKeeper;
   readonly #exchange: Exchange;
   readonly #binding: string | undefined;
   #succeeded = false;
 
-  constructor(sessions: Sessions, exchange: Exchange, binding: string | undefined) {
+  constructor(sessions: SessionKeeper, exchange: Exchange, binding: string | undefined) {
     this.#sessions = sessions;
     this.#exchange = exchange;
     this.#binding = binding;
@@ -119,12 +119,12 @@ export class Request implements Part {
 /** A GET: the session's own stream, or the resumption of one that was cut. */
 export class Stream implements Part {
   readonly stage = 'session';
-  readonly #sessions: Sessions;
+  readonly #sessions: SessionKeeper;
   readonly #exchange: Exchange;
   readonly #session: LiveSession;
   #stopKeepAlive: (() => void) | undefined;
 
-  constructor(sessions: Sessions, exchange: Exchange, session: LiveSession) {
+  constructor(sessions: SessionKeeper, exchange: Exchange, session: LiveSession) {
     this.#sessions = sessions;
     this.#exchange = exchange;
     this.#session = session;
@@ -152,7 +152,7 @@ export class Stream implements Part {
     const { tap } = this.#exchange;
     if (tap.mode === 'stream') this.#serve(tap.res);
     if (tap.mode === 'stream' || (tap.mode === 'sse' && tap.res.statusCode === 200))
-      this.#session.streams.add(tap);
+      this.#session.addStream(tap);
   }
 
   onEnd(): JsonObject[] {
@@ -162,7 +162,7 @@ export class Stream implements Part {
 
   onClose(): void {
     this.#stopKeepAlive?.();
-    this.#session.streams.remove(this.#exchange.tap);
+    this.#session.removeStream(this.#exchange.tap);
   }
 
   #serve(res: HeadPort): void {
@@ -184,11 +184,11 @@ export class Stream implements Part {
 /** A DELETE: the run ends when the upstream agrees, or at once where the session is the middleware's own. */
 export class Termination implements Part {
   readonly stage = 'session';
-  readonly #sessions: Sessions;
+  readonly #sessions: SessionKeeper;
   readonly #exchange: Exchange;
   readonly #session: LiveSession;
 
-  constructor(sessions: Sessions, exchange: Exchange, session: LiveSession) {
+  constructor(sessions: SessionKeeper, exchange: Exchange, session: LiveSession) {
     this.#sessions = sessions;
     this.#exchange = exchange;
     this.#session = session;

@@ -1,31 +1,18 @@
-import type { RunRecord } from '../stores/store.ts';
+import type { NotificationBus } from '../notify/bus.ts';
+import { Relay } from '../notify/relay.ts';
+import type { RunRecord, SessionRecord } from '../stores/store.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { requestHeader, setRequestHeader } from '../wire/headers.ts';
 import { isRequestId, JSON_RPC } from '../wire/json-rpc.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
-import type { Clock } from './clock.ts';
-import type { GuardedStore } from './guarded-store.ts';
 import { SESSION_HEADER } from './ids.ts';
 import { LiveSession } from './live-session.ts';
-import { Callers, type PrincipalOf } from './principal.ts';
+import { Callers } from './principal.ts';
 import { type Admission, admit, type RunContext } from './run-context.ts';
+import type { SessionKeeper, SessionsConfig } from './session-keeper.ts';
 import { Handshake, Request, Stream, Termination } from './session-parts.ts';
 import { SessionTable } from './session-table.ts';
 import { Turns } from './turns.ts';
-
-export interface SessionsConfig {
-  readonly store: GuardedStore;
-  readonly clock: Clock;
-  readonly principal: PrincipalOf | undefined;
-  readonly idleMs: number;
-  readonly sessionCacheMs: number;
-  readonly maxSessions: number;
-  readonly maxStreams: number;
-  readonly serveStreams: boolean;
-  readonly keepAliveMs: number;
-  readonly onError: (error: unknown) => void;
-  readonly onWarning: (warning: string) => void;
-}
 
 /** A session that the caller may use, and its run where that had to be read. */
 type Found = Pick<RunContext, 'session' | 'fresh'>;
@@ -35,16 +22,18 @@ function foundWithout(session: LiveSession): Found {
 }
 
 /** Finds out which run a request belongs to, and turns away those that belong to none. */
-export class Sessions {
+export class Sessions implements SessionKeeper {
   readonly config: SessionsConfig;
   readonly table: SessionTable;
+  readonly #relay: Relay | undefined;
   readonly #turns: Turns;
   readonly #callers: Callers;
   readonly #cacheMs: number;
 
   constructor(config: SessionsConfig) {
     this.config = config;
-    this.table = new SessionTable(config.maxSessions);
+    this.table = new SessionTable(config.maxSessions, config.bus !== undefined);
+    this.#relay = config.bus && this.#join(config.bus);
     this.#turns = new Turns(config.clock);
     this.#callers = new Callers(config.principal, config.onWarning);
     // A session that is taken for granted is not touched in the store. It must not expire there meanwhile.
@@ -72,13 +61,33 @@ export class Sessions {
   async open(run: string, binding: string | undefined, minted: boolean): Promise<void> {
     const record = { principal: binding, minted };
     await this.config.store.open(run, record, this.config.idleMs);
-    this.table.set(new LiveSession(run, record, this.config.clock.now()));
+    this.table.set(this.#live(run, record));
   }
 
   /** Ends a run; from now on it is unknown. */
   async close(session: LiveSession): Promise<void> {
     await this.config.store.delete(session.run);
     this.#forget(session.run);
+    this.#relay?.ended(session.run);
+  }
+
+  /** Ends the streams that are served here, and leaves the bus: for an orderly end of the process. */
+  async shutDown(): Promise<void> {
+    this.table.each((session) => session.streams.endAll());
+    await this.#relay?.close();
+  }
+
+  #join(bus: NotificationBus): Relay {
+    const { clock, onError } = this.config;
+    return new Relay(bus, clock, {
+      find: (topic) => this.table.byTopic(topic),
+      ended: ({ run }) => this.#forget(run),
+      onError,
+    });
+  }
+
+  #live(run: string, record: SessionRecord): LiveSession {
+    return new LiveSession(run, record, this.config.clock.now(), this.#relay);
   }
 
   #handshake(exchange: Exchange, binding: string | undefined): MaybePromise<Admission | undefined> {
@@ -121,7 +130,7 @@ export class Sessions {
     }
     if (record === undefined) this.#forget(run);
     if (record === undefined || record.session.principal !== binding) return 'unknown';
-    const session = this.table.get(run) ?? new LiveSession(run, record.session, clock.now());
+    const session = this.table.get(run) ?? this.#live(run, record.session);
     session.checkedAt = clock.now();
     this.table.set(session);
     return { session, fresh: () => (session.moves === moves ? record : undefined) };
@@ -152,7 +161,7 @@ export class Sessions {
         );
       }
       exchange.join(request);
-      noteNotices(exchange, session);
+      noteNotices(exchange, session, this.#relay);
     }
     const { store, idleMs } = this.config;
     const context: RunContext = {
@@ -186,12 +195,12 @@ function unfitRequest(exchange: Exchange): Promise<undefined> | undefined {
 }
 
 /** What the client tells the session beside its requests: a request is cancelled, a question of the upstream's is answered. */
-function noteNotices(exchange: Exchange, session: LiveSession): void {
+function noteNotices(exchange: Exchange, session: LiveSession, relay: Relay | undefined): void {
   for (const { kind, id, method, message } of exchange.messages) {
     if (kind === 'response' && id !== undefined) session.answered(id);
     if (method !== 'notifications/cancelled') continue;
     const cancelled = message.at('params', 'requestId');
-    if (isRequestId(cancelled)) session.cancel(cancelled);
+    if (isRequestId(cancelled) && !session.cancel(cancelled)) relay?.cancelled(session.run, cancelled);
   }
 }
 

@@ -26,7 +26,7 @@ export function isObject(value: unknown): value is JsonObject {
 }
 
 export function isRequestId(value: unknown): value is RequestId {
-  return typeof value === 'string' || (typeof value === 'number' && Number.isInteger(value));
+  return typeof value === 'string' || (typeof value === 'number' && Number.isSafeInteger(value));
 }
 
 export function kindOf(message: unknown): MessageKind {

@@ -62,13 +62,11 @@ export class Parts implements ResponseObserver {
   }
 
   onMessage(message: Message): MaybePromise<void> {
-    const { id, method } = message.value;
-    return after(
-      inOrder(this.#parts, (part) => part.onMessage?.(message)),
-      () => {
-        if (method === undefined && isRequestId(id)) this.#responded.add(idKey(id));
-      },
-    );
+    return inOrder(this.#parts, (part) => part.onMessage?.(message));
+  }
+
+  onSent(id: unknown): void {
+    if (isRequestId(id)) this.#responded.add(idKey(id));
   }
 
   async onEnd(): Promise<JsonObject[]> {
@@ -84,7 +82,7 @@ export class Parts implements ResponseObserver {
   }
 
   /** An error for each request that has no response yet. Whatever goes wrong in a part, the client is told. */
-  async onUnreadable(): Promise<JsonObject[]> {
+  async onUnreadable(hasBegun: boolean): Promise<JsonObject[]> {
     for (const part of this.#parts) {
       try {
         await part.onUnreadable?.();
@@ -96,7 +94,7 @@ export class Parts implements ResponseObserver {
       errorResponse(id, JSON_RPC.INTERNAL_ERROR, UNREADABLE);
     const open = this.#forwarded.filter(({ id }) => id !== undefined && !this.#responded.has(idKey(id)));
     const told = [...this.takeAnswers(), ...open.map(({ id }) => error(id ?? null))];
-    return told.length > 0 ? told : [error(null)];
+    return told.length > 0 || hasBegun ? told : [error(null)];
   }
 
   onDepart(): void {

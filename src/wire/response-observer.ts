@@ -18,12 +18,14 @@ export interface ResponseObserver {
   /** Whether these bytes could hold a message that somebody must see. Cheap; `true` when in doubt. */
   wants(bytes: Buffer): boolean;
   onMessage(message: Message): MaybePromise<void>;
+  /** A response with this id went out on a stream. Must not throw. */
+  onSent(id: unknown): void;
   /** The upstream is done. What is returned still goes out, as further messages. */
   onEnd(): MaybePromise<JsonObject[]>;
   /** The middleware's answers that belong into this response, handed out once. */
   takeAnswers(): JsonObject[];
-  /** What the client is told instead of a body that nobody could inspect. */
-  onUnreadable(): MaybePromise<JsonObject[]>;
+  /** What the client is told instead of a body that nobody could inspect, or of the rest of a stream that has begun. */
+  onUnreadable(hasBegun: boolean): MaybePromise<JsonObject[]>;
   /** The client left while its departure is kept from the upstream. Must not throw. */
   onDepart(): void;
   /** The connection closed, or the upstream finished after the client had left. Called once. Must not throw. */

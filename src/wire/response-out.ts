@@ -1,5 +1,5 @@
 import { STATUS_CODES } from 'node:http';
-import { isJsonType } from './headers.ts';
+import { isJsonType, namesOtherCharset } from './headers.ts';
 import type { ResponsePort } from './ports.ts';
 import type { Done, Originals } from './response-patch.ts';
 import { after, type MaybePromise } from './task-line.ts';
@@ -24,6 +24,8 @@ export interface WayOut {
   readonly beforeHead: () => MaybePromise<void>;
   /** Nobody is there to read any more. */
   readonly isGone: () => boolean;
+  /** What a write fails with then, as far as the upstream may know. */
+  readonly writeError: () => Error | undefined;
   readonly onEnd: () => void;
 }
 
@@ -39,8 +41,9 @@ export class ResponseOut {
   #blocked = false;
   /** The status and reason that the upstream gave, which belong together. */
   #named: { readonly status: number; readonly reason: string | undefined } | undefined;
-  /** A body that comes in one piece has its length stated. */
   #statesLength = false;
+  /** Writers whose bytes did not go out, because the connection broke. */
+  readonly #broken: NonNullable<Done>[] = [];
 
   constructor(way: WayOut) {
     this.#way = way;
@@ -68,10 +71,10 @@ export class ResponseOut {
     this.#blocked = false;
   }
 
-  /** The upstream's status line is known. Node states the length of a body in one piece under implicit headers. */
-  noteHead(reason: string | undefined, implicit: boolean): void {
+  /** The upstream's status line is known, and whether Node would state the length of the body. */
+  noteHead(reason: string | undefined, statesLength: boolean): void {
     this.#named = { status: this.#way.res.statusCode, reason };
-    this.#statesLength = implicit;
+    this.#statesLength = statesLength;
   }
 
   /** Another body will be sent than the upstream's. */
@@ -124,14 +127,28 @@ export class ResponseOut {
     res.removeHeader('trailer');
     this.#statesLength = true;
     if (json === undefined) res.removeHeader('content-type');
-    else if (!isJsonType(res.getHeader('content-type'))) res.setHeader('content-type', 'application/json');
+    else if (!isPlainJsonType(res.getHeader('content-type')))
+      res.setHeader('content-type', 'application/json');
     return this.end(json === undefined ? NOTHING : Buffer.from(json));
   }
 
   /** Calls back once everything that was written is on its way: a writer may pace itself by it. */
   afterWrites(done: NonNullable<Done>): void {
-    if (this.#headSent && !this.#ended && !this.gone) this.#way.original.write(NOTHING, done);
-    else process.nextTick(done);
+    const { original, writeError } = this.#way;
+    if (!this.#headSent || this.#ended) process.nextTick(done);
+    else if (this.gone) process.nextTick(done, writeError());
+    else {
+      original.write(NOTHING, (error) => {
+        if (!error) done();
+        else if (this.gone) done(writeError());
+        else this.#broken.push(done);
+      });
+    }
+  }
+
+  /** It is known now what the upstream may see of the connection's end. */
+  settleWrites(): void {
+    for (const done of this.#broken.splice(0)) process.nextTick(done, this.#way.writeError());
   }
 
   /** Once only, even where it failed: what is sent then is the refusal. */
@@ -157,4 +174,8 @@ export class ResponseOut {
     if (res.req.method === 'HEAD' || status === 204 || status === 304 || status < 200) return;
     res.setHeader('content-length', length);
   }
+}
+
+function isPlainJsonType(contentType: unknown): boolean {
+  return isJsonType(contentType) && !namesOtherCharset(String(contentType));
 }

@@ -26,8 +26,8 @@ export interface ResponseSink {
   readonly owesDrain: boolean;
   readonly departed: boolean;
   readonly closeWithheld: boolean;
-  /** The status and headers are on the response. `implicit` where the upstream did not call `writeHead` itself. */
-  takeHead(statusMessage: string | undefined, implicit: boolean): void;
+  /** The status and headers are on the response. `withEnd` where nothing but `end` made them due: Node states the length then. */
+  takeHead(statusMessage: string | undefined, withEnd: boolean): void;
   write(bytes: Buffer, done: Done): boolean;
   /** `last` is empty where nothing was given. */
   end(last: Buffer, done: Done): void;
@@ -66,20 +66,20 @@ export function patchResponse(res: ServerResponse, sink: ResponseSink): Original
 }
 
 function writeMethods(res: ServerResponse, sink: ResponseSink) {
-  let implicit = false;
-  const needHead = (): void => {
+  let withEnd = false;
+  const needHead = (isEnd = false): void => {
     if (sink.headTaken) return;
-    implicit = true;
+    withEnd = isEnd;
     // By its name on the response, as Node does: somebody mounted behind may wait for it.
     res.writeHead(res.statusCode);
   };
   return {
-    _implicitHeader: needHead,
+    _implicitHeader: () => needHead(),
     writeHead(status: number, reason?: string | HeaderList, headers?: HeaderList) {
       if (sink.headTaken) throw nodeError('ERR_HTTP_HEADERS_SENT', 'Cannot write headers twice');
       res.statusCode = status;
       setResponseHeaders(res, typeof reason === 'string' ? headers : (reason ?? headers));
-      sink.takeHead(typeof reason === 'string' ? reason : undefined, implicit);
+      sink.takeHead(typeof reason === 'string' ? reason : undefined, withEnd);
       return res;
     },
     write(chunk: unknown, encoding?: unknown, callback?: unknown) {
@@ -97,7 +97,7 @@ function writeMethods(res: ServerResponse, sink: ResponseSink) {
         refuseWrite(given ? 'ERR_STREAM_WRITE_AFTER_END' : 'ERR_STREAM_ALREADY_FINISHED', done);
         return res;
       }
-      needHead();
+      needHead(true);
       sink.end(last, done);
       return res;
     },
@@ -183,6 +183,6 @@ function refuseWrite(code: string, done: Done): false {
 }
 
 /** The errors that Node gives for the same misuse, by their codes. */
-function nodeError(code: string, message: string, Kind: ErrorConstructor = Error): Error {
+export function nodeError(code: string, message: string, Kind: ErrorConstructor = Error): Error {
   return Object.assign(new Kind(message), { code });
 }

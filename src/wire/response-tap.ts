@@ -6,7 +6,7 @@ import type { JsonObject } from './json-rpc.ts';
 import type { ResponsePort } from './ports.ts';
 import type { BodyMode, ResponseObserver } from './response-observer.ts';
 import { ResponseOut } from './response-out.ts';
-import type { Done, Originals, ResponseSink } from './response-patch.ts';
+import { type Done, nodeError, type Originals, type ResponseSink } from './response-patch.ts';
 import { eventOf } from './sse-reader.ts';
 import { TaskLine } from './task-line.ts';
 import { VirtualClose } from './virtual-close.ts';
@@ -47,7 +47,7 @@ export class ResponseTap implements ResponseSink {
     this.#original = host.redirect(this);
     this.#close = new VirtualClose({
       onDepart: () => this.#onDepart(),
-      onClose: () => observer.onClose(),
+      onClose: () => this.#onClose(),
       emitClose: () => void this.#original.emit('close'),
     });
     this.#out = new ResponseOut({
@@ -55,6 +55,8 @@ export class ResponseTap implements ResponseSink {
       original: this.#original,
       beforeHead: () => observer.onHead(),
       isGone: () => this.#close.gone,
+      writeError: () =>
+        this.#close.withheld ? undefined : nodeError('ERR_STREAM_DESTROYED', 'The client left'),
       onEnd: () => this.#close.release(),
     });
     this.#pressure = new BackPressure(this.#out, this.#line, () => void this.#original.emit('drain'));
@@ -119,10 +121,10 @@ export class ResponseTap implements ResponseSink {
     return this.#close.withheld;
   }
 
-  takeHead(statusMessage: string | undefined, implicit: boolean): void {
+  takeHead(statusMessage: string | undefined, withEnd: boolean): void {
     this.headTaken = true;
     if (this.#replaced) return;
-    this.#out.noteHead(statusMessage, implicit);
+    this.#out.noteHead(statusMessage, withEnd);
     this.#open();
   }
 
@@ -192,7 +194,13 @@ export class ResponseTap implements ResponseSink {
     this.#observer.onDepart();
     // A pump that waits for the client to read would wait for ever, and the outcome would be lost.
     this.#pressure.drained();
+    this.#out.settleWrites();
     this.#original.emit('drain');
+  }
+
+  #onClose(): void {
+    this.#out.settleWrites();
+    this.#observer.onClose();
   }
 
   #answer(status: number, body: JsonObject | JsonObject[] | undefined): void | Promise<void> {
@@ -223,10 +231,11 @@ export class ResponseTap implements ResponseSink {
   async #refuse(): Promise<void> {
     if (this.#out.ended) return;
     this.#replaced = true;
-    const wasStream = this.mode === 'sse' || this.mode === 'stream';
+    const isStream = this.mode === 'sse' || this.mode === 'stream';
     this.mode = 'unreadable';
-    const messages = await this.#observer.onUnreadable();
-    if (this.#out.headSent) return this.#endStream(wasStream ? messages : []);
+    const hasBegun = this.#out.headSent;
+    const messages = await this.#observer.onUnreadable(hasBegun);
+    if (hasBegun) return this.#endStream(isStream ? messages : []);
     await this.#answer(502, this.#inShape(messages));
   }
 }

@@ -1,8 +1,7 @@
 import type { BodyReader, ReaderContext } from './body-reader.ts';
 import type { JsonObject } from './json-rpc.ts';
-import type { Message } from './message.ts';
 import { Payload } from './payload.ts';
-import { formatEvent, parseEvent, SseSplitter, withoutByteOrderMark } from './sse.ts';
+import { formatEvent, parseEvent, type SseEvent, SseSplitter, withoutByteOrderMark } from './sse.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
 
 /** Passes a stream of events on, one by one as they come. */
@@ -27,7 +26,7 @@ export class SseReader implements BodyReader {
   write(bytes: Buffer): MaybePromise<void> {
     const blocks = this.#splitter.push(bytes);
     return after(
-      inOrder(blocks, (block) => this.#pass(block)),
+      inOrder(blocks, (block) => this.#look(block)),
       () => this.#limit(this.#splitter.heldBytes),
     );
   }
@@ -53,7 +52,7 @@ export class SseReader implements BodyReader {
     await out.end();
   }
 
-  #pass(block: Buffer): MaybePromise<void> {
+  #look(block: Buffer): MaybePromise<void> {
     const { isReplaced, observer } = this.#context;
     if (isReplaced()) return;
     this.#limit(block.length);
@@ -73,17 +72,21 @@ export class SseReader implements BodyReader {
     if (!event.data || event.type !== 'message') return this.#send(bytes);
     const payload = Payload.parse(event.data);
     if (payload === undefined) return this.#leaveOut();
-    const begins = payload.messages.some(isResponse);
+    const responses = payload.messages.map(({ value }) => value).filter(({ method }) => method === undefined);
+    const ids = responses.map(({ id }) => id);
     return after(
       inOrder(payload.messages, (message) => observer.onMessage(message)),
-      () => {
-        const { changed, messages } = payload;
-        const own = changed ? Buffer.from(formatEvent(payload.textWith(), event.otherLines)) : bytes;
-        const before = messages.flatMap((message) => message.before).map(eventOf);
-        const sent = before.length > 0 ? Buffer.concat([...before, own]) : own;
-        return after(begins ? this.#begin() : undefined, () => this.#send(sent));
-      },
+      () => after(ids.length > 0 ? this.#begin() : undefined, () => this.#pass(payload, event, bytes, ids)),
     );
+  }
+
+  #pass(payload: Payload, event: SseEvent, bytes: Buffer, ids: readonly unknown[]): MaybePromise<void> {
+    const { changed, messages } = payload;
+    const own = changed ? Buffer.from(formatEvent(payload.textWith(), event.otherLines)) : bytes;
+    const before = messages.flatMap((message) => message.before).map(eventOf);
+    return after(this.#send(before.length > 0 ? Buffer.concat([...before, own]) : own), () => {
+      for (const id of ids) this.#context.observer.onSent(id);
+    });
   }
 
   /** No client can read it, and it could be part of the very list that must be filtered. */
@@ -116,10 +119,6 @@ export class SseReader implements BodyReader {
       throw new Error(`an event of a response is larger than maxMessageBytes, ${maxMessageBytes}`);
     }
   }
-}
-
-function isResponse(message: Message): boolean {
-  return message.value.method === undefined;
 }
 
 /** A message of the middleware's own as an event. It carries no id: no client may resume after it. */

@@ -29,7 +29,7 @@ const REFUSED: Readonly<Record<string, string>> = {
 
 /** What every bus promises, on whatever it goes. Only a cluster does not keep the order. */
 export function describeBus(name: string, setUp: () => Promise<BusSetup>, { ordered = true } = {}): void {
-  describe(name, () => {
+  describe(name, { timeout: 20_000 }, () => {
     const errors: unknown[] = [];
     const stops: (() => Promise<void>)[] = [];
     let setup: BusSetup;
@@ -57,12 +57,14 @@ export function describeBus(name: string, setUp: () => Promise<BusSetup>, { orde
       expect(errors).toEqual([]);
     });
 
-    it.runIf(ordered)('keeps the order of messages that are awaited one after the other', async () => {
-      const hearing = await listenTo(there);
-      const messages = Array.from({ length: 200 }, (_, index) => JSON.stringify({ index }));
-      for (const message of messages) await here.publish(message);
-      expect(await heardBefore('"last"', here, hearing)).toEqual(messages);
-    });
+    if (ordered) {
+      it('keeps the order of messages that are awaited one after the other', async () => {
+        const hearing = await listenTo(there);
+        const messages = Array.from({ length: 200 }, (_, index) => JSON.stringify({ index }));
+        for (const message of messages) await here.publish(message);
+        expect(await heardBefore('"last"', here, hearing)).toEqual(messages);
+      });
+    }
 
     it('carries many messages at once without losing one', async () => {
       const hearing = await listenTo(there);

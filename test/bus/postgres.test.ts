@@ -32,7 +32,7 @@ describeBus('postgresBus()', async () => {
   };
 });
 
-describe('postgresBus()', () => {
+describe('postgresBus()', { timeout: 60_000 }, () => {
   let postgres: Service;
   beforeAll(async () => {
     postgres = await startPostgres();
@@ -56,7 +56,7 @@ describe('postgresBus()', () => {
       await heardAtLast(there, ...hearings);
     }
     for (const { stop } of hearings) await stop();
-  }, 60_000);
+  });
 
   it('goes on after the server was shut down in good order and started again', async () => {
     const bus = postgresBus({ pool: connect(postgres.url), onError: () => {} });
@@ -64,7 +64,7 @@ describe('postgresBus()', () => {
     await postgres.restart();
     await heardAtLast(bus, hearing);
     await hearing.stop();
-  }, 60_000);
+  });
 
   it('listens as soon as the server comes up, where it is down at first', async () => {
     await postgres.kill9();
@@ -74,7 +74,7 @@ describe('postgresBus()', () => {
     const hearing = await listening;
     await heardAtLast(bus, hearing);
     await hearing.stop();
-  }, 60_000);
+  });
 
   it('takes a new connection where an administrator ended its own, and reports that once', async () => {
     const errors: unknown[] = [];

@@ -38,7 +38,7 @@ for (const driver of PUB_SUB_DRIVERS) {
   );
 }
 
-describe.each(PUB_SUB_DRIVERS)('redisBus() on a cluster through $name', (driver) => {
+describe.each(PUB_SUB_DRIVERS)('redisBus() on a cluster through $name', { timeout: 30_000 }, (driver) => {
   it('goes on after the node that it listens on was killed and started again', async () => {
     const bus = redisBus({ client: await connect(driver), onError: () => {} });
     const hearing = await listenTo(bus);
@@ -52,7 +52,7 @@ describe.each(PUB_SUB_DRIVERS)('redisBus() on a cluster through $name', (driver)
     await expect
       .poll(async () => Promise.all(cluster.urls.map(subscribers)))
       .toEqual(cluster.urls.map(() => 0));
-  }, 30_000);
+  });
 });
 
 async function subscribers(url: string): Promise<unknown> {

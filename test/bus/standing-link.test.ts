@@ -12,7 +12,9 @@ import { sharedPostgres, sharedRedis } from '../services/shared.ts';
 import { heardAtLast, listenTo } from './hearing.ts';
 import { type SilentProxy, startSilentProxy } from './silent-proxy.ts';
 
-describe('a bus whose network forgot the connection that listens, without telling either side', () => {
+describe('a bus whose network forgot the connection that listens, without telling either side', {
+  timeout: 30_000,
+}, () => {
   const errors: unknown[] = [];
   const onError = (error: unknown) => errors.push(error);
   const cleanUps: (() => unknown)[] = [];

@@ -4,14 +4,15 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describeStateStore } from 'mcp-interlock/testing';
+import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { approvalApp } from '../../examples/custom-store/app.ts';
 import { documentStore } from '../../examples/custom-store/document-store.ts';
 import { fileDocuments } from '../../examples/custom-store/documents.ts';
 import { smallestStore } from '../../examples/custom-store/smallest-store.ts';
-import { describeStateStore } from '../../src/testing/index.ts';
 import { latch } from '../helpers/latch.ts';
 import { ADDRESS, startProgram } from '../helpers/program.ts';
+import { expectQuoted } from '../helpers/quoted.ts';
 import { RawSession, reasonOf, type WireMessage } from '../helpers/raw.ts';
 
 const SERVER = fileURLToPath(new URL('../../examples/custom-store/server.ts', import.meta.url));
@@ -64,17 +65,16 @@ describe('a server with the store in files', () => {
 });
 
 describe('the smallest store', () => {
+  const warn = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
+  afterAll(() => warn.mockRestore());
+
   it('keeps a run, and a warning says what it cannot promise', async () => {
-    const warnings: string[] = [];
-    const note = (warning: Error) => void warnings.push(warning.message);
-    process.on('warning', note);
-    onTestFinished(() => void process.off('warning', note));
     const data = mapOf();
     const session = await RawSession.begin(await listen(smallestStore(data)));
     await session.call('doc.submit');
     const restarted = RawSession.resume(await listen(smallestStore(data)), session.id);
     expect(await restarted.tools()).toEqual(['doc.approve', 'doc.reject', 'doc.show']);
-    await expect.poll(() => warnings.join()).toContain('steps are exact within one process only');
+    expect(warn.mock.calls.join()).toContain('steps are exact within one process only');
   });
 
   it('lets one of two parallel calls run in one process, and both of them in two', async () => {
@@ -103,6 +103,13 @@ describe('the smallest store', () => {
       expect(ran).toHaveLength(processes);
     }
   });
+});
+
+it('is what its page of the documentation shows', () => {
+  const files = ['documents', 'document-store', 'smallest-store'].map(
+    (name) => `examples/custom-store/${name}.ts`,
+  );
+  expectQuoted('docs/custom-store.md', [...files, 'test/examples/custom-store.test.ts']);
 });
 
 function mapOf() {

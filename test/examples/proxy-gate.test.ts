@@ -2,13 +2,22 @@ import { once } from 'node:events';
 import { createRequire } from 'node:module';
 import type { AddressInfo } from 'node:net';
 import { fileURLToPath } from 'node:url';
-import { memoryStore, runsOf } from 'mcp-interlock';
-import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
+import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
+import express, { type Express } from 'express';
+import { createProxyMiddleware, fixRequestBody } from 'http-proxy-middleware';
+import { fsmGate, memoryStore, runsOf, sessionStore } from 'mcp-interlock';
+import { afterAll, beforeAll, expect, it, onTestFinished, vi } from 'vitest';
 import { gateInFrontOf, report } from '../../examples/proxy-gate/gate.ts';
 import { connect } from '../helpers/client.ts';
+import { latch } from '../helpers/latch.ts';
 import { ADDRESS, type Program, startProgram } from '../helpers/program.ts';
-import { callOf, RawSession, type WireMessage } from '../helpers/raw.ts';
+import { expectQuoted } from '../helpers/quoted.ts';
+import { callOf, RawSession, reasonOf, type WireMessage } from '../helpers/raw.ts';
+import { startUpstream, type Upstream } from '../helpers/upstream.ts';
 import { freePort } from '../services/ports.ts';
+
+// Less than the 15 s after which the server behind the gate writes into a quiet stream of its own accord.
+vi.setConfig({ testTimeout: 12_000 });
 
 const EVERYTHING = createRequire(import.meta.url).resolve(
   '@modelcontextprotocol/server-everything/dist/index.js',
@@ -38,14 +47,17 @@ afterAll(() => everything.kill9());
 
 async function startGate(target = everything.target) {
   const store = memoryStore();
-  const server = gateInFrontOf(target, store).listen(0, '127.0.0.1');
+  return { url: await listen(gateInFrontOf(target, store)), runs: runsOf(report, { store }) };
+}
+
+async function listen(app: Express): Promise<URL> {
+  const server = app.listen(0, '127.0.0.1');
   onTestFinished(() => {
     server.close();
     server.closeAllConnections();
   });
   await once(server, 'listening');
-  const url = new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp`);
-  return { url, runs: runsOf(report, { store }) };
+  return new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp`);
 }
 
 /** A call that reports progress ten times a second. */
@@ -102,8 +114,8 @@ it('streams progress while the call runs, and sees the outcome though the client
       snapshot: { state: 'checked' },
     });
   const resumed = await session.listen(stream.lastEventId);
-  await expect.poll(() => resumed.messages.find(({ id }) => id === 7)?.result.isError ?? false).toBe(false);
-  await expect.poll(() => resumed.messages.some(({ id }) => id === 7)).toBe(true);
+  const result = () => resumed.messages.find(({ id }) => id === 7)?.result;
+  await expect.poll(() => result()?.content[0].text).toContain('operation completed');
   resumed.cut();
 });
 
@@ -141,6 +153,72 @@ it('breaks off the answer of a server that died, and does not take the call for 
   await expect(answer.text()).rejects.toThrow('terminated');
   expect((await runs.read(session.id))?.snapshot.state).toBe('measured');
   expect((await session.post({ jsonrpc: '2.0', id: 8, method: 'tools/list' })).status).toBe(504);
+});
+
+/** A server that has `get-sum` and nothing else, and neither sessions nor event ids. */
+async function startPlainServer(answers: 'sse' | 'json'): Promise<Upstream> {
+  const upstream = await startUpstream({
+    shape: { mode: 'stateless', answers },
+    makeServer(ledger) {
+      const server = new McpServer({ name: 'plain', version: '1.0.0' });
+      server.registerTool('get-sum', { description: 'Adds.' }, async () => {
+        ledger.calls.push('get-sum');
+        await ledger.gates.get('get-sum');
+        return { content: [] };
+      });
+      return server;
+    },
+  });
+  onTestFinished(() => upstream.close());
+  return upstream;
+}
+
+it('gives sessions and a stream to a server that has neither', async () => {
+  const upstream = await startPlainServer('json');
+  const session = await RawSession.begin((await startGate(upstream.url.origin)).url);
+  const stream = await session.listen();
+  expect(stream.status).toBe(200);
+  await session.call('get-sum');
+  await expect
+    .poll(() => stream.messages.map(({ method }) => method))
+    .toEqual(['notifications/tools/list_changed']);
+  stream.cut();
+});
+
+it('gives a call up at once where the connection broke and no event id could bring its result', async () => {
+  const upstream = await startPlainServer('sse');
+  const { url, runs } = await startGate(upstream.url.origin);
+  const session = await RawSession.begin(url);
+  const hold = latch();
+  upstream.ledger.gates.set('get-sum', hold.opened);
+  const call = session.call('get-sum');
+  call.catch(() => {});
+  await expect.poll(() => upstream.ledger.calls).toEqual(['get-sum']);
+  const errors = vi.spyOn(console, 'error').mockImplementation(() => {});
+  onTestFinished(() => errors.mockRestore());
+  await upstream.close();
+  hold.open();
+  await expect.poll(() => errors.mock.calls.flat().map(String).join()).toContain('the outcome of a call of');
+  expect((await runs.read(session.id))?.snapshot.state).toBe('started');
+});
+
+it('works behind a body parser, if the proxy writes the body anew', async () => {
+  const app = express().use(express.json());
+  const target = everything.target;
+  app.use('/mcp', sessionStore(), fsmGate(report));
+  app.use(createProxyMiddleware({ target, pathFilter: '/mcp', on: { proxyReq: fixRequestBody } }));
+  const session = await RawSession.begin(await listen(app));
+  const batch = [callOf('a', 'echo', { message: 'hello' }), callOf('b', 'get-sum', { a: 1, b: 2 })];
+  const { messages } = await session.post(batch);
+  const answered = messages.filter(({ id }) => id !== undefined);
+  expect(answered.map((message) => [message.id, reasonOf(message)]).sort()).toEqual([
+    ['a', 'state'],
+    ['b', undefined],
+  ]);
+});
+
+it('is what its page of the documentation shows', () => {
+  expectQuoted('docs/proxy.md', ['examples/proxy-gate/gate.ts']);
 });
 
 it('serves as its README says', async () => {

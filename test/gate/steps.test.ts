@@ -198,6 +198,22 @@ describe('a commit that fails', () => {
     expect(trail.map(({ version, from, to }) => [version, from, to])).toEqual([[1, 'open', 'paid']]);
   });
 
+  it('is asked for once more after a freeze that outlasted the lease, since it may have been done', async () => {
+    await start();
+    store.fail('commit', 1, 'late');
+    const call = client.call('pay');
+    await expect.poll(() => store.late.length).toBe(1);
+    clock.advance(2 * LEASE);
+    store.late.shift()?.();
+    await expect
+      .poll(() => {
+        clock.advance(50);
+        return store.asked.filter((each) => each === 'commit').length;
+      })
+      .toBe(2);
+    expect(await call).toMatchObject({ isError: false, text: 'pay done' });
+  });
+
   it('to the end is told: the tool ran, its outcome is not recorded, do not call it again; and the run is held', async () => {
     await start();
     store.fail('commit');

@@ -1,6 +1,7 @@
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { ToolListChangedNotificationSchema } from '@modelcontextprotocol/sdk/types.js';
+import { latch } from './latch.ts';
 
 /** The SDK's real client, with what it was told. */
 export interface TestClient {
@@ -8,6 +9,8 @@ export interface TestClient {
   readonly transport: StreamableHTTPClientTransport;
   /** What arrived, in order: `list_changed`, `progress`, `result:<tool>`. */
   readonly log: string[];
+  /** Resolves once the client's own GET stream is open: the client opens it beside the handshake. */
+  readonly streaming: Promise<void>;
   tools(): Promise<string[]>;
   call(name: string, args?: Record<string, unknown>): Promise<ToolResult>;
   close(): Promise<void>;
@@ -22,7 +25,15 @@ export interface ToolResult {
 
 export async function connect(url: URL, headers: Record<string, string> = {}): Promise<TestClient> {
   const client = new Client({ name: 'test', version: '1.0.0' });
-  const transport = new StreamableHTTPClientTransport(url, { requestInit: { headers } });
+  const stream = latch();
+  const transport = new StreamableHTTPClientTransport(url, {
+    requestInit: { headers },
+    async fetch(input, init) {
+      const response = await fetch(input, init);
+      if (init?.method === 'GET' && response.ok) stream.open();
+      return response;
+    },
+  });
   const log: string[] = [];
   client.setNotificationHandler(ToolListChangedNotificationSchema, () => void log.push('list_changed'));
   await client.connect(transport as never);
@@ -30,6 +41,7 @@ export async function connect(url: URL, headers: Record<string, string> = {}): P
     client,
     transport,
     log,
+    streaming: stream.opened,
     tools: async () => (await client.listTools()).tools.map((tool) => tool.name),
     async call(name, args = {}) {
       const result = await client.callTool({ name, arguments: args }, undefined, {

@@ -14,6 +14,8 @@ export interface Instance {
 export interface FunctionHost {
   readonly url: URL;
   readonly instances: readonly Instance[];
+  /** What the processes have written to their standard error. */
+  readonly errors: string;
   /** Kills what still runs. */
   stop(): Promise<void>;
 }
@@ -30,10 +32,18 @@ export interface FunctionHostOptions {
 export async function startFunctionHost(options: FunctionHostOptions): Promise<FunctionHost> {
   const instances: Instance[] = [];
   const children: ChildProcess[] = [];
+  let errors = '';
 
   async function serve(req: IncomingMessage, res: ServerResponse): Promise<void> {
     const { launcher, entry, env } = options;
-    const child = fork(launcher, [entry], { env: { ...process.env, ...env }, execArgv: [] });
+    const child = fork(launcher, [entry], {
+      env: { ...process.env, ...env },
+      execArgv: [],
+      stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+    });
+    child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      errors += text;
+    });
     children.push(child);
     const answered = once(res, 'close').then(() => Date.now());
     const ended = once(child, 'exit').then(async ([code]) => ({
@@ -51,6 +61,9 @@ export async function startFunctionHost(options: FunctionHostOptions): Promise<F
   return {
     url: new URL(options.path, `http://127.0.0.1:${(server.address() as AddressInfo).port}`),
     instances,
+    get errors() {
+      return errors;
+    },
     async stop() {
       server.close();
       server.closeAllConnections();

@@ -71,7 +71,7 @@ export class Arena {
 
   /** Whether the clients are to begin nothing new. */
   get isEnding(): boolean {
-    return this.over || this.options.signal.aborted;
+    return this.over || this.options.signal.aborted || this.fleet.crashes.length > 0;
   }
 
   /** So many of the servers that are up, in random order; fewer where fewer are. Waits for one. */

@@ -16,6 +16,9 @@ export interface DuplicatesScale {
   readonly longestRun: number;
 }
 
+/** From the empty cart to the paid one. */
+const CHECKOUT_STEPS = 3;
+
 interface Tally {
   steps: number;
   ran: number;
@@ -58,13 +61,15 @@ export function raceDuplicates(
   });
 }
 
-/** Runs of very different lengths, the longest to be played first. */
+/** A few long runs, to be played first, and many short ones: a run's first step is a race of its own. */
 function planRuns({ steps, longestRun }: DuplicatesScale, random: Random): Plan[] {
-  const plans: Plan[] = [];
-  for (let left = steps; left > 0; left -= plans.at(-1)?.steps ?? left) {
-    const isCheckout = random.chance(0.3);
-    const length = isCheckout ? 3 : Math.min(random.pick([1, 10, 50, 250, 1000]), longestRun, steps / 10);
-    plans.push({ workflow: isCheckout ? 'checkout' : 'rally', steps: Math.min(length, left) });
+  const long: Plan = { workflow: 'rally', steps: Math.min(steps / 10, longestRun) };
+  const plans = [long, long];
+  for (let left = steps - 2 * long.steps; left > 0; left -= plans.at(-1)?.steps ?? left) {
+    const plan: Plan = random.chance(0.3)
+      ? { workflow: 'checkout', steps: CHECKOUT_STEPS }
+      : { workflow: 'rally', steps: random.pick([1, 2, 5, 10, 50]) };
+    plans.push({ ...plan, steps: Math.min(plan.steps, left) });
   }
   return plans.sort((a, b) => a.steps - b.steps);
 }

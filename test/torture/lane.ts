@@ -102,7 +102,7 @@ export class Lane {
   /** Whether the answers say where the run is now; if so, the log says it too. */
   async #learn(log: RunLog, { tool }: Step<ToolName>, answers: readonly Answer[]): Promise<boolean> {
     if (answers.some((answer) => answer.kind === 'refused' && answer.reason === 'held')) {
-      await this.#decide(log);
+      if (!(await this.#decide(log))) return false;
     } else if (answers.some((answer) => isOpen(answer))) {
       return false;
     } else if (answers.some(({ kind }) => kind === 'done')) {
@@ -113,21 +113,29 @@ export class Lane {
     return true;
   }
 
+  /** A server that stood still for longer than its lease may yet go on. */
+  #isAtWork(key: string): boolean {
+    const openedBy = this.#arena.ledger.openedBy(key);
+    return this.#arena.fleet.ready.some(({ name }) => openedBy.includes(name));
+  }
+
   /**
    * What an operator does about a held run: looks whether the step has had its effect. What is decided is noted first, since
-   * the answer to it may be lost.
+   * the answer to it may be lost. Whether the run is not held any more.
    */
-  async #decide(log: RunLog): Promise<void> {
+  #decide(log: RunLog): Promise<boolean> {
     const runs = this.#arena.runsOf(log);
-    await this.#arena.ask(async () => {
+    return this.#arena.ask(async () => {
       const view = await runs.read(log.run);
-      if (view?.status !== 'held' || view.claim === undefined) return;
+      if (view?.status !== 'held' || view.claim === undefined) return true;
       const { idempotencyKey } = view.claim;
+      if (this.#isAtWork(idempotencyKey)) return false;
       const outcome = this.#arena.ledger.hasEffect(idempotencyKey) ? 'succeeded' : 'failed';
       log.resolved.set(idempotencyKey, outcome);
       const { resolved } = await runs.resolve(log.run, outcome, { actor: 'operator' });
       // The step's own late commit came first.
       if (!resolved) log.resolved.delete(idempotencyKey);
+      return true;
     });
   }
 }

@@ -60,8 +60,10 @@ export class Ledger {
     return this.#endedKeys.has(key);
   }
 
-  attempt(name: string): Attempt | undefined {
-    return this.#byName.get(name);
+  /** The servers in which a handler that was given this key has begun and not ended. */
+  openedBy(key: string): string[] {
+    const open = this.refresh().attempts.filter((each) => each.key === key && each.ended === undefined);
+    return open.map(({ server }) => server);
   }
 
   refresh(): this {

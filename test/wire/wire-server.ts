@@ -28,6 +28,7 @@ export interface WireOptions {
   /** What takes part in each exchange. */
   readonly parts?: (exchange: Exchange) => readonly Part[];
   readonly limits?: Partial<WireLimits>;
+  readonly onError?: (error: unknown) => void;
   readonly host?: Host;
   /** Mounted in front, and between the exchange and the upstream; with Express only. */
   readonly front?: readonly RequestHandler[];
@@ -40,9 +41,13 @@ export function wiring(
   errors: unknown[],
   onExchange: (exchange: Exchange) => void = () => {},
   limits: Partial<WireLimits> = {},
+  onError: (error: unknown) => void = () => {},
 ): RequestHandler {
+  const note = (error: unknown): void => {
+    errors.push(error);
+    onError(error);
+  };
   return async (req, res, next) => {
-    const note = (error: unknown): void => void errors.push(error);
     const exchange = await Exchange.of(req, res, { ...DEFAULT_LIMITS, ...limits }, note);
     if (exchange === undefined) return;
     onExchange(exchange);
@@ -53,10 +58,10 @@ export function wiring(
 
 /** Serves an upstream behind the wire on a free port, until the test is over. */
 export async function serve(upstream: Upstream, options: WireOptions = {}): Promise<WireServer> {
-  const { wired = true, host = 'node', front = [], behind = [], parts, limits } = options;
+  const { wired = true, host = 'node', front = [], behind = [], parts, limits, onError } = options;
   const errors: unknown[] = [];
   const exchanges: Exchange[] = [];
-  const middleware = wiring(parts, errors, (exchange) => void exchanges.push(exchange), limits);
+  const middleware = wiring(parts, errors, (exchange) => void exchanges.push(exchange), limits, onError);
   const own = wired ? [middleware] : [];
   let server: Server;
   if (host === 'node' && front.length === 0 && behind.length === 0) {

@@ -1,0 +1,150 @@
+import { createHash, randomUUID } from 'node:crypto';
+import type { JsonObject } from '../wire/json-rpc.ts';
+import type { NotificationBus } from './bus.ts';
+import { type AddressedHint, type Hint, readHint, sendHint } from './hints.ts';
+import type { Streams } from './streams.ts';
+
+/** What the relay needs of time. */
+export interface RelayClock {
+  now(): number;
+  after(ms: number, task: () => void): () => void;
+}
+
+/** A session as far as other instances are concerned. */
+export interface RelayedSession {
+  readonly run: string;
+  readonly streams: Streams;
+  /** `false` where no such request is in flight here. */
+  cancel(id: string | number): boolean;
+}
+
+/** What this instance does on the word of another one. */
+export interface RelayListener {
+  /** The session of this topic, if this process knows it. */
+  find(topic: string): RelayedSession | undefined;
+  ended(session: RelayedSession): void;
+  onError(error: unknown): void;
+}
+
+/** How often an instance says again that it holds a stream; after three times of silence it is taken to be gone. */
+const HEARTBEAT_MS = 15_000;
+
+/** Names a session on the bus. A digest, since whoever can listen there must not learn session ids. */
+export function topicOf(run: string): string {
+  return createHash('sha256').update(run).digest('base64url');
+}
+
+/**
+ * Joins the instances of an app. A client's message goes out once: on the instance that opened its newest stream, which the others know of because
+ * it said so.
+ */
+export class Relay {
+  readonly #bus: NotificationBus;
+  readonly #clock: RelayClock;
+  readonly #listener: RelayListener;
+  readonly #self = randomUUID();
+  readonly #speaking = new Set<RelayedSession>();
+  readonly #unsubscribe: Promise<(() => Promise<void>) | undefined>;
+  #stopHeartbeat: () => void = () => {};
+
+  constructor(bus: NotificationBus, clock: RelayClock, listener: RelayListener) {
+    this.#bus = bus;
+    this.#clock = clock;
+    this.#listener = listener;
+    this.#unsubscribe = bus
+      .subscribe((text) => this.#hear(text))
+      .catch((error: unknown) => {
+        listener.onError(error);
+        return undefined;
+      });
+  }
+
+  /** Tells a session's client something on its newest stream, here or elsewhere. */
+  notify(session: RelayedSession, message: JsonObject): void {
+    if (session.streams.audible(this.#clock.now())) session.streams.send(message);
+    else this.#send(session.run, { kind: 'notify', method: String(message.method) });
+  }
+
+  /** A stream was opened here: from now on this instance speaks. */
+  opened(session: RelayedSession): void {
+    session.streams.openedAt = this.#clock.now();
+    session.streams.mutedUntil = 0;
+    this.#speaking.add(session);
+    this.#announce(session);
+    if (this.#speaking.size === 1) this.#beat();
+  }
+
+  /** The last stream of a session closed here. */
+  closed(session: RelayedSession): void {
+    if (!this.#speaking.delete(session)) return;
+    this.#send(session.run, { kind: 'silence' });
+    if (this.#speaking.size === 0) this.#stopHeartbeat();
+  }
+
+  cancelled(run: string, id: string | number): void {
+    this.#send(run, { kind: 'cancelled', id });
+  }
+
+  ended(run: string): void {
+    this.#send(run, { kind: 'ended' });
+  }
+
+  /** Stops listening. */
+  async close(): Promise<void> {
+    this.#stopHeartbeat();
+    this.#speaking.clear();
+    await (await this.#unsubscribe)?.();
+  }
+
+  #beat(): void {
+    this.#stopHeartbeat = this.#clock.after(HEARTBEAT_MS, () => {
+      for (const session of this.#speaking) this.#announce(session);
+      this.#beat();
+    });
+  }
+
+  #announce({ run, streams }: RelayedSession): void {
+    this.#send(run, { kind: 'stream', openedAt: streams.openedAt });
+  }
+
+  /** A bus that is down loses the hint, and nothing else. */
+  #send(run: string, hint: Hint): void {
+    sendHint(this.#bus, { ...hint, to: topicOf(run), from: this.#self }).catch((error: unknown) =>
+      this.#listener.onError(error),
+    );
+  }
+
+  #hear(text: string): void {
+    const hint = readHint(text);
+    if (hint === undefined || hint.from === this.#self) return;
+    const session = this.#listener.find(hint.to);
+    if (session !== undefined) this.#obey(session, hint);
+  }
+
+  #obey(session: RelayedSession, hint: AddressedHint): void {
+    const { streams } = session;
+    switch (hint.kind) {
+      case 'notify':
+        if (streams.audible(this.#clock.now())) streams.send({ jsonrpc: '2.0', method: hint.method });
+        return;
+      case 'stream':
+        if (isNewer(hint, { openedAt: streams.openedAt, from: this.#self })) {
+          streams.mute(hint.from, this.#clock.now() + 3 * HEARTBEAT_MS);
+        }
+        return;
+      case 'silence':
+        streams.unmute(hint.from);
+        return;
+      case 'cancelled':
+        session.cancel(hint.id);
+        return;
+      case 'ended':
+        this.#listener.ended(session);
+    }
+  }
+}
+
+/** One order for all instances, whatever their clocks say: of any two exactly one is the newer. */
+function isNewer(a: { openedAt: number; from: string }, b: { openedAt: number; from: string }): boolean {
+  return a.openedAt === b.openedAt ? a.from > b.from : a.openedAt > b.openedAt;
+}

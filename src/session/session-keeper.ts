@@ -1,0 +1,30 @@
+import type { NotificationBus } from '../notify/bus.ts';
+import type { Clock } from './clock.ts';
+import type { GuardedStore } from './guarded-store.ts';
+import type { LiveSession } from './live-session.ts';
+import type { PrincipalOf } from './principal.ts';
+
+/** How the sessions of one mounted middleware are kept. */
+export interface SessionsConfig {
+  readonly store: GuardedStore;
+  readonly clock: Clock;
+  readonly principal: PrincipalOf | undefined;
+  readonly idleMs: number;
+  readonly sessionCacheMs: number;
+  readonly maxSessions: number;
+  readonly maxStreams: number;
+  readonly serveStreams: boolean;
+  readonly keepAliveMs: number;
+  readonly bus: NotificationBus | undefined;
+  readonly onError: (error: unknown) => void;
+  readonly onWarning: (warning: string) => void;
+}
+
+/** Where the parts of an exchange begin and end a run. */
+export interface SessionKeeper {
+  readonly config: SessionsConfig;
+  /** Starts a run under the id that the client will send from now on. */
+  open(run: string, binding: string | undefined, minted: boolean): Promise<void>;
+  /** Ends a run; from now on it is unknown. */
+  close(session: LiveSession): Promise<void>;
+}

@@ -1,0 +1,13 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect } from 'vitest';
+import { ROOT } from './consumer.ts';
+import { Page } from './markdown.ts';
+
+/** Expects that a page has code, and that each piece of it stands in one of these files, word for word: so it compiles, and is run. */
+export function expectQuoted(page: string, files: readonly string[]): void {
+  const sources = files.map((file) => readFileSync(join(ROOT, file), 'utf8'));
+  const blocks = new Page(page).blocks('ts');
+  expect(blocks).not.toEqual([]);
+  expect(blocks.filter((block) => !sources.some((source) => source.includes(block)))).toEqual([]);
+}

@@ -1,0 +1,88 @@
+import { randomUUID } from 'node:crypto';
+import pg from 'pg';
+import { afterEach, describe, expect, it } from 'vitest';
+import { connect, type TestClient } from '../helpers/client.ts';
+import { sharedPostgres, sharedRedis } from '../services/shared.ts';
+import { type Fleet, startFleet } from './fleet.ts';
+
+const SESSIONS = 200;
+const AT_ONCE = 20;
+const BACKENDS = [
+  { kind: 'redis', url: sharedRedis },
+  { kind: 'postgres', url: sharedPostgres },
+] as const;
+
+let fleet: Fleet | undefined;
+let cleanUp: () => Promise<void> = async () => {};
+
+afterEach(async () => {
+  await fleet?.close();
+  await cleanUp();
+  fleet = undefined;
+});
+
+const listChanges = ({ log }: TestClient): number => log.filter((each) => each === 'list_changed').length;
+
+/** Walks one session through the checkout. Returns how long each `list_changed` took to arrive, after its call was answered. */
+async function walk(url: URL): Promise<number[]> {
+  const client = await connect(url);
+  const latencies: number[] = [];
+  try {
+    await client.streaming;
+    expect(await client.tools()).toEqual(['cart.add_item', 'cart.view']);
+    expect((await client.call('cart.pay')).isError).toBe(true);
+    const steps: [string, string[]][] = [
+      ['cart.add_item', ['cart.add_item', 'cart.checkout', 'cart.view']],
+      ['cart.checkout', ['cart.pay', 'cart.view']],
+      ['cart.pay', ['cart.view']],
+    ];
+    for (const [tool, after] of steps) {
+      const seen = listChanges(client);
+      expect((await client.call(tool)).isError).toBe(false);
+      const answered = performance.now();
+      await expect.poll(() => listChanges(client), { interval: 1, timeout: 10_000 }).toBe(seen + 1);
+      latencies.push(performance.now() - answered);
+      expect(await client.tools()).toEqual(after);
+    }
+    expect(listChanges(client)).toBe(3);
+    await client.transport.terminateSession();
+  } finally {
+    await client.close();
+  }
+  return latencies;
+}
+
+describe.each(BACKENDS)(
+  'three instances on $kind, behind a proxy that picks one at random',
+  ({ kind, url }) => {
+    it(`serve ${SESSIONS} sessions: every list is right, and every list_changed arrives once`, {
+      timeout: 180_000,
+    }, async () => {
+      const name = `fleet_${randomUUID().replaceAll('-', '').slice(0, 12)}`;
+      const address = await url();
+      if (kind === 'postgres') {
+        cleanUp = async () => {
+          const client = new pg.Client({ connectionString: address });
+          await client.connect();
+          await client.query(`DROP SCHEMA IF EXISTS ${name} CASCADE`);
+          await client.end();
+        };
+      }
+      const started = await startFleet(3, kind, address, name);
+      fleet = started;
+      const latencies: number[] = [];
+      let left = SESSIONS;
+      const lane = async (): Promise<void> => {
+        while (left-- > 0) latencies.push(...(await walk(started.url)));
+      };
+      await Promise.all(Array.from({ length: AT_ONCE }, lane));
+      latencies.sort((a, b) => a - b);
+      const at = (share: number): string => (latencies[Math.floor(latencies.length * share)] ?? 0).toFixed(1);
+      console.log(
+        `${kind}: ${latencies.length} list_changed, median ${at(0.5)} ms, p99 ${at(0.99)} ms after the answer`,
+      );
+      expect(latencies).toHaveLength(SESSIONS * 3);
+      expect(Math.min(...started.served)).toBeGreaterThan(SESSIONS);
+    });
+  },
+);

@@ -1,0 +1,39 @@
+import pg from 'pg';
+import { createClient } from 'redis';
+import { postgresBus } from '../../src/bus/postgres.ts';
+import { redisBus } from '../../src/bus/redis.ts';
+import { fsmGate, sessionStore } from '../../src/index.ts';
+import { postgresStore } from '../../src/stores/postgres.ts';
+import { redisStore } from '../../src/stores/redis.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
+import { startUpstream } from '../helpers/upstream.ts';
+
+/**
+ * One instance of an app, in a process of its own: a server and a transport for each request, everything else in the store
+ * that it shares with the others. Prints its address.
+ */
+async function backend(kind: string, url: string, name: string) {
+  if (kind === 'redis') {
+    const client = createClient({ url });
+    client.on('error', () => {});
+    await client.connect();
+    return { store: redisStore({ client, prefix: name }), bus: redisBus({ client, channel: name }) };
+  }
+  const pool = new pg.Pool({ connectionString: url, max: 10 });
+  pool.on('error', () => {});
+  const store = postgresStore({ pool, schema: name });
+  await store.migrate();
+  return { store, bus: postgresBus({ pool, channel: name }) };
+}
+
+const [kind = '', url = '', name = ''] = process.argv.slice(2);
+process.on('unhandledRejection', (error) => {
+  console.error(error);
+  process.exit(70);
+});
+const { store, bus } = await backend(kind, url, name);
+const upstream = await startUpstream({
+  shape: { mode: 'stateless', answers: 'json', express: 5 },
+  middlewares: [sessionStore({ store, bus }), fsmGate(checkoutGate())],
+});
+console.log(upstream.url.href);

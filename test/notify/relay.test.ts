@@ -1,0 +1,259 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import {
+  type AtomicStateStore,
+  fsmGate,
+  localBus,
+  memoryStore,
+  type NotificationBus,
+  type SessionMiddleware,
+  sessionStore,
+} from '../../src/index.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
+import { latch } from '../helpers/latch.ts';
+import { ManualClock } from '../helpers/manual-clock.ts';
+import { type RawStream, send, stream } from '../helpers/raw.ts';
+import { startUpstream, type Upstream } from '../helpers/upstream.ts';
+
+interface Instance extends Upstream {
+  readonly sessions: SessionMiddleware;
+}
+
+let clock: ManualClock;
+let store: AtomicStateStore;
+let bus: NotificationBus;
+let heard: string[];
+let errors: unknown[];
+const open: { close(): Promise<void> }[] = [];
+const streams: RawStream[] = [];
+
+beforeEach(() => {
+  clock = new ManualClock();
+  store = memoryStore({ now: clock.now });
+  bus = localBus();
+  heard = [];
+  void bus.subscribe((text) => void heard.push(text));
+  errors = [];
+});
+
+afterEach(async () => {
+  for (const each of streams.splice(0)) each.cut();
+  for (const each of open.splice(0)) await each.close();
+});
+
+/** One of several instances of an app: they share a store and a bus, and nothing else. */
+async function instance(ownBus: NotificationBus | undefined = bus): Promise<Instance> {
+  const onError = (error: unknown): void => void errors.push(error);
+  const sessions = sessionStore({ store, bus: ownBus, clock, onError });
+  const upstream = await startUpstream({
+    shape: { mode: 'stateless', answers: 'json' },
+    middlewares: [sessions, fsmGate(checkoutGate(), { clock, onError })],
+  });
+  open.push(upstream);
+  return { ...upstream, sessions };
+}
+
+async function initialize({ url }: Instance): Promise<Record<string, string>> {
+  const params = {
+    protocolVersion: '2025-11-25',
+    capabilities: {},
+    clientInfo: { name: 'raw', version: '1' },
+  };
+  const { headers } = await send(url, { body: { jsonrpc: '2.0', id: 0, method: 'initialize', params } });
+  return { 'mcp-session-id': String(headers['mcp-session-id']) };
+}
+
+async function listen({ url }: Instance, headers: Record<string, string>): Promise<RawStream> {
+  const opened = await stream(url, { method: 'GET', headers });
+  expect(opened.status).toBe(200);
+  streams.push(opened);
+  return opened;
+}
+
+let nextId = 1;
+
+async function call(
+  { url }: Instance,
+  headers: Record<string, string>,
+  name: string,
+  id: unknown = nextId++,
+) {
+  const { messages } = await send(url, {
+    headers,
+    body: { jsonrpc: '2.0', id, method: 'tools/call', params: { name, arguments: {} } },
+  });
+  return messages[0];
+}
+
+const methods = ({ messages }: RawStream): unknown[] => messages.map(({ method }) => method);
+const CHANGED = 'notifications/tools/list_changed';
+
+/** Lets everything that is on its way arrive: hints go over the local bus, messages over real sockets. */
+async function settle({ url }: Instance, headers: Record<string, string>): Promise<void> {
+  for (let i = 0; i < 3; i++)
+    await send(url, { headers, body: { jsonrpc: '2.0', id: `ping${nextId++}`, method: 'ping' } });
+}
+
+describe('a move', () => {
+  it('is told on the stream of whichever instance has one, once', async () => {
+    const [a, b, c] = [await instance(), await instance(), await instance()];
+    const session = await initialize(a);
+    const there = await listen(b, session);
+    expect((await call(c, session, 'cart.add_item'))?.result.isError).toBeUndefined();
+    await expect.poll(() => methods(there)).toEqual([CHANGED]);
+    await call(a, session, 'cart.checkout');
+    await expect.poll(() => methods(there)).toEqual([CHANGED, CHANGED]);
+  });
+
+  it('is told on the newest stream only, where a client has left one behind on another instance', async () => {
+    const [a, b] = [await instance(), await instance()];
+    const session = await initialize(a);
+    const old = await listen(a, session);
+    clock.advance(1);
+    const young = await listen(b, session);
+    // Even a move on the very instance of the old stream.
+    await call(a, session, 'cart.add_item');
+    await expect.poll(() => methods(young)).toEqual([CHANGED]);
+    await settle(a, session);
+    expect(methods(old)).toEqual([]);
+  });
+
+  it('is told on the old stream again once the newer one is closed', async () => {
+    const [a, b] = [await instance(), await instance()];
+    const session = await initialize(a);
+    const old = await listen(a, session);
+    clock.advance(1);
+    const young = await listen(b, session);
+    young.cut();
+    await expect.poll(() => heard.some((text) => text.includes('"silence"'))).toBe(true);
+    await call(a, session, 'cart.add_item');
+    await expect.poll(() => methods(old)).toEqual([CHANGED]);
+  });
+
+  it('is told on the old stream again once the instance of the newer one has been silent for three heartbeats', async () => {
+    const [a, b] = [await instance(), await instance()];
+    const session = await initialize(a);
+    const old = await listen(a, session);
+    clock.advance(1);
+    await listen(b, session);
+    await b.sessions.close();
+    clock.advance(45_000);
+    await call(a, session, 'cart.add_item');
+    await expect.poll(() => methods(old)).toEqual([CHANGED]);
+  });
+
+  it('reaches nobody twice where two streams were opened at the same time', async () => {
+    const [a, b] = [await instance(), await instance()];
+    const session = await initialize(a);
+    const both = [await listen(a, session), await listen(b, session)];
+    await call(a, session, 'cart.add_item');
+    await expect.poll(() => both.flatMap(methods)).toEqual([CHANGED]);
+    await settle(a, session);
+    await settle(b, session);
+    expect(both.flatMap(methods)).toEqual([CHANGED]);
+  });
+
+  it('is a saved move even where the bus is down: only the hint is lost, and the failure is logged', async () => {
+    const down: NotificationBus = {
+      publish: () => Promise.reject(new Error('the bus is down')),
+      subscribe: () => Promise.reject(new Error('the bus is down')),
+    };
+    const a = await instance(down);
+    const session = await initialize(a);
+    expect((await call(a, session, 'cart.add_item'))?.result.content[0].text).toBe('cart.add_item done');
+    expect((await call(a, session, 'cart.checkout'))?.result.content[0].text).toBe('cart.checkout done');
+    expect(errors.map(String)).toContain('Error: the bus is down');
+  });
+});
+
+describe('a cancellation that lands on another instance', () => {
+  it('reaches the call that waits: it is never forwarded', async () => {
+    const [a, b] = [await instance(), await instance()];
+    const session = await initialize(a);
+    const running = latch();
+    a.ledger.gates.set('cart.add_item', running.opened);
+    const first = call(a, session, 'cart.add_item');
+    await expect.poll(() => a.ledger.calls).toEqual(['cart.add_item']);
+    const waiting = send(a.url, {
+      headers: session,
+      body: {
+        jsonrpc: '2.0',
+        id: 'waits',
+        method: 'tools/call',
+        params: { name: 'cart.add_item', arguments: {} },
+      },
+    });
+    let answered: number | undefined;
+    void waiting.then(({ status }) => {
+      answered = status;
+    });
+    const notice = { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 'waits' } };
+    await expect
+      .poll(async () => {
+        await send(b.url, { headers: session, body: notice });
+        return answered;
+      })
+      .toBe(202);
+    running.open();
+    await first;
+    expect(a.ledger.calls).toEqual(['cart.add_item']);
+  });
+});
+
+describe('a session that ends on one instance', () => {
+  it('is unknown on the others at once, and its streams end there', async () => {
+    const [a, b] = [await instance(), await instance()];
+    const session = await initialize(a);
+    const there = await listen(b, session);
+    expect((await send(a.url, { method: 'DELETE', headers: session })).status).toBe(200);
+    await expect.poll(() => there.ended).toBe(true);
+    const { status } = await send(b.url, {
+      headers: session,
+      body: { jsonrpc: '2.0', id: 1, method: 'ping' },
+    });
+    expect(status).toBe(404);
+  });
+});
+
+describe('close()', () => {
+  it('ends the streams of this process, so that it can end in order; the session lives on elsewhere', async () => {
+    const [a, b] = [await instance(), await instance()];
+    const session = await initialize(a);
+    const here = await listen(a, session);
+    await a.sessions.close();
+    await expect.poll(() => here.ended).toBe(true);
+    expect((await call(b, session, 'cart.add_item'))?.result.isError).toBeUndefined();
+  });
+});
+
+describe('what goes over the bus', () => {
+  it('is no session id, and nothing that a stranger sends there does harm', async () => {
+    const published: string[] = [];
+    const spied: NotificationBus = {
+      publish: (text) => {
+        published.push(text);
+        return bus.publish(text);
+      },
+      subscribe: (listener) => bus.subscribe(listener),
+    };
+    const a = await instance(spied);
+    const session = await initialize(a);
+    const here = await listen(a, session);
+    await call(a, session, 'cart.add_item');
+    await expect.poll(() => methods(here)).toEqual([CHANGED]);
+    expect(published.length).toBeGreaterThan(0);
+    expect(published.join()).not.toContain(session['mcp-session-id']);
+    for (const text of [
+      '',
+      'null',
+      '{}',
+      '{"v":2}',
+      '[1]',
+      published[0]?.replace('"v":1', '"v":1,"kind":7') ?? '',
+    ]) {
+      await bus.publish(text);
+    }
+    await settle(a, session);
+    expect(errors).toEqual([]);
+    expect(here.ended).toBe(false);
+  });
+});

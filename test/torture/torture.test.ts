@@ -1,0 +1,180 @@
+import { execFile } from 'node:child_process';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it } from 'vitest';
+import { type Backend, type Durability, startBackend } from './backends.ts';
+import { raceDuplicates } from './duplicates.ts';
+import { killServers } from './kills.ts';
+import { parseOptions } from './options.ts';
+import { seeded } from './random.ts';
+import { restartStore } from './restarts.ts';
+import { STORE_NAMES, type StoreName } from './stores.ts';
+
+const TIMEOUT_MS = 60_000;
+
+/** As much of the torture as a test suite has time for. */
+const small = {
+  duplicates: { steps: 30, duplicates: 4, lanes: 4, longestRun: 50 },
+  kills: { kills: 2, lanes: 6 },
+  restarts: { restarts: 2, lanes: 4, outagesMs: [100] },
+};
+
+async function onBackend<T>(name: StoreName, durability: Durability, play: (backend: Backend) => Promise<T>) {
+  const backend = await startBackend(name, durability);
+  try {
+    return await play(backend);
+  } finally {
+    await backend.stop();
+  }
+}
+
+function optionsFor({ address }: Backend) {
+  const { signal } = new AbortController();
+  return { store: address, leaseMs: 1000, waitMs: 3000, servers: 3, signal };
+}
+
+describe('the torture', { timeout: TIMEOUT_MS }, () => {
+  it('sees one handler run for each step that duplicates race for', async () => {
+    const result = await onBackend('memory', 'full', (backend) =>
+      raceDuplicates(optionsFor(backend), small.duplicates, 1),
+    );
+    expect(result.faults).toEqual([]);
+    expect(result.did).toContain('30 steps × 4 duplicates');
+  });
+
+  it('reports a store whose claims are always granted', async () => {
+    const result = await onBackend('memory', 'full', (backend) =>
+      raceDuplicates({ ...optionsFor(backend), defect: 'claims-all' }, small.duplicates, 1),
+    );
+    expect(result.faults.join('\n')).toContain('overlap');
+    expect(result.faults.join('\n')).toContain('illegal execution');
+  });
+
+  it('sees nothing lost when processes are killed in mid-step', async () => {
+    const result = await onBackend('redis', 'full', (backend) =>
+      killServers(optionsFor(backend), small.kills, 1),
+    );
+    expect(result.faults).toEqual([]);
+    expect(result.did).toContain('2 kill -9 in mid-step');
+  });
+
+  it('sees nothing lost when the store is killed under load', async () => {
+    const result = await onBackend('redis', 'full', (backend) =>
+      restartStore(optionsFor(backend), serverOf(backend), small.restarts, 1),
+    );
+    expect(result.faults).toEqual([]);
+    expect(result.did).toContain('2 restarts');
+  });
+
+  it('reports a store that forgets everything when it is killed', async () => {
+    const result = await onBackend('redis', 'none', (backend) =>
+      restartStore(optionsFor(backend), serverOf(backend), { ...small.restarts, restarts: 1 }, 1),
+    );
+    expect(result.faults.join('\n')).toContain('lost');
+  });
+});
+
+function serverOf({ server }: Backend) {
+  if (server === undefined) throw new Error('the backend has no server');
+  return server;
+}
+
+describe('npm run torture', { timeout: TIMEOUT_MS }, () => {
+  it('ends with status 0 and says that all held where it did', async () => {
+    const { status, lines } = await torture(['--quick', '--store', 'memory', '--seed', '7']);
+    expect(lines.at(-1)).toMatch(/^ALL HELD on memory .* npm run torture -- .*--seed 7$/);
+    expect(lines.join('\n')).toMatch(/memory +kills +- +the store dies with its process/);
+    expect(status).toBe(0);
+  });
+
+  it('ends with status 1 and says what broke where a store is broken', async () => {
+    const args = ['--quick', '--store', 'memory', '--part', 'duplicates', '--defect', 'claims-all'];
+    const { status, lines } = await torture(args);
+    expect(lines.at(-1)).toMatch(/^BROKEN \d+ TIMES on memory/);
+    expect(status).toBe(1);
+  });
+
+  it('comes to an orderly end on Ctrl-C, and leaves nothing behind', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'interlock-interrupted-'));
+    const ours = () => readdirSync(folder).filter((name) => name.startsWith('interlock-'));
+    try {
+      const running = torture(['--store', 'redis', '--part', 'kills'], { TMPDIR: folder });
+      await expect.poll(() => ours().length, { timeout: TIMEOUT_MS }).toBe(2);
+      running.child.kill('SIGINT');
+      const { status, lines } = await running;
+      expect(lines.at(-1)).toContain('INTERRUPTED');
+      expect(status).toBe(130);
+      expect(ours()).toEqual([]);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
+
+  it('ends with status 1 and says what is right where an option is wrong', async () => {
+    const { status, errors } = await torture(['--store', 'mysql']);
+    expect(errors.trim()).toBe(`--store: expected one of ${STORE_NAMES.join(', ')}, got "mysql"`);
+    expect(status).toBe(1);
+  });
+});
+
+describe('parseOptions()', () => {
+  it.each([
+    ['--seed', 'x', 'expected a whole number, got "x"'],
+    ['--part', 'all', 'expected one of duplicates, kills, restarts, got "all"'],
+    ['--durability', 'high', 'expected one of full, relaxed, none, got "high"'],
+    ['--sed', '1', "Unknown option '--sed'"],
+  ])('refuses %s %s, and says what is right', (option, value, message) => {
+    expect(() => parseOptions([option, value])).toThrow(message);
+  });
+
+  it('takes stores one by one and with commas, and by default those that need no choice', () => {
+    expect(parseOptions([])?.stores).toEqual(['redis', 'upstash', 'postgres', 'sqlite']);
+    const given = parseOptions(['--store', 'redis,ioredis', '--store', 'memory']);
+    expect(given?.stores).toEqual(['redis', 'ioredis', 'memory']);
+  });
+});
+
+describe('seeded()', () => {
+  const choices = (seed: number, name: string) => {
+    const random = seeded(seed, name);
+    return Array.from({ length: 20 }, () => random.between(1, 1000));
+  };
+
+  it('makes the same choices for the same seed and name, and others for others', () => {
+    expect(choices(1, 'lane 1')).toEqual(choices(1, 'lane 1'));
+    expect(choices(1, 'lane 1')).not.toEqual(choices(2, 'lane 1'));
+    expect(choices(1, 'lane 1')).not.toEqual(choices(1, 'lane 2'));
+  });
+
+  it('keeps to its limits, and loses nothing when it shuffles', () => {
+    const random = seeded(1, 'limits');
+    const numbers = Array.from({ length: 1000 }, () => random.between(3, 5));
+    expect(new Set(numbers)).toEqual(new Set([3, 4, 5]));
+    expect(random.shuffled([1, 2, 3, 4]).sort()).toEqual([1, 2, 3, 4]);
+  });
+});
+
+interface Ended {
+  readonly status: number | null;
+  readonly lines: readonly string[];
+  readonly errors: string;
+}
+
+function torture(args: readonly string[], env: NodeJS.ProcessEnv = {}) {
+  const script = fileURLToPath(new URL('torture.ts', import.meta.url));
+  let resolve: (ended: Ended) => void = () => {};
+  const ended = new Promise<Ended>((done) => {
+    resolve = done;
+  });
+  const options = { env: { ...process.env, ...env } };
+  const child = execFile(
+    process.execPath,
+    ['--import', 'tsx', script, ...args],
+    options,
+    (_, stdout, stderr) =>
+      resolve({ status: child.exitCode, lines: stdout.trim().split('\n'), errors: stderr }),
+  );
+  return Object.assign(ended, { child });
+}

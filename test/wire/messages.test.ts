@@ -1,0 +1,394 @@
+import { createParser } from 'eventsource-parser';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import type { Exchange, Part } from '../../src/wire/exchange.ts';
+import type { JsonObject } from '../../src/wire/json-rpc.ts';
+import {
+  type Answer,
+  ask,
+  CALL,
+  header,
+  LIST,
+  MARKER,
+  ONLOOKER,
+  serve,
+  type Upstream,
+} from './wire-server.ts';
+
+const JSON_TYPE = { 'content-type': 'application/json' };
+const SSE_TYPE = { 'content-type': 'text/event-stream' };
+const RESULT = '{"jsonrpc":"2.0", "id":1,"result":{"n":12345678901234567890,"f":1.0}}';
+const MARKED = '{"jsonrpc":"2.0", "id":1,"result":{"n":12345678901234567890,"f":1.0,"marked":true}}';
+const NOTICE = '{"jsonrpc":"2.0","method":"notifications/progress"}';
+const INITIALIZE = '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}';
+
+const json =
+  (body: string, headers: Record<string, string> = {}): Upstream =>
+  (_req, res) =>
+    res
+      .writeHead(200, { ...JSON_TYPE, 'content-length': String(Buffer.byteLength(body)), ...headers })
+      .end(body);
+const sse =
+  (...chunks: (string | Buffer)[]): Upstream =>
+  (_req, res) => {
+    res.writeHead(200, SSE_TYPE);
+    for (const chunk of chunks) res.write(chunk);
+    res.end();
+  };
+
+interface Read {
+  readonly id: string | undefined;
+  readonly event: string | undefined;
+  readonly data: string;
+}
+
+function eventsIn(body: Buffer): Read[] {
+  const events: Read[] = [];
+  createParser({ onEvent: ({ id, event, data }) => void events.push({ id, event, data }) }).feed(
+    body.toString(),
+  );
+  return events;
+}
+
+const dataIn = ({ body }: Answer): unknown[] => eventsIn(body).map(({ data }) => JSON.parse(data));
+
+/** Answers the messages of those ids here. */
+const answering =
+  (...ids: unknown[]) =>
+  (exchange: Exchange): Part[] => {
+    for (const incoming of exchange.messages) {
+      if (!ids.includes(incoming.id)) continue;
+      void exchange.answer(incoming, { jsonrpc: '2.0', id: incoming.id, result: { answered: 'here' } });
+    }
+    return [ONLOOKER];
+  };
+const here = (id: unknown): JsonObject => ({ jsonrpc: '2.0', id, result: { answered: 'here' } });
+const BATCH = '[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":2,"method":"b"}]';
+
+describe('a message that somebody changes', () => {
+  it('in a JSON body goes out with the length of what it is now, and without what described the other bytes', async () => {
+    const headers = { etag: '"x"', digest: 'y', 'x-own': 'z', 'content-type': 'application/vnd.x+json' };
+    const { url } = await serve(json(RESULT, headers), { parts: () => [MARKER] });
+    const answer = await ask(url, { body: LIST });
+    expect(answer.body.toString()).toBe(MARKED);
+    expect(header(answer, 'content-length')).toBe(String(Buffer.byteLength(MARKED)));
+    expect(header(answer, 'x-own')).toBe('z');
+    expect(header(answer, 'content-type')).toBe('application/vnd.x+json');
+    expect([header(answer, 'etag'), header(answer, 'digest')]).toEqual([undefined, undefined]);
+  });
+
+  it('may have come in chunks, under a transfer encoding and with a trailer', async () => {
+    const upstream: Upstream = (_req, res) => {
+      res.writeHead(200, { ...JSON_TYPE, 'transfer-encoding': 'chunked', trailer: 'x' });
+      res.write(RESULT.slice(0, 5));
+      res.end(RESULT.slice(5));
+    };
+    const { url } = await serve(upstream, { parts: () => [MARKER] });
+    const answer = await ask(url, { body: LIST });
+    expect([answer.body.toString(), answer.complete]).toEqual([MARKED, true]);
+    expect(header(answer, 'transfer-encoding')).toBeUndefined();
+  });
+
+  it('in a batch leaves the characters of the others', async () => {
+    const { url } = await serve(json(` [ ${NOTICE}, ${RESULT} ]`), { parts: () => [MARKER] });
+    expect((await ask(url, { body: LIST })).body.toString()).toBe(`[${NOTICE},${MARKED}]`);
+  });
+
+  it('in an event leaves its id, its comments and its retry time, wherever the stream was cut', async () => {
+    const stream =
+      `: one\nid: 7\nretry: 5\ndata: {"jsonrpc":"2.0",\ndata: "id":1,"result":{"é":"💶"}}\n\n` +
+      `id: 8\r\ndata: ${NOTICE}\r\n\r\n` +
+      `event: message\rdata: [${RESULT},${NOTICE}]\r\r`;
+    let chunks: Buffer[] = [];
+    const upstream: Upstream = (req, res) => sse(...chunks)(req, res);
+    const { url } = await serve(upstream, { parts: () => [MARKER] });
+    await fc.assert(
+      fc.asyncProperty(fc.array(fc.nat(), { maxLength: 8 }), async (places) => {
+        const whole = Buffer.from(stream);
+        const cuts = [...places.map((place) => place % whole.length), whole.length].sort((a, b) => a - b);
+        chunks = cuts.map((end, index) => whole.subarray(cuts[index - 1] ?? 0, end));
+        const { body } = await ask(url, { body: LIST });
+        expect(eventsIn(body)).toEqual([
+          { id: '7', event: undefined, data: '{"jsonrpc":"2.0",\n"id":1,"result":{"é":"💶","marked":true}}' },
+          { id: '8', event: undefined, data: NOTICE },
+          { id: undefined, event: 'message', data: `[${MARKED},${NOTICE}]` },
+        ]);
+        expect(body.toString()).toContain(': one\n');
+        expect(body.toString()).toContain('retry: 5\n');
+        expect(body.toString()).toContain(`id: 8\r\ndata: ${NOTICE}\r\n`);
+      }),
+      { numRuns: 30 },
+    );
+  });
+
+  it('may be changed by several parts, each of which sees what the one before it made', async () => {
+    const order: string[] = [];
+    const part = (stage: Part['stage']): Part => ({
+      stage,
+      wants: () => true,
+      onMessage: async (message) => {
+        await new Promise(setImmediate);
+        order.push(`${stage} sees ${JSON.stringify(message.at('result'))}`);
+        message.set(['result'], stage);
+      },
+    });
+    const { url } = await serve(json('{"jsonrpc":"2.0","id":1,"result":0}'), {
+      parts: () => [part('sync'), part('gate'), part('session')],
+    });
+    const answer = await ask(url, { body: LIST });
+    expect(order).toEqual(['session sees 0', 'gate sees "session"', 'sync sees "gate"']);
+    expect(answer.body.toString()).toBe('{"jsonrpc":"2.0","id":1,"result":"sync"}');
+  });
+});
+
+describe('a message that nobody wants', () => {
+  it.each([
+    ['a JSON body', json('{"not even JSON')],
+    ['an event', sse('data: {"not even JSON\n\n')],
+  ])('is not read at all, in %s', async (_, upstream) => {
+    const part: Part = { stage: 'gate', wants: () => false, onMessage: () => expect.unreachable() };
+    const { url, errors } = await serve(upstream, { parts: () => [part] });
+    const answer = await ask(url, { body: CALL });
+    expect([answer.status, answer.body.toString().includes('{"not even JSON'), errors]).toEqual([
+      200,
+      true,
+      [],
+    ]);
+  });
+
+  it('is not held back by an `initialize` either', async () => {
+    const part: Part = { stage: 'sync', wants: () => false };
+    const { url } = await serve(sse(`data: ${RESULT}\n\n`), { parts: () => [part] });
+    expect(dataIn(await ask(url, { body: INITIALIZE }))).toHaveLength(1);
+  });
+});
+
+describe('a message of the middleware', () => {
+  const announcing: Part = {
+    ...ONLOOKER,
+    onMessage(message) {
+      if (message.at('result') !== undefined) message.before.push({ jsonrpc: '2.0', method: 'changed' });
+    },
+  };
+  const changed = { jsonrpc: '2.0', method: 'changed' };
+
+  it('goes out right before the one that it belongs to, which keeps its bytes', async () => {
+    const event = `id: 4\r\ndata: ${RESULT}\r\n\r\n`;
+    const { url } = await serve(sse(`data: ${NOTICE}\n\n`, event), { parts: () => [announcing] });
+    const { body } = await ask(url, { body: CALL });
+    expect(eventsIn(body).map(({ data }) => data)).toEqual([NOTICE, JSON.stringify(changed), RESULT]);
+    expect(body.toString().endsWith(event)).toBe(true);
+    expect(eventsIn(body).map(({ id }) => id)).toEqual([undefined, undefined, '4']);
+  });
+
+  it('does not hide the first event behind a byte order mark', async () => {
+    const { url } = await serve(sse(Buffer.from([0xef]), Buffer.from([0xbb, 0xbf]), `data: ${RESULT}\n\n`), {
+      parts: () => [announcing],
+    });
+    expect(dataIn(await ask(url, { body: CALL }))).toEqual([changed, JSON.parse(RESULT)]);
+  });
+
+  it('goes out after the last one, at the end', async () => {
+    const part: Part = { ...ONLOOKER, onEnd: () => [changed] };
+    const stream = await serve(sse(`data: ${RESULT}\n\n`), { parts: () => [part] });
+    expect(dataIn(await ask(stream.url, { body: CALL }))).toEqual([JSON.parse(RESULT), changed]);
+    const body = await serve(json(RESULT), { parts: () => [part] });
+    expect(JSON.parse((await ask(body.url, { body: CALL })).body.toString())).toEqual([
+      JSON.parse(RESULT),
+      changed,
+    ]);
+  });
+
+  it('is put on a stream between two events, and nowhere into another body', async () => {
+    for (const upstream of [sse(`data: ${RESULT}\n\n`), json(RESULT)]) {
+      const inject = ({ tap }: Exchange): Part[] => [
+        {
+          ...ONLOOKER,
+          onHead() {
+            tap.inject(changed);
+            tap.keepAlive();
+          },
+        },
+      ];
+      const { url, errors } = await serve(upstream, { parts: inject });
+      const { body, complete } = await ask(url, { body: CALL });
+      expect(errors).toEqual([]);
+      expect(complete).toBe(true);
+      if (upstream !== undefined && body.includes('data:')) {
+        expect(eventsIn(body).map(({ data }) => JSON.parse(data))).toEqual([JSON.parse(RESULT), changed]);
+        expect(body.toString()).toContain(': keep-alive\n\n');
+      } else expect(body.toString()).toBe(RESULT);
+    }
+  });
+
+  it('that comes too late is dropped, without an error', async () => {
+    const { url, errors, exchanges } = await serve(sse(`data: ${RESULT}\n\n`));
+    await ask(url, { body: CALL });
+    exchanges[0]?.tap.inject(changed);
+    exchanges[0]?.tap.keepAlive();
+    exchanges[0]?.tap.abandon([changed]);
+    await new Promise(setImmediate);
+    expect(errors).toEqual([]);
+  });
+});
+
+describe('answers given here, and the rest by the upstream,', () => {
+  const second = '{"jsonrpc":"2.0","id":2,"result":1.0}';
+
+  it('come in one JSON batch', async () => {
+    for (const body of [second, `[${second}]`]) {
+      const { url } = await serve(json(body), { parts: answering(1) });
+      const answer = await ask(url, { body: BATCH });
+      expect(answer.body.toString()).toBe(`[${second},${JSON.stringify(here(1))}]`);
+      expect(header(answer, 'content-length')).toBe(String(answer.body.length));
+    }
+  });
+
+  it('come in one stream', async () => {
+    const { url } = await serve(sse(`data: ${second}\n\n`), { parts: answering(1) });
+    expect(dataIn(await ask(url, { body: BATCH }))).toEqual([here(1), JSON.parse(second)]);
+    const silent = await serve(sse(), { parts: answering(1) });
+    expect(dataIn(await ask(silent.url, { body: BATCH }))).toEqual([here(1)]);
+  });
+
+  it.each([202, 204])('come in a 200 where the upstream has nothing to say but %i', async (status) => {
+    const body = '[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","method":"b"}]';
+    const { url } = await serve((_req, res) => res.writeHead(status, 'Quiet').end(), { parts: answering(1) });
+    const answer = await ask(url, { body });
+    expect([answer.status, answer.reason, answer.body.toString()]).toEqual([
+      200,
+      'OK',
+      JSON.stringify([here(1)]),
+    ]);
+    expect(header(answer, 'content-type')).toBe('application/json');
+  });
+
+  it('come although nobody wants to see what the upstream says', async () => {
+    const parts = (exchange: Exchange): Part[] => {
+      answering(1)(exchange);
+      return [{ stage: 'sync', wants: () => false }];
+    };
+    const { url } = await serve(json(second), { parts });
+    expect(JSON.parse((await ask(url, { body: BATCH })).body.toString())).toEqual([
+      JSON.parse(second),
+      here(1),
+    ]);
+  });
+
+  it('do not come twice', async () => {
+    const { url } = await serve(sse(`data: ${second}\n\n`, `data: ${second}\n\n`), { parts: answering(1) });
+    expect(dataIn(await ask(url, { body: BATCH }))).toHaveLength(3);
+  });
+});
+
+describe('the headers of an `initialize`', () => {
+  /** Sets a header once a response was seen, as the handshake of a session does. */
+  const minting = ({ tap }: Exchange): Part[] => [
+    {
+      stage: 'session',
+      wants: () => true,
+      async onMessage(message) {
+        await new Promise(setImmediate);
+        if (message.at('result') !== undefined) tap.res.setHeader('mcp-session-id', 'minted');
+      },
+    },
+  ];
+
+  it.each<[string, Upstream]>([
+    ['a JSON body', json(RESULT)],
+    ['a stream', sse('id: 1\ndata: \n\n', `data: ${RESULT}\n\n`)],
+    ['a stream on which a notification comes first', sse(`data: ${NOTICE}\n\n`, `data: ${RESULT}\n\n`)],
+    [
+      'a stream that is flushed first',
+      (_req, res) => {
+        res.writeHead(200, SSE_TYPE).flushHeaders();
+        res.write(': hello\n\n');
+        setImmediate(() => res.end(`data: ${RESULT}\n\n`));
+      },
+    ],
+  ])('wait for its response, in %s', async (_, upstream) => {
+    const { url } = await serve(upstream, { parts: minting });
+    const answer = await ask(url, { body: INITIALIZE });
+    expect(header(answer, 'mcp-session-id')).toBe('minted');
+    expect(answer.body.toString()).toContain(RESULT);
+  });
+
+  it('go without it where none comes, and so does what was held', async () => {
+    const { url } = await serve(sse('id: 1\ndata: \n\n', `data: ${NOTICE}\n\n`), { parts: minting });
+    const answer = await ask(url, { body: INITIALIZE });
+    expect(header(answer, 'mcp-session-id')).toBeUndefined();
+    expect(eventsIn(answer.body).map(({ data }) => data)).toEqual(['', NOTICE]);
+  });
+
+  it.each([401, 500])('go with the body of a refusal that is no message: %i', async (status) => {
+    const upstream: Upstream = (_req, res) => {
+      res.writeHead(status, { 'content-type': 'text/plain', 'content-length': 12 });
+      res.write('Unauth');
+      res.end('orized');
+    };
+    const { url } = await serve(upstream, { parts: minting });
+    const answer = await ask(url, { body: INITIALIZE });
+    expect([answer.status, answer.body.toString(), answer.complete]).toEqual([status, 'Unauthorized', true]);
+  });
+});
+
+describe('a response of the middleware’s own', () => {
+  it('has its length, and its type where it has a body', async () => {
+    const dropping = (exchange: Exchange): Part[] => {
+      for (const incoming of exchange.messages) void exchange.drop(incoming);
+      return [ONLOOKER];
+    };
+    for (const [parts, status, body, type] of [
+      [dropping, 202, '', undefined],
+      [answering(1), 200, JSON.stringify(here(1)), 'application/json'],
+    ] as const) {
+      const { url } = await serve(() => expect.unreachable('nothing is left to forward'), { parts });
+      const answer = await ask(url, { body: LIST });
+      expect([answer.status, answer.body.toString()]).toEqual([status, body]);
+      expect(header(answer, 'content-length')).toBe(String(body.length));
+      expect(header(answer, 'content-type')).toBe(type);
+    }
+  });
+
+  it('takes the place of what the upstream says: a stream', async () => {
+    const taking = ({ tap }: Exchange): Part[] => [
+      {
+        stage: 'session',
+        takesOver: (res) => (res.statusCode === 405 ? 'stream' : undefined),
+        onHead() {
+          tap.res.statusCode = 200;
+          tap.res.setHeader('content-type', 'text/event-stream');
+        },
+      },
+    ];
+    const upstream: Upstream = (_req, res) => {
+      res.statusMessage = 'Not Here';
+      res.writeHead(405, { ...JSON_TYPE, 'content-length': 2, etag: '"x"' }).end('{}');
+    };
+    const { url, exchanges } = await serve(upstream, { parts: taking });
+    const asking = ask(url, { method: 'GET' });
+    await expect.poll(() => exchanges[0]?.tap.mode).toBe('stream');
+    exchanges[0]?.tap.inject({ jsonrpc: '2.0', method: 'changed' });
+    exchanges[0]?.tap.abandon([]);
+    const answer = await asking;
+    expect([answer.status, answer.reason, answer.complete]).toEqual([200, 'OK', true]);
+    expect([header(answer, 'transfer-encoding'), header(answer, 'etag')]).toEqual(['chunked', undefined]);
+    expect(dataIn(answer)).toEqual([{ jsonrpc: '2.0', method: 'changed' }]);
+  });
+
+  it('takes the place of what the upstream says: nothing but headers', async () => {
+    const taking = ({ tap }: Exchange): Part[] => [
+      {
+        stage: 'session',
+        takesOver: () => 'empty',
+        onHead() {
+          tap.res.statusCode = 200;
+        },
+      },
+    ];
+    const { url } = await serve(json('{"jsonrpc":"2.0"}'), { parts: taking });
+    const answer = await ask(url, { method: 'DELETE' });
+    expect([answer.status, answer.body.length]).toEqual([200, 0]);
+    expect([header(answer, 'content-length'), header(answer, 'content-type')]).toEqual(['0', undefined]);
+  });
+});

@@ -1,0 +1,48 @@
+import { describe, expect, it } from 'vitest';
+import type { Part } from '../../src/wire/exchange.ts';
+import { WAYS, type Way } from './ways-of-writing.ts';
+import { type Answer, ask, HOSTS, type Host, header, LIST, ONLOOKER, serve } from './wire-server.ts';
+
+const BYSTANDER: Part = { stage: 'sync', wants: () => false };
+const SLOW_ONLOOKER: Part = {
+  stage: 'sync',
+  wants: () => true,
+  onHead: () => new Promise(setImmediate),
+  onMessage: () => new Promise(setImmediate),
+  onEnd: () => new Promise((resolve) => setImmediate(resolve, [])),
+};
+
+const PARTS: [string, Part[]][] = [
+  ['nobody takes part', []],
+  ['nobody wants anything', [BYSTANDER]],
+  ['somebody looks at everything', [ONLOOKER]],
+  ['somebody looks at everything and takes time', [SLOW_ONLOOKER, ONLOOKER]],
+];
+
+function asking(way: Way) {
+  if (way.ask === 'GET' || way.ask === 'HEAD') return { method: way.ask };
+  return { body: way.ask === 'notification' ? '{"jsonrpc":"2.0","method":"x"}' : LIST };
+}
+
+/** The same, but for the order of headers, which Node itself changes with how they are given, and the framing of a stream. */
+function sameAs(answer: Answer): unknown {
+  const isStream = header(answer, 'content-type') === 'text/event-stream';
+  const headers = answer.headers
+    .map(([name, value]) => `${name.toLowerCase()}: ${value}`)
+    .filter((line) => !isStream || !/^(content-length|transfer-encoding)/.test(line))
+    .sort();
+  return { ...answer, headers, body: answer.body.toString('latin1') };
+}
+
+describe.each(HOSTS)('a response that nobody changes, on %s', (host: Host) => {
+  const ways = WAYS.filter(({ needsExpress }) => host !== 'node' || needsExpress !== true);
+
+  it.each(ways)('arrives as from the bare upstream: $name', async (way) => {
+    const bare = sameAs(await ask((await serve(way.write, { wired: false, host })).url, asking(way)));
+    for (const [, parts] of PARTS) {
+      const { url, errors } = await serve(way.write, { host, parts: () => parts });
+      expect(sameAs(await ask(url, asking(way)))).toEqual(bare);
+      expect(errors).toEqual([]);
+    }
+  });
+});

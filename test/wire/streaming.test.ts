@@ -1,0 +1,182 @@
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { describe, expect, it } from 'vitest';
+import type { Part } from '../../src/wire/exchange.ts';
+import { latch } from '../helpers/latch.ts';
+import { CALL, HOSTS, MARKER, ONLOOKER, open, serve, type Upstream } from './wire-server.ts';
+
+const SSE_TYPE = { 'content-type': 'text/event-stream' };
+const PROGRESS = 'data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}\n\n';
+const RESULT = 'data: {"jsonrpc":"2.0","id":1,"result":{}}\n\n';
+
+const SLOW: Part = { ...ONLOOKER, onMessage: () => new Promise(setImmediate) };
+
+describe.each(HOSTS)('a stream of events, on %s', (host) => {
+  it.each<[string, Part[]]>([
+    ['nobody looks at', []],
+    ['somebody looks at', [ONLOOKER]],
+    ['somebody changes', [MARKER]],
+    ['somebody thinks about', [SLOW]],
+  ])('that %s arrives event by event, and not at the end', async (_, parts) => {
+    // The upstream does not go on before the client has what it sent.
+    const [headersCame, firstCame, secondCame] = [latch(), latch(), latch()];
+    const upstream: Upstream = async (_req, res) => {
+      res.writeHead(200, SSE_TYPE);
+      res.flushHeaders();
+      await headersCame.opened;
+      res.write(PROGRESS);
+      await firstCame.opened;
+      res.write(PROGRESS.replace('1}', '2}').slice(0, 20));
+      res.write(PROGRESS.replace('1}', '2}').slice(20));
+      await secondCame.opened;
+      res.end(RESULT);
+    };
+    const { url } = await serve(upstream, { host, parts: () => parts });
+    const reading = await open(url, { body: CALL });
+    headersCame.open();
+    await reading.until('"progress":1');
+    firstCame.open();
+    await reading.until('"progress":2');
+    expect(reading.bytes.includes('result')).toBe(false);
+    secondCame.open();
+    await reading.done;
+    expect(reading.bytes.includes('result')).toBe(true);
+  });
+
+  it('goes on behind an event that somebody thinks about, in order', async () => {
+    const { opened, open: let1Go } = latch();
+    const part: Part = { ...ONLOOKER, onMessage: (message) => (message.at('id') === 1 ? opened : undefined) };
+    const written = latch();
+    const { url } = await serve(
+      (_req, res) => {
+        res.writeHead(200, SSE_TYPE);
+        res.write(PROGRESS + RESULT);
+        res.end(PROGRESS);
+        written.open();
+      },
+      { host, parts: () => [part] },
+    );
+    const reading = await open(url, { body: CALL });
+    await reading.until(PROGRESS);
+    await written.opened;
+    expect(reading.bytes.toString()).toBe(PROGRESS);
+    let1Go();
+    await reading.done;
+    expect(reading.bytes.toString()).toBe(PROGRESS + RESULT + PROGRESS);
+  });
+});
+
+describe('a raw body', () => {
+  it('streams too, and its headers go when they are flushed', async () => {
+    const [headersCame, firstCame] = [latch(), latch()];
+    const { url } = await serve(
+      async (_req, res) => {
+        res.writeHead(200, { 'content-type': 'text/plain' }).flushHeaders();
+        await headersCame.opened;
+        res.write('first');
+        await firstCame.opened;
+        res.end('second');
+      },
+      { parts: () => [ONLOOKER] },
+    );
+    const reading = await open(url, { method: 'GET' });
+    headersCame.open();
+    await reading.until('first');
+    firstCame.open();
+    await reading.done;
+    expect(reading.bytes.toString()).toBe('firstsecond');
+  });
+});
+
+describe('a client that does not read', () => {
+  const EVENT = `data: {"jsonrpc":"2.0","method":"x","params":{"text":"${'x'.repeat(64_000)}"}}\n\n`;
+  const EVENTS = 800;
+
+  /** Each a way in which upstreams keep to the pace of their client. `sent` counts what they have handed over. */
+  const pumps: [string, (sent: { events: number }) => Upstream][] = [
+    [
+      'a pipe',
+      (sent) => (_req, res) => {
+        const events = Readable.from(
+          (function* () {
+            for (sent.events = 0; sent.events < EVENTS; sent.events++) yield EVENT;
+          })(),
+          { objectMode: false },
+        );
+        return pipeline(events, res.writeHead(200, SSE_TYPE)).catch(() => {});
+      },
+    ],
+    [
+      'a loop that waits for `drain`',
+      (sent) => async (_req, res) => {
+        res.writeHead(200, SSE_TYPE);
+        for (sent.events = 0; sent.events < EVENTS; sent.events++) {
+          if (!res.write(EVENT)) await once(res, 'drain');
+        }
+        res.end();
+      },
+    ],
+    [
+      'a loop that waits for the callback',
+      (sent) => async (_req, res) => {
+        res.writeHead(200, SSE_TYPE);
+        for (sent.events = 0; sent.events < EVENTS; sent.events++) {
+          await new Promise<void>((resolve) => void res.write(EVENT, () => resolve()));
+        }
+        res.end();
+      },
+    ],
+    [
+      'a loop that looks whether a drain is due',
+      (sent) => async (_req, res) => {
+        res.writeHead(200, SSE_TYPE);
+        for (sent.events = 0; sent.events < EVENTS; sent.events++) {
+          if (res.writableNeedDrain) await once(res, 'drain');
+          res.write(EVENT);
+        }
+        res.end();
+      },
+    ],
+  ];
+
+  const parts: [string, Part[]][] = [
+    ['nobody looks at them', []],
+    ['somebody thinks about them', [SLOW]],
+  ];
+
+  it.each(pumps.flatMap(([pump, make]) => parts.map(([who, each]) => ({ pump, make, who, each }))))(
+    'is not sent 50 MB of events that would have to be kept for it: $pump, and $who',
+    async ({ make, each }) => {
+      const sent = { events: 0 };
+      const { url } = await serve(make(sent), { parts: () => each });
+      const socket = connect(Number(url.port), url.hostname);
+      socket.write(
+        `POST /mcp HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: ${CALL.length}\r\n\r\n${CALL}`,
+      );
+      socket.pause();
+      await untilItStands(() => sent.events);
+      // What the sockets of both sides hold is the system's affair, and far less than all of it.
+      expect(sent.events * EVENT.length).toBeLessThan(12_000_000);
+      expect(sent.events).toBeGreaterThan(0);
+      let received = 0;
+      socket.on('data', (chunk: Buffer) => {
+        received += chunk.length;
+      });
+      socket.resume();
+      await once(socket, 'close');
+      expect(sent.events).toBe(EVENTS);
+      expect(received).toBeGreaterThan(EVENTS * EVENT.length);
+    },
+  );
+
+  /** Until the number has not changed for many turns of the process. */
+  async function untilItStands(read: () => number): Promise<void> {
+    for (let last = 0, turns = 0; turns < 100; turns++) {
+      await new Promise((resolve) => setTimeout(resolve));
+      if (read() !== last || last === 0) turns = 0;
+      last = read();
+    }
+  }
+});

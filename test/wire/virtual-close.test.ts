@@ -1,0 +1,358 @@
+import { once } from 'node:events';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { connect } from 'node:net';
+import { describe, expect, it } from 'vitest';
+import type { Exchange, Part } from '../../src/wire/exchange.ts';
+import { VirtualClose } from '../../src/wire/virtual-close.ts';
+import { latch } from '../helpers/latch.ts';
+import { ask, CALL, HOSTS, LIST, ONLOOKER, open, send, serve, type Upstream } from './wire-server.ts';
+
+const SSE_TYPE = { 'content-type': 'text/event-stream' };
+const PROGRESS = 'data: {"jsonrpc":"2.0","method":"notifications/progress"}\n\n';
+const RESULT = 'data: {"jsonrpc":"2.0","id":1,"result":{}}\n\n';
+
+/** A part that holds a claim, and notes in order what it is told. */
+function claiming(told: string[]) {
+  const note =
+    (event: string) =>
+    (..._: unknown[]): void =>
+      void told.push(event);
+  const part: Part = {
+    stage: 'gate',
+    wants: () => true,
+    onHead: note('head'),
+    onMessage: (message) => void told.push(`message ${message.at('method') ?? message.at('id')}`),
+    onEnd: () => {
+      told.push('end');
+      return [{ jsonrpc: '2.0', method: 'last' }];
+    },
+    onDepart: note('depart'),
+    onClose: note('close'),
+  };
+  return ({ tap }: Exchange): Part[] => {
+    tap.withholdClose();
+    return [part];
+  };
+}
+
+interface Shown {
+  readonly destroyed: boolean;
+  readonly closed: boolean;
+  readonly writableNeedDrain: boolean;
+  readonly writableEnded: boolean;
+  readonly writableFinished: boolean;
+}
+const shown = ({
+  destroyed,
+  closed,
+  writableNeedDrain,
+  writableEnded,
+  writableFinished,
+}: ServerResponse): Shown => ({
+  destroyed,
+  closed,
+  writableNeedDrain,
+  writableEnded,
+  writableFinished,
+});
+const HEALTHY: Shown = {
+  destroyed: false,
+  closed: false,
+  writableNeedDrain: false,
+  writableEnded: false,
+  writableFinished: false,
+};
+
+/** Settles when the connection is closed in truth, whatever the response says. */
+const trulyClosed = (req: IncomingMessage): Promise<unknown> =>
+  req.socket.destroyed ? Promise.resolve() : once(req.socket, 'close');
+
+describe.each(HOSTS)('a client that leaves in the middle of a step, on %s,', (host) => {
+  it('is unknown to the upstream, whose messages are seen to the end, and which then learns of it', async () => {
+    const told: string[] = [];
+    const seen: unknown[] = [];
+    const done = latch();
+    const upstream: Upstream = async (req, res) => {
+      res.once('close', () => {
+        seen.push('close', shown(res).destroyed);
+        done.open();
+      });
+      res.on('error', () => seen.push('error'));
+      res.writeHead(200, SSE_TYPE);
+      res.write(PROGRESS);
+      await trulyClosed(req);
+      seen.push(shown(res), res.write(PROGRESS));
+      await new Promise<void>((resolve) => void res.write(RESULT, () => resolve()));
+      seen.push(shown(res));
+      await new Promise<void>((resolve) => void res.end(resolve));
+      seen.push(shown(res).writableFinished);
+    };
+    const { url, errors } = await serve(upstream, { host, parts: claiming(told) });
+    const reading = await open(url, { body: CALL });
+    await reading.until(PROGRESS);
+    reading.cut();
+    await done.opened;
+    await new Promise(setImmediate);
+    expect(told).toEqual([
+      'message notifications/progress',
+      'head',
+      'depart',
+      'message notifications/progress',
+      'message 1',
+      'end',
+      'close',
+    ]);
+    expect(seen).toEqual([HEALTHY, true, HEALTHY, 'close', true, true]);
+    expect(errors).toEqual([]);
+  });
+
+  it('before the headers is unknown too, and they are prepared all the same', async () => {
+    const told: string[] = [];
+    const [reached, done] = [latch(), latch()];
+    const upstream: Upstream = async (req, res) => {
+      res.once('close', done.open);
+      reached.open();
+      await trulyClosed(req);
+      expect(shown(res)).toEqual(HEALTHY);
+      res.setHeader('content-type', 'application/json');
+      res.end('{"jsonrpc":"2.0","id":1,"result":{}}');
+    };
+    const { url, errors } = await serve(upstream, { host, parts: claiming(told) });
+    const sent = send(url, { body: CALL }).on('error', () => {});
+    await reached.opened;
+    sent.destroy();
+    await done.opened;
+    expect(told).toEqual(['depart', 'message 1', 'end', 'head', 'close']);
+    expect(errors).toEqual([]);
+  });
+
+  it.each(['drain', 'a callback'])('does not stall an upstream that waits for %s', async (what) => {
+    const told: string[] = [];
+    const noted: unknown[] = [];
+    const [full, done] = [latch(), latch()];
+    const noise = `data: {"jsonrpc":"2.0","method":"${'x'.repeat(60_000)}"}\n\n`;
+    const upstream: Upstream = async (_req, res) => {
+      res.writeHead(200, SSE_TYPE);
+      let count = 0;
+      while (count++ < 1_000 && res.write(noise));
+      full.open();
+      if (what === 'drain') await once(res, 'drain');
+      else noted.push(await new Promise<unknown>((resolve) => void res.write(noise, resolve)));
+      noted.push(res.writableNeedDrain, res.write(PROGRESS), res.write(PROGRESS));
+      res.end(RESULT);
+      done.open();
+    };
+    const { url } = await serve(upstream, { host, parts: claiming(told) });
+    const socket = connect(Number(url.port), url.hostname);
+    socket.on('error', () => {});
+    socket.write(
+      `POST /mcp HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${CALL.length}\r\n\r\n${CALL}`,
+    );
+    socket.pause();
+    await full.opened;
+    socket.resetAndDestroy();
+    await done.opened;
+    await expect.poll(() => told.at(-1)).toBe('close');
+    expect(told).toContain('message 1');
+    expect(noted.slice(-3)).toEqual([false, true, true]);
+    if (what !== 'drain') expect(noted[0] ?? undefined).toBeUndefined();
+  });
+
+  it('comes to the knowledge of the upstream as soon as that is wanted', async () => {
+    const told: string[] = [];
+    const [closed, done] = [latch(), latch()];
+    const upstream: Upstream = async (_req, res) => {
+      res.once('close', closed.open);
+      res.writeHead(200, SSE_TYPE);
+      res.write(PROGRESS);
+      await closed.opened;
+      expect([res.destroyed, res.closed]).toEqual([true, true]);
+      res.end(RESULT);
+      done.open();
+    };
+    const { url, exchanges } = await serve(upstream, { host, parts: claiming(told) });
+    const reading = await open(url, { body: CALL });
+    await reading.until(PROGRESS);
+    reading.cut();
+    await expect.poll(() => exchanges[0]?.tap.departed).toBe(true);
+    expect(told).not.toContain('close');
+    exchanges[0]?.tap.releaseClose();
+    await done.opened;
+    await expect.poll(() => told).toContain('end');
+    expect(told.filter((each) => each === 'close' || each === 'depart')).toEqual(['depart', 'close']);
+    expect(told).toContain('message 1');
+  });
+
+  it('is given up on together with an upstream that destroys its response', async () => {
+    const told: string[] = [];
+    const upstream: Upstream = async (req, res) => {
+      res.writeHead(200, SSE_TYPE);
+      res.write(PROGRESS);
+      await trulyClosed(req);
+      expect(res.destroyed).toBe(false);
+      res.destroy();
+      expect(res.destroyed).toBe(true);
+    };
+    const { url } = await serve(upstream, { host, parts: claiming(told) });
+    const reading = await open(url, { body: CALL });
+    await reading.until(PROGRESS);
+    reading.cut();
+    await expect.poll(() => told).toContain('close');
+    expect(told.filter((each) => each === 'close')).toHaveLength(1);
+  });
+
+  it('is given up on with the step, and what the upstream still says is nobody’s business', async () => {
+    const told: string[] = [];
+    const [left, wrote] = [latch(), latch()];
+    const upstream: Upstream = async (_req, res) => {
+      res.writeHead(200, SSE_TYPE);
+      res.write(PROGRESS);
+      await left.opened;
+      res.write(RESULT);
+      res.end();
+      wrote.open();
+    };
+    const { url, exchanges, errors } = await serve(upstream, { host, parts: claiming(told) });
+    const reading = await open(url, { body: CALL });
+    await reading.until(PROGRESS);
+    reading.cut();
+    await expect.poll(() => exchanges[0]?.tap.departed).toBe(true);
+    exchanges[0]?.tap.abandon([{ jsonrpc: '2.0', id: 1, error: { code: 0, message: '' } }]);
+    exchanges[0]?.tap.releaseClose();
+    await expect.poll(() => told.at(-1)).toBe('close');
+    left.open();
+    await wrote.opened;
+    expect(told).not.toContain('message 1');
+    expect(errors).toEqual([]);
+  });
+});
+
+describe('a client that stays', () => {
+  it('sees no difference, and the upstream neither', async () => {
+    const told: string[] = [];
+    const seen: string[] = [];
+    const upstream: Upstream = (_req, res) => {
+      res.once('finish', () => seen.push('finish')).once('close', () => seen.push('close'));
+      res.writeHead(200, SSE_TYPE).end(RESULT);
+    };
+    const { url } = await serve(upstream, { parts: claiming(told) });
+    const { body } = await ask(url, { body: CALL });
+    expect(body.toString()).toBe(`${RESULT}event: message\ndata: {"jsonrpc":"2.0","method":"last"}\n\n`);
+    await expect.poll(() => seen).toEqual(['finish', 'close']);
+    expect(told).toEqual(['message 1', 'head', 'end', 'close']);
+  });
+
+  it('and whose step is given up on is told so, while the upstream goes on undisturbed', async () => {
+    for (const type of ['text/event-stream', 'application/json', undefined] as const) {
+      const told: string[] = [];
+      const [begun, givenUp, over] = [latch(), latch(), latch()];
+      const upstream: Upstream = async (_req, res) => {
+        if (type !== undefined) res.writeHead(200, { 'content-type': type, 'content-length': 5_000 });
+        if (type === 'text/event-stream') res.write(PROGRESS);
+        begun.open();
+        await givenUp.opened;
+        if (type === undefined) res.setHeader('x-late', '1').writeHead(200, SSE_TYPE);
+        res.write(RESULT);
+        await new Promise<void>((resolve) => void res.end(RESULT, resolve));
+        over.open();
+      };
+      const { url, exchanges, errors } = await serve(upstream, { parts: claiming(told) });
+      const reply = { jsonrpc: '2.0', id: 1, result: { isError: true } };
+      const asking = ask(url, { body: CALL });
+      await begun.opened;
+      exchanges[0]?.tap.abandon([reply]);
+      const { status, body, complete } = await asking;
+      givenUp.open();
+      await over.opened;
+      const replied = type === 'text/event-stream' ? `${PROGRESS}event: message\ndata: ` : '';
+      expect(body.toString().trimEnd()).toBe(replied + JSON.stringify(reply));
+      expect([status, complete, errors]).toEqual([200, true, []]);
+      expect(told).not.toContain('message 1');
+    }
+  });
+});
+
+describe('a client that left before its step began', () => {
+  it('is no secret: the parts that join are told, and told again after the headers', async () => {
+    const told: string[] = [];
+    const [reached, done] = [latch(), latch()];
+    const { url, exchanges } = await serve(
+      async (req, res) => {
+        reached.open();
+        await trulyClosed(req);
+        const [exchange] = exchanges;
+        for (const part of exchange === undefined ? [] : claiming(told)(exchange)) exchange?.join(part);
+        expect(res.destroyed).toBe(true);
+        res.writeHead(200, SSE_TYPE).end(RESULT);
+        done.open();
+      },
+      { parts: () => [ONLOOKER] },
+    );
+    const sent = send(url, { body: LIST }).on('error', () => {});
+    await reached.opened;
+    sent.destroy();
+    await done.opened;
+    await expect.poll(() => told).toEqual(['close', 'message 1', 'head', 'close', 'end']);
+  });
+});
+
+describe('VirtualClose', () => {
+  const watched = () => {
+    const told: string[] = [];
+    const close = new VirtualClose({
+      onDepart: () => void told.push('depart'),
+      onClose: () => void told.push('close'),
+      emitClose: () => void told.push('emit'),
+    });
+    return { told, close };
+  };
+
+  it('keeps nothing from the upstream that it was not asked to keep, nor of a response that is finished', () => {
+    const { told, close } = watched();
+    expect([close.connectionClosed(false), close.gone, close.departed, told]).toEqual([
+      false,
+      true,
+      false,
+      ['close'],
+    ]);
+    const finished = watched();
+    finished.close.withhold();
+    expect([finished.close.connectionClosed(true), finished.told]).toEqual([false, ['close']]);
+  });
+
+  it('begins nothing after the client has left', () => {
+    const { told, close } = watched();
+    close.connectionClosed(false);
+    close.withhold();
+    expect([close.connectionClosed(false), close.withheld, told]).toEqual([false, false, ['close']]);
+  });
+
+  it('tells everybody once, however often it is asked to', () => {
+    const { told, close } = watched();
+    close.withhold();
+    expect([close.connectionClosed(false), close.connectionClosed(false), close.withheld]).toEqual([
+      true,
+      true,
+      true,
+    ]);
+    close.release();
+    close.release();
+    expect([close.connectionClosed(false), close.departed, close.withheld]).toEqual([false, true, false]);
+    expect(told).toEqual(['depart', 'emit', 'close']);
+  });
+
+  it('tells the parts even if a listener of the upstream throws', () => {
+    const told: string[] = [];
+    const close = new VirtualClose({
+      onDepart() {},
+      onClose: () => void told.push('close'),
+      emitClose() {
+        throw new Error('a listener');
+      },
+    });
+    close.withhold();
+    close.connectionClosed(false);
+    expect(() => close.release()).toThrow('a listener');
+    expect(told).toEqual(['close']);
+  });
+});
