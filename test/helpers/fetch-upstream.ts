@@ -32,7 +32,7 @@ export function fetchRoute(
   const handler = HANDLERS[serving.shape.host as keyof typeof HANDLERS](serving);
   const [first, ...others] = middlewares;
   const gated: Fetch = first === undefined ? handler : gateFetch(handler, [first, ...others], options);
-  const listener = getRequestListener(gated, { overrideGlobalObjects: false });
+  const listener = getRequestListener(gated);
   return (req, res) => void listener(req, res);
 }
 
