@@ -1,5 +1,6 @@
 // In the order of a request.
 export { type SessionMiddleware, type SessionStoreOptions, sessionStore } from './session-store.ts';
+export type { CallerRequest } from './session/principal.ts';
 export { type FsmGateOptions, fsmGate } from './fsm-gate.ts';
 export { type StateSyncOptions, stateSync } from './state-sync.ts';
 export type { CommonOptions, Middleware } from './middleware.ts';

@@ -4,8 +4,14 @@ import { functionOption } from './options.ts';
 import { DEFAULT_LIMITS, Exchange, type WireLimits } from './wire/exchange.ts';
 import { JSON_RPC } from './wire/json-rpc.ts';
 
-/** Middleware for Express 4, Express 5 and Connect-style hosts. */
-export type Middleware = (req: IncomingMessage, res: ServerResponse, next: (error?: unknown) => void) => void;
+/** Where a middleware carries what it does with an exchange, for hosts that are not Node's. */
+export const STAGE: unique symbol = Symbol('mcp-interlock.stage');
+
+/** Middleware for Express 4, Express 5 and Connect-style hosts, and for `gateFetch()`. */
+export interface Middleware {
+  (req: IncomingMessage, res: ServerResponse, next: (error?: unknown) => void): void;
+  readonly [STAGE]: Stage;
+}
 
 /** Options that each of the three middlewares takes. */
 export interface CommonOptions {
@@ -43,47 +49,59 @@ export interface CommonConfig extends WireLimits {
 /** What a middleware does with an exchange: `forward` hands it on, `answered` says that it is dealt with. */
 export type Enter = (exchange: Exchange) => Promise<'answered' | ((next: () => void) => void)>;
 
-/** Runs a middleware's part of an exchange; nothing that goes wrong in it is forwarded or escapes. */
-export function withExchange(config: CommonConfig, enter: Enter): Middleware {
-  const onError = safely(config.onError);
-  return function interlock(req, res, next) {
-    // A preflight asks about the route, and carries neither session nor message.
-    if (req.method === 'OPTIONS') return next();
-    void pass(config, onError, enter, req, res, next);
-  };
+/** What a middleware is, whatever hosts it. */
+export interface Stage {
+  readonly limits: WireLimits;
+  /** Must not throw. */
+  readonly onError: (error: unknown) => void;
+  readonly enter: Enter;
 }
 
-async function pass(
-  config: CommonConfig,
-  onError: (error: unknown) => void,
-  enter: Enter,
+/** A middleware of Node's form, which also carries its stage for other hosts. */
+export function withExchange(config: CommonConfig, enter: Enter): Middleware {
+  const stage: Stage = { limits: config, onError: safely(config.onError), enter };
+  const interlock = (req: IncomingMessage, res: ServerResponse, next: (error?: unknown) => void): void => {
+    // A preflight asks about the route, and carries neither session nor message.
+    if (req.method === 'OPTIONS') next();
+    else void passInNode(stage, req, res, next);
+  };
+  return Object.assign(interlock, { [STAGE]: stage } as const);
+}
+
+async function passInNode(
+  stage: Stage,
   req: IncomingMessage,
   res: ServerResponse,
-  next: (error?: unknown) => void,
+  next: () => void,
 ): Promise<void> {
   let exchange: Exchange | undefined;
+  try {
+    exchange = await Exchange.of(req, res, stage.limits, stage.onError);
+  } catch (error) {
+    stage.onError(error);
+    res.destroy();
+  }
+  if (exchange !== undefined) await passStage(stage, exchange, next);
+}
+
+/** Runs one stage of an exchange, and what comes behind it; nothing that goes wrong in the stage is forwarded or escapes. */
+export async function passStage(stage: Stage, exchange: Exchange, next: () => void): Promise<void> {
   let go: () => void;
   try {
-    exchange = await Exchange.of(req, res, config, onError);
-    if (exchange === undefined) return;
-    const opened = exchange;
-    const forward = await enter(opened);
+    const forward = await stage.enter(exchange);
     if (forward === 'answered') return;
-    go = () => opened.forward(() => forward(next));
+    go = () => exchange.forward(() => forward(next));
   } catch (error) {
-    onError(error);
-    await failClosed(exchange, res).catch(onError);
+    stage.onError(error);
+    await failClosed(exchange).catch(stage.onError);
     return;
   }
   go();
 }
 
-async function failClosed(exchange: Exchange | undefined, res: ServerResponse): Promise<void> {
-  if (exchange !== undefined && !res.headersSent) {
-    await exchange.reject(500, JSON_RPC.INTERNAL_ERROR, 'Internal error');
-  } else {
-    res.destroy();
-  }
+async function failClosed(exchange: Exchange): Promise<void> {
+  if (exchange.tap.headTaken) exchange.tap.res.destroy();
+  else await exchange.reject(500, JSON_RPC.INTERNAL_ERROR, 'Internal error');
 }
 
 /** An observer's own failure must not become a client's. */

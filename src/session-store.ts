@@ -1,4 +1,3 @@
-import type { IncomingMessage } from 'node:http';
 import * as z from 'zod';
 import { InterlockError } from './errors.ts';
 import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
@@ -6,6 +5,7 @@ import type { NotificationBus } from './notify/bus.ts';
 import { functionOption, parseOptions } from './options.ts';
 import { type Clock, systemClock } from './session/clock.ts';
 import { guardStore } from './session/guarded-store.ts';
+import type { PrincipalOf } from './session/principal.ts';
 import { admissionOf } from './session/run-context.ts';
 import { Sessions } from './session/sessions.ts';
 import { resolveStore } from './stores/adapt.ts';
@@ -21,7 +21,7 @@ export interface SessionStoreOptions extends CommonOptions {
    * principal that began it. Default: issuer and subject of `req.auth`, or with a warning the nearest thing to it, such as a client id.
    * Anything but a non-empty string or `undefined` is an error, and so is a promise: the request is refused.
    */
-  principal?: ((req: IncomingMessage) => string | undefined) | undefined;
+  principal?: PrincipalOf | undefined;
   /** A session that was not used for this long is unknown, in milliseconds. Default one hour. */
   idleMs?: number | undefined;
   /**
@@ -60,7 +60,7 @@ const optionsSchema = z.strictObject({
   store: z
     .custom<StateStore>((value) => typeof value === 'object' && value !== null, 'expected a store')
     .optional(),
-  principal: functionOption<(req: IncomingMessage) => string | undefined>().optional(),
+  principal: functionOption<PrincipalOf>().optional(),
   idleMs: millis.default(60 * 60 * 1000),
   sessionCacheMs: z.number().min(0).default(5_000),
   maxSessions: z.int().min(1).default(10_000),

@@ -5,6 +5,7 @@ import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import type * as z from 'zod';
 import { ERROR_CODES, InterlockError, type InterlockErrorCode } from '../src/errors.ts';
+import { gateFetch } from '../src/fetch.ts';
 import { unknownOutcomeReply } from '../src/gate/replies.ts';
 import { fsmGate, memoryStore, StateMachineGate, sessionStore, stateSync } from '../src/index.ts';
 import { commonShape } from '../src/middleware.ts';
@@ -21,9 +22,10 @@ import { freePort } from './services/ports.ts';
 // Watched and not replaced: it is given the schema of every function's options.
 vi.mock('../src/options.ts', { spy: true });
 
-const PAGES = ['README.md', 'docs/steps.md', 'docs/stores.md'];
+const PAGES = ['README.md', 'docs/fetch.md', 'docs/steps.md', 'docs/stores.md'];
 const readme = new Page('README.md');
 const stores = new Page('docs/stores.md');
+const fetchPage = new Page('docs/fetch.md');
 
 describe('the first code of the README', () => {
   const consumer = new Consumer();
@@ -107,12 +109,17 @@ describe('every code of the documentation', () => {
   it('compiles, page by page', async () => {
     consumer.linkInterlock();
     consumer.link(
+      '@hono/mcp',
+      '@modelcontextprotocol/sdk',
+      '@modelcontextprotocol/server',
       '@types/express',
       '@types/node',
       '@types/pg',
       '@upstash/redis',
       'express',
+      'hono',
       'libsql',
+      'mcp-handler',
       'pg',
       'redis',
       'vitest',
@@ -140,6 +147,14 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const provider: { charge(amount: number, options: object): Promise<void> };
     declare const client: { query(text: string): Promise<void> };
     declare const checkout: StateMachineGate, store: AtomicStateStore, run: string;`,
+  'docs/fetch.md': `
+    import type { McpServer as McpServer1 } from '@modelcontextprotocol/sdk/server/mcp.js';
+    import type { AuthInfo, McpServer } from '@modelcontextprotocol/server';
+    import type { AtomicStateStore, StateMachineGate } from 'mcp-interlock';
+    declare const checkout: StateMachineGate, store: AtomicStateStore;
+    declare const verifyToken: (request: Request, token?: string) => AuthInfo | undefined;
+    declare function registerTools(server: McpServer): void;
+    declare function makeServer(): McpServer1;`,
   'docs/stores.md': '',
 };
 
@@ -151,7 +166,7 @@ describe('the tables of options', () => {
     const nothing = async () => undefined;
     fsmGate(new StateMachineGate({ initial: 'a', states: { a: {} } }));
     sessionStore();
-    stateSync({ policies: [] });
+    gateFetch(async () => new Response(), [stateSync({ policies: [] })]);
     memoryStore();
     redisStore({ client: { eval: nothing, evalSha: nothing } });
     upstashStore({ redis: { eval: nothing, evalsha: nothing } });
@@ -172,6 +187,7 @@ describe('the tables of options', () => {
     ['sessionStore', readme],
     ['fsmGate', readme],
     ['stateSync', readme],
+    ['gateFetch', fetchPage],
     ['memoryStore', stores],
     ['sqliteStore', stores],
     ['redisStore', stores],

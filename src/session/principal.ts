@@ -1,10 +1,25 @@
-import type { IncomingMessage } from 'node:http';
+import type { IncomingHttpHeaders } from 'node:http';
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
 import { isObject, type JsonObject } from '../wire/json-rpc.ts';
 
+/** A request as `principal()` is given it: Node's own (Express's), and by `gateFetch()` this much of a `Request`. */
+export interface CallerRequest {
+  readonly method?: string | undefined;
+  readonly url?: string | undefined;
+  /** By lower-case names. */
+  readonly headers: IncomingHttpHeaders;
+  /** What authentication left: `req.auth` in Node, what `gateFetch({ auth })` gave otherwise. */
+  readonly auth?: unknown;
+}
+
+interface NamesCallers {
+  // A method, so that functions which ask for more of a request are taken too: for Express's own, say.
+  principal(req: CallerRequest): string | undefined;
+}
+
 /** The principal of a request, however the app authenticates. `undefined` means nobody in particular. */
-export type PrincipalOf = (req: IncomingMessage) => string | undefined;
+export type PrincipalOf = NamesCallers['principal'];
 
 /** Whom a run is bound to. */
 export interface Identity {
@@ -20,7 +35,7 @@ const NOBODY: Identity = { principal: undefined, binding: undefined };
  * The caller, as authentication in front of the middleware left it in `req.auth`: the claims of RFC 7519 (`iss`, `sub`) where the SDK's
  * `AuthInfo` carries them in `extra`, and where the usual Express middlewares put them. Never the token's bytes: they change at every refresh.
  */
-export function identityOf(req: IncomingMessage): Identity {
+export function identityOf(req: CallerRequest): Identity {
   const auth = authOf(req);
   if (auth === undefined) return NOBODY;
   const places = [auth.extra, auth.payload, auth].filter(isObject);
@@ -52,7 +67,7 @@ export class Callers {
    * What the caller's session is bound to.
    * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the app's own `principal()` names nobody properly; and what that throws.
    */
-  bindingOf(req: IncomingMessage): string | undefined {
+  bindingOf(req: CallerRequest): string | undefined {
     if (this.#principal !== undefined) return checked(this.#principal(req));
     const { principal, binding } = identityOf(req);
     if (principal === undefined && authOf(req) !== undefined) {
@@ -68,9 +83,8 @@ export class Callers {
   }
 }
 
-function authOf(req: IncomingMessage): JsonObject | undefined {
-  const { auth } = req as IncomingMessage & { auth?: unknown };
-  return isObject(auth) ? auth : undefined;
+function authOf(req: CallerRequest): JsonObject | undefined {
+  return isObject(req.auth) ? req.auth : undefined;
 }
 
 /** What a store gives back must equal what it was given, so only names are taken. */

@@ -1,4 +1,3 @@
-import type { ServerResponse } from 'node:http';
 import type { Exchange, Part } from '../wire/exchange.ts';
 import { requestHeader } from '../wire/headers.ts';
 import {
@@ -10,6 +9,7 @@ import {
   type RequestId,
 } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
+import type { HeadPort } from '../wire/ports.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { newSessionId, SESSION_HEADER } from './ids.ts';
 import type { InFlight } from './in-flight.ts';
@@ -87,7 +87,7 @@ export class Request implements Part {
   static begin(exchange: Exchange, session: LiveSession): Request | undefined {
     const begun: InFlight[] = [];
     // Nobody is told of the end of a connection on which earlier requests are still to be answered.
-    const isGone = (): boolean => exchange.req.socket?.destroyed === true;
+    const isGone = (): boolean => exchange.isGone;
     for (const { id } of exchange.requests) {
       if (id === undefined) continue;
       const entry = session.begin(id, isGone);
@@ -141,7 +141,7 @@ export class Stream implements Part {
   }
 
   /** An upstream without streams of its own answers 405; the client still gets one, for what the middleware has to tell it. */
-  takesOver(res: ServerResponse): 'stream' | undefined {
+  takesOver(res: HeadPort): 'stream' | undefined {
     const { serveStreams, maxStreams } = this.#sessions.config;
     const accepts = requestHeader(this.#exchange.req, 'accept')?.includes('text/event-stream') ?? false;
     if (res.statusCode !== 405 || !serveStreams || !accepts) return undefined;
@@ -165,7 +165,7 @@ export class Stream implements Part {
     this.#session.removeStream(this.#exchange.tap);
   }
 
-  #serve(res: ServerResponse): void {
+  #serve(res: HeadPort): void {
     res.statusCode = 200;
     res.removeHeader('allow');
     res.setHeader('content-type', 'text/event-stream');
@@ -194,7 +194,7 @@ export class Termination implements Part {
     this.#session = session;
   }
 
-  takesOver(res: ServerResponse): 'empty' | undefined {
+  takesOver(res: HeadPort): 'empty' | undefined {
     const ours = this.#session.record.minted === true;
     return ours && res.statusCode >= 400 && res.statusCode < 500 && !isRefusedCaller(res)
       ? 'empty'
@@ -225,6 +225,6 @@ export class Termination implements Part {
   }
 }
 
-function isRefusedCaller(res: ServerResponse): boolean {
+function isRefusedCaller(res: HeadPort): boolean {
   return res.statusCode === 401 || res.statusCode === 403;
 }

@@ -1,5 +1,5 @@
-import type { ServerResponse } from 'node:http';
 import { isEventStreamType, isJsonType, namesOtherCharset } from './headers.ts';
+import type { HeadPort } from './ports.ts';
 import type { BodyMode } from './response-observer.ts';
 
 /** What is owed to the client in this response. */
@@ -11,7 +11,7 @@ export interface Owed {
 }
 
 /** How a body is to be read, by its status and headers. What ought to be inspected and cannot be is never let through. */
-export function bodyModeOf(res: ServerResponse, owed: Owed): BodyMode {
+export function bodyModeOf(res: HeadPort, owed: Owed): BodyMode {
   if (res.req.method === 'HEAD') return 'raw';
   const { statusCode } = res;
   const type = String(res.getHeader('content-type') ?? '');
@@ -29,7 +29,7 @@ export function succeeded(status: number): boolean {
 }
 
 /** An event stream is UTF-8 whatever its type says. */
-function isReadable(res: ServerResponse, kind: 'sse' | 'json', type: string): boolean {
+function isReadable(res: HeadPort, kind: 'sse' | 'json', type: string): boolean {
   const encoding = String(res.getHeader('content-encoding') ?? 'identity');
   return encoding.trim().toLowerCase() === 'identity' && (kind === 'sse' || !namesOtherCharset(type));
 }

@@ -1,4 +1,4 @@
-import type { ServerResponse } from 'node:http';
+import type { HeadPort } from './ports.ts';
 import type { ResponseObserver } from './response-observer.ts';
 import type { ResponseOut } from './response-out.ts';
 import type { MaybePromise } from './task-line.ts';
@@ -18,7 +18,7 @@ export interface BodyReader {
 
 /** What a reader works with. */
 export interface ReaderContext {
-  readonly res: ServerResponse;
+  readonly res: HeadPort;
   readonly out: ResponseOut;
   readonly observer: ResponseObserver;
   readonly limits: ReaderLimits;

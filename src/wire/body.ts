@@ -1,10 +1,8 @@
 import type { IncomingMessage } from 'node:http';
 import { namesOtherCharset, requestHeader, setRequestHeader } from './headers.ts';
 import { isObject } from './json-rpc.ts';
+import type { BodyFailure, BodyPort, RequestPort } from './ports.ts';
 import { readAndPutBack, replacePutBack } from './put-back.ts';
-
-/** Why a body could not be had, as an HTTP status; `aborted` means that there is nobody left to answer. */
-export type BodyFailure = 'aborted' | { readonly status: 400 | 413 | 415; readonly message: string };
 
 /** A request with what body parsers and hosts may have put on it. */
 type ParsedRequest = IncomingMessage & { body?: unknown; rawBody?: unknown };
@@ -23,7 +21,7 @@ interface Found {
  * A request's body, read once and put back for the upstream. Where a parser or the host has set `req.body`, that is used, and otherwise
  * the stream.
  */
-export class RequestBody {
+export class RequestBody implements BodyPort {
   readonly value: unknown;
   /** The bytes' text; absent where only a parsed value was there. */
   readonly text: string | undefined;
@@ -57,18 +55,9 @@ export class RequestBody {
   }
 
   static async #fromStream(req: ParsedRequest, limit: number): Promise<RequestBody | BodyFailure> {
-    const encoding = requestHeader(req, 'content-encoding');
-    if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
-      return {
-        status: 415,
-        message: 'the request body is encoded; send it plain, or mount a body parser in front',
-      };
-    }
-    if (isOtherText(req)) return otherText();
-    if (Number(requestHeader(req, 'content-length')) > limit) {
-      req.resume();
-      return tooLarge(limit);
-    }
+    const unfit = unfitBody(req, limit);
+    if (unfit?.status === 413) req.resume();
+    if (unfit !== undefined) return unfit;
     const bytes = await readAndPutBack(req, limit);
     if (bytes === 'too-large') return tooLarge(limit);
     if (bytes === 'aborted') return 'aborted';
@@ -82,12 +71,8 @@ export class RequestBody {
     text: string,
     found: Pick<Found, 'parsed' | 'inStream'>,
   ): RequestBody | BodyFailure {
-    const plain = text.charCodeAt(0) === 0xfeff ? text.slice(1) : text;
-    try {
-      return new RequestBody(req, { ...found, value: JSON.parse(plain), text: plain });
-    } catch {
-      return notJson();
-    }
+    const parsed = parseBody(text);
+    return 'status' in parsed ? parsed : new RequestBody(req, { ...found, ...parsed });
   }
 
   /**
@@ -108,6 +93,31 @@ export class RequestBody {
     if (req.headers['content-length'] !== undefined) {
       setRequestHeader(req, 'content-length', String(bytes.length));
     }
+  }
+}
+
+type Unfit = Exclude<BodyFailure, string>;
+
+/** What the headers say against a body, before a byte of it is read. */
+export function unfitBody(req: RequestPort, limit: number): Unfit | undefined {
+  const encoding = requestHeader(req, 'content-encoding');
+  if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
+    return {
+      status: 415,
+      message: 'the request body is encoded; send it plain, or mount a body parser in front',
+    };
+  }
+  if (isOtherText(req)) return otherText();
+  return Number(requestHeader(req, 'content-length')) > limit ? tooLarge(limit) : undefined;
+}
+
+/** A body's text without its byte order mark, and what it says. */
+export function parseBody(text: string): { readonly value: unknown; readonly text: string } | Unfit {
+  const plain = text.charCodeAt(0) === 0xfeff ? text.slice(1) : text;
+  try {
+    return { value: JSON.parse(plain), text: plain };
+  } catch {
+    return notJson();
   }
 }
 
@@ -134,18 +144,18 @@ function assign(req: ParsedRequest, name: 'body' | 'rawBody', value: unknown): v
  * In UTF-7 the same bytes are other text, so that a parser which heeds the content type would see other messages than were judged. JSON is
  * UTF-8 (RFC 8259, section 8.1).
  */
-function isOtherText(req: IncomingMessage): boolean {
+function isOtherText(req: RequestPort): boolean {
   return namesOtherCharset(requestHeader(req, 'content-type') ?? '');
 }
 
-function otherText(): BodyFailure {
+function otherText(): Unfit {
   return { status: 415, message: 'the request body must be UTF-8' };
 }
 
-function notJson(): BodyFailure {
+function notJson(): Unfit {
   return { status: 400, message: 'Parse error: the request body is not valid JSON' };
 }
 
-function tooLarge(limit: number): BodyFailure {
+export function tooLarge(limit: number): Unfit {
   return { status: 413, message: `the request body is larger than ${limit} bytes` };
 }

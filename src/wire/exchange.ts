@@ -1,10 +1,11 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { RequestBody } from './body.ts';
-import { type BadRequest, type Incoming, type IncomingBody, isLeft, readIncoming } from './incoming.ts';
+import { type Host, nodeHost } from './host.ts';
+import { type Incoming, type IncomingBody, isLeft, readIncoming } from './incoming.ts';
 import { errorResponse, JSON_RPC, type JsonObject, TOOL_LIST_CHANGED } from './json-rpc.ts';
 import type { Message } from './message.ts';
 import type { Part } from './part.ts';
 import { Parts } from './parts.ts';
+import type { BodyPort, RequestPort } from './ports.ts';
 import { ResponseTap } from './response-tap.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
 
@@ -30,36 +31,34 @@ const exchanges = new WeakMap<IncomingMessage, Exchange>();
 
 /** One HTTP request and its response, shared by every middleware that it passes: read once, written once. */
 export class Exchange {
-  readonly req: IncomingMessage;
+  readonly req: RequestPort;
   readonly tap: ResponseTap;
   readonly messages: readonly Incoming[];
   readonly isBatch: boolean;
-  readonly #body: RequestBody | undefined;
+  readonly #host: Host;
+  readonly #body: BodyPort | undefined;
   readonly #parts: Parts;
   #forwardedChanges = 0;
 
   private constructor(
-    req: IncomingMessage,
-    res: ServerResponse,
-    body: RequestBody | undefined,
+    host: Host,
+    body: BodyPort | undefined,
     incoming: IncomingBody,
     limits: WireLimits,
     onError: (error: unknown) => void,
   ) {
-    this.req = req;
+    this.req = host.request;
+    this.#host = host;
     this.#body = body;
     this.messages = incoming.messages;
     this.isBatch = incoming.isBatch;
-    this.#parts = new Parts(req, incoming.messages, onError);
+    this.#parts = new Parts(host.request, incoming.messages, onError);
     const { maxMessageBytes } = limits;
     const holdHead = incoming.messages.some((each) => each.method === 'initialize');
-    this.tap = new ResponseTap(res, this.#parts, { maxMessageBytes, holdHead, isBatch: incoming.isBatch });
+    this.tap = new ResponseTap(host, this.#parts, { maxMessageBytes, holdHead, isBatch: incoming.isBatch });
   }
 
-  /**
-   * The exchange of this request; the first middleware makes it. `undefined` where it has been answered already (the body was refused) or where
-   * nobody is left to answer.
-   */
+  /** The exchange of this request; the first middleware opens it. */
   static async of(
     req: IncomingMessage,
     res: ServerResponse,
@@ -68,31 +67,37 @@ export class Exchange {
   ): Promise<Exchange | undefined> {
     const known = exchanges.get(req);
     if (known !== undefined) return known;
-    const opened = await Exchange.#open(req, res, limits, onError);
+    const opened = await Exchange.open(nodeHost(req, res), limits, onError);
     if (opened !== undefined) exchanges.set(req, opened);
     return opened;
   }
 
-  static async #open(
-    req: IncomingMessage,
-    res: ServerResponse,
+  /** `undefined` where it has been answered already (the body was refused) or where nobody is left to answer. */
+  static async open(
+    host: Host,
     limits: WireLimits,
     onError: (error: unknown) => void,
   ): Promise<Exchange | undefined> {
-    if (req.method !== 'POST') {
-      return new Exchange(req, res, undefined, { isBatch: false, messages: [] }, limits, onError);
+    if (host.request.method !== 'POST') {
+      return new Exchange(host, undefined, { isBatch: false, messages: [] }, limits, onError);
     }
-    const body = await RequestBody.read(req, limits.maxBodyBytes);
+    const body = await host.readBody(limits.maxBodyBytes);
     if (body === 'aborted') return undefined;
     if ('status' in body) {
-      return sendBad(res, {
-        status: body.status,
-        body: errorResponse(null, JSON_RPC.PARSE_ERROR, body.message),
-      });
+      host.refuse(body.status, JSON.stringify(errorResponse(null, JSON_RPC.PARSE_ERROR, body.message)));
+      return undefined;
     }
     const incoming = readIncoming(body.value, body.text, limits.maxBatch);
-    if ('status' in incoming) return sendBad(res, incoming);
-    return new Exchange(req, res, body, incoming, limits, onError);
+    if ('status' in incoming) {
+      host.refuse(incoming.status, JSON.stringify(incoming.body));
+      return undefined;
+    }
+    return new Exchange(host, body, incoming, limits, onError);
+  }
+
+  /** Whether the client's connection has ended; nobody may have been told of it yet. */
+  get isGone(): boolean {
+    return this.#host.isGone();
   }
 
   get requests(): Incoming[] {
@@ -179,10 +184,4 @@ export class Exchange {
       this.tap.res.destroy();
     }
   }
-}
-
-function sendBad(res: ServerResponse, { status, body }: BadRequest): undefined {
-  const bytes = Buffer.from(JSON.stringify(body));
-  res.writeHead(status, { 'content-type': 'application/json', 'content-length': bytes.length });
-  res.end(bytes);
 }

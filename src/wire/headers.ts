@@ -1,11 +1,12 @@
-import type { IncomingMessage, OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import type { OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import type { RequestPort } from './ports.ts';
 
 /**
  * Sets or (with `undefined`) removes a request header. Node keeps headers twice, and adapters to the Fetch API read
  * `rawHeaders`: changing only `headers` would leak the old value to them.
  */
-export function setRequestHeader(req: IncomingMessage, name: string, value: string | undefined): void {
-  const raw = req.rawHeaders;
+export function setRequestHeader(req: RequestPort, name: string, value: string | undefined): void {
+  const raw = req.rawHeaders ?? [];
   for (let i = raw.length - 2; i >= 0; i -= 2) {
     if (raw[i]?.toLowerCase() === name) raw.splice(i, 2);
   }
@@ -18,7 +19,7 @@ export function setRequestHeader(req: IncomingMessage, name: string, value: stri
 }
 
 /** A request header that must have one value; of several the joined form, which matches nothing. */
-export function requestHeader(req: IncomingMessage, name: string): string | undefined {
+export function requestHeader(req: RequestPort, name: string): string | undefined {
   const value = req.headers[name];
   return Array.isArray(value) ? value.join(', ') : value;
 }

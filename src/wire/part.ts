@@ -1,7 +1,7 @@
-import type { ServerResponse } from 'node:http';
 import type { Incoming } from './incoming.ts';
 import type { JsonObject } from './json-rpc.ts';
 import type { Message } from './message.ts';
+import type { HeadPort } from './ports.ts';
 import type { MaybePromise } from './task-line.ts';
 
 /**
@@ -26,7 +26,7 @@ export interface Part {
   /** The connection closed, or the upstream finished after the client had left. Told again where headers come after that. */
   onClose?(): void;
   /** Answers instead of the upstream, whose status and headers are known: with a stream, or with nothing but headers. */
-  takesOver?(res: ServerResponse): 'stream' | 'empty' | undefined;
+  takesOver?(res: HeadPort): 'stream' | 'empty' | undefined;
 }
 
 const STAGES = ['session', 'gate', 'sync'] as const;

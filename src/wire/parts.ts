@@ -1,10 +1,10 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
 import { bodyModeOf } from './body-mode.ts';
 import { requestHeader, setRequestHeader } from './headers.ts';
 import { type Incoming, isLeft } from './incoming.ts';
 import { errorResponse, idKey, isRequestId, JSON_RPC, type JsonObject, type RequestId } from './json-rpc.ts';
 import type { Message } from './message.ts';
 import { type Part, withPart } from './part.ts';
+import type { HeadPort, RequestPort } from './ports.ts';
 import type { BodyMode, ResponseObserver } from './response-observer.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
 
@@ -12,7 +12,7 @@ const UNREADABLE = 'the upstream sent a response that the middleware cannot read
 
 /** The parts of an exchange, which see its response one after another. */
 export class Parts implements ResponseObserver {
-  readonly #req: IncomingMessage;
+  readonly #req: RequestPort;
   readonly #messages: readonly Incoming[];
   readonly #onError: (error: unknown) => void;
   readonly #acceptEncoding: string | undefined;
@@ -21,7 +21,7 @@ export class Parts implements ResponseObserver {
   #answersTaken = false;
   #closed = false;
 
-  constructor(req: IncomingMessage, messages: readonly Incoming[], onError: (error: unknown) => void) {
+  constructor(req: RequestPort, messages: readonly Incoming[], onError: (error: unknown) => void) {
     this.#req = req;
     this.#messages = messages;
     this.#onError = onError;
@@ -40,7 +40,7 @@ export class Parts implements ResponseObserver {
     return inOrder(this.#parts, (part) => part.onAnswered?.(incoming));
   }
 
-  classify(res: ServerResponse): BodyMode {
+  classify(res: HeadPort): BodyMode {
     for (const part of this.#parts) {
       const taken = part.takesOver?.(res);
       if (taken !== undefined) return taken;

@@ -1,6 +1,6 @@
-import type { ServerResponse } from 'node:http';
 import type { JsonObject } from './json-rpc.ts';
 import type { Message } from './message.ts';
+import type { HeadPort } from './ports.ts';
 import type { MaybePromise } from './task-line.ts';
 
 /**
@@ -12,7 +12,7 @@ export type BodyMode = 'pending' | 'sse' | 'json' | 'raw' | 'stream' | 'empty' |
 /** What the exchange decides about a response while it passes. Whatever throws or rejects here makes the response unreadable. */
 export interface ResponseObserver {
   /** The upstream's status and headers are known, and nothing is sent. */
-  classify(res: ServerResponse): BodyMode;
+  classify(res: HeadPort): BodyMode;
   /** Right before the headers go. Last chance to change them; may wait. */
   onHead(): MaybePromise<void>;
   /** Whether these bytes could hold a message that somebody must see. Cheap; `true` when in doubt. */

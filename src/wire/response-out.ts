@@ -1,5 +1,6 @@
-import { type ServerResponse, STATUS_CODES } from 'node:http';
+import { STATUS_CODES } from 'node:http';
 import { isJsonType, namesOtherCharset } from './headers.ts';
+import type { ResponsePort } from './ports.ts';
 import type { Done, Originals } from './response-patch.ts';
 import { after, type MaybePromise } from './task-line.ts';
 
@@ -17,7 +18,7 @@ const BODY_HEADERS = [
 
 /** What a way out is made of. */
 export interface WayOut {
-  readonly res: ServerResponse;
+  readonly res: ResponsePort;
   readonly original: Originals;
   /** Right before the headers go, once. */
   readonly beforeHead: () => MaybePromise<void>;

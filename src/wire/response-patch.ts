@@ -12,6 +12,8 @@ export interface Originals {
   end(bytes?: Uint8Array): unknown;
   flushHeaders(): void;
   emit(event: string, ...args: unknown[]): boolean;
+  /** Calls back once all of it is on its way to the client, or nobody is left to read it. */
+  onceFinished(done: () => void): void;
 }
 
 /** Where the upstream's calls go instead. */
@@ -51,6 +53,10 @@ export function patchResponse(res: ServerResponse, sink: ResponseSink): Original
     end: res.end.bind(res) as Originals['end'],
     flushHeaders: res.flushHeaders.bind(res),
     emit: res.emit.bind(res) as Originals['emit'],
+    onceFinished(done: () => void) {
+      if (res.writableFinished) process.nextTick(done);
+      else res.once('finish', done);
+    },
   };
   // A compressing middleware in front leads this to its own stream, which drains in place of the response.
   res.on('drain', () => sink.flowAgain());

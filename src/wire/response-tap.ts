@@ -1,11 +1,12 @@
-import type { ServerResponse } from 'node:http';
 import { BackPressure } from './back-pressure.ts';
 import type { BodyReader, ReaderLimits } from './body-reader.ts';
 import { IGNORE, readerFor } from './body-readers.ts';
+import type { Host } from './host.ts';
 import type { JsonObject } from './json-rpc.ts';
+import type { ResponsePort } from './ports.ts';
 import type { BodyMode, ResponseObserver } from './response-observer.ts';
 import { ResponseOut } from './response-out.ts';
-import { type Done, nodeError, type Originals, patchResponse, type ResponseSink } from './response-patch.ts';
+import { type Done, nodeError, type Originals, type ResponseSink } from './response-patch.ts';
 import { eventOf } from './sse-reader.ts';
 import { TaskLine } from './task-line.ts';
 import { VirtualClose } from './virtual-close.ts';
@@ -15,7 +16,7 @@ import { VirtualClose } from './virtual-close.ts';
  * changes go on as they came.
  */
 export class ResponseTap implements ResponseSink {
-  readonly res: ServerResponse;
+  readonly res: ResponsePort;
   mode: BodyMode = 'pending';
   /** Whether an event id was seen: a client can resume this stream after it was cut. */
   resumable = false;
@@ -34,7 +35,8 @@ export class ResponseTap implements ResponseSink {
   #reader: BodyReader = IGNORE;
   #replaced = false;
 
-  constructor(res: ServerResponse, observer: ResponseObserver, limits: ReaderLimits) {
+  constructor(host: Host, observer: ResponseObserver, limits: ReaderLimits) {
+    const { response: res } = host;
     this.res = res;
     this.#observer = observer;
     this.#limits = limits;
@@ -42,7 +44,7 @@ export class ResponseTap implements ResponseSink {
       () => this.#pressure.offerDrain(),
       (error) => this.#fail(error),
     );
-    this.#original = patchResponse(res, this);
+    this.#original = host.redirect(this);
     this.#close = new VirtualClose({
       onDepart: () => this.#onDepart(),
       onClose: () => this.#onClose(),
@@ -204,8 +206,8 @@ export class ResponseTap implements ResponseSink {
   /** Where another response goes out in place of the upstream's, or nobody reads it, there is nothing to wait for. */
   #onceFinished(done: NonNullable<Done>): void {
     const isOwn = this.#replaced || this.mode === 'stream' || this.mode === 'empty';
-    if (isOwn || this.#close.departed || this.res.writableFinished) process.nextTick(done);
-    else this.res.once('finish', done);
+    if (isOwn || this.#close.departed) process.nextTick(done);
+    else this.#original.onceFinished(done);
   }
 
   #answer(status: number, body: JsonObject | JsonObject[] | undefined): void | Promise<void> {

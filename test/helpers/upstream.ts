@@ -8,13 +8,17 @@ import {
 import express5, { type Express, type Request, type RequestHandler, type Response } from 'express';
 import express4 from 'express4';
 import * as z from 'zod';
+import type { GateFetchOptions } from '../../src/fetch.ts';
 import type { Middleware } from '../../src/index.ts';
+import { fetchRoute } from './fetch-upstream.ts';
 
 /** How the upstream is built; each of them is a way in which people serve MCP with the official SDK. */
 export interface UpstreamShape {
   /** `stateful`: a transport for each session. `stateless`: a server and a transport for each request. */
   readonly mode: 'stateful' | 'stateless';
   readonly answers: 'sse' | 'json';
+  /** What the middlewares are mounted in; all but Express is behind `gateFetch()`. Default: Express. `mcp-handler` is stateless, and answers in SSE. */
+  readonly host?: 'express' | 'hono' | 'sdk' | 'mcp-handler';
   readonly express: 4 | 5;
   /** Whether `express.json()` is mounted in front of the middlewares. */
   readonly parser: boolean;
@@ -28,7 +32,26 @@ export const SHAPES: readonly UpstreamShape[] = (['stateful', 'stateless'] as co
   ),
 );
 
-export function shapeName({ mode, answers, express, parser }: UpstreamShape): string {
+/** Express and each kind of handler of the Fetch API. */
+export const HOSTS = [
+  { host: 'express', mode: 'stateful', answers: 'sse' },
+  { host: 'express', mode: 'stateless', answers: 'json' },
+  { host: 'hono', mode: 'stateful', answers: 'sse' },
+  { host: 'hono', mode: 'stateful', answers: 'json' },
+  { host: 'hono', mode: 'stateless', answers: 'sse' },
+  { host: 'sdk', mode: 'stateful', answers: 'sse' },
+  { host: 'mcp-handler', mode: 'stateless', answers: 'sse' },
+] as const;
+
+/** The handlers of the Fetch API, as shapes beside those of Express. */
+export const FETCH_SHAPES = HOSTS.filter(({ host }) => host !== 'express').map((shape) => ({
+  express: 5 as const,
+  parser: false,
+  ...shape,
+}));
+
+export function shapeName({ mode, answers, host = 'express', express, parser }: UpstreamShape): string {
+  if (host !== 'express') return `${mode}, ${answers}, ${host}`;
   return `${mode}, ${answers}, Express ${express}, ${parser ? 'parsed' : 'unparsed'} body`;
 }
 
@@ -54,30 +77,42 @@ export interface UpstreamOptions {
   /** Mounted between the middlewares and the MCP route. */
   readonly behind?: readonly RequestHandler[];
   readonly eventStore?: () => EventStore;
+  /** Given to `gateFetch()`. */
+  readonly fetch?: GateFetchOptions;
   readonly makeServer?: (ledger: Ledger) => McpServer;
 }
 
 /** A cart server: `cart.view` is for everybody, `cart.slow` reports progress, `cart.fail` always fails. */
 export function cartServer(ledger: Ledger): McpServer {
   const server = new McpServer({ name: 'cart', version: '1.0.0' });
-  const done = (text: string) => ({ content: [{ type: 'text' as const, text }] });
-  const ran = async (name: string): Promise<void> => {
-    ledger.calls.push(name);
-    await ledger.gates.get(name);
-  };
   for (const name of ['cart.add_item', 'cart.checkout', 'cart.pay', 'cart.view']) {
     const inputSchema = { sku: z.string().optional(), fail: z.boolean().optional() };
-    server.registerTool(name, { description: `Does ${name}.`, inputSchema }, async ({ fail }, extra) => {
-      const token = extra._meta?.progressToken;
-      if (token !== undefined) {
-        const params = { progressToken: token, progress: 1, total: 2 };
+    server.registerTool(name, { description: `Does ${name}.`, inputSchema }, ({ fail }, extra) => {
+      const progressToken = extra._meta?.progressToken;
+      return runCartTool(ledger, name, fail, async () => {
+        if (progressToken === undefined) return;
+        const params = { progressToken, progress: 1, total: 2 };
         await extra.sendNotification({ method: 'notifications/progress', params });
-      }
-      await ran(name);
-      return fail === true ? { ...done(`${name} failed`), isError: true } : done(`${name} done`);
+      });
     });
   }
   return server;
+}
+
+/** What each tool does: it reports progress, waits for the test and ends well, unless it is told to fail. */
+export async function runCartTool(
+  ledger: Ledger,
+  name: string,
+  fail: boolean | undefined,
+  report: () => Promise<void>,
+) {
+  await report();
+  ledger.calls.push(name);
+  await ledger.gates.get(name);
+  const content = (text: string) => [{ type: 'text' as const, text }];
+  return fail === true
+    ? { content: content(`${name} failed`), isError: true }
+    : { content: content(`${name} done`) };
 }
 
 /** Starts a real Express app that serves MCP on a free port of the loopback interface. */
@@ -94,10 +129,13 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Upst
   const app = express();
   for (const handler of options.before ?? []) app.use(handler);
   if (shape.parser) app.use(express.json({ limit: '8mb' }));
-  const middlewares = (options.middlewares ?? []) as readonly RequestHandler[];
-  if (middlewares.length > 0) app.use('/mcp', ...middlewares);
-  for (const handler of options.behind ?? []) app.use('/mcp', handler);
   const make = (): McpServer => (options.makeServer ?? cartServer)(ledger);
+  const middlewares = options.middlewares ?? [];
+  if (shape.host !== undefined && shape.host !== 'express') {
+    const serving = { shape, ledger, makeServer: make, eventStore: options.eventStore };
+    app.all('/mcp', fetchRoute(serving, middlewares, options.fetch));
+  } else if (middlewares.length > 0) app.use('/mcp', ...(middlewares as readonly RequestHandler[]));
+  for (const handler of options.behind ?? []) app.use('/mcp', handler);
   app.all(
     '/mcp',
     shape.mode === 'stateful' ? statefulRoute(make, shape, options) : statelessRoute(make, shape),

@@ -15,6 +15,7 @@ import {
   sendAndHold,
   type WireMessage,
 } from '../helpers/raw.ts';
+import { FETCH_SHAPES } from '../helpers/upstream.ts';
 
 const CHANGED = { jsonrpc: '2.0', method: 'notifications/tools/list_changed' };
 /** The stateless upstream tears its transport down when the response closes. */
@@ -23,6 +24,7 @@ const SHAPES = [
   { mode: 'stateful', answers: 'json' },
   { mode: 'stateless', answers: 'sse' },
   { mode: 'stateless', answers: 'json' },
+  ...FETCH_SHAPES,
 ] as const;
 const textOf = (message: WireMessage | undefined): unknown => message?.result?.content?.[0]?.text;
 
@@ -65,7 +67,7 @@ async function listenAt(session: RawSession, answers: 'sse' | 'json'): Promise<R
   return listening;
 }
 
-describe.each(SHAPES)('a client that goes away in the middle of cart.pay, $mode $answers', (shape) => {
+describe.each(SHAPES)('a client that goes away in the middle of cart.pay, $host $mode $answers', (shape) => {
   it('finds the run in its next state, and is told on its stream that the list changed', async () => {
     const app = await start({ shape });
     const session = await app.beginAt('payment');

@@ -36,7 +36,10 @@ function askingServer(times = 1): (ledger: Ledger) => McpServer {
   };
 }
 
-const start = (options: CheckoutAppOptions & { times?: number } = {}) =>
+/** Those that a client can answer: the transport is the same for each request of a session. */
+const HOSTS = ['express', 'sdk'] as const;
+
+const startAsking = (options: CheckoutAppOptions & { times?: number } = {}) =>
   startCheckout({ makeServer: askingServer(options.times), ...options });
 
 const accept = (id: unknown): WireMessage => ({
@@ -45,7 +48,9 @@ const accept = (id: unknown): WireMessage => ({
   result: { action: 'accept', content: { yes: true } },
 });
 
-describe('a question of the server, in the middle of a step', () => {
+describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (host) => {
+  const start: typeof startAsking = (options = {}) => startAsking({ shape: { host }, ...options });
+
   it('reaches the client as it was asked, and its answer the server: the step goes on and is saved', async () => {
     const app = await start();
     const session = await app.beginAt('payment');

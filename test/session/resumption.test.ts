@@ -32,8 +32,12 @@ function pollingServer(ledger: Ledger): McpServer {
   return server;
 }
 
-const start = (options: CheckoutAppOptions = {}) =>
+/** Those that keep events: the SDK's transport, in Node and with the Fetch API. */
+const HOSTS = ['express', 'sdk'] as const;
+
+const startWith = (host: (typeof HOSTS)[number], options: CheckoutAppOptions = {}) =>
   startCheckout({
+    shape: { host },
     eventStore: () => new ListEventStore(),
     gate: { announce: true },
     sync: { policies: [{ match: 'cart.pay', invalidates: ['orders.*'] }] },
@@ -58,7 +62,8 @@ async function primed(stream: RawStream): Promise<string> {
   return stream.lastEventId ?? '';
 }
 
-describe('a call whose stream the server closed, so that the client polls', () => {
+describe.each(HOSTS)('a call whose stream the server closed, so that the client polls, %s', (host) => {
+  const start = (options?: CheckoutAppOptions) => startWith(host, options);
   const startPolling = () => start({ makeServer: pollingServer });
 
   it('is saved and comes, changed as it would have been, on the stream that the client resumes', async () => {
@@ -173,69 +178,76 @@ describe('a call whose stream the server closed, so that the client polls', () =
   });
 });
 
-describe('a client that loses its connection in the middle of a call, and resumes', () => {
-  it('while the handler runs, is no conflict, and is given the result: it is saved', async () => {
-    const app = await start();
-    const session = await app.beginAt('payment');
-    const handler = latch();
-    app.ledger.gates.set('cart.pay', handler.opened);
-    const calling = await session.stream(callOf('p', 'cart.pay'));
-    const id = await primed(calling);
-    calling.cut();
-    const resumed = await resume(session, id);
-    handler.open();
-    await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
-    expect(await session.tools()).toEqual(['cart.view']);
-    expect(app.ledger.calls).toEqual(['cart.pay']);
-    expect(app.errors).toEqual([]);
-  });
+describe.each(HOSTS)(
+  'a client that loses its connection in the middle of a call, and resumes, %s',
+  (host) => {
+    const start = (options?: CheckoutAppOptions) => startWith(host, options);
 
-  it('and loses it again, and resumes again, is given the result all the same', async () => {
-    const app = await start();
-    const session = await app.beginAt('payment');
-    const handler = latch();
-    app.ledger.gates.set('cart.pay', handler.opened);
-    const calling = await session.stream(callOf('p', 'cart.pay'));
-    const id = await primed(calling);
-    calling.cut();
-    (await session.listen(id)).cut();
-    const resumed = await resume(session, id);
-    await pass(app.clock, 20_000);
-    handler.open();
-    await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
-    expect(await session.tools()).toEqual(['cart.view']);
-    expect(app.errors).toEqual([]);
-  });
+    it('while the handler runs, is no conflict, and is given the result: it is saved', async () => {
+      const app = await start();
+      const session = await app.beginAt('payment');
+      const handler = latch();
+      app.ledger.gates.set('cart.pay', handler.opened);
+      const calling = await session.stream(callOf('p', 'cart.pay'));
+      const id = await primed(calling);
+      calling.cut();
+      const resumed = await resume(session, id);
+      handler.open();
+      await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
+      expect(await session.tools()).toEqual(['cart.view']);
+      expect(app.ledger.calls).toEqual(['cart.pay']);
+      expect(app.errors).toEqual([]);
+    });
 
-  it('after the handler is done, finds it saved, and is given the result as it would have been', async () => {
-    const app = await start();
-    const session = await app.beginAt('payment');
-    const handler = latch();
-    app.ledger.gates.set('cart.pay', handler.opened);
-    const calling = await session.stream(callOf('p', 'cart.pay'));
-    const id = await primed(calling);
-    calling.cut();
-    handler.open();
-    await expect.poll(() => session.tools()).toEqual(['cart.view']);
-    const resumed = await session.listen(id);
-    await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
-  });
+    it('and loses it again, and resumes again, is given the result all the same', async () => {
+      const app = await start();
+      const session = await app.beginAt('payment');
+      const handler = latch();
+      app.ledger.gates.set('cart.pay', handler.opened);
+      const calling = await session.stream(callOf('p', 'cart.pay'));
+      const id = await primed(calling);
+      calling.cut();
+      (await session.listen(id)).cut();
+      const resumed = await resume(session, id);
+      await pass(app.clock, 20_000);
+      handler.open();
+      await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
+      expect(await session.tools()).toEqual(['cart.view']);
+      expect(app.errors).toEqual([]);
+    });
 
-  it('although it had its result, is given the same one again', async () => {
-    const app = await start();
-    const session = await app.beginAt('payment');
-    const calling = await session.stream(callOf('p', 'cart.pay'));
-    await expect.poll(() => calling.ended).toBe(true);
-    expect(textsOf(resultIn(calling))).toEqual(PAID);
-    const [, id] = /^id: (.*)$/m.exec(calling.text) ?? [];
-    const resumed = await session.listen(id);
-    await expect.poll(() => resultIn(resumed)).toEqual(resultIn(calling));
-    expect(app.ledger.calls).toEqual(['cart.pay']);
-    expect(await session.tools()).toEqual(['cart.view']);
-  });
-});
+    it('after the handler is done, finds it saved, and is given the result as it would have been', async () => {
+      const app = await start();
+      const session = await app.beginAt('payment');
+      const handler = latch();
+      app.ledger.gates.set('cart.pay', handler.opened);
+      const calling = await session.stream(callOf('p', 'cart.pay'));
+      const id = await primed(calling);
+      calling.cut();
+      handler.open();
+      await expect.poll(() => session.tools()).toEqual(['cart.view']);
+      const resumed = await session.listen(id);
+      await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
+    });
 
-describe('a list that is replayed', () => {
+    it('although it had its result, is given the same one again', async () => {
+      const app = await start();
+      const session = await app.beginAt('payment');
+      const calling = await session.stream(callOf('p', 'cart.pay'));
+      await expect.poll(() => calling.ended).toBe(true);
+      expect(textsOf(resultIn(calling))).toEqual(PAID);
+      const [, id] = /^id: (.*)$/m.exec(calling.text) ?? [];
+      const resumed = await session.listen(id);
+      await expect.poll(() => resultIn(resumed)).toEqual(resultIn(calling));
+      expect(app.ledger.calls).toEqual(['cart.pay']);
+      expect(await session.tools()).toEqual(['cart.view']);
+    });
+  },
+);
+
+describe.each(HOSTS)('a list that is replayed, %s', (host) => {
+  const start = (options?: CheckoutAppOptions) => startWith(host, options);
+
   async function listed(session: RawSession): Promise<string> {
     const listing = await session.stream({ jsonrpc: '2.0', id: 'l', method: 'tools/list' });
     await expect.poll(() => listing.ended).toBe(true);

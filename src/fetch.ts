@@ -1,0 +1,91 @@
+import * as z from 'zod';
+import { InterlockError } from './errors.ts';
+import { type Middleware, passStage, STAGE, type Stage } from './middleware.ts';
+import { functionOption, parseOptions, showValue } from './options.ts';
+import { Exchange } from './wire/exchange.ts';
+import { FetchHost } from './wire/fetch/fetch-host.ts';
+
+/** A handler of the Fetch API, with what its host gives it beside the request. */
+export type FetchHandler<Rest extends unknown[] = []> = (
+  request: Request,
+  ...rest: Rest
+) => Response | Promise<Response>;
+
+/** Who makes a request: the SDK's `AuthInfo`, or anything else with `extra`, `payload` or claims of its own. */
+export interface FetchAuth {
+  readonly clientId?: string | undefined;
+  readonly extra?: Record<string, unknown> | undefined;
+}
+
+/** Options of {@link gateFetch}. */
+export interface GateFetchOptions {
+  /**
+   * Says who makes a request. The middlewares read issuer and subject off it as off `req.auth` in Node (`extra.iss`, `extra.sub`), and the
+   * handler finds it in `request.auth`. Default: `request.auth`, where `withMcpAuth()` of `mcp-handler` leaves it.
+   */
+  auth?: ((request: Request) => FetchAuth | undefined | Promise<FetchAuth | undefined>) | undefined;
+}
+
+const optionsSchema = z.strictObject({
+  auth: functionOption<NonNullable<GateFetchOptions['auth']>>().default(() => authOf),
+});
+
+/**
+ * Puts the middlewares in front of an MCP handler of the Fetch API: a Next.js route handler, a Hono app, one of the SDK's own. They are the
+ * ones that Express takes, in the same order, and do the same.
+ *
+ * The handler is given a new `Request` with the client's method, URL, headers, body and `auth`, and what it throws is thrown on. In the middle of a step
+ * its `signal` is not aborted when the client leaves.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG`
+ */
+export function gateFetch<Rest extends unknown[]>(
+  handler: FetchHandler<Rest>,
+  middlewares: readonly [Middleware, ...Middleware[]],
+  options?: GateFetchOptions,
+): (request: Request, ...rest: Rest) => Promise<Response> {
+  if (typeof handler !== 'function') throw wrong('the handler must be a function', handler);
+  const { auth } = parseOptions('gateFetch()', optionsSchema, options);
+  const stages = stagesOf(middlewares);
+  return async (request, ...rest) => {
+    // A preflight asks about the route, and carries neither session nor message.
+    if (request.method === 'OPTIONS') return handler(request, ...rest);
+    const host = new FetchHost(request, await auth(request), stages[0].onError);
+    run(host, stages, (own) => handler(own, ...rest)).catch((error) => host.fail(error));
+    return host.response.made;
+  };
+}
+
+async function run(host: FetchHost, stages: Stages, handle: FetchHandler): Promise<void> {
+  const [{ limits, onError }] = stages;
+  const exchange = await Exchange.open(host, limits, onError);
+  if (exchange === undefined) return;
+  const enter = stages.reduceRight<() => void>(
+    (next, stage) => () => void passStage(stage, exchange, next),
+    () => void host.forward(handle),
+  );
+  enter();
+}
+
+type Stages = readonly [Stage, ...Stage[]];
+
+function stagesOf(middlewares: unknown): Stages {
+  if (!Array.isArray(middlewares)) throw wrong('the middlewares must be an array', middlewares);
+  const [first, ...others] = middlewares.map(stageOf);
+  if (first === undefined) throw wrong('there must be a middleware', middlewares);
+  return [first, ...others];
+}
+
+function stageOf(middleware: unknown): Stage {
+  const isOurs = typeof middleware === 'function' && STAGE in middleware;
+  if (!isOurs) throw wrong('a middleware must be of sessionStore(), fsmGate() or stateSync()', middleware);
+  return (middleware as Middleware)[STAGE];
+}
+
+function authOf(request: Request & { readonly auth?: FetchAuth }): FetchAuth | undefined {
+  return request.auth;
+}
+
+function wrong(rule: string, value: unknown): InterlockError {
+  return new InterlockError('ERR_INTERLOCK_CONFIG', `gateFetch(): ${rule}; got ${showValue(value)}`);
+}

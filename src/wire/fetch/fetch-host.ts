@@ -1,0 +1,143 @@
+import { InterlockError } from '../../errors.ts';
+import { showValue } from '../../options.ts';
+import type { Host } from '../host.ts';
+import type { BodyFailure, BodyPort, RequestPort } from '../ports.ts';
+import type { Originals, ResponseSink } from '../response-patch.ts';
+import { FetchBody } from './fetch-body.ts';
+import { handlersRequest, requestPort } from './fetch-request.ts';
+import { FetchResponse } from './fetch-response.ts';
+
+/** A handler of the Fetch API. */
+export type Handle = (request: Request) => Response | Promise<Response>;
+
+const NOTHING = Buffer.alloc(0);
+
+/** A `Request` and the `Response` that becomes of it. The handler is given another request, and what it answers runs through the pipeline. */
+export class FetchHost implements Host {
+  readonly request: RequestPort;
+  readonly response: FetchResponse;
+  readonly #client: Request;
+  readonly #onError: (error: unknown) => void;
+  readonly #handlers = new AbortController();
+  readonly #onAbort = (): void => this.#connectionClosed();
+  #body: FetchBody | undefined;
+  #sink: ResponseSink | undefined;
+  #reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
+  #wake: () => void = () => {};
+  #isGone = false;
+  #handler: 'running' | 'done' | 'cut off' = 'running';
+
+  /** `onError` is told of a handler that fails when there is no response left to fail. */
+  constructor(client: Request, auth: unknown, onError: (error: unknown) => void) {
+    this.#client = client;
+    this.#onError = onError;
+    this.request = requestPort(client, auth);
+    this.response = new FetchResponse(client.method, {
+      onDestroy: () => this.#sink?.destroy(),
+      onFlow: () => this.#sink?.flowAgain(),
+      onClosed: () => this.#connectionClosed(),
+      onEvent: (event) => (event === 'close' ? this.#cutOff() : this.#wake()),
+    });
+    client.signal.addEventListener('abort', this.#onAbort, { once: true });
+  }
+
+  isGone(): boolean {
+    return this.#isGone || this.#client.signal.aborted;
+  }
+
+  async readBody(limit: number): Promise<BodyPort | BodyFailure> {
+    const body = await FetchBody.read(this.#client, this.request, limit);
+    if (body instanceof FetchBody) this.#body = body;
+    // Nobody reads it, but the host waits for a response.
+    if (body === 'aborted') this.refuse(400, '');
+    return body;
+  }
+
+  redirect(sink: ResponseSink): Originals {
+    this.#sink = sink;
+    return this.response;
+  }
+
+  refuse(status: number, json: string): void {
+    this.response.setHeader('content-type', 'application/json');
+    this.response.writeHead(status);
+    this.response.end(Buffer.from(json));
+  }
+
+  /** Asks the handler. What it throws is the response's failure, as it would be without the pipeline. */
+  async forward(handle: Handle): Promise<void> {
+    const { signal } = this.#handlers;
+    try {
+      await this.#pass(await handle(handlersRequest(this.#client, this.request, this.#body, signal)));
+    } catch (error) {
+      this.fail(error);
+    }
+    // Nobody reads it, but the host waits for a response.
+    if (this.#handler === 'cut off') this.response.end();
+  }
+
+  fail(error: unknown): void {
+    if (this.#handler === 'cut off') return;
+    if (this.response.over) this.#onError(error);
+    else this.response.destroy(error);
+  }
+
+  async #pass(response: Response): Promise<void> {
+    const sink = this.#sink;
+    if (sink === undefined) return;
+    if (!isResponse(response)) throw notAResponse(response);
+    if (!sink.headLost) this.response.take(response);
+    sink.takeHead(response.statusText === '' ? undefined : response.statusText, false);
+    if (response.body !== null) {
+      sink.flush();
+      await this.#pump(response.body.getReader(), sink);
+    }
+    if (this.#handler === 'cut off') return;
+    this.#handler = 'done';
+    sink.end(NOTHING, undefined);
+  }
+
+  /** Reads no faster than the client does, and than the messages are looked at. */
+  async #pump(reader: ReadableStreamDefaultReader<Uint8Array>, sink: ResponseSink): Promise<void> {
+    this.#reader = reader;
+    if (this.#handler === 'cut off') return this.#stopReading();
+    for (let read = await reader.read(); !read.done; read = await reader.read()) {
+      const { buffer, byteOffset, byteLength } = read.value;
+      const flows = sink.write(Buffer.from(buffer, byteOffset, byteLength), undefined);
+      if (!flows) await new Promise<void>((resolve) => (this.#wake = resolve));
+    }
+  }
+
+  #stopReading(): void {
+    // A stream that fails to stop is no failure of anybody who waits.
+    this.#reader?.cancel().catch(() => {});
+  }
+
+  /** The client left, or has all of the response. In a step the handler does not learn of it. */
+  #connectionClosed(): void {
+    this.#isGone = true;
+    this.#client.signal.removeEventListener('abort', this.#onAbort);
+    if (this.#sink?.close() !== true) this.#cutOff();
+  }
+
+  /** Tells a handler that is not done that nobody waits for it any more. */
+  #cutOff(): void {
+    if (this.#handler !== 'running') return;
+    this.#handler = 'cut off';
+    this.#handlers.abort();
+    this.#stopReading();
+    this.#wake();
+  }
+}
+
+/** Not by its class: hosts and frameworks bring their own. */
+function isResponse(value: unknown): value is Response {
+  return (
+    typeof value === 'object' && value !== null && 'status' in value && 'headers' in value && 'body' in value
+  );
+}
+
+function notAResponse(value: unknown): InterlockError {
+  const message = `gateFetch(): the handler must return a Response; it returned ${showValue(value)}`;
+  return new InterlockError('ERR_INTERLOCK_CONFIG', message);
+}

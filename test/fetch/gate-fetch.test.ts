@@ -1,0 +1,469 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { type FetchHandler, type GateFetchOptions, gateFetch } from '../../src/fetch.ts';
+import {
+  type CallerRequest,
+  currentStep,
+  fsmGate,
+  memoryStore,
+  type SessionStoreOptions,
+  sessionStore,
+  stateSync,
+} from '../../src/index.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
+import { settle } from '../helpers/checkout-app.ts';
+import { FaultyStore } from '../helpers/faulty-store.ts';
+import { latch } from '../helpers/latch.ts';
+import { ManualClock } from '../helpers/manual-clock.ts';
+import { callOf, INITIALIZE, PROTOCOL, reasonOf, type WireMessage } from '../helpers/raw.ts';
+
+const URL = 'https://shop.example/mcp?tenant=7';
+const BOTH = 'application/json, text/event-stream';
+
+function post(body: unknown, headers: Record<string, string> = {}, init: RequestInit = {}): Request {
+  const text = typeof body === 'string' ? body : JSON.stringify(body);
+  const all = { 'content-type': 'application/json', accept: BOTH, ...headers };
+  return new Request(URL, { method: 'POST', body: text, headers: all, ...init });
+}
+
+/** Answers each request with a result that says what was called. */
+async function echo(request: Request): Promise<Response> {
+  const message = (await request.json()) as WireMessage;
+  const text = message.params?.name ?? message.method;
+  const result = { content: [{ type: 'text', text }], capabilities: {} };
+  return Response.json({ jsonrpc: '2.0', id: message.id, result });
+}
+
+interface Shop {
+  readonly errors: unknown[];
+  readonly store: FaultyStore;
+  fetch(request: Request): Promise<Response>;
+  /** The headers of a session that has come as far as `payment`. */
+  begin(headers?: Record<string, string>): Promise<Record<string, string>>;
+}
+
+function openShop(
+  handler: FetchHandler = echo,
+  options?: GateFetchOptions & { readonly session?: SessionStoreOptions },
+): Shop {
+  const { session, ...rest } = options ?? {};
+  const errors: unknown[] = [];
+  const onError = (error: unknown): void => void errors.push(error);
+  const onWarning = (): void => {};
+  const store = new FaultyStore(memoryStore());
+  const common = { onError, onWarning };
+  const middlewares = [
+    sessionStore({ store, sessionCacheMs: 0, ...common, ...session }),
+    fsmGate(checkoutGate(), common),
+  ] as const;
+  const fetch = gateFetch(handler, middlewares, rest);
+  // What leads up to a test is answered by a handler that is not the test's.
+  const lead = gateFetch(echo, middlewares, rest);
+  return {
+    errors,
+    store,
+    fetch,
+    async begin(headers = {}) {
+      const { headers: answered } = await lead(post(INITIALIZE, headers));
+      const id = answered.get('mcp-session-id') ?? '';
+      const all = { ...headers, 'mcp-session-id': id, 'mcp-protocol-version': PROTOCOL };
+      for (const tool of ['cart.add_item', 'cart.checkout']) {
+        await (await lead(post(callOf(tool, tool), all))).text();
+      }
+      return all;
+    },
+  };
+}
+
+const errorOf = async (response: Response): Promise<unknown[]> => {
+  const [message] = [(await response.json()) as WireMessage].flat();
+  return [response.status, message?.error.code];
+};
+
+describe('gateFetch() turns away, before the handler sees it,', () => {
+  const never = (): never => {
+    throw new Error('the handler was asked');
+  };
+
+  it.each([
+    ['a body that is not JSON', '{"jsonrpc"', {}, [400, -32700]],
+    ['a body that is too large', JSON.stringify('x'.repeat(5 * 1024 * 1024)), {}, [413, -32700]],
+    ['an encoded body', '{}', { 'content-encoding': 'gzip' }, [415, -32700]],
+    ['a body that is not UTF-8', '{}', { 'content-type': 'application/json; charset=utf-7' }, [415, -32700]],
+    ['a call without a session', callOf(1, 'cart.view'), {}, [400, -32000]],
+    ['a call of an unknown session', callOf(1, 'cart.view'), { 'mcp-session-id': 'nobody' }, [404, -32001]],
+    ['a batch with an initialize', [INITIALIZE, callOf(1, 'cart.view')], {}, [400, -32600]],
+  ])('%s', async (_, body, headers, answer) => {
+    expect(await errorOf(await openShop(never).fetch(post(body, headers)))).toEqual(answer);
+  });
+
+  it('a large body that does not say how large it is', async () => {
+    const chunk = new Uint8Array(1024 * 1024).fill(32);
+    let left = 6;
+    const body = new ReadableStream({
+      pull(controller) {
+        if (left-- > 0) controller.enqueue(chunk);
+        else controller.close();
+      },
+    });
+    const request = new Request(URL, { method: 'POST', body, duplex: 'half' });
+    expect(await errorOf(await openShop(never).fetch(request))).toEqual([413, -32700]);
+  });
+
+  it('a call of a session that began elsewhere, while the store is down', async () => {
+    const shop = openShop(never);
+    shop.store.fail('read');
+    const elsewhere = post(callOf(1, 'cart.view'), { 'mcp-session-id': 'elsewhere' });
+    expect(await errorOf(await shop.fetch(elsewhere))).toEqual([503, -32000]);
+  });
+
+  it('a PUT, and a GET of nobody', async () => {
+    const shop = openShop(never);
+    const put = await shop.fetch(new Request(URL, { method: 'PUT', body: '{}' }));
+    expect([put.status, put.headers.get('allow')]).toEqual([405, 'GET, POST, DELETE']);
+    expect((await shop.fetch(new Request(URL))).status).toBe(400);
+  });
+});
+
+describe('the handler behind gateFetch()', () => {
+  it("is given the client's request: method, URL, headers and body, with any other arguments of its host", async () => {
+    const seen: unknown[] = [];
+    const gated = gateFetch(
+      async (request: Request, context: { params: string }) => {
+        seen.push(request.method, request.url, request.headers.get('x-own'), await request.text(), context);
+        return new Response(null, { status: 202 });
+      },
+      [stateSync({ policies: [] })],
+    );
+    const body = '{"jsonrpc":"2.0",  "method":"notifications/x","params":{"n":12345678901234567890}}';
+    const answer = await gated(post(body, { 'x-own': 'yes' }), { params: 'p' });
+    expect([answer.status, await answer.text()]).toEqual([202, '']);
+    expect(seen).toEqual(['POST', URL, 'yes', body, { params: 'p' }]);
+  });
+
+  it('finds the step that it runs in, and an idempotency key in the body that it reads', async () => {
+    const seen: unknown[] = [];
+    const shop = openShop(async (request) => {
+      const { params } = (await request.clone().json()) as WireMessage;
+      const step = currentStep();
+      seen.push(
+        step?.tool,
+        step?.state,
+        params._meta['mcp-interlock/idempotencyKey'] === step?.idempotencyKey,
+      );
+      return echo(request);
+    });
+    const headers = await shop.begin();
+    await (await shop.fetch(post(callOf(1, 'cart.pay'), headers))).text();
+    expect(seen).toEqual(['cart.pay', 'payment', true]);
+  });
+
+  it('lets a browser read the session id that it does not know of', async () => {
+    const origin = { 'access-control-allow-origin': 'https://app.example' };
+    const shop = openShop(async (request) => {
+      const answer = await echo(request);
+      return new Response(answer.body, { headers: { ...Object.fromEntries(answer.headers), ...origin } });
+    });
+    const { headers } = await shop.fetch(post(INITIALIZE));
+    expect(headers.get('access-control-expose-headers')).toBe('Mcp-Session-Id');
+  });
+
+  it('is asked of a preflight as it came', async () => {
+    const request = new Request(URL, { method: 'OPTIONS' });
+    const same: boolean[] = [];
+    const shop = openShop(async (given) => {
+      same.push(given === request);
+      return new Response(null, { status: 204 });
+    });
+    expect((await shop.fetch(request)).status).toBe(204);
+    expect(same).toEqual([true]);
+  });
+
+  it.each([401, 404, 500])('says %s with its own headers and body', async (status) => {
+    const shop = openShop(
+      async () => new Response('no', { status, headers: { 'www-authenticate': 'Bearer' } }),
+    );
+    const headers = await shop.begin();
+    const answer = await shop.fetch(post(callOf(1, 'cart.view'), headers));
+    expect([answer.status, answer.headers.get('www-authenticate'), await answer.text()]).toEqual([
+      status,
+      'Bearer',
+      'no',
+    ]);
+  });
+
+  it('may answer with something encoded, which nobody can inspect: the client is told so', async () => {
+    const headers = { 'content-type': 'application/json', 'content-encoding': 'br' };
+    const shop = openShop(async () => new Response('???', { headers }));
+    const answer = await shop.fetch(post(callOf(1, 'cart.view'), await shop.begin()));
+    expect(await errorOf(answer)).toEqual([502, -32603]);
+    expect(answer.headers.has('content-encoding')).toBe(false);
+  });
+
+  it('throws on through it, and the outcome of its step is unknown', async () => {
+    const failure = new Error('the database is gone');
+    const shop = openShop(async () => {
+      throw failure;
+    });
+    const headers = await shop.begin();
+    await expect(shop.fetch(post(callOf(1, 'cart.pay'), headers))).rejects.toBe(failure);
+    expect(shop.errors.map(String)).toEqual([
+      expect.stringContaining('outcome of a call of "cart.pay" is unknown'),
+    ]);
+  });
+
+  it('throws in the middle of its body: so does the body that the client reads', async () => {
+    const failure = new Error('the database is gone');
+    const type = { 'content-type': 'text/event-stream' };
+    const shop = openShop(async () => {
+      const body = new ReadableStream({
+        start: (controller) => controller.enqueue(new TextEncoder().encode(': begun\n\n')),
+        pull: (controller) => controller.error(failure),
+      });
+      return new Response(body, { headers: type });
+    });
+    const answer = await shop.fetch(post(callOf(1, 'cart.view'), await shop.begin()));
+    await expect(answer.text()).rejects.toThrow();
+  });
+
+  it('must return a Response', async () => {
+    const shop = openShop((async () => undefined) as unknown as FetchHandler);
+    const headers = await shop.begin();
+    const asked = shop.fetch(post(callOf(1, 'cart.view'), headers));
+    await expect(asked).rejects.toThrow('the handler must return a Response; it returned undefined');
+  });
+
+  it('that answers after its step was given up on is heard by nobody, and fails nothing', async () => {
+    const clock = new ManualClock();
+    const handler = { ...latch(), asked: latch(), signal: undefined as AbortSignal | undefined };
+    const errors: unknown[] = [];
+    const onError = (error: unknown): void => void errors.push(error);
+    const gate = fsmGate(checkoutGate(), { maxStepMs: 1_000, clock, onError });
+    const gated = gateFetch(
+      async (request) => {
+        const { method } = (await request.clone().json()) as WireMessage;
+        if (method !== 'tools/call') return echo(request);
+        handler.signal = request.signal;
+        handler.asked.open();
+        await handler.opened;
+        throw new Error('too late');
+      },
+      [gate],
+    );
+    const opened = await gated(post(INITIALIZE));
+    const headers = { 'mcp-session-id': opened.headers.get('mcp-session-id') ?? '' };
+    const asked = gated(post(callOf(1, 'cart.add_item'), headers));
+    await handler.asked.opened;
+    clock.advance(1_000);
+    const { result } = (await (await asked).json()) as WireMessage;
+    expect(result.content[0].text).toContain('cart.add_item may have run: its outcome is unknown.');
+    await settle();
+    expect(handler.signal?.aborted).toBe(true);
+    handler.open();
+    await settle();
+    expect(errors.map(String)).toEqual([expect.stringContaining('is unknown')]);
+  });
+
+  it('is not asked where the body was read before', async () => {
+    const request = post(INITIALIZE);
+    await request.text();
+    await expect(openShop().fetch(request)).rejects.toThrow('was read before gateFetch()');
+  });
+});
+
+describe('the caller behind gateFetch()', () => {
+  const claims = (sub: string) => ({ clientId: 'app', extra: { iss: 'https://id.example', sub } });
+
+  it('is who request.auth says, and a session answers to nobody else; the handler finds it there too', async () => {
+    const seen: unknown[] = [];
+    const shop = openShop(async (request) => {
+      seen.push((request as { auth?: unknown }).auth);
+      return echo(request);
+    });
+    const as = (sub: string, request: Request) => Object.assign(request, { auth: claims(sub) });
+    const opened = await shop.fetch(as('ann', post(INITIALIZE)));
+    const headers = { 'mcp-session-id': opened.headers.get('mcp-session-id') ?? '' };
+    expect((await shop.fetch(as('bob', post(callOf(1, 'cart.view'), headers)))).status).toBe(404);
+    expect((await shop.fetch(post(callOf(1, 'cart.view'), headers))).status).toBe(404);
+    expect((await shop.fetch(as('ann', post(callOf(1, 'cart.view'), headers)))).status).toBe(200);
+    expect(seen).toEqual([claims('ann'), claims('ann')]);
+  });
+
+  it('is who the option auth says, at once or later', async () => {
+    const auth = async (request: Request) => claims(request.headers.get('x-user') ?? '');
+    const shop = openShop(echo, { auth });
+    const headers = await shop.begin({ 'x-user': 'ann' });
+    expect((await shop.fetch(post(callOf(1, 'cart.view'), headers))).status).toBe(200);
+    expect((await shop.fetch(post(callOf(1, 'cart.view'), { ...headers, 'x-user': 'bob' }))).status).toBe(
+      404,
+    );
+  });
+
+  it('is named by principal(), which is given the method, the URL, the headers and what auth gave', async () => {
+    const seen: CallerRequest[] = [];
+    const principal = (req: CallerRequest) => {
+      seen.push(req);
+      return String(req.headers['x-user']);
+    };
+    const shop = openShop(echo, { auth: () => claims('ann'), session: { principal } });
+    const headers = await shop.begin({ 'x-user': 'ann' });
+    expect((await shop.fetch(post(callOf(1, 'cart.view'), { ...headers, 'x-user': 'bob' }))).status).toBe(
+      404,
+    );
+    expect(seen.at(-1)).toMatchObject({ method: 'POST', url: URL, auth: claims('ann') });
+  });
+});
+
+describe('a client that leaves', () => {
+  const waiting = () => {
+    const handler = { ...latch(), asked: latch(), signal: undefined as AbortSignal | undefined };
+    const answer: FetchHandler = async (request) => {
+      handler.signal = request.signal;
+      handler.asked.open();
+      await handler.opened;
+      return echo(request);
+    };
+    return { handler, answer };
+  };
+
+  it('in the middle of a call that is no step, aborts the handler', async () => {
+    const { handler, answer } = waiting();
+    const shop = openShop(answer);
+    const client = new AbortController();
+    const asked = shop.fetch(post(callOf(1, 'cart.view'), await shop.begin(), { signal: client.signal }));
+    await handler.asked.opened;
+    expect(handler.signal?.aborted).toBe(false);
+    client.abort();
+    expect(handler.signal?.aborted).toBe(true);
+    handler.open();
+    await asked;
+    expect(shop.errors).toEqual([]);
+  });
+
+  it('in the middle of a step, aborts nothing: the step is saved', async () => {
+    const { handler, answer } = waiting();
+    const shop = openShop(answer);
+    const headers = await shop.begin();
+    const client = new AbortController();
+    const asked = shop.fetch(post(callOf(1, 'cart.pay'), headers, { signal: client.signal }));
+    await handler.asked.opened;
+    client.abort();
+    expect(handler.signal?.aborted).toBe(false);
+    handler.open();
+    await asked;
+    const again = await shop.fetch(post(callOf(2, 'cart.pay'), headers));
+    expect(reasonOf((await again.json()) as WireMessage)).toBe('state');
+    expect([handler.signal?.aborted, shop.errors]).toEqual([false, []]);
+  });
+
+  it.each([
+    ['cart.view', true],
+    ['cart.pay', false],
+  ])('by no longer reading a stream, in %s: the handler is cut off: %s', async (tool, cutOff) => {
+    const handler = { cancelled: false, signal: undefined as AbortSignal | undefined, ...latch() };
+    const encoder = new TextEncoder();
+    const shop = openShop(async (request) => {
+      handler.signal = request.signal;
+      const { id } = (await request.json()) as WireMessage;
+      const body = new ReadableStream({
+        start(controller) {
+          controller.enqueue(encoder.encode(': begun\n\n'));
+          void handler.opened.then(() => {
+            if (handler.cancelled) return;
+            const result = { jsonrpc: '2.0', id, result: { content: [] } };
+            controller.enqueue(encoder.encode(`data: ${JSON.stringify(result)}\n\n`));
+            controller.close();
+          });
+        },
+        cancel() {
+          handler.cancelled = true;
+        },
+      });
+      return new Response(body, { headers: { 'content-type': 'text/event-stream' } });
+    });
+    const headers = await shop.begin();
+    const answer = await shop.fetch(post(callOf(1, tool), headers));
+    const reader = answer.body?.getReader();
+    expect(new TextDecoder().decode((await reader?.read())?.value)).toBe(': begun\n\n');
+    await reader?.cancel();
+    await settle();
+    expect([handler.cancelled, handler.signal?.aborted]).toEqual([cutOff, cutOff]);
+    handler.open();
+    await settle();
+    expect(shop.errors).toEqual([]);
+    const pay = shop.fetch(post(callOf(2, 'cart.pay'), headers));
+    if (tool === 'cart.pay') expect(reasonOf((await (await pay).json()) as WireMessage)).toBe('state');
+  });
+
+  it('while its body is read, is not answered as if it were there', async () => {
+    const client = new AbortController();
+    const body = new ReadableStream({
+      start(controller) {
+        controller.enqueue(new TextEncoder().encode('{"json'));
+        client.signal.addEventListener('abort', () => controller.error(client.signal.reason));
+      },
+    });
+    const shop = openShop();
+    const asked = shop.fetch(
+      new Request(URL, { method: 'POST', body, duplex: 'half', signal: client.signal }),
+    );
+    client.abort();
+    expect((await asked).status).toBe(400);
+    expect(shop.errors).toEqual([]);
+  });
+});
+
+describe('bytes behind gateFetch()', () => {
+  const pass = (handler: FetchHandler) => gateFetch(handler, [stateSync({ policies: [] })]);
+
+  it.each(['text/event-stream', 'application/json', 'text/plain'])(
+    'of %s come as they went, wherever they were cut',
+    async (type) => {
+      const message = '{"jsonrpc":"2.0","id":1,"result":{"n":12345678901234567890,"é":"🛒"}}';
+      const text = type === 'text/event-stream' ? `id: 1\ndata: ${message}\n\n: bye\n\n` : message;
+      const bytes = new TextEncoder().encode(text);
+      await fc.assert(
+        fc.asyncProperty(fc.array(fc.nat(bytes.length), { maxLength: 6 }), async (cuts) => {
+          const edges = [0, ...cuts.sort((a, b) => a - b), bytes.length];
+          const body = new ReadableStream({
+            start(controller) {
+              edges.slice(1).forEach((edge, i) => void controller.enqueue(bytes.slice(edges[i], edge)));
+              controller.close();
+            },
+          });
+          const gated = pass(async () => new Response(body, { headers: { 'content-type': type } }));
+          const asked =
+            type === 'text/plain' ? new Request(URL) : post({ jsonrpc: '2.0', id: 1, method: 'x' });
+          expect(await (await gated(asked)).text()).toBe(text);
+        }),
+        { numRuns: 50 },
+      );
+    },
+  );
+
+  it('are not read faster than the client reads them', async () => {
+    const event = new TextEncoder().encode(`: ${'x'.repeat(4094)}\n\n`);
+    let pulled = 0;
+    const body = new ReadableStream(
+      {
+        pull(controller) {
+          if (++pulled > 1000) controller.close();
+          else controller.enqueue(event);
+        },
+      },
+      { highWaterMark: 0 },
+    );
+    const gated = pass(async () => new Response(body, { headers: { 'content-type': 'text/event-stream' } }));
+    const answer = await gated(new Request(URL));
+    await settle(50);
+    expect(pulled).toBeLessThan(10);
+    const whole = await answer.arrayBuffer();
+    expect([whole.byteLength, pulled]).toEqual([1000 * event.length, 1001]);
+  });
+
+  it('are none where there are none: 204, HEAD', async () => {
+    const gated = pass(async ({ method }) => new Response(null, { status: method === 'HEAD' ? 200 : 204 }));
+    expect((await gated(new Request(URL, { method: 'DELETE' }))).body).toBeNull();
+    expect((await gated(new Request(URL, { method: 'HEAD' }))).body).toBeNull();
+  });
+});
