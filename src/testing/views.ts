@@ -94,7 +94,7 @@ export function restartPromises(promises: Promises): void {
 
   promises('a run that expired meanwhile is unknown', async (stage) => {
     const run = await opened(stage);
-    await step(stage.store, run, { leaseMs: SHORT, ttlMs: SHORT }, { ttlMs: SHORT });
+    await step(stage.store, run, {}, { ttlMs: SHORT });
     await stage.wait(SHORT);
     const reopened = await stage.reopen();
     assert.equal(await claimStatus(reopened, run), 'unknown');
