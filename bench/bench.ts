@@ -57,14 +57,18 @@ function summary(pairs: readonly Pair[]) {
   const ofBare = (value: (turn: Turn) => number) => median(pairs.map(([bare]) => value(bare)));
   const ofGated = (value: (turn: Turn) => number) => median(pairs.map(([, gated]) => value(gated)));
   return {
-    minimum: Math.min(...ratios).toFixed(2),
-    median: median(ratios).toFixed(2),
-    maximum: Math.max(...ratios).toFixed(2),
-    'bare/s': ofBare(({ throughput }) => throughput).toFixed(0),
-    'gated/s': ofGated(({ throughput }) => throughput).toFixed(0),
-    'CPU bare': `${ofBare(({ cpu }) => cpu).toFixed(0)} µs`,
-    'CPU added': `${median(pairs.map(([bare, gated]) => gated.cpu - bare.cpu)).toFixed(0)} µs`,
+    minimum: round(Math.min(...ratios), 2),
+    median: round(median(ratios), 2),
+    maximum: round(Math.max(...ratios), 2),
+    'bare/s': round(ofBare(({ throughput }) => throughput)),
+    'gated/s': round(ofGated(({ throughput }) => throughput)),
+    'bare CPU µs': round(ofBare(({ cpu }) => cpu)),
+    'added CPU µs': round(median(pairs.map(([bare, gated]) => gated.cpu - bare.cpu))),
   };
+}
+
+function round(value: number, digits = 0): number {
+  return Number(value.toFixed(digits));
 }
 
 const chosen = WORKLOADS.filter(({ name }) => name.includes(values.only));

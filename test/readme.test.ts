@@ -1,9 +1,11 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { copyFileSync, existsSync } from 'node:fs';
+import { copyFileSync, existsSync, readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import type * as z from 'zod';
+import { postgresBus } from '../src/bus/postgres.ts';
+import { redisBus } from '../src/bus/redis.ts';
 import { ERROR_CODES, InterlockError, type InterlockErrorCode } from '../src/errors.ts';
 import { gateFetch } from '../src/fetch.ts';
 import { unknownOutcomeReply } from '../src/gate/replies.ts';
@@ -22,10 +24,11 @@ import { freePort } from './services/ports.ts';
 // Watched and not replaced: it is given the schema of every function's options.
 vi.mock('../src/options.ts', { spy: true });
 
-const PAGES = ['README.md', 'docs/fetch.md', 'docs/steps.md', 'docs/stores.md'];
+const PAGES = ['README.md', ...readdirSync(join(ROOT, 'docs')).map((name) => `docs/${name}`)];
 const readme = new Page('README.md');
 const stores = new Page('docs/stores.md');
 const fetchPage = new Page('docs/fetch.md');
+const instances = new Page('docs/instances.md');
 
 describe('the first code of the README', () => {
   const consumer = new Consumer();
@@ -59,7 +62,7 @@ describe('the first code of the README', () => {
       timeout: 20_000,
       interval: 100,
     });
-  }, 30_000);
+  }, 60_000);
 
   afterAll(async () => {
     await client?.close();
@@ -79,7 +82,7 @@ describe('the first code of the README', () => {
 
   it('compiles', async () => {
     expect(await consumer.typeCheck(['server.ts'], { skipLibCheck: true })).toBe('');
-  }, 20_000);
+  }, 60_000);
 
   it('runs, and shows in each state the tools that the README says', async () => {
     const shown: string[][] = [];
@@ -135,7 +138,7 @@ describe('every code of the documentation', () => {
     }
     const files = Object.keys(SURROUNDINGS).map((page) => `${page}.ts`);
     expect(await consumer.typeCheck(files, { skipLibCheck: true })).toBe('');
-  }, 20_000);
+  }, 60_000);
 });
 
 /** What the pages leave out because their readers have it. */
@@ -156,10 +159,15 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare function registerTools(server: McpServer): void;
     declare function makeServer(): McpServer1;`,
   'docs/stores.md': '',
+  'docs/instances.md': `
+    import { type Express } from 'express';
+    import { fsmGate, sessionStore, type StateMachineGate } from 'mcp-interlock';
+    declare const app: Express, checkout: StateMachineGate;`,
 };
 
 describe('the tables of options', () => {
   const common = Object.keys(commonShape);
+  const MIDDLEWARES = ['sessionStore', 'fsmGate', 'stateSync'];
   const schemas = new Map<string, z.ZodObject>();
 
   beforeAll(() => {
@@ -171,6 +179,8 @@ describe('the tables of options', () => {
     redisStore({ client: { eval: nothing, evalSha: nothing } });
     upstashStore({ redis: { eval: nothing, evalsha: nothing } });
     postgresStore({ pool: { query: nothing, connect: nothing } as never });
+    expect(() => redisBus({} as never)).toThrow('client');
+    expect(() => postgresBus({} as never)).toThrow('pool');
     expect(() => sqliteStore({} as never)).toThrow('database');
     for (const [what, schema] of vi.mocked(parseOptions).mock.calls)
       schemas.set(what.replace(/\(\).*/, ''), schema);
@@ -179,7 +189,8 @@ describe('the tables of options', () => {
   const schemaOf = (name: string): Record<string, z.ZodType> => {
     if (name === 'common') return commonShape;
     const shape = Object.entries(schemas.get(name)?.shape ?? {}) as [string, z.ZodType][];
-    return Object.fromEntries(shape.filter(([option]) => !common.includes(option)));
+    const isListedApart = (option: string) => MIDDLEWARES.includes(name) && common.includes(option);
+    return Object.fromEntries(shape.filter(([option]) => !isListedApart(option)));
   };
 
   it.each([
@@ -193,6 +204,8 @@ describe('the tables of options', () => {
     ['redisStore', stores],
     ['upstashStore', stores],
     ['postgresStore', stores],
+    ['redisBus', instances],
+    ['postgresBus', instances],
   ])('name exactly the options of %s, with their defaults', (name, page) => {
     const rows = page.tableAfter(`<!-- options: ${name} -->`);
     const schema = schemaOf(name);
@@ -235,14 +248,20 @@ describe('the links of the documentation', () => {
   });
 
   it.each(PAGES)('all lead somewhere: %s', (path) => {
-    const page = new Page(path);
-    const dead = page.links.filter((target) => {
-      if (target.startsWith('#')) return !page.anchors.includes(target.slice(1));
-      return !target.startsWith('https:') && !existsSync(join(ROOT, dirname(path), target));
-    });
+    const dead = new Page(path).links.filter(
+      (link) => !link.startsWith('https:') && !leadsSomewhere(path, link),
+    );
     expect(dead).toEqual([]);
   });
 });
+
+function leadsSomewhere(path: string, link: string): boolean {
+  const [file = '', anchor] = link.split('#');
+  const target = file === '' ? path : join(dirname(path), file);
+  return (
+    existsSync(join(ROOT, target)) && (anchor === undefined || new Page(target).anchors.includes(anchor))
+  );
+}
 
 it('quotes what a client is told when nobody knows the outcome, as the code says it', () => {
   const said = [false, true].map((ran) =>

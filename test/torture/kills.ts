@@ -40,7 +40,8 @@ export function killServers(options: ArenaOptions, scale: KillsScale, seed: numb
       measured: `${again} run again with their key, ${resolved.length} held; blocked for ${longest} ms at most`,
       details:
         `${attempts.length} handlers in ${arena.logs.length} runs, of which ${tally.cut} were cut off and ${tally.unheard} ` +
-        `had ended and were not heard of; ${encounters.broken} calls broke; lease ${options.leaseMs} ms`,
+        `had ended and were not heard of; ${encounters.broken} calls broke, ${encounters.outOfOrder} out of order were refused; ` +
+        `lease ${options.leaseMs} ms`,
       faults,
     };
   });
@@ -65,14 +66,18 @@ async function killMany(arena: Arena, kills: number, seed: number): Promise<Kill
     if (arena.fleet.ready.length < 2 || victims.length === 0) continue;
     const victim = random.pick(victims);
     await arena.fleet.kill(victim);
-    // By now every client of it has heard that its connection broke.
-    await delay(10);
+    await allHeard(victim);
     const { cut, unheard } = interruptedBy(arena, victim);
     if (cut + unheard > 0) tally.inStep++;
     tally.cut += cut;
     tally.unheard += unheard;
   }
   return tally;
+}
+
+/** Until every client of a dead server has noticed. */
+async function allHeard({ endpoint }: TortureServer): Promise<void> {
+  while (endpoint.inFlight > 0) await delay(5);
 }
 
 function interruptedBy(arena: Arena, victim: TortureServer): { cut: number; unheard: number } {

@@ -25,6 +25,9 @@ export interface LaneOptions {
   readonly onBroken?: (log: RunLog, since: number) => Promise<void>;
 }
 
+/** Of one step: an outage of the store takes some. */
+const MOST_TRIES = 1_000;
+
 /**
  * A client that makes one run after the other, and one step after the other. It sends some steps twice at the same time
  * through two processes, and some calls out of order. After an answer that leaves a step's fate open it calls again, as it
@@ -68,11 +71,11 @@ export class Lane {
     for (let tries = 1; ; tries++) {
       const servers = await this.#arena.servers(random.chance(0.3) ? 2 : 1, random);
       const answers = await Promise.all(servers.map((server) => this.#call(log, server, step)));
-      const isKnown = await this.#learn(log, step, answers);
-      await watching;
+      const [isKnown] = await Promise.all([this.#learn(log, step, answers), watching]);
       if (isKnown) return;
-      if (tries === 200)
-        throw new Error(`nobody can say what came of ${JSON.stringify({ ...step, ...log })}`);
+      if (tries === MOST_TRIES) {
+        throw new Error(`${step.tool} of run ${log.run} got nowhere: ${JSON.stringify(answers)}`);
+      }
       if (answers.some(({ kind }) => kind === 'broken')) watching = onBroken?.(log, performance.now());
       else await delay(25);
     }

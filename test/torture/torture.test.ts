@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -133,6 +133,25 @@ describe('parseOptions()', () => {
     expect(parseOptions([])?.stores).toEqual(['redis', 'upstash', 'postgres', 'sqlite']);
     const given = parseOptions(['--store', 'redis,ioredis', '--store', 'memory']);
     expect(given?.stores).toEqual(['redis', 'ioredis', 'memory']);
+  });
+});
+
+describe('the client settings', () => {
+  const read = (path: string) => readFileSync(new URL(path, import.meta.url), 'utf8');
+  const documented = read('../../docs/guarantees.md');
+  const measured = read('stores.ts');
+
+  it.each([
+    'disableOfflineQueue: true',
+    'connectTimeout: 1000, reconnectStrategy: (retries) => Math.min(50 * 2 ** retries, 500)',
+    'enableOfflineQueue: false',
+    'autoResendUnfulfilledCommands: false',
+    'retryStrategy: (times) => Math.min(50 * 2 ** times, 500)',
+    'retries: 2, backoff: (n) => 50 * 2 ** n',
+    'max: 10, connectionTimeoutMillis: 1000, keepAlive: true',
+  ])('that are measured are those that are documented: %s', (setting) => {
+    expect(documented).toContain(setting);
+    expect(measured).toContain(setting);
   });
 });
 
