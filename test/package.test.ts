@@ -41,7 +41,7 @@ beforeAll(async () => {
   await consumer.run('npm', 'install', ...quickly, `./${filename}`);
   consumer.link('express', '@types/express', '@types/node');
   installed = join(consumer.folder, 'node_modules/mcp-interlock');
-}, 60_000);
+}, 120_000);
 
 afterAll(() => consumer.remove());
 
@@ -90,6 +90,6 @@ describe('the packed tarball, installed into an empty folder', () => {
       consumer.write(`use.${ending}`, USE);
       expect(await consumer.typeCheck([`use.${ending}`])).toBe('');
     },
-    20_000,
+    60_000,
   );
 });
