@@ -3,6 +3,7 @@ import type { BodyReader, ReaderLimits } from './body-reader.ts';
 import { IGNORE, readerFor } from './body-readers.ts';
 import type { Host } from './host.ts';
 import type { JsonObject } from './json-rpc.ts';
+import { OwnAnswer } from './own-answer.ts';
 import type { ResponsePort } from './ports.ts';
 import type { BodyMode, ResponseObserver } from './response-observer.ts';
 import { ResponseOut } from './response-out.ts';
@@ -32,6 +33,7 @@ export class ResponseTap implements ResponseSink {
   readonly #out: ResponseOut;
   readonly #pressure: BackPressure;
   readonly #close: VirtualClose;
+  readonly #own: OwnAnswer;
   #reader: BodyReader = IGNORE;
   #replaced = false;
 
@@ -59,6 +61,7 @@ export class ResponseTap implements ResponseSink {
         this.#close.withheld ? undefined : nodeError('ERR_STREAM_DESTROYED', 'The client left'),
       onEnd: () => this.#close.release(),
     });
+    this.#own = new OwnAnswer(res, this.#out, limits.isBatch);
     this.#pressure = new BackPressure(this.#out, this.#line, () => void this.#original.emit('drain'));
   }
 
@@ -93,18 +96,14 @@ export class ResponseTap implements ResponseSink {
     this.ended = true;
     this.mode = 'empty';
     this.#replaced = true;
-    this.#line.add(() => this.#answer(status, body));
+    this.#line.add(() => this.#own.give(status, body));
   }
 
   /** Ends the response early, with these as its last messages, whatever the upstream still writes. A raw body stays the upstream's. */
   abandon(messages: JsonObject[]): void {
     if (this.#out.ended || this.mode === 'raw') return;
     this.#replaced = true;
-    this.#line.add(async () => {
-      if (this.#out.ended) return;
-      if (this.#out.headSent) return this.#endStream(messages);
-      await this.#answer(messages.length === 0 ? 202 : 200, this.#inShape(messages));
-    });
+    this.#line.add(() => this.#own.giveLast(messages));
   }
 
   // --- ResponseSink: what the upstream calls -------------------------------------------------
@@ -210,39 +209,17 @@ export class ResponseTap implements ResponseSink {
     else this.#original.onceFinished(done);
   }
 
-  #answer(status: number, body: JsonObject | JsonObject[] | undefined): void | Promise<void> {
-    this.res.statusCode = status;
-    return this.#out.endWith(body === undefined ? undefined : JSON.stringify(body));
-  }
-
-  #inShape(messages: JsonObject[]): JsonObject | JsonObject[] | undefined {
-    return messages.length > 1 || (this.#limits.isBatch && messages.length > 0) ? messages : messages[0];
-  }
-
-  async #endStream(messages: readonly JsonObject[]): Promise<void> {
-    for (const message of messages) this.#out.writeEvent(eventOf(message));
-    await this.#out.end();
-  }
-
   /** Fails closed: whoever waits for a response is told that there is none, and nothing else of the body goes out. */
   async #fail(error: unknown): Promise<void> {
     this.#observer.onError(error);
+    const isStream = this.mode === 'sse' || this.mode === 'stream';
+    this.#replaced = true;
+    if (!this.#out.ended) this.mode = 'unreadable';
     try {
-      await this.#refuse();
+      await this.#own.refuse(this.#observer, isStream);
     } catch (second) {
       this.#observer.onError(second);
       this.res.destroy();
     }
-  }
-
-  async #refuse(): Promise<void> {
-    if (this.#out.ended) return;
-    this.#replaced = true;
-    const isStream = this.mode === 'sse' || this.mode === 'stream';
-    this.mode = 'unreadable';
-    const hasBegun = this.#out.headSent;
-    const messages = await this.#observer.onUnreadable(hasBegun);
-    if (hasBegun) return this.#endStream(isStream ? messages : []);
-    await this.#answer(502, this.#inShape(messages));
   }
 }
