@@ -90,6 +90,7 @@ async function upstashBackend(durability: Durability): Promise<Backend> {
       async restart() {
         await redis.restart();
         if (kills % 2 === 0) await rest.restart();
+        await rest.answers();
       },
     },
     async stop() {

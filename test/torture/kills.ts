@@ -18,8 +18,8 @@ export function killServers(options: ArenaOptions, scale: KillsScale, seed: numb
   return Arena.with(options, async (arena) => {
     const encounters: Encounters = { broken: 0, unknown: 0, unavailable: 0, held: 0, outOfOrder: 0 };
     const blocked: number[] = [];
-    const onBroken = async (log: RunLog, since: number) => {
-      const ms = await blockedFor(arena, log, since);
+    const onBroken = async (log: RunLog) => {
+      const ms = await blockedFor(arena, log);
       blocked.push(ms);
       if (ms > options.leaseMs) {
         arena.faults.push(`stuck: run ${log.run} was blocked ${Math.round(ms)} ms by a dead process`);
@@ -90,15 +90,19 @@ function interruptedBy(arena: Arena, victim: TortureServer): { cut: number; unhe
   };
 }
 
-/** For how long after its process died a claim was still seen to keep its run busy. */
-async function blockedFor(arena: Arena, log: RunLog, since: number): Promise<number> {
-  let token: string | undefined;
-  for (let ms = 0; ; await delay(10)) {
-    // From before the question, since the answer may be on its way for long on a machine that is busy.
+/**
+ * For how long the claim of a process that died was still seen to keep its run busy. On a machine that is busy questions and answers
+ * are on their way for long: the time begins when the first answer is here, since what the process had sent before it died was executed by
+ * then, and ends when the last question was asked.
+ */
+async function blockedFor(arena: Arena, log: RunLog): Promise<number> {
+  const look = () => arena.runsOf(log).read(log.run);
+  const first = await look();
+  const since = performance.now();
+  for (let ms = 0, view = first; ; await delay(10)) {
+    if (view?.status !== 'running' || view.claim?.token !== first?.claim?.token) return ms;
     const asked = performance.now();
-    const view = await arena.runsOf(log).read(log.run);
-    token ??= view?.claim?.token;
-    if (view?.status !== 'running' || view.claim?.token !== token) return ms;
+    view = await look();
     ms = asked - since;
   }
 }

@@ -22,7 +22,7 @@ export interface LaneOptions {
   readonly random: Random;
   readonly encounters: Encounters;
   /** Called when a call's connection broke; the next try does not wait for it, but the lane does. */
-  readonly onBroken?: (log: RunLog, since: number) => Promise<void>;
+  readonly onBroken?: (log: RunLog) => Promise<void>;
 }
 
 /** Of one step: an outage of the store takes some. */
@@ -76,7 +76,7 @@ export class Lane {
       if (tries === MOST_TRIES) {
         throw new Error(`${step.tool} of run ${log.run} got nowhere: ${JSON.stringify(answers)}`);
       }
-      if (answers.some(({ kind }) => kind === 'broken')) watching = onBroken?.(log, performance.now());
+      if (answers.some(({ kind }) => kind === 'broken')) watching = onBroken?.(log);
       else await delay(25);
     }
   }

@@ -1,5 +1,6 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
+import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { freePort } from '../services/ports.ts';
 
@@ -36,6 +37,12 @@ export class RestProcess {
     });
     const [token] = (await Promise.race([once(child, 'message'), ended])) as [string];
     this.token = token;
+  }
+
+  /** Resolves once it has reached its Redis. */
+  async answers(): Promise<void> {
+    const ping = { method: 'POST', headers: { authorization: `Bearer ${this.token}` }, body: '["PING"]' };
+    while (!(await fetch(this.url, ping)).ok) await delay(20);
   }
 
   async kill9(): Promise<void> {

@@ -59,6 +59,8 @@ async function openIoredis(url: string): Promise<OpenStore> {
     connectTimeout: 1000,
     enableOfflineQueue: false,
     autoResendUnfulfilledCommands: false,
+    // How long it waits until it looks again whether Redis has loaded its data; by default up to 10 s.
+    maxLoadingRetryTime: 500,
     retryStrategy: (times) => Math.min(50 * 2 ** times, 500),
   });
   client.on('error', ignore);

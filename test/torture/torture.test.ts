@@ -146,6 +146,7 @@ describe('the client settings', () => {
     'connectTimeout: 1000, reconnectStrategy: (retries) => Math.min(50 * 2 ** retries, 500)',
     'enableOfflineQueue: false',
     'autoResendUnfulfilledCommands: false',
+    'maxLoadingRetryTime: 500',
     'retryStrategy: (times) => Math.min(50 * 2 ** times, 500)',
     'retries: 2, backoff: (n) => 50 * 2 ** n',
     'max: 10, connectionTimeoutMillis: 1000, keepAlive: true',
