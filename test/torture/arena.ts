@@ -1,8 +1,10 @@
+import { randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { type Runs, runsOf, StoreUnavailable } from '../../src/index.ts';
+import { type AtomicStateStore, type Runs, runsOf, StoreUnavailable } from '../../src/index.ts';
+import { resolveStore } from '../../src/stores/adapt.ts';
 import { brokenStore, type Defect } from './broken-store.ts';
 import { openSession } from './client.ts';
 import { Fleet, type StartServer } from './fleet.ts';
@@ -39,11 +41,13 @@ export class Arena {
   /** Set when everything was done, or something failed. */
   over = false;
   readonly #runs: Record<WorkflowName, Runs>;
+  readonly #store: AtomicStateStore;
 
   private constructor(options: ArenaOptions, ledger: Ledger, { store }: OpenStore, fleet: Fleet) {
     this.options = options;
     this.ledger = ledger;
     this.fleet = fleet;
+    this.#store = resolveStore(store);
     this.#runs = { checkout: runsOf(checkoutGate(), { store }), rally: runsOf(rallyGate(), { store }) };
   }
 
@@ -107,6 +111,22 @@ export class Arena {
 
   runsOf({ workflow }: RunLog): Runs {
     return this.#runs[workflow];
+  }
+
+  /** For how long the run's claim lives unless it is renewed, in milliseconds as its store counts; `undefined` where none does. */
+  async leaseLeft({ run, workflow }: RunLog): Promise<number | undefined> {
+    const result = await this.#store.claim({
+      run,
+      workflow,
+      token: randomUUID(),
+      step: { tool: '', digest: '', uncertain: 'hold' },
+      // A step that no state allows takes nothing.
+      states: [],
+      initial: { state: '', updatedAt: 0 },
+      leaseMs: 1,
+      ttlMs: 60 * 60 * 1000,
+    });
+    return result.status === 'busy' ? result.remainingMs : undefined;
   }
 
   /** Asks the store; again and again where it may be away. */

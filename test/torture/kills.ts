@@ -90,19 +90,28 @@ function interruptedBy(arena: Arena, victim: TortureServer): { cut: number; unhe
   };
 }
 
+/** A renewal that a process sent before it died is executed this much later at most: its deadline. */
+const IN_FLIGHT_MS = 2_000;
+
 /**
- * For how long the claim of a process that died was still seen to keep its run busy. On a machine that is busy questions and answers
- * are on their way for long: the time begins when the first answer is here, since what the process had sent before it died was executed by
- * then, and ends when the last question was asked.
+ * For how long the claim of a process that died kept its run busy since it was last renewed, as its store counts: on a machine that is busy
+ * questions and answers are on their way for long.
  */
 async function blockedFor(arena: Arena, log: RunLog): Promise<number> {
+  const { leaseMs } = arena.options;
   const look = () => arena.runsOf(log).read(log.run);
   const first = await look();
-  const since = performance.now();
+  const seen = performance.now();
+  let renewed = Number.NEGATIVE_INFINITY;
   for (let ms = 0, view = first; ; await delay(10)) {
     if (view?.status !== 'running' || view.claim?.token !== first?.claim?.token) return ms;
+    const left = await arena.leaseLeft(log);
+    if (left === undefined) return ms;
+    const began = performance.now() + left - leaseMs;
+    if (began > renewed + 50) renewed = began;
+    if (renewed > seen + IN_FLIGHT_MS) arena.faults.push(`stuck: run ${log.run} is renewed by nobody`);
     const asked = performance.now();
     view = await look();
-    ms = asked - since;
+    if (view?.status === 'running') ms = asked - renewed;
   }
 }
