@@ -1,9 +1,10 @@
 import * as z from 'zod';
 import { InterlockError } from './errors.ts';
-import type { GateConfig } from './gate/gate-config.ts';
+import type { GateConfig, Visibility } from './gate/gate-config.ts';
 import { GatePart } from './gate/gate-part.ts';
 import { ListedTools } from './gate/listed-tools.ts';
 import { stepFacade } from './gate/step-facade.ts';
+import { availabilityNotes } from './gate/tool-list.ts';
 import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
 import { parseOptions } from './options.ts';
 import { type Clock, systemClock } from './session/clock.ts';
@@ -19,8 +20,14 @@ export interface FsmGateOptions extends CommonOptions {
   /** Also say in words, at the end of the result, what is available after a move: for clients that never list again. Default `false`. */
   announce?: boolean | undefined;
   /**
+   * `hide` lists only what is available in the run's state. `stable` lists every tool, and says of each gated one where it is available: for
+   * clients that never list again, and for models' prompt caches. Default: `hide` where there are sessions, `stable` since MCP 2026-07-28, where a list
+   * must not vary as a side effect of other requests.
+   */
+  visibility?: Visibility | undefined;
+  /**
    * How a call out of order is refused: `explain` says what is available and how to get there; `unknown-tool` is answered as the upstream
-   * answers for a tool that it does not have. Default `explain`.
+   * answers for a tool that it does not have, where the list hides it. Default `explain`.
    */
   refusal?: 'explain' | 'unknown-tool' | undefined;
   /** How long a call waits for another one of the same run, in milliseconds. Default 10,000. */
@@ -39,6 +46,7 @@ const millis = z.number().positive();
 const optionsSchema = z.strictObject({
   ...commonShape,
   announce: z.boolean().default(false),
+  visibility: z.enum(['hide', 'stable']).optional(),
   refusal: z.enum(['explain', 'unknown-tool']).default('explain'),
   waitMs: millis.default(10_000),
   leaseMs: millis.default(8_000),
@@ -70,12 +78,24 @@ export function fsmGate<S extends string, E extends string>(
       'fsmGate(): the first argument must be a StateMachineGate',
     );
   }
-  const { maxBodyBytes, maxBatch, maxMessageBytes, onError, onWarning, clock, announce, refusal, ...times } =
-    parseOptions('fsmGate()', optionsSchema, options);
+  const parsed = parseOptions('fsmGate()', optionsSchema, options);
+  const { maxBodyBytes, maxBatch, maxMessageBytes, onError, onWarning } = parsed;
+  const { clock, announce, visibility, refusal, ...times } = parsed;
   const workflow = gate.compile();
   for (const warning of workflow.warnings) onWarning(warning);
   const listed = new ListedTools(workflow, onWarning);
-  const config: GateConfig = { workflow, listed, times, clock, announce, refusal, onError };
+  const config: GateConfig = {
+    workflow,
+    listed,
+    notes: availabilityNotes(workflow),
+    times,
+    clock,
+    announce,
+    visibility,
+    refusal,
+    onError,
+    warnOnce: once(onWarning),
+  };
   let ownSessions: Sessions | undefined;
 
   return withExchange({ maxBodyBytes, maxBatch, maxMessageBytes, onError }, async (exchange) => {
@@ -83,12 +103,21 @@ export function fsmGate<S extends string, E extends string>(
     ownSessions ??= createSessions('fsmGate()', { onError, onWarning, clock }).sessions;
     const admission = admissionOf(exchange) ?? (await ownSessions.enter(exchange));
     if (admission === undefined) return 'answered';
-    const part = new GatePart(config, exchange, admission.context);
+    const part = new GatePart(config, exchange, admission);
     exchange.join(part);
     if (!(await part.enter())) return 'answered';
     const { call } = part;
     return call === undefined ? (next) => next() : (next) => insideStep(stepFacade(call), next);
   });
+}
+
+function once(onWarning: (warning: string) => void): (warning: string) => void {
+  const given = new Set<string>();
+  return (warning) => {
+    if (given.has(warning)) return;
+    given.add(warning);
+    onWarning(warning);
+  };
 }
 
 /** A gate that stands in the way twice acts once. Two gates of one id would share a snapshot, so they are refused. */

@@ -1,7 +1,22 @@
 // In the order of a request.
 export { type SessionMiddleware, type SessionStoreOptions, sessionStore } from './session-store.ts';
 export type { CallerRequest } from './session/principal.ts';
+export {
+  type HandleKey,
+  type HandleKeyOptions,
+  handleKey,
+  type IssuedPrincipal,
+  type ManagedHandle,
+  type ManagedHandleOptions,
+  managedHandle,
+  type PrincipalKey,
+  principalKey,
+  type RunKeyStrategy,
+  type SessionKey,
+  sessionKey,
+} from './session/run-key.ts';
 export { type FsmGateOptions, fsmGate } from './fsm-gate.ts';
+export type { Visibility } from './gate/gate-config.ts';
 export { type StateSyncOptions, stateSync } from './state-sync.ts';
 export type { CommonOptions, Middleware } from './middleware.ts';
 

@@ -7,6 +7,7 @@ import { type Clock, systemClock } from './session/clock.ts';
 import { guardStore } from './session/guarded-store.ts';
 import type { PrincipalOf } from './session/principal.ts';
 import { admissionOf } from './session/run-context.ts';
+import { parseKeys, type RunKeyStrategy, sessionKey } from './session/run-key.ts';
 import { Sessions } from './session/sessions.ts';
 import { resolveStore } from './stores/adapt.ts';
 import { memoryStore } from './stores/memory.ts';
@@ -16,6 +17,11 @@ import type { StateStore } from './stores/store.ts';
 export interface SessionStoreOptions extends CommonOptions {
   /** Where runs are kept. Default: in the memory of this process, at most `maxSessions` of them. */
   store?: StateStore | undefined;
+  /**
+   * What names the run of a call: `sessionKey()`, `principalKey()`, `handleKey()`, `managedHandle()`, or a list of them in order of preference.
+   * A call that none of them names a run for is refused. Default: `sessionKey()`, which names none since MCP 2026-07-28.
+   */
+  key?: RunKeyStrategy | readonly RunKeyStrategy[] | undefined;
   /**
    * Names the caller, however the app authenticates; `undefined` is nobody in particular. A session answers only to the
    * principal that began it. Default: issuer and subject of `req.auth`, or with a warning the nearest thing to it, such as a client id.
@@ -60,6 +66,7 @@ const optionsSchema = z.strictObject({
   store: z
     .custom<StateStore>((value) => typeof value === 'object' && value !== null, 'expected a store')
     .optional(),
+  key: z.unknown().optional(),
   principal: functionOption<PrincipalOf>().optional(),
   idleMs: millis.default(60 * 60 * 1000),
   sessionCacheMs: z.number().min(0).default(5_000),
@@ -112,7 +119,13 @@ export function createSessions(what: string, options: SessionStoreOptions | unde
   const guarded = guardStore(store, config.storeDeadlineMs, clock);
   return {
     config,
-    sessions: new Sessions({ ...config, principal: config.principal, bus: config.bus, store: guarded }),
+    sessions: new Sessions({
+      ...config,
+      keys: parseKeys(config.key ?? sessionKey()),
+      principal: config.principal,
+      bus: config.bus,
+      store: guarded,
+    }),
   };
 }
 

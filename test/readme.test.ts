@@ -265,7 +265,7 @@ function leadsSomewhere(path: string, link: string): boolean {
 
 it('quotes what a client is told when nobody knows the outcome, as the code says it', () => {
   const said = [false, true].map((ran) =>
-    JSON.stringify(unknownOutcomeReply(1, 'cart.pay', 'checkout', ran)),
+    JSON.stringify(unknownOutcomeReply(1, 'cart.pay', 'checkout', { ran, era: 'session' })),
   );
   const quoted = readme.blocks()[1]?.trim().split('\n') ?? [];
   expect(quoted.map((line, index) => said[index]?.includes(line))).toEqual([true, true]);

@@ -1,4 +1,6 @@
+import type { RunContext } from '../session/run-context.ts';
 import type { Step } from '../session/step.ts';
+import type { Era } from '../wire/era.ts';
 import type { RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
@@ -11,6 +13,8 @@ export type Transform = (message: Message) => void;
 export interface PendingCall {
   readonly id: RequestId;
   readonly step: Step;
+  readonly context: RunContext;
+  readonly era: Era;
   /** What its success saves. */
   readonly move: Move;
   /** Set by the first response that arrives: it settles the outcome, whatever comes later only repeats it. */

@@ -13,5 +13,14 @@ export interface GateConfig {
   readonly announce: boolean;
   /** `explain` says what is available and how to get there; `unknown-tool` is what the upstream says of a tool it does not have. */
   readonly refusal: 'explain' | 'unknown-tool';
+  /** Whether a list has only what is available, or all and says of each tool where it is. Default: by the era. */
+  readonly visibility: Visibility | undefined;
+  /** What a list that has all tools says of each bound one. */
+  readonly notes: ReadonlyMap<string, string>;
   readonly onError: (error: unknown) => void;
+  /** Warns once of each likely mistake. */
+  readonly warnOnce: (warning: string) => void;
 }
+
+/** `hide`: only what is available in the run's state. `stable`: every tool, whatever the run. */
+export type Visibility = 'hide' | 'stable';

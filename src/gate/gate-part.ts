@@ -1,23 +1,17 @@
 import { turnKey } from '../session/claim.ts';
-import type { RunContext } from '../session/run-context.ts';
+import type { Admission, RunContext } from '../session/run-context.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
-import {
-  idKey,
-  isObject,
-  isRequestId,
-  type JsonObject,
-  type RequestId,
-  TOOL_LIST_CHANGED,
-} from '../wire/json-rpc.ts';
+import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
+import type { ResponseTap } from '../wire/response-tap.ts';
 import { after, inOrder, type MaybePromise } from '../wire/task-line.ts';
 import type { PendingCall } from './call.ts';
 import type { GateConfig } from './gate-config.ts';
 import { Judge } from './judge.ts';
 import { unknownOutcomeReply } from './replies.ts';
 import { settle } from './settle.ts';
-import { stateNow } from './state-now.ts';
+import { describeTools, hideUnavailable, visibilityFor } from './tool-list.ts';
 import { abandonStep } from './unknown-outcome.ts';
 
 const TOOLS = Buffer.from('"tools"');
@@ -28,15 +22,15 @@ export class GatePart implements Part {
   readonly stage = 'gate';
   readonly #config: GateConfig;
   readonly #exchange: Exchange;
-  readonly #context: RunContext | undefined;
+  readonly #admission: Admission;
   readonly #judge: Judge;
   readonly #calls = new Map<string, PendingCall>();
 
-  constructor(config: GateConfig, exchange: Exchange, context: RunContext | undefined) {
+  constructor(config: GateConfig, exchange: Exchange, admission: Admission) {
     this.#config = config;
     this.#exchange = exchange;
-    this.#context = context;
-    this.#judge = new Judge(config, exchange, context, (id) => this.#giveUp(id));
+    this.#admission = admission;
+    this.#judge = new Judge(config, exchange, admission, (id) => this.#giveUp(id));
   }
 
   /** The call that is about to be forwarded as a step, if any. */
@@ -56,7 +50,8 @@ export class GatePart implements Part {
       if (verdict === 'ended') return false;
       if (typeof verdict === 'object') this.#calls.set(idKey(verdict.id), verdict);
     }
-    if (this.#calls.size > 0) this.#exchange.tap.withholdClose();
+    // In the session era a disconnect "SHOULD NOT be interpreted as the client cancelling its request"; in the stateless era it is that.
+    if (this.#calls.size > 0 && this.#admission.era === 'session') this.#exchange.tap.withholdClose();
     return true;
   }
 
@@ -64,7 +59,7 @@ export class GatePart implements Part {
     return (
       this.#calls.size > 0 ||
       this.#judge.aliases.size > 0 ||
-      this.#isHandshake ||
+      this.#declares ||
       bytes.includes(TOOLS) ||
       bytes.includes(ESCAPED_ASCII)
     );
@@ -78,21 +73,21 @@ export class GatePart implements Part {
     if (call !== undefined) return this.#deliver(call, message);
     if (!isObject(result)) return;
     // By its shape and not by who asked: a replay, or two requests of one id, must not leak a list.
-    if (Array.isArray(result.tools)) return this.#filter(message, result.tools);
-    if (this.#isHandshake) declareListChanged(message);
+    if (Array.isArray(result.tools)) return this.#showTools(message, result.tools);
+    if (this.#declares) declareListChanged(message);
   }
 
   /** No response came. Where the stream can be resumed it comes there; else nobody knows the outcome. */
   onEnd(): MaybePromise<JsonObject[]> {
     const unsettled = this.#unsettled;
     if (unsettled.length === 0) return [];
-    if (isRejection(this.#exchange.tap.res.statusCode)) {
+    if (isRejection(this.#exchange.tap)) {
       return after(
         inOrder(unsettled, ({ step }) => step.release()),
         () => [],
       );
     }
-    if (this.#exchange.tap.resumable) {
+    if (this.#isResumable) {
       for (const call of unsettled) this.#expectLate(call);
       return [];
     }
@@ -105,7 +100,7 @@ export class GatePart implements Part {
     const call = id === undefined ? undefined : this.#calls.get(idKey(id));
     if (call === undefined) return;
     this.#calls.delete(idKey(call.id));
-    if (this.#context !== undefined) delete this.#context.step;
+    delete call.context.step;
     return call.step.release();
   }
 
@@ -114,20 +109,29 @@ export class GatePart implements Part {
   }
 
   onDepart(): void {
-    this.#context?.session.departed.add(this.#exchange.tap);
+    this.#admission.session.departed.add(this.#exchange.tap);
   }
 
   onClose(): void {
     const { tap } = this.#exchange;
-    this.#context?.session.departed.delete(tap);
+    this.#admission.session.departed.delete(tap);
     for (const call of this.#unsettled) {
-      if (!tap.resumable) abandonStep(call.step, this.#config);
+      if (!this.#isResumable) abandonStep(call.step, this.#config);
       else if (!tap.ended) this.#expectLate(call);
     }
   }
 
-  get #isHandshake(): boolean {
-    return this.#exchange.messages[0]?.method === 'initialize';
+  /** Whether this asks what the server can do, and its list can change. */
+  get #declares(): boolean {
+    const { era } = this.#admission;
+    const method = this.#exchange.messages[0]?.method;
+    if (method !== (era === 'session' ? 'initialize' : 'server/discover')) return false;
+    return visibilityFor(this.#config, this.#admission) === 'hide';
+  }
+
+  /** There is no resumption in the stateless era, whatever ids an upstream's events have. */
+  get #isResumable(): boolean {
+    return this.#exchange.tap.resumable && this.#admission.era === 'session';
   }
 
   get #unsettled(): PendingCall[] {
@@ -135,27 +139,26 @@ export class GatePart implements Part {
   }
 
   #expectLate(call: PendingCall): void {
-    this.#context?.session.late.expect(call.id, this.#config.workflow.id, (message) =>
+    this.#admission.session.late.expect(call.id, this.#config.workflow.id, (message) =>
       this.#deliver(call, message),
     );
   }
 
   /** Settles the outcome at the first response, and changes each replay of it in the same way. */
   #deliver(call: PendingCall, message: Message): MaybePromise<void> {
-    const context = this.#context;
-    if (context === undefined) return;
     if (call.transform === undefined) {
-      call.transform = settle(call, message, this.#config, () => this.#tellListChanged(message, context));
-      if (this.#exchange.tap.resumable) this.#expectLate(call);
+      call.transform = settle(call, message, this.#config, () =>
+        this.#tellListChanged(message, call.context),
+      );
+      if (this.#isResumable) this.#expectLate(call);
     }
     return after(call.transform, (transform) => transform(message));
   }
 
-  #tellListChanged(message: Message, { session }: RunContext): void {
-    session.noteMove();
-    if (!this.#exchange.announceListChange(message)) {
-      session.notify({ jsonrpc: '2.0', method: TOOL_LIST_CHANGED });
-    }
+  #tellListChanged(message: Message, context: RunContext): void {
+    if (visibilityFor(this.#config, this.#admission) === 'stable') return;
+    const isOwn = this.#admission.era === 'session' && context === this.#admission.listed;
+    context.listChanged(isOwn && this.#exchange.announceListChange(message));
   }
 
   /**
@@ -163,21 +166,18 @@ export class GatePart implements Part {
    * turn wait for them.
    */
   #noteQuestion(id: unknown): void {
-    const context = this.#context;
-    if (!isRequestId(id) || context === undefined || this.#unsettled.length === 0) return;
-    const key = turnKey(context, this.#config.workflow.id);
-    context.session.onAnswer(id, context.turns.refuseOthers(key));
+    if (!isRequestId(id)) return;
+    const { session } = this.#admission;
+    for (const { context } of this.#unsettled) {
+      session.onAnswer(id, context.turns.refuseOthers(turnKey(context, this.#config.workflow.id)));
+    }
   }
 
-  async #filter(message: Message, tools: readonly unknown[]): Promise<void> {
-    const { workflow, listed } = this.#config;
-    listed.note(tools, message.at('result', 'nextCursor') === undefined);
-    const found = this.#context === undefined ? 'unknown' : await stateNow(this.#config, this.#context);
-    if (tools.some((tool) => isObject(tool) && workflow.isBound(String(tool.name)))) forbidCaching(message);
-    message.editElements(['result', 'tools'], (tool) => {
-      if (!isObject(tool) || typeof tool.name !== 'string' || !workflow.isBound(tool.name)) return 'keep';
-      return typeof found === 'object' && workflow.isVisible(tool.name, found.state) ? 'keep' : 'drop';
-    });
+  async #showTools(message: Message, tools: readonly unknown[]): Promise<void> {
+    this.#config.listed.note(tools, message.at('result', 'nextCursor') === undefined);
+    const isStable = visibilityFor(this.#config, this.#admission) === 'stable';
+    if (isStable) describeTools(message, this.#config, this.#admission);
+    else await hideUnavailable(message, this.#config, this.#admission);
   }
 
   /** The step took too long, or was cancelled and did not stop: the client is told that nobody knows. */
@@ -190,20 +190,17 @@ export class GatePart implements Part {
     tap.releaseClose();
   }
 
-  #unknownReply({ id, step }: PendingCall): JsonObject {
-    return unknownOutcomeReply(id, step.tool, this.#config.workflow.id, false);
+  #unknownReply({ id, step, era }: PendingCall): JsonObject {
+    return unknownOutcomeReply(id, step.tool, this.#config.workflow.id, { ran: false, era });
   }
 }
 
-/** The upstream's transport turned the request away (RFC 9110, section 15.5): nothing ran. */
-function isRejection(status: number): boolean {
-  return status >= 400 && status < 500;
-}
+/** nginx's "client closed request", which SDK v2 says when the client has left: the handler may have run. */
+const CLIENT_LEFT = 499;
 
-/** What depends on a run is neither kept nor shared. An upstream that says nothing of it does not say that it may be. */
-function forbidCaching(message: Message): void {
-  if (message.at('result', 'ttlMs') !== undefined) message.set(['result', 'ttlMs'], 0);
-  if (message.at('result', 'cacheScope') !== undefined) message.set(['result', 'cacheScope'], 'private');
+/** The upstream's transport turned the request away (RFC 9110, section 15.5): nothing ran. */
+function isRejection({ res: { statusCode }, departed }: ResponseTap): boolean {
+  return statusCode >= 400 && statusCode < 500 && statusCode !== CLIENT_LEFT && !departed;
 }
 
 /** Clients drop `list_changed`, or never listen for it, unless the server has declared it (MCP, Tools, "Capabilities"). */

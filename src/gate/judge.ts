@@ -1,51 +1,57 @@
 import { claimStep, type NotClaimed } from '../session/claim.ts';
 import { digestOf, newToken } from '../session/ids.ts';
 import { InFlight } from '../session/in-flight.ts';
-import type { RunContext } from '../session/run-context.ts';
+import type { Admission, NoRun, RunContext } from '../session/run-context.ts';
 import { Step } from '../session/step.ts';
 import type { Exchange } from '../wire/exchange.ts';
+import { requestHeader, setRequestHeader } from '../wire/headers.ts';
 import type { Incoming } from '../wire/incoming.ts';
-import { isRequestId, JSON_RPC, META_PREFIX, type RequestId } from '../wire/json-rpc.ts';
-import type { Refusal } from '../workflow/advice.ts';
+import { isRequestId, JSON_RPC, type JsonObject, META_PREFIX, type RequestId } from '../wire/json-rpc.ts';
+import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
 import type { CallBinding } from '../workflow/call.ts';
 import type { PendingCall } from './call.ts';
 import type { GateConfig } from './gate-config.ts';
 import { moveOf } from './move.ts';
 import { badToolName, refusalReply } from './replies.ts';
 import { stateNow } from './state-now.ts';
+import { visibilityFor } from './tool-list.ts';
 
+const NAME_HEADER = 'mcp-name';
+const NAME_RUNS =
+  'nothing in its request names a run. Say what does with sessionStore({ key }); since MCP 2026-07-28 there are no sessions';
 const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
 
 /** What became of one call: it goes on as it is, it goes on as a step, it was answered, or the run turned out to have ended. */
 export type Verdict = 'forward' | PendingCall | 'answered' | 'ended';
 
+/** Messages that go on as steps, whose idempotency key a gate has set. */
+const steps = new WeakSet<Incoming>();
+
 /** Decides about the calls of one exchange before they are forwarded. */
 export class Judge {
   readonly #config: GateConfig;
   readonly #exchange: Exchange;
-  readonly #context: RunContext | undefined;
+  readonly #admission: Admission;
   /** Made-up names that stand for hidden tools, by the hidden tool's name. */
   readonly aliases = new Map<string, string>();
   readonly #giveUp: (id: RequestId) => void;
 
-  constructor(
-    config: GateConfig,
-    exchange: Exchange,
-    context: RunContext | undefined,
-    giveUp: (id: RequestId) => void,
-  ) {
+  constructor(config: GateConfig, exchange: Exchange, admission: Admission, giveUp: (id: RequestId) => void) {
     this.#config = config;
     this.#exchange = exchange;
-    this.#context = context;
+    this.#admission = admission;
     this.#giveUp = giveUp;
+  }
+
+  get #hides(): boolean {
+    return visibilityFor(this.#config, this.#admission) === 'hide';
   }
 
   async judge(incoming: Incoming): Promise<Verdict> {
     const { workflow, onError } = this.#config;
     const { message } = incoming;
     // A handler must be able to trust the key, so nobody but a gate sets it.
-    const isStep = this.#context?.step === incoming;
-    if (!isStep && message.at('params', '_meta', IDEMPOTENCY_KEY) !== undefined) {
+    if (!steps.has(incoming) && message.at('params', '_meta', IDEMPOTENCY_KEY) !== undefined) {
       message.remove(['params', '_meta'], IDEMPOTENCY_KEY);
     }
     const tool = message.at('params', 'name');
@@ -53,6 +59,9 @@ export class Judge {
       await this.#exchange.answer(incoming, badToolName(incoming));
       return 'answered';
     }
+    if (!workflow.isBound(tool)) return 'forward';
+    const context = this.#admission.runOf(incoming);
+    this.#takeHandleOut(incoming);
     let binding: CallBinding | undefined;
     try {
       binding = workflow.match(tool, message.at('params', 'arguments'));
@@ -61,11 +70,10 @@ export class Judge {
       return this.#refuse(incoming, tool, { reason: 'unavailable' }, []);
     }
     if (binding === undefined) return 'forward';
-    if (this.#context === undefined)
-      return this.#refuse(incoming, tool, { reason: 'unavailable' }, binding.states);
+    if ('advice' in context) return this.#refuseUnnamed(incoming, tool, context);
     return binding.moves
-      ? this.#claim(incoming, tool, binding, this.#context)
-      : this.#test(incoming, tool, binding, this.#context);
+      ? this.#claim(incoming, tool, binding, context)
+      : this.#test(incoming, tool, binding, context);
   }
 
   /** A call that cannot move the run needs no claim: it may run beside others. */
@@ -76,7 +84,7 @@ export class Judge {
     context: RunContext,
   ): Promise<Verdict> {
     const found = await stateNow(this.#config, context);
-    if (found === 'unknown') return this.#end();
+    if (found === 'unknown') return this.#end(incoming, tool, context);
     if (found === 'unavailable') return this.#refuse(incoming, tool, { reason: 'unavailable' }, states);
     if (states.includes(found.state)) return 'forward';
     return this.#refuse(incoming, tool, { reason: 'state', snapshot: found }, states);
@@ -113,15 +121,16 @@ export class Judge {
     });
     if (!(claimed instanceof Step)) {
       return claimed.reason === 'unknown'
-        ? this.#end()
+        ? this.#end(incoming, tool, context)
         : this.#refuse(incoming, tool, claimed, binding.states);
     }
     // Where two gates claim one call, the handler gets the first one's key.
     if (context.step === undefined) message.set(['params', '_meta', IDEMPOTENCY_KEY], claimed.idempotencyKey);
     context.step = incoming;
+    steps.add(incoming);
     inFlight.onNotice(() => clock.after(times.cancelGraceMs, () => this.#giveUp(id)));
     const move = moveOf(workflow, binding, claimed.snapshot, { tool, actor: context.actor });
-    return { id, step: claimed, move };
+    return { id, step: claimed, context, era: this.#admission.era, move };
   }
 
   async #refuse(
@@ -137,7 +146,11 @@ export class Judge {
       return 'answered';
     }
     const state = snapshot?.state;
-    if (style === 'unknown-tool' && (state === undefined || !workflow.isVisible(tool, state))) {
+    if (
+      style === 'unknown-tool' &&
+      this.#hides &&
+      (state === undefined || !workflow.isVisible(tool, state))
+    ) {
       this.#alias(incoming, tool);
       return 'forward';
     }
@@ -152,7 +165,7 @@ export class Judge {
       available: state === undefined ? [] : workflow.available(state),
       path: reason === 'state' && state !== undefined ? workflow.pathTo(states, state) : undefined,
     };
-    await this.#exchange.answer(incoming, refusalReply(incoming, refusal, { heldTool }));
+    await this.#exchange.answer(incoming, this.#reply(incoming, refusal, { heldTool }));
     return 'answered';
   }
 
@@ -161,9 +174,33 @@ export class Judge {
     const alias = this.aliases.get(tool) ?? `t${newToken()}`;
     this.aliases.set(tool, alias);
     incoming.message.set(['params', 'name'], alias);
+    const { req } = this.#exchange;
+    // The header repeats the name in the stateless era, and an upstream would tell both where they differ.
+    if (requestHeader(req, NAME_HEADER) !== undefined) setRequestHeader(req, NAME_HEADER, alias);
   }
 
-  async #end(): Promise<Verdict> {
+  /** A call without a run is refused, whatever the style: that it is gated is no secret which the list would keep. */
+  async #refuseUnnamed(incoming: Incoming, tool: string, { advice, unnamed }: NoRun): Promise<Verdict> {
+    const { workflow, warnOnce } = this.#config;
+    if (unnamed) warnOnce(`a call of ${JSON.stringify(tool)} was refused: ${NAME_RUNS}`);
+    const refusal: Refusal = { workflow: workflow.id, tool, reason: 'no-run', available: [] };
+    await this.#exchange.answer(incoming, this.#reply(incoming, refusal, { words: advice }));
+    return 'answered';
+  }
+
+  #reply(incoming: Incoming, refusal: Refusal, details: RefusalDetails): JsonObject {
+    return refusalReply(incoming, refusal, details, this.#admission.era);
+  }
+
+  /** The upstream knows nothing of handles that the middleware made. */
+  #takeHandleOut({ message }: Incoming): void {
+    const { managed } = this.#admission;
+    if (managed !== undefined && message.at('params', 'arguments', managed.argument) !== undefined)
+      message.remove(['params', 'arguments'], managed.argument);
+  }
+
+  async #end(incoming: Incoming, tool: string, { gone }: RunContext): Promise<Verdict> {
+    if (gone !== undefined) return this.#refuseUnnamed(incoming, tool, { advice: gone, unnamed: false });
     await this.#exchange.reject(404, JSON_RPC.SESSION_NOT_FOUND, 'Session not found');
     return 'ended';
   }

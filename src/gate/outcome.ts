@@ -1,4 +1,4 @@
-import { isObject } from '../wire/json-rpc.ts';
+import { isObject, JSON_RPC } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 
 /** What a forwarded call came to, read off its response. */
@@ -10,6 +10,8 @@ export type Outcome = 'succeeded' | 'failed' | 'input_required' | 'unknown';
  */
 export function outcomeOf(message: Message): Outcome {
   const { result, error } = message.value;
+  // It asks for something that the client cannot give: an input, by another name.
+  if (isObject(error) && error.code === JSON_RPC.MISSING_CAPABILITY) return 'input_required';
   if (error !== undefined) return 'failed';
   if (!isObject(result)) return 'unknown';
   if (result.resultType === 'input_required') return 'input_required';

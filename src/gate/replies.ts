@@ -1,32 +1,45 @@
+import type { Era } from '../wire/era.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import { errorResponse, JSON_RPC, type JsonObject, META_PREFIX, type RequestId } from '../wire/json-rpc.ts';
 import { type Refusal, type RefusalDetails, refusalFor } from '../workflow/advice.ts';
 
 /** A tool result that says "no" in words for the model and in facts for programs. */
-export function refusalReply(incoming: Incoming, refusal: Refusal, details?: RefusalDetails): JsonObject {
+export function refusalReply(
+  incoming: Incoming,
+  refusal: Refusal,
+  details: RefusalDetails | undefined,
+  era: Era,
+): JsonObject {
   const id = incoming.id ?? null;
   const text = refusalFor(refusal, details);
   // Who asked for a task would not parse a plain result.
   if (incoming.message.at('params', 'task') !== undefined) {
     return errorResponse(id, JSON_RPC.INVALID_PARAMS, text, { [`${META_PREFIX}refusal`]: refusal });
   }
-  return toolError(id, text, { [`${META_PREFIX}refusal`]: refusal });
+  return toolError(id, text, { [`${META_PREFIX}refusal`]: refusal }, era);
 }
 
 /** What the client is told of a step that ran, or may have run, and whose outcome is not recorded. */
-export function unknownOutcomeReply(id: RequestId, tool: string, workflow: string, ran: boolean): JsonObject {
+export function unknownOutcomeReply(
+  id: RequestId,
+  tool: string,
+  workflow: string,
+  { ran, era }: { readonly ran: boolean; readonly era: Era },
+): JsonObject {
   const fact = ran
     ? `${tool} ran, but its outcome could not be recorded.`
     : `${tool} may have run: its outcome is unknown.`;
-  return toolError(id, `[System: ${fact} Do not call it again; the operator must check what happened.]`, {
-    [`${META_PREFIX}outcome`]: { workflow, tool, outcome: 'unknown', ran },
-  });
+  const text = `[System: ${fact} Do not call it again; the operator must check what happened.]`;
+  const facts = { workflow, tool, outcome: 'unknown', ran };
+  return toolError(id, text, { [`${META_PREFIX}outcome`]: facts }, era);
 }
 
 export function badToolName(incoming: Incoming): JsonObject {
   return errorResponse(incoming.id ?? null, JSON_RPC.INVALID_PARAMS, 'Invalid params: name must be a string');
 }
 
-function toolError(id: RequestId | null, text: string, meta: JsonObject): JsonObject {
-  return { jsonrpc: '2.0', id, result: { content: [{ type: 'text', text }], isError: true, _meta: meta } };
+/** `resultType` is required since MCP 2026-07-28 ("Results"). */
+function toolError(id: RequestId | null, text: string, meta: JsonObject, era: Era): JsonObject {
+  const result = { content: [{ type: 'text', text }], isError: true, _meta: meta };
+  return { jsonrpc: '2.0', id, result: era === 'stateless' ? { ...result, resultType: 'complete' } : result };
 }

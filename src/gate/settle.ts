@@ -24,7 +24,7 @@ export function settle(
 }
 
 async function commitSuccess(
-  { id, step, move }: PendingCall,
+  { id, step, move, era }: PendingCall,
   config: GateConfig,
   onListChanged: () => void,
 ): Promise<Transform> {
@@ -35,7 +35,7 @@ async function commitSuccess(
   });
   if (status !== 'committed') {
     onError(new UnknownOutcome(step, status));
-    const reply = unknownOutcomeReply(id, step.tool, workflow.id, true);
+    const reply = unknownOutcomeReply(id, step.tool, workflow.id, { ran: true, era });
     return (message) => message.replace(reply);
   }
   const { from, to, event } = move.trail;

@@ -11,6 +11,8 @@ export type Hint =
   | { readonly kind: 'silence' }
   /** The client cancelled this request, which some other instance may have waiting. */
   | { readonly kind: 'cancelled'; readonly id: string | number }
+  /** The list of a run that several connections share is another one now. */
+  | { readonly kind: 'changed' }
   /** The session has ended. */
   | { readonly kind: 'ended' };
 
@@ -21,6 +23,7 @@ const envelope = z.intersection(
     z.object({ kind: z.literal('stream'), openedAt: z.number() }),
     z.object({ kind: z.literal('silence') }),
     z.object({ kind: z.literal('cancelled'), id: z.union([z.string(), z.number()]) }),
+    z.object({ kind: z.literal('changed') }),
     z.object({ kind: z.literal('ended') }),
   ]),
 );

@@ -23,6 +23,8 @@ export interface RelayListener {
   /** The session of this topic, if this process knows it. */
   find(topic: string): RelayedSession | undefined;
   ended(session: RelayedSession): void;
+  /** The list of a run that several connections share is another one now. */
+  changed(topic: string): void;
   onError(error: unknown): void;
 }
 
@@ -89,6 +91,11 @@ export class Relay {
     this.#send(run, { kind: 'ended' });
   }
 
+  /** Tells every instance that the list of a run is another one now, whoever listens to it there. */
+  changed(run: string): void {
+    this.#send(run, { kind: 'changed' });
+  }
+
   /** Stops listening. */
   async close(): Promise<void> {
     this.#stopHeartbeat();
@@ -118,7 +125,8 @@ export class Relay {
     const hint = readHint(text);
     if (hint === undefined || hint.from === this.#self) return;
     const session = this.#listener.find(hint.to);
-    if (session !== undefined) this.#obey(session, hint);
+    if (hint.kind === 'changed') this.#listener.changed(hint.to);
+    else if (session !== undefined) this.#obey(session, hint);
   }
 
   #obey(session: RelayedSession, hint: AddressedHint): void {

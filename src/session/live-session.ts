@@ -24,6 +24,7 @@ export class LiveSession {
   readonly #questions = new Map<string, readonly (() => void)[]>();
 
   readonly #relay: Relay | undefined;
+  #unfollow: (() => void) | undefined;
 
   constructor(run: string, record: SessionRecord, checkedAt: number, relay?: Relay) {
     this.run = run;
@@ -95,7 +96,15 @@ export class LiveSession {
 
   removeStream(tap: ResponseTap): void {
     this.streams.remove(tap);
-    if (this.streams.size === 0) this.#relay?.closed(this);
+    if (this.streams.size > 0) return;
+    this.#relay?.closed(this);
+    this.#unfollow?.();
+    this.#unfollow = undefined;
+  }
+
+  /** Has the session told of what others do to its run, for as long as it has streams; `begin` returns what ends that. */
+  follow(begin: () => () => void): void {
+    this.#unfollow ??= begin();
   }
 
   /** A resuming GET is here: the upstream must learn that the old stream is gone, or it answers 409. */

@@ -29,7 +29,7 @@ export interface Identity {
   readonly binding: string | undefined;
 }
 
-const NOBODY: Identity = { principal: undefined, binding: undefined };
+export const NOBODY: Identity = { principal: undefined, binding: undefined };
 
 /**
  * The caller, as authentication in front of the middleware left it in `req.auth`: the claims of RFC 7519 (`iss`, `sub`) where the SDK's
@@ -64,16 +64,20 @@ export class Callers {
   }
 
   /**
-   * What the caller's session is bound to.
+   * Who calls.
    * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the app's own `principal()` names nobody properly; and what that throws.
    */
-  bindingOf(req: CallerRequest): string | undefined {
-    if (this.#principal !== undefined) return checked(this.#principal(req));
-    const { principal, binding } = identityOf(req);
-    if (principal === undefined && authOf(req) !== undefined) {
+  identify(req: CallerRequest): Identity {
+    if (this.#principal !== undefined) {
+      const principal = checked(this.#principal(req));
+      return { principal, binding: principal };
+    }
+    const identity = identityOf(req);
+    if (identity.principal === undefined && authOf(req) !== undefined) {
+      const { binding } = identity;
       this.#warnOnce(binding === undefined ? 'nobody' : 'the client id, which all users of one app share');
     }
-    return binding;
+    return identity;
   }
 
   #warnOnce(boundTo: string): void {

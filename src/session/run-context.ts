@@ -1,32 +1,59 @@
 import type { RunRecord, SessionRecord } from '../stores/store.ts';
+import type { Era } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import type { GuardedStore } from './guarded-store.ts';
 import type { LiveSession } from './live-session.ts';
+import type { ManagedHandle } from './run-key.ts';
 import type { Turns } from './turns.ts';
 
-/** Which run a request belongs to, and how to reach what is kept of it. */
+/** One run, as a request has to do with it, and how to reach what is kept of it. */
 export interface RunContext {
   readonly run: string;
   readonly store: GuardedStore;
   readonly ttlMs: number;
+  /** What this process knows of the client's other requests. */
   readonly session: LiveSession;
   readonly turns: Turns;
   /** The caller, for the trail. */
   readonly actor: string | undefined;
-  /** Makes a run that does not exist yet; `undefined` where only a session's handshake may. */
+  /** Makes a run that does not exist yet; `undefined` where only a handshake, or a tool that hands handles out, may. */
   readonly create: SessionRecord | undefined;
+  /** What a call is told whose run turns out to be unknown; `undefined` where the session itself is over then. */
+  readonly gone: string | undefined;
   /** The run as it was read for this very request, if it had to be, and has not moved since. */
   fresh(): RunRecord | undefined;
+  /** The run's tools are other ones now. `toldHere`: the client hears of it on the stream of its own call. */
+  listChanged(toldHere: boolean): void;
+  /** Has a stream told of each such change, until the returned function is called. */
+  listen(tell: () => void): () => void;
   /** The one message of this request that runs as a step; a batch forwards no second one. */
   step?: Incoming;
 }
 
-/** An exchange that was looked at: it has a run, or it is one of those that have none (`initialize`, `server/discover`). */
+/** A call that has no run, and what can be done about it, for the model. */
+export interface NoRun {
+  readonly advice: string;
+  /** Whether that is a mistake of the developer's, and not of the call's. */
+  readonly unnamed: boolean;
+}
+
+/** An exchange that was looked at. */
 export interface Admission {
-  readonly context: RunContext | undefined;
   /** Who let it in: a second one would decide differently. */
   readonly owner: object;
+  readonly era: Era;
+  /** What this process knows of the client's other requests; of this one alone where nothing joins them. */
+  readonly session: LiveSession;
+  /** The run that is named without a call: what lists are filtered by. */
+  readonly listed: RunContext | undefined;
+  /** Whether calls name their runs in their arguments, so that a list cannot be filtered. */
+  readonly byArgument: boolean;
+  /** The handles that the gated tools' schemas must ask for. */
+  readonly managed: ManagedHandle | undefined;
+  runOf(call: Incoming): RunContext | NoRun;
+  /** Calls back when the middleware is shut down, unless the returned function was called before. */
+  onShutDown(callback: () => void): () => void;
 }
 
 const admissions = new WeakMap<Exchange, Admission>();
@@ -35,8 +62,7 @@ export function admissionOf(exchange: Exchange): Admission | undefined {
   return admissions.get(exchange);
 }
 
-export function admit(exchange: Exchange, owner: object, context: RunContext | undefined): Admission {
-  const admission = { context, owner };
+export function admit(exchange: Exchange, admission: Admission): Admission {
   admissions.set(exchange, admission);
   return admission;
 }

@@ -3,10 +3,13 @@ import type { Clock } from './clock.ts';
 import type { GuardedStore } from './guarded-store.ts';
 import type { LiveSession } from './live-session.ts';
 import type { PrincipalOf } from './principal.ts';
+import type { RunKeyStrategy } from './run-key.ts';
 
 /** How the sessions of one mounted middleware are kept. */
 export interface SessionsConfig {
   readonly store: GuardedStore;
+  /** What names runs, in order of preference. */
+  readonly keys: readonly RunKeyStrategy[];
   readonly clock: Clock;
   readonly principal: PrincipalOf | undefined;
   readonly idleMs: number;

@@ -6,7 +6,9 @@ import {
   isRequestId,
   JSON_RPC,
   type JsonObject,
+  notification,
   type RequestId,
+  TOOL_LIST_CHANGED,
 } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { HeadPort } from '../wire/ports.ts';
@@ -14,6 +16,7 @@ import { after, type MaybePromise } from '../wire/task-line.ts';
 import { newSessionId, SESSION_HEADER } from './ids.ts';
 import type { InFlight } from './in-flight.ts';
 import type { LiveSession } from './live-session.ts';
+import type { RunContext } from './run-context.ts';
 import type { SessionKeeper } from './session-keeper.ts';
 
 /** An `initialize`: a run begins when, and only when, it succeeds. */
@@ -38,6 +41,8 @@ export class Handshake implements Part {
     if (message.value.id !== this.#exchange.messages[0]?.id || !isObject(message.value.result)) return;
     const { res } = this.#exchange.tap;
     const adopted = res.getHeader(SESSION_HEADER);
+    // Where runs have other names, a session is the upstream's business alone.
+    if (adopted === undefined && !this.#sessions.config.keys.some(({ kind }) => kind === 'session')) return;
     const run = adopted === undefined ? newSessionId() : String(adopted);
     try {
       await this.#sessions.open(run, this.#binding, adopted === undefined);
@@ -122,12 +127,20 @@ export class Stream implements Part {
   readonly #sessions: SessionKeeper;
   readonly #exchange: Exchange;
   readonly #session: LiveSession;
+  readonly #listed: RunContext | undefined;
   #stopKeepAlive: (() => void) | undefined;
 
-  constructor(sessions: SessionKeeper, exchange: Exchange, session: LiveSession) {
+  /** `listed` is the run that the client's lists are about, which other sessions may move. */
+  constructor(
+    sessions: SessionKeeper,
+    exchange: Exchange,
+    session: LiveSession,
+    listed: RunContext | undefined,
+  ) {
     this.#sessions = sessions;
     this.#exchange = exchange;
     this.#session = session;
+    this.#listed = listed;
     if (requestHeader(exchange.req, 'last-event-id') !== undefined) session.releaseDeparted();
   }
 
@@ -151,8 +164,12 @@ export class Stream implements Part {
   onHead(): void {
     const { tap } = this.#exchange;
     if (tap.mode === 'stream') this.#serve(tap.res);
-    if (tap.mode === 'stream' || (tap.mode === 'sse' && tap.res.statusCode === 200))
-      this.#session.addStream(tap);
+    if (tap.mode !== 'stream' && (tap.mode !== 'sse' || tap.res.statusCode !== 200)) return;
+    const session = this.#session;
+    session.addStream(tap);
+    const listed = this.#listed;
+    if (listed !== undefined)
+      session.follow(() => listed.listen(() => session.notify(notification(TOOL_LIST_CHANGED))));
   }
 
   onEnd(): JsonObject[] {

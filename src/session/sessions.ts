@@ -1,17 +1,22 @@
 import type { NotificationBus } from '../notify/bus.ts';
 import { Relay } from '../notify/relay.ts';
 import type { RunRecord, SessionRecord } from '../stores/store.ts';
+import { type Era, eraOf, headerSaysStateless } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { requestHeader, setRequestHeader } from '../wire/headers.ts';
-import { isRequestId, JSON_RPC } from '../wire/json-rpc.ts';
+import { isRequestId, JSON_RPC, notification, TOOL_LIST_CHANGED } from '../wire/json-rpc.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
+import { Audiences } from './audiences.ts';
+import { type Caller, CallRuns, type RunKeeper } from './call-runs.ts';
+import { type HandleKeeper, serveHandles } from './handles.ts';
 import { SESSION_HEADER } from './ids.ts';
 import { LiveSession } from './live-session.ts';
-import { Callers } from './principal.ts';
+import { Callers, type Identity, NOBODY } from './principal.ts';
 import { type Admission, admit, type RunContext } from './run-context.ts';
 import type { SessionKeeper, SessionsConfig } from './session-keeper.ts';
 import { Handshake, Request, Stream, Termination } from './session-parts.ts';
 import { SessionTable } from './session-table.ts';
+import { turnAway, turnAwayDoubled, unfitRequest } from './turn-away.ts';
 import { Turns } from './turns.ts';
 
 /** A session that the caller may use, and its run where that had to be read. */
@@ -26,15 +31,32 @@ export class Sessions implements SessionKeeper {
   readonly config: SessionsConfig;
   readonly table: SessionTable;
   readonly #relay: Relay | undefined;
-  readonly #turns: Turns;
+  readonly #keeper: RunKeeper & HandleKeeper;
+  readonly #audiences = new Audiences();
   readonly #callers: Callers;
+  readonly #onShutDown = new Set<() => void>();
   readonly #cacheMs: number;
 
   constructor(config: SessionsConfig) {
     this.config = config;
     this.table = new SessionTable(config.maxSessions, config.bus !== undefined);
     this.#relay = config.bus && this.#join(config.bus);
-    this.#turns = new Turns(config.clock);
+    this.#keeper = {
+      keys: config.keys,
+      store: config.store,
+      ttlMs: config.idleMs,
+      onError: config.onError,
+      turns: new Turns(config.clock),
+      tell: (run, except) => {
+        this.#audiences.tell(run, except);
+        this.#relay?.changed(run);
+      },
+      listen: (run, tell, session) => this.#audiences.add(run, { tell, session }),
+      onShutDown: (callback) => {
+        this.#onShutDown.add(callback);
+        return () => this.#onShutDown.delete(callback);
+      },
+    };
     this.#callers = new Callers(config.principal, config.onWarning);
     // A session that is taken for granted is not touched in the store. It must not expire there meanwhile.
     this.#cacheMs = Math.min(config.sessionCacheMs, config.idleMs / 10);
@@ -42,19 +64,22 @@ export class Sessions implements SessionKeeper {
 
   /** Lets a request in, or answers it: then it resolves to `undefined`. */
   async enter(exchange: Exchange): Promise<Admission | undefined> {
+    const { req, messages } = exchange;
     const unfit = unfitRequest(exchange);
     if (unfit !== undefined) return unfit;
-    if (exchange.req.method === 'HEAD') return admit(exchange, this, undefined);
-    const binding = this.#callers.bindingOf(exchange.req);
-    if (exchange.messages.some((each) => each.method === 'initialize'))
-      return this.#handshake(exchange, binding);
-    const run = requestHeader(exchange.req, SESSION_HEADER);
-    if (run === undefined) return this.#withoutSession(exchange);
-    const found = await this.#find(run, binding);
+    if (req.method === 'HEAD') return this.#admitNowhere(exchange);
+    const identity = this.#callers.identify(req);
+    const era = eraOf(exchange);
+    if (typeof era === 'object') return turnAway(exchange, 400, era.code, era.message);
+    if (era === 'stateless') return this.#enterAlone(exchange, era, identity);
+    if (messages.some((each) => each.method === 'initialize')) return this.#handshake(exchange, identity);
+    const run = requestHeader(req, SESSION_HEADER);
+    if (run === undefined) return this.#withoutSession(exchange, identity);
+    const found = await this.#find(run, identity.binding);
     if (found === 'unavailable')
       return turnAway(exchange, 503, JSON_RPC.SERVER_ERROR, 'The session store is unavailable');
     if (found === 'unknown') return turnAway(exchange, 404, JSON_RPC.SESSION_NOT_FOUND, 'Session not found');
-    return this.#enterSession(exchange, found, binding);
+    return this.#enterSession(exchange, found, identity);
   }
 
   /** Starts a run under the id that the client will send from now on. */
@@ -73,6 +98,7 @@ export class Sessions implements SessionKeeper {
 
   /** Ends the streams that are served here, and leaves the bus: for an orderly end of the process. */
   async shutDown(): Promise<void> {
+    for (const callback of [...this.#onShutDown]) callback();
     this.table.each((session) => session.streams.endAll());
     await this.#relay?.close();
   }
@@ -82,6 +108,7 @@ export class Sessions implements SessionKeeper {
     return new Relay(bus, clock, {
       find: (topic) => this.table.byTopic(topic),
       ended: ({ run }) => this.#forget(run),
+      changed: (topic) => this.#audiences.tellTopic(topic),
       onError,
     });
   }
@@ -90,7 +117,7 @@ export class Sessions implements SessionKeeper {
     return new LiveSession(run, record, this.config.clock.now(), this.#relay);
   }
 
-  #handshake(exchange: Exchange, binding: string | undefined): MaybePromise<Admission | undefined> {
+  #handshake(exchange: Exchange, identity: Identity): MaybePromise<Admission | undefined> {
     if (exchange.isBatch) {
       return turnAway(
         exchange,
@@ -101,20 +128,48 @@ export class Sessions implements SessionKeeper {
     }
     // A handshake begins a session. One that names another must neither learn of it nor take it over.
     setRequestHeader(exchange.req, SESSION_HEADER, undefined);
-    exchange.join(new Handshake(this, exchange, binding));
-    return admit(exchange, this, undefined);
+    exchange.join(new Handshake(this, exchange, identity.binding));
+    return this.#admitNowhere(exchange, identity);
   }
 
-  /** `server/discover` asks which era an upstream speaks, and must come back as that upstream answers it. */
-  #withoutSession(exchange: Exchange): MaybePromise<Admission | undefined> {
-    const probes =
-      exchange.messages.length > 0 && exchange.messages.every((each) => each.method === 'server/discover');
-    if (probes) return admit(exchange, this, undefined);
+  #withoutSession(exchange: Exchange, identity: Identity): MaybePromise<Admission | undefined> {
+    const { req, messages } = exchange;
+    // It asks which era an upstream speaks, and must come back as that upstream answers it.
+    const probes = messages.length > 0 && messages.every((each) => each.method === 'server/discover');
+    // A header that no body bears out: the upstream refuses it, and no gated call passes.
+    if (probes || headerSaysStateless(req)) return this.#admitNowhere(exchange, identity);
+    if (this.config.keys.some(({ kind }) => kind !== 'session'))
+      return this.#enterAlone(exchange, 'session', identity);
     return turnAway(exchange, 400, JSON_RPC.SERVER_ERROR, 'Bad Request: Mcp-Session-Id header is required');
+  }
+
+  /** Lets a request in that belongs to no run, and whose calls have none. */
+  #admitNowhere(exchange: Exchange, identity: Identity = NOBODY): Admission {
+    const caller = { era: 'session', identity, session: newScope(), own: undefined } as const;
+    return admit(exchange, new CallRuns(this, { ...this.#keeper, keys: [] }, caller));
+  }
+
+  /** Lets a request in that nothing joins to others: whatever it is about, it says itself. */
+  #enterAlone(exchange: Exchange, era: Era, identity: Identity): MaybePromise<Admission | undefined> {
+    const session = newScope();
+    // Of such a request it means nothing, and an upstream that took it up would serve somebody else's session.
+    setRequestHeader(exchange.req, SESSION_HEADER, undefined);
+    const request = Request.begin(exchange, session);
+    if (request === undefined) return turnAwayDoubled(exchange);
+    exchange.join(request);
+    return this.#admit(exchange, { era, identity, session, own: undefined });
+  }
+
+  async #admit(exchange: Exchange, caller: Caller): Promise<Admission> {
+    const runs = new CallRuns(this, this.#keeper, caller);
+    await serveHandles(exchange, runs, this.#keeper, caller.identity.binding);
+    return admit(exchange, runs);
   }
 
   async #find(run: string, binding: string | undefined): Promise<Found | 'unknown' | 'unavailable'> {
     const { store, clock, idleMs } = this.config;
+    // "It MUST only contain visible ASCII characters", and the keys of other runs do not.
+    if (!/^[\x21-\x7e]+$/.test(run)) return 'unknown';
     const known = this.table.get(run);
     // Whoever is not the owner is asked about in the store like any unknown session, which answers him alike, and as late.
     const own = known?.record.principal === binding ? known : undefined;
@@ -145,53 +200,43 @@ export class Sessions implements SessionKeeper {
   async #enterSession(
     exchange: Exchange,
     { session, fresh }: Found,
-    binding: string | undefined,
+    identity: Identity,
   ): Promise<Admission | undefined> {
     const { method } = exchange.req;
-    if (method === 'DELETE') exchange.join(new Termination(this, exchange, session));
-    else if (method === 'GET') exchange.join(new Stream(this, exchange, session));
-    else {
-      const request = Request.begin(exchange, session);
-      if (request === undefined) {
-        return turnAway(
-          exchange,
-          400,
-          JSON_RPC.INVALID_REQUEST,
-          'Invalid Request: a request id is in flight already',
-        );
-      }
-      exchange.join(request);
-      noteNotices(exchange, session, this.#relay);
-    }
     const { store, idleMs } = this.config;
-    const context: RunContext = {
+    const own: RunContext = {
       run: session.run,
       store,
       ttlMs: idleMs,
       session,
-      turns: this.#turns,
-      actor: binding,
+      turns: this.#keeper.turns,
+      actor: identity.binding,
       create: undefined,
+      gone: undefined,
       // What was read before a stream was opened says nothing of the time when a message comes on it.
       fresh: method === 'POST' ? fresh : () => undefined,
+      listChanged(toldHere) {
+        session.noteMove();
+        if (!toldHere) session.notify(notification(TOOL_LIST_CHANGED));
+      },
+      listen: () => () => {},
     };
-    return admit(exchange, this, context);
+    if (method === 'POST') {
+      const request = Request.begin(exchange, session);
+      if (request === undefined) return turnAwayDoubled(exchange);
+      exchange.join(request);
+      noteNotices(exchange, session, this.#relay);
+    }
+    const admission = await this.#admit(exchange, { era: 'session', identity, session, own });
+    if (method === 'DELETE') exchange.join(new Termination(this, exchange, session));
+    else if (method === 'GET') exchange.join(new Stream(this, exchange, session, admission.listed));
+    return admission;
   }
 }
 
-/** Only a POST carries messages (MCP 2025-11-25, Transports). An upstream that is less strict must not find one that nobody looked at. */
-function unfitRequest(exchange: Exchange): Promise<undefined> | undefined {
-  const { req, tap } = exchange;
-  if (req.method === 'POST') return undefined;
-  if (req.method !== 'GET' && req.method !== 'DELETE' && req.method !== 'HEAD') {
-    tap.res.setHeader('allow', 'GET, POST, DELETE');
-    return turnAway(exchange, 405, JSON_RPC.SERVER_ERROR, 'Method not allowed');
-  }
-  const isEmpty =
-    requestHeader(req, 'transfer-encoding') === undefined &&
-    Number(requestHeader(req, 'content-length') ?? 0) === 0;
-  if (isEmpty) return undefined;
-  return turnAway(exchange, 400, JSON_RPC.INVALID_REQUEST, `Invalid Request: a ${req.method} has no body`);
+/** What is known of the client's other requests where nothing joins them: nothing. */
+function newScope(): LiveSession {
+  return new LiveSession('', {}, 0);
 }
 
 /** What the client tells the session beside its requests: a request is cancelled, a question of the upstream's is answered. */
@@ -202,13 +247,4 @@ function noteNotices(exchange: Exchange, session: LiveSession, relay: Relay | un
     const cancelled = message.at('params', 'requestId');
     if (isRequestId(cancelled) && !session.cancel(cancelled)) relay?.cancelled(session.run, cancelled);
   }
-}
-
-async function turnAway(
-  exchange: Exchange,
-  status: number,
-  code: number,
-  message: string,
-): Promise<undefined> {
-  await exchange.reject(status, code, message);
 }

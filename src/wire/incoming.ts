@@ -5,6 +5,7 @@ import {
   JSON_RPC,
   type JsonObject,
   kindOf,
+  META_CLAIM,
   type MessageKind,
   type RequestId,
 } from './json-rpc.ts';
@@ -82,14 +83,27 @@ function read(value: unknown, text: string | undefined): Incoming | BadRequest {
 const ENVELOPE = ['jsonrpc', 'id', 'method', 'params', 'result', 'error'];
 const CALL_PARAMS = ['name', 'arguments', '_meta'];
 
-/** A member of the message or of its params that another parser might take for another one than we do, and why. */
+/** A member of the message, of its params or of their `_meta` that another parser might take for another one than we do, and why. */
 function ambiguousMember(value: JsonObject, text: string | undefined): string | undefined {
   const inEnvelope = ambiguousKey(keysAt(value, text, []), ENVELOPE);
   if (inEnvelope !== undefined || !isObject(value.params)) return inEnvelope;
-  return ambiguousKey(
-    keysAt(value.params, text, ['params']),
+  const { params } = value;
+  const inParams = ambiguousKey(
+    keysAt(params, text, ['params']),
     value.method === 'tools/call' ? CALL_PARAMS : [],
   );
+  // The era is told by one member of it.
+  if (inParams !== undefined || !isObject(params._meta)) return inParams;
+  const claims = keysAt(params._meta, text, ['params', '_meta']).filter(
+    (key) => foldCase(key) === foldCase(META_CLAIM),
+  );
+  return claims.length > 1 ? ambiguousKey(claims, []) : undefined;
+}
+
+/** Whether no key of the object at `path` stands there twice, letter case aside. */
+export function isUnambiguous({ message }: Incoming, path: readonly string[]): boolean {
+  const value = message.at(...path);
+  return !isObject(value) || ambiguousKey(keysAt(value, message.text, path), []) === undefined;
 }
 
 /** The keys of an object as they came, doubled ones included where there is text. */

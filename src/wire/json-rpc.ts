@@ -7,7 +7,7 @@ export type RequestId = string | number;
 /** What a message is, by its shape. */
 export type MessageKind = 'request' | 'notification' | 'response' | 'invalid';
 
-/** The codes of JSON-RPC 2.0 section 5.1, and the two that the official SDKs use for transport errors. */
+/** The codes of JSON-RPC 2.0 section 5.1, the two that the official SDKs use for transport errors, and MCP's own. */
 export const JSON_RPC = {
   PARSE_ERROR: -32700,
   INVALID_REQUEST: -32600,
@@ -16,10 +16,17 @@ export const JSON_RPC = {
   INTERNAL_ERROR: -32603,
   SERVER_ERROR: -32000,
   SESSION_NOT_FOUND: -32001,
+  /** MCP 2026-07-28: the headers do not repeat what the body says. */
+  HEADER_MISMATCH: -32020,
+  /** MCP 2026-07-28: the request needs a capability that its client did not declare. */
+  MISSING_CAPABILITY: -32021,
 } as const;
 
 /** Marks the middleware's own members of `_meta`; a prefix as MCP's "General fields: `_meta`" asks for. */
 export const META_PREFIX = 'mcp-interlock/';
+
+/** The member of `_meta` in which a stateless request names its protocol version (MCP 2026-07-28, "Per-request protocol fields"). */
+export const META_CLAIM = 'io.modelcontextprotocol/protocolVersion';
 
 export function isObject(value: unknown): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value);

@@ -1,5 +1,5 @@
 /** Why a call was refused. */
-export type RefusalReason = 'state' | 'guard' | 'busy' | 'held' | 'loop' | 'unavailable';
+export type RefusalReason = 'state' | 'guard' | 'busy' | 'held' | 'loop' | 'unavailable' | 'no-run';
 
 /** The facts of a refusal, as programs read them in `_meta["mcp-interlock/refusal"]`. */
 export interface Refusal {
@@ -18,7 +18,7 @@ export interface Refusal {
 
 /** What the text of some refusals says beside the facts. */
 export interface RefusalDetails {
-  /** The guard's own words, for `'guard'`. */
+  /** The guard's own words, for `'guard'`; how to come to a run, for `'no-run'`. */
   readonly words?: string | undefined;
   /** The tool whose outcome is unknown, for `'held'`. Default: the one that was called. */
   readonly heldTool?: string | undefined;
@@ -36,6 +36,25 @@ export function refusalFor(refusal: Refusal, details: RefusalDetails = {}): stri
 /** What a model is told after a move: `[System: checkout is now in "payment". Available now: cart.pay.]` */
 export function announcement(workflow: string, state: string, available: readonly string[]): string {
   return system([`${name(workflow)} is now in ${quoted(state)}.`, availability(workflow, available)]);
+}
+
+/** Where a tool is to be found, and what it takes to get there. */
+export interface Whereabouts {
+  readonly workflow: string;
+  readonly states: readonly string[];
+  /** The tools to call from the start of a run; `undefined` where calling tools does not lead there. */
+  readonly path: readonly string[] | undefined;
+  /** Whether only some calls of the tool are gated. */
+  readonly isGrouped: boolean;
+}
+
+/** What a list that shows every tool says of a gated one, whatever the run. */
+export function availabilityNote({ workflow, states, path, isGrouped }: Whereabouts): string {
+  const what = isGrouped ? 'Some calls of it are available' : 'Available';
+  const where = `${what} only while ${name(workflow)} is in ${states.map(quoted).join(' or ')}.`;
+  if (path === undefined) return system([where, 'Calling tools does not lead there.']);
+  if (path.length === 0) return system([where, 'A run begins there.']);
+  return system([where, `From the start of a run, ${path.map(name).join(', then ')} leads there.`]);
 }
 
 const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetails) => string[]> = {
@@ -61,6 +80,10 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
     `${name(refusal.tool)} was not run, because it was called again and again without progress.`,
     ...(refusal.state === undefined ? [] : [`${name(refusal.workflow)} is now in ${quoted(refusal.state)}.`]),
     availability(refusal.workflow, refusal.available),
+  ],
+  'no-run': ({ tool, workflow }, { words }) => [
+    `${name(tool)} was not run, because it belongs to no run of ${name(workflow)}.`,
+    sentence(words ?? 'The operator must choose what names runs'),
   ],
   unavailable: ({ tool, workflow }) => [
     `${name(tool)} was not run, because the state of ${name(workflow)} cannot be read now.`,

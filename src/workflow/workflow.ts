@@ -70,6 +70,16 @@ export class Workflow {
     return this.#tools.has(tool);
   }
 
+  /** The states that some binding of the tool names, in the order of the bindings. */
+  statesOf(tool: string): readonly string[] {
+    return [...new Set((this.#tools.get(tool) ?? []).flatMap(({ states }) => states))];
+  }
+
+  /** Whether every binding of the tool is about some of its calls only. */
+  isGrouped(tool: string): boolean {
+    return (this.#tools.get(tool) ?? []).every(({ when }) => when !== undefined);
+  }
+
   /** Whether the tool is shown in `state`. A tool that is not bound always is; a bound one never is in an unknown state. */
   isVisible(tool: string, state: string): boolean {
     return !this.#tools.has(tool) || this.#view(state).set.has(tool);

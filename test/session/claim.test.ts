@@ -41,7 +41,10 @@ function processOf(): RunContext {
     turns: new Turns(clock),
     actor: undefined,
     create: undefined,
+    gone: undefined,
     fresh: () => undefined,
+    listChanged: () => {},
+    listen: () => () => {},
   };
 }
 

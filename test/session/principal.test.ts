@@ -86,7 +86,7 @@ describe('callers', () => {
     const warnings: string[] = [];
     const callers = new Callers(undefined, (warning) => void warnings.push(warning));
     for (const auth of [{ clientId: 'a' }, {}, { clientId: 'b' }, {}, undefined, { iss: 'i', sub: 's' }]) {
-      callers.bindingOf(requestOf(auth));
+      callers.identify(requestOf(auth));
     }
     expect(warnings).toEqual([expect.stringContaining('the client id'), expect.stringContaining('nobody')]);
   });
@@ -96,6 +96,6 @@ describe('callers', () => {
       () => 'ann',
       () => expect.unreachable(),
     );
-    expect(callers.bindingOf(requestOf({ clientId: 'a' }))).toBe('ann');
+    expect(callers.identify(requestOf({ clientId: 'a' }))).toEqual({ principal: 'ann', binding: 'ann' });
   });
 });

@@ -55,6 +55,7 @@ describe('the text of a refusal', () => {
   const texts: Record<Exclude<RefusalReason, 'state'>, string> = {
     busy: '[System: cart.pay was not run, because another call of checkout is running. Wait for its result, then try again.]',
     held: '[System: cart.pay was not run, because an earlier call of cart.refund ended with an unknown outcome. The operator must resolve it before checkout goes on. Do not repeat the call.]',
+    'no-run': '[System: cart.pay was not run, because it belongs to no run of checkout. the slot is taken.]',
     unavailable:
       '[System: cart.pay was not run, because the state of checkout cannot be read now. Try again later.]',
     guard:

@@ -1,0 +1,93 @@
+import { InterlockError } from '../errors.ts';
+import type { Admission } from '../session/run-context.ts';
+import { errorResponse, isObject, JSON_RPC, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
+import type { Message } from '../wire/message.ts';
+import { availabilityNote } from '../workflow/advice.ts';
+import type { Workflow } from '../workflow/workflow.ts';
+import { withArgument } from './argument-schema.ts';
+import type { GateConfig, Visibility } from './gate-config.ts';
+import { stateNow } from './state-now.ts';
+
+const STALE_HIDE =
+  'visibility "hide" has no effect where calls name their runs by a handle: a list names none. Every tool is listed';
+const DEPARTURE =
+  'visibility "hide" departs from MCP 2026-07-28, where a list of tools "MUST NOT vary … as a side effect of other requests". Clients may keep such a list';
+
+/** How one gate shows its tools to one request. */
+export function visibilityFor({ visibility, warnOnce }: GateConfig, admission: Admission): Visibility {
+  if (admission.byArgument) {
+    if (visibility === 'hide') warnOnce(STALE_HIDE);
+    return 'stable';
+  }
+  const isStateless = admission.era === 'stateless';
+  if (isStateless && visibility === 'hide') warnOnce(DEPARTURE);
+  return visibility ?? (isStateless ? 'stable' : 'hide');
+}
+
+/** What a stable list says of each bound tool, the same bytes for every caller. */
+export function availabilityNotes(workflow: Workflow): ReadonlyMap<string, string> {
+  const noteOf = (tool: string): string => {
+    const states = workflow.statesOf(tool);
+    const path = workflow.pathTo(states, workflow.initial);
+    return availabilityNote({ workflow: workflow.id, states, path, isGrouped: workflow.isGrouped(tool) });
+  };
+  return new Map(workflow.toolNames.map((tool) => [tool, noteOf(tool)]));
+}
+
+/** Leaves out what is not available in the run's state, and keeps the list from being kept. */
+export async function hideUnavailable(
+  message: Message,
+  config: GateConfig,
+  admission: Admission,
+): Promise<void> {
+  const { workflow } = config;
+  const { listed } = admission;
+  const found = listed === undefined ? 'unknown' : await stateNow(config, listed);
+  if (workflow.toolNames.length > 0) forbidCaching(message);
+  message.editElements(['result', 'tools'], (tool) => {
+    if (!isObject(tool) || typeof tool.name !== 'string' || !workflow.isBound(tool.name)) return 'keep';
+    return typeof found === 'object' && workflow.isVisible(tool.name, found.state) ? 'keep' : 'drop';
+  });
+}
+
+/** Says of each bound tool where it is available, and has it ask for the handle that names its run. */
+export function describeTools(message: Message, config: GateConfig, admission: Admission): void {
+  const { notes, onError } = config;
+  const { managed } = admission;
+  try {
+    message.editElements(['result', 'tools'], (tool) => {
+      const note = isObject(tool) ? notes.get(String(tool.name)) : undefined;
+      if (!isObject(tool) || note === undefined) return 'keep';
+      const described = { description: withNote(tool.description, note) };
+      return managed === undefined
+        ? described
+        : { ...described, inputSchema: asking(tool, managed.argument) };
+    });
+  } catch (error) {
+    onError(error);
+    const id = message.value.id as RequestId;
+    message.replace(errorResponse(id, JSON_RPC.INTERNAL_ERROR, 'Internal error'));
+  }
+}
+
+function asking({ name, inputSchema }: JsonObject, argument: string): JsonObject {
+  const schema = withArgument(inputSchema, argument, {
+    type: 'string',
+    description: 'Names the run of the workflow.',
+  });
+  if (schema !== undefined) return schema;
+  throw new InterlockError(
+    'ERR_INTERLOCK_CONFIG',
+    `managedHandle(): the tool ${JSON.stringify(name)} has an argument "${argument}" of its own; choose another name`,
+  );
+}
+
+function withNote(description: unknown, note: string): string {
+  return typeof description === 'string' && description !== '' ? `${description}\n\n${note}` : note;
+}
+
+/** What depends on a run is neither kept nor shared. An upstream that says nothing of it does not say that it may be. */
+function forbidCaching(message: Message): void {
+  if (message.at('result', 'ttlMs') !== undefined) message.set(['result', 'ttlMs'], 0);
+  if (message.at('result', 'cacheScope') !== undefined) message.set(['result', 'cacheScope'], 'private');
+}

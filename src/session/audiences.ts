@@ -1,0 +1,34 @@
+import { topicOf } from '../notify/relay.ts';
+
+/** Somebody who is told that a run's list changed, and the session that they belong to, if any. */
+export interface Listener {
+  readonly tell: () => void;
+  readonly session?: object | undefined;
+}
+
+/** Who hears in this process of runs that several connections share, by the names that such runs have on the bus. */
+export class Audiences {
+  readonly #listeners = new Map<string, Set<Listener>>();
+
+  /** Adds somebody, until the returned function is called. */
+  add(run: string, listener: Listener): () => void {
+    const topic = topicOf(run);
+    const listeners = this.#listeners.get(topic) ?? new Set();
+    this.#listeners.set(topic, listeners.add(listener));
+    return () => {
+      listeners.delete(listener);
+      if (listeners.size === 0 && this.#listeners.get(topic) === listeners) this.#listeners.delete(topic);
+    };
+  }
+
+  /** Tells everybody of that run, but for a session that knows already. */
+  tell(run: string, except?: object): void {
+    this.tellTopic(topicOf(run), except);
+  }
+
+  tellTopic(topic: string, except?: object): void {
+    for (const { tell, session } of [...(this.#listeners.get(topic) ?? [])]) {
+      if (session === undefined || session !== except) tell();
+    }
+  }
+}

@@ -1,0 +1,148 @@
+import type { Era } from '../wire/era.ts';
+import type { Incoming } from '../wire/incoming.ts';
+import { isUnambiguous } from '../wire/incoming.ts';
+import { notification, TOOL_LIST_CHANGED } from '../wire/json-rpc.ts';
+import type { GuardedStore } from './guarded-store.ts';
+import type { LiveSession } from './live-session.ts';
+import type { Identity } from './principal.ts';
+import type { Admission, NoRun, RunContext } from './run-context.ts';
+import type { HandleKey, ManagedHandle, RunKeyStrategy } from './run-key.ts';
+import type { Turns } from './turns.ts';
+
+/** What is shared by all requests: the keys, and where runs are kept and heard of. */
+export interface RunKeeper {
+  readonly keys: readonly RunKeyStrategy[];
+  readonly store: GuardedStore;
+  readonly ttlMs: number;
+  readonly turns: Turns;
+  /** Tells whoever listens to a run, here and elsewhere, but for one session that knows already. */
+  tell(run: string, except: LiveSession): void;
+  listen(run: string, tell: () => void, session: LiveSession): () => void;
+  onShutDown(callback: () => void): () => void;
+}
+
+/** Who asks, and on what connection. */
+export interface Caller {
+  readonly era: Era;
+  readonly identity: Identity;
+  readonly session: LiveSession;
+  /** The session's own run, as it was found; none where there is no session. */
+  readonly own: RunContext | undefined;
+}
+
+const NOTHING_NAMES_IT = 'Nothing in this request names a run of it. The operator must choose what does.';
+const LONGEST_HANDLE = 1_024;
+
+/** The runs that one request is about: each of its calls has one, or the advice that there is for it. */
+export class CallRuns implements Admission {
+  readonly owner: object;
+  readonly era: Era;
+  readonly session: LiveSession;
+  readonly listed: RunContext | undefined;
+  readonly byArgument: boolean;
+  readonly managed: ManagedHandle | undefined;
+  readonly #keeper: RunKeeper;
+  readonly #caller: Caller;
+  /** Those that may be tried, in order: nothing after one that names the run of every call. */
+  readonly #keys: readonly RunKeyStrategy[];
+  readonly #contexts = new Map<string, RunContext>();
+  readonly #runs = new Map<Incoming, RunContext | NoRun>();
+
+  constructor(owner: object, keeper: RunKeeper, caller: Caller) {
+    this.owner = owner;
+    this.#keeper = keeper;
+    this.#caller = caller;
+    this.era = caller.era;
+    this.session = caller.session;
+    const { keys } = keeper;
+    const last = keys.findIndex((key) => this.#named(key) !== undefined);
+    this.#keys = last === -1 ? keys : keys.slice(0, last + 1);
+    const naming = keys[last];
+    this.listed = naming && this.#named(naming);
+    this.managed = this.#keys.find((key) => key.kind === 'managed');
+    this.byArgument = this.#keys.some(({ kind }) => kind === 'handle' || kind === 'managed');
+  }
+
+  /** The same each time that it is asked, whatever becomes of the call's arguments. */
+  runOf(call: Incoming): RunContext | NoRun {
+    const known = this.#runs.get(call);
+    if (known !== undefined) return known;
+    const run = this.#find(call);
+    this.#runs.set(call, run);
+    return run;
+  }
+
+  onShutDown(callback: () => void): () => void {
+    return this.#keeper.onShutDown(callback);
+  }
+
+  #find(call: Incoming): RunContext | NoRun {
+    let advice: string | undefined;
+    for (const key of this.#keys) {
+      if (key.kind === 'handle' || key.kind === 'managed') {
+        const handle = handleIn(call, key.argument);
+        if (handle !== undefined) return this.#handled(key, handle);
+        advice ??= `It needs the argument "${key.argument}". ${startingAdvice(key)}`;
+      } else {
+        const named = this.#named(key);
+        if (named !== undefined) return named;
+      }
+    }
+    return { advice: advice ?? NOTHING_NAMES_IT, unnamed: advice === undefined };
+  }
+
+  /** The run that a strategy names whatever is called. */
+  #named(key: RunKeyStrategy): RunContext | undefined {
+    if (key.kind === 'session') return this.#caller.own;
+    const { principal } = this.#caller.identity;
+    if (key.kind !== 'principal' || principal === undefined) return undefined;
+    return this.#context(key.runKey(principal), { create: { principal }, gone: undefined });
+  }
+
+  #handled(key: HandleKey | ManagedHandle, handle: string): RunContext {
+    const gone = `Its "${key.argument}" names no run that is known: it has expired, or never was. ${startingAdvice(key)}`;
+    return this.#context(key.runKey(handle, this.#caller.identity.binding), { create: undefined, gone });
+  }
+
+  #context(run: string, parts: Pick<RunContext, 'create' | 'gone'>): RunContext {
+    const known = this.#contexts.get(run);
+    if (known !== undefined) return known;
+    const keeper = this.#keeper;
+    const { session, era, identity } = this.#caller;
+    const context: RunContext = {
+      run,
+      ...parts,
+      store: keeper.store,
+      ttlMs: keeper.ttlMs,
+      session,
+      turns: keeper.turns,
+      actor: identity.binding,
+      fresh: () => undefined,
+      listChanged(toldHere) {
+        if (!toldHere && era === 'session') session.notify(notification(TOOL_LIST_CHANGED));
+        keeper.tell(run, session);
+      },
+      listen: (tell) => keeper.listen(run, tell, session),
+    };
+    this.#contexts.set(run, context);
+    return context;
+  }
+}
+
+/** What makes a new run, in words for the model. */
+function startingAdvice(key: HandleKey | ManagedHandle): string {
+  const tools = key.kind === 'managed' ? [key.start] : key.createdBy;
+  return `Call ${tools.join(' or ')} to begin a new one, and pass the "${key.argument}" that it returns.`;
+}
+
+/** The handle in a call's arguments. One that stands twice is none: another parser would take the other one. */
+function handleIn(call: Incoming, argument: string): string | undefined {
+  const value = call.message.at('params', 'arguments', argument);
+  if (!isHandle(value) || !isUnambiguous(call, ['params', 'arguments'])) return undefined;
+  return String(value);
+}
+
+export function isHandle(value: unknown): value is string | number {
+  if (typeof value === 'number') return Number.isSafeInteger(value);
+  return typeof value === 'string' && value !== '' && value.length <= LONGEST_HANDLE;
+}

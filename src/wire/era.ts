@@ -1,0 +1,75 @@
+import { requestHeader } from './headers.ts';
+import type { Incoming } from './incoming.ts';
+import { JSON_RPC, META_CLAIM } from './json-rpc.ts';
+import type { RequestPort } from './ports.ts';
+
+/** MCP up to 2025-11-25 has sessions; since 2026-07-28 each request stands alone. */
+export type Era = 'session' | 'stateless';
+
+const STATELESS_SINCE = '2026-07-28';
+const VERSION_HEADER = 'mcp-protocol-version';
+
+/** What makes a request belong to no era: it must be refused, since upstreams disagree about which part of it counts. */
+export interface Contradiction {
+  readonly code: number;
+  readonly message: string;
+}
+
+/** As much of an exchange as tells its era. */
+export interface EraSource {
+  readonly req: RequestPort;
+  readonly messages: readonly Incoming[];
+  readonly isBatch: boolean;
+}
+
+/**
+ * The era of a request, which its body says: "A request carrying modern per-request `_meta` is served statelessly" (MCP 2026-07-28, "Versioning").
+ * The header may only repeat it (Streamable HTTP, "Server Validation"). Upstreams of the session era do not check that: they would run a call that
+ * claims to be stateless in whatever session the header names.
+ */
+export function eraOf({ req, messages, isBatch }: EraSource): Era | Contradiction {
+  let claim: string | undefined;
+  for (const { message } of messages) {
+    const claimed = message.at('params', '_meta', META_CLAIM);
+    if (isStateless(claimed)) claim = claimed;
+  }
+  if (claim === undefined) return 'session';
+  if (isBatch) {
+    return {
+      code: JSON_RPC.INVALID_REQUEST,
+      message: `Invalid Request: there are no batches in MCP ${claim}`,
+    };
+  }
+  const header = requestHeader(req, VERSION_HEADER);
+  if (header === claim) return 'stateless';
+  const fault =
+    header === undefined
+      ? `there is no MCP-Protocol-Version header, and the body names ${claim}`
+      : 'the MCP-Protocol-Version header and the body name different versions';
+  return { code: JSON_RPC.HEADER_MISMATCH, message: `Bad Request: ${fault}` };
+}
+
+/** Whether the header alone says that the request is stateless, as for one without a body. */
+export function headerSaysStateless(req: RequestPort): boolean {
+  return isStateless(requestHeader(req, VERSION_HEADER));
+}
+
+/** Versions are dates, so their order is that of their text. */
+function isStateless(version: unknown): version is string {
+  return typeof version === 'string' && version >= STATELESS_SINCE;
+}
+
+/**
+ * Whether `Mcp-Method` and `Mcp-Name` say what the body says (MCP 2026-07-28, Streamable HTTP, "Standard Request Headers"). An upstream checks it of
+ * what it is asked; of what is answered in front of it nobody else does.
+ */
+export function headersRepeat(req: RequestPort, { method, message }: Incoming): boolean {
+  const name = message.at('params', 'name');
+  return requestHeader(req, 'mcp-method') === method && decoded(requestHeader(req, 'mcp-name')) === name;
+}
+
+/** Sentinel encoding of what does not fit into a header ("Value Encoding"). */
+function decoded(value: string | undefined): string | undefined {
+  const encoded = value === undefined ? null : /^=\?base64\?(.*)\?=$/.exec(value);
+  return encoded === null ? value : Buffer.from(encoded[1] ?? '', 'base64').toString();
+}

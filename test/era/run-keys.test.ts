@@ -1,0 +1,177 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import {
+  type FsmGateOptions,
+  fsmGate,
+  handleKey,
+  managedHandle,
+  memoryStore,
+  principalKey,
+  type RunKeyStrategy,
+  runsOf,
+  sessionKey,
+  sessionStore,
+} from '../../src/index.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
+import { connect } from '../helpers/client.ts';
+import {
+  AUTO,
+  callStateless,
+  connectV2,
+  PINNED,
+  startTwoEras,
+  type TwoErasApp,
+  type TwoErasOptions,
+} from '../helpers/two-eras.ts';
+
+const closing: (() => unknown)[] = [];
+let warnings: string[];
+
+afterEach(async () => {
+  for (const close of closing.splice(0).reverse()) await close();
+});
+
+async function serve(
+  key: RunKeyStrategy | readonly RunKeyStrategy[] | undefined,
+  options: FsmGateOptions = {},
+  app: TwoErasOptions = {},
+): Promise<{ url: URL; app: TwoErasApp; store: ReturnType<typeof memoryStore> }> {
+  warnings = [];
+  const store = memoryStore();
+  const onWarning = (warning: string) => void warnings.push(warning);
+  const started = await startTwoEras({
+    middlewares: [
+      sessionStore({ key, store, onWarning }),
+      fsmGate(checkoutGate(), { onWarning, ...options }),
+    ],
+    ...app,
+  });
+  closing.push(started.close);
+  return { url: started.url, app: started, store };
+}
+
+describe('a stateless request without a run key', () => {
+  it('is refused where it calls a gated tool, and the developer is warned once', async () => {
+    const { url, app } = await serve(undefined);
+    const refused = await callStateless(url, 'cart.add_item', {}, { user: 'alice' });
+    expect(refused.text).toBe(
+      '[System: cart.add_item was not run, because it belongs to no run of checkout. Nothing in this request names a run of it. The operator must choose what does.]',
+    );
+    expect(refused.result.resultType).toBe('complete');
+    expect(refused.result._meta['mcp-interlock/refusal'].reason).toBe('no-run');
+    await callStateless(url, 'cart.pay', {}, { user: 'alice' });
+    expect(warnings.filter((each) => each.includes('sessionStore({ key })'))).toHaveLength(2);
+    expect((await callStateless(url, 'cart.view')).text).toBe('cart.view done');
+    expect(app.calls.map(({ tool }) => tool)).toEqual(['cart.view']);
+  });
+});
+
+describe('principalKey()', () => {
+  it('gives each principal one run, in each era and for each client', async () => {
+    const { url, store } = await serve([principalKey()]);
+    const auto = await connectV2(url, 'alice', AUTO);
+    const pinned = await connectV2(url, 'alice', PINNED);
+    const v1 = await connect(url, { 'x-user': 'alice' });
+    closing.push(
+      () => auto.close(),
+      () => pinned.close(),
+      () => v1.close(),
+    );
+    await auto.callTool({ name: 'cart.add_item', arguments: {} });
+    await pinned.callTool({ name: 'cart.checkout', arguments: {} });
+    expect((await v1.call('cart.pay')).text).toBe('cart.pay done');
+    const run = principalKey().runKey({ issuer: 'https://issuer.example', subject: 'alice' });
+    expect((await runsOf(checkoutGate(), { store }).read(run))?.snapshot.state).toBe('confirmed');
+    expect((await callStateless(url, 'cart.pay', {}, { user: 'bob' })).text).toContain(
+      'not available while checkout is in "empty"',
+    );
+  });
+
+  it('gives nobody in particular no run', async () => {
+    const { url, app } = await serve(principalKey());
+    expect((await callStateless(url, 'cart.add_item')).text).toContain('belongs to no run');
+    expect(app.calls).toEqual([]);
+  });
+
+  it('leaves sessions their own runs where they are preferred', async () => {
+    const { url } = await serve([sessionKey(), principalKey()]);
+    await callStateless(url, 'cart.add_item', {}, { user: 'alice' });
+    const v1 = await connect(url, { 'x-user': 'alice' });
+    closing.push(() => v1.close());
+    expect(await v1.tools()).toEqual(['cart.add_item', 'cart.view']);
+    expect((await callStateless(url, 'cart.checkout', {}, { user: 'alice' })).text).toBe(
+      'cart.checkout done',
+    );
+  });
+});
+
+describe('handleKey()', () => {
+  let made = 0;
+  const baskets: TwoErasOptions = {
+    register(server) {
+      server.registerTool('create_basket', { description: 'Makes a basket.' }, () => {
+        const structuredContent = { basket_id: `b${++made}` };
+        return { content: [{ type: 'text', text: 'made' }], structuredContent };
+      });
+    },
+  };
+  const key = () => handleKey('basket_id', { createdBy: 'create_basket' });
+
+  it('gives each handle a run of its own', async () => {
+    const { url } = await serve(key(), {}, baskets);
+    const create = () => callStateless(url, 'create_basket', {}, { user: 'alice' });
+    const [one, two] = [await create(), await create()].map(
+      ({ result }) => result.structuredContent.basket_id,
+    );
+    const call = (tool: string, basket_id: string) =>
+      callStateless(url, tool, { basket_id }, { user: 'alice' });
+    expect((await call('cart.add_item', one)).text).toBe('cart.add_item done');
+    expect((await call('cart.checkout', two)).isError).toBe(true);
+    expect((await call('cart.checkout', one)).text).toBe('cart.checkout done');
+  });
+
+  it('does not know a handle that no tool returned, or that another principal was given', async () => {
+    const { url, app } = await serve(key(), {}, baskets);
+    const { result } = await callStateless(url, 'create_basket', {}, { user: 'alice' });
+    const { basket_id } = result.structuredContent;
+    const asked = [
+      await callStateless(url, 'cart.add_item', { basket_id }, { user: 'bob' }),
+      await callStateless(url, 'cart.add_item', { basket_id }),
+      await callStateless(url, 'cart.add_item', { basket_id: 'made-up' }, { user: 'alice' }),
+    ];
+    for (const { text } of asked) {
+      expect(text).toContain('Its "basket_id" names no run that is known');
+      expect(text).toContain('Call create_basket to begin a new one');
+    }
+    expect((await callStateless(url, 'cart.add_item', {}, { user: 'alice' })).text).toContain(
+      'It needs the argument "basket_id"',
+    );
+    expect(app.calls).toEqual([]);
+  });
+});
+
+describe('managedHandle()', () => {
+  const key = () => managedHandle({ start: 'checkout.start', argument: 'workflow_run' });
+
+  it('begins a run by a tool of its own, and asks each gated tool for it', async () => {
+    const { url, app } = await serve(key());
+    const client = await connectV2(url, 'alice', PINNED);
+    closing.push(() => client.close());
+    const { tools } = await client.listTools();
+    expect(tools.map(({ name }) => name)).toEqual([
+      'checkout.start',
+      'cart.add_item',
+      'cart.checkout',
+      'cart.pay',
+      'cart.view',
+    ]);
+    expect(tools[1]?.inputSchema).toMatchObject({
+      properties: { sku: { type: 'string' }, workflow_run: { type: 'string' } },
+      required: ['workflow_run'],
+    });
+    expect(tools[4]?.inputSchema.properties).not.toHaveProperty('workflow_run');
+    const started = await client.callTool({ name: 'checkout.start', arguments: {} });
+    const handle = started.structuredContent as { workflow_run: string };
+    await client.callTool({ name: 'cart.add_item', arguments: { sku: 'tea', ...handle } });
+    expect(app.calls).toEqual([{ tool: 'cart.add_item', args: { sku: 'tea' } }]);
+  });
+});
