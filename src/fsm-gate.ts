@@ -3,6 +3,7 @@ import { InterlockError } from './errors.ts';
 import type { GateConfig, Visibility } from './gate/gate-config.ts';
 import { GatePart } from './gate/gate-part.ts';
 import { ListedTools } from './gate/listed-tools.ts';
+import { ListenPart } from './gate/listen-part.ts';
 import { stepFacade } from './gate/step-facade.ts';
 import { availabilityNotes } from './gate/tool-list.ts';
 import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
@@ -105,6 +106,8 @@ export function fsmGate<S extends string, E extends string>(
     if (admission === undefined) return 'answered';
     const part = new GatePart(config, exchange, admission);
     exchange.join(part);
+    const listening = ListenPart.of(config, exchange, admission);
+    if (listening !== undefined) exchange.join(listening);
     if (!(await part.enter())) return 'answered';
     const { call } = part;
     return call === undefined ? (next) => next() : (next) => insideStep(stepFacade(call), next);

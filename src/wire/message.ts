@@ -29,6 +29,8 @@ export class Message {
   #text: string | undefined;
   #value: JsonObject | undefined;
   #edits = 0;
+  /** Whether it is left out of the stream that it came on. */
+  dropped = false;
   /** Messages that go out on the same stream right before this one. A JSON answer has no room for them. */
   readonly before: JsonObject[] = [];
 

@@ -17,6 +17,8 @@ export interface Part {
   onMessage?(message: Message): MaybePromise<void>;
   /** The upstream is done; what is returned is sent after its last message. */
   onEnd?(): MaybePromise<JsonObject[]>;
+  /** Whether an event stream goes on although the upstream is done; whoever says so ends it through the tap. */
+  staysOpen?(): boolean;
   /** Another part answered this message, so it is not forwarded. */
   onAnswered?(incoming: Incoming): MaybePromise<void>;
   /** The response cannot be read; the client is told so. */

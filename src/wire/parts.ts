@@ -75,6 +75,10 @@ export class Parts implements ResponseObserver {
     return last;
   }
 
+  staysOpen(): boolean {
+    return this.#parts.some((part) => part.staysOpen?.());
+  }
+
   takeAnswers(): JsonObject[] {
     const answers = this.#answers;
     this.#answersTaken = true;

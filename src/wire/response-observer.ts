@@ -22,6 +22,8 @@ export interface ResponseObserver {
   onSent(id: unknown): void;
   /** The upstream is done. What is returned still goes out, as further messages. */
   onEnd(): MaybePromise<JsonObject[]>;
+  /** Whether an event stream goes on although the upstream is done. */
+  staysOpen(): boolean;
   /** The middleware's answers that belong into this response, handed out once. */
   takeAnswers(): JsonObject[];
   /** What the client is told instead of a body that nobody could inspect, or of the rest of a stream that has begun. */

@@ -49,7 +49,7 @@ export class SseReader implements BodyReader {
     if (isReplaced()) return;
     await this.#begin();
     for (const message of added) out.writeEvent(eventOf(message));
-    await out.end();
+    if (!observer.staysOpen()) await out.end();
   }
 
   #look(block: Buffer): MaybePromise<void> {
@@ -84,7 +84,8 @@ export class SseReader implements BodyReader {
     const { changed, messages } = payload;
     const own = changed ? Buffer.from(formatEvent(payload.textWith(), event.otherLines)) : bytes;
     const before = messages.flatMap((message) => message.before).map(eventOf);
-    return after(this.#send(before.length > 0 ? Buffer.concat([...before, own]) : own), () => {
+    const passed = messages.every((message) => message.dropped) ? before : [...before, own];
+    return after(this.#send(passed.length === 1 ? own : Buffer.concat(passed)), () => {
       for (const id of ids) this.#context.observer.onSent(id);
     });
   }

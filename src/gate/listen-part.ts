@@ -1,0 +1,119 @@
+import type { Clock } from '../session/clock.ts';
+import type { Admission, RunContext } from '../session/run-context.ts';
+import type { Exchange, Part } from '../wire/exchange.ts';
+import {
+  isObject,
+  type JsonObject,
+  notification,
+  type RequestId,
+  TOOL_LIST_CHANGED,
+} from '../wire/json-rpc.ts';
+import type { Message } from '../wire/message.ts';
+import type { GateConfig } from './gate-config.ts';
+import { visibilityFor } from './tool-list.ts';
+
+const ACKNOWLEDGED = 'notifications/subscriptions/acknowledged';
+const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
+const KEEP_ALIVE_MS = 15_000;
+
+/** Streams that hear of their run already: two gates on one route tell a client once. */
+const listening = new WeakSet<Exchange>();
+
+/**
+ * A client's subscription to changes of its list (MCP 2026-07-28, "Subscriptions"), on the stream that the upstream serves for it. An upstream whose
+ * list never changes honours nothing, and ends the stream: then the acknowledgement is corrected, and the stream held open.
+ */
+export class ListenPart implements Part {
+  readonly stage = 'gate';
+  readonly #exchange: Exchange;
+  readonly #admission: Admission;
+  readonly #context: RunContext;
+  readonly #clock: Clock;
+  readonly #id: RequestId;
+  readonly #ends: (() => void)[] = [];
+  /** Whether nothing else was honoured, so that the upstream's end is not the subscription's. */
+  #isOurs = false;
+  #staysOpen = false;
+
+  private constructor(
+    config: GateConfig,
+    exchange: Exchange,
+    admission: Admission,
+    context: RunContext,
+    id: RequestId,
+  ) {
+    this.#exchange = exchange;
+    this.#admission = admission;
+    this.#context = context;
+    this.#clock = config.clock;
+    this.#id = id;
+  }
+
+  /** `undefined` unless the client asks to hear of changes to its list, and its list changes. */
+  static of(config: GateConfig, exchange: Exchange, admission: Admission): ListenPart | undefined {
+    const [request] = exchange.requests;
+    const { listed, era } = admission;
+    if (era !== 'stateless' || request?.method !== 'subscriptions/listen' || request.id === undefined)
+      return undefined;
+    if (request.message.at('params', 'notifications', 'toolsListChanged') !== true) return undefined;
+    if (listed === undefined || visibilityFor(config, admission) !== 'hide') return undefined;
+    return new ListenPart(config, exchange, admission, listed, request.id);
+  }
+
+  wants(): boolean {
+    return true;
+  }
+
+  onMessage(message: Message): void {
+    const { method, id, result } = message.value;
+    if (method === ACKNOWLEDGED) this.#acknowledge(message);
+    else if (this.#isOurs && method === undefined && id === this.#id && isObject(result)) {
+      message.dropped = true;
+      this.#holdOpen();
+    }
+  }
+
+  staysOpen(): boolean {
+    return this.#staysOpen;
+  }
+
+  onEnd(): JsonObject[] {
+    if (!this.#staysOpen) this.onClose();
+    return [];
+  }
+
+  onClose(): void {
+    for (const end of this.#ends.splice(0)) end();
+  }
+
+  #acknowledge(message: Message): void {
+    const honoured = message.at('params', 'notifications');
+    if (!isObject(honoured)) return;
+    if (honoured.toolsListChanged !== true) {
+      this.#isOurs = Object.keys(honoured).length === 0;
+      message.set(['params', 'notifications', 'toolsListChanged'], true);
+    }
+    if (listening.has(this.#exchange)) return;
+    listening.add(this.#exchange);
+    const { tap } = this.#exchange;
+    const changed = notification(TOOL_LIST_CHANGED, { _meta: { [SUBSCRIPTION_ID]: this.#id } });
+    // What is put on the stream from now on comes behind the acknowledgement.
+    this.#ends.push(this.#context.listen(() => tap.inject(changed)));
+  }
+
+  #holdOpen(): void {
+    const { tap } = this.#exchange;
+    this.#staysOpen = true;
+    const beat = (): void => {
+      tap.keepAlive();
+      stop = this.#clock.after(KEEP_ALIVE_MS, beat);
+    };
+    let stop = this.#clock.after(KEEP_ALIVE_MS, beat);
+    const meta = { [SUBSCRIPTION_ID]: this.#id };
+    const last = { jsonrpc: '2.0', id: this.#id, result: { resultType: 'complete', _meta: meta } };
+    this.#ends.push(
+      () => stop(),
+      this.#admission.onShutDown(() => tap.abandon([last])),
+    );
+  }
+}
