@@ -1,0 +1,172 @@
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import {
+  fsmGate,
+  localBus,
+  memoryStore,
+  principalKey,
+  type SessionMiddleware,
+  StateMachineGate,
+  sessionStore,
+} from '../../src/index.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
+import { type RawStream, stream, type WireMessage } from '../helpers/raw.ts';
+import { ask, callStateless, startTwoEras, stateless, type TwoErasApp } from '../helpers/two-eras.ts';
+
+const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
+const SILENT = { capabilities: { tools: { listChanged: false } } };
+const closing: (() => unknown)[] = [];
+
+afterEach(async () => {
+  for (const close of closing.splice(0).reverse()) await close();
+});
+
+interface Serving {
+  readonly visibility?: 'hide' | 'stable';
+  readonly serverOptions?: typeof SILENT;
+  readonly store?: ReturnType<typeof memoryStore>;
+  readonly bus?: ReturnType<typeof localBus>;
+  readonly more?: readonly StateMachineGate[];
+}
+
+async function serve({
+  visibility = 'hide',
+  serverOptions = SILENT,
+  store = memoryStore(),
+  bus,
+  more = [],
+}: Serving = {}): Promise<TwoErasApp & { sessions: SessionMiddleware }> {
+  const onWarning = (): void => {};
+  const sessions = sessionStore({ key: principalKey(), store, bus, onWarning });
+  const gates = [checkoutGate(), ...more].map((gate) =>
+    fsmGate(gate as StateMachineGate, { visibility, onWarning }),
+  );
+  const app = await startTwoEras({ middlewares: [sessions, ...gates], serverOptions });
+  closing.push(app.close, () => sessions.close());
+  return { ...app, sessions };
+}
+
+let lastListener = 0;
+
+/** A subscription whose id is a string, as those of SDK v2 are, or a number. */
+async function listen(
+  { url }: TwoErasApp,
+  notifications: Record<string, unknown>,
+  user = 'alice',
+  id: string | number = `listen:${lastListener++}`,
+): Promise<RawStream & { id: string | number }> {
+  const { headers, body } = stateless('subscriptions/listen', { notifications }, { user });
+  const opened = await stream(url, { headers, body: { ...body, id } });
+  closing.push(() => opened.cut());
+  await vi.waitFor(() => expect(opened.messages.length).toBeGreaterThan(0));
+  return Object.defineProperties({ id } as never, Object.getOwnPropertyDescriptors(opened));
+}
+
+const changed = (id: string | number): WireMessage => ({
+  jsonrpc: '2.0',
+  method: 'notifications/tools/list_changed',
+  params: { _meta: { [SUBSCRIPTION_ID]: id } },
+});
+
+describe('a subscription to a list that hides tools', () => {
+  it('hears of each change of its own principal, behind the acknowledgement and stamped with its id', async () => {
+    const app = await serve();
+    const streams = [
+      await listen(app, { toolsListChanged: true }, 'alice'),
+      await listen(app, { toolsListChanged: true }, 'alice', 7),
+    ];
+    const bobs = await listen(app, { toolsListChanged: true }, 'bob');
+    const moved = await callStateless(app.url, 'cart.add_item', {}, { user: 'alice' });
+    expect(moved.text).toBe('cart.add_item done');
+    for (const each of streams) {
+      await vi.waitFor(() => expect(each.messages).toHaveLength(2));
+      expect(each.messages[0]).toMatchObject({
+        method: 'notifications/subscriptions/acknowledged',
+        params: { notifications: { toolsListChanged: true }, _meta: { [SUBSCRIPTION_ID]: each.id } },
+      });
+      expect(each.messages[1]).toEqual(changed(each.id));
+    }
+    await callStateless(app.url, 'cart.add_item', {}, { user: 'bob' });
+    await vi.waitFor(() => expect(bobs.messages).toHaveLength(2));
+    expect(streams.map(({ messages, ended }) => [messages.length, ended])).toEqual([
+      [2, false],
+      [2, false],
+    ]);
+  });
+
+  it('is told on no other stream than that: not on the stream of the call', async () => {
+    const { url } = await serve();
+    const call = await ask(url, 'tools/call', { name: 'cart.add_item', arguments: {} }, { user: 'alice' });
+    expect(call.messages.filter(({ method }) => method !== undefined)).toEqual([]);
+  });
+
+  it.each([
+    ['that the upstream honours itself', { toolsListChanged: true }, {}],
+    ['beside another one', { toolsListChanged: true, promptsListChanged: true }, SILENT],
+  ])('is served where it is one %s', async (_, notifications, serverOptions) => {
+    const app = await serve({ serverOptions: serverOptions as typeof SILENT });
+    const opened = await listen(app, notifications);
+    await callStateless(app.url, 'cart.add_item', {}, { user: 'alice' });
+    await vi.waitFor(() => expect(opened.messages.at(-1)).toEqual(changed(opened.id)));
+    expect(opened.messages[0]?.params.notifications.toolsListChanged).toBe(true);
+  });
+
+  it('hears nothing that it did not ask for', async () => {
+    const app = await serve();
+    const opened = await listen(app, { promptsListChanged: true });
+    const listening = await listen(app, { toolsListChanged: true });
+    await callStateless(app.url, 'cart.add_item', {}, { user: 'alice' });
+    await vi.waitFor(() => expect(listening.messages).toHaveLength(2));
+    expect(opened.messages[0]?.params.notifications).toEqual({});
+    expect(opened.messages.filter(({ method }) => method === 'notifications/tools/list_changed')).toEqual([]);
+  });
+
+  it('is told once of a move, though two gates hide tools', async () => {
+    const other = new StateMachineGate({
+      id: 'other',
+      initial: 'a',
+      states: { a: { on: { GO: 'b' } }, b: {} },
+    });
+    const app = await serve({ more: [other.bindTool('cart.view', 'a', 'GO') as StateMachineGate] });
+    const opened = await listen(app, { toolsListChanged: true });
+    await callStateless(app.url, 'cart.add_item', {}, { user: 'alice' });
+    await callStateless(app.url, 'cart.view', {}, { user: 'alice' });
+    await vi.waitFor(() => expect(opened.messages).toHaveLength(3));
+  });
+
+  it('ends with its result when the middleware shuts down', async () => {
+    const app = await serve();
+    const opened = await listen(app, { toolsListChanged: true }, 'alice', 'mine');
+    await app.sessions.close();
+    await vi.waitFor(() => expect(opened.ended).toBe(true));
+    expect(opened.messages.at(-1)).toEqual({
+      jsonrpc: '2.0',
+      id: 'mine',
+      result: { resultType: 'complete', _meta: { [SUBSCRIPTION_ID]: 'mine' } },
+    });
+  });
+
+  it('hears of moves that are made in another process', async () => {
+    const shared = { store: memoryStore(), bus: localBus() };
+    const [here, there] = [await serve(shared), await serve(shared)];
+    const opened = await listen(here, { toolsListChanged: true });
+    await callStateless(there.url, 'cart.add_item', {}, { user: 'alice' });
+    await vi.waitFor(() => expect(opened.messages.at(-1)).toEqual(changed(opened.id)));
+  });
+});
+
+describe('a list that is stable', () => {
+  it('has no subscription made up for it, and no capability', async () => {
+    const app = await serve({ visibility: 'stable' });
+    const opened = await listen(app, { toolsListChanged: true });
+    await vi.waitFor(() => expect(opened.ended).toBe(true));
+    expect(opened.messages[0]?.params.notifications).toEqual({});
+    const { messages } = await ask(app.url, 'server/discover');
+    expect(messages[0]?.result.capabilities.tools.listChanged).not.toBe(true);
+  });
+});
+
+it('declares that a list can change where it can', async () => {
+  const app = await serve();
+  const { messages } = await ask(app.url, 'server/discover');
+  expect(messages[0]?.result.capabilities.tools.listChanged).toBe(true);
+});
