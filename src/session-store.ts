@@ -66,7 +66,7 @@ const optionsSchema = z.strictObject({
   store: z
     .custom<StateStore>((value) => typeof value === 'object' && value !== null, 'expected a store')
     .optional(),
-  key: z.unknown().optional(),
+  key: z.custom<RunKeyStrategy | readonly RunKeyStrategy[]>().default(() => sessionKey()),
   principal: functionOption<PrincipalOf>().optional(),
   idleMs: millis.default(60 * 60 * 1000),
   sessionCacheMs: z.number().min(0).default(5_000),
@@ -121,7 +121,7 @@ export function createSessions(what: string, options: SessionStoreOptions | unde
     config,
     sessions: new Sessions({
       ...config,
-      keys: parseKeys(config.key ?? sessionKey()),
+      keys: parseKeys(config.key),
       principal: config.principal,
       bus: config.bus,
       store: guarded,
