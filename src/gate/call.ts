@@ -2,7 +2,7 @@ import type { Step } from '../session/step.ts';
 import type { RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
-import type { Move } from './move.ts';
+import type { Moves } from './move.ts';
 
 /** What is done to a response once its outcome is known; the same for each replay of it. */
 export type Transform = (message: Message) => void;
@@ -11,8 +11,10 @@ export type Transform = (message: Message) => void;
 export interface PendingCall {
   readonly id: RequestId;
   readonly step: Step;
-  /** What its success saves. */
-  readonly move: Move;
+  /** What its outcomes save. */
+  readonly moves: Moves;
+  /** Set once the handler has saved the success itself, in a transaction that it may still have rolled back. */
+  savedByHandler?: boolean;
   /** Set by the first response that arrives: it settles the outcome, whatever comes later only repeats it. */
   transform?: MaybePromise<Transform>;
 }

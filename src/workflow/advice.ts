@@ -12,7 +12,7 @@ export interface Refusal {
   readonly reason: RefusalReason;
   /** The bound tools that are available in that state. */
   readonly available: readonly string[];
-  /** The tools to call first, in order; absent where calling tools does not lead there. */
+  /** The tools to call first, in order; absent where no way is known. */
   readonly path?: readonly string[] | undefined;
 }
 
@@ -22,6 +22,8 @@ export interface RefusalDetails {
   readonly words?: string | undefined;
   /** The tool whose outcome is unknown, for `'held'`. Default: the one that was called. */
   readonly heldTool?: string | undefined;
+  /** Whether every way is known, so that no path means no way. Default `true`. */
+  readonly foreseen?: boolean | undefined;
 }
 
 /** The longest name, and the longest words of a guard, that a text repeats, in characters. */
@@ -39,10 +41,10 @@ export function announcement(workflow: string, state: string, available: readonl
 }
 
 const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetails) => string[]> = {
-  state: (refusal) => [
+  state: (refusal, { foreseen = true }) => [
     `${subject(refusal)} is not available${during(refusal)}.`,
     availability(refusal.workflow, refusal.available),
-    ...way(refusal),
+    ...(foreseen || refusal.path !== undefined ? way(refusal) : []),
   ],
   guard: (refusal, { words }) => [
     `${subject(refusal)} was refused${during(refusal)}: ${sentence(words ?? 'a condition for it is not met')}`,
