@@ -12,6 +12,8 @@ export interface Move extends Pick<CommitRequest, 'snapshot' | 'trail'> {
 
 /** Where the outcomes of one call lead. */
 export interface Moves {
+  /** Where the call found the run. */
+  readonly from: Position;
   /**
    * Where its success leads. An event that the state does not handle leads nowhere, and is no error. Nor does a success whose move cannot be worked
    * out, which is told to `onError`: the tool ran.
@@ -67,6 +69,7 @@ export function movesOf(workflow: Workflow, binding: CallBinding, from: Position
   };
 
   return {
+    from,
     succeeded: (result) => trySend(success, { args, result }) ?? stay(),
     succeedsAnyway() {
       if (typeof success === 'function')

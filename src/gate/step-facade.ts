@@ -4,12 +4,12 @@ import type { PendingCall } from './call.ts';
 /** A step as its handler sees it. */
 export function stepFacade(call: PendingCall): CurrentStep {
   const { step, moves } = call;
-  const { key, tool, snapshot, idempotencyKey } = step;
+  const { key, tool, idempotencyKey } = step;
   return {
     run: key.run,
     workflow: key.workflow,
     tool,
-    state: snapshot.state,
+    state: moves.from.state,
     idempotencyKey,
     async commitIn(client) {
       const { snapshot, trail } = moves.succeedsAnyway();
