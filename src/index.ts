@@ -21,9 +21,34 @@ export { type StateSyncOptions, stateSync } from './state-sync.ts';
 export type { CommonOptions, Middleware } from './middleware.ts';
 
 // Workflows, and what is bound to them.
-export { type GateOptions, StateMachineGate } from './workflow/gate.ts';
+export { StateMachineGate, type StateMachineGateConstructor } from './workflow/gate.ts';
+export type { GateOptions } from './workflow/gate-options.ts';
 export type { FsmConfig, FsmStateConfig } from './workflow/config.ts';
-export type { BindableTool, Binding, BindingOptions, CallTest } from './workflow/binding.ts';
+export type {
+  BindableTool,
+  Binding,
+  BindingOptions,
+  CallTest,
+  Guard,
+  GuardedCall,
+} from './workflow/binding.ts';
+export type {
+  EventSource,
+  EventWithPayload,
+  FailedCall,
+  SucceededCall,
+  ToolResult,
+} from './workflow/sender.ts';
+export type { FsmAction, StateTag } from './workflow/position.ts';
+export type { ActionContext, ActionListener } from './workflow/actions.ts';
+export type { Migrate, StoredRun } from './workflow/deployment.ts';
+export type {
+  XStateEvents,
+  XStateMachine,
+  XStatePaths,
+  XStateTags,
+  XStateTexts,
+} from './workflow/xstate.ts';
 export type { Move, TransitionResult } from './workflow/transition.ts';
 export type { ErrorListener, TransitionListener } from './workflow/listeners.ts';
 export type { Refusal, RefusalReason } from './workflow/advice.ts';

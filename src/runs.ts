@@ -4,7 +4,14 @@ import { parseOptions, showValue } from './options.ts';
 import { systemClock } from './session/clock.ts';
 import { guardStore } from './session/guarded-store.ts';
 import { resolveStore } from './stores/adapt.ts';
-import type { AtomicStateStore, ClaimView, FsmSnapshot, StateStore, TrailEntry } from './stores/store.ts';
+import type {
+  AtomicStateStore,
+  ClaimView,
+  FsmSnapshot,
+  Json,
+  StateStore,
+  TrailEntry,
+} from './stores/store.ts';
 import { StateMachineGate } from './workflow/gate.ts';
 import type { Workflow } from './workflow/workflow.ts';
 
@@ -34,8 +41,10 @@ export type Resolution =
 
 /** How a held step came out, as somebody found out. */
 export interface ResolveOptions<E extends string = string> {
-  /** The event to send for a success. Default: the one that the tool is bound to in the run's state. */
+  /** The event to send. Default: the one that the tool's success or failure is bound to in the run's state. */
   readonly event?: E | undefined;
+  /** What comes along with the event. */
+  readonly payload?: Json | undefined;
   /** Who says so, for the trail. */
   readonly actor?: string | undefined;
 }
@@ -65,10 +74,12 @@ export class Runs<E extends string = string> {
   async read(run: string): Promise<RunView | undefined> {
     const record = await this.#store.read(run, this.#idleMs);
     if (record === undefined) return undefined;
-    const { id, initial } = this.#workflow;
+    const { id, start } = this.#workflow;
     const entry = Object.hasOwn(record.workflows, id) ? record.workflows[id] : undefined;
-    if (entry === undefined) return { snapshot: { state: initial, updatedAt: 0 }, status: 'idle' };
-    const { snapshot, claim } = entry;
+    if (entry === undefined) return { snapshot: { ...start, updatedAt: 0 }, status: 'idle' };
+    const { claim } = entry;
+    const { updatedAt, version = 0 } = entry.snapshot;
+    const snapshot = { ...this.#workflow.adopt(entry.snapshot), updatedAt, version };
     if (claim === undefined) return { snapshot, status: 'idle' };
     // A step that may be repeated holds nobody up once its lease is over.
     if (!claim.live && claim.uncertain === 'retry') return { snapshot, status: 'idle', claim };
@@ -82,7 +93,7 @@ export class Runs<E extends string = string> {
 
   /**
    * Ends the wait of a held run, once somebody knows what its step came to: `succeeded` moves it as the call's success would have,
-   * `failed` leaves it where it is. Safe against the step's own late commit: whoever comes first decides.
+   * `failed` as its failure would, which is not at all where no failure event is bound. Safe against the step's own late commit: whoever comes first decides.
    *
    * @throws InterlockError `ERR_INTERLOCK_EVENT` where the event cannot be told from the tool and must be given
    */
@@ -97,29 +108,36 @@ export class Runs<E extends string = string> {
     if (claim === undefined) return { resolved: false, reason: 'not-held' };
     if (claim.live) return { resolved: false, reason: 'running' };
     const key = { run, workflow: this.#workflow.id };
-    if (outcome === 'failed') {
+    const { updatedAt: _, version = 0, ...position } = snapshot;
+    const from = position.state;
+    const event = options.event ?? this.#eventOf(claim.tool, from, outcome);
+    if (outcome === 'failed' && event === null) {
       await this.#store.release(key, claim.token);
-      return { resolved: true, state: snapshot.state };
+      return { resolved: true, state: from };
     }
-    const from = snapshot.state;
-    const event = options.event ?? this.#eventOf(claim.tool, from);
-    const to = event === null ? from : this.#workflow.next(from, event);
+    const next = event === null ? undefined : this.#workflow.next(position, event, options.payload);
+    const reached = next?.position ?? position;
+    const to = reached.state;
     const result = await this.#store.commit({
       ...key,
       token: claim.token,
-      snapshot: snapshot.context === undefined ? { state: to } : { state: to, context: snapshot.context },
+      snapshot: { ...reached },
       trail: {
         from,
         to,
         event,
         tool: claim.tool,
         ...(options.actor === undefined ? {} : { actor: options.actor }),
+        ...(options.payload === undefined ? {} : { payload: options.payload }),
       },
       ttlMs: this.#idleMs,
     });
     if (result.status !== 'committed') {
       return { resolved: false, reason: result.status === 'unknown' ? 'unknown-run' : 'not-held' };
     }
+    const due = version === 0 ? this.#workflow.startActions : [];
+    const actions = [...due, ...(next?.actions ?? [])];
+    this.#workflow.act(actions, { run, event, from, to, context: this.#workflow.dataOf(reached) });
     this.#workflow.emit({
       changed: to !== from,
       previousState: from,
@@ -130,16 +148,17 @@ export class Runs<E extends string = string> {
     return { resolved: true, state: to };
   }
 
-  #eventOf(tool: string, state: string): string | null {
+  #eventOf(tool: string, state: string, outcome: 'succeeded' | 'failed'): string | null {
     try {
       const binding = this.#workflow.match(tool, undefined);
-      if (binding !== undefined) return binding.eventIn(state) ?? null;
+      const source = binding?.eventIn(state, outcome === 'failed' ? 'failure' : 'success') ?? null;
+      if (binding !== undefined && typeof source !== 'function') return source;
     } catch {
       // A `when` that needs the arguments, which nobody kept.
     }
     throw new InterlockError(
       'ERR_INTERLOCK_EVENT',
-      `resolve(): which event a success of ${showValue(tool)} sends depends on its arguments; give { event }`,
+      `resolve(): which event a call of ${showValue(tool)} sends depends on its arguments or its result; give { event }`,
     );
   }
 }

@@ -2,21 +2,31 @@ import { InterlockError } from './errors.ts';
 import { showValue } from './options.ts';
 import { globFault } from './policy/glob.ts';
 import type { SyncPolicy } from './policy/types.ts';
-import { type Binding, type BindingOptions, parseBinding, parseToolName } from './workflow/binding.ts';
+import {
+  type AnyBinding,
+  type Binding,
+  type BindingOptions,
+  parseBinding,
+  parseToolName,
+} from './workflow/binding.ts';
+import type { BoundState, StateTag } from './workflow/position.ts';
+
+type NameOf<B extends BoundState> = Extract<B, string>;
+type TagOf<B extends BoundState> = B extends StateTag<infer T> ? T : never;
 
 /**
  * One tool, declared in one place for `gate.bind()` and `stateSync()`. Unchanging: each method returns a new one, in
  * whatever order they are called.
  */
-export class ToolDeclaration<S extends string = never, E extends string = never> {
+export class ToolDeclaration<S extends string = never, E extends string = never, T extends string = never> {
   /** The tool's name on the wire. */
   readonly name: string;
-  readonly bindings: readonly Binding<S, E>[];
+  readonly bindings: readonly Binding<S, E, T>[];
   /** For `stateSync()`; `undefined` where the declaration says nothing about the tool's data. */
   readonly policy: SyncPolicy | undefined;
 
   /** Use {@link tool}. */
-  constructor(name: string, bindings: readonly Binding<S, E>[], policy: SyncPolicy | undefined) {
+  constructor(name: string, bindings: readonly Binding<S, E, T>[], policy: SyncPolicy | undefined) {
     this.name = name;
     this.bindings = Object.freeze([...bindings]);
     this.policy = policy;
@@ -24,21 +34,21 @@ export class ToolDeclaration<S extends string = never, E extends string = never>
   }
 
   /**
-   * Makes the tool available in `states`; a successful call of it sends `event`. Said twice, it adds up. The names are
+   * Makes the tool available in `states`, or in those that carry a tag (`{ tag }`); a successful call of it sends `event`. Said twice, it adds up. The names are
    * checked where a gate takes the declaration, for literals at compile time.
    *
    * @throws InterlockError `ERR_INTERLOCK_BINDING`, `ERR_INTERLOCK_EVENT`, `ERR_INTERLOCK_CONFIG`
    */
-  bindState<S2 extends string, E2 extends string = never>(
-    states: S2 | readonly S2[],
+  bindState<const B extends BoundState, E2 extends string = never>(
+    states: B | readonly B[],
     event?: E2,
-  ): ToolDeclaration<S | S2, E | E2>;
-  bindState<S2 extends string, E2 extends string = never>(
-    states: S2 | readonly S2[],
+  ): ToolDeclaration<S | NameOf<B>, E | E2, T | TagOf<B>>;
+  bindState<const B extends BoundState, E2 extends string = never>(
+    states: B | readonly B[],
     options: BindingOptions<E2>,
-  ): ToolDeclaration<S | S2, E | E2>;
-  bindState(states: string | readonly string[], event?: unknown): ToolDeclaration<string, string> {
-    const bindings: readonly Binding[] = this.bindings;
+  ): ToolDeclaration<S | NameOf<B>, E | E2, T | TagOf<B>>;
+  bindState(states: unknown, event?: unknown): ToolDeclaration<string, string, string> {
+    const bindings: readonly AnyBinding[] = this.bindings;
     return new ToolDeclaration(this.name, [...bindings, parseBinding(this.name, states, event)], this.policy);
   }
 
@@ -47,7 +57,7 @@ export class ToolDeclaration<S extends string = never, E extends string = never>
    *
    * @throws InterlockError `ERR_INTERLOCK_POLICY` where there is none, or one is malformed
    */
-  invalidates(...patterns: readonly string[]): ToolDeclaration<S, E> {
+  invalidates(...patterns: readonly string[]): ToolDeclaration<S, E, T> {
     if (patterns.length === 0) throw this.#policyError('invalidates() expects a glob or more, got none');
     for (const pattern of patterns) this.#checkGlob(pattern);
     const invalidates = Object.freeze([...(this.policy?.invalidates ?? []), ...patterns]);
@@ -55,16 +65,16 @@ export class ToolDeclaration<S extends string = never, E extends string = never>
   }
 
   /** Reference data, which never changes: `[Cache-Control: immutable]`. Undoes `stale()`. */
-  cached(): ToolDeclaration<S, E> {
+  cached(): ToolDeclaration<S, E, T> {
     return this.#withPolicy({ cacheControl: 'immutable' });
   }
 
   /** Data to be fetched anew before each use: `[Cache-Control: no-store]`. Undoes `cached()`. */
-  stale(): ToolDeclaration<S, E> {
+  stale(): ToolDeclaration<S, E, T> {
     return this.#withPolicy({ cacheControl: 'no-store' });
   }
 
-  #withPolicy(change: Omit<SyncPolicy, 'match'>): ToolDeclaration<S, E> {
+  #withPolicy(change: Omit<SyncPolicy, 'match'>): ToolDeclaration<S, E, T> {
     this.#checkGlob(this.name);
     if (this.name.includes('*')) throw this.#policyError('a policy would take this name for many tools');
     const policy = Object.freeze({ ...this.policy, ...change, match: this.name });

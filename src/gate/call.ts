@@ -4,7 +4,7 @@ import type { Era } from '../wire/era.ts';
 import type { RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
-import type { Move } from './move.ts';
+import type { Moves } from './move.ts';
 
 /** What is done to a response once its outcome is known; the same for each replay of it. */
 export type Transform = (message: Message) => void;
@@ -15,8 +15,10 @@ export interface PendingCall {
   readonly step: Step;
   readonly context: RunContext;
   readonly era: Era;
-  /** What its success saves. */
-  readonly move: Move;
+  /** What its outcomes save. */
+  readonly moves: Moves;
+  /** Set once the handler has saved the success itself, in a transaction that it may still have rolled back. */
+  savedByHandler?: boolean;
   /** Set by the first response that arrives: it settles the outcome, whatever comes later only repeats it. */
   transform?: MaybePromise<Transform>;
 }

@@ -7,12 +7,21 @@ import { headersRepeat } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { requestHeader, setRequestHeader } from '../wire/headers.ts';
 import type { Incoming } from '../wire/incoming.ts';
-import { isRequestId, JSON_RPC, type JsonObject, META_PREFIX, type RequestId } from '../wire/json-rpc.ts';
+import {
+  isObject,
+  isRequestId,
+  JSON_RPC,
+  type JsonObject,
+  META_PREFIX,
+  type RequestId,
+} from '../wire/json-rpc.ts';
 import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
 import type { CallBinding } from '../workflow/call.ts';
+import type { BoundState } from '../workflow/position.ts';
+import { admit, understood } from './admit.ts';
 import type { PendingCall } from './call.ts';
 import type { GateConfig } from './gate-config.ts';
-import { moveOf } from './move.ts';
+import { movesOf } from './move.ts';
 import { badToolName, refusalReply } from './replies.ts';
 import { stateNow } from './state-now.ts';
 import { visibilityFor } from './tool-list.ts';
@@ -92,7 +101,7 @@ export class Judge {
     const found = await stateNow(this.#config, context);
     if (found === 'unknown') return this.#end(incoming, tool, context);
     if (found === 'unavailable') return this.#refuse(incoming, tool, { reason: 'unavailable' }, states);
-    if (states.includes(found.state)) return 'forward';
+    if (this.#config.workflow.allows(found.state, { states })) return 'forward';
     return this.#refuse(incoming, tool, { reason: 'state', snapshot: found }, states);
   }
 
@@ -117,8 +126,8 @@ export class Judge {
         digest: digestOf(message.at('params', 'arguments') ?? {}),
         uncertain: binding.uncertain ?? listed.uncertainOf(tool),
       },
-      states: binding.states,
-      initial: workflow.initial,
+      states: workflow.claimable(binding),
+      initial: workflow.start,
       times,
       clock,
       request: inFlight,
@@ -130,48 +139,56 @@ export class Judge {
         ? this.#end(incoming, tool, context)
         : this.#refuse(incoming, tool, claimed, binding.states);
     }
+    const position = await admit(this.#config, binding, claimed);
+    if ('reason' in position) return this.#refuse(incoming, tool, position, binding.states);
     // Where two gates claim one call, the handler gets the first one's key.
     if (context.step === undefined) message.set(['params', '_meta', IDEMPOTENCY_KEY], claimed.idempotencyKey);
     context.step = incoming;
     steps.add(incoming);
     inFlight.onNotice(() => clock.after(times.cancelGraceMs, () => this.#giveUp(id)));
-    const move = moveOf(workflow, binding, claimed.snapshot, { tool, actor: context.actor });
-    return { id, step: claimed, context, era: this.#admission.era, move };
+    const args = message.at('params', 'arguments');
+    const moves = movesOf(workflow, binding, position, {
+      tool,
+      args: isObject(args) ? args : {},
+      actor: context.actor,
+      isFirst: (claimed.snapshot.version ?? 0) === 0,
+      onError,
+    });
+    return { id, step: claimed, context, era: this.#admission.era, moves };
   }
 
   async #refuse(
     incoming: Incoming,
     tool: string,
     why: NotClaimed,
-    states: readonly string[],
+    states: readonly BoundState[],
   ): Promise<Verdict> {
-    const { workflow, refusal: style, onError } = this.#config;
+    const { workflow, refusal: style } = this.#config;
     const { reason, snapshot, heldTool } = why;
     if (reason === 'cancelled' || reason === 'unknown') {
       await this.#exchange.drop(incoming);
       return 'answered';
     }
-    const state = snapshot?.state;
-    if (
-      style === 'unknown-tool' &&
-      this.#hides &&
-      (state === undefined || !workflow.isVisible(tool, state))
-    ) {
+    const position = snapshot && understood(this.#config, snapshot);
+    const state = (position ?? snapshot)?.state;
+    const isHidden = this.#hides && (state === undefined || !workflow.isVisible(tool, state));
+    if (style === 'unknown-tool' && isHidden) {
       this.#alias(incoming, tool);
       return 'forward';
     }
-    const readable = state === undefined || workflow.hasState(state);
-    if (!readable)
-      onError(new Error(`a run is in ${JSON.stringify(state)}, a state that "${workflow.id}" does not have`));
+    const readable = snapshot === undefined || position !== undefined;
     const refusal: Refusal = {
       workflow: workflow.id,
       state,
       tool,
       reason: readable ? reason : 'unavailable',
       available: state === undefined ? [] : workflow.available(state),
-      path: reason === 'state' && state !== undefined ? workflow.pathTo(states, state) : undefined,
+      path: reason === 'state' && position !== undefined ? workflow.pathTo(states, position) : undefined,
     };
-    await this.#exchange.answer(incoming, this.#reply(incoming, refusal, { heldTool }));
+    await this.#exchange.answer(
+      incoming,
+      this.#reply(incoming, refusal, { heldTool, foreseen: workflow.foresees }),
+    );
     return 'answered';
   }
 

@@ -1,21 +1,83 @@
-import type { CommitRequest, FsmSnapshot } from '../stores/store.ts';
+import type { CommitRequest } from '../stores/store.ts';
 import type { CallBinding } from '../workflow/call.ts';
+import type { FsmAction, Position } from '../workflow/position.ts';
+import type { AnyEventSource, FailedCall, SucceededCall, ToolResult } from '../workflow/sender.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 
 /** What a commit saves: the next position, and the trail entry that says how it was reached. */
-export type Move = Pick<CommitRequest, 'snapshot' | 'trail'>;
+export interface Move extends Pick<CommitRequest, 'snapshot' | 'trail'> {
+  /** What the machine asks to be done once that is saved. */
+  readonly actions: readonly FsmAction[];
+}
 
-/** Where the success of a call leads. An event that the state does not handle leads nowhere, and is no error. */
-export function moveOf(
-  workflow: Workflow,
-  binding: CallBinding,
-  { state: from, context }: FsmSnapshot,
-  by: { readonly tool: string; readonly actor: string | undefined },
-): Move {
-  const event = binding.eventIn(from) ?? null;
-  const to = event === null ? from : workflow.next(from, event);
+/** Where the outcomes of one call lead. */
+export interface Moves {
+  /** Where the call found the run. */
+  readonly from: Position;
+  /**
+   * Where its success leads. An event that the state does not handle leads nowhere, and is no error. Nor does a success whose move cannot be worked
+   * out, which is told to `onError`: the tool ran.
+   */
+  succeeded(result: ToolResult): Move;
+  /** The same before there is a result. @throws Error where the event depends on it */
+  succeedsAnyway(): Move;
+  /** Where its failure leads; `undefined` where it sends nothing. */
+  failed(call: Pick<FailedCall, 'result' | 'error'>): Move | undefined;
+}
+
+/** A call as its moves depend on it. */
+export interface MovingCall {
+  readonly tool: string;
+  readonly args: Readonly<Record<string, unknown>>;
+  readonly actor: string | undefined;
+  /** Whether nothing of the run was committed before. */
+  readonly isFirst: boolean;
+  readonly onError: (error: unknown) => void;
+}
+
+export function movesOf(workflow: Workflow, binding: CallBinding, from: Position, call: MovingCall): Moves {
+  const { tool, args, actor, isFirst, onError } = call;
+  const due = isFirst ? workflow.startActions : [];
+  const success = binding.eventIn(from.state);
+  const failure = binding.eventIn(from.state, 'failure');
+
+  const stay = (): Move => moveTo(from, null, due);
+  const moveTo = (position: Position, event: string | null, actions: readonly FsmAction[]): Move => ({
+    snapshot: { ...position },
+    trail: { from: from.state, to: position.state, event, tool, ...(actor === undefined ? {} : { actor }) },
+    actions,
+  });
+  const send = (source: AnyEventSource, outcome: SucceededCall | FailedCall): Move | undefined => {
+    const sent = workflow.eventFrom(source, outcome);
+    if (sent === undefined) return undefined;
+    const { type, payload } = sent;
+    const { position, actions } = workflow.next(from, type, payload);
+    const move = moveTo(position, type, [...due, ...actions]);
+    return payload === undefined ? move : { ...move, trail: { ...move.trail, payload } };
+  };
+  const trySend = (
+    source: AnyEventSource | undefined,
+    outcome: SucceededCall | FailedCall,
+  ): Move | undefined => {
+    if (source === undefined) return undefined;
+    try {
+      return send(source, outcome);
+    } catch (error) {
+      onError(error);
+      return undefined;
+    }
+  };
+
   return {
-    snapshot: context === undefined ? { state: to } : { state: to, context },
-    trail: { from, to, event, tool: by.tool, ...(by.actor === undefined ? {} : { actor: by.actor }) },
+    from,
+    succeeded: (result) => trySend(success, { args, result }) ?? stay(),
+    succeedsAnyway() {
+      if (typeof success === 'function')
+        throw new Error(
+          `what a success of ${JSON.stringify(tool)} sends depends on its result, which is not there yet`,
+        );
+      return (success === undefined ? undefined : send(success, { args, result: {} })) ?? stay();
+    },
+    failed: (outcome) => trySend(failure, { args, ...outcome }),
   };
 }

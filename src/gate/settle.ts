@@ -1,9 +1,11 @@
+import { isObject } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { announcement } from '../workflow/advice.ts';
 import type { PendingCall, Transform } from './call.ts';
 import type { GateConfig } from './gate-config.ts';
-import { outcomeOf } from './outcome.ts';
+import type { Move } from './move.ts';
+import { type Outcome, outcomeOf } from './outcome.ts';
 import { unknownOutcomeReply } from './replies.ts';
 import { abandonStep, UnknownOutcome } from './unknown-outcome.ts';
 
@@ -17,19 +19,36 @@ export function settle(
   onListChanged: () => void,
 ): MaybePromise<Transform> {
   const outcome = outcomeOf(message);
-  if (outcome === 'succeeded') return commitSuccess(call, config, onListChanged);
-  if (outcome !== 'unknown') return after(call.step.release(), () => AS_IT_CAME);
-  abandonStep(call.step, config);
-  return AS_IT_CAME;
+  if (outcome === 'unknown') {
+    abandonStep(call.step, config);
+    return AS_IT_CAME;
+  }
+  const move = moveAfter(outcome, call, message);
+  if (move === undefined) return after(call.step.release(), () => AS_IT_CAME);
+  return commit(call, move, config, onListChanged);
 }
 
-async function commitSuccess(
-  { id, step, move, era }: PendingCall,
+/** What is to be saved; nothing where the run stays as it is. */
+function moveAfter(
+  outcome: Outcome,
+  { moves, savedByHandler }: PendingCall,
+  message: Message,
+): Move | undefined {
+  const { result, error } = message.value;
+  if (outcome === 'succeeded') return moves.succeeded(isObject(result) ? result : {});
+  // Nobody knows here whether the handler's transaction was rolled back: if it was not, the success is saved.
+  if (outcome !== 'failed' || savedByHandler === true) return undefined;
+  return moves.failed(isObject(result) ? { result } : { error });
+}
+
+async function commit(
+  { id, step, era }: PendingCall,
+  { snapshot, trail, actions }: Move,
   config: GateConfig,
   onListChanged: () => void,
 ): Promise<Transform> {
   const { workflow, announce, onError } = config;
-  const status = await step.commit(move).catch((error: unknown) => {
+  const status = await step.commit({ snapshot, trail }).catch((error: unknown) => {
     onError(error);
     return 'failed' as const;
   });
@@ -38,12 +57,14 @@ async function commitSuccess(
     const reply = unknownOutcomeReply(id, step.tool, workflow.id, { ran: true, era });
     return (message) => message.replace(reply);
   }
-  const { from, to, event } = move.trail;
+  const { from, to, event } = trail;
+  const { run } = step.key;
+  workflow.act(actions, { run, event, from, to, context: workflow.dataOf(snapshot) }, onError);
   if (to === from) return AS_IT_CAME;
   if (!workflow.sameTools(from, to)) onListChanged();
-  const { run } = step.key;
   workflow.emit({ changed: true, previousState: from, currentState: to, event: event ?? '', run }, onError);
   if (!announce) return AS_IT_CAME;
   const text = announcement(workflow.id, to, workflow.available(to));
-  return (message) => message.insert(['result', 'content'], { type: 'text', text }, 'end');
+  return (message) =>
+    isObject(message.value.result) && message.insert(['result', 'content'], { type: 'text', text }, 'end');
 }

@@ -1,12 +1,14 @@
 import type { RunContext } from '../session/run-context.ts';
 import type { FsmSnapshot, RunRecord } from '../stores/store.ts';
+import { understood } from './admit.ts';
 import type { GateConfig } from './gate-config.ts';
 
 /** Where the run stands; `unknown` where it has ended, `unavailable` where the store cannot be asked. */
 export async function stateNow(
-  { workflow, onError }: GateConfig,
+  config: GateConfig,
   context: RunContext,
-): Promise<Pick<FsmSnapshot, 'state' | 'updatedAt'> | 'unknown' | 'unavailable'> {
+): Promise<FsmSnapshot | 'unknown' | 'unavailable'> {
+  const { workflow, onError } = config;
   let record: RunRecord | undefined;
   try {
     record = context.fresh() ?? (await context.store.read(context.run, context.ttlMs));
@@ -16,10 +18,8 @@ export async function stateNow(
   }
   if (record === undefined && context.create === undefined) return 'unknown';
   const stored = record !== undefined && Object.hasOwn(record.workflows, workflow.id);
-  return (
-    (stored ? record?.workflows[workflow.id]?.snapshot : undefined) ?? {
-      state: workflow.initial,
-      updatedAt: 0,
-    }
-  );
+  const snapshot = stored ? record?.workflows[workflow.id]?.snapshot : undefined;
+  if (snapshot === undefined) return { ...workflow.start, updatedAt: 0 };
+  const position = understood(config, snapshot);
+  return position === undefined ? 'unavailable' : { ...position, updatedAt: snapshot.updatedAt };
 }

@@ -2,20 +2,23 @@ import type { CurrentStep } from '../session/current-step.ts';
 import type { PendingCall } from './call.ts';
 
 /** A step as its handler sees it. */
-export function stepFacade({ step, move }: PendingCall): CurrentStep {
-  const { key, tool, snapshot, idempotencyKey } = step;
+export function stepFacade(call: PendingCall): CurrentStep {
+  const { step, moves } = call;
+  const { key, tool, idempotencyKey } = step;
   return {
     run: key.run,
     workflow: key.workflow,
     tool,
-    state: snapshot.state,
+    state: moves.from.state,
     idempotencyKey,
     async commitIn(client) {
-      const status = await step.commitIn(client, move);
+      const { snapshot, trail } = moves.succeedsAnyway();
+      const status = await step.commitIn(client, { snapshot, trail });
       if (status === 'unsupported')
         throw new Error('the store has no transactions that a step could be committed in');
       if (status !== 'committed')
         throw new Error(`the step is not this call's any more (${status}); roll back`);
+      call.savedByHandler = true;
     },
   };
 }

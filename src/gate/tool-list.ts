@@ -26,12 +26,8 @@ export function visibilityFor({ visibility, warnOnce }: GateConfig, admission: A
 
 /** What a stable list says of each bound tool, the same bytes for every caller. */
 export function availabilityNotes(workflow: Workflow): ReadonlyMap<string, string> {
-  const noteOf = (tool: string): string => {
-    const states = workflow.statesOf(tool);
-    const path = workflow.pathTo(states, workflow.initial);
-    return availabilityNote({ workflow: workflow.id, states, path, isGrouped: workflow.isGrouped(tool) });
-  };
-  return new Map(workflow.toolNames.map((tool) => [tool, noteOf(tool)]));
+  const places = workflow.toolNames.map((tool) => [tool, workflow.whereabouts(tool)] as const);
+  return new Map(places.flatMap(([tool, place]) => (place ? [[tool, availabilityNote(place)]] : [])));
 }
 
 /** Leaves out what is not available in the run's state, and keeps the list from being kept. */

@@ -11,7 +11,8 @@ export interface ClaimOptions {
   readonly workflow: string;
   readonly description: StepDescription;
   readonly states: readonly string[] | undefined;
-  readonly initial: string;
+  /** Where a run begins that was never claimed. */
+  readonly initial: Pick<FsmSnapshot, 'state' | 'context'>;
   readonly times: StepTimes;
   readonly clock: Clock;
   readonly request: InFlight;
@@ -116,7 +117,7 @@ async function ask(options: ClaimOptions, store: AtomicStateStore, token: string
       token,
       step: description,
       states,
-      initial: { state: initial, updatedAt: clock.now() },
+      initial: { ...initial, updatedAt: clock.now() },
       create,
       leaseMs: times.leaseMs,
       ttlMs,

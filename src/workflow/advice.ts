@@ -1,3 +1,6 @@
+import type { BoundState } from './position.ts';
+import type { Whereabouts } from './whereabouts.ts';
+
 /** Why a call was refused. */
 export type RefusalReason = 'state' | 'guard' | 'busy' | 'held' | 'loop' | 'unavailable' | 'no-run';
 
@@ -12,7 +15,7 @@ export interface Refusal {
   readonly reason: RefusalReason;
   /** The bound tools that are available in that state. */
   readonly available: readonly string[];
-  /** The tools to call first, in order; absent where calling tools does not lead there. */
+  /** The tools to call first, in order; absent where no way is known. */
   readonly path?: readonly string[] | undefined;
 }
 
@@ -22,6 +25,8 @@ export interface RefusalDetails {
   readonly words?: string | undefined;
   /** The tool whose outcome is unknown, for `'held'`. Default: the one that was called. */
   readonly heldTool?: string | undefined;
+  /** Whether every way is known, so that no path means no way. Default `true`. */
+  readonly foreseen?: boolean | undefined;
 }
 
 /** The longest name, and the longest words of a guard, that a text repeats, in characters. */
@@ -38,30 +43,20 @@ export function announcement(workflow: string, state: string, available: readonl
   return system([`${name(workflow)} is now in ${quoted(state)}.`, availability(workflow, available)]);
 }
 
-/** Where a tool is to be found, and what it takes to get there. */
-export interface Whereabouts {
-  readonly workflow: string;
-  readonly states: readonly string[];
-  /** The tools to call from the start of a run; `undefined` where calling tools does not lead there. */
-  readonly path: readonly string[] | undefined;
-  /** Whether only some calls of the tool are gated. */
-  readonly isGrouped: boolean;
-}
-
 /** What a list that shows every tool says of a gated one, whatever the run. */
-export function availabilityNote({ workflow, states, path, isGrouped }: Whereabouts): string {
+export function availabilityNote({ workflow, states, path, foreseen, isGrouped }: Whereabouts): string {
   const what = isGrouped ? 'Some calls of it are available' : 'Available';
-  const where = `${what} only while ${name(workflow)} is in ${states.map(quoted).join(' or ')}.`;
-  if (path === undefined) return system([where, 'Calling tools does not lead there.']);
+  const where = `${what} only while ${name(workflow)} is in ${states.map(whereabout).join(' or ')}.`;
+  if (path === undefined) return system(foreseen ? [where, 'Calling tools does not lead there.'] : [where]);
   if (path.length === 0) return system([where, 'A run begins there.']);
   return system([where, `From the start of a run, ${path.map(name).join(', then ')} leads there.`]);
 }
 
 const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetails) => string[]> = {
-  state: (refusal) => [
+  state: (refusal, { foreseen = true }) => [
     `${subject(refusal)} is not available${during(refusal)}.`,
     availability(refusal.workflow, refusal.available),
-    ...way(refusal),
+    ...(foreseen || refusal.path !== undefined ? way(refusal) : []),
   ],
   guard: (refusal, { words }) => [
     `${subject(refusal)} was refused${during(refusal)}: ${sentence(words ?? 'a condition for it is not met')}`,
@@ -133,6 +128,10 @@ function sentence(words: string): string {
 
 function name(text: string): string {
   return plain(text, NAME_LENGTH);
+}
+
+function whereabout(state: BoundState): string {
+  return typeof state === 'string' ? quoted(state) : `a state with the tag ${quoted(state.tag)}`;
 }
 
 function quoted(state: string): string {

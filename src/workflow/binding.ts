@@ -1,17 +1,44 @@
 import * as z from 'zod';
 import { InterlockError } from '../errors.ts';
-import { rightNames } from '../nearest.ts';
 import { functionOption, isTable, parseOptions, showValue } from '../options.ts';
-import type { Uncertain } from '../stores/store.ts';
-import { eventsOf, type Machine, statesHandling } from './transition.ts';
+import type { Json, Uncertain } from '../stores/store.ts';
+import type { BoundState, Model, StateTag } from './position.ts';
+import {
+  type AnyEventSource,
+  type EventSource,
+  type FailedCall,
+  parseSource,
+  type SucceededCall,
+} from './sender.ts';
 
 /** Chooses, by a call's arguments, the calls that a binding is about. Must be quick, synchronous and free of effects. */
 export type CallTest = (args: Record<string, unknown>) => boolean;
 
+/** A call that a guard is asked about, before it is forwarded. */
+export interface GuardedCall {
+  /** The run key. */
+  readonly run: string;
+  readonly tool: string;
+  readonly args: Readonly<Record<string, unknown>>;
+  /** Who calls, where the request was authenticated. */
+  readonly principal: string | undefined;
+  /** The run's state. */
+  readonly state: string;
+  /** The run's shared data; for a statechart its context. */
+  readonly context: Json | undefined;
+}
+
+/** `true` lets a call through. Anything else refuses it, a string with these words for the model. */
+export type Guard = (call: GuardedCall) => boolean | string | Promise<boolean | string>;
+
 /** What a binding may say beside its states. */
 export interface BindingOptions<E extends string = string> {
-  /** The event that a successful call sends. Default: none, so the call moves nothing. */
-  readonly success?: E | undefined;
+  /** The event that a successful call sends, or a function of its arguments and result that says which. Default: none, so the call moves nothing. */
+  readonly success?: EventSource<E, SucceededCall> | undefined;
+  /** The event that a failed call sends: one whose result is an error. Default: none, so the run stays where it is. */
+  readonly failure?: EventSource<E, FailedCall> | undefined;
+  /** Asked before the call is forwarded. Where it throws, or takes longer than its deadline, the call is refused. Default: none. */
+  readonly guard?: Guard | undefined;
   /**
    * Binds one action of a tool that does several things: only calls whose arguments it accepts are gated by this
    * binding. If it throws, or returns anything but a boolean, the call is refused. Default: every call.
@@ -25,35 +52,60 @@ export interface BindingOptions<E extends string = string> {
 }
 
 /** A tool, the states in which it is available, and what its outcome does. */
-export interface Binding<S extends string = string, E extends string = string> extends BindingOptions<E> {
+export interface Binding<S extends string = string, E extends string = string, T extends string = never>
+  extends BindingOptions<E> {
   /** The tool's name on the wire. */
   readonly tool: string;
-  readonly states: readonly S[];
+  readonly states: readonly (S | StateTag<T>)[];
 }
 
 /** What `gate.bind()` takes: anything with a name and bindings, such as `tool('cart.pay').bindState('payment', 'PAY')`. */
-export interface BindableTool<S extends string = string, E extends string = string> {
+export interface BindableTool<
+  S extends string = string,
+  E extends string = string,
+  T extends string = never,
+> {
   readonly name: string;
-  readonly bindings: readonly Binding<S, E>[];
+  readonly bindings: readonly Binding<S, E, T>[];
 }
+
+/** The same, where nobody asks any more what the names are. */
+export type AnyBinding = Binding<string, string, string>;
 
 const optionsSchema = z.strictObject({
   success: z.unknown().optional(),
+  failure: z.unknown().optional(),
+  guard: functionOption<Guard>().optional(),
   when: functionOption<CallTest>().optional(),
   uncertain: z.enum(['hold', 'retry']).optional(),
 });
 
 /**
- * Checks the shape of a binding; {@link checkStates} checks it against a workflow.
+ * Checks the shape of a binding; {@link checkBinding} checks it against a workflow.
  *
- * @throws InterlockError `ERR_INTERLOCK_BINDING` for the name and the states, `ERR_INTERLOCK_EVENT` for the event,
+ * @throws InterlockError `ERR_INTERLOCK_BINDING` for the name and the states, `ERR_INTERLOCK_EVENT` for the events,
  * `ERR_INTERLOCK_CONFIG` for the other options.
  */
-export function parseBinding(name: unknown, states: unknown, event: unknown): Binding {
+export function parseBinding(name: unknown, states: unknown, event: unknown): AnyBinding {
   const tool = parseToolName(name);
-  const { success, ...rest } = parseEventOrOptions(tool, event);
-  const moves = success === undefined ? {} : { success: parseEvent(`tool ${showValue(tool)}`, success) };
-  return Object.freeze({ tool, states: parseStates(tool, states), ...moves, ...rest });
+  const { success, failure, ...rest } = parseEventOrOptions(tool, event);
+  const what = `tool ${showValue(tool)}`;
+  return Object.freeze({
+    tool,
+    states: parseStates(tool, states),
+    ...(success === undefined ? {} : { success: parseSource(what, success) }),
+    ...(failure === undefined ? {} : { failure: parseSource(what, failure) }),
+    ...rest,
+  }) as AnyBinding;
+}
+
+/** The bindings of a tool that was declared on its own. @throws InterlockError as {@link parseBinding}, and `ERR_INTERLOCK_BINDING` for anything else */
+export function parseDeclaration(tool: BindableTool<string, string, string>): AnyBinding[] {
+  if (!isTable(tool) || !Array.isArray(tool.bindings) || !tool.bindings.every(isTable)) {
+    const message = `bind(): expected a declaration made by tool(), got ${showValue(tool)}`;
+    throw new InterlockError('ERR_INTERLOCK_BINDING', message);
+  }
+  return tool.bindings.map(({ tool: _, states, ...options }) => parseBinding(tool.name, states, options));
 }
 
 /** @throws InterlockError `ERR_INTERLOCK_BINDING` unless it is a non-empty string. */
@@ -62,46 +114,31 @@ export function parseToolName(name: unknown): string {
   throw new InterlockError('ERR_INTERLOCK_BINDING', `expected the name of a tool, got ${showValue(name)}`);
 }
 
-/** @throws InterlockError `ERR_INTERLOCK_EVENT` unless it is a non-empty string. */
-export function parseEvent(what: string, event: unknown): string {
-  if (typeof event === 'string' && event !== '') return event;
-  const message = `${what}: expected the name of an event, got ${showValue(event)}`;
-  throw new InterlockError('ERR_INTERLOCK_EVENT', message);
-}
-
-/** @throws InterlockError `ERR_INTERLOCK_BINDING` where the binding names a state that the workflow does not have. */
-export function checkStates(machine: Machine, { tool, states }: Binding): void {
-  const unknown = states.find((state) => !machine.states.has(state));
-  if (unknown === undefined) return;
-  const fault = `${showValue(unknown)}, which is no state of workflow "${machine.id}"`;
-  const message = `tool ${showValue(tool)} is bound to ${fault}, ${rightNames(unknown, machine.states.keys())}`;
-  throw new InterlockError('ERR_INTERLOCK_BINDING', message);
-}
-
-/** What is odd about a binding without being wrong: an event that none of its states handles moves nothing. */
-export function bindingWarning(machine: Machine, { tool, states, success }: Binding): string | undefined {
-  if (success === undefined) return undefined;
-  const handling = statesHandling(machine, success);
-  if (handling.some((state) => states.includes(state))) return undefined;
-  const message = `workflow "${machine.id}": tool ${showValue(tool)} sends ${showValue(success)}, which`;
-  return handling.length === 0
-    ? `${message} no state handles; ${rightNames(success, eventsOf(machine))}`
-    : `${message} none of its states handles; states that do are ${handling.map(showValue).join(', ')}`;
+/** The events of a binding that are known before any call. */
+export function namedEvents({ success, failure }: AnyBinding): string[] {
+  return [success, failure].filter((source) => typeof source === 'string');
 }
 
 /**
  * Whether a tool with these bindings is shown in `state`. One whose every binding is about some of its calls only is
  * always shown, since its other calls may be valid; those that a binding is about are gated all the same.
  */
-export function isVisibleIn(bindings: readonly Binding[], state: string): boolean {
+export function isVisibleIn(model: Model, bindings: readonly AnyBinding[], state: string): boolean {
   return (
-    bindings.every(({ when }) => when !== undefined) || bindings.some(({ states }) => states.includes(state))
+    bindings.every(({ when }) => when !== undefined) ||
+    bindings.some(({ states }) => model.isIn(state, states))
   );
 }
 
-/** The event that a successful call sends in `state`: that of the first binding which is available there and has one. */
-export function eventIn(bindings: readonly Binding[], state: string): string | undefined {
-  return bindings.find(({ states, success }) => success !== undefined && states.includes(state))?.success;
+/** What a call's outcome sends in `state`: that of the first binding which is available there and says anything. */
+export function eventIn(
+  model: Model,
+  bindings: readonly AnyBinding[],
+  state: string,
+  outcome: 'success' | 'failure',
+): AnyEventSource | undefined {
+  const sender = bindings.find((each) => each[outcome] !== undefined && model.isIn(state, each.states));
+  return sender?.[outcome];
 }
 
 function parseEventOrOptions(tool: string, event: unknown): z.output<typeof optionsSchema> {
@@ -109,11 +146,19 @@ function parseEventOrOptions(tool: string, event: unknown): z.output<typeof opti
   return { success: event };
 }
 
-function parseStates(tool: string, states: unknown): readonly string[] {
+function parseStates(tool: string, states: unknown): readonly BoundState[] {
   const list: readonly unknown[] = Array.isArray(states) ? states : [states];
   const names = list.filter((state) => typeof state === 'string');
-  if (names.length > 0 && names.length === list.length) return Object.freeze([...new Set(names)]);
-  const got = list.length === 0 ? states : list.find((state) => typeof state !== 'string');
+  const tags = list.filter(isStateTag).map(({ tag }) => tag);
+  if (list.length > 0 && names.length + tags.length === list.length) {
+    return Object.freeze([...new Set(names), ...[...new Set(tags)].map((tag) => Object.freeze({ tag }))]);
+  }
+  const got =
+    list.length === 0 ? states : list.find((state) => typeof state !== 'string' && !isStateTag(state));
   const message = `tool ${showValue(tool)}: expected one state or more, got ${showValue(got)}`;
   throw new InterlockError('ERR_INTERLOCK_BINDING', message);
+}
+
+function isStateTag(state: unknown): state is StateTag {
+  return isTable(state) && typeof state.tag === 'string' && Object.keys(state).length === 1;
 }

@@ -1,15 +1,19 @@
 import { isTable, showValue } from '../options.ts';
 import type { Uncertain } from '../stores/store.ts';
-import { type Binding, type CallTest, eventIn } from './binding.ts';
+import { type AnyBinding, type CallTest, eventIn, type Guard } from './binding.ts';
+import type { BoundState, Model } from './position.ts';
+import type { AnyEventSource } from './sender.ts';
 
 /** How one call of a bound tool is gated: all the bindings that are about it, added up. */
 export interface CallBinding {
   /** The states in which the call is allowed. */
-  readonly states: readonly string[];
-  /** Whether its success can move the run. */
+  readonly states: readonly BoundState[];
+  /** Whether its outcome can move the run. */
   readonly moves: boolean;
-  /** The event that its success sends in `state`, if any. */
-  eventIn(state: string): string | undefined;
+  /** What its outcome sends in `state`, if anything: an event, or a function that says which. Default: that of a success. */
+  eventIn(state: string, outcome?: 'success' | 'failure'): AnyEventSource | undefined;
+  /** Each of them must let the call through. */
+  readonly guards: readonly Guard[];
   /**
    * What the bindings say about an outcome that nobody saw: `'hold'` where one of them does, `'retry'` where all of
    * them do, else `undefined`.
@@ -18,11 +22,13 @@ export interface CallBinding {
 }
 
 /** Adds bindings up. There must be at least one. */
-export function combine(bindings: readonly Binding[]): CallBinding {
+export function combine(model: Model, bindings: readonly AnyBinding[]): CallBinding {
   return Object.freeze({
     states: Object.freeze([...new Set(bindings.flatMap(({ states }) => states))]),
-    moves: bindings.some(({ success }) => success !== undefined),
-    eventIn: (state: string) => eventIn(bindings, state),
+    moves: bindings.some(({ success, failure }) => success !== undefined || failure !== undefined),
+    eventIn: (state: string, outcome: 'success' | 'failure' = 'success') =>
+      eventIn(model, bindings, state, outcome),
+    guards: Object.freeze(bindings.flatMap(({ guard }) => guard ?? [])),
     uncertain: strictest(bindings),
   });
 }
@@ -33,7 +39,7 @@ export function combine(bindings: readonly Binding[]): CallBinding {
  * @throws Error where that cannot be told: the arguments are no object, or a `when` throws or returns no boolean.
  * The call must be refused then.
  */
-export function bindingsOfCall(bindings: readonly Binding[], args: unknown): readonly Binding[] {
+export function bindingsOfCall(bindings: readonly AnyBinding[], args: unknown): readonly AnyBinding[] {
   return bindings.filter(({ tool, when }) => when === undefined || passes(tool, when, args ?? {}));
 }
 
@@ -47,7 +53,7 @@ function passes(tool: string, when: CallTest, args: unknown): boolean {
   throw new Error(`a "when" of tool ${showValue(tool)} returned ${showValue(answer)}, not a boolean`);
 }
 
-function strictest(bindings: readonly Binding[]): Uncertain | undefined {
+function strictest(bindings: readonly AnyBinding[]): Uncertain | undefined {
   if (bindings.some(({ uncertain }) => uncertain === 'hold')) return 'hold';
   return bindings.every(({ uncertain }) => uncertain === 'retry') ? 'retry' : undefined;
 }

@@ -1,9 +1,6 @@
 import * as z from 'zod';
-import { InterlockError } from '../errors.ts';
-import { rightNames } from '../nearest.ts';
-import { parseOptions, showValue } from '../options.ts';
+import { parseOptions } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
-import type { Machine } from './transition.ts';
 
 /** Not strict: a backend may keep more beside a snapshot than it was given. */
 const snapshotSchema = z.object({
@@ -14,22 +11,18 @@ const snapshotSchema = z.object({
 });
 
 /**
- * Checks a snapshot that comes from outside and copies it. The context is passed on as it is.
+ * Checks the shape of a snapshot that comes from outside and copies it. The context is passed on as it is.
  *
- * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where it is malformed or in a state that the workflow does not have.
+ * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where it is malformed
  */
-export function parseSnapshot(machine: Pick<Machine, 'id' | 'states'>, value: unknown): FsmSnapshot {
-  const what = `snapshot of workflow "${machine.id}"`;
+export function parseSnapshot(id: string, value: unknown): FsmSnapshot {
+  const what = `snapshot of workflow "${id}"`;
   const { state, updatedAt, version, context } = parseOptions(
     what,
     snapshotSchema,
     value,
     'ERR_INTERLOCK_SNAPSHOT',
   );
-  if (!machine.states.has(state)) {
-    const message = `${what}: ${showValue(state)} is no state of it, ${rightNames(state, machine.states.keys())}`;
-    throw new InterlockError('ERR_INTERLOCK_SNAPSHOT', message);
-  }
   return {
     state,
     updatedAt,

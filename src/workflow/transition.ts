@@ -26,11 +26,6 @@ export interface Move<S extends string = string> extends TransitionResult<S> {
   run?: string;
 }
 
-/** The state after `event`: the same one where `state` does not handle it, or is not a state at all. */
-export function nextState(machine: Machine, state: string, event: string): string {
-  return machine.states.get(state)?.on.get(event) ?? state;
-}
-
 /** The states that handle `event`, in the order of the definition. */
 export function statesHandling(machine: Machine, event: string): string[] {
   return [...machine.states].filter(([, { on }]) => on.has(event)).map(([name]) => name);

@@ -1,18 +1,37 @@
-import type { FsmSnapshot } from '../stores/store.ts';
-import { type Binding, isVisibleIn } from './binding.ts';
+import { InterlockError } from '../errors.ts';
+import { rightNames } from '../nearest.ts';
+import { showValue } from '../options.ts';
+import type { FsmSnapshot, Json } from '../stores/store.ts';
+import { type ActionContext, type ActionListener, actOn } from './actions.ts';
+import { type AnyBinding, isVisibleIn } from './binding.ts';
 import { bindingsOfCall, type CallBinding, combine } from './call.ts';
+import { adopt, type Deployment, stamped } from './deployment.ts';
+import { openContext } from './envelope.ts';
 import type { ErrorListener, Listeners } from './listeners.ts';
+import type { BoundState, FsmAction, Model, Next, Position } from './position.ts';
 import { type Reach, reachFrom, shortestPath } from './reach.ts';
+import {
+  type AnyEventSource,
+  type EventWithPayload,
+  eventFrom,
+  type FailedCall,
+  type SucceededCall,
+} from './sender.ts';
 import { parseSnapshot } from './snapshot.ts';
-import { type Machine, type Move, nextState } from './transition.ts';
+import type { Move } from './transition.ts';
+import { type Whereabouts, whereaboutsOf } from './whereabouts.ts';
 
 /** What a {@link Workflow} is made of. */
 export interface WorkflowParts {
-  readonly machine: Machine;
+  readonly model: Model;
   /** By tool, in binding order; no list is empty. */
-  readonly tools: ReadonlyMap<string, readonly Binding[]>;
+  readonly tools: ReadonlyMap<string, readonly AnyBinding[]>;
   readonly warnings: readonly string[];
   readonly listeners: Listeners;
+  readonly deployment: Deployment;
+  readonly onAction: ActionListener | undefined;
+  /** Told what `onAction` throws where nobody else is. */
+  readonly onError: ErrorListener;
 }
 
 /** The bound tools that are shown in a state. States that show the same tools share one. */
@@ -23,6 +42,9 @@ interface View {
 
 const NOTHING: View = { list: Object.freeze([]), set: new Set() };
 
+/** A statechart's states are combinations: a process remembers no more of them than this. */
+const MOST_VIEWS = 10_000;
+
 /**
  * A gate as the middleware uses it for every request of every run: unchanging, without a current state of its own, and
  * quick, since what depends on the machine alone is worked out once.
@@ -30,54 +52,82 @@ const NOTHING: View = { list: Object.freeze([]), set: new Set() };
 export class Workflow {
   readonly id: string;
   readonly initial: string;
-  /** Every state's name, in the order of the definition. */
+  /** What a binding may name: each state of a flat machine, each path of a statechart, in the order of the definition. */
   readonly states: readonly string[];
   /** Every bound tool's name, in binding order. */
   readonly toolNames: readonly string[];
   readonly warnings: readonly string[];
+  /** Where every run begins. */
+  readonly start: Position;
+  /** What entering the first states asks to be done. Nothing is committed when a run begins, so it is due with the first commit. */
+  readonly startActions: readonly FsmAction[];
+  /** Whether {@link pathTo} knows every way there is: not where guards, payloads or functions of bindings have a say. */
+  readonly foresees: boolean;
 
-  readonly #machine: Machine;
-  readonly #tools: ReadonlyMap<string, readonly Binding[]>;
-  readonly #listeners: Listeners;
+  readonly #parts: WorkflowParts;
+  readonly #model: Model;
+  readonly #tools: ReadonlyMap<string, readonly AnyBinding[]>;
   readonly #unconditional: ReadonlyMap<string, CallBinding>;
   readonly #views = new Map<string, View>();
   readonly #viewsByTools = new Map<string, View>([['[]', NOTHING]]);
   readonly #reach = new Map<string, Reach>();
 
-  constructor({ machine, tools, warnings, listeners }: WorkflowParts) {
-    this.id = machine.id;
-    this.initial = machine.initial;
-    this.states = Object.freeze([...machine.states.keys()]);
+  constructor(parts: WorkflowParts) {
+    const { model, tools, warnings, deployment } = parts;
+    this.id = model.id;
+    this.initial = model.start.state;
+    this.start = Object.freeze(stamped(model.start, deployment));
+    this.startActions = model.startActions;
+    this.states = model.names;
+    this.#parts = parts;
+    this.#model = model;
     this.#tools = new Map([...tools].map(([tool, bindings]) => [tool, [...bindings]]));
     this.toolNames = Object.freeze([...this.#tools.keys()]);
     this.warnings = Object.freeze([...warnings]);
-    this.#machine = machine;
-    this.#listeners = listeners;
-    this.#unconditional = combineUnconditional(this.#tools);
+    this.foresees =
+      model.isFlat && ![...this.#tools.values()].flat().some(({ success }) => typeof success === 'function');
+    this.#unconditional = combineUnconditional(model, this.#tools);
     Object.freeze(this);
   }
 
+  /** Whether a run can be in this state. */
   hasState(name: string): boolean {
-    return this.#machine.states.has(name);
+    return this.#model.has(name);
   }
 
-  /** The state after `event`; the same one where it is not handled. */
-  next(state: string, event: string): string {
-    return nextState(this.#machine, state, event);
+  /**
+   * What the event does to the position; nothing where it is not handled.
+   *
+   * @throws Error where a statechart's own code throws, or asks for what has no pure form. A flat machine never throws.
+   */
+  next(position: Position, event: string, payload?: Json): Next {
+    return this.#model.next(position, event, payload);
+  }
+
+  /**
+   * The event that a call sends, its payload included.
+   *
+   * @throws Error whatever the binding's function throws; InterlockError `ERR_INTERLOCK_EVENT` where it returns no event of this workflow
+   */
+  eventFrom(source: AnyEventSource, call: SucceededCall | FailedCall): EventWithPayload | undefined {
+    const sent = eventFrom(source, call);
+    if (sent === undefined || typeof source === 'string' || this.#model.handlers(sent.type).length > 0)
+      return sent;
+    const message = `workflow "${this.id}": a function of a binding returned ${showValue(sent.type)}, which no state handles`;
+    throw new InterlockError(
+      'ERR_INTERLOCK_EVENT',
+      `${message}; ${rightNames(sent.type, this.#model.events)}`,
+    );
   }
 
   isBound(tool: string): boolean {
     return this.#tools.has(tool);
   }
 
-  /** The states that some binding of the tool names, in the order of the bindings. */
-  statesOf(tool: string): readonly string[] {
-    return [...new Set((this.#tools.get(tool) ?? []).flatMap(({ states }) => states))];
-  }
-
-  /** Whether every binding of the tool is about some of its calls only. */
-  isGrouped(tool: string): boolean {
-    return (this.#tools.get(tool) ?? []).every(({ when }) => when !== undefined);
+  /** Where the tool is to be found; `undefined` where it is not bound. */
+  whereabouts(tool: string): Whereabouts | undefined {
+    const bindings = this.#tools.get(tool);
+    return bindings && whereaboutsOf(this, bindings);
   }
 
   /** Whether the tool is shown in `state`. A tool that is not bound always is; a bound one never is in an unknown state. */
@@ -106,40 +156,86 @@ export class Workflow {
     const unconditional = this.#unconditional.get(tool);
     if (unconditional !== undefined) return unconditional;
     const matching = bindingsOfCall(bindings, args);
-    return matching.length === 0 ? undefined : combine(matching);
+    return matching.length === 0 ? undefined : combine(this.#model, matching);
+  }
+
+  /** Whether a call that is gated in this way is allowed in `state`. */
+  allows(state: string, binding: Pick<CallBinding, 'states'>): boolean {
+    return this.#model.isIn(state, binding.states);
   }
 
   /**
-   * The tools to call, in order, to get from one state to the nearest of `states`: as few as possible, none where it is
-   * there already. `undefined` where calling tools does not lead there.
+   * The stored states in which a store may grant the claim of such a call. `undefined` where they cannot be listed: the
+   * claim is taken in any state then, and {@link allows} says whether to keep it.
    */
-  pathTo(states: readonly string[], from: string): readonly string[] | undefined {
-    if (!this.hasState(from)) return undefined;
-    let reach = this.#reach.get(from);
-    if (reach === undefined) {
-      reach = reachFrom(this.#machine, this.#tools, from);
-      this.#reach.set(from, reach);
-    }
-    return shortestPath(reach, states);
+  claimable({ states }: Pick<CallBinding, 'states'>): readonly string[] | undefined {
+    const { version, migrate } = this.#parts.deployment;
+    if (!this.#model.isFlat || version !== undefined || migrate !== undefined) return undefined;
+    return states as readonly string[];
   }
 
-  /** A checked copy of a snapshot that a store gave. @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` */
+  /**
+   * The tools to call, in order, to get from one position to the nearest of `states`: as few as possible, none where it is
+   * there already. `undefined` where no way is known; where the workflow {@link foresees}, there is none.
+   */
+  pathTo(states: readonly BoundState[], from: Position): readonly string[] | undefined {
+    if (!this.hasState(from.state)) return undefined;
+    return shortestPath(this.#model, this.#reachFrom(from), states);
+  }
+
+  /**
+   * A stored position as this deployment understands it: itself, or what `migrate` makes of it.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where it does not understand it. The call must be refused then.
+   */
+  adopt(stored: Position): Position {
+    return adopt(this.#model, this.#parts.deployment, stored);
+  }
+
+  /** A checked copy of a snapshot that a store gave, adopted. @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` */
   parseSnapshot(value: unknown): FsmSnapshot {
-    return parseSnapshot(this.#machine, value);
+    const snapshot = parseSnapshot(this.id, value);
+    const { context: _, ...kept } = snapshot;
+    return { ...kept, ...this.adopt(snapshot) };
+  }
+
+  /** The run's shared data, as guards and listeners see it; for a statechart its context. */
+  dataOf({ context }: Position): Json | undefined {
+    return openContext(context).data;
   }
 
   /** Calls the gate's `onTransition` callbacks if the state changed. Never throws: `onError` is told what they throw. */
   emit(move: Move, onError?: ErrorListener): void {
-    if (move.changed) this.#listeners.emit(move, onError);
+    if (move.changed) this.#parts.listeners.emit(move, onError);
+  }
+
+  /** Hands actions to the gate's `onAction`, after the move that named them was saved. Never throws. */
+  act(
+    actions: readonly FsmAction[],
+    context: Omit<ActionContext, 'workflow'>,
+    onError: ErrorListener = this.#parts.onError,
+  ): void {
+    actOn(actions, { ...context, workflow: this.id }, this.#parts.onAction, onError);
+  }
+
+  /** Worked out once for a flat machine, whose ways depend on nothing but the state. */
+  #reachFrom(from: Position): Reach {
+    const known = this.#reach.get(from.state);
+    if (known !== undefined) return known;
+    const reach = reachFrom(this.#model, this.#tools, from);
+    if (this.#model.isFlat) this.#reach.set(from.state, reach);
+    return reach;
   }
 
   #view(state: string): View {
+    const known = this.#views.get(state);
+    if (known !== undefined) return known;
     if (!this.hasState(state)) return NOTHING;
-    let view = this.#views.get(state);
-    if (view === undefined) {
-      view = this.#shared(this.toolNames.filter((tool) => isVisibleIn(this.#tools.get(tool) ?? [], state)));
-      this.#views.set(state, view);
-    }
+    const view = this.#shared(
+      this.toolNames.filter((tool) => isVisibleIn(this.#model, this.#tools.get(tool) ?? [], state)),
+    );
+    if (this.#views.size >= MOST_VIEWS) this.#views.clear();
+    this.#views.set(state, view);
     return view;
   }
 
@@ -152,7 +248,10 @@ export class Workflow {
 }
 
 /** The tools that are gated in one and the same way whatever their arguments. */
-function combineUnconditional(tools: ReadonlyMap<string, readonly Binding[]>): Map<string, CallBinding> {
+function combineUnconditional(
+  model: Model,
+  tools: ReadonlyMap<string, readonly AnyBinding[]>,
+): Map<string, CallBinding> {
   const always = [...tools].filter(([, bindings]) => bindings.every(({ when }) => when === undefined));
-  return new Map(always.map(([tool, bindings]) => [tool, combine(bindings)]));
+  return new Map(always.map(([tool, bindings]) => [tool, combine(model, bindings)]));
 }

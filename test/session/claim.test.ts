@@ -54,7 +54,7 @@ function claim(context: RunContext, changes: Partial<ClaimOptions> = {}): Promis
     workflow: 'order',
     description: { tool: 'pay', digest: 'd', uncertain: 'hold' },
     states: ['open'],
-    initial: 'open',
+    initial: { state: 'open' },
     times: TIMES,
     clock,
     request: new InFlight(),

@@ -21,7 +21,7 @@ describe('the text of a refusal', () => {
       tool: 'cart.pay',
       reason: 'state',
       available: workflow.available('has_items'),
-      path: workflow.pathTo(['payment'], 'has_items'),
+      path: workflow.pathTo(['payment'], { state: 'has_items' }),
     });
     expect(text).toBe(
       '[System: cart.pay is not available while checkout is in "has_items". Available now: cart.add_item, cart.checkout. To reach cart.pay, call cart.checkout first.]',

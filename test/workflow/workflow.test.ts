@@ -45,9 +45,20 @@ describe('a compiled workflow', () => {
   it('knows its states and where events lead', () => {
     expect(workflow.hasState('payment')).toBe(true);
     expect(workflow.hasState('constructor')).toBe(false);
-    expect(workflow.next('payment', 'PAY')).toBe('confirmed');
-    expect(workflow.next('has_items', 'ADD_ITEM')).toBe('has_items');
-    expect(workflow.next('nowhere', 'PAY')).toBe('nowhere');
+    expect(workflow.next({ state: 'payment' }, 'PAY')).toMatchObject({
+      position: { state: 'confirmed' },
+      changed: true,
+      handled: true,
+    });
+    expect(workflow.next({ state: 'has_items' }, 'ADD_ITEM')).toMatchObject({
+      position: { state: 'has_items' },
+      changed: false,
+      handled: false,
+    });
+    expect(workflow.next({ state: 'nowhere' }, 'PAY')).toMatchObject({
+      position: { state: 'nowhere' },
+      changed: false,
+    });
   });
 
   it('shows tools that are not bound, and hides bound ones in an unknown state', () => {
@@ -246,22 +257,22 @@ describe('match', () => {
 describe('pathTo', () => {
   it('is the shortest way of calls', () => {
     const workflow = checkoutGate().compile();
-    expect(workflow.pathTo(['payment'], 'has_items')).toEqual(['cart.checkout']);
-    expect(workflow.pathTo(['payment'], 'empty')).toEqual(['cart.add_item', 'cart.checkout']);
-    expect(workflow.pathTo(['confirmed', 'has_items'], 'empty')).toEqual(['cart.add_item']);
+    expect(workflow.pathTo(['payment'], { state: 'has_items' })).toEqual(['cart.checkout']);
+    expect(workflow.pathTo(['payment'], { state: 'empty' })).toEqual(['cart.add_item', 'cart.checkout']);
+    expect(workflow.pathTo(['confirmed', 'has_items'], { state: 'empty' })).toEqual(['cart.add_item']);
   });
 
   it('is empty where the run is there already', () => {
-    expect(checkoutGate().compile().pathTo(['payment', 'empty'], 'empty')).toEqual([]);
+    expect(checkoutGate().compile().pathTo(['payment', 'empty'], { state: 'empty' })).toEqual([]);
   });
 
   it('is undefined where calling tools does not lead there', () => {
     const workflow = checkoutGate().compile();
-    expect(workflow.pathTo(['empty'], 'payment')).toBeUndefined();
-    expect(workflow.pathTo(['payment'], 'nowhere')).toBeUndefined();
-    expect(workflow.pathTo(['nowhere'], 'nowhere')).toBeUndefined();
-    expect(workflow.pathTo(['__proto__'], 'empty')).toBeUndefined();
-    expect(workflow.pathTo([], 'empty')).toBeUndefined();
+    expect(workflow.pathTo(['empty'], { state: 'payment' })).toBeUndefined();
+    expect(workflow.pathTo(['payment'], { state: 'nowhere' })).toBeUndefined();
+    expect(workflow.pathTo(['nowhere'], { state: 'nowhere' })).toBeUndefined();
+    expect(workflow.pathTo(['__proto__'], { state: 'empty' })).toBeUndefined();
+    expect(workflow.pathTo([], { state: 'empty' })).toBeUndefined();
   });
 
   it('goes by the tool that was bound first where two ways are equally short', () => {
@@ -270,8 +281,8 @@ describe('pathTo', () => {
       for (const name of tools) gate.bindTool(name, 'empty', 'ADD_ITEM');
       return gate.compile();
     };
-    expect(bound('a', 'b').pathTo(['has_items'], 'empty')).toEqual(['a']);
-    expect(bound('b', 'a').pathTo(['has_items'], 'empty')).toEqual(['b']);
+    expect(bound('a', 'b').pathTo(['has_items'], { state: 'empty' })).toEqual(['a']);
+    expect(bound('b', 'a').pathTo(['has_items'], { state: 'empty' })).toEqual(['b']);
   });
 
   it('counts the calls that a test accepts', () => {
@@ -279,7 +290,7 @@ describe('pathTo', () => {
       .bindTool('cart', 'empty', { success: 'ADD_ITEM', when: ({ action }) => action === 'add' })
       .bindTool('cart', 'has_items', { success: 'CHECKOUT', when: ({ action }) => action === 'checkout' })
       .compile();
-    expect(workflow.pathTo(['payment'], 'empty')).toEqual(['cart', 'cart']);
+    expect(workflow.pathTo(['payment'], { state: 'empty' })).toEqual(['cart', 'cart']);
   });
 
   it('does not count an event that an earlier binding of the tool always takes the place of', () => {
@@ -287,7 +298,7 @@ describe('pathTo', () => {
       .bindTool('t', 'payment', 'CANCEL')
       .bindTool('t', 'payment', 'PAY')
       .compile();
-    expect(workflow.pathTo(['confirmed'], 'payment')).toBeUndefined();
+    expect(workflow.pathTo(['confirmed'], { state: 'payment' })).toBeUndefined();
   });
 
   /** The states in which a run can be after one successful call of `tool`, whatever its arguments. */
@@ -296,7 +307,7 @@ describe('pathTo', () => {
       const call = workflow.match(tool, { action });
       if (call === undefined || !call.states.includes(state)) return [];
       const event = call.eventIn(state);
-      return event === undefined ? [state] : [workflow.next(state, event)];
+      return typeof event !== 'string' ? [state] : [workflow.next({ state }, event).position.state];
     });
 
   const afterCalls = (workflow: Workflow, from: string, path: readonly string[]): string[] => {
@@ -327,12 +338,12 @@ describe('pathTo', () => {
         const workflow = gateOf(random).compile();
         const targets = random.states.filter((_, i) => (seed >> i) % 2 === 1);
         for (const from of random.states) {
-          const path = workflow.pathTo(targets, from);
+          const path = workflow.pathTo(targets, { state: from });
           expect(path?.length).toBe(fewestCalls(workflow, from, targets));
           if (path === undefined) continue;
           const reached = afterCalls(workflow, from, path);
           expect(targets.some((target) => reached.includes(target))).toBe(true);
-          expect(workflow.pathTo(targets, from)).toEqual(path);
+          expect(workflow.pathTo(targets, { state: from })).toEqual(path);
           lengths += path.length;
         }
       }),
@@ -348,7 +359,7 @@ describe('pathTo', () => {
     const workflow = new StateMachineGate<string, string>({ initial: 's0', states })
       .bindTool('step', Object.keys(states), 'NEXT')
       .compile();
-    expect(workflow.pathTo(['s999'], 's0')).toHaveLength(999);
-    expect(workflow.pathTo(['s0'], 's999')).toBeUndefined();
+    expect(workflow.pathTo(['s999'], { state: 's0' })).toHaveLength(999);
+    expect(workflow.pathTo(['s0'], { state: 's999' })).toBeUndefined();
   });
 });

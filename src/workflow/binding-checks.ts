@@ -1,0 +1,42 @@
+import { InterlockError } from '../errors.ts';
+import { rightNames } from '../nearest.ts';
+import { showValue } from '../options.ts';
+import { type AnyBinding, namedEvents } from './binding.ts';
+import type { Model } from './position.ts';
+import { isReserved } from './statechart.ts';
+
+/**
+ * Checks a binding against the workflow.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_BINDING` for a state or a tag that the workflow does not have; for a statechart
+ * `ERR_INTERLOCK_EVENT` for an event that nothing in it handles
+ */
+export function checkBinding(model: Model, binding: AnyBinding): void {
+  const { tool, states } = binding;
+  for (const state of states) {
+    const [name, known, kind] =
+      typeof state === 'string' ? [state, model.names, 'state'] : [state.tag, model.tags, 'tag'];
+    if (known.includes(name)) continue;
+    const fault = `${showValue(name)}, which is no ${kind} of workflow "${model.id}"`;
+    const message = `tool ${showValue(tool)} is bound to ${fault}, ${rightNames(name, known)}`;
+    throw new InterlockError('ERR_INTERLOCK_BINDING', message);
+  }
+  if (model.isFlat) return;
+  for (const event of namedEvents(binding)) {
+    if (!isReserved(event) && model.handlers(event).length > 0) continue;
+    const message = `workflow "${model.id}": tool ${showValue(tool)} sends ${showValue(event)}, which no state handles`;
+    throw new InterlockError('ERR_INTERLOCK_EVENT', `${message}; ${rightNames(event, model.events)}`);
+  }
+}
+
+/** What is odd about a binding without being wrong: an event that none of its states handles moves nothing. */
+export function bindingWarnings(model: Model, binding: AnyBinding): string[] {
+  return namedEvents(binding).flatMap((event) => {
+    const handling = model.handlers(event);
+    if (model.canBeIn(binding.states, handling)) return [];
+    const message = `workflow "${model.id}": tool ${showValue(binding.tool)} sends ${showValue(event)}, which`;
+    return handling.length === 0
+      ? `${message} no state handles; ${rightNames(event, model.events)}`
+      : `${message} none of its states handles; states that do are ${handling.map(showValue).join(', ')}`;
+  });
+}

@@ -1,0 +1,137 @@
+import type { XMachine, XNode } from './xstate.ts';
+
+/** One state of a statechart. */
+export interface ChartNode {
+  /** The keys of its ancestors and its own, joined by dots; `''` for the root. */
+  readonly path: string;
+  readonly source: XNode;
+  readonly parent: ChartNode | undefined;
+  /** In the order of the definition. History states are none: a run is never in one. */
+  readonly children: ReadonlyMap<string, ChartNode>;
+}
+
+/** What the text of a state says. */
+export interface ActiveStates {
+  /** The same as XState writes it. */
+  readonly value: unknown;
+  /** Every state that is active, ancestors included. */
+  readonly nodes: readonly ChartNode[];
+}
+
+/** The states of a statechart, and the texts that say which of them are active. */
+export class ChartTree {
+  readonly root: ChartNode;
+  /** All but the root, by path, in the order of the definition. */
+  readonly nodes: ReadonlyMap<string, ChartNode>;
+
+  constructor({ root }: XMachine) {
+    const nodes = new Map<string, ChartNode>();
+    this.root = grow(root, undefined, nodes);
+    this.nodes = nodes;
+  }
+
+  /** A value of XState's as one line: `payment`, `order.packing`, `order.(billing.due|packing.started)`. */
+  textOf(value: unknown): string {
+    return write(this.root, value);
+  }
+
+  /** What {@link textOf} wrote; `undefined` for any other text. */
+  read(text: string): ActiveStates | undefined {
+    const reader = { text, at: 0 };
+    const nodes: ChartNode[] = [];
+    const value = parse(this.root, reader, nodes);
+    return value === undefined || reader.at < text.length ? undefined : { value, nodes };
+  }
+}
+
+/** Whether a run can be in both at once: one is inside the other, or they are in two regions of a parallel state. */
+export function canCoexist(a: ChartNode, b: ChartNode): boolean {
+  const ancestors = new Set(withAncestors(a));
+  const common = withAncestors(b).find((node) => ancestors.has(node));
+  return common === a || common === b || common?.source.type === 'parallel';
+}
+
+/** The node itself first, the root last. */
+export function withAncestors(node: ChartNode): ChartNode[] {
+  const line: ChartNode[] = [];
+  for (let each: ChartNode | undefined = node; each !== undefined; each = each.parent) line.push(each);
+  return line;
+}
+
+function grow(source: XNode, parent: ChartNode | undefined, nodes: Map<string, ChartNode>): ChartNode {
+  const key = escaped(source.key);
+  const path = parent === undefined ? '' : parent.path === '' ? key : `${parent.path}.${key}`;
+  const children = new Map<string, ChartNode>();
+  const node: ChartNode = { path, source, parent, children };
+  if (parent !== undefined) nodes.set(path, node);
+  for (const [name, child] of Object.entries(source.states)) {
+    if (child.type !== 'history') children.set(name, grow(child, node, nodes));
+  }
+  return node;
+}
+
+/** A key that contains what the texts are made of says so by a backslash, as in XState's own identifiers. */
+function escaped(key: string): string {
+  return key.replace(/[\\.|()]/g, '\\$&');
+}
+
+function write(node: ChartNode, value: unknown): string {
+  const parts = [...node.children].flatMap(([key, child]) => {
+    const inner = valueAt(value, key);
+    if (inner === undefined) return [];
+    const rest = write(child, inner);
+    return rest === '' ? escaped(key) : `${escaped(key)}.${rest}`;
+  });
+  return parts.length > 1 ? `(${parts.join('|')})` : (parts[0] ?? '');
+}
+
+function valueAt(value: unknown, key: string): unknown {
+  if (value === key) return {};
+  return typeof value === 'object' && value !== null && Object.hasOwn(value, key)
+    ? Reflect.get(value, key)
+    : undefined;
+}
+
+interface Reader {
+  readonly text: string;
+  at: number;
+}
+
+function parse(node: ChartNode, reader: Reader, nodes: ChartNode[]): unknown {
+  nodes.push(node);
+  if (node.children.size === 0) return {};
+  if (node.source.type !== 'parallel') return parseChild(node, reader, nodes);
+  const brackets = node.children.size > 1;
+  if (brackets && !skip(reader, '(')) return undefined;
+  const regions: [string, unknown][] = [];
+  for (const [key, child] of node.children) {
+    if (regions.length > 0 && !skip(reader, '|')) return undefined;
+    const value = skip(reader, escaped(key)) ? parseRest(child, reader, nodes) : undefined;
+    if (value === undefined) return undefined;
+    regions.push([key, value]);
+  }
+  return brackets && !skip(reader, ')') ? undefined : Object.fromEntries(regions);
+}
+
+/** One child of a compound state: the text says which. */
+function parseChild(node: ChartNode, reader: Reader, nodes: ChartNode[]): unknown {
+  const key = /^(?:[^\\.|()]|\\.)*/s.exec(reader.text.slice(reader.at))?.[0] ?? '';
+  const found = [...node.children].find(([name]) => escaped(name) === key);
+  if (found === undefined) return undefined;
+  reader.at += key.length;
+  const [name, child] = found;
+  const value = parseRest(child, reader, nodes);
+  if (value === undefined) return undefined;
+  return child.children.size === 0 ? name : Object.fromEntries([[name, value]]);
+}
+
+function parseRest(child: ChartNode, reader: Reader, nodes: ChartNode[]): unknown {
+  if (child.children.size > 0 && !skip(reader, '.')) return undefined;
+  return parse(child, reader, nodes);
+}
+
+function skip(reader: Reader, word: string): boolean {
+  if (!reader.text.startsWith(word, reader.at)) return false;
+  reader.at += word.length;
+  return true;
+}

@@ -1,0 +1,61 @@
+import type { Json } from '../stores/store.ts';
+
+/** Where a run stands: its snapshot without what the store keeps beside it. */
+export interface Position {
+  /** The state of a flat machine; of a statechart the text of all its active states, such as `order.(billing.due|packing.started)`. */
+  readonly state: string;
+  /** What the workflow needs to go on beside its state. Absent where there is nothing. */
+  readonly context?: Json;
+}
+
+/** Something that a statechart asks to be done. It names it only: `onAction` does it, after the move was saved. */
+export interface FsmAction {
+  readonly type: string;
+  readonly params?: Json;
+}
+
+/** What an event does to a position. */
+export interface Next {
+  readonly position: Position;
+  /** Whether the state is another one. The context may be another one all the same. */
+  readonly changed: boolean;
+  /** Whether there was a transition for the event. */
+  readonly handled: boolean;
+  /** In the order in which the machine names them. */
+  readonly actions: readonly FsmAction[];
+}
+
+/** What a binding may name beside a state: the states of a statechart that carry this tag. */
+export interface StateTag<T extends string = string> {
+  readonly tag: T;
+}
+
+export type BoundState = string | StateTag;
+
+/** What there is to know about a machine, whether it is flat or a statechart. Pure, and unchanging. */
+export interface Model {
+  readonly id: string;
+  /** Where every run begins. */
+  readonly start: Position;
+  /** What entering the first states asks to be done, for every run once. */
+  readonly startActions: readonly FsmAction[];
+  /** What a binding may name: the states of a flat machine, the path of each state of a statechart. */
+  readonly names: readonly string[];
+  readonly tags: readonly string[];
+  /** Whether the names are all the states that a run can be in, so that a store can test them. */
+  readonly isFlat: boolean;
+  /** Every event that is handled somewhere. Of a statechart it may end in a wildcard. */
+  readonly events: readonly string[];
+  /** Whether a run can be in this state. */
+  has(state: string): boolean;
+  /** Whether a run in `state` is in one of `bound`. Never in an unknown state. */
+  isIn(state: string, bound: readonly BoundState[]): boolean;
+  /** The events that can be handled in a run's state, as far as the state alone can tell. */
+  eventsIn(state: string): readonly string[];
+  /** What handles the event at all, in the order of the definition. */
+  handlers(event: string): readonly string[];
+  /** Whether a run that is in one of `bound` can be in one of `names` as well. */
+  canBeIn(bound: readonly BoundState[], names: readonly string[]): boolean;
+  /** @throws Error where the machine's own code throws, or asks for what has no pure form. */
+  next(position: Position, event: string, payload?: Json): Next;
+}

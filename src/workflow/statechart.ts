@@ -1,0 +1,250 @@
+import { InterlockError } from '../errors.ts';
+import { showValue } from '../options.ts';
+import type { Json } from '../stores/store.ts';
+import { actionFault, chartFault } from './chart-checks.ts';
+import { type ActiveStates, ChartTree, canCoexist } from './chart-tree.ts';
+import { type Envelope, openContext, sealContext } from './envelope.ts';
+import { type FoundAction, inertScope } from './inert-scope.ts';
+import { jsonOf } from './json.ts';
+import type { BoundState, FsmAction, Model, Next, Position } from './position.ts';
+import type { XEvent, XMachine, XNode, XSnapshot, XStateMachine } from './xstate.ts';
+
+/** A machine has countless combinations of parallel states, and a run few of them. */
+const MOST_TEXTS_KEPT = 1000;
+
+const ID = /^[\w.-]{1,64}$/;
+
+/**
+ * A statechart, run by the machine's own pure functions: no actor is made, and XState itself need not be loaded.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` for what pure transitions cannot run
+ */
+export function statechartModel(machine: XStateMachine, hasListener: boolean): Model {
+  return new Statechart(machine as unknown as XMachine, hasListener);
+}
+
+class Statechart implements Model {
+  readonly id: string;
+  readonly start: Position;
+  readonly startActions: readonly FsmAction[];
+  readonly names: readonly string[];
+  readonly tags: readonly string[];
+  readonly events: readonly string[];
+  readonly isFlat = false;
+  readonly #machine: XMachine;
+  readonly #tree: ChartTree;
+  readonly #hasListener: boolean;
+  /** By the identifiers that XState remembers states by. */
+  readonly #paths: ReadonlyMap<string, string>;
+  readonly #read = new Map<string, ActiveStates>();
+
+  constructor(machine: XMachine, hasListener: boolean) {
+    this.id = machine.config.id ?? 'workflow';
+    if (!ID.test(this.id))
+      throw this.#error(`its id must be 1 to 64 letters, digits, "_", "." or "-", got ${showValue(this.id)}`);
+    this.#machine = machine;
+    this.#hasListener = hasListener;
+    if (!runsPurely(machine))
+      throw this.#error('its XState is older than 5.19, which has no pure transitions');
+    this.#tree = new ChartTree(machine);
+    const fault = chartFault(machine, this.#tree, hasListener);
+    if (fault !== undefined) throw this.#error(fault);
+    const nodes = [...this.#tree.nodes.values()];
+    this.names = Object.freeze(nodes.map(({ path }) => path));
+    this.tags = Object.freeze([...new Set([this.#tree.root, ...nodes].flatMap(({ source }) => source.tags))]);
+    this.events = Object.freeze([...new Set([this.#tree.root, ...nodes].flatMap(eventsOfNode))]);
+    this.#paths = new Map(
+      historyNodes(machine.root).concat(nodes.map(({ source, path }) => [source.id, path])),
+    );
+    const { position, actions } = this.#begin();
+    this.start = Object.freeze(position);
+    this.startActions = Object.freeze(actions);
+  }
+
+  has(state: string): boolean {
+    return this.#active(state) !== undefined;
+  }
+
+  isIn(state: string, bound: readonly BoundState[]): boolean {
+    const nodes = this.#active(state)?.nodes ?? [];
+    return nodes.some(({ path, source }) =>
+      bound.some((each) => (typeof each === 'string' ? each === path : source.tags.includes(each.tag))),
+    );
+  }
+
+  eventsIn(state: string): readonly string[] {
+    return [...new Set((this.#active(state)?.nodes ?? []).flatMap(eventsOfNode))];
+  }
+
+  handlers(event: string): readonly string[] {
+    const nodes = [this.#tree.root, ...this.#tree.nodes.values()];
+    return nodes
+      .filter((node) => eventsOfNode(node).some((each) => covers(each, event)))
+      .map(({ path }) => path);
+  }
+
+  canBeIn(bound: readonly BoundState[], names: readonly string[]): boolean {
+    const nodes = [this.#tree.root, ...this.#tree.nodes.values()];
+    const others = nodes.filter(({ path }) => names.includes(path));
+    const named = nodes.filter(({ path, source }) =>
+      bound.some((each) => (typeof each === 'string' ? each === path : source.tags.includes(each.tag))),
+    );
+    return named.some((node) => others.some((other) => canCoexist(node, other)));
+  }
+
+  next(position: Position, event: string, payload?: Json): Next {
+    if (isReserved(event)) throw new Error(`${showValue(event)} is a name of XState's own`);
+    const snapshot = this.#revive(position);
+    if (snapshot.status !== 'active') return { position, changed: false, handled: false, actions: [] };
+    const sent = eventOf(event, payload);
+    const found: FoundAction[] = [];
+    const next = this.#machine.transition(
+      snapshot,
+      sent,
+      inertScope((action) => found.push(action)),
+    );
+    const actions = this.#actionsOf(found);
+    const reached = next === snapshot ? position : this.#positionOf(next, openContext(position.context));
+    const handled = this.#handles(snapshot, sent);
+    return { position: reached, changed: reached.state !== position.state, handled, actions };
+  }
+
+  #begin(): { position: Position; actions: FsmAction[] } {
+    const found: FoundAction[] = [];
+    try {
+      const snapshot = this.#machine.getInitialSnapshot(inertScope((action) => found.push(action)));
+      return { position: this.#positionOf(snapshot, {}), actions: this.#actionsOf(found) };
+    } catch (error) {
+      throw this.#error(`where it begins cannot be worked out: ${messageOf(error)}`, { cause: error });
+    }
+  }
+
+  #revive({ state, context }: Position): XSnapshot {
+    const active = this.#active(state);
+    if (active === undefined) throw new Error(`${showValue(state)} is no state of workflow "${this.id}"`);
+    const { data = {}, history = {} } = openContext(context);
+    const remembered = Object.entries(history).map(([path, states]) => [
+      this.#idOf(path),
+      states.flatMap((each) => this.#tree.nodes.get(each)?.source ?? []),
+    ]);
+    const historyValue = Object.fromEntries(remembered);
+    return this.#machine.resolveState({ value: active.value, context: data, historyValue });
+  }
+
+  #positionOf(snapshot: XSnapshot, { data: _, history: __, ...rest }: Envelope): Position {
+    if (snapshot.status === 'error') throw snapshot.error;
+    if (Object.values(snapshot.children).some((child) => child !== undefined))
+      throw new Error('it spawned an actor, and none runs here');
+    const data = jsonOf(snapshot.context ?? {}, 'the context');
+    const history = this.#historyOf(snapshot);
+    return {
+      state: this.#tree.textOf(snapshot.value),
+      ...sealContext({
+        ...(isEmpty(data) ? {} : { data }),
+        ...(isEmpty(history) ? {} : { history }),
+        ...rest,
+      }),
+    };
+  }
+
+  #historyOf({ historyValue }: XSnapshot): Record<string, string[]> {
+    const entries = Object.entries(historyValue).map(([id, states]) => [
+      this.#paths.get(id) ?? id,
+      states.map((each) => this.#paths.get(each.id) ?? each.id),
+    ]);
+    return Object.fromEntries(entries);
+  }
+
+  #idOf(path: string): string {
+    return [...this.#paths].find(([, each]) => each === path)?.[0] ?? path;
+  }
+
+  #actionsOf(found: readonly FoundAction[]): FsmAction[] {
+    return found.flatMap(({ type, params }): FsmAction[] => {
+      const fault = actionFault(type, this.#hasListener);
+      if (fault !== undefined) throw new Error(fault);
+      if (PASSING.includes(type)) return [];
+      const given =
+        params === undefined ? {} : { params: jsonOf(params, `the parameters of action "${type}"`) };
+      return [Object.freeze({ type, ...given })];
+    });
+  }
+
+  #handles(snapshot: XSnapshot, event: XEvent): boolean {
+    const selected = this.#machine.getTransitionData(snapshot, event);
+    return selected.some(({ target, actions }) => target !== undefined || actions.length > 0);
+  }
+
+  #active(state: string): ActiveStates | undefined {
+    const known = this.#read.get(state);
+    if (known !== undefined) return known;
+    const active = this.#tree.read(state);
+    if (active === undefined) return undefined;
+    if (this.#read.size >= MOST_TEXTS_KEPT) this.#read.clear();
+    this.#read.set(state, active);
+    return active;
+  }
+
+  #error(fault: string, options?: ErrorOptions): InterlockError {
+    return new InterlockError('ERR_INTERLOCK_CONFIG', `statechart "${this.id}": ${fault}`, options);
+  }
+}
+
+/** Built-in actions that were done by the transition itself, and are reported all the same. */
+const PASSING = ['xstate.raise'];
+
+/** Whether an event's name is one that machines send themselves, or a pattern. */
+export function isReserved(event: string): boolean {
+  return event.startsWith('xstate.') || event === '*' || event.endsWith('.*');
+}
+
+/** Whether a transition's event, which may be `*` or end in `.*`, takes this one. */
+function covers(descriptor: string, event: string): boolean {
+  if (descriptor === '*' || descriptor === event) return true;
+  return descriptor.endsWith('.*') && `${event}.`.startsWith(descriptor.slice(0, -1));
+}
+
+/** An object is the event's own properties, as machines read them; anything else is its `payload`. */
+function eventOf(type: string, payload: Json | undefined): XEvent {
+  if (payload === undefined) return { type };
+  const isObject = typeof payload === 'object' && payload !== null && !Array.isArray(payload);
+  return isObject ? { ...payload, type } : { type, payload };
+}
+
+function eventsOfNode({ source }: { readonly source: XNode }): string[] {
+  return [...source.transitions.keys()].filter((event) => !event.startsWith('xstate.'));
+}
+
+function historyNodes(node: XNode, path = ''): [string, string][] {
+  return Object.entries(node.states).flatMap(([key, child]) => {
+    const own = path === '' ? key : `${path}.${key}`;
+    const inner = historyNodes(child, own);
+    return child.type === 'history' ? [[child.id, own] as [string, string], ...inner] : inner;
+  });
+}
+
+/**
+ * Whether this copy of XState reports actions instead of running them: tried out on a machine of one state. Before 5.19
+ * they would be lost.
+ */
+function runsPurely(machine: XMachine): boolean {
+  const Machine = machine.constructor as new (config: object, implementations: object) => XMachine;
+  let reported = false;
+  const scope = inertScope(() => {
+    reported = true;
+  });
+  try {
+    new Machine({ entry: 'probe' }, {}).getInitialSnapshot(scope);
+  } catch {
+    return false;
+  }
+  return reported;
+}
+
+function isEmpty(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && Object.keys(value).length === 0;
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

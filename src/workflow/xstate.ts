@@ -1,0 +1,118 @@
+import { isTable } from '../options.ts';
+
+/**
+ * A state machine of XState 5, as far as a gate needs to know: what `createMachine()` and `setup().createMachine()` make.
+ * Structural, so that nobody needs XState who does not use it.
+ */
+export interface XStateMachine {
+  readonly id: string;
+  readonly config: object;
+  readonly root: object;
+  readonly implementations: object;
+  getInitialSnapshot(scope: never, input?: never): object;
+  getTransitionData(snapshot: never, event: never): unknown;
+  resolveState(config: never): object;
+  transition(snapshot: never, event: never, scope: never): object;
+}
+
+/** The names of the events that a machine was typed with; any where it was not. */
+export type XStateEvents<M> = M extends { getTransitionData(snapshot: never, event: infer Event): unknown }
+  ? [Event] extends [never]
+    ? string
+    : Event extends { readonly type: infer Type extends string }
+      ? Type
+      : never
+  : string;
+
+/** The paths of the states of a machine that was made by `setup().createMachine()`; any for others. */
+export type XStatePaths<M> = PathsOf<ValueOf<M>>;
+
+/** What a gate's `currentState` can be: the path of one state, which any text follows where regions are parallel. */
+export type XStateTexts<M> = TextsOf<ValueOf<M>>;
+
+/** The tags that a machine was typed with; any where it was not. */
+export type XStateTags<M> = M extends {
+  getInitialSnapshot(scope: never, input?: never): { hasTag(tag: infer Tag extends string): boolean };
+}
+  ? Tag
+  : string;
+
+type ValueOf<M> = M extends {
+  getInitialSnapshot(scope: never, input?: never): { readonly value: infer Value };
+}
+  ? Value
+  : string;
+
+/** One that says no more than "a string or a table" would never end. */
+type IsVague<V> = string extends V ? true : false;
+
+type PathsOf<V> = IsVague<V> extends true ? string : V extends string ? V : PathsIn<V>;
+type PathsIn<V> = { [K in keyof V & string]: K | `${K}.${PathsOf<V[K]>}` }[keyof V & string];
+
+type TextsOf<V> = IsVague<V> extends true ? string : V extends string ? V : TextsIn<V, keyof V & string>;
+type TextsIn<V, K extends keyof V & string, All = K> = [K] extends [never]
+  ? string
+  : K extends K
+    ? [All] extends [K]
+      ? `${K}.${TextsOf<V[K]>}`
+      : string
+    : never;
+
+/** A machine's own view of its states, which is public in XState 5. */
+export interface XNode {
+  readonly key: string;
+  readonly id: string;
+  readonly type: 'atomic' | 'compound' | 'parallel' | 'final' | 'history';
+  readonly states: Readonly<Record<string, XNode>>;
+  readonly parent?: XNode;
+  readonly tags: readonly string[];
+  readonly entry: readonly unknown[];
+  readonly exit: readonly unknown[];
+  readonly initial?: XTransition;
+  readonly transitions: ReadonlyMap<string, readonly XTransition[]>;
+  readonly always?: readonly XTransition[];
+  readonly config: { readonly invoke?: unknown; readonly after?: unknown };
+}
+
+export interface XTransition {
+  readonly target?: readonly XNode[] | undefined;
+  readonly actions: readonly unknown[];
+  readonly guard?: unknown;
+}
+
+/** A snapshot, as `resolveState()` makes and `transition()` returns them. */
+export interface XSnapshot {
+  readonly value: unknown;
+  readonly context: unknown;
+  readonly status: string;
+  readonly error?: unknown;
+  readonly children: object;
+  readonly historyValue: Readonly<Record<string, readonly { readonly id: string }[]>>;
+}
+
+export interface XEvent {
+  readonly type: string;
+  readonly [property: string]: unknown;
+}
+
+/** The methods of a machine that are pure, as they are called here. */
+export interface XMachine {
+  readonly id: string;
+  readonly config: { readonly id?: string };
+  readonly root: XNode;
+  readonly implementations: {
+    readonly actions: Readonly<Record<string, unknown>>;
+    readonly guards: Readonly<Record<string, unknown>>;
+  };
+  getInitialSnapshot(scope: object): XSnapshot;
+  getTransitionData(snapshot: XSnapshot, event: XEvent): readonly XTransition[];
+  resolveState(config: { value: unknown; context: unknown; historyValue: object }): XSnapshot;
+  transition(snapshot: XSnapshot, event: XEvent, scope: object): XSnapshot;
+}
+
+/** Whether it is a machine of XState 5, of whichever copy of the module. */
+export function isXStateMachine(value: unknown): value is XStateMachine {
+  if (!isTable(value) || !isTable(value.root) || !isTable(value.implementations)) return false;
+  const methods = ['getInitialSnapshot', 'getTransitionData', 'resolveState', 'transition'];
+  return methods.every((name) => typeof value[name] === 'function');
+}

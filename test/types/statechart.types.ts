@@ -1,0 +1,114 @@
+/**
+ * Checked by the compiler alone: each `@ts-expect-error` is a promise that the line under it does not compile, and
+ * everything else is one that it does.
+ */
+import { createMachine, setup } from 'xstate';
+import {
+  fsmGate,
+  runsOf,
+  StateMachineGate,
+  type StateStore,
+  tool,
+  type XStateMachine,
+} from '../../src/index.ts';
+import { orderMachine } from '../workflow/charts.ts';
+
+type Same<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
+function assertType<_T extends true>(): void {}
+
+const gate = new StateMachineGate(orderMachine, { onAction: () => {} });
+
+// A machine made with setup() gives its paths, its events and its tags.
+gate
+  .bindTool('t', 'placed')
+  .bindTool('t', ['placed.billing', 'placed.billing.due', { tag: 'money' }], 'PAID')
+  .bindTool('t', { tag: 'open' }, { success: 'ADD', failure: 'CANCEL' });
+// @ts-expect-error
+gate.bindTool('t', 'placed.biling');
+// @ts-expect-error
+gate.bindTool('t', 'billing.due');
+// @ts-expect-error
+gate.bindTool('t', { tag: 'mony' });
+// @ts-expect-error
+gate.bindTool('t', 'cart', 'PAYED');
+// @ts-expect-error
+gate.bindTool('t', 'cart', { failure: 'PAYED' });
+// @ts-expect-error
+void gate.transition('PAYED');
+void gate.transition('PAID', { amount: 1 });
+
+// The current state is the path of one state; where regions are parallel, it begins with it.
+assertType<
+  Same<typeof gate.currentState, 'cart' | 'paused' | 'shipped' | 'cancelled' | `placed.${string}`>
+>();
+const nested = new StateMachineGate(
+  setup({}).createMachine({
+    initial: 'a',
+    states: { a: { on: { GO: 'b' } }, b: { initial: 'c', states: { c: {}, d: {} } } },
+  }),
+);
+assertType<Same<typeof nested.currentState, 'a' | 'b.c' | 'b.d'>>();
+nested.bindTool('t', ['a', 'b', 'b.d'], 'ANYTHING');
+// @ts-expect-error
+nested.bindTool('t', 'b.e');
+
+// A machine without types takes strings, which are checked at construction.
+const plain = new StateMachineGate(
+  createMachine({ initial: 'a', states: { a: { on: { GO: 'b' } }, b: {} } }),
+);
+plain.bindTool('t', ['a', { tag: 'x' }], 'GO');
+assertType<Same<typeof plain.currentState, string>>();
+const machine: XStateMachine = orderMachine;
+new StateMachineGate(machine).bindTool('t', 'anything', 'ANYTHING');
+
+// Declarations carry their tags.
+gate.bind(
+  tool('pay').bindState({ tag: 'money' }, 'PAID').invalidates('x.*'),
+  tool('t').bindState(['cart', { tag: 'open' }]),
+);
+// @ts-expect-error
+gate.bind(tool('pay').bindState({ tag: 'mony' }, 'PAID'));
+// @ts-expect-error
+gate.bind(tool('pay').bindState({ tag: 'money' }, { success: 'PAYED' }));
+const flat = new StateMachineGate({ initial: 'a', states: { a: {} } });
+// @ts-expect-error
+flat.bind(tool('pay').bindState({ tag: 'money' }));
+// @ts-expect-error
+flat.bindTool('pay', { tag: 'money' });
+
+// Whatever its names, a gate is a gate.
+declare const store: StateStore;
+const gates: StateMachineGate[] = [gate, nested, plain];
+void gates;
+fsmGate(gate);
+void runsOf(gate, { store }).resolve('r', 'succeeded', { event: 'PAID', payload: { amount: 2 } });
+// @ts-expect-error
+void runsOf(gate, { store }).resolve('r', 'succeeded', { event: 'PAYED' });
+
+// Functions of the outcome return the machine's events only.
+gate.bindTool('pay', 'placed.billing.due', {
+  success: ({ args, result }) =>
+    result.structuredContent?.ok === true
+      ? { type: 'PAID', payload: { amount: Number(args.sum) } }
+      : 'DECLINED',
+  failure: ({ error, result }) => (error === undefined && result?.isError === true ? 'DECLINED' : undefined),
+  guard: async ({ run, args, principal, context, state, tool: name }) =>
+    [run, principal, state, name].includes('x') || context === null || args.x === 1 || 'Not today',
+});
+// @ts-expect-error
+gate.bindTool('pay', 'cart', { success: () => 'PAYED' });
+// @ts-expect-error
+gate.bindTool('pay', 'cart', { success: () => ({ type: 'PAYED' }) });
+// @ts-expect-error
+gate.bindTool('pay', 'cart', { success: async () => 'PAID' });
+// @ts-expect-error
+gate.bindTool('pay', 'cart', { guard: () => 7 });
+
+// The names that a function of a declaration returns are its events.
+const pay = tool('pay').bindState('placed', {
+  success: ({ args }) => (args.ok === true ? 'PAID' : 'DECLINED'),
+});
+gate.bind(pay);
+const misspelt = tool('pay').bindState('placed', { success: () => 'DECLIND' });
+// @ts-expect-error
+gate.bind(misspelt);
