@@ -57,3 +57,12 @@ function strictest(bindings: readonly AnyBinding[]): Uncertain | undefined {
   if (bindings.some(({ uncertain }) => uncertain === 'hold')) return 'hold';
   return bindings.every(({ uncertain }) => uncertain === 'retry') ? 'retry' : undefined;
 }
+
+/** The tools that are gated in one and the same way whatever their arguments. */
+export function combineUnconditional(
+  model: Model,
+  tools: ReadonlyMap<string, readonly AnyBinding[]>,
+): Map<string, CallBinding> {
+  const always = [...tools].filter(([, bindings]) => bindings.every(({ when }) => when === undefined));
+  return new Map(always.map(([tool, bindings]) => [tool, combine(model, bindings)]));
+}

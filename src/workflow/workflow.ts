@@ -4,7 +4,7 @@ import { showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import { type ActionContext, type ActionListener, actOn } from './actions.ts';
 import { type AnyBinding, isVisibleIn } from './binding.ts';
-import { bindingsOfCall, type CallBinding, combine } from './call.ts';
+import { bindingsOfCall, type CallBinding, combine, combineUnconditional } from './call.ts';
 import { adopt, type Deployment, stamped } from './deployment.ts';
 import { openContext } from './envelope.ts';
 import type { ErrorListener, Listeners } from './listeners.ts';
@@ -245,13 +245,4 @@ export class Workflow {
     this.#viewsByTools.set(key, view);
     return view;
   }
-}
-
-/** The tools that are gated in one and the same way whatever their arguments. */
-function combineUnconditional(
-  model: Model,
-  tools: ReadonlyMap<string, readonly AnyBinding[]>,
-): Map<string, CallBinding> {
-  const always = [...tools].filter(([, bindings]) => bindings.every(({ when }) => when === undefined));
-  return new Map(always.map(([tool, bindings]) => [tool, combine(model, bindings)]));
 }
