@@ -18,7 +18,7 @@ import {
 import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
 import type { CallBinding } from '../workflow/call.ts';
 import type { BoundState } from '../workflow/position.ts';
-import { admit, understood } from './admit.ts';
+import { type AskedCall, admit, type NotAdmitted, refusedByGuard, understood } from './admit.ts';
 import type { PendingCall } from './call.ts';
 import type { GateConfig } from './gate-config.ts';
 import { movesOf } from './move.ts';
@@ -92,17 +92,15 @@ export class Judge {
   }
 
   /** A call that cannot move the run needs no claim: it may run beside others. */
-  async #test(
-    incoming: Incoming,
-    tool: string,
-    { states }: CallBinding,
-    context: RunContext,
-  ): Promise<Verdict> {
+  async #test(incoming: Incoming, tool: string, binding: CallBinding, context: RunContext): Promise<Verdict> {
+    const { states } = binding;
     const found = await stateNow(this.#config, context);
     if (found === 'unknown') return this.#end(incoming, tool, context);
     if (found === 'unavailable') return this.#refuse(incoming, tool, { reason: 'unavailable' }, states);
-    if (this.#config.workflow.allows(found.state, { states })) return 'forward';
-    return this.#refuse(incoming, tool, { reason: 'state', snapshot: found }, states);
+    if (!this.#config.workflow.allows(found.state, binding))
+      return this.#refuse(incoming, tool, { reason: 'state', snapshot: found }, states);
+    const refused = await refusedByGuard(this.#config, binding, found, askedCall(incoming, tool, context));
+    return refused === undefined ? 'forward' : this.#refuse(incoming, tool, refused, states);
   }
 
   async #claim(
@@ -139,17 +137,22 @@ export class Judge {
         ? this.#end(incoming, tool, context)
         : this.#refuse(incoming, tool, claimed, binding.states);
     }
-    const position = await admit(this.#config, binding, claimed);
+    const asked = askedCall(incoming, tool, context);
+    const position = await admit(this.#config, binding, claimed, asked);
     if ('reason' in position) return this.#refuse(incoming, tool, position, binding.states);
+    // A guard takes time, in which the client may change its mind: nothing was forwarded yet.
+    if (binding.guards.length > 0 && inFlight.cancelled) {
+      await claimed.release();
+      return this.#refuse(incoming, tool, { reason: 'cancelled' }, binding.states);
+    }
     // Where two gates claim one call, the handler gets the first one's key.
     if (context.step === undefined) message.set(['params', '_meta', IDEMPOTENCY_KEY], claimed.idempotencyKey);
     context.step = incoming;
     steps.add(incoming);
     inFlight.onNotice(() => clock.after(times.cancelGraceMs, () => this.#giveUp(id)));
-    const args = message.at('params', 'arguments');
     const moves = movesOf(workflow, binding, position, {
       tool,
-      args: isObject(args) ? args : {},
+      args: asked.args,
       actor: context.actor,
       isFirst: (claimed.snapshot.version ?? 0) === 0,
       onError,
@@ -160,11 +163,13 @@ export class Judge {
   async #refuse(
     incoming: Incoming,
     tool: string,
-    why: NotClaimed,
+    why: NotClaimed | NotAdmitted,
     states: readonly BoundState[],
   ): Promise<Verdict> {
     const { workflow, refusal: style } = this.#config;
-    const { reason, snapshot, heldTool } = why;
+    const { reason, snapshot } = why;
+    const heldTool = 'heldTool' in why ? why.heldTool : undefined;
+    const words = 'words' in why ? why.words : undefined;
     if (reason === 'cancelled' || reason === 'unknown') {
       await this.#exchange.drop(incoming);
       return 'answered';
@@ -187,7 +192,7 @@ export class Judge {
     };
     await this.#exchange.answer(
       incoming,
-      this.#reply(incoming, refusal, { heldTool, foreseen: workflow.foresees }),
+      this.#reply(incoming, refusal, { heldTool, words, foreseen: workflow.foresees }),
     );
     return 'answered';
   }
@@ -227,4 +232,9 @@ export class Judge {
     await this.#exchange.reject(404, JSON_RPC.SESSION_NOT_FOUND, 'Session not found');
     return 'ended';
   }
+}
+
+function askedCall({ message }: Incoming, tool: string, { run, actor }: RunContext): AskedCall {
+  const args = message.at('params', 'arguments');
+  return { run, tool, args: isObject(args) ? args : {}, principal: actor };
 }

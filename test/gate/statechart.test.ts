@@ -1,0 +1,307 @@
+import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import * as z from 'zod';
+import {
+  fsmGate,
+  type GateOptions,
+  type GuardedCall,
+  memoryStore,
+  runsOf,
+  StateMachineGate,
+  sessionStore,
+} from '../../src/index.ts';
+import { connect, type TestClient } from '../helpers/client.ts';
+import { FaultyStore } from '../helpers/faulty-store.ts';
+import { latch } from '../helpers/latch.ts';
+import { ManualClock } from '../helpers/manual-clock.ts';
+import { startUpstream, type Upstream } from '../helpers/upstream.ts';
+import { orderMachine } from '../workflow/charts.ts';
+
+interface App {
+  readonly upstream: Upstream;
+  readonly client: TestClient;
+}
+
+const clock = new ManualClock();
+let store: FaultyStore;
+let errors: unknown[];
+
+beforeEach(() => {
+  store = new FaultyStore(memoryStore({ now: clock.now }));
+  errors = [];
+});
+
+const TOOLS = ['add', 'place', 'pay', 'pack', 'look'];
+
+/** Serves the tools behind a gate, in front of one and the same store. */
+async function start(gate: StateMachineGate): Promise<App> {
+  const onError = (error: unknown): void => void errors.push(error);
+  const upstream = await startUpstream({
+    shape: { mode: 'stateless' },
+    middlewares: [sessionStore({ store, clock, onError }), fsmGate(gate, { clock, onError, announce: true })],
+    makeServer: (ledger) => {
+      const server = new McpServer({ name: 'order', version: '1.0.0' });
+      for (const name of TOOLS) {
+        const inputSchema = { sum: z.number().optional(), fail: z.boolean().optional() };
+        server.registerTool(name, { inputSchema }, ({ fail }) => {
+          ledger.calls.push(name);
+          return { content: [{ type: 'text', text: `${name} done` }], isError: fail === true };
+        });
+      }
+      return server;
+    },
+  });
+  const client = await connect(upstream.url);
+  onTestFinished(async () => {
+    await client.close();
+    await upstream.close();
+  });
+  store.take();
+  return { upstream, client };
+}
+
+function orderGate(options: GateOptions = {}) {
+  return new StateMachineGate(orderMachine, { onAction: () => {}, ...options })
+    .bindTool(
+      'add',
+      { tag: 'open' },
+      { success: ({ args }) => ({ type: 'ADD', payload: { price: Number(args.sum) } }) },
+    )
+    .bindTool('place', 'cart', 'PLACE')
+    .bindTool(
+      'pay',
+      { tag: 'money' },
+      {
+        success: ({ args }) => ({ type: 'PAID', payload: { amount: Number(args.sum) } }),
+        failure: 'DECLINED',
+      },
+    )
+    .bindTool('pack', 'placed.packing.waiting', 'PACK');
+}
+
+const positionOf = async (gate: StateMachineGate, { client }: App) =>
+  (await runsOf(gate, { store }).read(String(client.transport.sessionId)))?.snapshot;
+
+describe('a mounted statechart', () => {
+  it('shows the tools of all active states and refuses the others, in parallel regions too', async () => {
+    const gate = orderGate();
+    const app = await start(gate);
+    const { client } = app;
+    expect(await client.tools()).toEqual(['add', 'place', 'look']);
+    await client.call('add', { sum: 5 });
+    expect((await client.call('place')).texts[1]).toBe(
+      '[System: order is now in "placed.(billing.due|packing.waiting)". Available now: pay, pack.]',
+    );
+    expect(await client.tools()).toEqual(['pay', 'pack', 'look']);
+    await client.call('pack');
+    expect(await client.tools()).toEqual(['pay', 'look']);
+    const refused = await client.call('pack');
+    expect(refused.text).toBe(
+      '[System: pack is not available while order is in "placed.(billing.due|packing.packed)". Available now: pay.]',
+    );
+    await client.call('pay', { sum: 2 });
+    expect(await positionOf(gate, app)).toMatchObject({
+      state: 'placed.(billing.due|packing.packed)',
+      context: { data: { total: 5, paid: 2 } },
+    });
+    await client.call('pay', { sum: 3 });
+    expect(await positionOf(gate, app)).toMatchObject({ state: 'shipped', version: 5 });
+    expect(await client.tools()).toEqual(['look']);
+    expect(app.upstream.ledger.calls).toEqual(['add', 'place', 'pack', 'pay', 'pay']);
+    expect(errors).toEqual([]);
+  });
+
+  it('asks its guards about the context: a move that they do not allow is none, and is saved as none', async () => {
+    const gate = orderGate();
+    const app = await start(gate);
+    expect((await app.client.call('place')).isError).toBe(false);
+    expect(await positionOf(gate, app)).toMatchObject({ state: 'cart', version: 1 });
+  });
+
+  it('takes two round trips for a step, and one more for a refusal, since its states cannot be listed', async () => {
+    const { client } = await start(orderGate());
+    await client.call('add', { sum: 1 });
+    expect(store.take()).toEqual(['claim', 'commit']);
+    await client.call('pack');
+    expect(store.take()).toEqual(['claim', 'release']);
+    await client.tools();
+    expect(store.take()).toEqual(['read']);
+  });
+
+  it('gives its actions to onAction after the commit, with the run they are of', async () => {
+    const told: unknown[] = [];
+    const gate = orderGate({
+      onAction: (action, { run, workflow, event, from, to, context }) => {
+        told.push({
+          action,
+          run,
+          workflow,
+          event,
+          from,
+          to,
+          context,
+          committed: store.asked.includes('commit'),
+        });
+      },
+    });
+    const { client } = await start(gate);
+    await client.call('add', { sum: 1 });
+    await client.call('place');
+    store.take();
+    expect((await client.call('pay', { fail: true })).isError).toBe(true);
+    const state = 'placed.(billing.due|packing.waiting)';
+    expect(told).toEqual([
+      {
+        action: { type: 'warn', params: { days: 3 } },
+        run: client.transport.sessionId,
+        workflow: 'order',
+        event: 'DECLINED',
+        from: state,
+        to: state,
+        context: { total: 1, paid: 0 },
+        committed: true,
+      },
+    ]);
+  });
+
+  it('commits the call without a move where its own code fails, and says so: the tool ran', async () => {
+    const gate = orderGate();
+    const app = await start(gate);
+    expect((await app.client.call('add')).isError).toBe(false);
+    expect(String(errors)).toContain('NaN');
+    expect(await positionOf(gate, app)).toMatchObject({ state: 'cart', version: 1 });
+  });
+});
+
+describe('guards of bindings', () => {
+  const guarded = (guard: (call: GuardedCall) => Promise<boolean | string>) =>
+    new StateMachineGate({
+      id: 'booking',
+      initial: 'open',
+      states: { open: { on: { PLACE: 'placed' } }, placed: {} },
+    })
+      .bindTool('place', 'open', { success: 'PLACE', guard })
+      .bindTool('look', 'open', { guard });
+
+  it('are asked before a call is forwarded, and refuse it in their own words', async () => {
+    const asked: GuardedCall[] = [];
+    let isTaken = true;
+    const gate = guarded(async (call) => {
+      asked.push(call);
+      return isTaken ? 'The slot is taken' : true;
+    });
+    const { client, upstream } = await start(gate);
+    const refused = await client.call('place', { sum: 7 });
+    expect(refused.text).toBe(
+      '[System: This call of place was refused while booking is in "open": The slot is taken. Available now: place, look.]',
+    );
+    expect(refused.meta).toMatchObject({ 'mcp-interlock/refusal': { reason: 'guard', state: 'open' } });
+    expect(store.take()).toEqual(['claim', 'release']);
+    expect((await client.call('look')).meta).toMatchObject({ 'mcp-interlock/refusal': { reason: 'guard' } });
+    expect(upstream.ledger.calls).toEqual([]);
+    isTaken = false;
+    expect((await client.call('look')).isError).toBe(false);
+    expect((await client.call('place')).isError).toBe(false);
+    expect(asked[0]).toEqual({
+      run: client.transport.sessionId,
+      tool: 'place',
+      args: { sum: 7 },
+      principal: undefined,
+      state: 'open',
+      context: undefined,
+    });
+  });
+
+  it('that take too long refuse, and the run is free again', async () => {
+    const waiting = latch();
+    let calls = 0;
+    const gate = guarded(async () => {
+      calls++;
+      if (calls === 1) await waiting.opened;
+      return true;
+    });
+    const { client } = await start(gate);
+    const call = client.call('place');
+    await expect.poll(() => calls).toBe(1);
+    clock.advance(5_000);
+    expect((await call).meta).toMatchObject({ 'mcp-interlock/refusal': { reason: 'guard' } });
+    expect(String(errors)).toContain('took longer than 5000 ms');
+    waiting.open();
+    expect((await client.call('place')).isError).toBe(false);
+  });
+});
+
+describe('a run over deployments', () => {
+  const flat = (states: Record<string, { on?: Record<string, string> }>, options?: GateOptions) =>
+    new StateMachineGate<string, string>({ id: 'order', initial: 'open', states }, options);
+
+  /** A new process with another gate takes over the run of a client. */
+  async function deploy(gate: StateMachineGate, { client }: App) {
+    const { upstream } = await start(gate);
+    const headers = { 'mcp-session-id': String(client.transport.sessionId) };
+    const ask = async (method: string, params: object) => {
+      const response = await fetch(upstream.url, {
+        method: 'POST',
+        headers: {
+          ...headers,
+          'content-type': 'application/json',
+          accept: 'application/json, text/event-stream',
+        },
+        body: JSON.stringify({ jsonrpc: '2.0', id: 'x', method, params }),
+      });
+      const text = await response.text();
+      const data =
+        text
+          .split('\n')
+          .filter((line) => line.startsWith('data: {'))
+          .at(-1)
+          ?.slice(6) ?? text;
+      return JSON.parse(data).result;
+    };
+    return {
+      call: (name: string) => ask('tools/call', { name, arguments: {} }),
+      tools: async () => (await ask('tools/list', {})).tools.map((each: { name: string }) => each.name),
+    };
+  }
+
+  const first = () =>
+    flat({ open: { on: { PLACE: 'payment' } }, payment: {} }).bindTool('place', 'open', 'PLACE');
+  const second = (options?: GateOptions) =>
+    flat({ open: { on: { PLACE: 'checkout' } }, checkout: { on: { PAID: 'done' } }, done: {} }, options)
+      .bindTool('place', 'open', 'PLACE')
+      .bindTool('pay', 'checkout', 'PAID');
+
+  it('whose state is no more is refused and never reset, until somebody says where it stands now', async () => {
+    const app = await start(first());
+    await app.client.call('place');
+    const refusing = await deploy(second(), app);
+    expect((await refusing.call('pay')).isError).toBe(true);
+    expect(await refusing.tools()).toEqual(['add', 'pack', 'look']);
+    expect(String(errors)).toContain('"payment", a state that "order" does not have');
+
+    errors.length = 0;
+    const seen: unknown[] = [];
+    const gate = second({
+      version: 2,
+      migrate: (stored) => {
+        seen.push(stored);
+        return { state: stored.state === 'payment' ? 'checkout' : stored.state };
+      },
+    });
+    const migrated = await deploy(gate, app);
+    expect(await migrated.tools()).toEqual(['add', 'pay', 'pack', 'look']);
+    expect((await migrated.call('pay')).isError).toBe(false);
+    expect(seen[0]).toEqual({ state: 'payment', context: undefined, version: 0 });
+    expect(errors).toEqual([]);
+    const stored = await store.read(String(app.client.transport.sessionId), 1000);
+    expect(stored?.workflows.order?.snapshot).toMatchObject({
+      state: 'done',
+      version: 2,
+      context: { version: 2 },
+    });
+
+    const older = await deploy(second(), app);
+    expect((await older.call('pay')).isError).toBe(true);
+    expect(String(errors)).toContain('was saved by version 2');
+  });
+});

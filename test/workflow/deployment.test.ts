@@ -1,0 +1,141 @@
+import { describe, expect, it } from 'vitest';
+import { StateMachineGate } from '../../src/workflow/gate.ts';
+import type { GateOptions } from '../../src/workflow/gate-options.ts';
+import { orderMachine } from './charts.ts';
+import { checkoutConfig, checkoutGate } from './machines.ts';
+
+const workflow = (options: GateOptions) => new StateMachineGate(checkoutConfig, options).compile();
+const refused = (text: string) =>
+  expect.objectContaining({ code: 'ERR_INTERLOCK_SNAPSHOT', message: expect.stringContaining(text) });
+
+describe('a gate without a version', () => {
+  it('leaves no trace in snapshots, and takes them as they are', () => {
+    const plain = checkoutGate().compile();
+    const stored = { state: 'payment' };
+    expect(plain.start).toEqual({ state: 'empty' });
+    expect(plain.adopt(stored)).toBe(stored);
+    expect(JSON.stringify(plain.next(stored, 'PAY').position)).toBe('{"state":"confirmed"}');
+    expect(plain.claimable({ states: ['payment'] })).toEqual(['payment']);
+  });
+
+  it('keeps data that somebody else put there', () => {
+    const plain = checkoutGate().compile();
+    const stored = { state: 'payment', context: { slot: 42 } };
+    expect(plain.next(plain.adopt(stored), 'PAY').position).toEqual({
+      state: 'confirmed',
+      context: { slot: 42 },
+    });
+    expect(plain.dataOf(stored)).toEqual({ slot: 42 });
+  });
+
+  it('refuses what a gate with a version has saved, rather than forget it', () => {
+    const stored = workflow({ version: 3 }).start;
+    expect(() => checkoutGate().compile().adopt(stored)).toThrow(
+      refused('was saved by version 3, and this one is without'),
+    );
+  });
+});
+
+describe('a gate with a version', () => {
+  it('writes it down, in every position', () => {
+    const versioned = workflow({ version: 3 });
+    expect(versioned.start).toEqual({ state: 'empty', context: { version: 3 } });
+    const { position } = versioned.next(versioned.start, 'ADD_ITEM');
+    expect(position).toEqual({ state: 'has_items', context: { version: 3 } });
+    expect(versioned.adopt(position)).toBe(position);
+    expect(versioned.claimable({ states: ['payment'] })).toBeUndefined();
+  });
+
+  it('refuses runs of older and of newer ones, and says how to take them', () => {
+    const two = workflow({ version: 2 });
+    expect(() => two.adopt({ state: 'payment' })).toThrow(
+      refused('by version 0; give the gate a "migrate" that takes it to 2'),
+    );
+    expect(() => two.adopt({ state: 'payment', context: { version: 3 } })).toThrow(
+      refused('was saved by version 3, and this one is 2'),
+    );
+    const migrating = workflow({ version: 2, migrate: ({ state }) => ({ state }) });
+    expect(() => migrating.adopt({ state: 'payment', context: { version: 3 } })).toThrow(
+      refused('version 3'),
+    );
+  });
+
+  it.each([0, -1, 1.5, '2', Number.NaN])('is not called %j', (version) => {
+    expect(() => workflow({ version: version as number })).toThrow(
+      expect.objectContaining({ code: 'ERR_INTERLOCK_CONFIG' }),
+    );
+  });
+});
+
+describe('migrate', () => {
+  it('is given the run as it was stored, and its answer is the position from then on', () => {
+    const seen: unknown[] = [];
+    const two = workflow({
+      version: 2,
+      migrate(stored) {
+        seen.push(stored);
+        return { state: 'payment', context: { slot: 43 } };
+      },
+    });
+    const adopted = two.adopt({
+      state: 'paying',
+      context: { data: { slot: 42 }, version: 1, loop: { n: 1 } },
+    });
+    expect(seen).toEqual([{ state: 'paying', context: { slot: 42 }, version: 1 }]);
+    expect(adopted).toEqual({
+      state: 'payment',
+      context: { data: { slot: 43 }, loop: { n: 1 }, version: 2 },
+    });
+    expect(two.adopt(adopted)).toBe(adopted);
+    expect(seen).toHaveLength(1);
+  });
+
+  it('is also asked about a state that is no more, without any version', () => {
+    const gate = workflow({ migrate: () => ({ state: 'payment' }) });
+    expect(gate.adopt({ state: 'paying' })).toEqual({ state: 'payment' });
+    expect(gate.adopt({ state: 'empty' })).toEqual({ state: 'empty' });
+  });
+
+  it('rewrites the context and the state of a statechart', () => {
+    const gate = new StateMachineGate(orderMachine, {
+      onAction: () => {},
+      version: 2,
+      migrate: ({ context }) => ({
+        state: 'placed.(billing.due|packing.packed)',
+        context: { ...(context as object), total: 9 },
+      }),
+    }).compile();
+    const adopted = gate.adopt({ state: 'sent', context: { data: { total: 1, paid: 4 } } });
+    expect(gate.next(adopted, 'PAID', { amount: 5 }).position.state).toBe('shipped');
+  });
+
+  it.each<[string, () => unknown, string]>([
+    [
+      'throws',
+      () => {
+        throw new Error('oops');
+      },
+      '"migrate" threw',
+    ],
+    [
+      'names no state',
+      () => ({ state: 'paymnt' }),
+      '"migrate" took it to "paymnt", which is no state of it, did you mean "payment"?',
+    ],
+    ['returns nothing', () => undefined, 'state: expected string, got undefined'],
+    ['is asynchronous', async () => ({ state: 'payment' }), 'state: expected string, got undefined'],
+    ['returns more than a position', () => ({ state: 'payment', updatedAt: 1 }), 'unknown key "updatedAt"'],
+    ['returns what is not JSON', () => ({ state: 'payment', context: new Date(0) }), 'cannot be saved'],
+  ])('that %s leaves the run as it is, refused', (_, migrate, text) => {
+    const gate = workflow({ version: 2, migrate: migrate as () => { state: string } });
+    expect(() => gate.adopt({ state: 'paying' })).toThrow(refused(text));
+  });
+});
+
+describe('restore', () => {
+  it('migrates a kept snapshot as well', () => {
+    const gate = new StateMachineGate(checkoutConfig, { version: 2, migrate: () => ({ state: 'payment' }) });
+    gate.restore({ state: 'paying', updatedAt: 5 });
+    expect(gate.snapshot()).toEqual({ state: 'payment', updatedAt: 5, context: { version: 2 } });
+  });
+});
