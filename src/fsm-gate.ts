@@ -110,7 +110,7 @@ export function fsmGate<S extends string, E extends string>(
     if (listening !== undefined) exchange.join(listening);
     if (!(await part.enter())) return 'answered';
     const { call } = part;
-    return call === undefined ? (next) => next() : (next) => insideStep(stepFacade(call), next);
+    return call === undefined ? (next) => next() : (next) => insideStep(stepFacade(call, workflow), next);
   });
 }
 

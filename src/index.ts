@@ -58,14 +58,8 @@ export { type ToolDeclaration, tool } from './tool.ts';
 // Steps and runs, from inside of a handler and from outside of any request.
 export { type CurrentStep, currentStep } from './session/current-step.ts';
 export { UnknownOutcome } from './gate/unknown-outcome.ts';
-export {
-  type Resolution,
-  type ResolveOptions,
-  type Runs,
-  type RunsOptions,
-  type RunView,
-  runsOf,
-} from './runs.ts';
+export { type Runs, type RunsOptions, runsOf } from './runs.ts';
+export type { Resolution, ResolveOptions, RunView, SendOptions, Sent, Updated } from './run-views.ts';
 
 // Policies.
 export { matchGlob } from './policy/glob.ts';

@@ -1,94 +1,135 @@
 import * as z from 'zod';
 import { InterlockError } from './errors.ts';
-import { parseOptions, showValue } from './options.ts';
+import { eventOfHeld, moveOfHeld } from './gate/held.ts';
+import { moveFromOutside, type OutsideMover } from './gate/outside-move.ts';
+import { takeEffect } from './gate/take-effect.ts';
+import { parseOptions } from './options.ts';
+import type { Resolution, ResolveOptions, RunView, SendOptions, Sent, Updated } from './run-views.ts';
 import { systemClock } from './session/clock.ts';
+import { currentStep } from './session/current-step.ts';
 import { guardStore } from './session/guarded-store.ts';
+import { Turns } from './session/turns.ts';
+import { SESSIONS, type SessionMiddleware } from './session-store.ts';
 import { resolveStore } from './stores/adapt.ts';
-import type {
-  AtomicStateStore,
-  ClaimView,
-  FsmSnapshot,
-  Json,
-  StateStore,
-  TrailEntry,
-} from './stores/store.ts';
+import type { ClaimView, FsmSnapshot, Json, StateStore, TrailDraft, TrailEntry } from './stores/store.ts';
 import { StateMachineGate } from './workflow/gate.ts';
+import { parseEvent } from './workflow/sender.ts';
 import type { Workflow } from './workflow/workflow.ts';
 
-/** Options of {@link runsOf}. */
+/** Options of {@link runsOf}: `sessions`, or else `store`. */
 export interface RunsOptions {
-  /** The store that `sessionStore({ store })` was given. */
-  store: StateStore;
-  /** How long a run lives after it was looked at, in milliseconds: as in `sessionStore()`. Default one hour. */
+  /** What `sessionStore()` returned: its store, and its clients, who are told where a run moves under them. */
+  sessions?: SessionMiddleware | undefined;
+  /** The store that `sessionStore({ store })` was given, in a process without it. Clients learn of a move when they list again. */
+  store?: StateStore | undefined;
+  /** How long a run lives after it was looked at, in milliseconds. Default: as in `sessions`, else one hour. */
   idleMs?: number | undefined;
-  /** The longest that a call to the store may take, in milliseconds. Default 2,000. */
+  /** The longest that a call to `store` may take, in milliseconds. Default 2,000. */
   storeDeadlineMs?: number | undefined;
+  /** Told of each failure that no caller is told of. Default: as in `sessions`, else `console.error`. */
+  onError?: ((error: unknown) => void) | undefined;
 }
 
-/** Where a run stands, for operators and pages of the app's own. */
-export interface RunView {
-  readonly snapshot: FsmSnapshot;
-  /** `idle`: nothing is under way. `running`: a step is. `held`: a step ended with an unknown outcome, and waits to be resolved. */
-  readonly status: 'idle' | 'running' | 'held';
-  /** The step that is running or held. */
-  readonly claim?: ClaimView;
-}
-
-/** What {@link Runs.resolve} did. */
-export type Resolution =
-  | { readonly resolved: true; readonly state: string }
-  | { readonly resolved: false; readonly reason: 'unknown-run' | 'not-held' | 'running' };
-
-/** How a held step came out, as somebody found out. */
-export interface ResolveOptions<E extends string = string> {
-  /** The event to send. Default: the one that the tool's success or failure is bound to in the run's state. */
-  readonly event?: E | undefined;
-  /** What comes along with the event. */
-  readonly payload?: Json | undefined;
-  /** Who says so, for the trail. */
-  readonly actor?: string | undefined;
-}
+const given = <T>(what: string): z.ZodType<T> =>
+  z.custom<T>((value) => (typeof value === 'object' || typeof value === 'function') && value !== null, what);
 
 const optionsSchema = z.strictObject({
-  store: z.custom<StateStore>((value) => typeof value === 'object' && value !== null, 'expected a store'),
-  idleMs: z
-    .number()
-    .positive()
-    .default(60 * 60 * 1000),
+  sessions: given<SessionMiddleware>('expected what sessionStore() returned').optional(),
+  store: given<StateStore>('expected a store').optional(),
+  idleMs: z.number().positive().optional(),
   storeDeadlineMs: z.number().positive().default(2_000),
+  onError: z
+    .custom<(error: unknown) => void>((value) => typeof value === 'function', 'expected a function')
+    .optional(),
 });
 
-/** The runs of one gate, seen from outside of any request. Made by {@link runsOf}. */
+/** The runs of one gate, seen from outside of any request. Made by {@link runsOf}. All of it rejects where the store cannot be asked. */
 export class Runs<E extends string = string> {
   readonly #workflow: Workflow;
-  readonly #store: AtomicStateStore;
-  readonly #idleMs: number;
+  readonly #mover: OutsideMover;
 
-  constructor(workflow: Workflow, store: AtomicStateStore, idleMs: number) {
-    this.#workflow = workflow;
-    this.#store = store;
-    this.#idleMs = idleMs;
+  constructor(mover: OutsideMover) {
+    this.#workflow = mover.workflow;
+    this.#mover = mover;
   }
 
-  /** Where the run stands, or `undefined` where there is no such run. Rejects where the store cannot be asked. */
+  /** Where the run stands, or `undefined` where there is no such run. */
   async read(run: string): Promise<RunView | undefined> {
-    const record = await this.#store.read(run, this.#idleMs);
+    const { store, ttlMs } = this.#mover;
+    const record = await store.read(run, ttlMs);
     if (record === undefined) return undefined;
     const { id, start } = this.#workflow;
     const entry = Object.hasOwn(record.workflows, id) ? record.workflows[id] : undefined;
-    if (entry === undefined) return { snapshot: { ...start, updatedAt: 0 }, status: 'idle' };
+    if (entry === undefined) return this.#view({ ...start, updatedAt: 0 }, 'idle');
     const { claim } = entry;
     const { updatedAt, version = 0 } = entry.snapshot;
     const snapshot = { ...this.#workflow.adopt(entry.snapshot), updatedAt, version };
-    if (claim === undefined) return { snapshot, status: 'idle' };
     // A step that may be repeated holds nobody up once its lease is over.
-    if (!claim.live && claim.uncertain === 'retry') return { snapshot, status: 'idle', claim };
-    return { snapshot, status: claim.live ? 'running' : 'held', claim };
+    const isIdle = claim === undefined || (!claim.live && claim.uncertain === 'retry');
+    return this.#view(snapshot, isIdle ? 'idle' : claim.live ? 'running' : 'held', claim);
   }
 
   /** What moved the run, oldest first: the newest `limit` entries, by default 50. */
   history(run: string, limit?: number): Promise<TrailEntry[]> {
-    return this.#store.history({ run, workflow: this.#workflow.id }, limit);
+    return this.#mover.store.history({ run, workflow: this.#workflow.id }, limit);
+  }
+
+  /**
+   * Moves a run by an event that no call sends: an approval, a webhook, a timer of the app's own. It waits for the step that is under way, commits as
+   * a step does, leaves its entry in the trail, and has the run's clients told.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_EVENT` unless the event is a non-empty string; Error inside of a step of the same run, which would wait
+   * for itself: bind the event to the call's outcome there
+   */
+  async send(run: string, event: E, { actor, payload }: SendOptions = {}): Promise<Sent> {
+    const name = parseEvent('send()', event);
+    if (this.#isInside(run))
+      throw new Error('send() inside of a step of the same run; bind the event to the outcome of its call');
+    const workflow = this.#workflow;
+    const moved = await moveFromOutside(
+      this.#mover,
+      run,
+      { name: `send ${name}`, payload },
+      (from, isFirst) => {
+        const { position, handled, actions } = workflow.next(from, name, payload);
+        if (!handled) return undefined;
+        const due = isFirst ? workflow.startActions : [];
+        const trail = { from: from.state, to: position.state, event: name, ...said({ actor, payload }) };
+        return { snapshot: { ...position }, trail, actions: [...due, ...actions] };
+      },
+    );
+    if (moved === 'unchanged') return { sent: false, reason: 'unhandled' };
+    if (typeof moved === 'string') return { sent: false, reason: moved };
+    const { from, to } = moved.trail;
+    return { sent: true, changed: from !== to, state: to };
+  }
+
+  /**
+   * Changes a run's shared data, which guards and functions of bindings read; of a statechart it is the context. `change` is given what is there and
+   * returns what is to be there, at once and without a race. Inside of a step of the run it takes part in that: saved with its outcome.
+   *
+   * @throws whatever `change` throws; then nothing is changed
+   */
+  async update(
+    run: string,
+    change: (context: Json | undefined) => Json | undefined,
+    { actor }: Pick<SendOptions, 'actor'> = {},
+  ): Promise<Updated> {
+    if (this.#isInside(run)) return { updated: true, context: currentStep()?.update(change) };
+    const workflow = this.#workflow;
+    const moved = await moveFromOutside(
+      this.#mover,
+      run,
+      { name: 'update', payload: null },
+      (from, isFirst) => {
+        const position = workflow.withData(from, change(workflow.dataOf(from)));
+        const trail = { from: from.state, to: from.state, event: null, ...said({ actor }) };
+        return { snapshot: { ...position }, trail, actions: isFirst ? workflow.startActions : [] };
+      },
+    );
+    if (moved === 'unchanged') return { updated: false, reason: 'busy' };
+    if (typeof moved === 'string') return { updated: false, reason: moved };
+    return { updated: true, context: workflow.dataOf(moved.snapshot) };
   }
 
   /**
@@ -107,64 +148,49 @@ export class Runs<E extends string = string> {
     const { claim, snapshot } = view;
     if (claim === undefined) return { resolved: false, reason: 'not-held' };
     if (claim.live) return { resolved: false, reason: 'running' };
+    const { store, ttlMs } = this.#mover;
     const key = { run, workflow: this.#workflow.id };
-    const { updatedAt: _, version = 0, ...position } = snapshot;
-    const from = position.state;
-    const event = options.event ?? this.#eventOf(claim.tool, from, outcome);
+    const event = options.event ?? eventOfHeld(this.#workflow, claim.tool, snapshot.state, outcome);
     if (outcome === 'failed' && event === null) {
-      await this.#store.release(key, claim.token);
-      return { resolved: true, state: from };
+      await store.release(key, claim.token);
+      return { resolved: true, state: snapshot.state };
     }
-    const next = event === null ? undefined : this.#workflow.next(position, event, options.payload);
-    const reached = next?.position ?? position;
-    const to = reached.state;
-    const result = await this.#store.commit({
-      ...key,
-      token: claim.token,
-      snapshot: { ...reached },
-      trail: {
-        from,
-        to,
-        event,
-        tool: claim.tool,
-        ...(options.actor === undefined ? {} : { actor: options.actor }),
-        ...(options.payload === undefined ? {} : { payload: options.payload }),
-      },
-      ttlMs: this.#idleMs,
-    });
+    const move = moveOfHeld(
+      this.#workflow,
+      snapshot,
+      event,
+      { tool: claim.tool, ...said(options) },
+      options.payload,
+    );
+    const { actions, ...saved } = move;
+    const result = await store.commit({ ...key, ...saved, token: claim.token, ttlMs });
     if (result.status !== 'committed') {
       return { resolved: false, reason: result.status === 'unknown' ? 'unknown-run' : 'not-held' };
     }
-    const due = version === 0 ? this.#workflow.startActions : [];
-    const actions = [...due, ...(next?.actions ?? [])];
-    this.#workflow.act(actions, { run, event, from, to, context: this.#workflow.dataOf(reached) });
-    this.#workflow.emit({
-      changed: to !== from,
-      previousState: from,
-      currentState: to,
-      event: event ?? '',
-      run,
-    });
+    takeEffect(this.#workflow, move, run, this.#mover.onError);
+    const { from, to } = move.trail;
+    if (!this.#workflow.sameTools(from, to)) this.#mover.tell(run);
     return { resolved: true, state: to };
   }
 
-  #eventOf(tool: string, state: string, outcome: 'succeeded' | 'failed'): string | null {
-    try {
-      const binding = this.#workflow.match(tool, undefined);
-      const source = binding?.eventIn(state, outcome === 'failed' ? 'failure' : 'success') ?? null;
-      if (binding !== undefined && typeof source !== 'function') return source;
-    } catch {
-      // A `when` that needs the arguments, which nobody kept.
-    }
-    throw new InterlockError(
-      'ERR_INTERLOCK_EVENT',
-      `resolve(): which event a call of ${showValue(tool)} sends depends on its arguments or its result; give { event }`,
-    );
+  #view(snapshot: FsmSnapshot, status: RunView['status'], claim?: ClaimView): RunView {
+    const context = this.#workflow.dataOf(snapshot);
+    return { snapshot, status, ...(context !== undefined && { context }), ...(claim && { claim }) };
+  }
+
+  #isInside(run: string): boolean {
+    const step = currentStep();
+    return step?.run === run && step.workflow === this.#workflow.id;
   }
 }
 
+function said({ actor, payload }: SendOptions): Pick<TrailDraft, 'actor' | 'payload'> {
+  return { ...(actor !== undefined && { actor }), ...(payload !== undefined && { payload }) };
+}
+
 /**
- * The runs of a gate, for an operator's page or a job of the app's own: where they stand, what moved them, and the way out for a run that is held.
+ * The runs of a gate, for pages, webhooks and jobs of the app's own: where they stand, what moved them, moves that no call makes, and the way out for a
+ * run that is held.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_STORE`
  */
@@ -178,6 +204,38 @@ export function runsOf<S extends string, E extends string>(
       'runsOf(): the first argument must be a StateMachineGate',
     );
   }
-  const { store, idleMs, storeDeadlineMs } = parseOptions('runsOf()', optionsSchema, options);
-  return new Runs<E>(gate.compile(), guardStore(resolveStore(store), storeDeadlineMs, systemClock), idleMs);
+  return new Runs<E>({
+    workflow: gate.compile(),
+    ...keptBy(parseOptions('runsOf()', optionsSchema, options)),
+  });
+}
+
+function keptBy(options: z.output<typeof optionsSchema>): Omit<OutsideMover, 'workflow'> {
+  const { sessions: middleware, store, idleMs, storeDeadlineMs, onError } = options;
+  const sessions = middleware?.[SESSIONS];
+  if ((sessions === undefined) === (store === undefined)) {
+    throw new InterlockError(
+      'ERR_INTERLOCK_CONFIG',
+      'runsOf(): give either sessions, which sessionStore() returned, or store',
+    );
+  }
+  if (sessions !== undefined) {
+    const { config, keeper } = sessions;
+    return {
+      store: config.store,
+      ttlMs: idleMs ?? config.idleMs,
+      clock: config.clock,
+      turns: keeper.turns,
+      onError: onError ?? config.onError,
+      tell: (run) => sessions.tellListChanged(run),
+    };
+  }
+  return {
+    store: guardStore(resolveStore(store as StateStore), storeDeadlineMs, systemClock),
+    ttlMs: idleMs ?? 60 * 60 * 1000,
+    clock: systemClock,
+    turns: new Turns(systemClock),
+    onError: onError ?? console.error,
+    tell: () => {},
+  };
 }

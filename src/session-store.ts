@@ -54,8 +54,13 @@ export interface SessionStoreOptions extends CommonOptions {
   clock?: Clock | undefined;
 }
 
+/** Where a session middleware carries its sessions, for those who move runs from outside of a request. */
+export const SESSIONS: unique symbol = Symbol('mcp-interlock.sessions');
+
 /** What {@link sessionStore} returns. */
 export interface SessionMiddleware extends Middleware {
+  /** For `runsOf(gate, { sessions })`. */
+  readonly [SESSIONS]: Sessions;
   /** Ends the streams that this process serves and leaves the bus, for an orderly end of the process. Sessions stay in the store. */
   close(): Promise<void>;
 }
@@ -100,7 +105,7 @@ export function sessionStore(options?: SessionStoreOptions): SessionMiddleware {
     if (earlier !== undefined) throw misplaced();
     return (await sessions.enter(exchange)) === undefined ? 'answered' : (next) => next();
   });
-  return Object.assign(middleware, { close: () => sessions.shutDown() });
+  return Object.assign(middleware, { close: () => sessions.shutDown(), [SESSIONS]: sessions } as const);
 }
 
 function isBus(value: unknown): boolean {

@@ -16,7 +16,9 @@ export interface PendingCall {
   readonly context: RunContext;
   readonly era: Era;
   /** What its outcomes save. */
-  readonly moves: Moves;
+  moves: Moves;
+  /** Whether its handler changed the run's data, which is saved whatever the outcome. */
+  isUpdated?: boolean;
   /** Set once the handler has saved the success itself, in a transaction that it may still have rolled back. */
   savedByHandler?: boolean;
   /** Set by the first response that arrives: it settles the outcome, whatever comes later only repeats it. */

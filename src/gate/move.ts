@@ -21,6 +21,10 @@ export interface Moves {
   succeeded(result: ToolResult): Move;
   /** The same before there is a result. @throws Error where the event depends on it */
   succeedsAnyway(): Move;
+  /** Nowhere. What the run carries along is saved all the same. */
+  stays(): Move;
+  /** The same from another position, whose state is the same one. */
+  at(position: Position): Moves;
   /** Where its failure leads; `undefined` where it sends nothing. */
   failed(call: Pick<FailedCall, 'result' | 'error'>): Move | undefined;
 }
@@ -70,6 +74,8 @@ export function movesOf(workflow: Workflow, binding: CallBinding, from: Position
 
   return {
     from,
+    stays: stay,
+    at: (position) => movesOf(workflow, binding, position, call),
     succeeded: (result) => trySend(success, { args, result }) ?? stay(),
     succeedsAnyway() {
       if (typeof success === 'function')

@@ -7,6 +7,7 @@ import type { GateConfig } from './gate-config.ts';
 import type { Move } from './move.ts';
 import { type Outcome, outcomeOf } from './outcome.ts';
 import { unknownOutcomeReply } from './replies.ts';
+import { takeEffect } from './take-effect.ts';
 import { abandonStep, UnknownOutcome } from './unknown-outcome.ts';
 
 const AS_IT_CAME: Transform = () => {};
@@ -31,23 +32,25 @@ export function settle(
 /** What is to be saved; nothing where the run stays as it is. */
 function moveAfter(
   outcome: Outcome,
-  { moves, savedByHandler }: PendingCall,
+  { moves, savedByHandler, isUpdated }: PendingCall,
   message: Message,
 ): Move | undefined {
   const { result, error } = message.value;
   if (outcome === 'succeeded') return moves.succeeded(isObject(result) ? result : {});
   // Nobody knows here whether the handler's transaction was rolled back: if it was not, the success is saved.
-  if (outcome !== 'failed' || savedByHandler === true) return undefined;
-  return moves.failed(isObject(result) ? { result } : { error });
+  if (savedByHandler === true) return undefined;
+  const move = outcome === 'failed' ? moves.failed(isObject(result) ? { result } : { error }) : undefined;
+  return move ?? (isUpdated === true ? moves.stays() : undefined);
 }
 
 async function commit(
   { id, step, era }: PendingCall,
-  { snapshot, trail, actions }: Move,
+  move: Move,
   config: GateConfig,
   onListChanged: () => void,
 ): Promise<Transform> {
   const { workflow, announce, onError } = config;
+  const { snapshot, trail } = move;
   const status = await step.commit({ snapshot, trail }).catch((error: unknown) => {
     onError(error);
     return 'failed' as const;
@@ -57,12 +60,10 @@ async function commit(
     const reply = unknownOutcomeReply(id, step.tool, workflow.id, { ran: true, era });
     return (message) => message.replace(reply);
   }
-  const { from, to, event } = trail;
-  const { run } = step.key;
-  workflow.act(actions, { run, event, from, to, context: workflow.dataOf(snapshot) }, onError);
+  takeEffect(workflow, move, step.key.run, onError);
+  const { from, to } = trail;
   if (to === from) return AS_IT_CAME;
   if (!workflow.sameTools(from, to)) onListChanged();
-  workflow.emit({ changed: true, previousState: from, currentState: to, event: event ?? '', run }, onError);
   if (!announce) return AS_IT_CAME;
   const text = announcement(workflow.id, to, workflow.available(to));
   return (message) =>

@@ -1,18 +1,28 @@
 import type { CurrentStep } from '../session/current-step.ts';
+import type { Workflow } from '../workflow/workflow.ts';
 import type { PendingCall } from './call.ts';
 
 /** A step as its handler sees it. */
-export function stepFacade(call: PendingCall): CurrentStep {
-  const { step, moves } = call;
+export function stepFacade(call: PendingCall, workflow: Workflow): CurrentStep {
+  const { step } = call;
   const { key, tool, idempotencyKey } = step;
   return {
     run: key.run,
     workflow: key.workflow,
     tool,
-    state: moves.from.state,
+    state: call.moves.from.state,
     idempotencyKey,
+    get context() {
+      return workflow.dataOf(call.moves.from);
+    },
+    update(change) {
+      const { from } = call.moves;
+      call.moves = call.moves.at(workflow.withData(from, change(workflow.dataOf(from))));
+      call.isUpdated = true;
+      return workflow.dataOf(call.moves.from);
+    },
     async commitIn(client) {
-      const { snapshot, trail } = moves.succeedsAnyway();
+      const { snapshot, trail } = call.moves.succeedsAnyway();
       const status = await step.commitIn(client, { snapshot, trail });
       if (status === 'unsupported')
         throw new Error('the store has no transactions that a step could be committed in');

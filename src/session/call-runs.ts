@@ -16,7 +16,7 @@ export interface RunKeeper {
   readonly ttlMs: number;
   readonly turns: Turns;
   /** Tells whoever listens to a run, here and elsewhere, but for one session that knows already. */
-  tell(run: string, except: LiveSession): void;
+  tell(run: string, except?: LiveSession): void;
   listen(run: string, tell: () => void, session: LiveSession): () => void;
   onShutDown(callback: () => void): () => void;
 }
@@ -127,6 +127,31 @@ export class CallRuns implements Admission {
     this.#contexts.set(run, context);
     return context;
   }
+}
+
+/** The run of a session, which began with it. */
+export function runOfSession(
+  { store, ttlMs, turns }: RunKeeper,
+  session: LiveSession,
+  actor: string | undefined,
+  fresh: RunContext['fresh'],
+): RunContext {
+  return {
+    run: session.run,
+    store,
+    ttlMs,
+    session,
+    turns,
+    actor,
+    create: undefined,
+    gone: undefined,
+    fresh,
+    listChanged(toldHere) {
+      session.noteMove();
+      if (!toldHere) session.notify(notification(TOOL_LIST_CHANGED));
+    },
+    listen: () => () => {},
+  };
 }
 
 /** What makes a new run, in words for the model. */

@@ -6,8 +6,11 @@ import type { RunContext } from './run-context.ts';
 import { releaseClaim, Step, type StepParts, type StepTimes } from './step.ts';
 import type { Cancellation, EndTurn } from './turns.ts';
 
+/** As much of a run as its claims depend on. */
+export type ClaimContext = Pick<RunContext, 'run' | 'store' | 'ttlMs' | 'turns' | 'create'>;
+
 export interface ClaimOptions {
-  readonly context: RunContext;
+  readonly context: ClaimContext;
   readonly workflow: string;
   readonly description: StepDescription;
   readonly states: readonly string[] | undefined;
@@ -34,7 +37,7 @@ const LONGEST_PAUSE_MS = 250;
 const SHORTEST_PAUSE_MS = 10;
 
 /** Names the turns of one workflow in one run. */
-export function turnKey(context: RunContext, workflow: string): string {
+export function turnKey(context: Pick<RunContext, 'run'>, workflow: string): string {
   return JSON.stringify([workflow, context.run]);
 }
 

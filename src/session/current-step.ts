@@ -1,4 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
+import type { Json } from '../stores/store.ts';
 
 /** The step that a tool's handler runs in, when it runs in the same process as the gate. */
 export interface CurrentStep {
@@ -9,6 +10,15 @@ export interface CurrentStep {
   readonly tool: string;
   /** The run's state when the call was let through. */
   readonly state: string;
+  /** The run's shared data; for a statechart its context. */
+  readonly context: Json | undefined;
+  /**
+   * Changes the run's shared data, and returns it. It is saved with the outcome, whichever that is, and lost where nobody learns the outcome; call it
+   * before `commitIn()`.
+   *
+   * @throws Error where it is no JSON; and whatever `change` throws
+   */
+  update(change: (context: Json | undefined) => Json | undefined): Json | undefined;
   /** For payment providers and the like: the same for every try of one step whose outcome was unknown. */
   readonly idempotencyKey: string;
   /**

@@ -4,13 +4,14 @@ import type { RunRecord, SessionRecord } from '../stores/store.ts';
 import { type Era, eraOf, headerSaysStateless } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { requestHeader, setRequestHeader } from '../wire/headers.ts';
-import { isRequestId, JSON_RPC, notification, TOOL_LIST_CHANGED } from '../wire/json-rpc.ts';
+import { JSON_RPC, notification, TOOL_LIST_CHANGED } from '../wire/json-rpc.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import { Audiences } from './audiences.ts';
-import { type Caller, CallRuns, type RunKeeper } from './call-runs.ts';
+import { type Caller, CallRuns, type RunKeeper, runOfSession } from './call-runs.ts';
 import { type HandleKeeper, serveHandles } from './handles.ts';
 import { SESSION_HEADER } from './ids.ts';
 import { LiveSession } from './live-session.ts';
+import { noteNotices } from './notices.ts';
 import { Callers, type Identity, NOBODY } from './principal.ts';
 import { type Admission, admit, type RunContext } from './run-context.ts';
 import type { SessionKeeper, SessionsConfig } from './session-keeper.ts';
@@ -47,7 +48,7 @@ export class Sessions implements SessionKeeper {
       ttlMs: config.idleMs,
       onError: config.onError,
       turns: new Turns(config.clock),
-      tell: (run, except) => {
+      tell: (run, except?: LiveSession) => {
         this.#audiences.tell(run, except);
         this.#relay?.changed(run);
       },
@@ -101,6 +102,20 @@ export class Sessions implements SessionKeeper {
     for (const callback of [...this.#onShutDown]) callback();
     this.table.each((session) => session.streams.endAll());
     await this.#relay?.close();
+  }
+
+  /** What is needed to move runs that no request is about. */
+  get keeper(): RunKeeper {
+    return this.#keeper;
+  }
+
+  /** Tells the clients of a run that its list changed, wherever they are. */
+  tellListChanged(run: string): void {
+    const message = notification(TOOL_LIST_CHANGED);
+    const session = this.table.get(run) ?? this.#live(run, {});
+    session.noteMove();
+    session.notify(message);
+    this.#keeper.tell(run);
   }
 
   #join(bus: NotificationBus): Relay {
@@ -203,24 +218,9 @@ export class Sessions implements SessionKeeper {
     identity: Identity,
   ): Promise<Admission | undefined> {
     const { method } = exchange.req;
-    const { store, idleMs } = this.config;
-    const own: RunContext = {
-      run: session.run,
-      store,
-      ttlMs: idleMs,
-      session,
-      turns: this.#keeper.turns,
-      actor: identity.binding,
-      create: undefined,
-      gone: undefined,
-      // What was read before a stream was opened says nothing of the time when a message comes on it.
-      fresh: method === 'POST' ? fresh : () => undefined,
-      listChanged(toldHere) {
-        session.noteMove();
-        if (!toldHere) session.notify(notification(TOOL_LIST_CHANGED));
-      },
-      listen: () => () => {},
-    };
+    // What was read before a stream was opened says nothing of the time when a message comes on it.
+    const known = method === 'POST' ? fresh : () => undefined;
+    const own = runOfSession(this.#keeper, session, identity.binding, known);
     if (method === 'POST') {
       const request = Request.begin(exchange, session);
       if (request === undefined) return turnAwayDoubled(exchange);
@@ -237,14 +237,4 @@ export class Sessions implements SessionKeeper {
 /** What is known of the client's other requests where nothing joins them: nothing. */
 function newScope(): LiveSession {
   return new LiveSession('', {}, 0);
-}
-
-/** What the client tells the session beside its requests: a request is cancelled, a question of the upstream's is answered. */
-function noteNotices(exchange: Exchange, session: LiveSession, relay: Relay | undefined): void {
-  for (const { kind, id, method, message } of exchange.messages) {
-    if (kind === 'response' && id !== undefined) session.answered(id);
-    if (method !== 'notifications/cancelled') continue;
-    const cancelled = message.at('params', 'requestId');
-    if (isRequestId(cancelled) && !session.cancel(cancelled)) relay?.cancelled(session.run, cancelled);
-  }
 }

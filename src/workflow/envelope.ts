@@ -1,5 +1,7 @@
 import { isTable } from '../options.ts';
 import type { Json } from '../stores/store.ts';
+import { jsonOf } from './json.ts';
+import type { Position } from './position.ts';
 
 /** What a run carries along in its snapshot's `context`, where there is anything to carry. */
 export interface Envelope {
@@ -29,4 +31,11 @@ export function sealContext(envelope: Envelope): { readonly context?: Json } {
     return value === undefined ? [] : [[key, value as Json]];
   });
   return kept.length === 0 ? {} : { context: Object.fromEntries(kept) };
+}
+
+/** The same position with other data. @throws Error where it is no JSON */
+export function withData(position: Position, data: Json | undefined): Position {
+  const { data: _, ...rest } = openContext(position.context);
+  const kept = data === undefined ? {} : { data: jsonOf(data, 'the context') };
+  return { state: position.state, ...sealContext({ ...rest, ...kept }) };
 }

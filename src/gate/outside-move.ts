@@ -1,0 +1,78 @@
+import { claimStep } from '../session/claim.ts';
+import type { Clock } from '../session/clock.ts';
+import { type GuardedStore, StoreUnavailable } from '../session/guarded-store.ts';
+import { digestOf } from '../session/ids.ts';
+import { InFlight } from '../session/in-flight.ts';
+import { Step } from '../session/step.ts';
+import type { Turns } from '../session/turns.ts';
+import type { Position } from '../workflow/position.ts';
+import type { Workflow } from '../workflow/workflow.ts';
+import type { Move } from './move.ts';
+import { takeEffect } from './take-effect.ts';
+
+/** What runs are moved with that no request is about. */
+export interface OutsideMover {
+  readonly workflow: Workflow;
+  readonly store: GuardedStore;
+  readonly ttlMs: number;
+  readonly clock: Clock;
+  readonly turns: Turns;
+  readonly onError: (error: unknown) => void;
+  /** Tells the clients of a run that its list changed. */
+  tell(run: string): void;
+}
+
+/** Why a run was not moved. */
+export type NotMoved = 'unknown-run' | 'busy' | 'held';
+
+/** As for a step of a call whose gate has no options. */
+const TIMES = { waitMs: 10_000, leaseMs: 8_000, maxStepMs: 60_000, cancelGraceMs: 0 } as const;
+
+/**
+ * Moves a run with the same claim, commit and trail as a step. `change` says where to, from where the run stands; `undefined` leaves it alone.
+ *
+ * @throws StoreUnavailable; and whatever `change` throws, which leaves the run as it is
+ */
+export async function moveFromOutside(
+  mover: OutsideMover,
+  run: string,
+  what: { readonly name: string; readonly payload: unknown },
+  change: (from: Position, isFirst: boolean) => Move | undefined,
+): Promise<Move | NotMoved | 'unchanged'> {
+  const { workflow, store, ttlMs, clock, turns, onError } = mover;
+  const claimed = await claimStep({
+    context: { run, store, ttlMs, turns, create: undefined },
+    workflow: workflow.id,
+    // Nobody but this move's own commit does anything, so it may be repeated.
+    description: { tool: what.name, digest: digestOf(what.payload ?? null), uncertain: 'retry' },
+    states: undefined,
+    initial: workflow.start,
+    times: TIMES,
+    clock,
+    request: new InFlight(),
+    onTooLong: () => {},
+    onError,
+  });
+  if (!(claimed instanceof Step)) {
+    if (claimed.reason === 'busy' || claimed.reason === 'held') return claimed.reason;
+    if (claimed.reason === 'unknown') return 'unknown-run';
+    throw new StoreUnavailable('the store could not be asked');
+  }
+  let move: Move | undefined;
+  try {
+    move = change(workflow.adopt(claimed.snapshot), (claimed.snapshot.version ?? 0) === 0);
+  } catch (error) {
+    await claimed.release();
+    throw error;
+  }
+  if (move === undefined) {
+    await claimed.release();
+    return 'unchanged';
+  }
+  const { snapshot, trail } = move;
+  const status = await claimed.commit({ snapshot, trail });
+  if (status !== 'committed') return status === 'unknown' ? 'unknown-run' : 'busy';
+  takeEffect(workflow, move, run, onError);
+  if (!workflow.sameTools(trail.from, trail.to)) mover.tell(run);
+  return move;
+}

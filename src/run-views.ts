@@ -1,0 +1,42 @@
+import type { NotMoved } from './gate/outside-move.ts';
+import type { ClaimView, FsmSnapshot, Json } from './stores/store.ts';
+
+/** Where a run stands, for operators and pages of the app's own. */
+export interface RunView {
+  readonly snapshot: FsmSnapshot;
+  /** The run's shared data; for a statechart its context. */
+  readonly context?: Json | undefined;
+  /** `idle`: nothing is under way. `running`: a step is. `held`: a step ended with an unknown outcome, and waits to be resolved. */
+  readonly status: 'idle' | 'running' | 'held';
+  /** The step that is running or held. */
+  readonly claim?: ClaimView;
+}
+
+/** What `resolve()` did. */
+export type Resolution =
+  | { readonly resolved: true; readonly state: string }
+  | { readonly resolved: false; readonly reason: 'unknown-run' | 'not-held' | 'running' };
+
+/** What `send()` did. `unhandled`: the run's state does not know the event. */
+export type Sent =
+  | { readonly sent: true; readonly changed: boolean; readonly state: string }
+  | { readonly sent: false; readonly reason: NotMoved | 'unhandled' };
+
+/** What `update()` did. */
+export type Updated =
+  | { readonly updated: true; readonly context: Json | undefined }
+  | { readonly updated: false; readonly reason: NotMoved };
+
+/** Who moves a run, and with what. */
+export interface SendOptions {
+  /** For the trail: a user, a job, a webhook. */
+  readonly actor?: string | undefined;
+  /** What comes along with the event. */
+  readonly payload?: Json | undefined;
+}
+
+/** How a held step came out, as somebody found out. */
+export interface ResolveOptions<E extends string = string> extends SendOptions {
+  /** The event to send. Default: the one that the tool's success or failure is bound to in the run's state. */
+  readonly event?: E | undefined;
+}

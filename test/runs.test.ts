@@ -1,0 +1,233 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import {
+  currentStep,
+  fsmGate,
+  InterlockError,
+  localBus,
+  memoryStore,
+  principalKey,
+  type RunsOptions,
+  runsOf,
+  type SessionMiddleware,
+  StateMachineGate,
+  sessionKey,
+  sessionStore,
+} from '../src/index.ts';
+import { connect, type TestClient } from './helpers/client.ts';
+import { latch } from './helpers/latch.ts';
+import { startUpstream, type Upstream } from './helpers/upstream.ts';
+
+/** An order over a limit waits for somebody who approves it. */
+function orderGate() {
+  return new StateMachineGate({
+    id: 'order',
+    initial: 'cart',
+    states: {
+      cart: { on: { SUBMIT: 'waiting' } },
+      waiting: { on: { APPROVE: 'approved', REJECT: 'cart' } },
+      approved: { on: { PAY: 'paid' } },
+      paid: { type: 'final' },
+    },
+  })
+    .bindTool('cart.add_item', 'cart', 'SUBMIT')
+    .bindTool('cart.pay', 'approved', 'PAY');
+}
+
+const closing: (() => unknown)[] = [];
+let gate: ReturnType<typeof orderGate>;
+let store: ReturnType<typeof memoryStore>;
+let sessions: SessionMiddleware;
+let upstream: Upstream;
+let client: TestClient;
+
+beforeEach(async () => {
+  gate = orderGate();
+  store = memoryStore();
+  await serve(sessionStore({ store }));
+});
+
+afterEach(async () => {
+  for (const close of closing.splice(0).reverse()) await close();
+});
+
+async function serve(
+  middleware: SessionMiddleware,
+  behind: Parameters<typeof startUpstream>[0] = {},
+): Promise<void> {
+  sessions = middleware;
+  upstream = await startUpstream({ middlewares: [sessions, fsmGate(gate)], ...behind });
+  client = await connect(upstream.url);
+  closing.push(upstream.close, () => client.close());
+}
+
+const run = (): string => client.transport.sessionId ?? '';
+
+describe('send()', () => {
+  it('moves a run as a step does, and has its client told', async () => {
+    await client.streaming;
+    await client.call('cart.add_item');
+    const heard = client.log.filter((each) => each === 'list_changed').length;
+    const runs = runsOf(gate, { sessions });
+    const moves: unknown[] = [];
+    gate.onTransition(({ run: moved, currentState, event }) => void moves.push([moved, currentState, event]));
+    expect(await runs.send(run(), 'APPROVE', { actor: 'manager', payload: { note: 'fine' } })).toEqual({
+      sent: true,
+      changed: true,
+      state: 'approved',
+    });
+    await vi.waitFor(() =>
+      expect(client.log.filter((each) => each === 'list_changed')).toHaveLength(heard + 1),
+    );
+    expect(await client.tools()).toEqual(['cart.checkout', 'cart.pay', 'cart.view']);
+    expect((await runs.history(run())).at(-1)).toMatchObject({
+      version: 2,
+      from: 'waiting',
+      to: 'approved',
+      event: 'APPROVE',
+      actor: 'manager',
+      payload: { note: 'fine' },
+    });
+    expect(moves).toEqual([[run(), 'approved', 'APPROVE']]);
+  });
+
+  it('does nothing where the state does not know the event, or nobody knows the run', async () => {
+    const runs = runsOf(gate, { store });
+    expect(await runs.send(run(), 'APPROVE')).toEqual({ sent: false, reason: 'unhandled' });
+    expect(await runs.send('nobody', 'APPROVE')).toEqual({ sent: false, reason: 'unknown-run' });
+    expect(await runs.history(run())).toEqual([]);
+  });
+
+  it('waits for the step that is under way', async () => {
+    const gated = latch();
+    upstream.ledger.gates.set('cart.add_item', gated.opened);
+    const step = client.call('cart.add_item');
+    await vi.waitFor(() => expect(upstream.ledger.calls).toEqual(['cart.add_item']));
+    const sent = runsOf(gate, { sessions }).send(run(), 'APPROVE');
+    gated.open();
+    await step;
+    expect(await sent).toMatchObject({ sent: true, state: 'approved' });
+  });
+
+  it('of several at a time lets one through', async () => {
+    await client.call('cart.add_item');
+    const others = [runsOf(gate, { sessions }), runsOf(gate, { store })];
+    const sent = await Promise.all(
+      others.flatMap((runs) => [runs.send(run(), 'APPROVE'), runs.send(run(), 'REJECT')]),
+    );
+    expect(sent.filter((each) => each.sent)).toHaveLength(1);
+  });
+
+  it('reaches a client whose stream is in another process', async () => {
+    const bus = localBus();
+    await serve(sessionStore({ store, bus }));
+    await client.streaming;
+    await client.call('cart.add_item');
+    const heard = client.log.length;
+    const elsewhere = sessionStore({ store, bus });
+    closing.push(() => elsewhere.close());
+    await runsOf(orderGate(), { sessions: elsewhere }).send(run(), 'APPROVE');
+    await vi.waitFor(() => expect(client.log.slice(heard)).toEqual(['list_changed']));
+  });
+
+  it('tells each session of a principal whose run it is', async () => {
+    await serve(sessionStore({ store, key: [principalKey(), sessionKey()], principal: () => 'ann' }));
+    await client.streaming;
+    await client.call('cart.add_item');
+    const heard = client.log.length;
+    await runsOf(gate, { sessions }).send(principalKey().runKey('ann'), 'APPROVE');
+    await vi.waitFor(() => expect(client.log.slice(heard)).toEqual(['list_changed']));
+  });
+
+  it('is no way out of a step for its own handler', async () => {
+    const runs = runsOf(gate, { sessions });
+    let refused: unknown;
+    await serve(sessions, {
+      behind: [
+        (_req, _res, next) => {
+          const step = currentStep();
+          if (step === undefined) return next();
+          runs.send(step.run, 'APPROVE').catch((error: unknown) => {
+            refused = error;
+            next();
+          });
+        },
+      ],
+    });
+    await client.call('cart.add_item');
+    expect(String(refused)).toContain('inside of a step of the same run');
+  });
+
+  it('refuses what is no event', async () => {
+    const runs = runsOf(gate, { store });
+    await expect(runs.send(run(), '' as 'APPROVE')).rejects.toMatchObject({ code: 'ERR_INTERLOCK_EVENT' });
+  });
+});
+
+describe('update()', () => {
+  it('changes the data of a run without a race, and keeps its state', async () => {
+    const runs = runsOf(gate, { sessions });
+    const add = () =>
+      runs.update(run(), (context) => ({ seen: ((context as { seen?: number })?.seen ?? 0) + 1 }));
+    await Promise.all([
+      add(),
+      add(),
+      runsOf(gate, { store }).update(run(), (context) => context ?? {}),
+      add(),
+    ]);
+    expect((await runs.read(run()))?.context).toEqual({ seen: 3 });
+    expect((await runs.read(run()))?.snapshot.state).toBe('cart');
+  });
+
+  it('is kept across the moves of the run', async () => {
+    const runs = runsOf(gate, { sessions });
+    await runs.update(run(), () => ({ total: 7 }), { actor: 'job' });
+    await client.call('cart.add_item');
+    expect(await runs.read(run())).toMatchObject({ context: { total: 7 }, snapshot: { state: 'waiting' } });
+    expect((await runs.history(run()))[0]).toMatchObject({ event: null, actor: 'job' });
+  });
+
+  it.each([
+    ['moves the run', {}, 'waiting'],
+    ['fails', { fail: true }, 'cart'],
+  ])('takes part in a step that %s', async (_, args, state) => {
+    const runs = runsOf(gate, { sessions });
+    const seen: unknown[] = [];
+    await serve(sessions, {
+      behind: [
+        (_req, _res, next) => {
+          const step = currentStep();
+          seen.push(step?.update(() => ({ total: 1 })));
+          if (step !== undefined)
+            void runs.update(step.run, (context) => ({ ...(context as object), more: true }));
+          seen.push(step?.context);
+          next();
+        },
+      ],
+    });
+    await client.call('cart.add_item', args);
+    expect(await runs.read(run())).toMatchObject({ context: { total: 1, more: true }, snapshot: { state } });
+    expect(await runs.history(run())).toHaveLength(1);
+  });
+
+  it('changes nothing where the change throws, or is no JSON', async () => {
+    const runs = runsOf(gate, { store });
+    await expect(
+      runs.update(run(), () => {
+        throw new Error('no');
+      }),
+    ).rejects.toThrow('no');
+    await expect(runs.update(run(), () => (() => {}) as never)).rejects.toThrow();
+    expect(await runs.update(run(), () => ({ free: true }))).toMatchObject({ updated: true });
+    expect(await runs.update('nobody', () => 1)).toEqual({ updated: false, reason: 'unknown-run' });
+  });
+});
+
+it.each([
+  [{}, 'either sessions'],
+  [{ sessions: sessionStore(), store: memoryStore() }, 'either sessions'],
+  [{ stroe: memoryStore() }, 'store'],
+])('names what is wrong with its options', (options, message) => {
+  const make = () => runsOf(orderGate(), options as RunsOptions);
+  expect(make).toThrow(InterlockError);
+  expect(make).toThrow(message);
+});
