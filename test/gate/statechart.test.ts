@@ -173,6 +173,31 @@ describe('guards of bindings', () => {
     });
   });
 
+  it('may take their time: a call that is cancelled meanwhile is never forwarded, and its run is free', async () => {
+    const waiting = latch();
+    let asked = 0;
+    const gate = guarded(async () => {
+      asked++;
+      if (asked === 1) await waiting.opened;
+      return true;
+    });
+    const { client, upstream } = await start(gate);
+    const abort = new AbortController();
+    const call = client.client.callTool({ name: 'place', arguments: {} }, undefined, {
+      signal: abort.signal,
+    });
+    const aborted = expect(call).rejects.toThrow();
+    await expect.poll(() => asked).toBe(1);
+    abort.abort();
+    await aborted;
+    await expect.poll(() => store.asked.length).toBeGreaterThan(0);
+    expect((await client.call('look')).isError).toBe(false);
+    waiting.open();
+    await expect.poll(() => store.asked).toContain('release');
+    expect(upstream.ledger.calls).toEqual(['look']);
+    expect((await client.call('place')).isError).toBe(false);
+  });
+
   it('that take too long refuse, and the run is free again', async () => {
     const waiting = latch();
     let calls = 0;
