@@ -139,13 +139,23 @@ class Statechart implements Model {
     const data = jsonOf(snapshot.context ?? {}, 'the context');
     const history = this.#historyOf(snapshot);
     return {
-      state: this.#tree.textOf(snapshot.value),
+      state: this.#textOf(snapshot.value),
       ...sealContext({
         ...(isEmpty(data) ? {} : { data }),
         ...(isEmpty(history) ? {} : { history }),
         ...rest,
       }),
     };
+  }
+
+  /** Transitions into the history of parallel states can leave regions out. Restoring fills them in, as XState does with its own snapshots. */
+  #textOf(value: unknown): string {
+    const text = this.#tree.textOf(value);
+    if (this.has(text)) return text;
+    const restored = this.#machine.resolveState({ value, context: {}, historyValue: {} });
+    const whole = this.#tree.textOf(restored.value);
+    if (this.has(whole)) return whole;
+    throw new Error(`it came to ${showValue(whole)}, which is no whole state of it`);
   }
 
   #historyOf({ historyValue }: XSnapshot): Record<string, string[]> {
