@@ -126,6 +126,7 @@ describe('every code of the documentation', () => {
       'pg',
       'redis',
       'vitest',
+      'xstate',
     );
     consumer.write('package.json', '{ "type": "module" }');
     consumer.write(
@@ -158,6 +159,11 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const verifyToken: (request: Request, token?: string) => AuthInfo | undefined;
     declare function registerTools(server: McpServer): void;
     declare function makeServer(): McpServer1;`,
+  'docs/statecharts.md': `
+    import type { Express } from 'express';
+    declare const app: Express;
+    declare const mail: { send(what: string, run: string | undefined): Promise<void> };
+    declare const slots: { isFree(slot: string): Promise<boolean> };`,
   'docs/stores.md': '',
   'docs/instances.md': `
     import { type Express } from 'express';

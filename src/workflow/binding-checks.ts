@@ -2,8 +2,8 @@ import { InterlockError } from '../errors.ts';
 import { rightNames } from '../nearest.ts';
 import { showValue } from '../options.ts';
 import { type AnyBinding, namedEvents } from './binding.ts';
+import { isReserved } from './chart-events.ts';
 import type { Model } from './position.ts';
-import { isReserved } from './statechart.ts';
 
 /**
  * Checks a binding against the workflow.

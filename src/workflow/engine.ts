@@ -1,7 +1,8 @@
 let engine: Promise<boolean> | undefined;
 
 /**
- * Loads the optional peer `xstate` ahead of the first request.
+ * Loads the optional peer `xstate`. No gate needs that: a machine brings along all that runs it. It tells whether there is one to make
+ * machines with.
  *
  * @returns whether it can be used: `false` where it is not installed, or too old for `transition()` as a pure function.
  */

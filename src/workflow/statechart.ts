@@ -2,7 +2,8 @@ import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
 import { actionFault, chartFault } from './chart-checks.ts';
-import { type ActiveStates, ChartTree, canCoexist } from './chart-tree.ts';
+import { covers, eventOf, eventsOfNode, isReserved } from './chart-events.ts';
+import { type ActiveStates, type ChartNode, ChartTree, canCoexist } from './chart-tree.ts';
 import { type Envelope, openContext, sealContext } from './envelope.ts';
 import { type FoundAction, inertScope } from './inert-scope.ts';
 import { jsonOf } from './json.ts';
@@ -52,7 +53,9 @@ class Statechart implements Model {
     const nodes = [...this.#tree.nodes.values()];
     this.names = Object.freeze(nodes.map(({ path }) => path));
     this.tags = Object.freeze([...new Set([this.#tree.root, ...nodes].flatMap(({ source }) => source.tags))]);
-    this.events = Object.freeze([...new Set([this.#tree.root, ...nodes].flatMap(eventsOfNode))]);
+    this.events = Object.freeze([
+      ...new Set([this.#tree.root, ...nodes].flatMap(({ source }) => eventsOfNode(source))),
+    ]);
     this.#paths = new Map(
       historyNodes(machine.root).concat(nodes.map(({ source, path }) => [source.id, path])),
     );
@@ -67,33 +70,31 @@ class Statechart implements Model {
 
   isIn(state: string, bound: readonly BoundState[]): boolean {
     const nodes = this.#active(state)?.nodes ?? [];
-    return nodes.some(({ path, source }) =>
-      bound.some((each) => (typeof each === 'string' ? each === path : source.tags.includes(each.tag))),
-    );
+    return nodes.some((node) => isOneOf(node, bound));
   }
 
   eventsIn(state: string): readonly string[] {
-    return [...new Set((this.#active(state)?.nodes ?? []).flatMap(eventsOfNode))];
+    return [...new Set((this.#active(state)?.nodes ?? []).flatMap(({ source }) => eventsOfNode(source)))];
   }
 
   handlers(event: string): readonly string[] {
     const nodes = [this.#tree.root, ...this.#tree.nodes.values()];
     return nodes
-      .filter((node) => eventsOfNode(node).some((each) => covers(each, event)))
+      .filter((node) => eventsOfNode(node.source).some((each) => covers(each, event)))
       .map(({ path }) => path);
   }
 
   canBeIn(bound: readonly BoundState[], names: readonly string[]): boolean {
     const nodes = [this.#tree.root, ...this.#tree.nodes.values()];
     const others = nodes.filter(({ path }) => names.includes(path));
-    const named = nodes.filter(({ path, source }) =>
-      bound.some((each) => (typeof each === 'string' ? each === path : source.tags.includes(each.tag))),
-    );
-    return named.some((node) => others.some((other) => canCoexist(node, other)));
+    return nodes.some((node) => isOneOf(node, bound) && others.some((other) => canCoexist(node, other)));
   }
 
   next(position: Position, event: string, payload?: Json): Next {
-    if (isReserved(event)) throw new Error(`${showValue(event)} is a name of XState's own`);
+    if (isReserved(event)) {
+      const message = `workflow "${this.id}": ${showValue(event)} is a name of XState's own`;
+      throw new InterlockError('ERR_INTERLOCK_EVENT', message);
+    }
     const snapshot = this.#revive(position);
     if (snapshot.status !== 'active') return { position, changed: false, handled: false, actions: [] };
     const sent = eventOf(event, payload);
@@ -138,13 +139,23 @@ class Statechart implements Model {
     const data = jsonOf(snapshot.context ?? {}, 'the context');
     const history = this.#historyOf(snapshot);
     return {
-      state: this.#tree.textOf(snapshot.value),
+      state: this.#textOf(snapshot.value),
       ...sealContext({
         ...(isEmpty(data) ? {} : { data }),
         ...(isEmpty(history) ? {} : { history }),
         ...rest,
       }),
     };
+  }
+
+  /** Transitions into the history of parallel states can leave regions out. Restoring fills them in, as XState does with its own snapshots. */
+  #textOf(value: unknown): string {
+    const text = this.#tree.textOf(value);
+    if (this.has(text)) return text;
+    const restored = this.#machine.resolveState({ value, context: {}, historyValue: {} });
+    const whole = this.#tree.textOf(restored.value);
+    if (this.has(whole)) return whole;
+    throw new Error(`it came to ${showValue(whole)}, which is no whole state of it`);
   }
 
   #historyOf({ historyValue }: XSnapshot): Record<string, string[]> {
@@ -193,26 +204,8 @@ class Statechart implements Model {
 /** Built-in actions that were done by the transition itself, and are reported all the same. */
 const PASSING = ['xstate.raise'];
 
-/** Whether an event's name is one that machines send themselves, or a pattern. */
-export function isReserved(event: string): boolean {
-  return event.startsWith('xstate.') || event === '*' || event.endsWith('.*');
-}
-
-/** Whether a transition's event, which may be `*` or end in `.*`, takes this one. */
-function covers(descriptor: string, event: string): boolean {
-  if (descriptor === '*' || descriptor === event) return true;
-  return descriptor.endsWith('.*') && `${event}.`.startsWith(descriptor.slice(0, -1));
-}
-
-/** An object is the event's own properties, as machines read them; anything else is its `payload`. */
-function eventOf(type: string, payload: Json | undefined): XEvent {
-  if (payload === undefined) return { type };
-  const isObject = typeof payload === 'object' && payload !== null && !Array.isArray(payload);
-  return isObject ? { ...payload, type } : { type, payload };
-}
-
-function eventsOfNode({ source }: { readonly source: XNode }): string[] {
-  return [...source.transitions.keys()].filter((event) => !event.startsWith('xstate.'));
+function isOneOf({ path, source }: ChartNode, bound: readonly BoundState[]): boolean {
+  return bound.some((each) => (typeof each === 'string' ? each === path : source.tags.includes(each.tag)));
 }
 
 function historyNodes(node: XNode, path = ''): [string, string][] {

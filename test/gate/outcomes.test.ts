@@ -74,6 +74,24 @@ const state = async () =>
   (await runsOf(gate, { store }).read(String(client.transport.sessionId)))?.snapshot.state;
 const trail = () => runsOf(gate, { store }).history(String(client.transport.sessionId));
 
+/** A call that is paid and cannot be saved, for as long as its lease lasts. */
+async function loseOutcome(): Promise<void> {
+  store.fail('commit');
+  const call = client.call('pay', { as: 'paid' });
+  let settled = false;
+  void call.finally(() => {
+    settled = true;
+  });
+  await expect
+    .poll(() => {
+      clock.advance(500);
+      return settled;
+    })
+    .toBe(true);
+  store.heal();
+  clock.advance(8_000);
+}
+
 describe('a success that is a function', () => {
   const byResult: BindingOptions = {
     success: ({ args, result }) =>
@@ -138,20 +156,7 @@ describe('a success that is a function', () => {
 
   it('of a held run is not guessed: resolve() needs the event', async () => {
     await start(byResult);
-    store.fail('commit');
-    const call = client.call('pay', { as: 'paid' });
-    let settled = false;
-    void call.finally(() => {
-      settled = true;
-    });
-    await expect
-      .poll(() => {
-        clock.advance(500);
-        return settled;
-      })
-      .toBe(true);
-    store.heal();
-    clock.advance(8_000);
+    await loseOutcome();
     const runs = runsOf(gate, { store });
     const run = String(client.transport.sessionId);
     await expect(runs.resolve(run, 'succeeded')).rejects.toMatchObject({ code: 'ERR_INTERLOCK_EVENT' });
@@ -214,5 +219,14 @@ describe('a failure event', () => {
     expect(await state()).toBe('open');
     expect(String(errors)).toContain('oops');
     expect((await client.call('pay', { as: 'paid' })).isError).toBe(false);
+  });
+
+  it('also moves a held run that turns out to have failed', async () => {
+    await start({ success: 'PAID', failure: 'BROKE' });
+    await loseOutcome();
+    const runs = runsOf(gate, { store });
+    const run = String(client.transport.sessionId);
+    expect(await runs.resolve(run, 'failed', { actor: 'ops' })).toEqual({ resolved: true, state: 'review' });
+    expect(await trail()).toMatchObject([{ from: 'open', to: 'review', event: 'BROKE', actor: 'ops' }]);
   });
 });

@@ -1,21 +1,18 @@
-import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import * as z from 'zod';
 import {
-  fsmGate,
   type GateOptions,
   type GuardedCall,
   memoryStore,
   runsOf,
   StateMachineGate,
-  sessionStore,
 } from '../../src/index.ts';
 import { connect, type TestClient } from '../helpers/client.ts';
 import { FaultyStore } from '../helpers/faulty-store.ts';
 import { latch } from '../helpers/latch.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
-import { startUpstream, type Upstream } from '../helpers/upstream.ts';
-import { orderMachine } from '../workflow/charts.ts';
+import { orderGate, startOrderApp } from '../helpers/order-app.ts';
+import { RawSession } from '../helpers/raw.ts';
+import type { Upstream } from '../helpers/upstream.ts';
 
 interface App {
   readonly upstream: Upstream;
@@ -31,26 +28,9 @@ beforeEach(() => {
   errors = [];
 });
 
-const TOOLS = ['add', 'place', 'pay', 'pack', 'look'];
-
-/** Serves the tools behind a gate, in front of one and the same store. */
+/** Serves the order behind a gate, in front of one and the same store. */
 async function start(gate: StateMachineGate): Promise<App> {
-  const onError = (error: unknown): void => void errors.push(error);
-  const upstream = await startUpstream({
-    shape: { mode: 'stateless' },
-    middlewares: [sessionStore({ store, clock, onError }), fsmGate(gate, { clock, onError, announce: true })],
-    makeServer: (ledger) => {
-      const server = new McpServer({ name: 'order', version: '1.0.0' });
-      for (const name of TOOLS) {
-        const inputSchema = { sum: z.number().optional(), fail: z.boolean().optional() };
-        server.registerTool(name, { inputSchema }, ({ fail }) => {
-          ledger.calls.push(name);
-          return { content: [{ type: 'text', text: `${name} done` }], isError: fail === true };
-        });
-      }
-      return server;
-    },
-  });
+  const upstream = await startOrderApp(gate, store, { clock, onError: (error) => void errors.push(error) });
   const client = await connect(upstream.url);
   onTestFinished(async () => {
     await client.close();
@@ -58,25 +38,6 @@ async function start(gate: StateMachineGate): Promise<App> {
   });
   store.take();
   return { upstream, client };
-}
-
-function orderGate(options: GateOptions = {}) {
-  return new StateMachineGate(orderMachine, { onAction: () => {}, ...options })
-    .bindTool(
-      'add',
-      { tag: 'open' },
-      { success: ({ args }) => ({ type: 'ADD', payload: { price: Number(args.sum) } }) },
-    )
-    .bindTool('place', 'cart', 'PLACE')
-    .bindTool(
-      'pay',
-      { tag: 'money' },
-      {
-        success: ({ args }) => ({ type: 'PAID', payload: { amount: Number(args.sum) } }),
-        failure: 'DECLINED',
-      },
-    )
-    .bindTool('pack', 'placed.packing.waiting', 'PACK');
 }
 
 const positionOf = async (gate: StateMachineGate, { client }: App) =>
@@ -90,14 +51,14 @@ describe('a mounted statechart', () => {
     expect(await client.tools()).toEqual(['add', 'place', 'look']);
     await client.call('add', { sum: 5 });
     expect((await client.call('place')).texts[1]).toBe(
-      '[System: order is now in "placed.(billing.due|packing.waiting)". Available now: pay, pack.]',
+      '[System: order is now in "placed.(billing.due|packing.waiting)". Available now: pay, pack, pause.]',
     );
-    expect(await client.tools()).toEqual(['pay', 'pack', 'look']);
+    expect(await client.tools()).toEqual(['pay', 'pack', 'pause', 'look']);
     await client.call('pack');
-    expect(await client.tools()).toEqual(['pay', 'look']);
+    expect(await client.tools()).toEqual(['pay', 'pause', 'look']);
     const refused = await client.call('pack');
     expect(refused.text).toBe(
-      '[System: pack is not available while order is in "placed.(billing.due|packing.packed)". Available now: pay.]',
+      '[System: pack is not available while order is in "placed.(billing.due|packing.packed)". Available now: pay, pause.]',
     );
     await client.call('pay', { sum: 2 });
     expect(await positionOf(gate, app)).toMatchObject({
@@ -212,6 +173,31 @@ describe('guards of bindings', () => {
     });
   });
 
+  it('may take their time: a call that is cancelled meanwhile is never forwarded, and its run is free', async () => {
+    const waiting = latch();
+    let asked = 0;
+    const gate = guarded(async () => {
+      asked++;
+      if (asked === 1) await waiting.opened;
+      return true;
+    });
+    const { client, upstream } = await start(gate);
+    const abort = new AbortController();
+    const call = client.client.callTool({ name: 'place', arguments: {} }, undefined, {
+      signal: abort.signal,
+    });
+    const aborted = expect(call).rejects.toThrow();
+    await expect.poll(() => asked).toBe(1);
+    abort.abort();
+    await aborted;
+    await expect.poll(() => store.asked.length).toBeGreaterThan(0);
+    expect((await client.call('look')).isError).toBe(false);
+    waiting.open();
+    await expect.poll(() => store.asked).toContain('release');
+    expect(upstream.ledger.calls).toEqual(['look']);
+    expect((await client.call('place')).isError).toBe(false);
+  });
+
   it('that take too long refuse, and the run is free again', async () => {
     const waiting = latch();
     let calls = 0;
@@ -236,32 +222,9 @@ describe('a run over deployments', () => {
     new StateMachineGate<string, string>({ id: 'order', initial: 'open', states }, options);
 
   /** A new process with another gate takes over the run of a client. */
-  async function deploy(gate: StateMachineGate, { client }: App) {
+  async function deploy(gate: StateMachineGate, { client }: App): Promise<RawSession> {
     const { upstream } = await start(gate);
-    const headers = { 'mcp-session-id': String(client.transport.sessionId) };
-    const ask = async (method: string, params: object) => {
-      const response = await fetch(upstream.url, {
-        method: 'POST',
-        headers: {
-          ...headers,
-          'content-type': 'application/json',
-          accept: 'application/json, text/event-stream',
-        },
-        body: JSON.stringify({ jsonrpc: '2.0', id: 'x', method, params }),
-      });
-      const text = await response.text();
-      const data =
-        text
-          .split('\n')
-          .filter((line) => line.startsWith('data: {'))
-          .at(-1)
-          ?.slice(6) ?? text;
-      return JSON.parse(data).result;
-    };
-    return {
-      call: (name: string) => ask('tools/call', { name, arguments: {} }),
-      tools: async () => (await ask('tools/list', {})).tools.map((each: { name: string }) => each.name),
-    };
+    return RawSession.resume(upstream.url, String(client.transport.sessionId));
   }
 
   const first = () =>
@@ -275,8 +238,8 @@ describe('a run over deployments', () => {
     const app = await start(first());
     await app.client.call('place');
     const refusing = await deploy(second(), app);
-    expect((await refusing.call('pay')).isError).toBe(true);
-    expect(await refusing.tools()).toEqual(['add', 'pack', 'look']);
+    expect((await refusing.call('pay')).result.isError).toBe(true);
+    expect(await refusing.tools()).toEqual(['add', 'pack', 'pause', 'resume', 'look']);
     expect(String(errors)).toContain('"payment", a state that "order" does not have');
 
     errors.length = 0;
@@ -289,8 +252,8 @@ describe('a run over deployments', () => {
       },
     });
     const migrated = await deploy(gate, app);
-    expect(await migrated.tools()).toEqual(['add', 'pay', 'pack', 'look']);
-    expect((await migrated.call('pay')).isError).toBe(false);
+    expect(await migrated.tools()).toEqual(['add', 'pay', 'pack', 'pause', 'resume', 'look']);
+    expect((await migrated.call('pay')).result.isError).toBe(false);
     expect(seen[0]).toEqual({ state: 'payment', context: undefined, version: 0 });
     expect(errors).toEqual([]);
     const stored = await store.read(String(app.client.transport.sessionId), 1000);
@@ -301,7 +264,7 @@ describe('a run over deployments', () => {
     });
 
     const older = await deploy(second(), app);
-    expect((await older.call('pay')).isError).toBe(true);
+    expect((await older.call('pay')).result.isError).toBe(true);
     expect(String(errors)).toContain('was saved by version 2');
   });
 });

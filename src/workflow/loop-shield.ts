@@ -1,0 +1,166 @@
+import * as z from 'zod';
+import { InterlockError } from '../errors.ts';
+import { rightNames } from '../nearest.ts';
+import { functionOption, isTable, parseOptions, showValue } from '../options.ts';
+import type { Json } from '../stores/store.ts';
+import { openContext, sealContext } from './envelope.ts';
+import type { Model, Next, Position } from './position.ts';
+
+/** A model that calls again and again without progress, as `onLoop` is told of it. */
+export interface Loop {
+  /** The run's key. */
+  readonly run: string;
+  /** The gate's id. */
+  readonly workflow: string;
+  /** The tool whose call was one too many. */
+  readonly tool: string;
+  /** The run's state before it fell back. */
+  readonly state: string;
+  /** How many calls that makes, this one included. */
+  readonly calls: number;
+  readonly max: number;
+}
+
+/** Told of each loop. What it throws, or rejects with, harms nobody. */
+export type LoopListener = (loop: Loop) => void;
+
+/** A stop for models that go round in circles. */
+export interface LoopShieldOptions {
+  /** How many calls are let through without a move. The next one falls back. */
+  readonly max: number;
+  /** Which calls count together: `'repeated'` those of one tool, whatever comes between; `'consecutive'` those of all tools. Default `'repeated'`. */
+  readonly mode?: 'repeated' | 'consecutive' | undefined;
+  /** With `'repeated'`: only calls with the same arguments count together. Default `false`. */
+  readonly sameArguments?: boolean | undefined;
+  /** Calls longer ago than this count no more, in milliseconds. Default: all since the last move count. */
+  readonly window?: number | undefined;
+  /** Where the run goes: a state of a flat machine, past any guard; or whatever an event does, the machine's own guards included. */
+  readonly fallback: { readonly state: string } | { readonly event: string };
+  readonly onLoop?: LoopListener | undefined;
+}
+
+/** A call as the shield tells it from others. */
+export interface CountedCall {
+  readonly tool: string;
+  /** A digest of its arguments. */
+  readonly digest: string;
+}
+
+/** What a call makes of the count. */
+export interface Count {
+  /** The position to save, the count included. */
+  readonly position: Position;
+  readonly calls: number;
+  /** Whether this call is one too many. */
+  readonly isLoop: boolean;
+}
+
+/** More different calls than this are not told apart: the oldest are forgotten. */
+const MOST_KINDS = 32;
+
+const optionsSchema = z.strictObject({
+  max: z.int().min(1).max(1000),
+  mode: z.enum(['repeated', 'consecutive']).default('repeated'),
+  sameArguments: z.boolean().default(false),
+  window: z.number().positive().optional(),
+  fallback: z.union([z.strictObject({ state: z.string() }), z.strictObject({ event: z.string() })]),
+  onLoop: functionOption<LoopListener>().optional(),
+});
+
+/**
+ * Counts the calls of a run between two moves. The count is data in the run's context, so that it survives whatever the run survives; a
+ * run that was never counted has none.
+ */
+export class LoopShield {
+  readonly max: number;
+  readonly onLoop: LoopListener | undefined;
+  readonly #options: z.output<typeof optionsSchema>;
+  readonly #model: Model;
+
+  /** @throws InterlockError `ERR_INTERLOCK_CONFIG`, for the fall-back also `ERR_INTERLOCK_TARGET` and `ERR_INTERLOCK_EVENT` */
+  constructor(model: Model, options: unknown) {
+    this.#options = parseOptions('loopShield', optionsSchema, options);
+    this.#model = model;
+    this.max = this.#options.max;
+    this.onLoop = this.#options.onLoop;
+    if (this.#options.mode === 'consecutive' && this.#options.sameArguments)
+      throw new InterlockError(
+        'ERR_INTERLOCK_CONFIG',
+        'loopShield: "sameArguments" goes with the mode "repeated" only',
+      );
+    checkFallback(model, this.#options.fallback);
+  }
+
+  /** The count with one more call, made at `now`. */
+  count(position: Position, call: CountedCall, now: number): Count {
+    const { max, window = Number.POSITIVE_INFINITY } = this.#options;
+    const kind = this.#kindOf(call);
+    const kinds = countsOf(position).map(
+      ([each, times]) => [each, times.filter((at) => now - at < window)] as const,
+    );
+    const before = kinds.find(([each]) => each === kind)?.[1] ?? [];
+    const times = [...before, now].slice(-(max + 1));
+    const others = kinds.filter(([each, rest]) => each !== kind && rest.length > 0);
+    const kept = [...others, [kind, times] as const].slice(-MOST_KINDS);
+    return {
+      position: withCounts(
+        position,
+        kept.map(([each, rest]) => [each, [...rest]]),
+      ),
+      calls: times.length,
+      isLoop: times.length > max,
+    };
+  }
+
+  /** Where a looping run goes, with a new count. */
+  fallBack(position: Position): Next {
+    const { fallback } = this.#options;
+    const from = uncounted(position);
+    if ('event' in fallback) return this.#model.next(from, fallback.event);
+    const changed = fallback.state !== from.state;
+    return { position: { ...from, state: fallback.state }, changed, handled: true, actions: [] };
+  }
+
+  #kindOf({ tool, digest }: CountedCall): string {
+    const { mode, sameArguments } = this.#options;
+    if (mode === 'consecutive') return '';
+    return sameArguments ? JSON.stringify([tool, digest]) : tool;
+  }
+}
+
+/** A position after a move begins a new count. */
+export function uncounted(position: Position): Position {
+  const { loop, ...rest } = openContext(position.context);
+  return loop === undefined ? position : { state: position.state, ...sealContext(rest) };
+}
+
+function withCounts({ state, context }: Position, loop: Json): Position {
+  return { state, ...sealContext({ ...openContext(context), loop }) };
+}
+
+/** What a store gave may be anything: what is no count counts for nothing. */
+function countsOf({ context }: Position): [string, number[]][] {
+  const { loop } = openContext(context);
+  if (!Array.isArray(loop)) return [];
+  return loop.flatMap((entry): [string, number[]][] => {
+    const [kind, times] = Array.isArray(entry) ? entry : [];
+    if (typeof kind !== 'string' || !Array.isArray(times)) return [];
+    return [[kind, times.filter((at) => typeof at === 'number')]];
+  });
+}
+
+function checkFallback(model: Model, fallback: z.output<typeof optionsSchema>['fallback']): void {
+  const what = `loopShield of workflow "${model.id}"`;
+  if (isTable(fallback) && 'event' in fallback) {
+    if (model.handlers(fallback.event).length > 0) return;
+    const message = `${what}: no state handles ${showValue(fallback.event)}, ${rightNames(fallback.event, model.events)}`;
+    throw new InterlockError('ERR_INTERLOCK_EVENT', message);
+  }
+  if (!model.isFlat) {
+    const message = `${what}: a statechart falls back by an event, which its entry and exit actions belong to`;
+    throw new InterlockError('ERR_INTERLOCK_CONFIG', message);
+  }
+  if (model.has(fallback.state)) return;
+  const message = `${what}: ${showValue(fallback.state)} does not exist, ${rightNames(fallback.state, model.names)}`;
+  throw new InterlockError('ERR_INTERLOCK_TARGET', message);
+}

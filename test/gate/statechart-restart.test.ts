@@ -1,0 +1,91 @@
+import { randomUUID } from 'node:crypto';
+import { afterAll, describe, expect, it } from 'vitest';
+import { type AtomicStateStore, runsOf } from '../../src/index.ts';
+import { postgresStore } from '../../src/stores/postgres.ts';
+import { redisStore } from '../../src/stores/redis.ts';
+import { orderGate, startOrderApp } from '../helpers/order-app.ts';
+import { makePostgresSchema } from '../helpers/postgres-schema.ts';
+import { RawSession } from '../helpers/raw.ts';
+import { DRIVERS } from '../helpers/redis-drivers.ts';
+import { sharedRedis } from '../services/shared.ts';
+
+/** What is done with a store that a process opened, and with everything that the process was. */
+interface Opened {
+  readonly store: AtomicStateStore;
+  close(): Promise<void>;
+}
+
+const cleanUps: (() => Promise<void>)[] = [];
+afterAll(async () => {
+  for (const cleanUp of cleanUps) await cleanUp();
+});
+
+async function redis(): Promise<() => Promise<Opened>> {
+  const url = await sharedRedis();
+  const prefix = `test-${randomUUID()}`;
+  return async () => {
+    const connection = await DRIVERS[0]?.connect(url);
+    if (connection === undefined) throw new Error('no driver');
+    return {
+      store: redisStore({ client: connection.client, prefix }),
+      close: async () => connection.close(),
+    };
+  };
+}
+
+async function postgres(): Promise<() => Promise<Opened>> {
+  const { schema, connect, disconnect, drop } = await makePostgresSchema();
+  cleanUps.push(drop);
+  await postgresStore({ pool: connect(), schema }).migrate();
+  return async () => {
+    const pool = connect();
+    return { store: postgresStore({ pool, schema }), close: () => disconnect(pool) };
+  };
+}
+
+/** Each step with the state that it leads to. */
+const WAY: readonly (readonly [tool: string, args: object, state: string])[] = [
+  ['add', { sum: 5 }, 'cart'],
+  ['place', {}, 'placed.(billing.due|packing.waiting)'],
+  ['pay', { sum: 2 }, 'placed.(billing.due|packing.waiting)'],
+  ['pay', { fail: true }, 'placed.(billing.due|packing.waiting)'],
+  ['pack', {}, 'placed.(billing.due|packing.packed)'],
+  ['pause', {}, 'paused'],
+  ['resume', {}, 'placed.(billing.due|packing.packed)'],
+  ['pay', { sum: 3 }, 'shipped'],
+];
+
+describe.each([
+  ['Redis', redis],
+  ['PostgreSQL', postgres],
+])('a statechart on %s', (_, makeOpen) => {
+  it('goes on in a new process after every step, with its regions, its context and its history', async () => {
+    const open = await makeOpen();
+    let id: string | undefined;
+    for (const [tool, args, state] of WAY) {
+      const errors: unknown[] = [];
+      const { store, close } = await open();
+      const gate = orderGate();
+      const app = await startOrderApp(gate, store, { onError: (error) => errors.push(error) });
+      const session = id === undefined ? await RawSession.begin(app.url) : RawSession.resume(app.url, id);
+      id = session.id;
+      await session.call(tool, args);
+      expect(app.ledger.calls).toEqual([tool]);
+      const view = await runsOf(gate, { store }).read(id);
+      expect([tool, view?.snapshot.state]).toEqual([tool, state]);
+      expect(errors).toEqual([]);
+      await app.close();
+      await close();
+    }
+    const { store, close } = await open();
+    const runs = runsOf(orderGate(), { store });
+    const events = (await runs.history(String(id))).map(({ event }) => event);
+    expect(events).toEqual(['ADD', 'PLACE', 'PAID', 'DECLINED', 'PACK', 'PAUSE', 'RESUME', 'PAID']);
+    expect((await runs.read(String(id)))?.snapshot).toMatchObject({
+      state: 'shipped',
+      version: WAY.length,
+      context: { data: { total: 5, paid: 5 } },
+    });
+    await close();
+  });
+});

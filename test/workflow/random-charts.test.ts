@@ -1,0 +1,120 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { type AnyMachineSnapshot, createMachine, initialTransition, transition } from 'xstate';
+import type { Position } from '../../src/workflow/position.ts';
+import { statechartModel } from '../../src/workflow/statechart.ts';
+
+const EVENTS = ['A', 'B', 'C'];
+
+/** A state before it has its transitions: the kind, and what is inside. */
+interface Shape {
+  readonly kind: 'atomic' | 'compound' | 'parallel' | 'final';
+  readonly inner: readonly Shape[];
+  readonly history: 'none' | 'shallow' | 'deep';
+  /** For each event a number that picks a target, or none. */
+  readonly targets: readonly (number | null)[];
+}
+
+/** At most three levels below the root. */
+const shapeAt = (depth: number): fc.Arbitrary<Shape> =>
+  fc.record({
+    kind:
+      depth > 3
+        ? fc.constantFrom<Shape['kind']>('atomic', 'final')
+        : fc.constantFrom<Shape['kind']>('atomic', 'atomic', 'compound', 'compound', 'parallel', 'final'),
+    inner: depth > 3 ? fc.constant([]) : fc.array(shapeAt(depth + 1), { minLength: 1, maxLength: 3 }),
+    history: fc.constantFrom<Shape['history']>('none', 'none', 'shallow', 'deep'),
+    targets: fc.array(fc.option(fc.nat(), { nil: null, freq: 2 }), {
+      minLength: EVENTS.length,
+      maxLength: EVENTS.length,
+    }),
+  });
+
+const KEYS = ['x', 'y', 'z', 'odd|key', '(w)'];
+
+/** Gives every state an id, so that any of them can be any other's target. */
+function chartOf(root: Shape): { readonly config: object; readonly size: number } {
+  const ids: string[] = [];
+  const name = (path: string, { kind, inner, history }: Shape, depth: number): void => {
+    ids.push(path);
+    if (kind === 'atomic' || kind === 'final') return;
+    inner.forEach((child, i) => {
+      name(`${path}_${i}`, child, depth + 1);
+    });
+    if (history !== 'none') ids.push(`${path}_h`);
+  };
+  const build = (path: string, { kind, inner, history, targets }: Shape, depth: number): object => {
+    if (kind === 'final' && depth > 1) return { id: path, type: 'final' };
+    const on = Object.fromEntries(
+      EVENTS.flatMap((event, i) => {
+        const target = targets[i];
+        return target == null ? [] : [[event, `#${ids[1 + (target % Math.max(1, ids.length - 1))] ?? path}`]];
+      }),
+    );
+    if (kind === 'atomic' || kind === 'final') return { id: path, on };
+    const children = inner.map((child, i) => [KEYS[i], build(`${path}_${i}`, child, depth + 1)]);
+    const past = history === 'none' ? [] : [['past', { id: `${path}_h`, type: 'history', history }]];
+    const states = Object.fromEntries([...children, ...past]);
+    return kind === 'parallel'
+      ? { id: path, on, type: 'parallel', states }
+      : { id: path, on, initial: KEYS[0], states };
+  };
+  const top: Shape = { ...root, kind: root.kind === 'parallel' ? 'parallel' : 'compound' };
+  name('m', top, 0);
+  return { config: build('m', top, 0), size: ids.length };
+}
+
+/** Ways into the history of parallel states can bring XState where none or two of the states in a state are active. */
+function isWhole({ _nodes: nodes }: AnyMachineSnapshot): boolean {
+  const active = new Set(nodes);
+  return nodes.every(({ type, states }) => {
+    const inner = Object.values(states).filter((state) => state.type !== 'history');
+    if (type === 'parallel') return inner.every((state) => active.has(state));
+    return type !== 'compound' || inner.filter((state) => active.has(state)).length === 1;
+  });
+}
+
+describe('any statechart', () => {
+  it('goes from its snapshots where XState goes from those that it persists itself, and every text says where it is', () => {
+    const seen = { texts: new Set<string>(), history: 0, done: 0, broken: 0, steps: 0 };
+    fc.assert(
+      fc.property(shapeAt(0), fc.array(fc.constantFrom(...EVENTS), { maxLength: 12 }), (root, events) => {
+        const machine = createMachine(chartOf(root).config as never);
+        const model = statechartModel(machine, false);
+        let [snapshot] = initialTransition(machine);
+        let position: Position = model.start;
+        for (const type of events) {
+          if (snapshot.status !== 'active') break;
+          const [reached] = transition(machine, snapshot, { type });
+          const stored = JSON.stringify(machine.getPersistedSnapshot(reached));
+          snapshot = machine.restoreSnapshot(JSON.parse(stored), {} as never);
+          if (!isWhole(snapshot)) {
+            expect(() => model.next(position, type)).toThrow('no whole state');
+            seen.broken++;
+            return;
+          }
+          const next = model.next(position, type);
+          expect(next.changed).toBe(next.position.state !== position.state);
+          position = JSON.parse(JSON.stringify(next.position));
+          expect(model.has(position.state)).toBe(true);
+          const active = model.names.filter((path) => model.isIn(position.state, [path]));
+          expect(active.length).toBe(snapshot._nodes.filter((node) => node.parent !== undefined).length);
+          expect(new Set(active)).toEqual(
+            new Set(snapshot._nodes.flatMap(({ path }) => (path.length > 0 ? [textOf(path)] : []))),
+          );
+          seen.steps++;
+          seen.texts.add(position.state);
+          seen.history += JSON.stringify(position.context ?? '').includes('history') ? 1 : 0;
+        }
+        seen.done += snapshot.status === 'done' ? 1 : 0;
+      }),
+      { numRuns: 500 },
+    );
+    expect(seen.broken).toBeLessThan(seen.steps / 20);
+    expect(seen.texts.size).toBeGreaterThan(50);
+    expect(Math.min(seen.history, seen.done)).toBeGreaterThan(0);
+  });
+});
+
+const textOf = (path: readonly string[]): string =>
+  path.map((key) => key.replace(/[\\.|()]/g, '\\$&')).join('.');
