@@ -121,7 +121,7 @@ export function createSessions(what: string, options: SessionStoreOptions | unde
     config,
     sessions: new Sessions({
       ...config,
-      keys: parseKeys(config.key ?? sessionKey()),
+      keys: parseKeys(config.key === undefined ? sessionKey() : config.key),
       principal: config.principal,
       bus: config.bus,
       store: guarded,

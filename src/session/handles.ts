@@ -204,8 +204,8 @@ function startTool({ start, argument, description }: ManagedHandle, ttlMs: numbe
 /** "State the handle's lifetime" (MCP 2026-07-28, "Stateful Tools"). */
 function lifetime(ttlMs: number): string {
   const minutes = ttlMs / 60_000;
-  const text = minutes >= 1 ? `${Math.floor(minutes)} minutes` : `${Math.ceil(ttlMs / 1000)} seconds`;
-  return `It expires ${text} after its last use.`;
+  const [count, unit] = minutes >= 1 ? [Math.floor(minutes), 'minute'] : [Math.ceil(ttlMs / 1000), 'second'];
+  return `It expires ${count} ${unit}${count === 1 ? '' : 's'} after its last use.`;
 }
 
 /** Makes the run where there is none, in one operation: a claim that no state allows changes nothing else. */

@@ -99,7 +99,7 @@ describe('a schema that asks for one argument more', () => {
           expect(after({ ...instance, [ARGUMENT]: 'h' })).toBe(before(instance));
         }
       }),
-      { numRuns: 200 },
+      { numRuns: 120 },
     );
   });
 

@@ -1,0 +1,1 @@
+import { inputRequired } from '@modelcontextprotocol/server';
