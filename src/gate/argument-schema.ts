@@ -1,20 +1,23 @@
 import { isObject, type JsonObject } from '../wire/json-rpc.ts';
 
-/** Keywords whose schemas apply to the very object that the schema around them is about. */
+/** Keywords whose schemas apply to the very object that the schema around them is about: a list of them, one, or one for each of some names. */
 const LISTS = ['allOf', 'anyOf', 'oneOf'] as const;
-const BRANCHES = ['if', 'then', 'else'] as const;
+const SINGLE = ['if', 'then', 'else', 'not'] as const;
+const NAMED = ['dependentSchemas', 'dependencies'] as const;
+/** Counts of the members of the object. */
+const COUNTS = ['minProperties', 'maxProperties'] as const;
 
 /**
- * A tool's input schema that also requires one argument more. Its unions and references are followed, since one that forbids additional
- * properties would forbid this one. `undefined` where the schema has an argument of that name already.
+ * A tool's input schema that also requires one argument more, and allows of the others what it allowed before. Its unions and references are followed,
+ * since one that forbids additional properties would forbid this one. `undefined` where the schema knows an argument of that name already.
  */
 export function withArgument(schema: unknown, argument: string, about: JsonObject): JsonObject | undefined {
-  const root = isObject(schema) ? schema : { type: 'object' };
+  const root = isObject(schema) ? besideItself(schema) : { type: 'object' };
   const place = { root, argument, about };
   if (names(root, place, [])) return undefined;
   const open = opened(root, place, []);
-  const properties = { ...(isObject(open.properties) ? open.properties : {}), [argument]: about };
-  const required = [...(Array.isArray(open.required) ? open.required : []), argument];
+  const properties = { ...objectIn(open.properties), [argument]: about };
+  const required = [...listIn(open.required), argument];
   return { ...open, type: 'object', properties, required };
 }
 
@@ -24,48 +27,109 @@ interface Place {
   readonly about: JsonObject;
 }
 
+/** The schema with a copy among its definitions that stands for it where it refers to itself: what is inside of it asks for no argument more. */
+function besideItself(schema: JsonObject): JsonObject {
+  const definitions = objectIn(schema.$defs);
+  let name = 'input';
+  while (Object.hasOwn(definitions, name)) name += '_';
+  const redirected = redirect(schema, `#/$defs/${name}`);
+  if (JSON.stringify(redirected) === JSON.stringify(schema)) return schema;
+  const { $schema, $id, $defs, definitions: older, ...copy } = redirected;
+  return { ...redirected, $defs: { ...objectIn($defs), [name]: copy } };
+}
+
+/** Moves references to the schema as a whole, and to its parts but for the definitions, to where its copy is. */
+function redirect(schema: JsonObject, to: string): JsonObject {
+  const moved = (value: unknown, key?: string): unknown => {
+    if (Array.isArray(value)) return value.map((each) => moved(each));
+    if (isObject(value)) return redirect(value, to);
+    const refers =
+      key === '$ref' && typeof value === 'string' && /^#(?!\/\$defs\/|\/definitions\/)(\/|$)/.test(value);
+    return refers ? `${to}${value.slice(1)}` : value;
+  };
+  return Object.fromEntries(Object.entries(schema).map(([key, value]) => [key, moved(value, key)]));
+}
+
 /** Whether the argument is known somewhere in the schemas that apply. `path` holds the references that led here. */
 function names(schema: unknown, place: Place, path: readonly unknown[]): boolean {
   const { root, argument } = place;
   if (!isObject(schema)) return false;
-  if (isObject(schema.properties) && Object.hasOwn(schema.properties, argument)) return true;
-  if (Array.isArray(schema.required) && schema.required.includes(argument)) return true;
+  const keyed = [schema.properties, schema.dependentRequired, ...NAMED.map((key) => schema[key])];
+  if (keyed.some((each) => isObject(each) && Object.hasOwn(each, argument))) return true;
+  if (listIn(schema.required).includes(argument)) return true;
   const inner = [
     referred(schema, root, path),
-    ...BRANCHES.map((key) => schema[key]),
+    ...SINGLE.map((key) => schema[key]),
     ...LISTS.flatMap((key) => schema[key]),
+    ...NAMED.flatMap((key) => Object.values(objectIn(schema[key]))),
   ];
   return inner.some((each) => names(each, place, [...path, schema.$ref]));
 }
 
-/** The schema with room for the argument wherever additional properties are forbidden. References are written out. */
+/** The schema with room for the argument wherever there is none. References are written out. */
 function opened(schema: JsonObject, place: Place, path: readonly unknown[]): JsonObject {
   const target = referred(schema, place.root, path);
   const { $ref, ...rest } = schema;
   const own: JsonObject =
     target === undefined ? { ...schema } : { ...rest, allOf: [...listIn(rest.allOf), target] };
-  if (restricts(own.additionalProperties) || restricts(own.unevaluatedProperties)) {
-    own.properties = { ...(isObject(own.properties) ? own.properties : {}), [place.argument]: place.about };
-  }
+  makeRoom(own, place);
   const openedIn = (each: unknown): unknown => (isObject(each) ? opened(each, place, [...path, $ref]) : each);
   for (const key of LISTS) if (Array.isArray(own[key])) own[key] = listIn(own[key]).map(openedIn);
-  for (const key of BRANCHES) if (isObject(own[key])) own[key] = openedIn(own[key]);
+  for (const key of SINGLE) if (isObject(own[key])) own[key] = openedIn(own[key]);
+  for (const key of NAMED) if (isObject(own[key])) own[key] = mapped(own[key], (name) => name, openedIn);
   return own;
 }
 
-function restricts(additional: unknown): boolean {
-  return additional !== undefined && additional !== true;
+/** Has what a schema says of all members say it of all but the argument. */
+function makeRoom(own: JsonObject, { argument, about }: Place): void {
+  if (restricts(own.additionalProperties) || restricts(own.unevaluatedProperties)) {
+    own.properties = { ...objectIn(own.properties), [argument]: about };
+  }
+  for (const key of COUNTS) if (typeof own[key] === 'number') own[key] += 1;
+  if (restricts(own.propertyNames)) own.propertyNames = { anyOf: [{ const: argument }, own.propertyNames] };
+  if (isObject(own.patternProperties)) {
+    const otherwise = (pattern: string): string => patternBut(pattern, argument);
+    own.patternProperties = mapped(own.patternProperties, otherwise, (value) => value);
+  }
+}
+
+/** The pattern, but for one name (ECMA-262 expressions that are not anchored, as JSON Schema has them). */
+function patternBut(pattern: string, name: string): string {
+  if (!new RegExp(pattern, 'u').test(name)) return pattern;
+  const literally = name.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&');
+  return `^(?!${literally}$)[^]*?(?:${pattern})`;
+}
+
+function restricts(others: unknown): boolean {
+  return others !== undefined && others !== true;
 }
 
 /** What a reference within the same schema refers to (RFC 6901, as a URI fragment); followed once on each path, since it may lead in a circle. */
 function referred({ $ref }: JsonObject, root: JsonObject, path: readonly unknown[]): JsonObject | undefined {
-  if (typeof $ref !== 'string' || !$ref.startsWith('#') || path.includes($ref)) return undefined;
+  if (typeof $ref !== 'string' || !$ref.startsWith('#/') || path.includes($ref)) return undefined;
   let value: unknown = root;
-  for (const part of $ref.slice(1).split('/').slice(1)) {
+  for (const part of $ref.slice(2).split('/')) {
     const key = decodeURIComponent(part).replaceAll('~1', '/').replaceAll('~0', '~');
-    value = isObject(value) && Object.hasOwn(value, key) ? value[key] : undefined;
+    value = childOf(value, key);
   }
   return isObject(value) ? value : undefined;
+}
+
+function childOf(value: unknown, key: string): unknown {
+  if (Array.isArray(value)) return value[Number(key)];
+  return isObject(value) && Object.hasOwn(value, key) ? value[key] : undefined;
+}
+
+function mapped(
+  object: JsonObject,
+  renamed: (key: string) => string,
+  changed: (value: unknown) => unknown,
+): JsonObject {
+  return Object.fromEntries(Object.entries(object).map(([key, value]) => [renamed(key), changed(value)]));
+}
+
+function objectIn(value: unknown): JsonObject {
+  return isObject(value) ? value : {};
 }
 
 function listIn(value: unknown): unknown[] {

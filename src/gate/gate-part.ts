@@ -38,7 +38,7 @@ export class GatePart implements Part {
     return this.#calls.values().next().value;
   }
 
-  /** Judges each call of the request. `false` where the request was answered as a whole, because its run has ended. */
+  /** Judges each call of the request. `false` where the request was answered as a whole. */
   async enter(): Promise<boolean> {
     // A call without an id has no answer, so it cannot be refused. An upstream that would run it must not see it.
     for (const incoming of this.#exchange.messages) {
@@ -156,8 +156,10 @@ export class GatePart implements Part {
   }
 
   #tellListChanged(message: Message, context: RunContext): void {
-    if (visibilityFor(this.#config, this.#admission) === 'stable') return;
-    const isOwn = this.#admission.era === 'session' && context === this.#admission.listed;
+    const { era, listed, byArgument } = this.#admission;
+    // A list that is stable in this era may hide in the other one, for whoever else the run is shared with.
+    if (this.#config.visibility === 'stable' || byArgument) return;
+    const isOwn = era === 'session' && context === listed;
     context.listChanged(isOwn && this.#exchange.announceListChange(message));
   }
 

@@ -3,7 +3,7 @@ import { digestOf, newToken } from '../session/ids.ts';
 import { InFlight } from '../session/in-flight.ts';
 import type { Admission, NoRun, RunContext } from '../session/run-context.ts';
 import { Step } from '../session/step.ts';
-import { headersRepeat } from '../wire/era.ts';
+import { headerFault } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { requestHeader, setRequestHeader } from '../wire/headers.ts';
 import type { Incoming } from '../wire/incoming.ts';
@@ -27,12 +27,11 @@ import { stateNow } from './state-now.ts';
 import { visibilityFor } from './tool-list.ts';
 
 const NAME_HEADER = 'mcp-name';
-const MISMATCH = 'Bad Request: the headers do not repeat what the body says';
 const NAME_RUNS =
   'nothing in its request names a run. Say what does with sessionStore({ key }); since MCP 2026-07-28 there are no sessions';
 const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
 
-/** What became of one call: it goes on as it is, it goes on as a step, it was answered, or the run turned out to have ended. */
+/** What became of one call: it goes on as it is, it goes on as a step, it was answered, or the request was answered as a whole. */
 export type Verdict = 'forward' | PendingCall | 'answered' | 'ended';
 
 /** Messages that go on as steps, whose idempotency key a gate has set. */
@@ -71,8 +70,9 @@ export class Judge {
       return 'answered';
     }
     if (!workflow.isBound(tool)) return 'forward';
-    if (this.#admission.era === 'stateless' && !headersRepeat(this.#exchange.req, incoming)) {
-      await this.#exchange.reject(400, JSON_RPC.HEADER_MISMATCH, MISMATCH);
+    const fault = headerFault(this.#exchange.req, incoming, this.#admission.era);
+    if (fault !== undefined) {
+      await this.#exchange.reject(400, fault.code, fault.message);
       return 'ended';
     }
     const context = this.#admission.runOf(incoming);

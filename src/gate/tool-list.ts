@@ -1,5 +1,6 @@
 import { InterlockError } from '../errors.ts';
 import type { Admission } from '../session/run-context.ts';
+import type { ManagedHandle } from '../session/run-key.ts';
 import { errorResponse, isObject, JSON_RPC, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import { availabilityNote } from '../workflow/advice.ts';
@@ -46,19 +47,24 @@ export async function hideUnavailable(
   });
 }
 
+/** The tools of a list that ask for a handle: a tool of two gates asks once. */
+const asking = new WeakMap<Message, Set<unknown>>();
+
 /** Says of each bound tool where it is available, and has it ask for the handle that names its run. */
 export function describeTools(message: Message, config: GateConfig, admission: Admission): void {
   const { notes, onError } = config;
   const { managed } = admission;
+  const asked = asking.get(message) ?? new Set();
+  asking.set(message, asked);
   try {
     message.editElements(['result', 'tools'], (tool) => {
       const note = isObject(tool) ? notes.get(String(tool.name)) : undefined;
       if (!isObject(tool) || note === undefined) return 'keep';
       const described = { description: withNote(tool.description, note) };
-      return managed === undefined
-        ? described
-        : { ...described, inputSchema: asking(tool, managed.argument) };
+      if (managed === undefined || asked.has(tool.name)) return described;
+      return { ...described, inputSchema: schemaWithHandle(tool, managed) };
     });
+    for (const tool of notes.keys()) asked.add(tool);
   } catch (error) {
     onError(error);
     const id = message.value.id as RequestId;
@@ -66,15 +72,19 @@ export function describeTools(message: Message, config: GateConfig, admission: A
   }
 }
 
-function asking({ name, inputSchema }: JsonObject, argument: string): JsonObject {
+function schemaWithHandle({ name, inputSchema }: JsonObject, { start, argument }: ManagedHandle): JsonObject {
   const schema = withArgument(inputSchema, argument, {
     type: 'string',
     description: 'Names the run of the workflow.',
   });
-  if (schema !== undefined) return schema;
+  if (name !== start && schema !== undefined) return schema;
+  const fault =
+    name === start
+      ? 'begins a run, so no gate can ask it for one; do not bind it'
+      : `has an argument "${argument}" of its own; choose another name`;
   throw new InterlockError(
     'ERR_INTERLOCK_CONFIG',
-    `managedHandle(): the tool ${JSON.stringify(name)} has an argument "${argument}" of its own; choose another name`,
+    `managedHandle(): the tool ${JSON.stringify(name)} ${fault}`,
   );
 }
 

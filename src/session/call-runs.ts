@@ -1,6 +1,6 @@
 import type { Era } from '../wire/era.ts';
 import type { Incoming } from '../wire/incoming.ts';
-import { isUnambiguous } from '../wire/incoming.ts';
+import { isAmbiguous } from '../wire/incoming.ts';
 import { notification, TOOL_LIST_CHANGED } from '../wire/json-rpc.ts';
 import type { GuardedStore } from './guarded-store.ts';
 import type { LiveSession } from './live-session.ts';
@@ -81,6 +81,8 @@ export class CallRuns implements Admission {
     for (const key of this.#keys) {
       if (key.kind === 'handle' || key.kind === 'managed') {
         const handle = handleIn(call, key.argument);
+        // What the upstream may take for a handle must not be judged by another run.
+        if (handle === null) return { advice: goneAdvice(key), unnamed: false };
         if (handle !== undefined) return this.#handled(key, handle);
         advice ??= `It needs the argument "${key.argument}". ${startingAdvice(key)}`;
       } else {
@@ -100,8 +102,8 @@ export class CallRuns implements Admission {
   }
 
   #handled(key: HandleKey | ManagedHandle, handle: string): RunContext {
-    const gone = `Its "${key.argument}" names no run that is known: it has expired, or never was. ${startingAdvice(key)}`;
-    return this.#context(key.runKey(handle, this.#caller.identity.binding), { create: undefined, gone });
+    const run = key.runKey(handle, this.#caller.identity.binding);
+    return this.#context(run, { create: undefined, gone: goneAdvice(key) });
   }
 
   #context(run: string, parts: Pick<RunContext, 'create' | 'gone'>): RunContext {
@@ -154,17 +156,29 @@ export function runOfSession(
   };
 }
 
+/** The keys that come before that of sessions: what they name is not the session's. */
+export function keysBeforeSessions(keys: readonly RunKeyStrategy[]): readonly RunKeyStrategy[] {
+  const own = keys.findIndex(({ kind }) => kind === 'session');
+  return own === -1 ? keys : keys.slice(0, own);
+}
+
+function goneAdvice(key: HandleKey | ManagedHandle): string {
+  return `Its "${key.argument}" names no run that is known: it has expired, or never was. ${startingAdvice(key)}`;
+}
+
 /** What makes a new run, in words for the model. */
 function startingAdvice(key: HandleKey | ManagedHandle): string {
   const tools = key.kind === 'managed' ? [key.start] : key.createdBy;
   return `Call ${tools.join(' or ')} to begin a new one, and pass the "${key.argument}" that it returns.`;
 }
 
-/** The handle in a call's arguments. One that stands twice is none: another parser would take the other one. */
-function handleIn(call: Incoming, argument: string): string | undefined {
-  const value = call.message.at('params', 'arguments', argument);
-  if (!isHandle(value) || !isUnambiguous(call, ['params', 'arguments'])) return undefined;
-  return String(value);
+/** The handle in a call's arguments; `null` where what stands there is none, or where another parser would take another one. */
+function handleIn(call: Incoming, argument: string): string | null | undefined {
+  const path = ['params', 'arguments'];
+  if (isAmbiguous(call, path, argument)) return null;
+  const value = call.message.at(...path, argument);
+  if (value === undefined) return undefined;
+  return isHandle(value) ? String(value) : null;
 }
 
 export function isHandle(value: unknown): value is string | number {

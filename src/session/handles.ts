@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { InterlockError } from '../errors.ts';
-import { headersRepeat } from '../wire/era.ts';
+import { headerFault } from '../wire/era.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import {
@@ -27,13 +27,16 @@ export interface HandleKeeper {
   readonly onError: (error: unknown) => void;
 }
 
-/** Sees to it that the handles which a request brings about have runs. `binding` is whom they belong to. */
+/**
+ * Sees to it that the handles which a request brings about have runs. `binding` is whom they belong to. `false` where the request was answered as a
+ * whole, because its headers contradict a call of the start tool.
+ */
 export async function serveHandles(
   exchange: Exchange,
   admission: Admission,
   keeper: HandleKeeper,
   binding: string | undefined,
-): Promise<void> {
+): Promise<boolean> {
   const { requests } = exchange;
   const make = (run: string): Promise<void> => ensureRun(keeper, run, binding);
   for (const key of keeper.keys) {
@@ -45,15 +48,22 @@ export async function serveHandles(
     exchange.join(new Creation(exchange, admission, key, creating, onHandle));
   }
   const { managed } = admission;
-  if (managed === undefined) return;
+  if (managed === undefined) return true;
   if (requests.some(isFirstPage)) exchange.join(new StartToolList(exchange, managed, keeper));
-  for (const call of requests.filter((each) => isCallOf(each, managed.start))) {
-    await exchange.answer(call, await begin(call, { exchange, admission, managed, keeper, make, binding }));
+  const starts = requests.filter((each) => isCallOf(each, managed.start));
+  for (const call of starts) {
+    const fault = headerFault(exchange.req, call, admission.era);
+    if (fault === undefined) continue;
+    await exchange.reject(400, fault.code, fault.message);
+    return false;
   }
+  for (const call of starts) {
+    await exchange.answer(call, await begin(call, { admission, managed, keeper, make, binding }));
+  }
+  return true;
 }
 
 interface Beginning {
-  readonly exchange: Exchange;
   readonly admission: Admission;
   readonly managed: ManagedHandle;
   readonly keeper: HandleKeeper;
@@ -64,18 +74,10 @@ interface Beginning {
 /** Answers a call of the start tool with a new handle, whose run is kept by then. */
 async function begin(
   call: Incoming,
-  { exchange, admission, managed, keeper, make, binding }: Beginning,
+  { admission, managed, keeper, make, binding }: Beginning,
 ): Promise<JsonObject> {
   const id = call.id ?? null;
   const { era } = admission;
-  if (era === 'stateless' && !headersRepeat(exchange.req, call)) {
-    exchange.tap.res.statusCode = 400;
-    return errorResponse(
-      id,
-      JSON_RPC.HEADER_MISMATCH,
-      'Bad Request: the headers do not repeat what the body says',
-    );
-  }
   const handle = randomBytes(24).toString('base64url');
   try {
     await make(managed.runKey(handle, binding));
@@ -202,8 +204,8 @@ function startTool({ start, argument, description }: ManagedHandle, ttlMs: numbe
 /** "State the handle's lifetime" (MCP 2026-07-28, "Stateful Tools"). */
 function lifetime(ttlMs: number): string {
   const minutes = ttlMs / 60_000;
-  const text = minutes >= 1 ? `${Math.floor(minutes)} minutes` : `${Math.ceil(ttlMs / 1000)} seconds`;
-  return `It expires ${text} after its last use.`;
+  const [count, unit] = minutes >= 1 ? [Math.floor(minutes), 'minute'] : [Math.ceil(ttlMs / 1000), 'second'];
+  return `It expires ${count} ${unit}${count === 1 ? '' : 's'} after its last use.`;
 }
 
 /** Makes the run where there is none, in one operation: a claim that no state allows changes nothing else. */

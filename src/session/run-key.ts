@@ -136,8 +136,10 @@ export function managedHandle(options: ManagedHandleOptions): ManagedHandle {
 export function parseKeys(value: unknown): readonly RunKeyStrategy[] {
   const list: readonly unknown[] = Array.isArray(value) ? value : [value];
   const keys = list.filter(isStrategy);
-  const kinds = keys.map((key) => (key.kind === 'handle' ? `handle ${key.argument}` : key.kind));
-  if (keys.length > 0 && keys.length === list.length && new Set(kinds).size === kinds.length) return keys;
+  const kinds = keys.filter(({ kind }) => kind !== 'handle').map(({ kind }) => kind);
+  const handles = keys.flatMap((key) => ('argument' in key ? [key.argument] : []));
+  const isOneOfEach = [kinds, handles].every((each) => new Set(each).size === each.length);
+  if (keys.length > 0 && keys.length === list.length && isOneOfEach) return keys;
   throw new InterlockError(
     'ERR_INTERLOCK_CONFIG',
     `sessionStore(): key: expected sessionKey(), principalKey(), handleKey() or managedHandle(), or a list of different ones, got ${showValue(value)}`,

@@ -7,7 +7,7 @@ import { requestHeader, setRequestHeader } from '../wire/headers.ts';
 import { JSON_RPC, notification, TOOL_LIST_CHANGED } from '../wire/json-rpc.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import { Audiences } from './audiences.ts';
-import { type Caller, CallRuns, type RunKeeper, runOfSession } from './call-runs.ts';
+import { type Caller, CallRuns, keysBeforeSessions, type RunKeeper, runOfSession } from './call-runs.ts';
 import { type HandleKeeper, serveHandles } from './handles.ts';
 import { SESSION_HEADER } from './ids.ts';
 import { LiveSession } from './live-session.ts';
@@ -17,7 +17,7 @@ import { type Admission, admit, type RunContext } from './run-context.ts';
 import type { SessionKeeper, SessionsConfig } from './session-keeper.ts';
 import { Handshake, Request, Stream, Termination } from './session-parts.ts';
 import { SessionTable } from './session-table.ts';
-import { turnAway, turnAwayDoubled, unfitRequest } from './turn-away.ts';
+import { turnAway, turnAwayContradiction, turnAwayDoubled, unfitRequest } from './turn-away.ts';
 import { Turns } from './turns.ts';
 
 /** A session that the caller may use, and its run where that had to be read. */
@@ -71,7 +71,7 @@ export class Sessions implements SessionKeeper {
     if (req.method === 'HEAD') return this.#admitNowhere(exchange);
     const identity = this.#callers.identify(req);
     const era = eraOf(exchange);
-    if (typeof era === 'object') return turnAway(exchange, 400, era.code, era.message);
+    if (typeof era === 'object') return turnAwayContradiction(exchange, era);
     if (era === 'stateless') return this.#enterAlone(exchange, era, identity);
     if (messages.some((each) => each.method === 'initialize')) return this.#handshake(exchange, identity);
     const run = requestHeader(req, SESSION_HEADER);
@@ -144,7 +144,7 @@ export class Sessions implements SessionKeeper {
     // A handshake begins a session. One that names another must neither learn of it nor take it over.
     setRequestHeader(exchange.req, SESSION_HEADER, undefined);
     exchange.join(new Handshake(this, exchange, identity.binding));
-    return this.#admitNowhere(exchange, identity);
+    return this.#admitNowhere(exchange, identity, keysBeforeSessions(this.config.keys));
   }
 
   #withoutSession(exchange: Exchange, identity: Identity): MaybePromise<Admission | undefined> {
@@ -159,9 +159,9 @@ export class Sessions implements SessionKeeper {
   }
 
   /** Lets a request in that belongs to no run, and whose calls have none. */
-  #admitNowhere(exchange: Exchange, identity: Identity = NOBODY): Admission {
+  #admitNowhere(exchange: Exchange, identity: Identity = NOBODY, keys: RunKeeper['keys'] = []): Admission {
     const caller = { era: 'session', identity, session: newScope(), own: undefined } as const;
-    return admit(exchange, new CallRuns(this, { ...this.#keeper, keys: [] }, caller));
+    return admit(exchange, new CallRuns(this, { ...this.#keeper, keys }, caller));
   }
 
   /** Lets a request in that nothing joins to others: whatever it is about, it says itself. */
@@ -175,10 +175,10 @@ export class Sessions implements SessionKeeper {
     return this.#admit(exchange, { era, identity, session, own: undefined });
   }
 
-  async #admit(exchange: Exchange, caller: Caller): Promise<Admission> {
+  async #admit(exchange: Exchange, caller: Caller): Promise<Admission | undefined> {
     const runs = new CallRuns(this, this.#keeper, caller);
-    await serveHandles(exchange, runs, this.#keeper, caller.identity.binding);
-    return admit(exchange, runs);
+    const served = await serveHandles(exchange, runs, this.#keeper, caller.identity.binding);
+    return served ? admit(exchange, runs) : undefined;
   }
 
   async #find(run: string, binding: string | undefined): Promise<Found | 'unknown' | 'unavailable'> {
@@ -229,7 +229,7 @@ export class Sessions implements SessionKeeper {
     }
     const admission = await this.#admit(exchange, { era: 'session', identity, session, own });
     if (method === 'DELETE') exchange.join(new Termination(this, exchange, session));
-    else if (method === 'GET') exchange.join(new Stream(this, exchange, session, admission.listed));
+    else if (method === 'GET') exchange.join(new Stream(this, exchange, session, admission?.listed));
     return admission;
   }
 }

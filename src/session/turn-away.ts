@@ -1,6 +1,7 @@
+import type { Contradiction } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { requestHeader } from '../wire/headers.ts';
-import { JSON_RPC } from '../wire/json-rpc.ts';
+import { errorResponse, JSON_RPC } from '../wire/json-rpc.ts';
 
 /** Only a POST carries messages (MCP 2025-11-25, Transports). An upstream that is less strict must not find one that nobody looked at. */
 export function unfitRequest(exchange: Exchange): Promise<undefined> | undefined {
@@ -15,6 +16,15 @@ export function unfitRequest(exchange: Exchange): Promise<undefined> | undefined
     Number(requestHeader(req, 'content-length') ?? 0) === 0;
   if (isEmpty) return undefined;
   return turnAway(exchange, 400, JSON_RPC.INVALID_REQUEST, `Invalid Request: a ${req.method} has no body`);
+}
+
+/** A batch is answered as a whole, as SDK v2 does: where it names a version there are no batches. */
+export async function turnAwayContradiction(
+  { tap, isBatch, messages }: Exchange,
+  { code, message }: Contradiction,
+): Promise<undefined> {
+  const id = isBatch ? undefined : messages[0]?.id;
+  tap.respond(400, errorResponse(id ?? null, code, message));
 }
 
 export function turnAwayDoubled(exchange: Exchange): Promise<undefined> {

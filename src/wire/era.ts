@@ -8,6 +8,7 @@ export type Era = 'session' | 'stateless';
 
 const STATELESS_SINCE = '2026-07-28';
 const VERSION_HEADER = 'mcp-protocol-version';
+const DIFFERENT = 'the MCP-Protocol-Version header and the body name different versions';
 
 /** What makes a request belong to no era: it must be refused, since upstreams disagree about which part of it counts. */
 export interface Contradiction {
@@ -28,24 +29,19 @@ export interface EraSource {
  * claims to be stateless in whatever session the header names.
  */
 export function eraOf({ req, messages, isBatch }: EraSource): Era | Contradiction {
-  let claim: string | undefined;
-  for (const { message } of messages) {
-    const claimed = message.at('params', '_meta', META_CLAIM);
-    if (isStateless(claimed)) claim = claimed;
-  }
-  if (claim === undefined) return 'session';
-  if (isBatch) {
+  const claims = messages.map(claimOf).filter((each) => each !== undefined);
+  if (isBatch && claims.length > 0) {
     return {
       code: JSON_RPC.INVALID_REQUEST,
-      message: `Invalid Request: there are no batches in MCP ${claim}`,
+      message: 'Invalid Request: a message of a batch names no protocol version of its own',
     };
   }
+  const [claim] = claims;
+  if (!isStateless(claim)) return 'session';
   const header = requestHeader(req, VERSION_HEADER);
   if (header === claim) return 'stateless';
   const fault =
-    header === undefined
-      ? `there is no MCP-Protocol-Version header, and the body names ${claim}`
-      : 'the MCP-Protocol-Version header and the body name different versions';
+    header === undefined ? `there is no MCP-Protocol-Version header, and the body names ${claim}` : DIFFERENT;
   return { code: JSON_RPC.HEADER_MISMATCH, message: `Bad Request: ${fault}` };
 }
 
@@ -59,13 +55,37 @@ function isStateless(version: unknown): version is string {
   return typeof version === 'string' && version >= STATELESS_SINCE;
 }
 
+/** What a message says of its version, whatever that is. */
+function claimOf({ message }: Incoming): unknown {
+  return message.at('params', '_meta', META_CLAIM);
+}
+
 /**
- * Whether `Mcp-Method` and `Mcp-Name` say what the body says (MCP 2026-07-28, Streamable HTTP, "Standard Request Headers"). An upstream checks it of
- * what it is asked; of what is answered in front of it nobody else does.
+ * What is wrong with the headers of a tool's call: they must say what the body says (MCP 2026-07-28, Streamable HTTP, "Standard Request Headers").
+ * An upstream checks it of what it is asked; of what is answered in front of it nobody else does.
  */
-export function headersRepeat(req: RequestPort, { method, message }: Incoming): boolean {
-  const name = message.at('params', 'name');
-  return requestHeader(req, 'mcp-method') === method && decoded(requestHeader(req, 'mcp-name')) === name;
+export function headerFault(req: RequestPort, call: Incoming, era: Era): Contradiction | undefined {
+  const { method, message } = call;
+  if (era === 'session') return headerSaysStateless(req) ? missingClaim(call) : undefined;
+  const repeats =
+    requestHeader(req, 'mcp-method') === method &&
+    decoded(requestHeader(req, 'mcp-name')) === message.at('params', 'name');
+  return repeats
+    ? undefined
+    : {
+        code: JSON_RPC.HEADER_MISMATCH,
+        message: 'Bad Request: the headers do not repeat what the body says',
+      };
+}
+
+/** The header says that a request is stateless, and its body does not. */
+function missingClaim(call: Incoming): Contradiction {
+  return typeof claimOf(call) === 'string'
+    ? { code: JSON_RPC.HEADER_MISMATCH, message: `Bad Request: ${DIFFERENT}` }
+    : {
+        code: JSON_RPC.INVALID_PARAMS,
+        message: `Invalid params: _meta must name the protocol version, as ${META_CLAIM}`,
+      };
 }
 
 /** Sentinel encoding of what does not fit into a header ("Value Encoding"). */

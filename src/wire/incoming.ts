@@ -100,10 +100,12 @@ function ambiguousMember(value: JsonObject, text: string | undefined): string | 
   return claims.length > 1 ? ambiguousKey(claims, []) : undefined;
 }
 
-/** Whether no key of the object at `path` stands there twice, letter case aside. */
-export function isUnambiguous({ message }: Incoming, path: readonly string[]): boolean {
+/** Whether a member of the object at `path` may be taken for another one: it stands twice, or in another letter case than its own. */
+export function isAmbiguous({ message }: Incoming, path: readonly string[], key: string): boolean {
   const value = message.at(...path);
-  return !isObject(value) || ambiguousKey(keysAt(value, message.text, path), []) === undefined;
+  if (!isObject(value)) return false;
+  const written = keysAt(value, message.text, path).filter((each) => foldCase(each) === foldCase(key));
+  return written.length > 1 || written.some((each) => each !== key);
 }
 
 /** The keys of an object as they came, doubled ones included where there is text. */

@@ -31,7 +31,7 @@ export interface TwoErasOptions {
 }
 
 /** `req.auth` as authentication leaves it; the header `x-user` names the user. */
-const authenticate: RequestHandler = (req, _res, next) => {
+export const authenticate: RequestHandler = (req, _res, next) => {
   const user = req.headers['x-user'];
   if (typeof user === 'string') {
     const extra = { iss: 'https://issuer.example', sub: user };
@@ -63,7 +63,8 @@ export async function startTwoEras(options: TwoErasOptions = {}): Promise<TwoEra
   );
   const app = express();
   app.use(authenticate);
-  app.use('/mcp', ...((options.middlewares ?? []) as readonly RequestHandler[]));
+  const { middlewares = [] } = options;
+  if (middlewares.length > 0) app.use('/mcp', ...(middlewares as readonly RequestHandler[]));
   const node = toNodeHandler(handler);
   app.all('/mcp', (req, res) => node(req, res, req.body));
   const server = app.listen(0, '127.0.0.1');

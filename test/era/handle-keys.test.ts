@@ -1,0 +1,230 @@
+import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import * as z from 'zod';
+import {
+  fsmGate,
+  handleKey,
+  managedHandle,
+  memoryStore,
+  principalKey,
+  type RunKeyStrategy,
+  runsOf,
+  sessionKey,
+  sessionStore,
+} from '../../src/index.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
+import { connect } from '../helpers/client.ts';
+import { ListEventStore } from '../helpers/event-store.ts';
+import { RawSession, reasonOf } from '../helpers/raw.ts';
+import { callStateless, startTwoEras } from '../helpers/two-eras.ts';
+import { cartServer, type Ledger, startUpstream } from '../helpers/upstream.ts';
+
+const closing: (() => unknown)[] = [];
+/** What the next basket that is made is called, and whether making it fails. */
+let next: { basket_id?: unknown; isError?: boolean; resultType?: string };
+let store: ReturnType<typeof memoryStore>;
+
+beforeEach(() => {
+  next = { basket_id: 7 };
+  store = memoryStore();
+});
+
+afterEach(async () => {
+  for (const close of closing.splice(0).reverse()) await close();
+});
+
+const baskets = (field?: string) =>
+  handleKey('basket_id', { createdBy: ['create_basket', 'copy_basket'], field });
+const alice = { user: 'alice' };
+
+async function serve(key: RunKeyStrategy | readonly RunKeyStrategy[] = baskets()) {
+  const onWarning = (): void => {};
+  const app = await startTwoEras({
+    middlewares: [sessionStore({ key, store, onWarning }), fsmGate(checkoutGate(), { onWarning })],
+    register(server) {
+      for (const name of ['create_basket', 'copy_basket']) {
+        server.registerTool(name, {}, () => {
+          const { basket_id, isError = false } = next;
+          return {
+            content: [],
+            isError,
+            structuredContent: { basket_id, other: { basket_id: 'inner' }, id: 'b' },
+          };
+        });
+      }
+    },
+  });
+  closing.push(app.close);
+  return app;
+}
+
+/** A handle that is passed by its text, as clients write it. */
+const add = (url: URL, basket_id: unknown, options = alice) =>
+  callStateless(url, 'cart.add_item', { basket_id }, options);
+
+describe('handleKey()', () => {
+  it('takes numbers for handles, and names their runs alike for the operator', async () => {
+    const { url } = await serve();
+    await callStateless(url, 'create_basket', {}, alice);
+    expect((await add(url, 7)).text).toBe('cart.add_item done');
+    const run = baskets().runKey(7, { issuer: 'https://issuer.example', subject: 'alice' });
+    expect((await runsOf(checkoutGate(), { store }).read(run))?.snapshot.state).toBe('has_items');
+    expect(run).toBe(baskets().runKey('7', JSON.stringify(['https://issuer.example', 'alice'])));
+  });
+
+  it('lets a run be where it is when its handle is handed out again', async () => {
+    const { url } = await serve();
+    await callStateless(url, 'create_basket', {}, alice);
+    await add(url, 7);
+    await callStateless(url, 'copy_basket', {}, alice);
+    await callStateless(url, 'create_basket', {}, alice);
+    expect((await callStateless(url, 'cart.checkout', { basket_id: 7 }, alice)).text).toBe(
+      'cart.checkout done',
+    );
+  });
+
+  it('gives the same handle of two principals two runs', async () => {
+    const { url } = await serve();
+    await callStateless(url, 'create_basket', {}, alice);
+    await add(url, 7);
+    await callStateless(url, 'create_basket', {}, { user: 'bob' });
+    expect((await callStateless(url, 'cart.checkout', { basket_id: 7 }, { user: 'bob' })).isError).toBe(true);
+  });
+
+  it.each([
+    ['failed', { basket_id: 7, isError: true }],
+    ['returned none', {}],
+    ['returned a fraction', { basket_id: 1.5 }],
+    ['returned an object', { basket_id: { id: 7 } }],
+    ['returned an empty one', { basket_id: '' }],
+  ])('learns no handle of a tool that %s', async (_what, made) => {
+    next = made;
+    const { url, calls } = await serve();
+    await callStateless(url, 'create_basket', {}, alice);
+    for (const handle of [7, 1.5, '', 'inner', 'undefined', '[object Object]']) {
+      expect((await add(url, handle)).result._meta['mcp-interlock/refusal'].reason).toBe('no-run');
+    }
+    expect(calls).toEqual([]);
+  });
+
+  it('reads the member that it was told of', async () => {
+    const { url } = await serve(baskets('id'));
+    await callStateless(url, 'create_basket', {}, alice);
+    expect((await add(url, 'b')).isError).toBe(false);
+    expect((await add(url, 7)).isError).toBe(true);
+  });
+
+  it('learns of a handle that comes on a resumed stream', async () => {
+    const events = new ListEventStore();
+    const makeServer = (ledger: Ledger): McpServer => {
+      const server = cartServer(ledger);
+      server.registerTool(
+        'create_basket',
+        { inputSchema: { id: z.string() } },
+        async ({ id }, { closeSSEStream }) => {
+          closeSSEStream?.();
+          return { content: [], structuredContent: { basket_id: id } };
+        },
+      );
+      return server;
+    };
+    const upstream = await startUpstream({
+      makeServer,
+      eventStore: () => events,
+      middlewares: [sessionStore({ key: baskets(), store }), fsmGate(checkoutGate())],
+    });
+    closing.push(upstream.close);
+    const session = await RawSession.begin(upstream.url);
+    const body = {
+      jsonrpc: '2.0',
+      id: 90,
+      method: 'tools/call',
+      params: { name: 'create_basket', arguments: { id: 'late' } },
+    };
+    const cut = await session.stream(body);
+    await expect.poll(() => cut.ended).toBe(true);
+    expect(cut.messages.some(({ id }) => id === 90)).toBe(false);
+    expect(reasonOf(await session.call('cart.add_item', { basket_id: 'late' }))).toBe('no-run');
+    const rest = await session.listen(cut.lastEventId);
+    closing.push(() => rest.cut());
+    await expect.poll(() => rest.messages.some(({ id }) => id === 90)).toBe(true);
+    const added = await session.call('cart.add_item', { basket_id: 'late' });
+    expect(added.result.content[0].text).toBe('cart.add_item done');
+  });
+});
+
+describe('the order of preference', () => {
+  it('has a handle name the run before the principal does, and never both', async () => {
+    const { url } = await serve([baskets(), principalKey()]);
+    await callStateless(url, 'create_basket', {}, alice);
+    await add(url, 7);
+    expect((await callStateless(url, 'cart.checkout', {}, alice)).text).toContain('is in "empty"');
+    expect((await callStateless(url, 'cart.checkout', { basket_id: 8 }, alice)).text).toContain(
+      'names no run',
+    );
+    expect((await callStateless(url, 'cart.checkout', { basket_id: 7 }, alice)).isError).toBe(false);
+  });
+
+  it('has a principal name it before a handle does', async () => {
+    const { url } = await serve([principalKey(), baskets()]);
+    await callStateless(url, 'create_basket', {}, alice);
+    await add(url, 7);
+    expect((await callStateless(url, 'cart.checkout', {}, alice)).isError).toBe(false);
+  });
+
+  it('asks a caller without a principal for the handle that comes next', async () => {
+    const { url } = await serve([principalKey(), baskets()]);
+    expect((await callStateless(url, 'cart.add_item')).text).toContain('It needs the argument "basket_id"');
+    await callStateless(url, 'create_basket');
+    expect((await callStateless(url, 'cart.add_item', { basket_id: 7 })).isError).toBe(false);
+  });
+
+  it('tries one handle after the other', async () => {
+    const orders = handleKey('order_id', { createdBy: 'create_order', field: 'id' });
+    const { url } = await serve([orders, baskets()]);
+    await callStateless(url, 'create_basket', {}, alice);
+    expect((await add(url, 7)).isError).toBe(false);
+    expect(
+      (await callStateless(url, 'cart.checkout', { basket_id: 7, order_id: 'o' }, alice)).text,
+    ).toContain('Its "order_id" names no run');
+  });
+});
+
+describe('a session id that is the key of another kind of run', () => {
+  it.each([
+    ['a principal', principalKey().runKey({ issuer: 'https://issuer.example', subject: 'alice' })],
+    ['a handle', baskets().runKey(7, { issuer: 'https://issuer.example', subject: 'alice' })],
+    ['a handle of nobody', baskets().runKey(7)],
+    ['a managed handle', managedHandle({ start: 's', argument: 'basket_id' }).runKey('7')],
+    ['nothing but a space', 'a b'],
+  ])('is unknown: of %s', async (_what, id) => {
+    const { url, calls } = await serve([sessionKey(), baskets(), principalKey()]);
+    await callStateless(url, 'create_basket', {}, alice);
+    await add(url, 7);
+    await callStateless(url, 'cart.add_item', {}, alice);
+    const before = calls.length;
+    for (const headers of [{}, { 'x-user': 'alice' }]) {
+      const { status } = await RawSession.resume(url, id, headers).post({
+        jsonrpc: '2.0',
+        id: 1,
+        method: 'tools/call',
+        params: { name: 'cart.checkout', arguments: {} },
+      });
+      expect(status).toBe(404);
+    }
+    expect(calls).toHaveLength(before);
+  });
+});
+
+describe('a session whose runs are named by handles', () => {
+  it('is not told that its list changes, since it does not', async () => {
+    const { url } = await serve(baskets());
+    const client = await connect(url, { 'x-user': 'alice' });
+    closing.push(() => client.close());
+    const list = await client.client.listTools();
+    await client.call('create_basket');
+    await client.call('cart.add_item', { basket_id: 7 });
+    expect(await client.client.listTools()).toEqual(list);
+    expect(client.log).not.toContain('list_changed');
+  });
+});

@@ -1,0 +1,103 @@
+import { randomUUID } from 'node:crypto';
+import { afterEach, describe, expect, it } from 'vitest';
+import {
+  fsmGate,
+  handleKey,
+  principalKey,
+  StateMachineGate,
+  sessionKey,
+  sessionStore,
+} from '../../src/index.ts';
+import { connect } from '../helpers/client.ts';
+import { AUTO, connectV2, PINNED, startTwoEras } from '../helpers/two-eras.ts';
+
+const closing: (() => unknown)[] = [];
+
+afterEach(async () => {
+  for (const close of closing.splice(0).reverse()) await close();
+});
+
+/** A basket by the upstream's handle, and a list of wishes that has none: each principal has one, or each session. */
+const gate = () =>
+  new StateMachineGate({
+    id: 'shop',
+    initial: 'empty',
+    states: { empty: { on: { ADD: 'full' } }, full: { on: { PAY: 'paid' } }, paid: { type: 'final' } },
+  })
+    .bindTool('cart.add_item', ['empty', 'full'], 'ADD')
+    .bindTool('cart.pay', 'full', 'PAY');
+
+type V2 = Awaited<ReturnType<typeof connectV2>>;
+
+describe('one Express route with one gate', () => {
+  it('serves clients of both eras, two principals and workflows by handle, each by itself', async () => {
+    const app = await startTwoEras({
+      middlewares: [
+        sessionStore({
+          key: [sessionKey(), handleKey('sku', { createdBy: 'create_basket' }), principalKey()],
+        }),
+        fsmGate(gate()),
+      ],
+      register(server) {
+        server.registerTool('create_basket', {}, () => {
+          const structuredContent = { sku: randomUUID() };
+          return { content: [{ type: 'text', text: 'made' }], structuredContent };
+        });
+      },
+    });
+    closing.push(app.close);
+    const v1 = await connect(app.url, { 'x-user': 'alice' });
+    const auto = await connectV2(app.url, 'alice', AUTO);
+    const pinned = await connectV2(app.url, 'bob', PINNED);
+    closing.push(
+      () => v1.close(),
+      () => auto.close(),
+      () => pinned.close(),
+    );
+    const call = async (client: V2, name: string, args: Record<string, unknown> = {}) => {
+      const { content, structuredContent, isError } = await client.callTool({ name, arguments: args });
+      const [text] = content as { text: string }[];
+      return { text: text?.text, basket: structuredContent as { sku: string }, isError: isError === true };
+    };
+
+    // Each sees what its era lets it see: a session its own tools, and whoever has none the same stable list.
+    const all = ['cart.add_item', 'cart.checkout', 'cart.pay', 'cart.view', 'create_basket'];
+    expect(await v1.tools()).toEqual(['cart.add_item', 'cart.checkout', 'cart.view', 'create_basket']);
+    const [autoList, pinnedList] = [await auto.listTools(), await pinned.listTools()];
+    expect(autoList.tools.map(({ name }) => name)).toEqual(all);
+    expect(pinnedList.tools).toEqual(autoList.tools);
+
+    // Each handle is a workflow of its own.
+    const { basket: one } = await call(auto, 'create_basket');
+    const { basket: two } = await call(auto, 'create_basket');
+    const { basket: bobs } = await call(pinned, 'create_basket');
+    expect(await call(auto, 'cart.add_item', one)).toMatchObject({ text: 'cart.add_item done' });
+    expect(await call(auto, 'cart.pay', two)).toMatchObject({ isError: true });
+    expect((await call(auto, 'cart.pay', two)).text).toContain('not available while shop is in "empty"');
+    expect(await call(pinned, 'cart.add_item', bobs)).toMatchObject({ text: 'cart.add_item done' });
+
+    // Nobody uses another's handle, in whatever state it is.
+    for (const tool of ['cart.add_item', 'cart.pay']) {
+      expect((await call(pinned, tool, one)).text).toContain('names no run that is known');
+      expect((await call(auto, tool, bobs)).text).toContain('names no run that is known');
+    }
+
+    // Without a handle it is the principal's own workflow, which no handle has moved.
+    expect((await call(auto, 'cart.pay')).text).toContain('not available while shop is in "empty"');
+    await call(auto, 'cart.add_item');
+    expect((await call(pinned, 'cart.pay')).text).toContain('not available while shop is in "empty"');
+    expect(await call(auto, 'cart.pay')).toMatchObject({ text: 'cart.pay done' });
+
+    // The session is a third: its list changes with it, and with nobody else.
+    expect((await v1.call('cart.pay')).isError).toBe(true);
+    await v1.call('cart.add_item');
+    expect(await v1.tools()).toEqual(all);
+    expect((await v1.call('cart.pay')).text).toBe('cart.pay done');
+
+    // And the baskets are where they were.
+    expect(await call(auto, 'cart.pay', one)).toMatchObject({ text: 'cart.pay done' });
+    expect(await call(pinned, 'cart.pay', bobs)).toMatchObject({ text: 'cart.pay done' });
+    expect((await call(auto, 'cart.pay', one)).text).toContain('not available while shop is in "paid"');
+    expect(app.calls.filter(({ tool }) => tool === 'cart.pay')).toHaveLength(4);
+  });
+});
