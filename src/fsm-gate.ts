@@ -4,6 +4,7 @@ import type { GateConfig, Visibility } from './gate/gate-config.ts';
 import { GatePart } from './gate/gate-part.ts';
 import { ListedTools } from './gate/listed-tools.ts';
 import { stepFacade } from './gate/step-facade.ts';
+import { TaskPart } from './gate/task-part.ts';
 import { availabilityNotes } from './gate/tool-list.ts';
 import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
 import { parseOptions } from './options.ts';
@@ -105,6 +106,7 @@ export function fsmGate<S extends string, E extends string>(
     if (admission === undefined) return 'answered';
     const part = new GatePart(config, exchange, admission);
     exchange.join(part);
+    if (TaskPart.concerns(exchange)) exchange.join(new TaskPart(config, exchange, admission));
     if (!(await part.enter())) return 'answered';
     const { call } = part;
     return call === undefined ? (next) => next() : (next) => insideStep(stepFacade(call), next);
