@@ -5,6 +5,7 @@ import { GatePart } from './gate/gate-part.ts';
 import { ListedTools } from './gate/listed-tools.ts';
 import { ListenPart } from './gate/listen-part.ts';
 import { stepFacade } from './gate/step-facade.ts';
+import { TaskPart } from './gate/task-part.ts';
 import { availabilityNotes } from './gate/tool-list.ts';
 import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
 import { parseOptions } from './options.ts';
@@ -108,6 +109,7 @@ export function fsmGate<S extends string, E extends string>(
     exchange.join(part);
     const listening = ListenPart.of(config, exchange, admission);
     if (listening !== undefined) exchange.join(listening);
+    if (TaskPart.concerns(exchange)) exchange.join(new TaskPart(config, exchange, admission));
     if (!(await part.enter())) return 'answered';
     const { call } = part;
     return call === undefined ? (next) => next() : (next) => insideStep(stepFacade(call, workflow), next);

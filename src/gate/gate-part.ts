@@ -9,8 +9,11 @@ import { after, inOrder, type MaybePromise } from '../wire/task-line.ts';
 import type { PendingCall } from './call.ts';
 import type { GateConfig } from './gate-config.ts';
 import { Judge } from './judge.ts';
+import { tellListChanged } from './list-changed.ts';
+import { createdTask } from './outcome.ts';
 import { unknownOutcomeReply } from './replies.ts';
 import { settle } from './settle.ts';
+import { carryOn } from './tasks.ts';
 import { describeTools, hideUnavailable, visibilityFor } from './tool-list.ts';
 import { abandonStep } from './unknown-outcome.ts';
 
@@ -147,20 +150,18 @@ export class GatePart implements Part {
   /** Settles the outcome at the first response, and changes each replay of it in the same way. */
   #deliver(call: PendingCall, message: Message): MaybePromise<void> {
     if (call.transform === undefined) {
-      call.transform = settle(call, message, this.#config, () =>
-        this.#tellListChanged(message, call.context),
-      );
+      const task = createdTask(message);
+      call.transform =
+        task === undefined
+          ? settle(call, message, this.#config, () => this.#tellListChanged(message, call.context))
+          : carryOn(call, task, this.#config, this.#admission);
       if (this.#isResumable) this.#expectLate(call);
     }
     return after(call.transform, (transform) => transform(message));
   }
 
   #tellListChanged(message: Message, context: RunContext): void {
-    const { era, listed, byArgument } = this.#admission;
-    // A list that is stable in this era may hide in the other one, for whoever else the run is shared with.
-    if (this.#config.visibility === 'stable' || byArgument) return;
-    const isOwn = era === 'session' && context === listed;
-    context.listChanged(isOwn && this.#exchange.announceListChange(message));
+    tellListChanged(this.#config, this.#exchange, this.#admission, message, context);
   }
 
   /**

@@ -14,6 +14,7 @@ export interface Move extends Pick<CommitRequest, 'snapshot' | 'trail'> {
 export interface Moves {
   /** Where the call found the run. */
   readonly from: Position;
+  readonly origin: CallOrigin;
   /**
    * Where its success leads. An event that the state does not handle leads nowhere, and is no error. Nor does a success whose move cannot be worked
    * out, which is told to `onError`: the tool ran.
@@ -29,17 +30,26 @@ export interface Moves {
   failed(call: Pick<FailedCall, 'result' | 'error'>): Move | undefined;
 }
 
-/** A call as its moves depend on it. */
-export interface MovingCall {
+/** What the moves of a call are worked out from, beside where it found the run. Plain data. */
+export interface CallOrigin {
   readonly tool: string;
   readonly args: Readonly<Record<string, unknown>>;
   readonly actor: string | undefined;
   /** Whether nothing of the run was committed before. */
   readonly isFirst: boolean;
+}
+
+/** A call as its moves depend on it. */
+export interface MovingCall extends CallOrigin {
   readonly onError: (error: unknown) => void;
 }
 
-export function movesOf(workflow: Workflow, binding: CallBinding, from: Position, call: MovingCall): Moves {
+export function movesOf(
+  workflow: Workflow,
+  binding: Pick<CallBinding, 'eventIn'>,
+  from: Position,
+  call: MovingCall,
+): Moves {
   const { tool, args, actor, isFirst, onError } = call;
   const due = isFirst ? workflow.startActions : [];
   const success = binding.eventIn(from.state);
@@ -74,6 +84,7 @@ export function movesOf(workflow: Workflow, binding: CallBinding, from: Position
 
   return {
     from,
+    origin: { tool, args, actor, isFirst },
     stays: stay,
     at: (position) => movesOf(workflow, binding, position, call),
     succeeded: (result) => trySend(success, { args, result }) ?? stay(),

@@ -4,9 +4,35 @@ import type { Message } from '../wire/message.ts';
 /** What a forwarded call came to, read off its response. */
 export type Outcome = 'succeeded' | 'failed' | 'input_required' | 'unknown';
 
+/** A task that a call has created, in place of its result. */
+export interface CreatedTask {
+  readonly taskId: string;
+  /** How long the task is kept from its creation on, in milliseconds; `undefined` where nobody says. */
+  readonly ttlMs: number | undefined;
+}
+
 /**
- * Only a result that is complete, and says so or says nothing, is a success (MCP 2026-07-28, "Results": `resultType`). A task that was only
- * created has come to nothing yet, and what nobody knows is never guessed.
+ * Flat under the tasks extension of MCP 2026-07-28, nested in MCP 2025-11-25. What else is there counts for nothing: an SDK may add an empty
+ * `content`.
+ */
+export function createdTask(message: Message): CreatedTask | undefined {
+  const { result } = message.value;
+  if (!isObject(result)) return undefined;
+  if (result.resultType === 'task') return taskOf(result.taskId, result.ttlMs);
+  const isNested = result.resultType === undefined && isObject(result.task);
+  return isNested
+    ? taskOf(message.at('result', 'task', 'taskId'), message.at('result', 'task', 'ttl'))
+    : undefined;
+}
+
+function taskOf(taskId: unknown, ttl: unknown): CreatedTask | undefined {
+  if (typeof taskId !== 'string') return undefined;
+  return { taskId, ttlMs: typeof ttl === 'number' && ttl > 0 ? ttl : undefined };
+}
+
+/**
+ * Only a result that is complete, and says so or says nothing, is a success (MCP 2026-07-28, "Results": `resultType`). A task that
+ * cannot be told by its id is carried to no end, and what nobody knows is never guessed.
  */
 export function outcomeOf(message: Message): Outcome {
   const { result, error } = message.value;

@@ -72,6 +72,17 @@ export class CallRuns implements Admission {
     return run;
   }
 
+  get taskOwner(): Admission['taskOwner'] {
+    const { own, identity } = this.#caller;
+    return own === undefined ? ['principal', identity.binding ?? null] : ['session', own.run];
+  }
+
+  runNamed(run: string): RunContext {
+    const { own } = this.#caller;
+    if (own?.run === run) return own;
+    return this.#contexts.get(run) ?? this.#newContext(run, { create: undefined, gone: undefined });
+  }
+
   onShutDown(callback: () => void): () => void {
     return this.#keeper.onShutDown(callback);
   }
@@ -109,9 +120,15 @@ export class CallRuns implements Admission {
   #context(run: string, parts: Pick<RunContext, 'create' | 'gone'>): RunContext {
     const known = this.#contexts.get(run);
     if (known !== undefined) return known;
+    const context = this.#newContext(run, parts);
+    this.#contexts.set(run, context);
+    return context;
+  }
+
+  #newContext(run: string, parts: Pick<RunContext, 'create' | 'gone'>): RunContext {
     const keeper = this.#keeper;
     const { session, era, identity } = this.#caller;
-    const context: RunContext = {
+    return {
       run,
       ...parts,
       store: keeper.store,
@@ -126,8 +143,6 @@ export class CallRuns implements Admission {
       },
       listen: (tell) => keeper.listen(run, tell, session),
     };
-    this.#contexts.set(run, context);
-    return context;
   }
 }
 

@@ -51,7 +51,11 @@ export interface Admission {
   readonly byArgument: boolean;
   /** The handles that the gated tools' schemas must ask for. */
   readonly managed: ManagedHandle | undefined;
+  /** Whose tasks are meant by their ids: the session's, or the principal's, or nobody's in particular. */
+  readonly taskOwner: readonly [kind: 'session' | 'principal', name: string | null];
   runOf(call: Incoming): RunContext | NoRun;
+  /** A run by its key, whatever this request names. It is the caller's business that it is the client's. */
+  runNamed(run: string): RunContext;
   /** Calls back when the middleware is shut down, unless the returned function was called before. */
   onShutDown(callback: () => void): () => void;
 }

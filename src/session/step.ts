@@ -38,6 +38,8 @@ const RETRY_MS = [50, 100, 200, 400, 800, 1600] as const;
  */
 export class Step {
   readonly key: RunKey;
+  /** The claim's: whoever has it can settle the step. */
+  readonly token: string;
   readonly tool: string;
   /** The position that the call was tested against. */
   readonly snapshot: FsmSnapshot;
@@ -45,12 +47,15 @@ export class Step {
   readonly idempotencyKey: string;
   readonly #parts: StepParts;
   #ended = false;
+  #settled = false;
+  #onTaken: (() => void) | undefined;
   #stopRenewing: () => void = () => {};
   #stopLimit: () => void = () => {};
 
   constructor(parts: StepParts, onTooLong: () => void) {
     this.#parts = parts;
     this.key = parts.key;
+    this.token = parts.token;
     this.tool = parts.description.tool;
     this.snapshot = parts.snapshot;
     this.idempotencyKey = parts.idempotencyKey;
@@ -62,6 +67,22 @@ export class Step {
     return this.#ended;
   }
 
+  /** Whether it ended here with a commit that the store confirmed, or with a release. */
+  get settled(): boolean {
+    return this.#settled;
+  }
+
+  /**
+   * Goes on after its call was answered, for another `limitMs`, and calls back once: where that is over, or where the claim turns out to have been
+   * settled or taken elsewhere. Then the step has ended.
+   */
+  goOn(limitMs: number, onOver: () => void, onTaken: () => void): void {
+    if (this.#ended) return;
+    this.#stopLimit();
+    this.#stopLimit = this.#parts.clock.after(limitMs, onOver);
+    this.#onTaken = onTaken;
+  }
+
   /**
    * Saves the move. A store that fails is asked again while the lease lasts: the claim's token makes that harmless. Rejects
    * where it could not be asked to the end; the outcome is unknown to everybody else then.
@@ -70,8 +91,9 @@ export class Step {
     if (!this.#end()) return 'lost';
     const { store, key, token, ttlMs } = this.#parts;
     try {
-      const result = await this.#persist(() => store.commit({ ...key, ...move, token, ttlMs }));
-      return result.status;
+      const { status } = await this.#persist(() => store.commit({ ...key, ...move, token, ttlMs }));
+      this.#settled = status === 'committed';
+      return status;
     } finally {
       this.#parts.endTurn();
     }
@@ -94,6 +116,7 @@ export class Step {
   /** Lets the run go without a move: nothing happened, or nothing that moves it. Does not wait for a store that fails. */
   async release(): Promise<void> {
     if (!this.#end()) return;
+    this.#settled = true;
     try {
       await releaseClaim(this.#parts);
     } finally {
@@ -119,11 +142,18 @@ export class Step {
     this.#stopRenewing = clock.after(times.leaseMs / 3, () => {
       store
         .renew(key, token, times.leaseMs)
-        .catch(onError)
+        .then((isOurs) => (isOurs ? undefined : this.#taken()), onError)
         .finally(() => {
           if (!this.#ended) this.#renewLater();
         });
     });
+  }
+
+  /** A step whose answer is still to come finds that out when it commits. */
+  #taken(): void {
+    if (this.#onTaken === undefined || this.#ended) return;
+    this.abandon();
+    this.#onTaken();
   }
 
   async #persist<T>(call: () => Promise<T>): Promise<T> {

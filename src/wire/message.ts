@@ -73,6 +73,17 @@ export class Message {
     this.#write(withValueAt(this.text, path, jsonOf(value)));
   }
 
+  /** The characters of the value at `path`. */
+  textAt(path: readonly string[]): string | undefined {
+    const span = spanAt(this.text, path);
+    return span && this.text.slice(span.start, span.end);
+  }
+
+  /** The same as {@link set} for JSON text, of which no character is lost. */
+  setText(path: readonly string[], text: string): void {
+    this.#write(withValueAt(this.text, path, text));
+  }
+
   remove(path: readonly string[], key: string): void {
     const span = spanAt(this.text, path);
     if (span === undefined || this.text[span.start] !== '{') return;

@@ -1,0 +1,243 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import * as z from 'zod';
+import {
+  type AtomicStateStore,
+  type FsmGateOptions,
+  fsmGate,
+  memoryStore,
+  principalKey,
+  runsOf,
+  sessionStore,
+  UnknownOutcome,
+} from '../../src/index.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
+import { ManualClock } from '../helpers/manual-clock.ts';
+import { stream, type WireMessage } from '../helpers/raw.ts';
+import { ask, callStateless, startTwoEras, stateless, type TwoErasOptions } from '../helpers/two-eras.ts';
+
+const EXTENSION = 'io.modelcontextprotocol/tasks';
+const MINUTE = 60_000;
+const closing: (() => unknown)[] = [];
+
+afterEach(async () => {
+  for (const close of closing.splice(0).reverse()) await close();
+});
+
+/** The tasks of an upstream, as its `tasks/get` shows them; a test ends them. */
+type TaskTable = Map<string, WireMessage>;
+
+/** SDK v2 leaves the extension to its users: handlers return tasks, and answer for them. */
+function withTasks(tasks: TaskTable): TwoErasOptions {
+  return {
+    serverOptions: { capabilities: { extensions: { [EXTENSION]: {} } } },
+    register(server) {
+      const inputSchema = z.object({ ttlMs: z.number().nullable().default(MINUTE) });
+      for (const name of ['job', 'audit']) {
+        server.registerTool(name, { inputSchema }, async ({ ttlMs }) => {
+          const at = new Date().toISOString();
+          const task = {
+            taskId: crypto.randomUUID(),
+            status: 'working',
+            createdAt: at,
+            lastUpdatedAt: at,
+            ttlMs,
+          };
+          tasks.set(task.taskId, task);
+          return { resultType: 'task', ...task } as never;
+        });
+      }
+      const params = z.object({ taskId: z.string() });
+      const result = z.looseObject({});
+      const about = { params, result };
+      server.server.setRequestHandler('tasks/get', about, async ({ taskId }) => ({ ...tasks.get(taskId) }));
+      server.server.setRequestHandler('tasks/cancel', about, async ({ taskId }) => {
+        Object.assign(tasks.get(taskId) ?? {}, { status: 'cancelled' });
+        return {};
+      });
+    },
+  };
+}
+
+const jobs = () =>
+  checkoutGate().bindTool('job', ['empty'], 'ADD_ITEM').bindTool('audit', ['has_items'], 'CHECKOUT');
+
+interface Served {
+  readonly url: URL;
+  readonly store: AtomicStateStore;
+  readonly clock: ManualClock;
+  readonly tasks: TaskTable;
+  readonly errors: unknown[];
+  close(): Promise<void>;
+}
+
+/** An app, or another one with the same data and the same tasks. */
+async function serve(beside?: Served, options: FsmGateOptions = {}): Promise<Served> {
+  const clock = new ManualClock();
+  const store = beside?.store ?? memoryStore({ now: clock.now });
+  const tasks: TaskTable = beside?.tasks ?? new Map();
+  const errors: unknown[] = [];
+  const common = { clock, onError: (error: unknown) => void errors.push(error), onWarning() {} };
+  const app = await startTwoEras({
+    middlewares: [
+      sessionStore({ key: principalKey(), store, ...common }),
+      fsmGate(jobs(), { ...common, ...options }),
+    ],
+    ...withTasks(tasks),
+  });
+  closing.push(app.close);
+  return { url: app.url, store, clock, tasks, errors, close: app.close };
+}
+
+const as = (user: string) => ({ user, capabilities: { extensions: { [EXTENSION]: {} } } });
+
+async function create({ url }: Served, user = 'alice', args: Record<string, unknown> = {}, tool = 'job') {
+  const { result } = await callStateless(url, tool, args, as(user));
+  expect(result.resultType).toBe('task');
+  return result as { taskId: string; ttlMs: number | null };
+}
+
+async function get({ url }: Served, taskId: string, user = 'alice'): Promise<WireMessage> {
+  const { messages } = await ask(url, 'tasks/get', { taskId }, as(user));
+  return messages.at(-1)?.result as WireMessage;
+}
+
+async function stateOf({ store }: Served, user = 'alice'): Promise<[string, string]> {
+  const run = principalKey().runKey({ issuer: 'https://issuer.example', subject: user });
+  const view = await runsOf(jobs(), { store }).read(run);
+  return [view?.snapshot.state ?? '', view?.status ?? ''];
+}
+
+function end({ tasks }: Served, taskId: string, change: Record<string, unknown>): void {
+  Object.assign(tasks.get(taskId) ?? {}, change);
+}
+
+const DONE = { status: 'completed', result: { content: [{ type: 'text', text: 'job done' }] } };
+
+describe('a task of the extension', () => {
+  it('moves the run once tasks/get shows its success, and not before', async () => {
+    const app = await serve();
+    const { taskId, ttlMs } = await create(app);
+    expect(ttlMs).toBe(MINUTE);
+    expect((await get(app, taskId)).status).toBe('working');
+    expect(await stateOf(app)).toEqual(['empty', 'running']);
+    end(app, taskId, DONE);
+    expect(await get(app, taskId)).toMatchObject({ ...DONE, ttlMs: MINUTE });
+    expect(await stateOf(app)).toEqual(['has_items', 'idle']);
+    expect((await callStateless(app.url, 'cart.checkout', {}, as('alice'))).text).toBe('cart.checkout done');
+    expect(await get(app, taskId)).toMatchObject(DONE);
+    expect(await stateOf(app)).toEqual(['payment', 'idle']);
+    expect(app.errors).toEqual([]);
+  });
+
+  it.each([
+    ['completes with isError', { status: 'completed', result: { content: [], isError: true } }],
+    ['fails', { status: 'failed', error: { code: -32603, message: 'boom' } }],
+    ['was cancelled', { status: 'cancelled' }],
+  ])('lets the run go without a move when it %s', async (_what, change) => {
+    const app = await serve();
+    const { taskId } = await create(app);
+    end(app, taskId, change);
+    expect(await get(app, taskId)).toMatchObject(change);
+    expect(await stateOf(app)).toEqual(['empty', 'idle']);
+    expect(app.errors).toEqual([]);
+  });
+
+  it('goes on while it waits for an input, and when a cancellation was only acknowledged', async () => {
+    const app = await serve();
+    const { taskId } = await create(app);
+    end(app, taskId, { status: 'input_required', inputRequests: {} });
+    await get(app, taskId);
+    expect((await ask(app.url, 'tasks/cancel', { taskId }, as('alice'))).messages[0]?.result).toMatchObject({
+      resultType: 'complete',
+    });
+    expect(await stateOf(app)).toEqual(['empty', 'running']);
+    end(app, taskId, DONE);
+    await get(app, taskId);
+    expect(await stateOf(app)).toEqual(['has_items', 'idle']);
+  });
+
+  it('goes on where a status says that it has completed, and nothing says with what', async () => {
+    const app = await serve();
+    const { taskId } = await create(app);
+    end(app, taskId, { status: 'completed' });
+    await get(app, taskId);
+    expect(await stateOf(app)).toEqual(['empty', 'running']);
+  });
+
+  it('is an unknown outcome when its time to live is over, or the longest step’s where it has none', async () => {
+    const app = await serve(undefined, { maxStepMs: 2 * MINUTE });
+    await create(app);
+    await create(app, 'bob', { ttlMs: null });
+    app.clock.advance(MINUTE - 1);
+    expect(app.errors).toEqual([]);
+    app.clock.advance(1);
+    expect(app.errors).toEqual([expect.any(UnknownOutcome)]);
+    app.clock.advance(MINUTE);
+    expect(app.errors).toEqual([expect.any(UnknownOutcome), expect.any(UnknownOutcome)]);
+  });
+
+  it('means nothing to another principal, nor to nobody', async () => {
+    const app = await serve();
+    const { taskId } = await create(app);
+    end(app, taskId, DONE);
+    expect((await get(app, taskId, 'bob')).status).toBe('completed');
+    await ask(app.url, 'tasks/get', { taskId });
+    expect(await stateOf(app)).toEqual(['empty', 'running']);
+    expect(await stateOf(app, 'bob')).toEqual(['', '']);
+  });
+
+  it('is settled by another process, also where the one that created it is gone', async () => {
+    const app = await serve();
+    const { taskId } = await create(app);
+    const beside = await serve(app);
+    await app.close();
+    end(app, taskId, DONE);
+    const results = await Promise.all([
+      get(beside, taskId),
+      get(beside, taskId),
+      get(await serve(app), taskId),
+    ]);
+    for (const result of results) expect(result).toMatchObject(DONE);
+    expect(await stateOf(app)).toEqual(['has_items', 'idle']);
+    const run = principalKey().runKey({ issuer: 'https://issuer.example', subject: 'alice' });
+    expect(await runsOf(jobs(), { store: app.store }).history(run)).toHaveLength(1);
+  });
+
+  it('says in its result what is available then, where the gate announces moves', async () => {
+    const app = await serve(undefined, { announce: true });
+    const { taskId } = await create(app);
+    end(app, taskId, DONE);
+    for (let time = 0; time < 2; time++) {
+      const { content } = (await get(app, taskId)).result;
+      expect(content).toHaveLength(2);
+      expect(content[1].text).toContain('cart.checkout');
+    }
+  });
+});
+
+describe('notifications/tasks on a listen stream', () => {
+  it('moves the run before the client hears of the end', async () => {
+    const app = await serve();
+    const { taskId } = await create(app);
+    // Not in SDK v2 yet, so an upstream's stream is put in its place.
+    const listening = await startTwoEras({
+      middlewares: [
+        sessionStore({ key: principalKey(), store: app.store, clock: app.clock }),
+        fsmGate(jobs(), { clock: app.clock }),
+        (_req: unknown, res: { setHeader: (...args: string[]) => void; end: (text: string) => void }) => {
+          const params = { taskId, ...DONE };
+          const note = { jsonrpc: '2.0', method: 'notifications/tasks', params };
+          res.setHeader('content-type', 'text/event-stream');
+          res.end(`data: ${JSON.stringify(note).replaceAll('/', '\\/')}\n\n`);
+        },
+      ] as never,
+    });
+    closing.push(listening.close);
+    const opened = await stream(
+      listening.url,
+      stateless('subscriptions/listen', { notifications: { taskIds: [taskId] } }, as('alice')),
+    );
+    await expect.poll(() => opened.messages).toMatchObject([{ params: { taskId, ...DONE } }]);
+    expect(await stateOf(app)).toEqual(['has_items', 'idle']);
+  });
+});
