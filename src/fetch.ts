@@ -34,8 +34,8 @@ const optionsSchema = z.strictObject({
  * Puts the middlewares in front of an MCP handler of the Fetch API: a Next.js route handler, a Hono app, one of the SDK's own. They are the
  * ones that Express takes, in the same order, and do the same.
  *
- * The handler is given a new `Request` with the client's method, URL, headers, body and `auth`, and what it throws is thrown on. In the middle of a step
- * its `signal` is not aborted when the client leaves.
+ * The handler is given a new `Request` with the client's method, URL, headers, body and `auth`, and what it throws is thrown on. Where
+ * there are sessions, its `signal` is not aborted when the client leaves in the middle of a step.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`
  */

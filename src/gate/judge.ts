@@ -27,8 +27,6 @@ import { stateNow } from './state-now.ts';
 import { visibilityFor } from './tool-list.ts';
 
 const NAME_HEADER = 'mcp-name';
-const NAME_RUNS =
-  'nothing in its request names a run. Say what does with sessionStore({ key }); since MCP 2026-07-28 there are no sessions';
 const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
 
 /** What became of one call: it goes on as it is, it goes on as a step, it was answered, or the request was answered as a whole. */
@@ -208,9 +206,9 @@ export class Judge {
   }
 
   /** A call without a run is refused, whatever the style: that it is gated is no secret which the list would keep. */
-  async #refuseUnnamed(incoming: Incoming, tool: string, { advice, unnamed }: NoRun): Promise<Verdict> {
+  async #refuseUnnamed(incoming: Incoming, tool: string, { advice, warning }: NoRun): Promise<Verdict> {
     const { workflow, warnOnce } = this.#config;
-    if (unnamed) warnOnce(`a call of ${JSON.stringify(tool)} was refused: ${NAME_RUNS}`);
+    if (warning !== undefined) warnOnce(`a call of ${JSON.stringify(tool)} was refused: ${warning}`);
     const refusal: Refusal = { workflow: workflow.id, tool, reason: 'no-run', available: [] };
     await this.#exchange.answer(incoming, this.#reply(incoming, refusal, { words: advice }));
     return 'answered';
@@ -228,7 +226,7 @@ export class Judge {
   }
 
   async #end(incoming: Incoming, tool: string, { gone }: RunContext): Promise<Verdict> {
-    if (gone !== undefined) return this.#refuseUnnamed(incoming, tool, { advice: gone, unnamed: false });
+    if (gone !== undefined) return this.#refuseUnnamed(incoming, tool, { advice: gone, warning: undefined });
     await this.#exchange.reject(404, JSON_RPC.SESSION_NOT_FOUND, 'Session not found');
     return 'ended';
   }

@@ -30,7 +30,16 @@ export interface Caller {
   readonly own: RunContext | undefined;
 }
 
-const NOTHING_NAMES_IT = 'Nothing in this request names a run of it. The operator must choose what does.';
+const UNNAMED: NoRun = {
+  advice: 'Nothing in this request names a run of it. The operator must choose what does.',
+  warning:
+    'nothing in its request names a run. Say what does with sessionStore({ key }); since MCP 2026-07-28 there are no sessions',
+};
+const BY_NOBODY: NoRun = {
+  advice: 'Its runs belong to those who call it, and this request names nobody.',
+  warning:
+    'its request names no principal. Mount authentication in front of sessionStore(), or give sessionStore({ principal })',
+};
 const LONGEST_HANDLE = 1_024;
 
 /** The runs that one request is about: each of its calls has one, or the advice that there is for it. */
@@ -88,20 +97,20 @@ export class CallRuns implements Admission {
   }
 
   #find(call: Incoming): RunContext | NoRun {
-    let advice: string | undefined;
+    let found: NoRun | undefined;
     for (const key of this.#keys) {
       if (key.kind === 'handle' || key.kind === 'managed') {
         const handle = handleIn(call, key.argument);
         // What the upstream may take for a handle must not be judged by another run.
-        if (handle === null) return { advice: goneAdvice(key), unnamed: false };
+        if (handle === null) return { advice: goneAdvice(key), warning: undefined };
         if (handle !== undefined) return this.#handled(key, handle);
-        advice ??= `It needs the argument "${key.argument}". ${startingAdvice(key)}`;
+        found ??= withoutHandle(call, key);
       } else {
         const named = this.#named(key);
         if (named !== undefined) return named;
       }
     }
-    return { advice: advice ?? NOTHING_NAMES_IT, unnamed: advice === undefined };
+    return found ?? (this.#keys.some(({ kind }) => kind === 'principal') ? BY_NOBODY : UNNAMED);
   }
 
   /** The run that a strategy names whatever is called. */
@@ -175,6 +184,16 @@ export function runOfSession(
 export function keysBeforeSessions(keys: readonly RunKeyStrategy[]): readonly RunKeyStrategy[] {
   const own = keys.findIndex(({ kind }) => kind === 'session');
   return own === -1 ? keys : keys.slice(0, own);
+}
+
+function withoutHandle({ message }: Incoming, key: HandleKey | ManagedHandle): NoRun {
+  const advice = `It needs the argument "${key.argument}". ${startingAdvice(key)}`;
+  const tool = message.at('params', 'name');
+  const begins = key.kind === 'handle' && key.createdBy.some((each) => each === tool);
+  const warning = begins
+    ? 'it makes the handles that name runs, so it can have none before. Do not bind it, or have another key name its runs'
+    : undefined;
+  return { advice, warning };
 }
 
 function goneAdvice(key: HandleKey | ManagedHandle): string {

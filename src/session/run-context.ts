@@ -34,8 +34,8 @@ export interface RunContext {
 /** A call that has no run, and what can be done about it, for the model. */
 export interface NoRun {
   readonly advice: string;
-  /** Whether that is a mistake of the developer's, and not of the call's. */
-  readonly unnamed: boolean;
+  /** Why every such call is refused, where that is likely a mistake of the developer's and not of the call's. */
+  readonly warning: string | undefined;
 }
 
 /** An exchange that was looked at. */

@@ -9,6 +9,7 @@ import {
   opened,
   type Promises,
   SHORT,
+  same,
   step,
 } from './fixtures.ts';
 
@@ -199,5 +200,26 @@ function createPromises(promises: Promises): void {
     const { snapshot } = await claimed(store, claimOf(run, { create: { principal: 'mallory' } }));
     assert.equal(snapshot.state, 'has_items');
     assert.equal((await store.read(run, HOUR))?.session.principal, 'alice');
+  });
+
+  promises('a claim that no state allows may make a run, and makes nothing else', async ({ store, run }) => {
+    const request = claimOf(run, { workflow: 'handle', states: [], create: { principal: 'alice' } });
+    assert.equal((await store.claim(request)).status, 'state');
+    const made = await store.read(run, HOUR);
+    assert.equal(made?.session.principal, 'alice');
+    same(made?.workflows, {});
+    same(await store.history({ run, workflow: 'handle' }), []);
+    assert.equal(await claimStatus(store, run, { create: undefined }), 'claimed');
+  });
+
+  promises('a claim that no state allows leaves a run as it is that was there', async ({ store, run }) => {
+    await step(store, run, { create: { principal: 'alice' } });
+    const live = claimOf(run);
+    await claimed(store, live);
+    const before = await store.read(run, HOUR);
+    const request = claimOf(run, { workflow: 'handle', states: [], create: { principal: 'mallory' } });
+    await store.claim(request);
+    same(await store.read(run, HOUR), before);
+    assert.equal((await store.commit(commitOf(live))).status, 'committed');
   });
 }

@@ -153,6 +153,23 @@ describe('handleKey()', () => {
   });
 });
 
+describe('a tool that makes handles and is bound', () => {
+  it('can never be called by them, and the developer is told', async () => {
+    const warnings: string[] = [];
+    const onWarning = (warning: string): void => void warnings.push(warning);
+    const key = handleKey('basket_id', { createdBy: 'cart.add_item' });
+    const app = await startTwoEras({
+      middlewares: [sessionStore({ key, store }), fsmGate(checkoutGate(), { onWarning })],
+    });
+    closing.push(app.close);
+    for (const _ of [1, 2])
+      expect((await callStateless(app.url, 'cart.add_item', {}, alice)).isError).toBe(true);
+    expect(warnings).toEqual([
+      'a call of "cart.add_item" was refused: it makes the handles that name runs, so it can have none before. Do not bind it, or have another key name its runs',
+    ]);
+  });
+});
+
 describe('the order of preference', () => {
   it('has a handle name the run before the principal does, and never both', async () => {
     const { url } = await serve([baskets(), principalKey()]);

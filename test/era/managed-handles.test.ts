@@ -15,6 +15,7 @@ import {
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { connect } from '../helpers/client.ts';
+import { FaultyStore } from '../helpers/faulty-store.ts';
 import { FOUR_UPSTREAMS } from '../helpers/four-upstreams.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { RawSession, send } from '../helpers/raw.ts';
@@ -144,6 +145,28 @@ describe('a handle of the middleware', () => {
     expect(text).toContain(
       `It needs the argument "workflow_run". Call ${START} to begin a new one, and pass the "workflow_run" that it returns.`,
     );
+  });
+});
+
+describe('a store that fails', () => {
+  it('begins no run, and the client is given no handle', async () => {
+    const store = new FaultyStore(memoryStore());
+    const app = await startTwoEras({
+      middlewares: [sessionStore({ key: key(), store, onError }), fsmGate(checkoutGate(), { onError })],
+    });
+    closing.push(app.close);
+    store.fail('claim');
+    const { messages, text } = await ask(app.url, 'tools/call', { name: START, arguments: {} }, alice);
+    expect(messages).toEqual([
+      {
+        jsonrpc: '2.0',
+        id: expect.any(Number),
+        error: { code: -32603, message: 'The run could not be recorded; try again later' },
+      },
+    ]);
+    expect(text).not.toContain('workflow_run');
+    store.heal();
+    expect((await callStateless(app.url, START, {}, alice)).result).toHaveProperty('structuredContent');
   });
 });
 

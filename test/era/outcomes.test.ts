@@ -1,1 +1,289 @@
-export {};
+import { acceptedContent, inputRequired, type McpServer } from '@modelcontextprotocol/server';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import * as z from 'zod';
+import {
+  type AtomicStateStore,
+  fsmGate,
+  memoryStore,
+  principalKey,
+  runsOf,
+  StateMachineGate,
+  sessionStore,
+} from '../../src/index.ts';
+import { latch } from '../helpers/latch.ts';
+import { ManualClock } from '../helpers/manual-clock.ts';
+import { type RawResponse, reasonOf, send, sendAndHold } from '../helpers/raw.ts';
+import { AUTO, ask, callStateless, connectV2, startTwoEras, stateless } from '../helpers/two-eras.ts';
+
+const confirmation = z.object({ confirm: z.boolean() });
+const ELICITATION = { elicitation: {} };
+const alice = { user: 'alice', capabilities: ELICITATION };
+const KEY = 'mcp-interlock/idempotencyKey';
+const RUN = principalKey().runKey({ issuer: 'https://issuer.example', subject: 'alice' });
+
+/** `order.open` leads to `order.pay`, which asks before it pays; `cart.add_item` may be tried again. */
+const orderGate = () =>
+  new StateMachineGate({
+    id: 'order',
+    initial: 'closed',
+    states: {
+      closed: { on: { OPEN: 'draft', ADD: 'closed' } },
+      draft: { on: { PAY: 'paid' } },
+      paid: { type: 'final' },
+    },
+  })
+    .bindTool('order.open', 'closed', 'OPEN')
+    .bindTool('order.pay', 'draft', 'PAY')
+    .bindTool('cart.add_item', 'closed', 'ADD')
+    .bindTool('cart.checkout', 'closed', { success: 'OPEN', uncertain: 'retry' });
+
+let clock: ManualClock;
+let store: AtomicStateStore;
+let paid: number[];
+const closing: (() => unknown)[] = [];
+
+beforeEach(() => {
+  clock = new ManualClock();
+  store = memoryStore({ now: clock.now });
+  paid = [];
+});
+
+afterEach(async () => {
+  for (const close of closing.splice(0).reverse()) await close();
+});
+
+function registerOrders(server: McpServer): void {
+  server.registerTool('order.open', {}, () => ({ content: [{ type: 'text', text: 'opened' }] }));
+  const inputSchema = z.object({ amount: z.number() });
+  server.registerTool('order.pay', { inputSchema }, ({ amount }, { mcpReq }) => {
+    if (acceptedContent(mcpReq.inputResponses, 'confirm', confirmation)?.confirm !== true) {
+      const confirm = inputRequired.elicit({ message: `Pay ${amount}?`, requestedSchema: confirmation });
+      return inputRequired({ inputRequests: { confirm } });
+    }
+    paid.push(amount);
+    return { content: [{ type: 'text', text: `paid ${amount}` }] };
+  });
+}
+
+async function serve(kept: AtomicStateStore = store) {
+  const app = await startTwoEras({
+    middlewares: [
+      sessionStore({ key: principalKey(), store: kept, clock }),
+      fsmGate(orderGate(), { clock, onError: () => {} }),
+    ],
+    register: registerOrders,
+  });
+  closing.push(app.close);
+  return app;
+}
+
+const stateOf = async () => (await runsOf(orderGate(), { store }).read(RUN))?.snapshot.state;
+const claimOf = async () => (await store.read(RUN, 60_000))?.workflows.order?.claim;
+
+const pay = (url: URL, amount: number, more: Record<string, unknown> = {}, options = alice) =>
+  ask(url, 'tools/call', { name: 'order.pay', arguments: { amount }, ...more }, options);
+
+const CONFIRMED = { inputResponses: { confirm: { action: 'accept', content: { confirm: true } } } };
+const resultOf = ({ messages }: RawResponse) => messages.at(-1)?.result;
+
+describe('a call that asks its client for something', () => {
+  it('moves nothing, and lets the run go before the client hears of it', async () => {
+    const releasing = latch();
+    let released = 0;
+    const { url } = await serve({
+      ...methodsOf(store),
+      async release(key, token) {
+        released += 1;
+        await releasing.opened;
+        return store.release(key, token);
+      },
+    });
+    await callStateless(url, 'order.open', {}, alice);
+    let answer: RawResponse | undefined;
+    const asking = pay(url, 5).then((response) => {
+      answer = response;
+    });
+    await expect.poll(() => released).toBe(1);
+    expect(await claimOf()).toBeDefined();
+    expect(answer).toBeUndefined();
+    releasing.open();
+    await asking;
+    expect(resultOf(answer as RawResponse)).toMatchObject({ resultType: 'input_required' });
+    expect([await stateOf(), await claimOf()]).toEqual(['draft', undefined]);
+    expect(resultOf(answer as RawResponse)).not.toHaveProperty('ttlMs');
+  });
+
+  it('is carried out by its retry, whatever the retry asks for', async () => {
+    const { url } = await serve();
+    await callStateless(url, 'order.open', {}, alice);
+    const { inputRequests } = resultOf(await pay(url, 5));
+    expect(Object.keys(inputRequests)).toEqual(['confirm']);
+    expect(resultOf(await pay(url, 7, CONFIRMED)).content[0].text).toBe('paid 7');
+    expect(await stateOf()).toBe('paid');
+    expect(reasonOf((await pay(url, 7, CONFIRMED)).messages[0])).toBe('state');
+    expect(paid).toEqual([7]);
+  });
+
+  it('is refused at its retry where the run has moved on, and another principal is where he is', async () => {
+    const { url } = await serve();
+    await callStateless(url, 'order.open', {}, alice);
+    await pay(url, 5);
+    await pay(url, 1, CONFIRMED);
+    expect(reasonOf((await pay(url, 5, CONFIRMED)).messages[0])).toBe('state');
+    expect(reasonOf((await pay(url, 5, CONFIRMED, { ...alice, user: 'bob' })).messages[0])).toBe('state');
+    expect(paid).toEqual([1]);
+  });
+
+  it('is not opened by forged answers: out of order they are refused', async () => {
+    const { url } = await serve();
+    const forged = await pay(url, 9, { ...CONFIRMED, requestState: 'forged' });
+    expect(reasonOf(forged.messages[0])).toBe('state');
+    expect([paid, await stateOf()]).toEqual([[], 'closed']);
+  });
+
+  it('is carried through by the client of SDK v2', async () => {
+    const { url } = await serve();
+    const client = await connectV2(url, 'alice', { ...AUTO, capabilities: ELICITATION });
+    closing.push(() => client.close());
+    client.setRequestHandler('elicitation/create', async () => ({
+      action: 'accept',
+      content: { confirm: true },
+    }));
+    await client.callTool({ name: 'order.open', arguments: {} });
+    const { content } = await client.callTool({ name: 'order.pay', arguments: { amount: 3 } });
+    expect(content).toEqual([{ type: 'text', text: 'paid 3' }]);
+    expect(await stateOf()).toBe('paid');
+  });
+
+  it('has not failed where the client cannot be asked, and can be tried again at once', async () => {
+    const { url } = await serve();
+    await callStateless(url, 'order.open', {}, alice);
+    const { status, messages } = await pay(url, 5, {}, { ...alice, capabilities: {} as typeof ELICITATION });
+    expect([status, messages[0]?.error.code]).toEqual([400, -32021]);
+    expect([await stateOf(), await claimOf()]).toEqual(['draft', undefined]);
+    expect(resultOf(await pay(url, 5, CONFIRMED)).content[0].text).toBe('paid 5');
+  });
+});
+
+describe('a client that goes away', () => {
+  it('cancels: the handler is told, nobody knows the outcome, and the run is held', async () => {
+    const { url, calls, gates, aborted } = await serve();
+    const working = latch();
+    gates.set('cart.add_item', working.opened);
+    const left = sendAndHold(url, stateless('tools/call', { name: 'cart.add_item', arguments: {} }, alice));
+    await expect.poll(() => calls.length).toBe(1);
+    left.cut();
+    await expect.poll(() => aborted).toEqual(['cart.add_item']);
+    // The upstream has said 499 by now, to nobody: that is no rejection.
+    working.open();
+    expect(await claimOf()).toMatchObject({ tool: 'cart.add_item', uncertain: 'hold' });
+    clock.advance(8_001);
+    const next = await callStateless(url, 'cart.add_item', {}, alice);
+    expect(next.result._meta['mcp-interlock/refusal'].reason).toBe('held');
+    expect(calls).toHaveLength(1);
+  });
+
+  it('may try again what the binding says may be, by the same key', async () => {
+    const keys: unknown[] = [];
+    const app = await startTwoEras({
+      middlewares: [
+        sessionStore({ key: principalKey(), store, clock }),
+        fsmGate(orderGate(), { clock, onError: () => {} }),
+        ((req: { rawBody?: Buffer }, _res: unknown, next: () => void) => {
+          keys.push(JSON.parse(String(req.rawBody)).params._meta[KEY]);
+          next();
+        }) as never,
+      ],
+    });
+    closing.push(app.close);
+    const working = latch();
+    app.gates.set('cart.checkout', working.opened);
+    const left = sendAndHold(
+      app.url,
+      stateless('tools/call', { name: 'cart.checkout', arguments: {} }, alice),
+    );
+    await expect.poll(() => app.calls.length).toBe(1);
+    left.cut();
+    await expect.poll(() => app.aborted).toEqual(['cart.checkout']);
+    clock.advance(8_001);
+    working.open();
+    expect((await callStateless(app.url, 'cart.checkout', {}, alice)).text).toBe('cart.checkout done');
+    expect(keys).toEqual([expect.any(String), keys[0]]);
+    expect(await stateOf()).toBe('draft');
+  });
+
+  it('is not forwarded where its call waits for its turn', async () => {
+    const { url, calls, gates } = await serve();
+    const working = latch();
+    gates.set('cart.add_item', working.opened);
+    const add = (sku: string) =>
+      stateless('tools/call', { name: 'cart.add_item', arguments: { sku } }, alice);
+    const first = send(url, add('first'));
+    await expect.poll(() => calls.length).toBe(1);
+    const timers = clock.pending;
+    const second = sendAndHold(url, add('second'));
+    await expect.poll(() => clock.pending).toBeGreaterThan(timers);
+    second.cut();
+    await expect.poll(() => clock.pending).toBe(timers);
+    working.open();
+    expect(resultOf(await first)).not.toHaveProperty('isError', true);
+    await send(url, add('third'));
+    expect(calls.map(({ args }) => args.sku)).toEqual(['first', 'third']);
+  });
+
+  it('is not acted on by a notification, which names a request of nobody in particular', async () => {
+    const { url, calls, gates, aborted } = await serve();
+    const working = latch();
+    gates.set('cart.add_item', working.opened);
+    const request = stateless('tools/call', { name: 'cart.add_item', arguments: {} }, alice);
+    const answer = send(url, request);
+    await expect.poll(() => calls.length).toBe(1);
+    const { headers, body } = stateless('notifications/cancelled', { requestId: request.body.id }, alice);
+    const { id: _, ...note } = body;
+    expect((await send(url, { headers, body: note })).status).toBe(202);
+    clock.advance(6_000);
+    expect(aborted).toEqual([]);
+    working.open();
+    expect(resultOf(await answer).content[0].text).toBe('cart.add_item done');
+  });
+});
+
+describe('requests of one principal with one id', () => {
+  it('are both served, side by side where nothing is claimed, and in turn where it is', async () => {
+    const { url, calls, gates } = await serve();
+    const twice = (name: string) =>
+      ['a', 'b'].map((sku) => {
+        const { headers, body } = stateless('tools/call', { name, arguments: { sku } }, alice);
+        return send(url, { headers, body: { ...body, id: 1 } });
+      });
+    const viewing = latch();
+    gates.set('cart.view', viewing.opened);
+    const views = twice('cart.view');
+    await expect.poll(() => calls.length).toBe(2);
+    viewing.open();
+    const adding = latch();
+    gates.set('cart.add_item', adding.opened);
+    const adds = twice('cart.add_item');
+    await expect.poll(() => calls.length).toBe(3);
+    adding.open();
+    for (const { status, messages } of await Promise.all([...views, ...adds])) {
+      expect([status, messages[0]?.id, messages[0]?.result.isError]).toEqual([200, 1, false]);
+    }
+    expect(calls).toHaveLength(4);
+    expect((await store.read(RUN, 60_000))?.workflows.order?.snapshot.version).toBe(2);
+  });
+});
+
+/** The store's methods as members of a plain object, some of which a test replaces. */
+function methodsOf(real: AtomicStateStore): AtomicStateStore {
+  return {
+    open: (...args) => real.open(...args),
+    read: (...args) => real.read(...args),
+    delete: (...args) => real.delete(...args),
+    claim: (...args) => real.claim(...args),
+    commit: (...args) => real.commit(...args),
+    renew: (...args) => real.renew(...args),
+    release: (...args) => real.release(...args),
+    history: (...args) => real.history(...args),
+  } as AtomicStateStore;
+}

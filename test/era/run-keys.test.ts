@@ -88,7 +88,10 @@ describe('principalKey()', () => {
 
   it('gives nobody in particular no run', async () => {
     const { url, app } = await serve(principalKey());
-    expect((await callStateless(url, 'cart.add_item')).text).toContain('belongs to no run');
+    expect((await callStateless(url, 'cart.add_item')).text).toContain(
+      'Its runs belong to those who call it, and this request names nobody.',
+    );
+    expect(warnings).toEqual([expect.stringContaining('Mount authentication in front of sessionStore()')]);
     expect(app.calls).toEqual([]);
   });
 
