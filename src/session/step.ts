@@ -78,9 +78,13 @@ export class Step {
    */
   goOn(limitMs: number, onOver: () => void, onTaken: () => void): void {
     if (this.#ended) return;
-    this.#stopLimit();
-    this.#stopLimit = this.#parts.clock.after(limitMs, onOver);
     this.#onTaken = onTaken;
+    this.#stopLimit();
+    // A process that stood still may have missed the end: it asks before it says that there was none.
+    this.#stopLimit = this.#parts.clock.after(limitMs, async () => {
+      await this.#renew();
+      if (!this.#ended) onOver();
+    });
   }
 
   /**
@@ -138,20 +142,18 @@ export class Step {
   }
 
   #renewLater(): void {
-    const { clock, times, store, key, token, onError } = this.#parts;
-    this.#stopRenewing = clock.after(times.leaseMs / 3, () => {
-      store
-        .renew(key, token, times.leaseMs)
-        .then((isOurs) => (isOurs ? undefined : this.#taken()), onError)
-        .finally(() => {
-          if (!this.#ended) this.#renewLater();
-        });
+    const { clock, times } = this.#parts;
+    this.#stopRenewing = clock.after(times.leaseMs / 3, async () => {
+      await this.#renew();
+      if (!this.#ended) this.#renewLater();
     });
   }
 
-  /** A step whose answer is still to come finds that out when it commits. */
-  #taken(): void {
-    if (this.#onTaken === undefined || this.#ended) return;
+  async #renew(): Promise<void> {
+    const { store, key, token, times, onError } = this.#parts;
+    const isOurs = await store.renew(key, token, times.leaseMs).catch(onError);
+    // A step whose answer is still to come finds that out when it commits.
+    if (isOurs !== false || this.#onTaken === undefined || this.#ended) return;
     this.abandon();
     this.#onTaken();
   }

@@ -29,6 +29,7 @@ function statePromises(promises: Promises): void {
     assert.equal(snapshot.state, 'draft');
     assert.equal(snapshot.version ?? 0, 0);
     same(snapshot.context, { items: [] });
+    same((await stage.store.read(run, HOUR))?.workflows.checkout?.snapshot.context, { items: [] });
     assert.ok(typeof idempotencyKey === 'string' && idempotencyKey.length > 0);
   });
 

@@ -4,13 +4,16 @@ import {
   type AtomicStateStore,
   type FsmGateOptions,
   fsmGate,
+  managedHandle,
   memoryStore,
   principalKey,
+  type RunKeyStrategy,
   runsOf,
   sessionStore,
   UnknownOutcome,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
+import { pass } from '../helpers/checkout-app.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { stream, type WireMessage } from '../helpers/raw.ts';
 import { ask, callStateless, startTwoEras, stateless, type TwoErasOptions } from '../helpers/two-eras.ts';
@@ -71,24 +74,26 @@ interface Served {
 }
 
 /** An app, or another one with the same data and the same tasks. */
-async function serve(beside?: Served, options: FsmGateOptions = {}): Promise<Served> {
+async function serve(
+  beside?: Served,
+  options: FsmGateOptions = {},
+  key: RunKeyStrategy = principalKey(),
+): Promise<Served> {
   const clock = new ManualClock();
   const store = beside?.store ?? memoryStore({ now: clock.now });
   const tasks: TaskTable = beside?.tasks ?? new Map();
   const errors: unknown[] = [];
   const common = { clock, onError: (error: unknown) => void errors.push(error), onWarning() {} };
   const app = await startTwoEras({
-    middlewares: [
-      sessionStore({ key: principalKey(), store, ...common }),
-      fsmGate(jobs(), { ...common, ...options }),
-    ],
+    middlewares: [sessionStore({ key, store, ...common }), fsmGate(jobs(), { ...common, ...options })],
     ...withTasks(tasks),
   });
   closing.push(app.close);
   return { url: app.url, store, clock, tasks, errors, close: app.close };
 }
 
-const as = (user: string) => ({ user, capabilities: { extensions: { [EXTENSION]: {} } } });
+const NOBODY = { capabilities: { extensions: { [EXTENSION]: {} } } };
+const as = (user: string) => ({ user, ...NOBODY });
 
 async function create({ url }: Served, user = 'alice', args: Record<string, unknown> = {}, tool = 'job') {
   const { result } = await callStateless(url, tool, args, as(user));
@@ -168,11 +173,11 @@ describe('a task of the extension', () => {
     const app = await serve(undefined, { maxStepMs: 2 * MINUTE });
     await create(app);
     await create(app, 'bob', { ttlMs: null });
-    app.clock.advance(MINUTE - 1);
+    await pass(app.clock, MINUTE - 1);
     expect(app.errors).toEqual([]);
-    app.clock.advance(1);
+    await pass(app.clock, 1);
     expect(app.errors).toEqual([expect.any(UnknownOutcome)]);
-    app.clock.advance(MINUTE);
+    await pass(app.clock, MINUTE);
     expect(app.errors).toEqual([expect.any(UnknownOutcome), expect.any(UnknownOutcome)]);
   });
 
@@ -201,6 +206,17 @@ describe('a task of the extension', () => {
     expect(await stateOf(app)).toEqual(['has_items', 'idle']);
     const run = principalKey().runKey({ issuer: 'https://issuer.example', subject: 'alice' });
     expect(await runsOf(jobs(), { store: app.store }).history(run)).toHaveLength(1);
+  });
+
+  it('moves the run that its call named by a handle, for callers that are nobody in particular too', async () => {
+    const key = managedHandle({ start: 'checkout.start', argument: 'workflow_run' });
+    const app = await serve(undefined, {}, key);
+    const { structuredContent } = (await callStateless(app.url, 'checkout.start')).result;
+    const { result } = await callStateless(app.url, 'job', structuredContent, NOBODY);
+    end(app, result.taskId, DONE);
+    await ask(app.url, 'tasks/get', { taskId: result.taskId }, NOBODY);
+    const run = key.runKey(structuredContent.workflow_run);
+    expect((await runsOf(jobs(), { store: app.store }).read(run))?.snapshot.state).toBe('has_items');
   });
 
   it('says in its result what is available then, where the gate announces moves', async () => {

@@ -286,6 +286,20 @@ describe('an end that is seen elsewhere', () => {
     expect(app.errors).toEqual([]);
   });
 
+  it('is no unknown outcome to a process that stood still until the task’s life was over', async () => {
+    const frozen = new ManualClock();
+    const app = await start({ shape: STATELESS, gate: { clock: frozen } });
+    const session = await app.begin();
+    const beside = await startBeside(app);
+    const taskId = await createTask(session, 'cart.add_item');
+    await app.tasks.finish(taskId, 'added');
+    await RawSession.resume(beside.url, session.id).ask('tasks/get', { taskId });
+    frozen.advance(2 * MINUTE);
+    await settle();
+    expect(app.errors).toEqual([]);
+    expect(frozen.pending).toBe(0);
+  });
+
   it('is saved where the process that created the task is gone', async () => {
     const frozen = new ManualClock();
     const app = await start({ shape: STATELESS, session: { clock: frozen }, gate: { clock: frozen } });
