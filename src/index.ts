@@ -97,6 +97,8 @@ export type {
   Json,
   RunKey,
   RunRecord,
+  RunsQuery,
+  SeenSnapshot,
   SessionRecord,
   StateStore,
   StepDescription,

@@ -138,7 +138,11 @@ describe('a token', () => {
     const claim = claimOf(randomUUID());
     await store.open(claim.run, {}, HOUR);
     await store.release(claim, claim.token);
-    expect(await store.read(claim.run, HOUR)).toEqual({ session: {}, workflows: {} });
+    expect(await store.read(claim.run, HOUR)).toEqual({
+      session: {},
+      workflows: {},
+      now: expect.any(Number),
+    });
     expect(await store.claim(claim)).toMatchObject({ status: 'state', snapshot: { state: 'empty' } });
   });
 });
