@@ -102,8 +102,8 @@ export interface SeenSnapshot {
   readonly snapshot: FsmSnapshot;
   /**
    * What time it is, in milliseconds since the epoch, on the clock that stamps `updatedAt`: `now - snapshot.updatedAt` is the
-   * snapshot's age, whatever time it is for the caller. Never before `updatedAt`, and goes back only where the clock does, as at
-   * a failover. A store without a clock of its own leaves it out; then it is the caller's time.
+   * snapshot's age, whatever time it is for the caller. Neither before `updatedAt` nor before what an earlier answer said, unless
+   * the clock went back, as it may at a failover. A store without a clock of its own leaves it out: then the caller's is used.
    */
   readonly now?: number;
 }
