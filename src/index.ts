@@ -91,6 +91,8 @@ export type {
   Json,
   RunKey,
   RunRecord,
+  RunsQuery,
+  SeenSnapshot,
   SessionRecord,
   StateStore,
   StepDescription,

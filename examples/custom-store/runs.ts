@@ -45,16 +45,17 @@ export function workflowOf(run: Run | null, name: string): Workflow | undefined 
 export function claimStep(run: Run, request: ClaimRequest, now: number): ClaimResult {
   const { token, step, states } = request;
   const known = workflowOf(run, request.workflow);
-  const workflow: Workflow = known ?? { snapshot: request.initial, unsettled: [], settled: [], trail: [] };
+  const initial = { ...request.initial, updatedAt: now };
+  const workflow: Workflow = known ?? { snapshot: initial, unsettled: [], settled: [], trail: [] };
   const { snapshot, claim } = workflow;
   const isOwn = claim?.token === token;
 
-  if (workflow.settled.some(([spent]) => spent === token)) return { status: 'state', snapshot };
+  if (workflow.settled.some(([spent]) => spent === token)) return { status: 'state', snapshot, now };
   if (claim && !isOwn && claim.leaseEnd > now)
-    return { status: 'busy', snapshot, remainingMs: claim.leaseEnd - now };
+    return { status: 'busy', snapshot, now, remainingMs: claim.leaseEnd - now };
   if (claim && !isOwn && claim.uncertain === 'hold')
-    return { status: 'held', snapshot, claim: viewOf(claim, now) };
-  if (states && !states.includes(snapshot.state)) return { status: 'state', snapshot };
+    return { status: 'held', snapshot, now, claim: viewOf(claim, now) };
+  if (states && !states.includes(snapshot.state)) return { status: 'state', snapshot, now };
 
   if (!known) run.workflows.push([request.workflow, workflow]);
   if (claim && !isOwn) {
@@ -64,7 +65,7 @@ export function claimStep(run: Run, request: ClaimRequest, now: number): ClaimRe
   const before = isOwn ? claim : workflow.unsettled.find((each) => isSameStep(each, step));
   const idempotencyKey = before?.idempotencyKey ?? randomUUID();
   workflow.claim = { ...(isOwn ? claim : step), token, idempotencyKey, leaseEnd: now + request.leaseMs };
-  return { status: 'claimed', snapshot, idempotencyKey };
+  return { status: 'claimed', snapshot, now, idempotencyKey };
 }
 
 export function commitStep(workflow: Workflow, request: CommitRequest, now: number): CommitResult {
@@ -117,7 +118,7 @@ export function recordOf({ session, workflows }: Run, now: number): RunRecord {
   const records = workflows.map(([name, { snapshot, claim }]) => {
     return [name, claim ? { snapshot, claim: viewOf(claim, now) } : { snapshot }] as const;
   });
-  return { session, workflows: Object.fromEntries(records) };
+  return { session, workflows: Object.fromEntries(records), now };
 }
 
 function viewOf({ leaseEnd, ...claim }: Claim, now: number) {

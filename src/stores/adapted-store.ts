@@ -24,6 +24,7 @@ import {
   releaseStep,
   renewStep,
   type WorkflowState,
+  workflowAt,
 } from './workflow-state.ts';
 
 /** What this process knows of a run beyond what is saved: claims, keys, tokens and trail. */
@@ -74,7 +75,8 @@ export class AdaptedStore implements AtomicStateStore {
       const run = await this.#load(key);
       if (!run) return undefined;
       await this.#refresh(run, ttlMs);
-      return { session: run.session, workflows: recordsOf(run.workflows, this.#now()) };
+      const now = this.#now();
+      return { session: run.session, workflows: recordsOf(run.workflows, now), now };
     });
   }
 
@@ -83,8 +85,9 @@ export class AdaptedStore implements AtomicStateStore {
       const known = await this.#load(request.run);
       if (!known && !request.create) return { status: 'unknown' };
       const run = known ?? newRun(request.run, request.create ?? {});
-      const workflow = run.workflows.get(request.workflow) ?? newWorkflow(request.initial);
-      const { result, next } = claimStep(workflow, request, this.#now(), randomUUID);
+      const now = this.#now();
+      const workflow = run.workflows.get(request.workflow) ?? newWorkflow(request.initial, now);
+      const { result, next } = claimStep(workflow, request, now, randomUUID);
       if (result.status === 'claimed') run.workflows.set(request.workflow, next);
       await this.#refresh(run, request.ttlMs);
       return result;
@@ -195,7 +198,7 @@ function merge(key: string, { session, snapshots }: SavedRun, kept: Kept | undef
   const run = { ...newRun(key, session), saved: session, unsure: new Set(kept?.unsure) };
   for (const [name, saved] of snapshots) {
     const known = kept?.workflows.get(name);
-    const fromOutside = newWorkflow(saved);
+    const fromOutside = workflowAt(saved);
     if (known === undefined) run.workflows.set(name, fromOutside);
     else if (run.unsure.has(name)) run.workflows.set(name, known);
     else run.workflows.set(name, { ...known, snapshot: fromOutside.snapshot });

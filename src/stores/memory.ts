@@ -10,6 +10,7 @@ import type {
   CommitResult,
   RunKey,
   RunRecord,
+  RunsQuery,
   SessionRecord,
   TrailEntry,
 } from './store.ts';
@@ -76,7 +77,7 @@ class MemoryStore implements AtomicStateStore {
     if (!run) return undefined;
     const now = this.#now();
     keepAlive(run, now, ttlMs);
-    return { session: run.session, workflows: recordsOf(run.workflows, now) };
+    return { session: run.session, workflows: recordsOf(run.workflows, now), now };
   }
 
   async claim(request: ClaimRequest): Promise<ClaimResult> {
@@ -84,7 +85,7 @@ class MemoryStore implements AtomicStateStore {
     const known = this.#runs.get(request.run);
     if (!known && !request.create) return { status: 'unknown' };
     const run = known ?? this.#make(request.run, request.create ?? {}, now + request.ttlMs);
-    const workflow = run.workflows.get(request.workflow) ?? newWorkflow(request.initial);
+    const workflow = run.workflows.get(request.workflow) ?? newWorkflow(request.initial, now);
     const { result, next } = claimStep(workflow, request, now, randomUUID);
     if (next !== workflow) run.workflows.set(request.workflow, next);
     keepAlive(run, now, request.ttlMs);
@@ -127,6 +128,17 @@ class MemoryStore implements AtomicStateStore {
   async history({ run, workflow: name }: RunKey, limit = 50): Promise<TrailEntry[]> {
     const workflow = this.#runs.get(run)?.workflows.get(name);
     return workflow ? lastEntries(workflow, limit) : [];
+  }
+
+  async *runs({ workflow: name, state, forMs = 0 }: RunsQuery): AsyncGenerator<string> {
+    const latest = this.#now() - forMs;
+    const found: { readonly key: string; readonly since: number }[] = [];
+    for (const [key, { workflows }] of this.#runs.entries()) {
+      const snapshot = workflows.get(name)?.snapshot;
+      if (snapshot?.state !== state || snapshot.updatedAt > latest) continue;
+      found.push({ key, since: snapshot.updatedAt });
+    }
+    for (const { key } of found.sort((a, b) => a.since - b.since)) yield key;
   }
 
   #make(key: string, { principal, minted }: SessionRecord, expiresAt: number): Run {

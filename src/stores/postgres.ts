@@ -6,6 +6,7 @@ import {
   type Document,
   duration,
   runDocument,
+  runsDocument,
   stepDocument,
 } from './postgres/documents.ts';
 import { migrate } from './postgres/migrate.ts';
@@ -13,14 +14,15 @@ import { postgresNames } from './postgres/names.ts';
 import {
   type ClaimAnswer,
   type EventRow,
+  type RunInState,
   type RunRow,
   toClaimResult,
   toRunRecord,
   toTrailEntry,
 } from './postgres/rows.ts';
 import type { PostgresClient, PostgresPool } from './postgres/types.ts';
-import { encodeKey, encodeText } from './sql-text.ts';
-import type { CommitRequest, CommitResult, TransactionalStateStore } from './store.ts';
+import { decodeText, encodeKey, encodeText } from './sql-text.ts';
+import type { CommitRequest, CommitResult, RunsQuery, TransactionalStateStore } from './store.ts';
 
 export type { PostgresClient, PostgresPool, PostgresPoolClient } from './postgres/types.ts';
 
@@ -58,6 +60,8 @@ export interface PostgresStore extends TransactionalStateStore<PostgresClient> {
    * new run removes two old ones.
    */
   sweep(): Promise<number>;
+
+  runs(query: RunsQuery): AsyncIterable<string>;
 }
 
 const optionsSchema = z.strictObject({
@@ -126,6 +130,15 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
       const values = [encodeKey(run), encodeText(workflow), atMost];
       const rows = await call<EventRow[]>(pool, `${names.history}($1, $2, $3)`, ...values);
       return rows.map(toTrailEntry);
+    },
+
+    async *runs(query) {
+      let last: RunInState | undefined;
+      do {
+        const page = await call<RunInState[]>(pool, `${names.inState}($1)`, runsDocument(query, last));
+        for (const { run } of page) yield decodeText(run);
+        last = page.at(-1);
+      } while (last);
     },
 
     migrate: () => migrate(pool, names),

@@ -80,6 +80,12 @@ export class RunTable<Run extends Expiring> {
     if (entry !== undefined) this.#remove(entry);
   }
 
+  /** All runs that have not expired. Being looked at so is no use of them. */
+  *entries(): Generator<readonly [key: string, run: Run]> {
+    const now = this.#options.now();
+    for (const { key, run } of this.#entries.values()) if (run.expiresAt > now) yield [key, run];
+  }
+
   #sweep(): void {
     this.#insertionsSinceSweep = 0;
     const now = this.#options.now();

@@ -1,7 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import * as z from 'zod';
 import { functionOption, parseOptions } from '../options.ts';
+import { decodeText } from './sql-text.ts';
 import { type SqliteDatabase, setUp, Transactions } from './sqlite/database.ts';
+import type { RunInState } from './sqlite/rows.ts';
 import { type Run, SqliteRuns } from './sqlite/runs.ts';
 import type {
   AtomicStateStore,
@@ -11,6 +13,7 @@ import type {
   CommitResult,
   RunKey,
   RunRecord,
+  RunsQuery,
   SessionRecord,
   TrailEntry,
 } from './store.ts';
@@ -45,6 +48,8 @@ export interface SqliteStoreOptions {
 }
 
 export interface SqliteStore extends AtomicStateStore {
+  runs(query: RunsQuery): AsyncIterable<string>;
+
   /** Removes expired runs, and resolves to how many. Optional: each new run removes two old ones. */
   sweep(): Promise<number>;
 }
@@ -98,7 +103,8 @@ class FileStore implements SqliteStore {
     const seen = await this.#transactions.look(() => {
       const now = this.#now();
       const run = this.#runs.find(key, now);
-      return run && { record: recordOf(run, now), isFresh: isFresh(run, now, ttlMs) };
+      // What was found may have been written since `now`, by another process.
+      return run && { record: recordOf(run, now, this.#now()), isFresh: isFresh(run, now, ttlMs) };
     });
     if (!seen || seen.isFresh) return seen?.record;
     return this.#change(key, (run, now) => {
@@ -112,7 +118,7 @@ class FileStore implements SqliteStore {
     return this.#change(request.run, (known, now) => {
       if (!known && !create) return { status: 'unknown' };
       const run = known ?? this.#make(request.run, create ?? {}, now, ttlMs);
-      const workflow = run.workflows.get(request.workflow) ?? newWorkflow(request.initial);
+      const workflow = run.workflows.get(request.workflow) ?? newWorkflow(request.initial, now);
       const { result, next } = claimStep(workflow, request, now, randomUUID);
       if (next !== workflow) this.#runs.save(run, request.workflow, next);
       this.#keepAlive(run, now, ttlMs);
@@ -163,6 +169,18 @@ class FileStore implements SqliteStore {
     });
   }
 
+  async *runs({ workflow, state, forMs = 0 }: RunsQuery): AsyncGenerator<string> {
+    let last: RunInState | undefined;
+    do {
+      const page = await this.#transactions.look(() => {
+        const now = this.#now();
+        return this.#runs.inState(workflow, state, now - forMs, now, last);
+      });
+      for (const { run } of page) yield decodeText(run);
+      last = page.at(-1);
+    } while (last);
+  }
+
   sweep(): Promise<number> {
     return this.#transactions.change(() => this.#runs.sweep(this.#now(), Number.MAX_SAFE_INTEGER));
   }
@@ -185,8 +203,8 @@ class FileStore implements SqliteStore {
   }
 }
 
-function recordOf({ session, workflows }: Run, now: number): RunRecord {
-  return { session, workflows: recordsOf(workflows, now) };
+function recordOf({ session, workflows }: Run, now: number, seenAt = now): RunRecord {
+  return { session, workflows: recordsOf(workflows, now), now: seenAt };
 }
 
 /** Whether the expiry may stay as it is, so that most looks at a run write nothing. */

@@ -1,28 +1,6 @@
-/** A JSON value, which is all that a store is asked to keep. */
-export type Json = string | number | boolean | null | Json[] | { [key: string]: Json };
+import type { FsmSnapshot, FsmStateStore, Json } from './fsm-state-store.ts';
 
-/** The persisted position of one run in one workflow. */
-export interface FsmSnapshot {
-  /** The state's name. */
-  state: string;
-  /** Milliseconds since the epoch, on the clock of whoever saved it. */
-  updatedAt: number;
-  /** How many steps and moves the run has committed. Absent means 0. */
-  version?: number;
-  /** Data that the workflow carries along; opaque to every store. */
-  context?: Json;
-}
-
-/**
- * The smallest store: enough to plug a backend in. With only this, steps are exact within one
- * process, and a warning says so; implement {@link AtomicStateStore} to make them exact across processes.
- */
-export interface FsmStateStore {
-  /** The snapshot saved under this key, or `undefined` where there is none. A key names the gate and the run. */
-  load(sessionId: string): Promise<FsmSnapshot | undefined>;
-  /** Replaces the snapshot under this key. Resolves once it is as durable as the backend makes it. */
-  save(sessionId: string, snapshot: FsmSnapshot): Promise<void>;
-}
+export type { FsmSnapshot, FsmStateStore, Json } from './fsm-state-store.ts';
 
 /** Names one workflow of one run. Two workflows of one run never share a snapshot. */
 export interface RunKey {
@@ -69,6 +47,8 @@ export interface WorkflowRecord {
 export interface RunRecord {
   readonly session: SessionRecord;
   readonly workflows: Readonly<Record<string, WorkflowRecord>>;
+  /** What time it is for the store, as in {@link SeenSnapshot}. */
+  readonly now?: number;
 }
 
 /** One committed move, kept for {@link AtomicStateStore.history}. */
@@ -101,7 +81,10 @@ export interface ClaimRequest extends RunKey {
   readonly step: StepDescription;
   /** The states in which the step is allowed; `undefined` allows every state. */
   readonly states: readonly string[] | undefined;
-  /** The snapshot of a workflow that was never claimed in this run. */
+  /**
+   * The snapshot of a workflow that was never claimed in this run. A store with a clock replaces its `updatedAt`, by the time
+   * of the first claim that is taken, or of the answer where one is refused; any other keeps it.
+   */
   readonly initial: FsmSnapshot;
   /** A run that does not exist is made with this session record; `undefined` answers `unknown` instead. */
   readonly create?: SessionRecord | undefined;
@@ -114,18 +97,29 @@ export interface ClaimRequest extends RunKey {
   readonly ttlMs: number;
 }
 
+/** A snapshot that is handed out, and when. */
+export interface SeenSnapshot {
+  readonly snapshot: FsmSnapshot;
+  /**
+   * What time it is, in milliseconds since the epoch, on the clock that stamps `updatedAt`: `now - snapshot.updatedAt` is the
+   * snapshot's age, whatever time it is for the caller. Neither before `updatedAt` nor before what an earlier answer said, unless
+   * the clock went back, as it may at a failover. A store without a clock of its own leaves it out: then the caller's is used.
+   */
+  readonly now?: number;
+}
+
 export type ClaimResult =
   /** The lease is taken. `idempotencyKey` is new, or that of the same step whose outcome was unknown. */
-  | { readonly status: 'claimed'; readonly snapshot: FsmSnapshot; readonly idempotencyKey: string }
+  | ({ readonly status: 'claimed'; readonly idempotencyKey: string } & SeenSnapshot)
   /** The run is in a state in which the step is not allowed, or the token is spent. Nothing was changed. */
-  | { readonly status: 'state'; readonly snapshot: FsmSnapshot }
+  | ({ readonly status: 'state' } & SeenSnapshot)
   /** Another step's claim lives, for at most `remainingMs` more unless it is renewed. */
-  | { readonly status: 'busy'; readonly snapshot: FsmSnapshot; readonly remainingMs: number }
+  | ({ readonly status: 'busy'; readonly remainingMs: number } & SeenSnapshot)
   /**
    * A step that must not be repeated ended with an unknown outcome. Whoever finds out resolves it with `claim.token`:
    * `commit` if it was done, `release` if it was not.
    */
-  | { readonly status: 'held'; readonly snapshot: FsmSnapshot; readonly claim: ClaimView }
+  | ({ readonly status: 'held'; readonly claim: ClaimView } & SeenSnapshot)
   /** No such run: it never was, it ended, it expired or it was evicted. */
   | { readonly status: 'unknown' };
 
@@ -150,6 +144,15 @@ export type CommitResult =
   /** The claim is no longer this token's: it was released, resolved, taken over after its lease, or never there. */
   | { readonly status: 'lost' }
   | { readonly status: 'unknown' };
+
+/** Which runs {@link AtomicStateStore.runs} gives. */
+export interface RunsQuery {
+  /** The gate's id. */
+  readonly workflow: string;
+  readonly state: string;
+  /** Only those whose snapshot is at least so old, in milliseconds on the store's clock. Default 0. */
+  readonly forMs?: number | undefined;
+}
 
 /**
  * A store that makes steps exact across processes. Each method is **one** atomic operation of the
@@ -215,6 +218,14 @@ export interface AtomicStateStore {
    * the last 50 of each workflow. Reading them does not push the expiry out.
    */
   history(key: RunKey, limit?: number): Promise<TrailEntry[]>;
+
+  /**
+   * The keys of the known runs whose workflow stands in a state, those with the oldest snapshots first, for sweeps and
+   * operators' pages. A workflow that was never claimed stands nowhere yet. A run that moves meanwhile may be given or not, so
+   * a sweep decides by what its claim is answered. Does not push the expiry out. Only for a store that can look it up by the
+   * state: one that would have to go through all of its keys has no such operation.
+   */
+  runs?(query: RunsQuery): AsyncIterable<string>;
 }
 
 /** A store that can commit a step in a transaction of the handler's own, so that its writes and the move are one. */

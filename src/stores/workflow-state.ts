@@ -48,8 +48,14 @@ const TRAIL_KEPT = 50;
 const TOKENS_KEPT = 32;
 const KEYS_KEPT = 16;
 
-export function newWorkflow(initial: FsmSnapshot): WorkflowState {
-  return { snapshot: copySnapshot(initial), claim: undefined, unsettled: [], settled: [], trail: [] };
+/** A workflow as it is at its first claim. */
+export function newWorkflow(initial: FsmSnapshot, now: number): WorkflowState {
+  return workflowAt({ ...initial, updatedAt: now });
+}
+
+/** A workflow of which nothing but its snapshot is known. */
+export function workflowAt(snapshot: FsmSnapshot): WorkflowState {
+  return { snapshot: copySnapshot(snapshot), claim: undefined, unsettled: [], settled: [], trail: [] };
 }
 
 export function claimStep(
@@ -62,20 +68,24 @@ export function claimStep(
   const { token, states, step } = request;
   const refuse = (result: ClaimResult) => ({ result, next: workflow });
 
-  if (findSettled(workflow, token)) return refuse({ status: 'state', snapshot });
+  if (findSettled(workflow, token)) return refuse({ status: 'state', snapshot, now });
   if (claim && claim.token !== token) {
-    if (isLive(claim, now)) return refuse({ status: 'busy', snapshot, remainingMs: claim.leaseEnd - now });
-    if (claim.uncertain === 'hold') return refuse({ status: 'held', snapshot, claim: viewOf(claim, now) });
+    if (isLive(claim, now)) {
+      return refuse({ status: 'busy', snapshot, now, remainingMs: claim.leaseEnd - now });
+    }
+    if (claim.uncertain === 'hold') {
+      return refuse({ status: 'held', snapshot, now, claim: viewOf(claim, now) });
+    }
   }
   const isOwn = claim?.token === token;
-  if (states && !states.includes(snapshot.state)) return refuse({ status: 'state', snapshot });
+  if (states && !states.includes(snapshot.state)) return refuse({ status: 'state', snapshot, now });
 
   const unsettled = claim && !isOwn ? remember(workflow.unsettled, claim) : workflow.unsettled;
   const idempotencyKey = isOwn ? claim.idempotencyKey : (findKey(unsettled, step) ?? newKey());
   const { tool, digest, uncertain } = isOwn ? claim : step;
   const taken = { token, tool, digest, uncertain, idempotencyKey, leaseEnd: now + request.leaseMs };
   return {
-    result: { status: 'claimed', snapshot, idempotencyKey },
+    result: { status: 'claimed', snapshot, now, idempotencyKey },
     next: { snapshot, claim: taken, unsettled, settled, trail },
   };
 }

@@ -8,6 +8,8 @@ import { hostilePromises } from './hostile.ts';
 import { idempotencyPromises } from './idempotency.ts';
 import { leasePromises } from './leases.ts';
 import { runPromises } from './runs.ts';
+import { sweepPromises } from './sweeps.ts';
+import { sharedTimePromises, timePromises } from './times.ts';
 import { restartPromises, sharedPromises } from './views.ts';
 
 /**
@@ -72,8 +74,15 @@ export function describeStateStore(
     describe('commits', () => commitPromises(promises));
     describe('idempotency keys', () => idempotencyPromises(promises));
     describe('history', () => historyPromises(promises));
+    describe('times', () => timePromises(promises));
+    describe('runs in a state', () => sweepPromises(promises));
     describe('any string, any JSON', () => hostilePromises(promises));
-    if (scope === 'processes') describe('several processes', () => sharedPromises(promises));
+    if (scope === 'processes') {
+      describe('several processes', () => {
+        sharedPromises(promises);
+        sharedTimePromises(promises);
+      });
+    }
     if (scope !== 'process') describe('restarts', () => restartPromises(promises));
   });
 }

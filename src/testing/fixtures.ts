@@ -109,6 +109,11 @@ export async function claimed(store: AtomicStateStore, request: ClaimRequest): P
 
 type Claimed = Extract<ClaimResult, { status: 'claimed' }>;
 
+/** Compares two answers but for the time at which each was given. */
+export function sameAnswer({ now: _, ...actual }: Claimed, { now: __, ...expected }: Claimed): void {
+  same(actual, expected);
+}
+
 /** One whole step: claim and commit. Resolves to the version that it made. */
 export async function step(
   store: AtomicStateStore,

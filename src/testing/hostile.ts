@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import type { Json } from '../stores/store.ts';
 import { claimed, claimOf, commitOf, HOUR, type Promises, same, step } from './fixtures.ts';
+import { listed, stand, whereRunsAreListed } from './sweeps.ts';
 
 /** Strings that broke somebody's store once. The names are for the tests' titles. */
 const HOSTILE: Readonly<Record<string, string>> = {
@@ -94,6 +95,25 @@ export function hostilePromises(promises: Promises): void {
       assert.equal(refused.status, 'state', JSON.stringify([one, other]));
     }
   });
+
+  whereRunsAreListed(promises)(
+    'each is found by its state, and those that look alike apart',
+    async (stage) => {
+      const { store, run: mine } = stage;
+      for (const text of Object.values(HOSTILE)) {
+        const [workflow, runs] = [`${mine}${text}`, [`${mine}${text}`, `${text}${mine}`]];
+        for (const run of runs) await stand(store, run, workflow, text);
+        const given = await listed(store, { workflow, state: text });
+        assert.deepEqual(given.sort(), runs.sort());
+      }
+      for (const [one, other] of LOOKALIKES) {
+        await stand(store, mine + one, mine, one);
+        assert.deepEqual(await listed(store, { workflow: mine, state: one }), [mine + one]);
+        assert.deepEqual(await listed(store, { workflow: mine, state: other }), []);
+        await store.delete(mine + one);
+      }
+    },
+  );
 
   promises('a run and a workflow cannot be shifted into one another', async ({ store, run }) => {
     for (const separator of [':', '/', '.', '\u0000', '|', '%', '#']) {

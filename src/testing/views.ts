@@ -11,6 +11,7 @@ import {
   type Promises,
   SHORT,
   same,
+  sameAnswer,
   step,
 } from './fixtures.ts';
 
@@ -39,7 +40,7 @@ export function sharedPromises(promises: Promises): void {
     const first = await claimed(stage.store, request);
     const other = await stage.reopen();
     assert.equal(await claimStatus(other, run), 'busy');
-    same(await claimed(other, request), first);
+    sameAnswer(await claimed(other, request), first);
     assert.equal(await other.renew(request, request.token, LONG), true);
     assert.deepEqual(await other.commit(commitOf(request)), { status: 'committed', version: 1 });
     assert.deepEqual(await stage.store.commit(commitOf(request)), { status: 'committed', version: 1 });

@@ -62,6 +62,9 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
     try {
       vi.setSystemTime(Date.now() + 24 * HOUR);
       expect(await claimStatus(store, run)).toBe('busy');
+      const { snapshot, now = 0 } = await claimed(store, claimOf(run, { workflow: 'fast' }));
+      expect(Math.abs(now - snapshot.updatedAt)).toBeLessThan(HOUR);
+      expect(Math.abs(now - Date.now())).toBeGreaterThan(HOUR);
       vi.setSystemTime(Date.now() - 48 * HOUR);
       expect(await claimStatus(store, run)).toBe('busy');
     } finally {
@@ -188,6 +191,26 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
     );
     const event = { from_state: 'empty', event: 'ADD_ITEM', tool: 'cart.pay' };
     expect(rows).toEqual([{ state: 'payment', total: '12.5', ...event }]);
+  });
+
+  it('lists the runs in a state over several pages, however many stand elsewhere', async () => {
+    const own = await separateStore('many_');
+    await pool.query(`
+      INSERT INTO ${schema}.many_workflow_runs (run, expires_at)
+      SELECT i, clock_timestamp() + interval '1 hour' FROM generate_series(1, 20000) i;
+      INSERT INTO ${schema}.many_workflows (run, workflow_type, state, version, updated_at)
+      SELECT i, 'checkout', CASE WHEN i % 20 = 0 THEN 'payment' ELSE 'done' END, 1,
+             clock_timestamp() - i % 7 * interval '1 minute' FROM generate_series(1, 20000) i;
+      ANALYZE ${schema}.many_workflow_runs, ${schema}.many_workflows`);
+    const found: string[] = [];
+    for await (const each of own.runs({ workflow: 'checkout', state: 'payment', forMs: 180_000 }))
+      found.push(each);
+    const ageOf = (each: string) => Number(each) % 7;
+    const expected = Array.from({ length: 1000 }, (_, i) => String((i + 1) * 20)).filter(
+      (each) => ageOf(each) >= 3,
+    );
+    expect(found.toSorted()).toEqual(expected.toSorted());
+    expect(found.map(ageOf)).toEqual(expected.map(ageOf).sort((a, b) => b - a));
   });
 
   it('keeps stores with different prefixes apart', async () => {

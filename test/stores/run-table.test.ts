@@ -87,6 +87,19 @@ describe('the table of runs', () => {
     expect(table.get('long')).toBeDefined();
   });
 
+  it('goes through what has not expired, which is no use of it', () => {
+    const { table, time, lasting } = makeTable(3);
+    table.set('a', lasting());
+    table.set('b', lasting(10));
+    table.set('c', lasting());
+    time.advance(10);
+    expect([...table.entries()].map(([key]) => key)).toEqual(['a', 'c']);
+    table.delete('b');
+    table.set('d', lasting());
+    table.set('e', lasting());
+    expect([...table.entries()].map(([key]) => key)).toEqual(['c', 'd', 'e']);
+  });
+
   it('takes any string for a key', () => {
     const { table, lasting } = makeTable(10);
     for (const key of ['__proto__', 'constructor', '']) {

@@ -8,13 +8,18 @@ import {
   type StoreScope,
 } from '../../src/testing/index.ts';
 import { ManualTime } from '../helpers/manual-time.ts';
-import { FAULTS, type Fault } from './faulty-stores.ts';
+import { FAULTS, type Fault, runsOf, withoutClock } from './faulty-stores.ts';
 
 describe('the contract suite', () => {
   it('lets a sound store pass, in each scope', async () => {
     for (const scope of ['process', 'restarts', 'processes'] as const) {
       expect(await brokenPromises(() => ({}), scope)).toEqual([]);
     }
+  });
+
+  it('lets a store pass that has no clock of its own and cannot list its runs', async () => {
+    const plain: Fault = (store) => ({ ...withoutClock(store), runs: undefined as never });
+    expect(await brokenPromises(plain, 'processes')).toEqual([]);
   });
 
   it('has more to say about a store that several processes share', () => {
@@ -132,5 +137,6 @@ function operationsOf(store: AtomicStateStore): AtomicStateStore {
     release: (...args) => store.release(...args),
     delete: (...args) => store.delete(...args),
     history: (...args) => store.history(...args),
+    runs: (query) => runsOf(store, query),
   };
 }

@@ -3,9 +3,12 @@ import { memoryStore } from '../../src/stores/memory.ts';
 import type {
   AtomicStateStore,
   ClaimRequest,
+  ClaimResult,
   FsmSnapshot,
   Json,
   RunKey,
+  RunRecord,
+  RunsQuery,
   TrailEntry,
 } from '../../src/stores/store.ts';
 import { HOUR } from '../../src/testing/fixtures.ts';
@@ -232,6 +235,79 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
   'trims run keys': (store) => withRunKeys(store, (run) => run.trim()),
   'normalises run keys': (store) => withRunKeys(store, (run) => run.normalize()),
   'writes run keys as UTF-8': (store) => withRunKeys(store, (run) => Buffer.from(run).toString()),
+  'says the time in seconds': (store) => withTimes(store, (now) => now / 1_000),
+  'says what time it was at its start': (store) => {
+    let start: number | undefined;
+    return withTimes(store, (now) => {
+      start ??= now;
+      return start;
+    });
+  },
+  'has a clock that goes back': (store) => {
+    let ahead = 10_000;
+    return withTimes(store, (now) => {
+      ahead -= 200;
+      return now + ahead;
+    });
+  },
+  'has a clock on each side': (store) => {
+    const skew = sides.has(store) ? 20_000 : 0;
+    sides.add(store);
+    return withTimes(store, (now) => now + skew);
+  },
+  'keeps the time that a caller gives to a new workflow': (store) =>
+    withFirstTimes(store, ({ initial }) => initial.updatedAt),
+  'stamps a new workflow at each claim': (store) => withFirstTimes(store, (_request, now) => now),
+  'lists runs whatever their state': (store) => ({
+    runs: async function* ({ workflow }) {
+      for (const state of ['payment', 'done', 'empty']) yield* runsOf(store, { workflow, state });
+    },
+  }),
+  'lists the runs of every workflow': (store) => {
+    const workflows = new Set<string>();
+    return {
+      claim: async (request) => {
+        workflows.add(request.workflow);
+        return store.claim(request);
+      },
+      runs: async function* (query) {
+        for (const workflow of workflows) yield* runsOf(store, { ...query, workflow });
+      },
+    };
+  },
+  'lists runs however short they stand': (store) => ({
+    runs: ({ workflow, state }) => runsOf(store, { workflow, state }),
+  }),
+  'lists the newest runs first': (store) => ({
+    runs: async function* (query) {
+      const runs: string[] = [];
+      for await (const run of runsOf(store, query)) runs.unshift(run);
+      yield* runs;
+    },
+  }),
+  'lists whatever ever moved': (store) => {
+    const runs = new Set<string>();
+    return {
+      commit: async (request) => {
+        runs.add(request.run);
+        return store.commit(request);
+      },
+      runs: async function* () {
+        yield* runs;
+      },
+    };
+  },
+  'lists a hundred runs': (store) => ({
+    runs: async function* (query) {
+      let left = 100;
+      for await (const run of runsOf(store, query)) if (left-- > 0) yield run;
+    },
+  }),
+  'lists run keys in small letters': (store) => ({
+    runs: async function* (query) {
+      for await (const run of runsOf(store, query)) yield run.toLowerCase();
+    },
+  }),
   'hands its insides out': (store) => {
     const contexts = new Map<string, unknown>();
     return {
@@ -249,6 +325,53 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     };
   },
 };
+
+/** Stores of which one side was made. */
+const sides = new WeakSet<AtomicStateStore>();
+
+/** Not a fault: a store need not have a clock of its own. */
+export const withoutClock: Fault = (store) => withTimes(store, () => undefined);
+
+/** The runs that a store lists which can. */
+export function runsOf(store: AtomicStateStore, query: RunsQuery): AsyncIterable<string> {
+  if (!store.runs) throw new TypeError('The store cannot list its runs');
+  return store.runs(query);
+}
+
+function withTimes(
+  store: AtomicStateStore,
+  change: (now: number) => number | undefined,
+): Partial<AtomicStateStore> {
+  const changed = <T extends { readonly now?: number }>({ now = Number.NaN, ...rest }: T) => {
+    const next = change(now);
+    return { ...rest, ...(next !== undefined && { now: next }) };
+  };
+  return {
+    claim: async (request) => {
+      const result = await store.claim(request);
+      return result.status === 'unknown' ? result : (changed(result) as ClaimResult);
+    },
+    read: async (run, ttlMs) => {
+      const record = await store.read(run, ttlMs);
+      return record && (changed(record) as RunRecord);
+    },
+  };
+}
+
+/** A claim of a workflow that has not moved is answered with another time for its snapshot. */
+function withFirstTimes(
+  store: AtomicStateStore,
+  timeOf: (request: ClaimRequest, now: number | undefined) => number | undefined,
+): Partial<AtomicStateStore> {
+  return {
+    claim: async (request) => {
+      const result = await store.claim(request);
+      if (result.status === 'unknown' || result.snapshot.version !== 0) return result;
+      const updatedAt = timeOf(request, result.now) ?? Number.NaN;
+      return { ...result, snapshot: { ...result.snapshot, updatedAt } };
+    },
+  };
+}
 
 function withRunKeys(store: AtomicStateStore, change: (run: string) => string): AtomicStateStore {
   const changed = <T extends RunKey>(key: T): T => ({ ...key, run: change(key.run) });

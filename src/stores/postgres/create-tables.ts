@@ -9,6 +9,7 @@ export function createTables({ runs, workflows, events }: PostgresNames): string
   return `
 CREATE TABLE ${runs} (
   run         text COLLATE "C" PRIMARY KEY,
+  long_key    text,
   principal   text,
   minted      boolean,
   created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -21,6 +22,7 @@ COMMENT ON TABLE ${runs} IS
 COMMENT ON COLUMN ${runs}.run IS
   'The run key. Here and in every other text column a backslash is doubled, and NUL and half surrogate '
   'pairs are written \\uXXXX. A key over 1000 bytes is its beginning and a SHA-256 digest.';
+COMMENT ON COLUMN ${runs}.long_key IS 'The run key where run is only its beginning and a digest, else NULL.';
 COMMENT ON COLUMN ${runs}.principal IS 'Who may use the run. NULL: unauthenticated callers.';
 COMMENT ON COLUMN ${runs}.minted IS 'Whether the middleware made up the session id.';
 COMMENT ON COLUMN ${runs}.expires_at IS
@@ -51,7 +53,7 @@ CREATE TABLE ${workflows} (
 
 -- A name may be longer than an entry of an index, so they hold its hash and its beginning.
 CREATE UNIQUE INDEX ON ${workflows} (run, hashtextextended(workflow_type, 0));
-CREATE INDEX ON ${workflows} (left(state, 250), updated_at);
+CREATE INDEX ON ${workflows} (left(state, 250), updated_at, id);
 
 COMMENT ON TABLE ${workflows} IS
   'Where each run is in each of its workflows. Stuck: WHERE left(state, 250) = ''payment'' AND updated_at < '

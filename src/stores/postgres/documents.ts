@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { encodeKey, encodeText } from '../sql-text.ts';
-import type { ClaimRequest, CommitRequest, Json, RunKey, SessionRecord } from '../store.ts';
+import type { ClaimRequest, CommitRequest, Json, RunKey, RunsQuery, SessionRecord } from '../store.ts';
+import type { RunInState } from './rows.ts';
 
 /**
  * What a function of the database is called with. Names are encoded, and what is JSON to the caller is JSON
@@ -17,8 +18,11 @@ export function duration(ms: number): number {
 
 export function runDocument(run: string, session: SessionRecord, ttlMs: number): Document {
   const { principal, minted } = session;
+  const key = encodeKey(run);
+  const wholeKey = encodeText(run);
   return {
-    run: encodeKey(run),
+    run: key,
+    long_key: wholeKey === key ? null : wholeKey,
     principal: textOrNull(principal),
     minted: minted ?? null,
     ttl_ms: duration(ttlMs),
@@ -41,7 +45,6 @@ export function claimDocument(request: ClaimRequest): Document {
     state: encodeText(initial.state),
     context: jsonOrNull(initial.context),
     version: initial.version ?? 0,
-    updated_at_ms: initial.updatedAt,
     make_run: create !== undefined,
     new_key: randomUUID(),
     lease_ms: duration(request.leaseMs),
@@ -61,6 +64,17 @@ export function commitDocument(request: CommitRequest): Document {
     actor: textOrNull(trail.actor),
     payload: jsonOrNull(trail.payload),
     ttl_ms: duration(request.ttlMs),
+  };
+}
+
+/** The runs after `last`, or from the first one on. */
+export function runsDocument({ workflow, state, forMs = 0 }: RunsQuery, last?: RunInState): Document {
+  return {
+    workflow: encodeText(workflow),
+    state: encodeText(state),
+    for_ms: duration(forMs),
+    after_time: last?.updated_at ?? '-infinity',
+    after_id: last?.id ?? 0,
   };
 }
 

@@ -19,6 +19,7 @@ const SUFFIXES = {
   renew: 'workflow_renew',
   release: 'workflow_release',
   history: 'workflow_history',
+  inState: 'workflow_runs_in_state',
 } as const;
 
 export function postgresNames(schema: string, prefix: string): PostgresNames {

@@ -37,12 +37,21 @@ export interface RunRow {
   readonly minted: boolean | null;
   /** `null` where there are none. */
   readonly workflows: readonly WorkflowRow[] | null;
+  readonly now: number;
 }
 
 export interface ClaimAnswer {
   readonly status: ClaimResult['status'];
   /** `null` where the workflow was never claimed. */
   readonly flow: WorkflowRow | null;
+  readonly now: number;
+}
+
+export interface RunInState {
+  readonly run: string;
+  /** In microseconds, so that it says exactly where to go on. */
+  readonly updated_at: string;
+  readonly id: number;
 }
 
 export interface EventRow {
@@ -56,23 +65,25 @@ export interface EventRow {
   readonly at: number;
 }
 
-export function toRunRecord({ principal, minted, workflows }: RunRow): RunRecord {
+export function toRunRecord({ principal, minted, workflows, now }: RunRow): RunRecord {
   return {
     session: { ...present('principal', principal, decodeText), ...(minted !== null && { minted }) },
     workflows: toWorkflows(workflows ?? []),
+    now,
   };
 }
 
-export function toClaimResult({ status, flow }: ClaimAnswer, { initial }: ClaimRequest): ClaimResult {
+export function toClaimResult({ status, flow, now }: ClaimAnswer, { initial }: ClaimRequest): ClaimResult {
   if (status === 'unknown') return { status };
-  const snapshot = flow ? toSnapshot(flow) : copySnapshot(initial);
-  if (status === 'state') return { status, snapshot };
+  const snapshot = flow ? toSnapshot(flow) : copySnapshot({ ...initial, updatedAt: now });
+  const seen = { snapshot, now };
+  if (status === 'state') return { status, ...seen };
   const claim = flow?.claim;
   if (!claim) throw new TypeError(`The database answered ${status} without a claim`);
-  if (status === 'claimed') return { status, snapshot, idempotencyKey: claim.idempotencyKey };
-  if (status === 'held') return { status, snapshot, claim: toClaimView(claim) };
+  if (status === 'claimed') return { status, ...seen, idempotencyKey: claim.idempotencyKey };
+  if (status === 'held') return { status, ...seen, claim: toClaimView(claim) };
   // The lease was alive when the claim was judged, and may have ended before the answer was written.
-  return { status, snapshot, remainingMs: Math.max(1, claim.remainingMs) };
+  return { status, ...seen, remainingMs: Math.max(1, claim.remainingMs) };
 }
 
 export function toTrailEntry(row: EventRow): TrailEntry {

@@ -1,6 +1,11 @@
 import type { PostgresNames } from './names.ts';
 
 /**
+ * What an answer says of its time. Read after the look, so that it is not before what was seen, even if that was waited for.
+ */
+export const NOW = 'floor(extract(epoch FROM clock_timestamp()) * 1000)';
+
+/**
  * What concerns a run as a whole. Every function that writes locks the run's row first and waits for no
  * other, so that writers of one run take turns and never wait in a circle. A statement after the lock sees
  * what was committed during the wait: under READ COMMITTED each statement in a function looks anew. Under
@@ -11,7 +16,7 @@ import type { PostgresNames } from './names.ts';
  * be over.
  */
 export function createRunFunctions(names: PostgresNames): string {
-  return [makeRun, lockRun, expireRun, touchRun, toJson, readRun, sweepRuns]
+  return [makeRun, lockRun, expireRun, touchRun, toJson, readRun, inState, sweepRuns]
     .map((create) => create(names))
     .join('');
 }
@@ -23,11 +28,11 @@ DECLARE
   ttl    interval;
 BEGIN
   SELECT * INTO asked
-    FROM json_to_record(request) AS r(run text, principal text, minted boolean, ttl_ms double precision);
+    FROM json_to_record(request) AS r(run text, long_key text, principal text, minted boolean, ttl_ms double precision);
   ttl := asked.ttl_ms * interval '1 millisecond';
 
-  INSERT INTO ${runs} AS r (run, principal, minted, expires_at)
-  VALUES (asked.run, asked.principal, asked.minted, clock_timestamp() + ttl)
+  INSERT INTO ${runs} AS r (run, long_key, principal, minted, expires_at)
+  VALUES (asked.run, asked.long_key, asked.principal, asked.minted, clock_timestamp() + ttl)
       ON CONFLICT (run) DO UPDATE
      SET (principal, minted, created_at, expires_at)
        = (EXCLUDED.principal, EXCLUDED.minted, EXCLUDED.created_at, EXCLUDED.expires_at)
@@ -122,6 +127,7 @@ BEGIN
   SELECT json_build_object(
            'principal', r.principal,
            'minted', r.minted,
+           'now', ${NOW},
            'workflows', (
              SELECT json_agg(${toJson}(w, moment) ORDER BY w.id) FROM ${workflows} w WHERE w.run = r.run
            )
@@ -153,4 +159,33 @@ END
 $$;
 COMMENT ON FUNCTION ${sweepRuns} IS
   'Removes runs that expired, all but one, and says how many. Waits for nobody.';
+`;
+
+const inState = ({ inState, runs, workflows }: PostgresNames) => `
+CREATE FUNCTION ${inState}(request json) RETURNS json LANGUAGE plpgsql AS $$
+DECLARE
+  asked  record;
+BEGIN
+  SELECT * INTO asked
+    FROM json_to_record(request) AS r(
+      workflow text, state text, for_ms double precision, after_time timestamptz, after_id bigint
+    );
+  RETURN (
+    SELECT coalesce(json_agg(page ORDER BY page.updated_at, page.id), '[]')
+      FROM (
+        SELECT coalesce(r.long_key, r.run) AS run, w.updated_at, w.id
+          FROM ${workflows} w JOIN ${runs} r USING (run)
+         WHERE left(w.state, 250) = left(asked.state, 250) AND w.state = asked.state
+           AND w.workflow_type = asked.workflow
+           AND (w.updated_at, w.id) > (asked.after_time, asked.after_id)
+           AND w.updated_at <= statement_timestamp() - asked.for_ms * interval '1 millisecond'
+           AND r.expires_at > statement_timestamp()
+         ORDER BY w.updated_at, w.id
+         LIMIT 100
+      ) page
+  );
+END
+$$;
+COMMENT ON FUNCTION ${inState} IS
+  'The next hundred known runs whose workflow stands in a state, those that stand there longest first.';
 `;

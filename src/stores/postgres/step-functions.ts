@@ -1,4 +1,5 @@
 import type { PostgresNames } from './names.ts';
+import { NOW } from './run-functions.ts';
 
 /** How many settled tokens and unsettled steps the contract asks a store to remember. */
 const REMEMBERED = 16;
@@ -50,7 +51,7 @@ BEGIN
   SELECT * INTO asked
     FROM json_to_record(request) AS r(
       run text, workflow text, token text, tool text, digest text, uncertain text, states text[],
-      state text, context text, version bigint, updated_at_ms double precision,
+      state text, context text, version bigint,
       make_run boolean, new_key text, lease_ms double precision, ttl_ms double precision
     );
   lease := asked.lease_ms * interval '1 millisecond';
@@ -63,7 +64,7 @@ BEGIN
     verdict := ${judge}(flow, moment, asked.token, asked.states, asked.state);
     IF verdict <> 'claimed' THEN
       PERFORM ${touchRun}(asked.run, asked.ttl_ms);
-      RETURN json_build_object('status', verdict, 'flow', ${toJson}(flow, moment));
+      RETURN json_build_object('status', verdict, 'flow', ${toJson}(flow, moment), 'now', ${NOW});
     END IF;
   END IF;
 
@@ -83,8 +84,7 @@ BEGIN
   ELSIF verdict = 'claimed' THEN
     IF flow.id IS NULL THEN
       INSERT INTO ${names.workflows} (run, workflow_type, state, context, version, updated_at)
-      VALUES (asked.run, asked.workflow, asked.state, asked.context::json, asked.version,
-              to_timestamp(asked.updated_at_ms / 1000))
+      VALUES (asked.run, asked.workflow, asked.state, asked.context::json, asked.version, moment)
       RETURNING * INTO flow;
     ELSIF flow.claim_token IS NOT NULL THEN
       -- That claim gives way and its outcome is unknown: its key waits for the same step to come again.
@@ -110,7 +110,7 @@ BEGIN
   END IF;
 
   PERFORM ${expireRun}(asked.run, asked.ttl_ms);
-  RETURN json_build_object('status', verdict, 'flow', ${toJson}(flow, moment));
+  RETURN json_build_object('status', verdict, 'flow', ${toJson}(flow, moment), 'now', ${NOW});
 END
 $$;
 COMMENT ON FUNCTION ${claim} IS 'Takes the lease for a step, or says why not: unknown, state, busy, held.';

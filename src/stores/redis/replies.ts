@@ -39,17 +39,17 @@ export function unexpected(operation: string, reply: Reply): Error {
 export function parseClaim(reply: Reply): ClaimResult {
   const { status } = reply;
   if (status === 'unknown') return { status };
-  const snapshot = () => parseSnapshot(reply.lines);
-  const [, , , , first = '', ...more] = reply.lines;
+  const seen = () => ({ snapshot: parseSnapshot(reply.lines), now: Number(reply.lines[4]) });
+  const [first = '', ...more] = reply.lines.slice(5);
   switch (status) {
     case 'claimed':
-      return { status, snapshot: snapshot(), idempotencyKey: first };
+      return { status, ...seen(), idempotencyKey: first };
     case 'busy':
-      return { status, snapshot: snapshot(), remainingMs: Number(first) };
+      return { status, ...seen(), remainingMs: Number(first) };
     case 'held':
-      return { status, snapshot: snapshot(), claim: parseClaimView([first, ...more], false) };
+      return { status, ...seen(), claim: parseClaimView([first, ...more], false) };
     case 'state':
-      return { status, snapshot: snapshot() };
+      return { status, ...seen() };
     default:
       throw unexpected('claim', reply);
   }
@@ -81,7 +81,7 @@ export function parseRun({ lines: [now, ...pairs] }: Reply): RunRecord {
   for (const [workflow, fields] of fieldsOf) {
     if (fields.has('state')) workflows[workflow] = parseWorkflow(fields, Number(now));
   }
-  return { session, workflows };
+  return { session, workflows, now: Number(now) };
 }
 
 export function parseTrail({ status, lines }: Reply): TrailEntry[] {

@@ -118,8 +118,9 @@ function commitArguments(request: CommitRequest, trailLimit: number): string[] {
   ];
 }
 
-function snapshotArguments({ state, context, version = 0, updatedAt }: FsmSnapshot): string[] {
-  return [JSON.stringify(state), optionalJson(context), String(version), String(updatedAt)];
+/** Without its time, which is the server's. */
+function snapshotArguments({ state, context, version = 0 }: FsmSnapshot): string[] {
+  return [JSON.stringify(state), optionalJson(context), String(version)];
 }
 
 function sessionText({ principal, minted }: SessionRecord): string {

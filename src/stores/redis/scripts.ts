@@ -43,14 +43,16 @@ return table.concat(lines, '\n')
 export const CLAIM = script(lua`
 local token, step, uncertain, new_key = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local lease, ttl, session = ARGV[6], ARGV[7], ARGV[8]
-local state, context, version, updated = ARGV[9], ARGV[10], ARGV[11], ARGV[12]
-local any_state = ARGV[13] == 'any'
+local state, context, version = ARGV[9], ARGV[10], ARGV[11]
+local any_state = ARGV[12] == 'any'
+local time = now()
+local updated = digits(time)
 
 local function allowed()
   if any_state then
     return true
   end
-  for i = 14, #ARGV do
+  for i = 13, #ARGV do
     if ARGV[i] == state then
       return true
     end
@@ -71,14 +73,13 @@ if get('state') then
 end
 local function answer(status, ...)
   live_for(ttl)
-  return reply(status, state, context, version, updated, ...)
+  return reply(status, state, context, version, updated, digits(time), ...)
 end
 
 if spent_on(token) then
   return answer('state')
 end
 
-local time = now()
 local holder = get('token')
 if holder == token then
   set('until', digits(time + lease))

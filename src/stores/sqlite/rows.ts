@@ -20,6 +20,11 @@ export interface WorkflowRow {
   readonly settled: string;
 }
 
+export interface RunInState {
+  readonly run: string;
+  readonly updated_at: number;
+}
+
 export interface EventRow {
   readonly version: number;
   readonly from_state: string;

@@ -7,6 +7,7 @@ import {
   fromSession,
   fromTrailEntry,
   fromWorkflow,
+  type RunInState,
   type RunRow,
   toSession,
   toTrailEntry,
@@ -37,6 +38,12 @@ const STATEMENTS = {
       (run, workflow_type, state, context, version, updated_at, claim, unsettled, settled)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
   deleteWorkflows: 'DELETE FROM workflows WHERE run = ?',
+  selectInState: `
+    SELECT run, updated_at
+      FROM workflows w JOIN workflow_runs r USING (run)
+     WHERE state = ? AND updated_at <= ? AND (updated_at, run) > (?, ?)
+       AND workflow_type = ? AND expires_at > ?
+     ORDER BY updated_at, run LIMIT 100`,
   selectEvents:
     'SELECT * FROM workflow_events WHERE run = ? AND workflow_type = ? ORDER BY version DESC LIMIT ?',
   insertEvent: `
@@ -91,6 +98,13 @@ export class SqliteRuns {
   trail({ id }: Run, workflow: string, atMost: number): TrailEntry[] {
     const rows = this.#sql.selectEvents.all(id, encodeText(workflow), atMost) as EventRow[];
     return rows.map(toTrailEntry).reverse();
+  }
+
+  /** The next of the runs in a state, those that stand there longest first; after the last one there is none. */
+  inState(workflow: string, state: string, latest: number, now: number, after?: RunInState): RunInState[] {
+    const { updated_at, run } = after ?? { updated_at: Number.NEGATIVE_INFINITY, run: '' };
+    const values = [encodeText(state), latest, updated_at, run, encodeText(workflow), now];
+    return this.#sql.selectInState.all(...values) as RunInState[];
   }
 
   remove(key: string): void {

@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS workflows (
   PRIMARY KEY (run, workflow_type)
 ) STRICT;
 
-CREATE INDEX IF NOT EXISTS workflows_state ON workflows (state, updated_at);
+CREATE INDEX IF NOT EXISTS workflows_state ON workflows (state, updated_at, run);
 
 CREATE TABLE IF NOT EXISTS workflow_events (
   run            TEXT NOT NULL,

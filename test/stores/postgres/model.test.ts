@@ -120,7 +120,7 @@ async function answers(
 ): Promise<unknown[]> {
   const keys: string[] = [];
   const comparable = (name: string, value: unknown) => {
-    if (name === 'updatedAt' || name === 'at' || name === 'remainingMs') return undefined;
+    if (['updatedAt', 'at', 'now', 'remainingMs'].includes(name)) return undefined;
     if (name !== 'idempotencyKey') return value;
     if (!keys.includes(String(value))) keys.push(String(value));
     return keys.indexOf(String(value));

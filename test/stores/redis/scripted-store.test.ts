@@ -4,7 +4,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest
 import { runKeys } from '../../../src/stores/redis/keys.ts';
 import { scriptedStore } from '../../../src/stores/redis/scripted-store.ts';
 import { redisStore } from '../../../src/stores/redis.ts';
-import type { AtomicStateStore } from '../../../src/stores/store.ts';
+import type { AtomicStateStore, ClaimResult } from '../../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR, step } from '../../../src/testing/fixtures.ts';
 import { everyOperation } from '../../helpers/operations.ts';
 import { sharedRedis } from '../../services/shared.ts';
@@ -138,7 +138,11 @@ describe('a token', () => {
     const claim = claimOf(randomUUID());
     await store.open(claim.run, {}, HOUR);
     await store.release(claim, claim.token);
-    expect(await store.read(claim.run, HOUR)).toEqual({ session: {}, workflows: {} });
+    expect(await store.read(claim.run, HOUR)).toEqual({
+      session: {},
+      workflows: {},
+      now: expect.any(Number),
+    });
     expect(await store.claim(claim)).toMatchObject({ status: 'state', snapshot: { state: 'empty' } });
   });
 });
@@ -152,6 +156,25 @@ describe('the clock', () => {
     expect((await store.claim(claimOf(run))).status).toBe('busy');
     expect((await store.read(run, HOUR))?.workflows.checkout?.claim?.live).toBe(true);
   });
+
+  it('tells a process that is a day ahead how old a snapshot is', async () => {
+    const run = randomUUID();
+    const now = Date.now();
+    vi.spyOn(Date, 'now').mockImplementation(() => now + 86_400_000);
+    const initial = { state: 'empty', updatedAt: Date.now() };
+    const claim = claimOf(run, { create: {}, initial });
+    expect(ageIn(await store.claim(claim))).toBeLessThan(HOUR);
+    expect(ageIn(await store.claim(claimOf(run)))).toBeLessThan(HOUR);
+    const record = await store.read(run, HOUR);
+    expect(Number(record?.now)).toBeLessThan(Date.now() - HOUR);
+    await store.commit(commitOf(claim));
+    expect(ageIn(await store.claim(claimOf(run, { states: [] })))).toBeLessThan(HOUR);
+  });
+
+  function ageIn(result: ClaimResult): number {
+    if (result.status === 'unknown') throw new Error('no such run');
+    return Math.abs((result.now ?? Number.NaN) - result.snapshot.updatedAt);
+  }
 });
 
 describe('what is not an answer of the script', () => {
