@@ -1,5 +1,12 @@
 import { isObject, type JsonObject } from './json-rpc.ts';
-import { withElementAt, withElementsAt, withMember, withoutMemberAt, withValueAt } from './json-text.ts';
+import {
+  spanAt,
+  withElementAt,
+  withElementsAt,
+  withMember,
+  withoutMemberAt,
+  withValueAt,
+} from './json-text.ts';
 import { withEntry, withoutEntry } from './json-value.ts';
 
 /** What becomes of one element of an array: kept as it is, dropped, or, where it is an object, some of its members set. */
@@ -82,7 +89,7 @@ export class Message {
 
   /** The same as {@link set} for JSON text, of which no character is lost. */
   setText(path: readonly string[], text: string): void {
-    this.#write(withValueAt(this.text, path, text));
+    this.#setText(withValueAt(this.text, path, text));
   }
 
   remove(path: readonly string[], key: string): void {
