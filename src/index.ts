@@ -52,13 +52,15 @@ export type {
 export type { Move, TransitionResult } from './workflow/transition.ts';
 export type { ErrorListener, TransitionListener } from './workflow/listeners.ts';
 export type { Refusal, RefusalReason } from './workflow/advice.ts';
+export type { Loop, LoopListener, LoopShieldOptions } from './workflow/loop-shield.ts';
 export { initFsmEngine } from './workflow/engine.ts';
 export { type ToolDeclaration, tool } from './tool.ts';
 
 // Steps and runs, from inside of a handler and from outside of any request.
 export { type CurrentStep, currentStep } from './session/current-step.ts';
 export { UnknownOutcome } from './gate/unknown-outcome.ts';
-export { type Runs, type RunsOptions, runsOf } from './runs.ts';
+export { type Runs, runsOf } from './runs.ts';
+export type { RunsOptions } from './runs-options.ts';
 export type { Resolution, ResolveOptions, RunView, SendOptions, Sent, Updated } from './run-views.ts';
 
 // Policies.

@@ -1,47 +1,15 @@
-import * as z from 'zod';
 import { InterlockError } from './errors.ts';
 import { eventOfHeld, moveOfHeld } from './gate/held.ts';
 import { moveFromOutside, type OutsideMover } from './gate/outside-move.ts';
+import { expireFromOutside, overdueRuns } from './gate/sweep.ts';
 import { takeEffect } from './gate/take-effect.ts';
-import { parseOptions } from './options.ts';
 import type { Resolution, ResolveOptions, RunView, SendOptions, Sent, Updated } from './run-views.ts';
-import { systemClock } from './session/clock.ts';
+import { keptBy, type RunsOptions } from './runs-options.ts';
 import { currentStep } from './session/current-step.ts';
-import { guardStore } from './session/guarded-store.ts';
-import { Turns } from './session/turns.ts';
-import { SESSIONS, type SessionMiddleware } from './session-store.ts';
-import { resolveStore } from './stores/adapt.ts';
-import type { ClaimView, FsmSnapshot, Json, StateStore, TrailDraft, TrailEntry } from './stores/store.ts';
+import type { ClaimView, FsmSnapshot, Json, TrailDraft, TrailEntry } from './stores/store.ts';
 import { StateMachineGate } from './workflow/gate.ts';
 import { parseEvent } from './workflow/sender.ts';
 import type { Workflow } from './workflow/workflow.ts';
-
-/** Options of {@link runsOf}: `sessions`, or else `store`. */
-export interface RunsOptions {
-  /** What `sessionStore()` returned: its store, and its clients, who are told where a run moves under them. */
-  sessions?: SessionMiddleware | undefined;
-  /** The store that `sessionStore({ store })` was given, in a process without it. Clients learn of a move when they list again. */
-  store?: StateStore | undefined;
-  /** How long a run lives after it was looked at, in milliseconds. Default: as in `sessions`, else one hour. */
-  idleMs?: number | undefined;
-  /** The longest that a call to `store` may take, in milliseconds. Default 2,000. */
-  storeDeadlineMs?: number | undefined;
-  /** Told of each failure that no caller is told of. Default: as in `sessions`, else `console.error`. */
-  onError?: ((error: unknown) => void) | undefined;
-}
-
-const given = <T>(what: string): z.ZodType<T> =>
-  z.custom<T>((value) => (typeof value === 'object' || typeof value === 'function') && value !== null, what);
-
-const optionsSchema = z.strictObject({
-  sessions: given<SessionMiddleware>('expected what sessionStore() returned').optional(),
-  store: given<StateStore>('expected a store').optional(),
-  idleMs: z.number().positive().optional(),
-  storeDeadlineMs: z.number().positive().default(2_000),
-  onError: z
-    .custom<(error: unknown) => void>((value) => typeof value === 'function', 'expected a function')
-    .optional(),
-});
 
 /** The runs of one gate, seen from outside of any request. Made by {@link runsOf}. All of it rejects where the store cannot be asked. */
 export class Runs<E extends string = string> {
@@ -63,7 +31,9 @@ export class Runs<E extends string = string> {
     if (entry === undefined) return this.#view({ ...start, updatedAt: 0 }, 'idle');
     const { claim } = entry;
     const { updatedAt, version = 0 } = entry.snapshot;
-    const snapshot = { ...this.#workflow.adopt(entry.snapshot), updatedAt, version };
+    const known = { ...this.#workflow.adopt(entry.snapshot), updatedAt, version };
+    const next = this.#workflow.overdue(known, record.now ?? this.#mover.clock.now());
+    const snapshot = next === undefined ? known : { ...next.position, updatedAt, version };
     // A step that may be repeated holds nobody up once its lease is over.
     const isIdle = claim === undefined || (!claim.live && claim.uncertain === 'retry');
     return this.#view(snapshot, isIdle ? 'idle' : claim.live ? 'running' : 'held', claim);
@@ -173,6 +143,19 @@ export class Runs<E extends string = string> {
     return { resolved: true, state: to };
   }
 
+  /**
+   * Applies the deadlines of states (`after`) that nobody has touched since: of these runs, or of all that the store finds. One that was saved again within
+   * its state may be found later. Resolves to how many runs moved.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where no runs are given and the store cannot list any
+   */
+  async sweep(runs?: Iterable<string> | AsyncIterable<string>): Promise<number> {
+    let moved = 0;
+    for await (const run of runs ?? overdueRuns(this.#mover))
+      if (await expireFromOutside(this.#mover, run)) moved++;
+    return moved;
+  }
+
   #view(snapshot: FsmSnapshot, status: RunView['status'], claim?: ClaimView): RunView {
     const context = this.#workflow.dataOf(snapshot);
     return { snapshot, status, ...(context !== undefined && { context }), ...(claim && { claim }) };
@@ -206,36 +189,6 @@ export function runsOf<S extends string, E extends string>(
   }
   return new Runs<E>({
     workflow: gate.compile(),
-    ...keptBy(parseOptions('runsOf()', optionsSchema, options)),
+    ...keptBy(options),
   });
-}
-
-function keptBy(options: z.output<typeof optionsSchema>): Omit<OutsideMover, 'workflow'> {
-  const { sessions: middleware, store, idleMs, storeDeadlineMs, onError } = options;
-  const sessions = middleware?.[SESSIONS];
-  if ((sessions === undefined) === (store === undefined)) {
-    throw new InterlockError(
-      'ERR_INTERLOCK_CONFIG',
-      'runsOf(): give either sessions, which sessionStore() returned, or store',
-    );
-  }
-  if (sessions !== undefined) {
-    const { config, keeper } = sessions;
-    return {
-      store: config.store,
-      ttlMs: idleMs ?? config.idleMs,
-      clock: config.clock,
-      turns: keeper.turns,
-      onError: onError ?? config.onError,
-      tell: (run) => sessions.tellListChanged(run),
-    };
-  }
-  return {
-    store: guardStore(resolveStore(store as StateStore), storeDeadlineMs, systemClock),
-    ttlMs: idleMs ?? 60 * 60 * 1000,
-    clock: systemClock,
-    turns: new Turns(systemClock),
-    onError: onError ?? console.error,
-    tell: () => {},
-  };
 }

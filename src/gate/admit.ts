@@ -5,14 +5,8 @@ import type { CallBinding } from '../workflow/call.ts';
 import type { Position } from '../workflow/position.ts';
 import type { GateConfig } from './gate-config.ts';
 import { askGuards } from './guard.ts';
-
-/** Why a call may not go on although its run could be claimed, or asked where it stands. */
-export interface NotAdmitted {
-  readonly reason: 'state' | 'guard' | 'unavailable';
-  readonly snapshot?: FsmSnapshot | undefined;
-  /** The guard's own. */
-  readonly words?: string | undefined;
-}
+import { countCall } from './loop.ts';
+import type { NotAdmitted } from './not-admitted.ts';
 
 /** What a guard is asked beside where the run stands. */
 export type AskedCall = Omit<GuardedCall, 'state' | 'context'>;
@@ -48,7 +42,7 @@ export async function refusedByGuard(
 
 /**
  * Tests a claimed run where the store could not: the states of a statechart cannot be listed, and those of an older deployment are not
- * known by name. Then asks the guards. The claim is let go where the call is not allowed after all.
+ * known by name. Then counts the call, and asks the guards. The claim is let go where the call is not allowed after all.
  */
 export async function admit(
   config: GateConfig,
@@ -56,19 +50,31 @@ export async function admit(
   step: Step,
   call: AskedCall,
 ): Promise<Position | NotAdmitted> {
-  const position = understood(config, step.snapshot);
   const { workflow } = config;
-  const isTested = workflow.claimable(binding) !== undefined;
-  if (position === undefined) {
+  if (understood(config, step.snapshot) === undefined) {
     await step.release();
     return { reason: 'unavailable' };
   }
-  const snapshot = { ...position, updatedAt: step.snapshot.updatedAt };
-  const isAllowed = isTested || workflow.allows(position.state, binding);
-  const refused = isAllowed
-    ? await refusedByGuard(config, binding, snapshot, call)
-    : { reason: 'state' as const, snapshot };
+  const stands = workflow.stand(step.snapshot);
+  const { updatedAt } = step.snapshot;
+  const isAllowed = workflow.claimable(binding) !== undefined || workflow.allows(stands.state, binding);
+  if (!isAllowed) {
+    await step.release();
+    return { reason: 'state', snapshot: { ...stands, updatedAt } };
+  }
+  const { shield } = workflow;
+  const position = shield === undefined ? stands : await countCall(config, shield, step, stands);
+  if ('reason' in position) return position;
+  const refused = await refusedByGuard(config, binding, { ...position, updatedAt }, call);
   if (refused === undefined) return position;
-  await step.release();
+  if (shield === undefined) await step.release();
+  else await keepCount(step, position);
   return refused;
+}
+
+/** A call that a guard refuses is one of those that a model may repeat for ever. */
+async function keepCount(step: Step, position: Position): Promise<void> {
+  const { state } = position;
+  const trail = { from: state, to: state, event: null, tool: step.tool };
+  await step.commit({ snapshot: { ...position }, trail }).catch(() => step.release());
 }

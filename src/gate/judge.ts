@@ -1,11 +1,10 @@
 import { claimStep, type NotClaimed } from '../session/claim.ts';
-import { digestOf, newToken } from '../session/ids.ts';
+import { digestOf } from '../session/ids.ts';
 import { InFlight } from '../session/in-flight.ts';
 import type { Admission, NoRun, RunContext } from '../session/run-context.ts';
 import { Step } from '../session/step.ts';
 import { headerFault } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
-import { requestHeader, setRequestHeader } from '../wire/headers.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import {
   isObject,
@@ -18,15 +17,17 @@ import {
 import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
 import type { CallBinding } from '../workflow/call.ts';
 import type { BoundState } from '../workflow/position.ts';
-import { type AskedCall, admit, type NotAdmitted, refusedByGuard, understood } from './admit.ts';
+import { type AskedCall, admit, refusedByGuard, understood } from './admit.ts';
+import { askForAlias } from './alias.ts';
 import type { PendingCall } from './call.ts';
+import { expire } from './expire.ts';
 import type { GateConfig } from './gate-config.ts';
-import { movesOf } from './move.ts';
+import { type Move, movesOf } from './move.ts';
+import type { NotAdmitted } from './not-admitted.ts';
 import { badToolName, refusalReply } from './replies.ts';
 import { stateNow } from './state-now.ts';
 import { visibilityFor } from './tool-list.ts';
 
-const NAME_HEADER = 'mcp-name';
 const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
 
 /** What became of one call: it goes on as it is, it goes on as a step, it was answered, or the request was answered as a whole. */
@@ -84,7 +85,7 @@ export class Judge {
     }
     if (binding === undefined) return 'forward';
     if ('advice' in context) return this.#refuseUnnamed(incoming, tool, context);
-    return binding.moves
+    return binding.moves || workflow.shield !== undefined
       ? this.#claim(incoming, tool, binding, context)
       : this.#test(incoming, tool, binding, context);
   }
@@ -135,9 +136,18 @@ export class Judge {
         ? this.#end(incoming, tool, context)
         : this.#refuse(incoming, tool, claimed, binding.states);
     }
+    const expired = await expire(this.#config, claimed);
+    if (expired === 'failed') return this.#refuse(incoming, tool, { reason: 'unavailable' }, binding.states);
+    if (expired !== undefined) {
+      this.#tellMoved(expired, context);
+      return this.#claim(incoming, tool, binding, context);
+    }
     const asked = askedCall(incoming, tool, context);
     const position = await admit(this.#config, binding, claimed, asked);
-    if ('reason' in position) return this.#refuse(incoming, tool, position, binding.states);
+    if ('reason' in position) {
+      if (position.moved !== undefined) this.#tellMoved(position.moved, context);
+      return this.#refuse(incoming, tool, position, binding.states);
+    }
     // A guard takes time, in which the client may change its mind: nothing was forwarded yet.
     if (binding.guards.length > 0 && inFlight.cancelled) {
       await claimed.release();
@@ -155,7 +165,16 @@ export class Judge {
       isFirst: (claimed.snapshot.version ?? 0) === 0,
       onError,
     });
-    return { id, step: claimed, context, era: this.#admission.era, moves };
+    // What was counted is saved whatever the call comes to.
+    const isUpdated = workflow.shield !== undefined;
+    return { id, step: claimed, context, era: this.#admission.era, moves, isUpdated };
+  }
+
+  /** A move that was made before the call was forwarded. */
+  #tellMoved({ trail }: Move, context: RunContext): void {
+    const { workflow, visibility } = this.#config;
+    const isHidden = visibility !== 'stable' && !this.#admission.byArgument;
+    if (isHidden && !workflow.sameTools(trail.from, trail.to)) context.listChanged(false);
   }
 
   async #refuse(
@@ -176,7 +195,7 @@ export class Judge {
     const state = (position ?? snapshot)?.state;
     const isHidden = this.#hides && (state === undefined || !workflow.isVisible(tool, state));
     if (style === 'unknown-tool' && isHidden) {
-      this.#alias(incoming, tool);
+      askForAlias(this.#exchange.req, incoming, this.aliases, tool);
       return 'forward';
     }
     const readable = snapshot === undefined || position !== undefined;
@@ -193,16 +212,6 @@ export class Judge {
       this.#reply(incoming, refusal, { heldTool, words, foreseen: workflow.foresees }),
     );
     return 'answered';
-  }
-
-  /** Asks the upstream for a tool that it surely does not have, so that the answer has the upstream's own shape. */
-  #alias(incoming: Incoming, tool: string): void {
-    const alias = this.aliases.get(tool) ?? `t${newToken()}`;
-    this.aliases.set(tool, alias);
-    incoming.message.set(['params', 'name'], alias);
-    const { req } = this.#exchange;
-    // The header repeats the name in the stateless era, and an upstream would tell both where they differ.
-    if (requestHeader(req, NAME_HEADER) !== undefined) setRequestHeader(req, NAME_HEADER, alias);
   }
 
   /** A call without a run is refused, whatever the style: that it is gated is no secret which the list would keep. */

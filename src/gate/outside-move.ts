@@ -7,6 +7,7 @@ import { Step } from '../session/step.ts';
 import type { Turns } from '../session/turns.ts';
 import type { Position } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
+import { expire } from './expire.ts';
 import type { Move } from './move.ts';
 import { takeEffect } from './take-effect.ts';
 
@@ -58,9 +59,15 @@ export async function moveFromOutside(
     if (claimed.reason === 'unknown') return 'unknown-run';
     throw new StoreUnavailable('the store could not be asked');
   }
+  const expired = await expire(mover, claimed);
+  if (expired === 'failed') throw new StoreUnavailable('the store could not be asked');
+  if (expired !== undefined) {
+    if (!workflow.sameTools(expired.trail.from, expired.trail.to)) mover.tell(run);
+    return moveFromOutside(mover, run, what, change);
+  }
   let move: Move | undefined;
   try {
-    move = change(workflow.adopt(claimed.snapshot), (claimed.snapshot.version ?? 0) === 0);
+    move = change(workflow.stand(claimed.snapshot), (claimed.snapshot.version ?? 0) === 0);
   } catch (error) {
     await claimed.release();
     throw error;

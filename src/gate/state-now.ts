@@ -21,5 +21,8 @@ export async function stateNow(
   const snapshot = stored ? record?.workflows[workflow.id]?.snapshot : undefined;
   if (snapshot === undefined) return { ...workflow.start, updatedAt: 0 };
   const position = understood(config, snapshot);
-  return position === undefined ? 'unavailable' : { ...position, updatedAt: snapshot.updatedAt };
+  if (position === undefined) return 'unavailable';
+  const known = { ...position, updatedAt: snapshot.updatedAt };
+  const next = workflow.overdue(known, record?.now ?? config.clock.now());
+  return next === undefined ? known : { ...next.position, updatedAt: known.updatedAt };
 }

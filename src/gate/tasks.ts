@@ -92,6 +92,7 @@ export class GatedTask {
       token,
       description: { tool: origin.tool, digest: '', uncertain: 'hold' as const },
       snapshot: { ...from, updatedAt: 0 },
+      now: 0,
       idempotencyKey,
       store,
       ttlMs,

@@ -83,7 +83,7 @@ async function claimInTurn(
 function partsOf(
   { context, workflow, description, times, clock, request, onError }: ClaimOptions,
   token: string,
-  { snapshot, idempotencyKey }: Granted,
+  { snapshot, idempotencyKey, now = clock.now() }: Granted,
   endTurn: EndTurn,
 ): StepParts {
   const { run, store, ttlMs } = context;
@@ -99,6 +99,7 @@ function partsOf(
     token,
     description,
     snapshot,
+    now,
     idempotencyKey,
     store,
     ttlMs,

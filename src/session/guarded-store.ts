@@ -49,8 +49,11 @@ export function guardStore(store: AtomicStateStore, deadlineMs: number, clock: C
   const inTransaction = isTransactional(store)
     ? { commitIn: (...args: Parameters<CommitIn>) => bounded('commit', () => store.commitIn(...args)) }
     : {};
+  const { runs } = store;
   return {
     ...inTransaction,
+    // A sweep reads on for as long as its caller goes on.
+    ...(runs && { runs: (query) => runs.call(store, query) }),
     open: (...args) => bounded('open', () => store.open(...args)),
     read: (...args) => bounded('read', () => store.read(...args)),
     claim: (request) =>

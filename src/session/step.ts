@@ -21,6 +21,8 @@ export interface StepParts {
   readonly token: string;
   readonly description: StepDescription;
   readonly snapshot: FsmSnapshot;
+  /** What time it was for the store when the claim was granted. */
+  readonly now: number;
   readonly idempotencyKey: string;
   readonly store: GuardedStore;
   readonly ttlMs: number;
@@ -41,8 +43,12 @@ export class Step {
   /** The claim's: whoever has it can settle the step. */
   readonly token: string;
   readonly tool: string;
+  /** Of the call's arguments. */
+  readonly digest: string;
   /** The position that the call was tested against. */
   readonly snapshot: FsmSnapshot;
+  /** What time it was then, on the clock that stamped it. */
+  readonly now: number;
   /** The same for every try of one step whose outcome was unknown. */
   readonly idempotencyKey: string;
   readonly #parts: StepParts;
@@ -57,7 +63,9 @@ export class Step {
     this.key = parts.key;
     this.token = parts.token;
     this.tool = parts.description.tool;
+    this.digest = parts.description.digest;
     this.snapshot = parts.snapshot;
+    this.now = parts.now;
     this.idempotencyKey = parts.idempotencyKey;
     this.#stopLimit = parts.clock.after(parts.times.maxStepMs, onTooLong);
     this.#renewLater();

@@ -2,12 +2,17 @@ import * as z from 'zod';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../nearest.ts';
 import { parseOptions, showValue, tableOption } from '../options.ts';
-import type { Machine, MachineState } from './transition.ts';
+import type { Deadline, Machine, MachineState } from './transition.ts';
 
 /** One state of an {@link FsmConfig}. */
 export interface FsmStateConfig<S extends string = string, E extends string = string> {
   /** Where each event leads. An event that is not listed leaves the workflow in this state. */
   readonly on?: { readonly [event in E]?: S } | undefined;
+  /**
+   * Where the run goes by itself when it has been in this state for so many milliseconds: `{ 900_000: 'expired' }`. One deadline at most. It is applied
+   * when the run is next touched, and by `runsOf(gate, …).sweep()`.
+   */
+  readonly after?: { readonly [ms: number]: S } | undefined;
   /** Marks an end of the workflow, which handles no event. */
   readonly type?: 'final' | undefined;
 }
@@ -34,6 +39,7 @@ const configSchema = z.strictObject({
 
 const stateSchema = z.strictObject({
   on: tableOption().optional(),
+  after: tableOption().optional(),
   type: z.literal('final').optional(),
 });
 
@@ -61,15 +67,30 @@ export function parseConfig(config: unknown): Machine {
 function parseState(workflow: string, name: string, config: unknown): MachineState {
   const what = `state ${showValue(name)} of ${workflow}`;
   if (config === undefined) throw configError(`${what}: expected an object, got undefined`);
-  const { on, type } = parseOptions(what, stateSchema, config);
+  const { on, after, type } = parseOptions(what, stateSchema, config);
   if (type === 'final' && on !== undefined) throw configError(`${what}: a final state has no "on"`);
+  if (type === 'final' && after !== undefined) throw configError(`${what}: a final state has no "after"`);
   const targets = parseNames(what, 'an event', on ?? {}).filter(([, target]) => target !== undefined);
-  return { on: new Map(targets.map(([event, target]) => [event, parseTarget(what, event, target)])) };
+  return {
+    on: new Map(targets.map(([event, target]) => [event, parseTarget(what, `on.${event}`, target)])),
+    ...(after !== undefined && { after: parseDeadline(what, after) }),
+  };
 }
 
-function parseTarget(what: string, event: string, target: unknown): string {
+function parseDeadline(what: string, after: Record<string, unknown>): Deadline {
+  const [[delay, target] = ['', undefined], ...others] = Object.entries(after);
+  const ms = Number(delay);
+  if (others.length > 0 || !(Number.isSafeInteger(ms) && ms > 0)) {
+    throw configError(
+      `${what}: after: expected one delay in whole milliseconds and where it leads, such as { 900000: "expired" }, got ${showValue(after)}`,
+    );
+  }
+  return { ms, target: parseTarget(what, `after.${delay}`, target) };
+}
+
+function parseTarget(what: string, place: string, target: unknown): string {
   if (typeof target === 'string') return target;
-  throw configError(`${what}: on.${event}: expected the name of a state, got ${showValue(target)}`);
+  throw configError(`${what}: ${place}: expected the name of a state, got ${showValue(target)}`);
 }
 
 function parseNames(what: string, kind: 'a state' | 'an event', table: object): [string, unknown][] {
@@ -78,9 +99,12 @@ function parseNames(what: string, kind: 'a state' | 'an event', table: object): 
 }
 
 function checkTargets({ id, states }: Machine, name: string): void {
-  for (const [event, target] of states.get(name)?.on ?? []) {
+  const { on, after } = states.get(name) ?? {};
+  const ways = [...(on ?? [])].map(([event, target]) => [showValue(event), target] as const);
+  if (after !== undefined) ways.push([`"after" ${after.ms} ms`, after.target]);
+  for (const [way, target] of ways) {
     if (states.has(target)) continue;
-    const transition = `${showValue(event)} of state ${showValue(name)} of workflow "${id}"`;
+    const transition = `${way} of state ${showValue(name)} of workflow "${id}"`;
     const message = `${transition} leads to ${showValue(target)}, which does not exist`;
     throw new InterlockError('ERR_INTERLOCK_TARGET', `${message}, ${rightNames(target, states.keys())}`);
   }

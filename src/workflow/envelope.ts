@@ -11,11 +11,13 @@ export interface Envelope {
   readonly history?: { readonly [path: string]: readonly string[] };
   /** The `version` of the gate that saved it. */
   readonly version?: number;
+  /** When the state was entered, where it has a deadline and something was saved in it since. On the store's clock. */
+  readonly entered?: number;
   /** The loop shield's counter. */
   readonly loop?: Json;
 }
 
-const KEYS = ['data', 'history', 'version', 'loop'];
+const KEYS = ['data', 'history', 'version', 'entered', 'loop'];
 
 /** What the context holds. One that no gate has written is data as a whole. */
 export function openContext(context: Json | undefined): Envelope {

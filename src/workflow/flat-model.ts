@@ -13,6 +13,8 @@ export function flatModel(machine: Machine): Model {
     tags: [],
     isFlat: true,
     events: [...eventsOf(machine)],
+    deadline: (state) => states.get(state)?.after,
+    deadlines: names.filter((name) => states.get(name)?.after !== undefined),
     has: (state) => states.has(state),
     isIn: (state, bound) => bound.includes(state),
     eventsIn: (state) => [...(states.get(state)?.on.keys() ?? [])],

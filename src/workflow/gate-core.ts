@@ -18,6 +18,7 @@ import { openContext } from './envelope.ts';
 import { flatModel } from './flat-model.ts';
 import { type GateOptions, gateOptionsSchema } from './gate-options.ts';
 import { type ErrorListener, Listeners, type TransitionListener } from './listeners.ts';
+import { LoopShield } from './loop-shield.ts';
 import type { FsmAction, Model, Position, StateTag } from './position.ts';
 import { parseEvent } from './sender.ts';
 import { parseSnapshot } from './snapshot.ts';
@@ -40,6 +41,7 @@ export class Gate<
   readonly #now: () => number;
   readonly #listeners: Listeners;
   readonly #deployment: Deployment;
+  readonly #shield: LoopShield | undefined;
   readonly #onAction: ActionListener | undefined;
   readonly #onError: ErrorListener;
   readonly #tools = new Map<string, AnyBinding[]>();
@@ -52,7 +54,7 @@ export class Gate<
   #disposed = false;
 
   constructor(machine: FsmConfig<S, E> | XStateMachine, options?: GateOptions) {
-    const { now, onError, onAction, ...deployment } = parseOptions(
+    const { now, onError, onAction, loopShield, ...deployment } = parseOptions(
       'StateMachineGate()',
       gateOptionsSchema,
       options,
@@ -60,6 +62,7 @@ export class Gate<
     this.#model = isXStateMachine(machine)
       ? statechartModel(machine, onAction !== undefined)
       : flatModel(parseConfig(machine));
+    this.#shield = loopShield === undefined ? undefined : new LoopShield(this.#model, loopShield);
     this.#now = now;
     this.#onError = onError;
     this.#onAction = onAction;
@@ -192,6 +195,7 @@ export class Gate<
       listeners: this.#listeners,
       deployment: this.#deployment,
       onAction: this.#onAction,
+      shield: this.#shield,
       onError: this.#onError,
     });
     return this.#workflow;

@@ -1,8 +1,9 @@
 import * as z from 'zod';
-import { functionOption } from '../options.ts';
+import { functionOption, isTable } from '../options.ts';
 import type { ActionListener } from './actions.ts';
 import type { Migrate } from './deployment.ts';
 import type { ErrorListener } from './listeners.ts';
+import type { LoopShieldOptions } from './loop-shield.ts';
 
 /** Options of `new StateMachineGate()`. */
 export interface GateOptions {
@@ -16,6 +17,8 @@ export interface GateOptions {
   readonly version?: number | undefined;
   /** Says where a run of an older version, or in a state that is no more, stands now. Default: such a run is refused. */
   readonly migrate?: Migrate | undefined;
+  /** Stops a model that calls bound tools again and again without a move. Default: nothing does, and nothing is counted. */
+  readonly loopShield?: LoopShieldOptions | undefined;
 }
 
 export const gateOptionsSchema = z.strictObject({
@@ -24,4 +27,5 @@ export const gateOptionsSchema = z.strictObject({
   onAction: functionOption<ActionListener>().optional(),
   version: z.int().min(1).optional(),
   migrate: functionOption<Migrate>().optional(),
+  loopShield: z.custom<LoopShieldOptions>(isTable, 'expected an object').optional(),
 });

@@ -112,6 +112,12 @@ export class LoopShield {
     };
   }
 
+  /** The event that takes a looping run back, where that is said by an event. */
+  get fallbackEvent(): string | undefined {
+    const { fallback } = this.#options;
+    return 'event' in fallback ? fallback.event : undefined;
+  }
+
   /** Where a looping run goes, with a new count. */
   fallBack(position: Position): Next {
     const { fallback } = this.#options;

@@ -1,4 +1,5 @@
 import type { Json } from '../stores/store.ts';
+import type { Deadline } from './transition.ts';
 
 /** Where a run stands: its snapshot without what the store keeps beside it. */
 export interface Position {
@@ -46,6 +47,10 @@ export interface Model {
   readonly isFlat: boolean;
   /** Every event that is handled somewhere. Of a statechart it may end in a wildcard. */
   readonly events: readonly string[];
+  /** When a run leaves the state by itself, if it does. */
+  deadline(state: string): Deadline | undefined;
+  /** The states that have one. */
+  readonly deadlines: readonly string[];
   /** Whether a run can be in this state. */
   has(state: string): boolean;
   /** Whether a run in `state` is in one of `bound`. Never in an unknown state. */

@@ -32,6 +32,8 @@ class Statechart implements Model {
   readonly tags: readonly string[];
   readonly events: readonly string[];
   readonly isFlat = false;
+  /** Its delayed transitions were refused. */
+  readonly deadlines = [];
   readonly #machine: XMachine;
   readonly #tree: ChartTree;
   readonly #hasListener: boolean;
@@ -63,6 +65,8 @@ class Statechart implements Model {
     this.start = Object.freeze(position);
     this.startActions = Object.freeze(actions);
   }
+
+  deadline(): undefined {}
 
   has(state: string): boolean {
     return this.#active(state) !== undefined;

@@ -8,6 +8,15 @@ export interface Machine {
 export interface MachineState {
   /** Where each event leads that this state handles. */
   readonly on: ReadonlyMap<string, string>;
+  /** Where it leads by itself, and after how long. */
+  readonly after?: Deadline;
+}
+
+/** A state that is left by itself. */
+export interface Deadline {
+  /** How long after it was entered, in milliseconds. */
+  readonly ms: number;
+  readonly target: string;
 }
 
 /** What sending an event did. */

@@ -8,6 +8,7 @@ import { bindingsOfCall, type CallBinding, combine, combineUnconditional } from 
 import { adopt, type Deployment, stamped } from './deployment.ts';
 import { openContext, withData } from './envelope.ts';
 import type { ErrorListener, Listeners } from './listeners.ts';
+import type { LoopShield } from './loop-shield.ts';
 import type { BoundState, FsmAction, Model, Next, Position } from './position.ts';
 import { type Reach, reachFrom, shortestPath } from './reach.ts';
 import {
@@ -20,6 +21,7 @@ import {
 import { parseSnapshot } from './snapshot.ts';
 import { ToolViews } from './tool-views.ts';
 import type { Move } from './transition.ts';
+import { arrived, entered, overdue } from './upkeep.ts';
 import { type Whereabouts, whereaboutsOf } from './whereabouts.ts';
 
 /** What a {@link Workflow} is made of. */
@@ -30,6 +32,7 @@ export interface WorkflowParts {
   readonly warnings: readonly string[];
   readonly listeners: Listeners;
   readonly deployment: Deployment;
+  readonly shield: LoopShield | undefined;
   readonly onAction: ActionListener | undefined;
   /** Told what `onAction` throws where nobody else is. */
   readonly onError: ErrorListener;
@@ -54,6 +57,9 @@ export class Workflow {
   /** Whether {@link pathTo} knows every way there is: not where guards, payloads or functions of bindings have a say. */
   readonly foresees: boolean;
 
+  /** Stops models that go round in circles, where the gate has been told to. */
+  readonly shield: LoopShield | undefined;
+
   readonly #parts: WorkflowParts;
   readonly #model: Model;
   readonly #tools: ReadonlyMap<string, readonly AnyBinding[]>;
@@ -69,6 +75,7 @@ export class Workflow {
     this.startActions = model.startActions;
     this.states = model.names;
     this.#parts = parts;
+    this.shield = parts.shield;
     this.#model = model;
     this.#tools = new Map([...tools].map(([tool, bindings]) => [tool, [...bindings]]));
     this.toolNames = Object.freeze([...this.#tools.keys()]);
@@ -91,7 +98,17 @@ export class Workflow {
    * @throws Error where a statechart's own code throws, or asks for what has no pure form. A flat machine never throws.
    */
   next(position: Position, event: string, payload?: Json): Next {
-    return this.#model.next(position, event, payload);
+    return arrived(this.#model.next(position, event, payload));
+  }
+
+  /** Where a run is by itself by now, if the time of its state is over. `now` is on the clock that stamped the snapshot. */
+  overdue(snapshot: FsmSnapshot, now: number): Next | undefined {
+    return overdue(this.#model, snapshot, now);
+  }
+
+  /** The states that are left by themselves, and after how many milliseconds. */
+  get deadlines(): readonly (readonly [state: string, ms: number])[] {
+    return this.#model.deadlines.map((state) => [state, this.#model.deadline(state)?.ms ?? 0] as const);
   }
 
   /**
@@ -161,6 +178,8 @@ export class Workflow {
   claimable({ states }: Pick<CallBinding, 'states'>): readonly string[] | undefined {
     const { version, migrate } = this.#parts.deployment;
     if (!this.#model.isFlat || version !== undefined || migrate !== undefined) return undefined;
+    // A run may be in another state than the stored one by now.
+    if (this.#model.deadlines.length > 0) return undefined;
     return states as readonly string[];
   }
 
@@ -180,6 +199,11 @@ export class Workflow {
    */
   adopt(stored: Position): Position {
     return adopt(this.#model, this.#parts.deployment, stored);
+  }
+
+  /** The same for a position that something is to be saved over, and that may stay in its state: it knows when that was entered. */
+  stand(stored: FsmSnapshot): Position {
+    return entered(this.#model, this.adopt(stored), stored.updatedAt);
   }
 
   /** A checked copy of a snapshot that a store gave, adopted. @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` */

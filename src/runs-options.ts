@@ -1,0 +1,69 @@
+import * as z from 'zod';
+import { InterlockError } from './errors.ts';
+import type { OutsideMover } from './gate/outside-move.ts';
+import { parseOptions } from './options.ts';
+import { systemClock } from './session/clock.ts';
+import { guardStore } from './session/guarded-store.ts';
+import { Turns } from './session/turns.ts';
+import { SESSIONS, type SessionMiddleware } from './session-store.ts';
+import { resolveStore } from './stores/adapt.ts';
+import type { StateStore } from './stores/store.ts';
+
+/** Options of `runsOf()`: `sessions`, or else `store`. */
+export interface RunsOptions {
+  /** What `sessionStore()` returned: its store, and its clients, who are told where a run moves under them. */
+  sessions?: SessionMiddleware | undefined;
+  /** The store that `sessionStore({ store })` was given, in a process without it. Clients learn of a move when they list again. */
+  store?: StateStore | undefined;
+  /** How long a run lives after it was looked at, in milliseconds. Default: as in `sessions`, else one hour. */
+  idleMs?: number | undefined;
+  /** The longest that a call to `store` may take, in milliseconds. Default 2,000. */
+  storeDeadlineMs?: number | undefined;
+  /** Told of each failure that no caller is told of. Default: as in `sessions`, else `console.error`. */
+  onError?: ((error: unknown) => void) | undefined;
+}
+
+const given = <T>(what: string): z.ZodType<T> =>
+  z.custom<T>((value) => (typeof value === 'object' || typeof value === 'function') && value !== null, what);
+
+const optionsSchema = z.strictObject({
+  sessions: given<SessionMiddleware>('expected what sessionStore() returned').optional(),
+  store: given<StateStore>('expected a store').optional(),
+  idleMs: z.number().positive().optional(),
+  storeDeadlineMs: z.number().positive().default(2_000),
+  onError: z
+    .custom<(error: unknown) => void>((value) => typeof value === 'function', 'expected a function')
+    .optional(),
+});
+
+/** What runs are moved with, by these options. @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_STORE` */
+export function keptBy(given: RunsOptions): Omit<OutsideMover, 'workflow'> {
+  const options = parseOptions('runsOf()', optionsSchema, given);
+  const { sessions: middleware, store, idleMs, storeDeadlineMs, onError } = options;
+  const sessions = middleware?.[SESSIONS];
+  if ((sessions === undefined) === (store === undefined)) {
+    throw new InterlockError(
+      'ERR_INTERLOCK_CONFIG',
+      'runsOf(): give either sessions, which sessionStore() returned, or store',
+    );
+  }
+  if (sessions !== undefined) {
+    const { config, keeper } = sessions;
+    return {
+      store: config.store,
+      ttlMs: idleMs ?? config.idleMs,
+      clock: config.clock,
+      turns: keeper.turns,
+      onError: onError ?? config.onError,
+      tell: (run) => sessions.tellListChanged(run),
+    };
+  }
+  return {
+    store: guardStore(resolveStore(store as StateStore), storeDeadlineMs, systemClock),
+    ttlMs: idleMs ?? 60 * 60 * 1000,
+    clock: systemClock,
+    turns: new Turns(systemClock),
+    onError: onError ?? console.error,
+    tell: () => {},
+  };
+}
