@@ -4,6 +4,7 @@ import type { GateConfig, Visibility } from './gate/gate-config.ts';
 import { GatePart } from './gate/gate-part.ts';
 import { ListedTools } from './gate/listed-tools.ts';
 import { ListenPart } from './gate/listen-part.ts';
+import { ReadPart } from './gate/read-part.ts';
 import { stepFacade } from './gate/step-facade.ts';
 import { availabilityNotes } from './gate/tool-list.ts';
 import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
@@ -104,6 +105,11 @@ export function fsmGate<S extends string, E extends string>(
     ownSessions ??= createSessions('fsmGate()', { onError, onWarning, clock }).sessions;
     const admission = admissionOf(exchange) ?? (await ownSessions.enter(exchange));
     if (admission === undefined) return 'answered';
+    const reads = ReadPart.of(config, exchange, admission);
+    if (reads !== undefined) {
+      exchange.join(reads);
+      if (!(await reads.enter())) return 'answered';
+    }
     const part = new GatePart(config, exchange, admission);
     exchange.join(part);
     const listening = ListenPart.of(config, exchange, admission);

@@ -2,11 +2,19 @@ import { turnKey } from '../session/claim.ts';
 import type { Admission, RunContext } from '../session/run-context.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
-import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
+import {
+  idKey,
+  isObject,
+  isRequestId,
+  type JsonObject,
+  type ListKind,
+  type RequestId,
+} from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { ResponseTap } from '../wire/response-tap.ts';
 import { after, inOrder, type MaybePromise } from '../wire/task-line.ts';
 import type { PendingCall } from './call.ts';
+import { declareListChanged, declaresChanges } from './changed-lists.ts';
 import type { GateConfig } from './gate-config.ts';
 import { Judge } from './judge.ts';
 import { unknownOutcomeReply } from './replies.ts';
@@ -74,7 +82,7 @@ export class GatePart implements Part {
     if (!isObject(result)) return;
     // By its shape and not by who asked: a replay, or two requests of one id, must not leak a list.
     if (Array.isArray(result.tools)) return this.#showTools(message, result.tools);
-    if (this.#declares) declareListChanged(message);
+    if (this.#declares) declareListChanged(message, ['tools']);
   }
 
   /** No response came. Where the stream can be resumed it comes there; else nobody knows the outcome. */
@@ -123,10 +131,7 @@ export class GatePart implements Part {
 
   /** Whether this asks what the server can do, and its list can change. */
   get #declares(): boolean {
-    const { era } = this.#admission;
-    const method = this.#exchange.messages[0]?.method;
-    if (method !== (era === 'session' ? 'initialize' : 'server/discover')) return false;
-    return visibilityFor(this.#config, this.#admission) === 'hide';
+    return declaresChanges(this.#config, this.#exchange, this.#admission);
   }
 
   /** There is no resumption in the stateless era, whatever ids an upstream's events have. */
@@ -147,18 +152,18 @@ export class GatePart implements Part {
   /** Settles the outcome at the first response, and changes each replay of it in the same way. */
   #deliver(call: PendingCall, message: Message): MaybePromise<void> {
     if (call.transform === undefined) {
-      call.transform = settle(call, message, this.#config, () =>
-        this.#tellListChanged(message, call.context),
+      call.transform = settle(call, message, this.#config, (lists) =>
+        this.#tellListChanged(message, call.context, lists),
       );
       if (this.#isResumable) this.#expectLate(call);
     }
     return after(call.transform, (transform) => transform(message));
   }
 
-  #tellListChanged(message: Message, context: RunContext): void {
+  #tellListChanged(message: Message, context: RunContext, lists: readonly ListKind[]): void {
     if (visibilityFor(this.#config, this.#admission) === 'stable') return;
     const isOwn = this.#admission.era === 'session' && context === this.#admission.listed;
-    context.listChanged(isOwn && this.#exchange.announceListChange(message));
+    context.listChanged(lists, isOwn && this.#exchange.announceListChange(message, lists));
   }
 
   /**
@@ -201,12 +206,4 @@ const CLIENT_LEFT = 499;
 /** The upstream's transport turned the request away (RFC 9110, section 15.5): nothing ran. */
 function isRejection({ res: { statusCode }, departed }: ResponseTap): boolean {
   return statusCode >= 400 && statusCode < 500 && statusCode !== CLIENT_LEFT && !departed;
-}
-
-/** Clients drop `list_changed`, or never listen for it, unless the server has declared it (MCP, Tools, "Capabilities"). */
-function declareListChanged(message: Message): void {
-  const tools = message.at('result', 'capabilities', 'tools');
-  if (isObject(tools) && tools.listChanged !== true) {
-    message.set(['result', 'capabilities', 'tools', 'listChanged'], true);
-  }
 }

@@ -4,7 +4,7 @@ import type { RunRecord, SessionRecord } from '../stores/store.ts';
 import { type Era, eraOf, headerSaysStateless } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { requestHeader, setRequestHeader } from '../wire/headers.ts';
-import { isRequestId, JSON_RPC, notification, TOOL_LIST_CHANGED } from '../wire/json-rpc.ts';
+import { isRequestId, JSON_RPC } from '../wire/json-rpc.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import { Audiences } from './audiences.ts';
 import { type Caller, CallRuns, type RunKeeper } from './call-runs.ts';
@@ -47,9 +47,9 @@ export class Sessions implements SessionKeeper {
       ttlMs: config.idleMs,
       onError: config.onError,
       turns: new Turns(config.clock),
-      tell: (run, except) => {
-        this.#audiences.tell(run, except);
-        this.#relay?.changed(run);
+      tell: (run, lists, except) => {
+        this.#audiences.tell(run, lists, except);
+        this.#relay?.changed(run, lists);
       },
       listen: (run, tell, session) => this.#audiences.add(run, { tell, session }),
       onShutDown: (callback) => {
@@ -108,7 +108,7 @@ export class Sessions implements SessionKeeper {
     return new Relay(bus, clock, {
       find: (topic) => this.table.byTopic(topic),
       ended: ({ run }) => this.#forget(run),
-      changed: (topic) => this.#audiences.tellTopic(topic),
+      changed: (topic, lists) => this.#audiences.tellTopic(topic, lists),
       onError,
     });
   }
@@ -215,9 +215,9 @@ export class Sessions implements SessionKeeper {
       gone: undefined,
       // What was read before a stream was opened says nothing of the time when a message comes on it.
       fresh: method === 'POST' ? fresh : () => undefined,
-      listChanged(toldHere) {
+      listChanged(lists, toldHere) {
         session.noteMove();
-        if (!toldHere) session.notify(notification(TOOL_LIST_CHANGED));
+        if (!toldHere) session.notifyChanged(lists);
       },
       listen: () => () => {},
     };

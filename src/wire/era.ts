@@ -64,7 +64,7 @@ function isStateless(version: unknown): version is string {
  * what it is asked; of what is answered in front of it nobody else does.
  */
 export function headersRepeat(req: RequestPort, { method, message }: Incoming): boolean {
-  const name = message.at('params', 'name');
+  const name = message.at('params', method === 'resources/read' ? 'uri' : 'name');
   return requestHeader(req, 'mcp-method') === method && decoded(requestHeader(req, 'mcp-name')) === name;
 }
 

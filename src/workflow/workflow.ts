@@ -3,13 +3,14 @@ import { rightNames } from '../nearest.ts';
 import { showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import { type ActionContext, type ActionListener, actOn } from './actions.ts';
-import { type AnyBinding, isVisibleIn } from './binding.ts';
+import type { AnyBinding } from './binding.ts';
 import { bindingsOfCall, type CallBinding, combine, combineUnconditional } from './call.ts';
 import { adopt, type Deployment, stamped } from './deployment.ts';
 import { openContext } from './envelope.ts';
 import type { ErrorListener, Listeners } from './listeners.ts';
 import type { BoundState, FsmAction, Model, Next, Position } from './position.ts';
 import { type Reach, reachFrom, shortestPath } from './reach.ts';
+import type { BoundReads } from './reads.ts';
 import {
   type AnyEventSource,
   type EventWithPayload,
@@ -18,6 +19,7 @@ import {
   type SucceededCall,
 } from './sender.ts';
 import { parseSnapshot } from './snapshot.ts';
+import { ToolViews } from './tool-views.ts';
 import type { Move } from './transition.ts';
 import { type Whereabouts, whereaboutsOf } from './whereabouts.ts';
 
@@ -28,22 +30,12 @@ export interface WorkflowParts {
   readonly tools: ReadonlyMap<string, readonly AnyBinding[]>;
   readonly warnings: readonly string[];
   readonly listeners: Listeners;
+  readonly reads: BoundReads;
   readonly deployment: Deployment;
   readonly onAction: ActionListener | undefined;
   /** Told what `onAction` throws where nobody else is. */
   readonly onError: ErrorListener;
 }
-
-/** The bound tools that are shown in a state. States that show the same tools share one. */
-interface View {
-  readonly list: readonly string[];
-  readonly set: ReadonlySet<string>;
-}
-
-const NOTHING: View = { list: Object.freeze([]), set: new Set() };
-
-/** A statechart's states are combinations: a process remembers no more of them than this. */
-const MOST_VIEWS = 10_000;
 
 /**
  * A gate as the middleware uses it for every request of every run: unchanging, without a current state of its own, and
@@ -56,6 +48,8 @@ export class Workflow {
   readonly states: readonly string[];
   /** Every bound tool's name, in binding order. */
   readonly toolNames: readonly string[];
+  /** The bound prompts and resources. */
+  readonly reads: BoundReads;
   readonly warnings: readonly string[];
   /** Where every run begins. */
   readonly start: Position;
@@ -68,8 +62,7 @@ export class Workflow {
   readonly #model: Model;
   readonly #tools: ReadonlyMap<string, readonly AnyBinding[]>;
   readonly #unconditional: ReadonlyMap<string, CallBinding>;
-  readonly #views = new Map<string, View>();
-  readonly #viewsByTools = new Map<string, View>([['[]', NOTHING]]);
+  readonly #views: ToolViews;
   readonly #reach = new Map<string, Reach>();
 
   constructor(parts: WorkflowParts) {
@@ -83,6 +76,8 @@ export class Workflow {
     this.#model = model;
     this.#tools = new Map([...tools].map(([tool, bindings]) => [tool, [...bindings]]));
     this.toolNames = Object.freeze([...this.#tools.keys()]);
+    this.#views = new ToolViews(model, this.#tools);
+    this.reads = parts.reads;
     this.warnings = Object.freeze([...warnings]);
     this.foresees =
       model.isFlat && ![...this.#tools.values()].flat().some(({ success }) => typeof success === 'function');
@@ -132,17 +127,17 @@ export class Workflow {
 
   /** Whether the tool is shown in `state`. A tool that is not bound always is; a bound one never is in an unknown state. */
   isVisible(tool: string, state: string): boolean {
-    return !this.#tools.has(tool) || this.#view(state).set.has(tool);
+    return !this.#tools.has(tool) || this.#views.of(state).set.has(tool);
   }
 
   /** The bound tools that are shown in `state`, in binding order. */
   available(state: string): readonly string[] {
-    return this.#view(state).list;
+    return this.#views.of(state).list;
   }
 
   /** Whether two states show the same tools, so that nobody need list them anew. */
   sameTools(a: string, b: string): boolean {
-    return this.#view(a) === this.#view(b);
+    return this.#views.of(a) === this.#views.of(b);
   }
 
   /**
@@ -225,24 +220,5 @@ export class Workflow {
     const reach = reachFrom(this.#model, this.#tools, from);
     if (this.#model.isFlat) this.#reach.set(from.state, reach);
     return reach;
-  }
-
-  #view(state: string): View {
-    const known = this.#views.get(state);
-    if (known !== undefined) return known;
-    if (!this.hasState(state)) return NOTHING;
-    const view = this.#shared(
-      this.toolNames.filter((tool) => isVisibleIn(this.#model, this.#tools.get(tool) ?? [], state)),
-    );
-    if (this.#views.size >= MOST_VIEWS) this.#views.clear();
-    this.#views.set(state, view);
-    return view;
-  }
-
-  #shared(list: readonly string[]): View {
-    const key = JSON.stringify(list);
-    const view = this.#viewsByTools.get(key) ?? { list: Object.freeze(list), set: new Set(list) };
-    this.#viewsByTools.set(key, view);
-    return view;
   }
 }
