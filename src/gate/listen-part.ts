@@ -11,8 +11,16 @@ const ACKNOWLEDGED = 'notifications/subscriptions/acknowledged';
 const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
 const KEEP_ALIVE_MS = 15_000;
 
-/** What streams hear of already: two gates on one route tell a client once. */
-const listening = new WeakMap<Exchange, Set<ListKind>>();
+/** What the gates on one route know together of a client's subscription. */
+interface Subscription {
+  /** What the stream hears of already: a client is told once. */
+  readonly heard: Set<ListKind>;
+  /** Whether the upstream honoured nothing, so that its end is not the subscription's. */
+  isOurs: boolean;
+  isHeldOpen: boolean;
+}
+
+const subscriptions = new WeakMap<Exchange, Subscription>();
 
 /**
  * A client's subscription to changes of its lists (MCP 2026-07-28, "Subscriptions"), on the stream that the upstream serves for it. An upstream whose
@@ -27,8 +35,7 @@ export class ListenPart implements Part {
   readonly #id: RequestId;
   readonly #lists: readonly ListKind[];
   readonly #ends: (() => void)[] = [];
-  /** Whether nothing else was honoured, so that the upstream's end is not the subscription's. */
-  #isOurs = false;
+  readonly #shared: Subscription;
   #staysOpen = false;
 
   private constructor(
@@ -45,6 +52,8 @@ export class ListenPart implements Part {
     this.#clock = config.clock;
     this.#id = id;
     this.#lists = lists;
+    this.#shared = subscriptions.get(exchange) ?? { heard: new Set(), isOurs: false, isHeldOpen: false };
+    subscriptions.set(exchange, this.#shared);
   }
 
   /** `undefined` unless the client asks to hear of changes to a list, and that list changes. */
@@ -69,7 +78,7 @@ export class ListenPart implements Part {
   onMessage(message: Message): void {
     const { method, id, result } = message.value;
     if (method === ACKNOWLEDGED) this.#acknowledge(message);
-    else if (this.#isOurs && method === undefined && id === this.#id && isObject(result)) {
+    else if (this.#shared.isOurs && method === undefined && id === this.#id && isObject(result)) {
       message.dropped = true;
       this.#holdOpen();
     }
@@ -93,11 +102,10 @@ export class ListenPart implements Part {
     if (!isObject(honoured)) return;
     for (const subscription of this.#lists.map(subscriptionTo)) {
       if (honoured[subscription] === true) continue;
-      if (Object.keys(honoured).length === 0) this.#isOurs = true;
+      if (Object.keys(honoured).length === 0) this.#shared.isOurs = true;
       message.set(['params', 'notifications', subscription], true);
     }
-    const heard = listening.get(this.#exchange) ?? new Set();
-    listening.set(this.#exchange, heard);
+    const { heard } = this.#shared;
     const mine = this.#lists.filter((kind) => !heard.has(kind));
     for (const kind of mine) heard.add(kind);
     const { tap } = this.#exchange;
@@ -112,6 +120,8 @@ export class ListenPart implements Part {
   #holdOpen(): void {
     const { tap } = this.#exchange;
     this.#staysOpen = true;
+    if (this.#shared.isHeldOpen) return;
+    this.#shared.isHeldOpen = true;
     const beat = (): void => {
       tap.keepAlive();
       stop = this.#clock.after(KEEP_ALIVE_MS, beat);
