@@ -2,6 +2,7 @@ import * as z from 'zod';
 import { InterlockError } from './errors.ts';
 import type { GateConfig, Visibility } from './gate/gate-config.ts';
 import { GatePart } from './gate/gate-part.ts';
+import { ListedNames } from './gate/listed-names.ts';
 import { ListedTools } from './gate/listed-tools.ts';
 import { ListenPart } from './gate/listen-part.ts';
 import { ReadPart } from './gate/read-part.ts';
@@ -89,6 +90,7 @@ export function fsmGate<S extends string, E extends string>(
   const config: GateConfig = {
     workflow,
     listed,
+    listedPrompts: new ListedNames(workflow.id, workflow.reads.promptNames, onWarning),
     notes: availabilityNotes(workflow),
     times,
     clock,

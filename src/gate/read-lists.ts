@@ -35,7 +35,9 @@ export async function showReads(
 ): Promise<void> {
   const { result } = message.value;
   for (const [member, boundOf] of lists) {
-    if (!isObject(result) || !Array.isArray(result[member])) continue;
+    const elements = isObject(result) ? result[member] : undefined;
+    if (!Array.isArray(elements)) continue;
+    if (member === 'prompts') noteNames(message, config, elements);
     const isStable = visibilityFor(config, admission) === 'stable';
     const edit = isStable ? describing(config) : await hiding(config, admission);
     if (!isStable) forbidCaching(message);
@@ -43,6 +45,11 @@ export async function showReads(
       isObject(element) ? edit(element, boundOf(element)) : 'keep',
     );
   }
+}
+
+function noteNames(message: Message, { listedPrompts }: GateConfig, prompts: readonly unknown[]): void {
+  const names = prompts.map((prompt) => (isObject(prompt) ? text(prompt.name) : ''));
+  listedPrompts.note(names, message.at('result', 'nextCursor') === undefined);
 }
 
 type Edit = (element: JsonObject, bound: ReturnType<BoundOf>) => ElementEdit;

@@ -388,6 +388,20 @@ describe('a store that cannot be read', () => {
   });
 });
 
+describe('a prompt that the upstream does not have', () => {
+  it('is warned of at the first list', async () => {
+    const warnings: string[] = [];
+    const gate = checkoutGate().bindPrompt('order.sumary', 'empty') as StateMachineGate;
+    const options = { onWarning: (warning: string) => void warnings.push(warning) };
+    const { prompts } = await serve({ gate, options });
+    await prompts();
+    await prompts();
+    expect(warnings).toEqual([
+      'the gate "checkout" binds "order.sumary", which the upstream does not list, so nothing is gated by it. Did you mean "order.summary"?',
+    ]);
+  });
+});
+
 describe('a gate that binds neither prompts nor resources', () => {
   it('changes no byte of them', async () => {
     const bare = await startUpstream({ makeServer: shopServer });
