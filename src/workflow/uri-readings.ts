@@ -91,7 +91,8 @@ function isDots(segment: string): boolean {
 function readingsOf(layer: string): Reading[] {
   const texts = [layer, layer.replace(/#.*$/s, ''), layer.replace(/[?#].*$/s, '')];
   return [...new Set(texts)].flatMap((text) => {
-    const segments = text.replace(/^\/\//, '').split('/').map(decodedSegment);
+    const path = text.replace(/^\/+|\/+$/g, '');
+    const segments = path === '' ? [] : path.split('/').map(decodedSegment);
     const trimmed = segments.map(withoutTail);
     return [segments, withoutEmpty(segments), trimmed, withoutEmpty(trimmed)];
   });
