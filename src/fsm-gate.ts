@@ -2,8 +2,10 @@ import * as z from 'zod';
 import { InterlockError } from './errors.ts';
 import type { GateConfig, Visibility } from './gate/gate-config.ts';
 import { GatePart } from './gate/gate-part.ts';
+import { ListedNames } from './gate/listed-names.ts';
 import { ListedTools } from './gate/listed-tools.ts';
 import { ListenPart } from './gate/listen-part.ts';
+import { ReadPart } from './gate/read-part.ts';
 import { stepFacade } from './gate/step-facade.ts';
 import { TaskPart } from './gate/task-part.ts';
 import { availabilityNotes } from './gate/tool-list.ts';
@@ -89,6 +91,7 @@ export function fsmGate<S extends string, E extends string>(
   const config: GateConfig = {
     workflow,
     listed,
+    listedPrompts: new ListedNames(workflow.id, workflow.reads.promptNames, onWarning),
     notes: availabilityNotes(workflow),
     times,
     clock,
@@ -105,6 +108,11 @@ export function fsmGate<S extends string, E extends string>(
     ownSessions ??= createSessions('fsmGate()', { onError, onWarning, clock }).sessions;
     const admission = admissionOf(exchange) ?? (await ownSessions.enter(exchange));
     if (admission === undefined) return 'answered';
+    const reads = ReadPart.of(config, exchange, admission);
+    if (reads !== undefined) {
+      exchange.join(reads);
+      if (!(await reads.enter())) return 'answered';
+    }
     const part = new GatePart(config, exchange, admission);
     exchange.join(part);
     const listening = ListenPart.of(config, exchange, admission);

@@ -53,6 +53,8 @@ export type { Move, TransitionResult } from './workflow/transition.ts';
 export type { ErrorListener, TransitionListener } from './workflow/listeners.ts';
 export type { Refusal, RefusalReason } from './workflow/advice.ts';
 export type { Loop, LoopListener, LoopShieldOptions } from './workflow/loop-shield.ts';
+export type { ReadRefusal, ReadRefusalReason } from './workflow/read-advice.ts';
+export type { ReadOptions } from './workflow/reads.ts';
 export { initFsmEngine } from './workflow/engine.ts';
 export { type ToolDeclaration, tool } from './tool.ts';
 

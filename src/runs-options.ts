@@ -55,7 +55,7 @@ export function keptBy(given: RunsOptions): Omit<OutsideMover, 'workflow'> {
       clock: config.clock,
       turns: keeper.turns,
       onError: onError ?? config.onError,
-      tell: (run) => sessions.tellListChanged(run),
+      tell: (run, lists) => sessions.tellListChanged(run, lists),
     };
   }
   return {

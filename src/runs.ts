@@ -1,6 +1,6 @@
 import { InterlockError } from './errors.ts';
 import { eventOfHeld, moveOfHeld } from './gate/held.ts';
-import { moveFromOutside, type OutsideMover } from './gate/outside-move.ts';
+import { moveFromOutside, type OutsideMover, tellMoved } from './gate/outside-move.ts';
 import { expireFromOutside, overdueRuns } from './gate/sweep.ts';
 import { takeEffect } from './gate/take-effect.ts';
 import type { Resolution, ResolveOptions, RunView, SendOptions, Sent, Updated } from './run-views.ts';
@@ -138,9 +138,8 @@ export class Runs<E extends string = string> {
       return { resolved: false, reason: result.status === 'unknown' ? 'unknown-run' : 'not-held' };
     }
     takeEffect(this.#workflow, move, run, this.#mover.onError);
-    const { from, to } = move.trail;
-    if (!this.#workflow.sameTools(from, to)) this.#mover.tell(run);
-    return { resolved: true, state: to };
+    tellMoved(this.#mover, run, move);
+    return { resolved: true, state: move.trail.to };
   }
 
   /**

@@ -30,7 +30,7 @@ export function understood(
 /** Asks the guards of a call about a run that stands at `position`; `undefined` where they let it through. */
 export async function refusedByGuard(
   { workflow, clock, onError }: GateConfig,
-  { guards }: CallBinding,
+  { guards }: Pick<CallBinding, 'guards'>,
   { updatedAt, ...position }: FsmSnapshot,
   call: AskedCall,
 ): Promise<NotAdmitted | undefined> {

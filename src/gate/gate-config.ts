@@ -1,12 +1,14 @@
 import type { Clock } from '../session/clock.ts';
 import type { StepTimes } from '../session/step.ts';
 import type { Workflow } from '../workflow/workflow.ts';
+import type { ListedNames } from './listed-names.ts';
 import type { ListedTools } from './listed-tools.ts';
 
 /** A mounted gate: everything that is worked out once, at construction. */
 export interface GateConfig {
   readonly workflow: Workflow;
   readonly listed: ListedTools;
+  readonly listedPrompts: ListedNames;
   readonly times: StepTimes;
   readonly clock: Clock;
   /** Whether a move is also told in words, at the end of the result that caused it. */

@@ -2,11 +2,19 @@ import { turnKey } from '../session/claim.ts';
 import type { Admission, RunContext } from '../session/run-context.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
-import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
+import {
+  idKey,
+  isObject,
+  isRequestId,
+  type JsonObject,
+  type ListKind,
+  type RequestId,
+} from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { ResponseTap } from '../wire/response-tap.ts';
 import { after, inOrder, type MaybePromise } from '../wire/task-line.ts';
 import type { PendingCall } from './call.ts';
+import { declareListChanged, declaresChanges } from './changed-lists.ts';
 import type { GateConfig } from './gate-config.ts';
 import { Judge } from './judge.ts';
 import { tellListChanged } from './list-changed.ts';
@@ -77,7 +85,7 @@ export class GatePart implements Part {
     if (!isObject(result)) return;
     // By its shape and not by who asked: a replay, or two requests of one id, must not leak a list.
     if (Array.isArray(result.tools)) return this.#showTools(message, result.tools);
-    if (this.#declares) declareListChanged(message);
+    if (this.#declares) declareListChanged(message, ['tools']);
   }
 
   /** No response came. Where the stream can be resumed it comes there; else nobody knows the outcome. */
@@ -126,10 +134,7 @@ export class GatePart implements Part {
 
   /** Whether this asks what the server can do, and its list can change. */
   get #declares(): boolean {
-    const { era } = this.#admission;
-    const method = this.#exchange.messages[0]?.method;
-    if (method !== (era === 'session' ? 'initialize' : 'server/discover')) return false;
-    return visibilityFor(this.#config, this.#admission) === 'hide';
+    return declaresChanges(this.#config, this.#exchange, this.#admission);
   }
 
   /** There is no resumption in the stateless era, whatever ids an upstream's events have. */
@@ -153,15 +158,17 @@ export class GatePart implements Part {
       const task = createdTask(message);
       call.transform =
         task === undefined
-          ? settle(call, message, this.#config, () => this.#tellListChanged(message, call.context))
+          ? settle(call, message, this.#config, (lists) =>
+              this.#tellListChanged(message, call.context, lists),
+            )
           : carryOn(call, task, this.#config, this.#admission);
       if (this.#isResumable) this.#expectLate(call);
     }
     return after(call.transform, (transform) => transform(message));
   }
 
-  #tellListChanged(message: Message, context: RunContext): void {
-    tellListChanged(this.#config, this.#exchange, this.#admission, message, context);
+  #tellListChanged(message: Message, context: RunContext, lists: readonly ListKind[]): void {
+    tellListChanged(this.#config, this.#exchange, this.#admission, { message, context, lists });
   }
 
   /**
@@ -204,12 +211,4 @@ const CLIENT_LEFT = 499;
 /** The upstream's transport turned the request away (RFC 9110, section 15.5): nothing ran. */
 function isRejection({ res: { statusCode }, departed }: ResponseTap): boolean {
   return statusCode >= 400 && statusCode < 500 && statusCode !== CLIENT_LEFT && !departed;
-}
-
-/** Clients drop `list_changed`, or never listen for it, unless the server has declared it (MCP, Tools, "Capabilities"). */
-function declareListChanged(message: Message): void {
-  const tools = message.at('result', 'capabilities', 'tools');
-  if (isObject(tools) && tools.listChanged !== true) {
-    message.set(['result', 'capabilities', 'tools', 'listChanged'], true);
-  }
 }

@@ -20,6 +20,7 @@ import type { BoundState } from '../workflow/position.ts';
 import { type AskedCall, admit, refusedByGuard, understood } from './admit.ts';
 import { askForAlias } from './alias.ts';
 import type { PendingCall } from './call.ts';
+import { changedLists } from './changed-lists.ts';
 import { expire } from './expire.ts';
 import type { GateConfig } from './gate-config.ts';
 import { type Move, movesOf } from './move.ts';
@@ -174,7 +175,8 @@ export class Judge {
   #tellMoved({ trail }: Move, context: RunContext): void {
     const { workflow, visibility } = this.#config;
     const isHidden = visibility !== 'stable' && !this.#admission.byArgument;
-    if (isHidden && !workflow.sameTools(trail.from, trail.to)) context.listChanged(false);
+    const lists = isHidden ? changedLists(workflow, trail.from, trail.to) : [];
+    if (lists.length > 0) context.listChanged(lists, false);
   }
 
   async #refuse(

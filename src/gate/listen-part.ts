@@ -1,14 +1,9 @@
 import type { Clock } from '../session/clock.ts';
 import type { Admission, RunContext } from '../session/run-context.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
-import {
-  isObject,
-  type JsonObject,
-  notification,
-  type RequestId,
-  TOOL_LIST_CHANGED,
-} from '../wire/json-rpc.ts';
+import { isObject, type JsonObject, type ListKind, listChanged, type RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
+import { readLists } from './changed-lists.ts';
 import type { GateConfig } from './gate-config.ts';
 import { visibilityFor } from './tool-list.ts';
 
@@ -16,11 +11,19 @@ const ACKNOWLEDGED = 'notifications/subscriptions/acknowledged';
 const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
 const KEEP_ALIVE_MS = 15_000;
 
-/** Streams that hear of their run already: two gates on one route tell a client once. */
-const listening = new WeakSet<Exchange>();
+/** What the gates on one route know together of a client's subscription. */
+interface Subscription {
+  /** What the stream hears of already: a client is told once. */
+  readonly heard: Set<ListKind>;
+  /** Whether the upstream honoured nothing, so that its end is not the subscription's. */
+  isOurs: boolean;
+  isHeldOpen: boolean;
+}
+
+const subscriptions = new WeakMap<Exchange, Subscription>();
 
 /**
- * A client's subscription to changes of its list (MCP 2026-07-28, "Subscriptions"), on the stream that the upstream serves for it. An upstream whose
+ * A client's subscription to changes of its lists (MCP 2026-07-28, "Subscriptions"), on the stream that the upstream serves for it. An upstream whose
  * list never changes honours nothing, and ends the stream: then the acknowledgement is corrected, and the stream held open.
  */
 export class ListenPart implements Part {
@@ -30,9 +33,9 @@ export class ListenPart implements Part {
   readonly #context: RunContext;
   readonly #clock: Clock;
   readonly #id: RequestId;
+  readonly #lists: readonly ListKind[];
   readonly #ends: (() => void)[] = [];
-  /** Whether nothing else was honoured, so that the upstream's end is not the subscription's. */
-  #isOurs = false;
+  readonly #shared: Subscription;
   #staysOpen = false;
 
   private constructor(
@@ -41,23 +44,31 @@ export class ListenPart implements Part {
     admission: Admission,
     context: RunContext,
     id: RequestId,
+    lists: readonly ListKind[],
   ) {
     this.#exchange = exchange;
     this.#admission = admission;
     this.#context = context;
     this.#clock = config.clock;
     this.#id = id;
+    this.#lists = lists;
+    this.#shared = subscriptions.get(exchange) ?? { heard: new Set(), isOurs: false, isHeldOpen: false };
+    subscriptions.set(exchange, this.#shared);
   }
 
-  /** `undefined` unless the client asks to hear of changes to its list, and its list changes. */
+  /** `undefined` unless the client asks to hear of changes to a list, and that list changes. */
   static of(config: GateConfig, exchange: Exchange, admission: Admission): ListenPart | undefined {
     const [request] = exchange.requests;
     const { listed, era } = admission;
     if (era !== 'stateless' || request?.method !== 'subscriptions/listen' || request.id === undefined)
       return undefined;
-    if (request.message.at('params', 'notifications', 'toolsListChanged') !== true) return undefined;
+    const changing: readonly ListKind[] = ['tools', ...readLists(config.workflow)];
+    const asked = changing.filter(
+      (kind) => request.message.at('params', 'notifications', subscriptionTo(kind)) === true,
+    );
+    if (asked.length === 0) return undefined;
     if (listed === undefined || visibilityFor(config, admission) !== 'hide') return undefined;
-    return new ListenPart(config, exchange, admission, listed, request.id);
+    return new ListenPart(config, exchange, admission, listed, request.id, asked);
   }
 
   wants(): boolean {
@@ -67,7 +78,7 @@ export class ListenPart implements Part {
   onMessage(message: Message): void {
     const { method, id, result } = message.value;
     if (method === ACKNOWLEDGED) this.#acknowledge(message);
-    else if (this.#isOurs && method === undefined && id === this.#id && isObject(result)) {
+    else if (this.#shared.isOurs && method === undefined && id === this.#id && isObject(result)) {
       message.dropped = true;
       this.#holdOpen();
     }
@@ -89,21 +100,28 @@ export class ListenPart implements Part {
   #acknowledge(message: Message): void {
     const honoured = message.at('params', 'notifications');
     if (!isObject(honoured)) return;
-    if (honoured.toolsListChanged !== true) {
-      this.#isOurs = Object.keys(honoured).length === 0;
-      message.set(['params', 'notifications', 'toolsListChanged'], true);
+    for (const subscription of this.#lists.map(subscriptionTo)) {
+      if (honoured[subscription] === true) continue;
+      if (Object.keys(honoured).length === 0) this.#shared.isOurs = true;
+      message.set(['params', 'notifications', subscription], true);
     }
-    if (listening.has(this.#exchange)) return;
-    listening.add(this.#exchange);
+    const { heard } = this.#shared;
+    const mine = this.#lists.filter((kind) => !heard.has(kind));
+    for (const kind of mine) heard.add(kind);
     const { tap } = this.#exchange;
-    const changed = notification(TOOL_LIST_CHANGED, { _meta: { [SUBSCRIPTION_ID]: this.#id } });
+    const _meta = { [SUBSCRIPTION_ID]: this.#id };
     // What is put on the stream from now on comes behind the acknowledgement.
-    this.#ends.push(this.#context.listen(() => tap.inject(changed)));
+    const stop = this.#context.listen((lists) => {
+      for (const kind of mine) if (lists.includes(kind)) tap.inject(listChanged(kind, { _meta }));
+    });
+    this.#ends.push(stop);
   }
 
   #holdOpen(): void {
     const { tap } = this.#exchange;
     this.#staysOpen = true;
+    if (this.#shared.isHeldOpen) return;
+    this.#shared.isHeldOpen = true;
     const beat = (): void => {
       tap.keepAlive();
       stop = this.#clock.after(KEEP_ALIVE_MS, beat);
@@ -116,4 +134,8 @@ export class ListenPart implements Part {
       this.#admission.onShutDown(() => tap.abandon([last])),
     );
   }
+}
+
+function subscriptionTo(kind: ListKind): string {
+  return `${kind}ListChanged`;
 }

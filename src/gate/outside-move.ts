@@ -5,8 +5,10 @@ import { digestOf } from '../session/ids.ts';
 import { InFlight } from '../session/in-flight.ts';
 import { Step } from '../session/step.ts';
 import type { Turns } from '../session/turns.ts';
+import type { ListKind } from '../wire/json-rpc.ts';
 import type { Position } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
+import { changedLists } from './changed-lists.ts';
 import { expire } from './expire.ts';
 import type { Move } from './move.ts';
 import { takeEffect } from './take-effect.ts';
@@ -19,8 +21,8 @@ export interface OutsideMover {
   readonly clock: Clock;
   readonly turns: Turns;
   readonly onError: (error: unknown) => void;
-  /** Tells the clients of a run that its list changed. */
-  tell(run: string): void;
+  /** Tells the clients of a run that lists of it changed. */
+  tell(run: string, lists: readonly ListKind[]): void;
 }
 
 /** Why a run was not moved. */
@@ -62,7 +64,7 @@ export async function moveFromOutside(
   const expired = await expire(mover, claimed);
   if (expired === 'failed') throw new StoreUnavailable('the store could not be asked');
   if (expired !== undefined) {
-    if (!workflow.sameTools(expired.trail.from, expired.trail.to)) mover.tell(run);
+    tellMoved(mover, run, expired);
     return moveFromOutside(mover, run, what, change);
   }
   let move: Move | undefined;
@@ -80,6 +82,12 @@ export async function moveFromOutside(
   const status = await claimed.commit({ snapshot, trail });
   if (status !== 'committed') return status === 'unknown' ? 'unknown-run' : 'busy';
   takeEffect(workflow, move, run, onError);
-  if (!workflow.sameTools(trail.from, trail.to)) mover.tell(run);
+  tellMoved(mover, run, move);
   return move;
+}
+
+/** Tells the clients of a run that moved, if they see other things now. */
+export function tellMoved({ workflow, tell }: OutsideMover, run: string, { trail }: Move): void {
+  const lists = changedLists(workflow, trail.from, trail.to);
+  if (lists.length > 0) tell(run, lists);
 }

@@ -1,8 +1,9 @@
-import { isObject } from '../wire/json-rpc.ts';
+import { isObject, type ListKind } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { announcement } from '../workflow/advice.ts';
 import type { PendingCall, Transform } from './call.ts';
+import { changedLists } from './changed-lists.ts';
 import type { GateConfig } from './gate-config.ts';
 import type { Move } from './move.ts';
 import { type Outcome, outcomeOf } from './outcome.ts';
@@ -17,7 +18,7 @@ export function settle(
   call: PendingCall,
   message: Message,
   config: GateConfig,
-  onListChanged: () => void,
+  onListChanged: (lists: readonly ListKind[]) => void,
 ): MaybePromise<Transform> {
   const outcome = outcomeOf(message);
   if (outcome === 'unknown') {
@@ -47,7 +48,7 @@ async function commit(
   { id, step, era }: PendingCall,
   move: Move,
   config: GateConfig,
-  onListChanged: () => void,
+  onListChanged: (lists: readonly ListKind[]) => void,
 ): Promise<Transform> {
   const { workflow, announce, onError } = config;
   const { snapshot, trail } = move;
@@ -63,7 +64,8 @@ async function commit(
   takeEffect(workflow, move, step.key.run, onError);
   const { from, to } = trail;
   if (to === from) return AS_IT_CAME;
-  if (!workflow.sameTools(from, to)) onListChanged();
+  const lists = changedLists(workflow, from, to);
+  if (lists.length > 0) onListChanged(lists);
   if (!announce) return AS_IT_CAME;
   const text = announcement(workflow.id, to, workflow.available(to));
   return (message) =>

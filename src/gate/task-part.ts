@@ -1,6 +1,6 @@
 import type { Admission } from '../session/run-context.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
-import { idKey, isRequestId, type JsonObject } from '../wire/json-rpc.ts';
+import { idKey, isRequestId, type JsonObject, type ListKind } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import type { GateConfig } from './gate-config.ts';
@@ -71,8 +71,8 @@ export class TaskPart implements Part {
     const { reply } = end;
     const { era } = this.#admission;
     const context = this.#admission.runNamed(task.ticket.run);
-    const onListChanged = (): void =>
-      tellListChanged(this.#config, this.#exchange, this.#admission, message, context);
+    const onListChanged = (lists: readonly ListKind[]): void =>
+      tellListChanged(this.#config, this.#exchange, this.#admission, { message, context, lists });
     const transform = await task.settle(reply, { era, context, onListChanged });
     if (reply === undefined) return;
     transform(reply);

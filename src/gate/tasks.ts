@@ -2,6 +2,7 @@ import type { GuardedStore } from '../session/guarded-store.ts';
 import type { Admission, RunContext } from '../session/run-context.ts';
 import { Step } from '../session/step.ts';
 import type { Era } from '../wire/era.ts';
+import type { ListKind } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { CallBinding } from '../workflow/call.ts';
 import type { PendingCall, Transform } from './call.ts';
@@ -23,7 +24,7 @@ const tables = new WeakMap<GuardedStore, Map<string, GatedTask>>();
 export interface Witness {
   readonly era: Era;
   readonly context: RunContext;
-  readonly onListChanged: () => void;
+  readonly onListChanged: (lists: readonly ListKind[]) => void;
 }
 
 /** A task that a step's call created, until some time after its end. */

@@ -88,12 +88,12 @@ function schemaWithHandle({ name, inputSchema }: JsonObject, { start, argument }
   );
 }
 
-function withNote(description: unknown, note: string): string {
+export function withNote(description: unknown, note: string): string {
   return typeof description === 'string' && description !== '' ? `${description}\n\n${note}` : note;
 }
 
 /** What depends on a run is neither kept nor shared. An upstream that says nothing of it does not say that it may be. */
-function forbidCaching(message: Message): void {
+export function forbidCaching(message: Message): void {
   if (message.at('result', 'ttlMs') !== undefined) message.set(['result', 'ttlMs'], 0);
   if (message.at('result', 'cacheScope') !== undefined) message.set(['result', 'cacheScope'], 'private');
 }

@@ -1,4 +1,5 @@
 import * as z from 'zod';
+import type { ListKind } from '../wire/json-rpc.ts';
 import type { NotificationBus } from './bus.ts';
 
 /** What instances tell each other about a session. Each is a hint: the state is in the store. */
@@ -11,10 +12,12 @@ export type Hint =
   | { readonly kind: 'silence' }
   /** The client cancelled this request, which some other instance may have waiting. */
   | { readonly kind: 'cancelled'; readonly id: string | number }
-  /** The list of a run that several connections share is another one now. */
-  | { readonly kind: 'changed' }
+  /** Lists of a run that several connections share are others now; of its tools where it does not say which. */
+  | { readonly kind: 'changed'; readonly lists?: readonly ListKind[] }
   /** The session has ended. */
   | { readonly kind: 'ended' };
+
+const LISTS = ['tools', 'prompts', 'resources'] as const satisfies readonly ListKind[];
 
 const envelope = z.intersection(
   z.object({ v: z.literal(1), to: z.string(), from: z.string() }),
@@ -23,7 +26,7 @@ const envelope = z.intersection(
     z.object({ kind: z.literal('stream'), openedAt: z.number() }),
     z.object({ kind: z.literal('silence') }),
     z.object({ kind: z.literal('cancelled'), id: z.union([z.string(), z.number()]) }),
-    z.object({ kind: z.literal('changed') }),
+    z.object({ kind: z.literal('changed'), lists: z.array(z.enum(LISTS)).optional() }),
     z.object({ kind: z.literal('ended') }),
   ]),
 );

@@ -1,5 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto';
-import type { JsonObject } from '../wire/json-rpc.ts';
+import type { JsonObject, ListKind } from '../wire/json-rpc.ts';
 import type { NotificationBus } from './bus.ts';
 import { type AddressedHint, type Hint, readHint, sendHint } from './hints.ts';
 import type { Streams } from './streams.ts';
@@ -23,8 +23,8 @@ export interface RelayListener {
   /** The session of this topic, if this process knows it. */
   find(topic: string): RelayedSession | undefined;
   ended(session: RelayedSession): void;
-  /** The list of a run that several connections share is another one now. */
-  changed(topic: string): void;
+  /** Lists of a run that several connections share are others now. */
+  changed(topic: string, lists: readonly ListKind[]): void;
   onError(error: unknown): void;
 }
 
@@ -91,9 +91,10 @@ export class Relay {
     this.#send(run, { kind: 'ended' });
   }
 
-  /** Tells every instance that the list of a run is another one now, whoever listens to it there. */
-  changed(run: string): void {
-    this.#send(run, { kind: 'changed' });
+  /** Tells every instance that lists of a run are others now, whoever listens to it there. */
+  changed(run: string, lists: readonly ListKind[]): void {
+    const onlyTools = lists.length === 1 && lists[0] === 'tools';
+    this.#send(run, onlyTools ? { kind: 'changed' } : { kind: 'changed', lists });
   }
 
   /** Stops listening. */
@@ -125,7 +126,7 @@ export class Relay {
     const hint = readHint(text);
     if (hint === undefined || hint.from === this.#self) return;
     const session = this.#listener.find(hint.to);
-    if (hint.kind === 'changed') this.#listener.changed(hint.to);
+    if (hint.kind === 'changed') this.#listener.changed(hint.to, hint.lists ?? ['tools']);
     else if (session !== undefined) this.#obey(session, hint);
   }
 

@@ -1,8 +1,9 @@
 import { topicOf } from '../notify/relay.ts';
+import type { ListKind } from '../wire/json-rpc.ts';
 
-/** Somebody who is told that a run's list changed, and the session that they belong to, if any. */
+/** Somebody who is told which of a run's lists changed, and the session that they belong to, if any. */
 export interface Listener {
-  readonly tell: () => void;
+  readonly tell: (lists: readonly ListKind[]) => void;
   readonly session?: object | undefined;
 }
 
@@ -22,13 +23,13 @@ export class Audiences {
   }
 
   /** Tells everybody of that run, but for a session that knows already. */
-  tell(run: string, except?: object): void {
-    this.tellTopic(topicOf(run), except);
+  tell(run: string, lists: readonly ListKind[], except?: object): void {
+    this.tellTopic(topicOf(run), lists, except);
   }
 
-  tellTopic(topic: string, except?: object): void {
+  tellTopic(topic: string, lists: readonly ListKind[], except?: object): void {
     for (const { tell, session } of [...(this.#listeners.get(topic) ?? [])]) {
-      if (session === undefined || session !== except) tell();
+      if (session === undefined || session !== except) tell(lists);
     }
   }
 }

@@ -1,7 +1,7 @@
 import type { Era } from '../wire/era.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import { isAmbiguous } from '../wire/incoming.ts';
-import { notification, TOOL_LIST_CHANGED } from '../wire/json-rpc.ts';
+import type { ListKind } from '../wire/json-rpc.ts';
 import type { GuardedStore } from './guarded-store.ts';
 import type { LiveSession } from './live-session.ts';
 import type { Identity } from './principal.ts';
@@ -16,8 +16,8 @@ export interface RunKeeper {
   readonly ttlMs: number;
   readonly turns: Turns;
   /** Tells whoever listens to a run, here and elsewhere, but for one session that knows already. */
-  tell(run: string, except?: LiveSession): void;
-  listen(run: string, tell: () => void, session: LiveSession): () => void;
+  tell(run: string, lists: readonly ListKind[], except?: LiveSession): void;
+  listen(run: string, tell: (lists: readonly ListKind[]) => void, session: LiveSession): () => void;
   onShutDown(callback: () => void): () => void;
 }
 
@@ -146,9 +146,9 @@ export class CallRuns implements Admission {
       turns: keeper.turns,
       actor: identity.binding,
       fresh: () => undefined,
-      listChanged(toldHere) {
-        if (!toldHere && era === 'session') session.notify(notification(TOOL_LIST_CHANGED));
-        keeper.tell(run, session);
+      listChanged(lists, toldHere) {
+        if (!toldHere && era === 'session') session.notifyChanged(lists);
+        keeper.tell(run, lists, session);
       },
       listen: (tell) => keeper.listen(run, tell, session),
     };
@@ -172,9 +172,9 @@ export function runOfSession(
     create: undefined,
     gone: undefined,
     fresh,
-    listChanged(toldHere) {
+    listChanged(lists, toldHere) {
       session.noteMove();
-      if (!toldHere) session.notify(notification(TOOL_LIST_CHANGED));
+      if (!toldHere) session.notifyChanged(lists);
     },
     listen: () => () => {},
   };

@@ -1,7 +1,7 @@
 import type { Relay } from '../notify/relay.ts';
 import { Streams } from '../notify/streams.ts';
 import type { SessionRecord } from '../stores/store.ts';
-import { idKey, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
+import { idKey, type JsonObject, type ListKind, listChanged, type RequestId } from '../wire/json-rpc.ts';
 import { LateResponses } from '../wire/late-responses.ts';
 import type { ResponseTap } from '../wire/response-tap.ts';
 import { InFlight } from './in-flight.ts';
@@ -86,6 +86,11 @@ export class LiveSession {
   notify(message: JsonObject): void {
     if (this.#relay === undefined) this.streams.send(message);
     else this.#relay.notify(this, message);
+  }
+
+  /** Tells the client which of its lists are others now. */
+  notifyChanged(lists: readonly ListKind[]): void {
+    for (const kind of lists) this.notify(listChanged(kind));
   }
 
   /** A GET stream was opened here. */

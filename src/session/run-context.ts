@@ -2,6 +2,7 @@ import type { RunRecord, SessionRecord } from '../stores/store.ts';
 import type { Era } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
+import type { ListKind } from '../wire/json-rpc.ts';
 import type { GuardedStore } from './guarded-store.ts';
 import type { LiveSession } from './live-session.ts';
 import type { ManagedHandle } from './run-key.ts';
@@ -23,10 +24,10 @@ export interface RunContext {
   readonly gone: string | undefined;
   /** The run as it was read for this very request, if it had to be, and has not moved since. */
   fresh(): RunRecord | undefined;
-  /** The run's tools are other ones now. `toldHere`: the client hears of it on the stream of its own call. */
-  listChanged(toldHere: boolean): void;
+  /** Some of the run's lists are others now. `toldHere`: the client hears of it on the stream of its own call. */
+  listChanged(lists: readonly ListKind[], toldHere: boolean): void;
   /** Has a stream told of each such change, until the returned function is called. */
-  listen(tell: () => void): () => void;
+  listen(tell: (lists: readonly ListKind[]) => void): () => void;
   /** The one message of this request that runs as a step; a batch forwards no second one. */
   step?: Incoming;
 }

@@ -6,9 +6,7 @@ import {
   isRequestId,
   JSON_RPC,
   type JsonObject,
-  notification,
   type RequestId,
-  TOOL_LIST_CHANGED,
 } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { HeadPort } from '../wire/ports.ts';
@@ -168,8 +166,7 @@ export class Stream implements Part {
     const session = this.#session;
     session.addStream(tap);
     const listed = this.#listed;
-    if (listed !== undefined)
-      session.follow(() => listed.listen(() => session.notify(notification(TOOL_LIST_CHANGED))));
+    if (listed !== undefined) session.follow(() => listed.listen((lists) => session.notifyChanged(lists)));
   }
 
   onEnd(): JsonObject[] {

@@ -4,7 +4,7 @@ import type { RunRecord, SessionRecord } from '../stores/store.ts';
 import { type Era, eraOf, headerSaysStateless } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { requestHeader, setRequestHeader } from '../wire/headers.ts';
-import { JSON_RPC, notification, TOOL_LIST_CHANGED } from '../wire/json-rpc.ts';
+import { JSON_RPC, type ListKind } from '../wire/json-rpc.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import { Audiences } from './audiences.ts';
 import { type Caller, CallRuns, keysBeforeSessions, type RunKeeper, runOfSession } from './call-runs.ts';
@@ -48,9 +48,9 @@ export class Sessions implements SessionKeeper {
       ttlMs: config.idleMs,
       onError: config.onError,
       turns: new Turns(config.clock),
-      tell: (run, except?: LiveSession) => {
-        this.#audiences.tell(run, except);
-        this.#relay?.changed(run);
+      tell: (run, lists, except?: LiveSession) => {
+        this.#audiences.tell(run, lists, except);
+        this.#relay?.changed(run, lists);
       },
       listen: (run, tell, session) => this.#audiences.add(run, { tell, session }),
       onShutDown: (callback) => {
@@ -109,13 +109,12 @@ export class Sessions implements SessionKeeper {
     return this.#keeper;
   }
 
-  /** Tells the clients of a run that its list changed, wherever they are. */
-  tellListChanged(run: string): void {
-    const message = notification(TOOL_LIST_CHANGED);
+  /** Tells the clients of a run that lists of it changed, wherever they are. */
+  tellListChanged(run: string, lists: readonly ListKind[]): void {
     const session = this.table.get(run) ?? this.#live(run, {});
     session.noteMove();
-    session.notify(message);
-    this.#keeper.tell(run);
+    session.notifyChanged(lists);
+    this.#keeper.tell(run, lists);
   }
 
   #join(bus: NotificationBus): Relay {
@@ -123,7 +122,7 @@ export class Sessions implements SessionKeeper {
     return new Relay(bus, clock, {
       find: (topic) => this.table.byTopic(topic),
       ended: ({ run }) => this.#forget(run),
-      changed: (topic) => this.#audiences.tellTopic(topic),
+      changed: (topic, lists) => this.#audiences.tellTopic(topic, lists),
       onError,
     });
   }

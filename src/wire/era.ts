@@ -61,15 +61,15 @@ function claimOf({ message }: Incoming): unknown {
 }
 
 /**
- * What is wrong with the headers of a tool's call: they must say what the body says (MCP 2026-07-28, Streamable HTTP, "Standard Request Headers").
+ * What is wrong with the headers of a request for a tool, a prompt or a resource: they must say what the body says (MCP 2026-07-28, Streamable HTTP, "Standard Request Headers").
  * An upstream checks it of what it is asked; of what is answered in front of it nobody else does.
  */
 export function headerFault(req: RequestPort, call: Incoming, era: Era): Contradiction | undefined {
   const { method, message } = call;
+  const name = message.at('params', method === 'resources/read' ? 'uri' : 'name');
   if (era === 'session') return headerSaysStateless(req) ? missingClaim(call) : undefined;
   const repeats =
-    requestHeader(req, 'mcp-method') === method &&
-    decoded(requestHeader(req, 'mcp-name')) === message.at('params', 'name');
+    requestHeader(req, 'mcp-method') === method && decoded(requestHeader(req, 'mcp-name')) === name;
   return repeats
     ? undefined
     : {

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type Host, nodeHost } from './host.ts';
 import { type Incoming, type IncomingBody, isLeft, readIncoming } from './incoming.ts';
-import { errorResponse, JSON_RPC, type JsonObject, TOOL_LIST_CHANGED } from './json-rpc.ts';
+import { errorResponse, JSON_RPC, type JsonObject, type ListKind, listChanged } from './json-rpc.ts';
 import type { Message } from './message.ts';
 import type { Part } from './part.ts';
 import { Parts } from './parts.ts';
@@ -152,11 +152,11 @@ export class Exchange {
     next();
   }
 
-  /** Tells the client on this very stream that its list changed, once, in front of the message that is being passed on. */
-  announceListChange(message: Message): boolean {
+  /** Tells the client on this very stream that its lists changed, of each once, in front of the message that is being passed on. */
+  announceListChange(message: Message, lists: readonly ListKind[]): boolean {
     if (this.tap.mode !== 'sse' || this.tap.departed) return false;
-    if (!message.before.some((each) => each.method === TOOL_LIST_CHANGED)) {
-      message.before.push({ jsonrpc: '2.0', method: TOOL_LIST_CHANGED });
+    for (const told of lists.map((kind) => listChanged(kind))) {
+      if (!message.before.some(({ method }) => method === told.method)) message.before.push(told);
     }
     return true;
   }

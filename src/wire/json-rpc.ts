@@ -68,4 +68,10 @@ export function notification(method: string, params?: JsonObject): JsonObject {
   return params === undefined ? { jsonrpc: '2.0', method } : { jsonrpc: '2.0', method, params };
 }
 
-export const TOOL_LIST_CHANGED = 'notifications/tools/list_changed';
+/** What MCP has lists of, as its methods and capabilities name them. */
+export type ListKind = 'tools' | 'prompts' | 'resources';
+
+/** Tells a client that one of its lists is another one now. */
+export function listChanged(kind: ListKind, params?: JsonObject): JsonObject {
+  return notification(`notifications/${kind}/list_changed`, params);
+}

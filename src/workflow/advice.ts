@@ -95,11 +95,11 @@ function subject(refusal: Refusal): string {
   return isGrouped(refusal) ? `This call of ${name(refusal.tool)}` : name(refusal.tool);
 }
 
-function during({ workflow, state }: Refusal): string {
+export function during({ workflow, state }: Pick<Refusal, 'workflow' | 'state'>): string {
   return state === undefined ? '' : ` while ${name(workflow)} is in ${quoted(state)}`;
 }
 
-function availability(workflow: string, available: readonly string[]): string {
+export function availability(workflow: string, available: readonly string[]): string {
   return available.length === 0
     ? `No tool of ${name(workflow)} is available now.`
     : `Available now: ${available.map(name).join(', ')}.`;
@@ -117,16 +117,16 @@ function way(refusal: Refusal): string[] {
   ];
 }
 
-function system(sentences: readonly string[]): string {
+export function system(sentences: readonly string[]): string {
   return `[System: ${sentences.join(' ')}]`;
 }
 
-function sentence(words: string): string {
+export function sentence(words: string): string {
   const text = plain(words, WORDS_LENGTH);
   return /[.!?]$/.test(text) ? text : `${text}.`;
 }
 
-function name(text: string): string {
+export function name(text: string): string {
   return plain(text, NAME_LENGTH);
 }
 

@@ -3,7 +3,7 @@ import { rightNames } from '../nearest.ts';
 import { showValue } from '../options.ts';
 import { type AnyBinding, namedEvents } from './binding.ts';
 import { isReserved } from './chart-events.ts';
-import type { Model } from './position.ts';
+import type { BoundState, Model } from './position.ts';
 
 /**
  * Checks a binding against the workflow.
@@ -13,19 +13,24 @@ import type { Model } from './position.ts';
  */
 export function checkBinding(model: Model, binding: AnyBinding): void {
   const { tool, states } = binding;
-  for (const state of states) {
-    const [name, known, kind] =
-      typeof state === 'string' ? [state, model.names, 'state'] : [state.tag, model.tags, 'tag'];
-    if (known.includes(name)) continue;
-    const fault = `${showValue(name)}, which is no ${kind} of workflow "${model.id}"`;
-    const message = `tool ${showValue(tool)} is bound to ${fault}, ${rightNames(name, known)}`;
-    throw new InterlockError('ERR_INTERLOCK_BINDING', message);
-  }
+  checkStates(model, `tool ${showValue(tool)}`, states);
   if (model.isFlat) return;
   for (const event of namedEvents(binding)) {
     if (!isReserved(event) && model.handlers(event).length > 0) continue;
     const message = `workflow "${model.id}": tool ${showValue(tool)} sends ${showValue(event)}, which no state handles`;
     throw new InterlockError('ERR_INTERLOCK_EVENT', `${message}; ${rightNames(event, model.events)}`);
+  }
+}
+
+/** @throws InterlockError `ERR_INTERLOCK_BINDING` for a state or a tag that the workflow does not have. */
+export function checkStates(model: Model, what: string, states: readonly BoundState[]): void {
+  for (const state of states) {
+    const [name, known, kind] =
+      typeof state === 'string' ? [state, model.names, 'state'] : [state.tag, model.tags, 'tag'];
+    if (known.includes(name)) continue;
+    const fault = `${showValue(name)}, which is no ${kind} of workflow "${model.id}"`;
+    const message = `${what} is bound to ${fault}, ${rightNames(name, known)}`;
+    throw new InterlockError('ERR_INTERLOCK_BINDING', message);
   }
 }
 

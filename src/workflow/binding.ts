@@ -18,6 +18,7 @@ export type CallTest = (args: Record<string, unknown>) => boolean;
 export interface GuardedCall {
   /** The run key. */
   readonly run: string;
+  /** The tool; where a prompt or a resource is guarded, its name or URI. */
   readonly tool: string;
   readonly args: Readonly<Record<string, unknown>>;
   /** Who calls, where the request was authenticated. */
@@ -92,7 +93,7 @@ export function parseBinding(name: unknown, states: unknown, event: unknown): An
   const what = `tool ${showValue(tool)}`;
   return Object.freeze({
     tool,
-    states: parseStates(tool, states),
+    states: parseStates(what, states),
     ...(success === undefined ? {} : { success: parseSource(what, success) }),
     ...(failure === undefined ? {} : { failure: parseSource(what, failure) }),
     ...rest,
@@ -146,7 +147,8 @@ function parseEventOrOptions(tool: string, event: unknown): z.output<typeof opti
   return { success: event };
 }
 
-function parseStates(tool: string, states: unknown): readonly BoundState[] {
+/** @throws InterlockError `ERR_INTERLOCK_BINDING` unless it is one state or tag, or a list of them. */
+export function parseStates(what: string, states: unknown): readonly BoundState[] {
   const list: readonly unknown[] = Array.isArray(states) ? states : [states];
   const names = list.filter((state) => typeof state === 'string');
   const tags = list.filter(isStateTag).map(({ tag }) => tag);
@@ -155,7 +157,7 @@ function parseStates(tool: string, states: unknown): readonly BoundState[] {
   }
   const got =
     list.length === 0 ? states : list.find((state) => typeof state !== 'string' && !isStateTag(state));
-  const message = `tool ${showValue(tool)}: expected one state or more, got ${showValue(got)}`;
+  const message = `${what}: expected one state or more, got ${showValue(got)}`;
   throw new InterlockError('ERR_INTERLOCK_BINDING', message);
 }
 

@@ -19,16 +19,14 @@ import { flatModel } from './flat-model.ts';
 import { type GateOptions, gateOptionsSchema } from './gate-options.ts';
 import { type ErrorListener, Listeners, type TransitionListener } from './listeners.ts';
 import { LoopShield } from './loop-shield.ts';
-import type { FsmAction, Model, Position, StateTag } from './position.ts';
+import type { BoundStates, FsmAction, Model, Position } from './position.ts';
+import { BoundReads, type ReadOptions } from './reads.ts';
 import { parseEvent } from './sender.ts';
 import { parseSnapshot } from './snapshot.ts';
 import { statechartModel } from './statechart.ts';
 import type { TransitionResult } from './transition.ts';
 import { Workflow } from './workflow.ts';
 import { isXStateMachine, type XStateMachine } from './xstate.ts';
-
-/** The state or states of a binding: names, or `{ tag }` for all that carry a tag. */
-type BoundStates<S extends string, T extends string> = S | StateTag<T> | readonly (S | StateTag<T>)[];
 
 /** `S` are the names that a binding may give, `E` the events, `T` the tags, `C` what the current state can be. */
 export class Gate<
@@ -45,6 +43,7 @@ export class Gate<
   readonly #onAction: ActionListener | undefined;
   readonly #onError: ErrorListener;
   readonly #tools = new Map<string, AnyBinding[]>();
+  readonly #reads = new BoundReads();
   readonly #warnings: string[] = [];
   /** What is due with the first move. */
   #due: readonly FsmAction[];
@@ -83,7 +82,7 @@ export class Gate<
   }
 
   get hasBindings(): boolean {
-    return this.#tools.size > 0;
+    return this.#tools.size > 0 || !this.#reads.isEmpty;
   }
 
   /** What is odd about the bindings without being wrong, such as an event that no bound state handles. */
@@ -104,6 +103,29 @@ export class Gate<
   /** Adds the bindings of tools that were declared with `tool()`; all of them, or none if it throws as `bindTool` does. */
   bind(...tools: readonly BindableTool<S, E, T>[]): this {
     return this.#add(tools.flatMap(parseDeclaration));
+  }
+
+  /**
+   * Makes a prompt available in `states`, and there only, as `bindTool` does for a tool; getting it moves nothing.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_BINDING`, `ERR_INTERLOCK_CONFIG`
+   */
+  bindPrompt(name: string, states: BoundStates<S, T>, options?: ReadOptions): this {
+    this.#assertBindable('bindPrompt');
+    this.#reads.addPrompt(this.#model, name, states, options);
+    return this;
+  }
+
+  /**
+   * The same for the resources whose URI a glob matches: `*` is one segment between slashes, `**` any number, as in
+   * `docs://receipts/**`. A resource that several globs match must be allowed by each.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_BINDING`, `ERR_INTERLOCK_CONFIG`
+   */
+  bindResource(uriPattern: string, states: BoundStates<S, T>, options?: ReadOptions): this {
+    this.#assertBindable('bindResource');
+    this.#reads.addResource(this.#model, uriPattern, states, options);
+    return this;
   }
 
   /** Whether the tool is visible in the current state. A tool that is not bound always is. */
@@ -142,7 +164,7 @@ export class Gate<
     const { state: from } = this.#position;
     const { position, changed, actions } = this.#model.next(this.#position, name, payload);
     const result = { changed, previousState: from, currentState: position.state };
-    if (position !== this.#position) this.#moveTo(position, this.#now());
+    if (position !== this.#position) [this.#position, this.#updatedAt] = [position, this.#now()];
     if (changed) this.#listeners.emit({ ...result, event: name });
     const due = [...this.#due, ...actions];
     this.#due = [];
@@ -175,7 +197,7 @@ export class Gate<
   restore(snapshot: FsmSnapshot): void {
     this.#assertUsable('restore');
     const { updatedAt, version: _, ...stored } = parseSnapshot(this.id, snapshot);
-    this.#moveTo(adopt(this.#model, this.#deployment, stored), updatedAt);
+    [this.#position, this.#updatedAt] = [adopt(this.#model, this.#deployment, stored), updatedAt];
     this.#due = [];
   }
 
@@ -192,6 +214,7 @@ export class Gate<
       model: this.#model,
       tools: this.#tools,
       warnings: this.#warnings,
+      reads: this.#reads,
       listeners: this.#listeners,
       deployment: this.#deployment,
       onAction: this.#onAction,
@@ -202,11 +225,7 @@ export class Gate<
   }
 
   #add(bindings: readonly AnyBinding[]): this {
-    this.#assertUsable('bindTool');
-    if (this.#workflow !== undefined) {
-      const message = `workflow "${this.id}" is already mounted: bind its tools before`;
-      throw new InterlockError('ERR_INTERLOCK_BINDING', message);
-    }
+    this.#assertBindable('bindTool');
     for (const binding of bindings) checkBinding(this.#model, binding);
     for (const binding of bindings) {
       this.#tools.set(binding.tool, [...(this.#tools.get(binding.tool) ?? []), binding]);
@@ -215,14 +234,16 @@ export class Gate<
     return this;
   }
 
-  #moveTo(position: Position, updatedAt: number): void {
-    this.#position = position;
-    this.#updatedAt = updatedAt;
+  #assertBindable(method: string): void {
+    this.#assertUsable(method);
+    if (this.#workflow === undefined) return;
+    const message = `workflow "${this.id}" is already mounted: bind its tools before`;
+    throw new InterlockError('ERR_INTERLOCK_BINDING', message);
   }
 
   #assertUsable(method: string): void {
     if (!this.#disposed) return;
-    const message = `${method}() of workflow "${this.id}" was called after dispose()`;
-    throw new InterlockError('ERR_INTERLOCK_DISPOSED', message);
+    const what = `${method}() of workflow "${this.id}"`;
+    throw new InterlockError('ERR_INTERLOCK_DISPOSED', `${what} was called after dispose()`);
   }
 }

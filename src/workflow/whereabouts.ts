@@ -21,7 +21,10 @@ interface Chart {
   pathTo(states: readonly BoundState[], from: Position): readonly string[] | undefined;
 }
 
-export function whereaboutsOf(workflow: Chart, bindings: readonly AnyBinding[]): Whereabouts {
+export function whereaboutsOf(
+  workflow: Chart,
+  bindings: readonly Pick<AnyBinding, 'states' | 'when'>[],
+): Whereabouts {
   const { id, start, foresees } = workflow;
   const named = bindings.flatMap((binding) => binding.states);
   const states = named.filter((state, index) => named.findIndex((each) => isSame(each, state)) === index);

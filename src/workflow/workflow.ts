@@ -2,15 +2,16 @@ import { InterlockError } from '../errors.ts';
 import { rightNames } from '../nearest.ts';
 import { showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
-import { type ActionContext, type ActionListener, actOn } from './actions.ts';
+import { type ActionContext, actOn } from './actions.ts';
 import type { AnyBinding } from './binding.ts';
 import { bindingsOfCall, type CallBinding, combine, combineUnconditional } from './call.ts';
-import { adopt, type Deployment, stamped } from './deployment.ts';
+import { adopt, stamped } from './deployment.ts';
 import { openContext, withData } from './envelope.ts';
-import type { ErrorListener, Listeners } from './listeners.ts';
+import type { ErrorListener } from './listeners.ts';
 import type { LoopShield } from './loop-shield.ts';
 import type { BoundState, FsmAction, Model, Next, Position } from './position.ts';
 import { type Reach, reachFrom, shortestPath } from './reach.ts';
+import type { BoundReads } from './reads.ts';
 import {
   type AnyEventSource,
   type EventWithPayload,
@@ -23,20 +24,7 @@ import { ToolViews } from './tool-views.ts';
 import type { Move } from './transition.ts';
 import { arrived, entered, overdue } from './upkeep.ts';
 import { type Whereabouts, whereaboutsOf } from './whereabouts.ts';
-
-/** What a {@link Workflow} is made of. */
-export interface WorkflowParts {
-  readonly model: Model;
-  /** By tool, in binding order; no list is empty. */
-  readonly tools: ReadonlyMap<string, readonly AnyBinding[]>;
-  readonly warnings: readonly string[];
-  readonly listeners: Listeners;
-  readonly deployment: Deployment;
-  readonly shield: LoopShield | undefined;
-  readonly onAction: ActionListener | undefined;
-  /** Told what `onAction` throws where nobody else is. */
-  readonly onError: ErrorListener;
-}
+import type { WorkflowParts } from './workflow-parts.ts';
 
 /**
  * A gate as the middleware uses it for every request of every run: unchanging, without a current state of its own, and
@@ -49,6 +37,8 @@ export class Workflow {
   readonly states: readonly string[];
   /** Every bound tool's name, in binding order. */
   readonly toolNames: readonly string[];
+  /** The bound prompts and resources. */
+  readonly reads: BoundReads;
   readonly warnings: readonly string[];
   /** Where every run begins. */
   readonly start: Position;
@@ -56,7 +46,6 @@ export class Workflow {
   readonly startActions: readonly FsmAction[];
   /** Whether {@link pathTo} knows every way there is: not where guards, payloads or functions of bindings have a say. */
   readonly foresees: boolean;
-
   /** Stops models that go round in circles, where the gate has been told to. */
   readonly shield: LoopShield | undefined;
 
@@ -80,6 +69,7 @@ export class Workflow {
     this.#tools = new Map([...tools].map(([tool, bindings]) => [tool, [...bindings]]));
     this.toolNames = Object.freeze([...this.#tools.keys()]);
     this.#views = new ToolViews(model, this.#tools);
+    this.reads = parts.reads;
     this.warnings = Object.freeze([...warnings]);
     this.foresees =
       model.isFlat && ![...this.#tools.values()].flat().some(({ success }) => typeof success === 'function');

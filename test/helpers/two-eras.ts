@@ -99,7 +99,7 @@ export function stateless(
     ...(params._meta as object),
   };
   const body = { jsonrpc: '2.0', id: lastId, method, params: { ...params, _meta: meta } };
-  const name = params.name ?? params.taskId;
+  const name = params.name ?? params.uri ?? params.taskId;
   const headers: Record<string, string> = {
     'mcp-protocol-version': STATELESS,
     'mcp-method': method,

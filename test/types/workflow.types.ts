@@ -105,3 +105,18 @@ tool('t').bindState('payment').bindings.push({ tool: 't', states: [] });
 // Whatever its names, a gate is a gate.
 const gates: StateMachineGate[] = [gate, fromConstant, fromPlain];
 void gates;
+
+// bindPrompt and bindResource take the machine's own names too, and no events: reading moves nothing.
+gate
+  .bindPrompt('p', 'empty')
+  .bindResource('docs://**', ['empty', 'payment'] as const, { guard: async ({ args }) => args.a === 1 })
+  .bindTool('t', 'empty');
+fromPlain.bindPrompt('p', 'anything').bindResource('docs://**', ['x', 'y'], undefined);
+// @ts-expect-error
+gate.bindPrompt('p', 'emty');
+// @ts-expect-error
+gate.bindResource('docs://**', ['empty', 'paymnt']);
+// @ts-expect-error
+gate.bindPrompt('p', 'empty', 'ADD_ITEM');
+// @ts-expect-error
+gate.bindResource('docs://**', 'empty', { success: 'ADD_ITEM' });

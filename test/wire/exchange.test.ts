@@ -255,7 +255,10 @@ describe('the news that a list changed', () => {
         stage: 'gate',
         wants: () => true,
         onMessage: (message) =>
-          void said.push(exchange.announceListChange(message), exchange.announceListChange(message)),
+          void said.push(
+            exchange.announceListChange(message, ['tools']),
+            exchange.announceListChange(message, ['tools']),
+          ),
       },
     ];
     const result = JSON.stringify({ jsonrpc: '2.0', id: 1, result: {} });

@@ -1,0 +1,81 @@
+import type { Admission } from '../session/run-context.ts';
+import { isObject, type JsonObject } from '../wire/json-rpc.ts';
+import type { ElementEdit, Message } from '../wire/message.ts';
+import { availabilityNote } from '../workflow/advice.ts';
+import type { BoundRead, BoundReads } from '../workflow/reads.ts';
+import { whereaboutsOf } from '../workflow/whereabouts.ts';
+import type { GateConfig } from './gate-config.ts';
+import { stateNow } from './state-now.ts';
+import { forbidCaching, visibilityFor, withNote } from './tool-list.ts';
+
+const NEVER_SHOWN =
+  'a resource that the upstream lists is never shown: its URI is unclear, with dot segments, backslashes, a user or the like';
+
+/** What is bound of one element of a list. */
+type BoundOf = (element: JsonObject) => readonly BoundRead[] | 'unclear';
+
+/** The lists of prompts and resources that a gate has a say in, by the result's member that they are in. */
+export type ReadLists = ReadonlyMap<string, BoundOf>;
+
+export function readListsOf(reads: BoundReads): ReadLists {
+  const lists = new Map<string, BoundOf>();
+  if (reads.bindsPrompts) lists.set('prompts', ({ name }) => reads.ofPrompt(text(name)));
+  if (!reads.bindsResources) return lists;
+  return lists
+    .set('resources', ({ uri }) => reads.ofResource(text(uri)))
+    .set('resourceTemplates', ({ uriTemplate }) => reads.ofTemplate(text(uriTemplate)));
+}
+
+/** Shows a page of such a list as the tools are shown: without what is not available, or with a note where each is. */
+export async function showReads(
+  message: Message,
+  config: GateConfig,
+  admission: Admission,
+  lists: ReadLists,
+): Promise<void> {
+  const { result } = message.value;
+  for (const [member, boundOf] of lists) {
+    const elements = isObject(result) ? result[member] : undefined;
+    if (!Array.isArray(elements)) continue;
+    if (member === 'prompts') noteNames(message, config, elements);
+    const isStable = visibilityFor(config, admission) === 'stable';
+    const edit = isStable ? describing(config) : await hiding(config, admission);
+    if (!isStable) forbidCaching(message);
+    message.editElements(['result', member], (element) =>
+      isObject(element) ? edit(element, boundOf(element)) : 'keep',
+    );
+  }
+}
+
+function noteNames(message: Message, { listedPrompts }: GateConfig, prompts: readonly unknown[]): void {
+  const names = prompts.map((prompt) => (isObject(prompt) ? text(prompt.name) : ''));
+  listedPrompts.note(names, message.at('result', 'nextCursor') === undefined);
+}
+
+type Edit = (element: JsonObject, bound: ReturnType<BoundOf>) => ElementEdit;
+
+function describing({ workflow }: GateConfig): Edit {
+  return ({ description }, bound) => {
+    if (bound === 'unclear' || bound.length === 0) return 'keep';
+    const notes = bound.map((each) => availabilityNote(whereaboutsOf(workflow, [each])));
+    return { description: withNote(description, notes.join(' ')) };
+  };
+}
+
+async function hiding(config: GateConfig, { listed }: Admission): Promise<Edit> {
+  const { workflow, warnOnce } = config;
+  const found = listed === undefined ? 'unknown' : await stateNow(config, listed);
+  return (_, bound) => {
+    if (bound === 'unclear') {
+      warnOnce(NEVER_SHOWN);
+      return 'drop';
+    }
+    const isOpen = (each: BoundRead): boolean =>
+      typeof found === 'object' && workflow.allows(found.state, each);
+    return bound.every(isOpen) ? 'keep' : 'drop';
+  };
+}
+
+function text(value: unknown): string {
+  return typeof value === 'string' ? value : '';
+}

@@ -1,0 +1,133 @@
+import * as z from 'zod';
+import { InterlockError } from '../errors.ts';
+import { functionOption, parseOptions, showValue } from '../options.ts';
+import { type Guard, parseStates } from './binding.ts';
+import { checkStates } from './binding-checks.ts';
+import type { BoundState, Model } from './position.ts';
+import { parseResourcePattern, type ResourcePattern } from './resource-pattern.ts';
+import { readUri, schemeOf } from './uri-readings.ts';
+
+/** What a binding of a prompt or a resource may say beside its states. */
+export interface ReadOptions {
+  /**
+   * Asked before the prompt or the resource is. Its `tool` is the prompt's name, or the URI as the client wrote it; `args` are the
+   * prompt's arguments. Where it throws, or takes longer than its deadline, it refuses. Default: none.
+   */
+  readonly guard?: Guard | undefined;
+}
+
+/** A prompt, or the resources that a pattern matches, and where they are available: all bindings of it, added up. */
+export interface BoundRead {
+  /** The prompt's name, or the pattern. */
+  readonly name: string;
+  readonly states: readonly BoundState[];
+  /** Each of them must let it through. */
+  readonly guards: readonly Guard[];
+}
+
+interface BoundResource extends BoundRead {
+  readonly pattern: ResourcePattern;
+}
+
+const optionsSchema = z.strictObject({ guard: functionOption<Guard>().optional() });
+
+/**
+ * The prompts and resources of a workflow. Reading them moves nothing.
+ *
+ * A resource that several patterns match must be allowed by each of them: a wide one does not open what a narrow one closes.
+ */
+export class BoundReads {
+  readonly #prompts = new Map<string, BoundRead>();
+  readonly #resources = new Map<string, BoundResource>();
+
+  get isEmpty(): boolean {
+    return !this.bindsPrompts && !this.bindsResources;
+  }
+
+  get bindsPrompts(): boolean {
+    return this.#prompts.size > 0;
+  }
+
+  get bindsResources(): boolean {
+    return this.#resources.size > 0;
+  }
+
+  get promptNames(): readonly string[] {
+    return [...this.#prompts.keys()];
+  }
+
+  /** @throws InterlockError `ERR_INTERLOCK_BINDING`, `ERR_INTERLOCK_CONFIG` */
+  addPrompt(model: Model, name: unknown, states: unknown, options: unknown): void {
+    if (typeof name !== 'string' || name === '') {
+      const message = `expected the name of a prompt, got ${showValue(name)}`;
+      throw new InterlockError('ERR_INTERLOCK_BINDING', message);
+    }
+    const bound = boundRead(model, 'prompt', name, states, options);
+    this.#prompts.set(name, addedUp(this.#prompts.get(name), bound));
+  }
+
+  /** @throws InterlockError `ERR_INTERLOCK_BINDING`, `ERR_INTERLOCK_CONFIG` */
+  addResource(model: Model, uriPattern: unknown, states: unknown, options: unknown): void {
+    const pattern = parseResourcePattern(uriPattern);
+    const bound = boundRead(model, 'resource', String(uriPattern), states, options);
+    const { key } = pattern;
+    this.#resources.set(key, { ...addedUp(this.#resources.get(key), bound), pattern });
+  }
+
+  /** What is bound of a prompt; nothing where it is always available. */
+  ofPrompt(name: string): readonly BoundRead[] {
+    const bound = this.#prompts.get(name);
+    return bound === undefined ? [] : [bound];
+  }
+
+  /**
+   * What is bound of a resource; nothing where it is always available. `'unclear'` where a bound pattern could mean the URI, and it is written so that
+   * nobody can tell: it must be refused.
+   */
+  ofResource(uri: string): readonly BoundRead[] | 'unclear' {
+    const resources = [...this.#resources.values()];
+    const scheme = schemeOf(uri);
+    if (scheme !== undefined && !resources.some(({ pattern }) => pattern.scheme === scheme)) return [];
+    const read = readUri(uri);
+    return read === undefined ? 'unclear' : resources.filter(({ pattern }) => pattern.matches(read));
+  }
+
+  /** What is bound of all resources that a URI template can make. */
+  ofTemplate(uriTemplate: string): readonly BoundRead[] {
+    return [...this.#resources.values()].filter(({ pattern }) => pattern.matchesAllOf(uriTemplate));
+  }
+
+  /** Whether `isOpen` says the same of each prompt before and after a move. */
+  samePrompts(isOpen: (bound: BoundRead, when: 'before' | 'after') => boolean): boolean {
+    return isSame([...this.#prompts.values()], isOpen);
+  }
+
+  /** Whether `isOpen` says the same of each pattern before and after a move. */
+  sameResources(isOpen: (bound: BoundRead, when: 'before' | 'after') => boolean): boolean {
+    return isSame([...this.#resources.values()], isOpen);
+  }
+}
+
+function boundRead(model: Model, kind: string, name: string, states: unknown, options: unknown): BoundRead {
+  const what = `${kind} ${showValue(name)}`;
+  const parsed = parseStates(what, states);
+  checkStates(model, what, parsed);
+  const { guard } = parseOptions(`binding of ${what}`, optionsSchema, options);
+  return { name, states: parsed, guards: guard === undefined ? [] : [guard] };
+}
+
+function addedUp(known: BoundRead | undefined, { name, states, guards }: BoundRead): BoundRead {
+  if (known === undefined) return { name, states, guards };
+  return {
+    name: known.name,
+    states: [...known.states, ...states],
+    guards: [...known.guards, ...guards],
+  };
+}
+
+function isSame(
+  bound: readonly BoundRead[],
+  isOpen: (bound: BoundRead, when: 'before' | 'after') => boolean,
+): boolean {
+  return bound.every((each) => isOpen(each, 'before') === isOpen(each, 'after'));
+}

@@ -1,0 +1,107 @@
+import { InterlockError } from '../errors.ts';
+import { showValue } from '../options.ts';
+import {
+  evenedOut,
+  fullyDecoded,
+  type Reading,
+  type ReadUri,
+  readUri,
+  schemeOf,
+  withoutEmpty,
+  withoutTail,
+} from './uri-readings.ts';
+import { urisOf } from './uri-template.ts';
+
+/** Stands alone between slashes, for zero or more segments. */
+const GLOBSTAR = '**';
+
+/**
+ * A glob on URIs. It matches a URI where it matches one of the ways to understand it, so that no other spelling of a URI gets past it; query and
+ * fragment are nothing to it.
+ *
+ * - `*` alone between slashes is exactly one segment, the authority being one: `docs://*` matches `docs://terms`, not `docs://a/b`.
+ * - `**` alone between slashes is zero or more.
+ * - `*` beside other characters is any run of them within its segment, the empty one too.
+ */
+export class ResourcePattern {
+  /** In small letters. */
+  readonly scheme: string;
+  /** One text for all patterns that say the same. */
+  readonly key: string;
+  readonly #globs: readonly string[];
+
+  constructor(scheme: string, globs: readonly string[]) {
+    this.scheme = scheme;
+    this.#globs = globs;
+    this.key = `${scheme}:${globs.join('/')}`;
+  }
+
+  matches({ scheme, readings }: ReadUri): boolean {
+    return scheme === this.scheme && readings.some((reading) => covers(this.#globs, reading));
+  }
+
+  /** Whether it matches everything that a URI template (RFC 6570) can make, as far as that can be told. */
+  matchesAllOf(template: string): boolean {
+    const uris = urisOf(template).map(readUri);
+    return uris.length > 0 && uris.every((uri) => uri !== undefined && this.matches(uri));
+  }
+}
+
+/** @throws InterlockError `ERR_INTERLOCK_BINDING` for what is no pattern, and for one that would match another URI than it seems to */
+export function parseResourcePattern(pattern: unknown): ResourcePattern {
+  const fault = typeof pattern === 'string' ? faultOf(pattern) : 'expected a URI, or a glob on URIs';
+  const scheme = typeof pattern === 'string' ? schemeOf(pattern) : undefined;
+  if (fault !== undefined || scheme === undefined || typeof pattern !== 'string') {
+    throw new InterlockError('ERR_INTERLOCK_BINDING', `resource ${showValue(pattern)}: ${fault}`);
+  }
+  const text = fullyDecoded(new URL(pattern).href.slice(scheme.length + 1)) ?? '';
+  const globs = text.split('/').map((segment) => withoutTail(evenedOut(segment)));
+  return new ResourcePattern(scheme, withoutEmpty(globs));
+}
+
+function faultOf(pattern: string): string | undefined {
+  if (schemeOf(pattern) === undefined)
+    return 'expected an absolute URI whose scheme is written out, such as docs://**';
+  if (/[{}]/.test(pattern)) return 'expected a glob of * and **: write * for {id}';
+  if (/[?#]/.test(pattern))
+    return 'expected neither query nor fragment, since a binding holds whatever they are';
+  if (pattern !== pattern.trim()) return 'expected a URI without white space around it';
+  if (readUri(pattern) === undefined) {
+    return 'expected a URI that new URL() takes, without a user, dot segments, backslashes and control characters';
+  }
+  const segments = pattern.slice(pattern.indexOf(':') + 1).split('/');
+  const crowded = segments.some((segment) => segment !== GLOBSTAR && segment.includes(GLOBSTAR));
+  return crowded ? 'expected ** to stand alone between slashes' : undefined;
+}
+
+/** Each glob is held against each segment once at most, however a client chose them. */
+function covers(globs: readonly string[], segments: Reading): boolean {
+  /** How many of the segments the globs so far can cover. */
+  let covered = [true, ...segments.map(() => false)];
+  for (const glob of globs) {
+    if (glob === GLOBSTAR) {
+      const first = covered.indexOf(true);
+      covered = covered.map((_, count) => first !== -1 && count >= first);
+    } else {
+      const before = covered;
+      covered = [false, ...segments.map((segment, at) => before[at] === true && fits(glob, segment))];
+    }
+  }
+  return covered.at(-1) === true;
+}
+
+/** What is between the stars is placed from left to right, each as early as it can be, to leave the most for the rest. */
+function fits(glob: string, segment: string): boolean {
+  const [head = '', ...pieces] = glob.split('*');
+  const tail = pieces.pop();
+  if (tail === undefined) return glob === segment;
+  const end = segment.length - tail.length;
+  if (end < head.length || !segment.startsWith(head) || !segment.endsWith(tail)) return false;
+  let from = head.length;
+  for (const piece of pieces) {
+    const at = segment.indexOf(piece, from);
+    if (at === -1 || at + piece.length > end) return false;
+    from = at + piece.length;
+  }
+  return true;
+}

@@ -1,0 +1,423 @@
+import type { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { type McpServer, ResourceTemplate } from '@modelcontextprotocol/sdk/server/mcp.js';
+import {
+  PromptListChangedNotificationSchema,
+  ResourceListChangedNotificationSchema,
+} from '@modelcontextprotocol/sdk/types.js';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import {
+  type FsmGateOptions,
+  fsmGate,
+  type GuardedCall,
+  managedHandle,
+  memoryStore,
+  principalKey,
+  type SessionStoreOptions,
+  StateMachineGate,
+  sessionStore,
+} from '../../src/index.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
+import { connect, type TestClient } from '../helpers/client.ts';
+import { FaultyStore } from '../helpers/faulty-store.ts';
+import { RawSession } from '../helpers/raw.ts';
+import { cartServer, type Ledger, startUpstream, type UpstreamShape } from '../helpers/upstream.ts';
+
+const closing: (() => unknown)[] = [];
+
+afterEach(async () => {
+  for (const close of closing.splice(0).reverse()) await close();
+});
+
+/** The cart with two prompts, three documents, and one for each receipt. What is asked of it stands in the ledger. */
+function shopServer(ledger: Ledger): McpServer {
+  const server = cartServer(ledger);
+  for (const name of ['order.summary', 'help']) {
+    server.registerPrompt(name, { description: `About ${name}.` }, () => {
+      ledger.calls.push(name);
+      return { messages: [{ role: 'user', content: { type: 'text', text: `${name} text` } }] };
+    });
+  }
+  const contents = (uri: URL) => {
+    ledger.calls.push(uri.href);
+    return { contents: [{ uri: uri.href, text: `${uri.href} text` }] };
+  };
+  for (const uri of ['docs://terms', 'docs://receipts/latest']) {
+    server.registerResource(uri, uri, { description: `Says ${uri}.` }, contents);
+  }
+  const receipts = new ResourceTemplate('docs://receipts/{id}', { list: undefined });
+  server.registerResource('receipt', receipts, {}, contents);
+  const pages = new ResourceTemplate('docs://{chapter}/{page}', { list: undefined });
+  server.registerResource('page', pages, {}, contents);
+  return server;
+}
+
+function shopGate() {
+  return checkoutGate()
+    .bindPrompt('order.summary', ['has_items', 'payment'])
+    .bindResource('docs://receipts/**', 'confirmed');
+}
+
+interface Serving {
+  readonly gate?: StateMachineGate<string, string>;
+  readonly options?: FsmGateOptions;
+  readonly sessions?: SessionStoreOptions;
+  readonly shape?: Partial<UpstreamShape>;
+}
+
+interface Shop extends TestClient {
+  readonly url: URL;
+  readonly calls: readonly string[];
+  readonly changes: string[];
+  prompts(): Promise<string[]>;
+  resources(): Promise<string[]>;
+  templates(): Promise<string[]>;
+}
+
+async function serve(serving: Serving = {}): Promise<Shop> {
+  const { gate = shopGate() as StateMachineGate, options, sessions, shape = {} } = serving;
+  const upstream = await startUpstream({
+    shape,
+    makeServer: shopServer,
+    middlewares: [sessionStore(sessions), fsmGate(gate, { onWarning: () => {}, ...options })],
+  });
+  closing.push(upstream.close);
+  const connected = await connect(upstream.url);
+  closing.push(connected.close);
+  const { client } = connected;
+  const changes: string[] = [];
+  client.setNotificationHandler(PromptListChangedNotificationSchema, () => void changes.push('prompts'));
+  client.setNotificationHandler(ResourceListChangedNotificationSchema, () => void changes.push('resources'));
+  return {
+    ...connected,
+    url: upstream.url,
+    calls: upstream.ledger.calls,
+    changes,
+    prompts: async () => (await client.listPrompts()).prompts.map(({ name }) => name),
+    resources: async () => (await client.listResources()).resources.map(({ uri }) => uri),
+    templates: async () =>
+      (await client.listResourceTemplates()).resourceTemplates.map(({ uriTemplate }) => uriTemplate),
+  };
+}
+
+async function confirm({ call }: TestClient): Promise<void> {
+  for (const tool of ['cart.add_item', 'cart.checkout', 'cart.pay']) await call(tool);
+}
+
+const textOf = async (client: Client, uri: string): Promise<unknown> =>
+  (await client.readResource({ uri })).contents[0];
+
+describe.each([
+  ['a stream', 'sse'],
+  ['JSON', 'json'],
+] as const)('bound prompts and resources of an upstream that answers in %s', (_, answers) => {
+  it('are listed in their states, and the others always', async () => {
+    const shop = await serve({ shape: { answers } });
+    expect(await shop.prompts()).toEqual(['help']);
+    expect(await shop.resources()).toEqual(['docs://terms']);
+    expect(await shop.templates()).toEqual(['docs://{chapter}/{page}']);
+    await shop.call('cart.add_item');
+    expect(await shop.prompts()).toEqual(['order.summary', 'help']);
+    expect(await shop.resources()).toEqual(['docs://terms']);
+    await shop.call('cart.checkout');
+    await shop.call('cart.pay');
+    expect(await shop.prompts()).toEqual(['help']);
+    expect(await shop.resources()).toEqual(['docs://terms', 'docs://receipts/latest']);
+    expect(await shop.templates()).toEqual(['docs://receipts/{id}', 'docs://{chapter}/{page}']);
+  });
+
+  it('are refused outside of their states, in words and in facts', async () => {
+    const { client, calls } = await serve({ shape: { answers } });
+    await expect(client.getPrompt({ name: 'order.summary' })).rejects.toMatchObject({
+      code: -32602,
+      message: expect.stringContaining(
+        '[System: The prompt order.summary is not available while checkout is in "empty". Available now: cart.add_item. To reach it, call cart.add_item first.]',
+      ),
+      data: {
+        'mcp-interlock/refusal': {
+          workflow: 'checkout',
+          state: 'empty',
+          prompt: 'order.summary',
+          reason: 'state',
+          available: ['cart.add_item'],
+          path: ['cart.add_item'],
+        },
+      },
+    });
+    await expect(client.readResource({ uri: 'docs://receipts/7' })).rejects.toMatchObject({
+      code: -32602,
+      message: expect.stringContaining('The resource docs://receipts/7 is not available'),
+      data: {
+        'mcp-interlock/refusal': {
+          resource: 'docs://receipts/7',
+          reason: 'state',
+          path: ['cart.add_item', 'cart.checkout', 'cart.pay'],
+        },
+      },
+    });
+    expect(calls).toEqual([]);
+  });
+
+  it('are given in their states, and the others always', async () => {
+    const shop = await serve({ shape: { answers } });
+    const { client } = shop;
+    expect((await client.getPrompt({ name: 'help' })).messages).toHaveLength(1);
+    expect(await textOf(client, 'docs://terms')).toMatchObject({ text: 'docs://terms text' });
+    await shop.call('cart.add_item');
+    expect((await client.getPrompt({ name: 'order.summary' })).messages).toHaveLength(1);
+    await shop.call('cart.checkout');
+    await shop.call('cart.pay');
+    expect(await textOf(client, 'docs://receipts/7')).toMatchObject({ text: 'docs://receipts/7 text' });
+    await expect(client.getPrompt({ name: 'order.summary' })).rejects.toMatchObject({
+      message: expect.stringContaining('It cannot be reached from here by calling tools.'),
+    });
+  });
+});
+
+describe('a change of state', () => {
+  const gate = () =>
+    new StateMachineGate({
+      id: 'steps',
+      initial: 'a',
+      states: { a: { on: { NEXT: 'b' } }, b: { on: { NEXT: 'c' } }, c: { on: { NEXT: 'd' } }, d: {} },
+    })
+      .bindTool('cart.view', ['a', 'b', 'c', 'd'], 'NEXT')
+      .bindPrompt('order.summary', ['b', 'c', 'd'])
+      .bindResource('docs://receipts/*', ['c', 'd']) as StateMachineGate;
+
+  it.each(['sse', 'json'] as const)(
+    'is told of each list that shows other things now, and of no other (%s)',
+    async (answers) => {
+      const shop = await serve({ gate: gate(), shape: { answers } });
+      await shop.streaming;
+      await shop.call('cart.view');
+      await vi.waitFor(() => expect(shop.changes).toEqual(['prompts']));
+      await shop.call('cart.view');
+      await vi.waitFor(() => expect(shop.changes).toEqual(['prompts', 'resources']));
+      await shop.call('cart.view');
+      expect(shop.changes).toEqual(['prompts', 'resources']);
+      expect(shop.log).not.toContain('list_changed');
+    },
+  );
+
+  it('is told once of each list where all of them change, in front of the result', async () => {
+    const shop = await serve();
+    await confirm(shop);
+    expect(shop.changes).toEqual(['prompts', 'prompts', 'resources']);
+    expect(shop.log.filter((each) => each === 'list_changed')).toHaveLength(3);
+  });
+
+  it('reaches the other sessions of a run that they share', async () => {
+    const sessions = { key: principalKey(), principal: () => 'alice', store: memoryStore() };
+    const shop = await serve({ gate: gate(), sessions });
+    await shop.streaming;
+    const other = await connect(shop.url);
+    closing.push(other.close);
+    await other.call('cart.view');
+    await vi.waitFor(() => expect(shop.changes).toEqual(['prompts']));
+    expect(await shop.prompts()).toContain('order.summary');
+  });
+
+  it('is not told where every prompt and resource is always shown', async () => {
+    const shop = await serve({ gate: gate(), options: { visibility: 'stable' } });
+    await shop.call('cart.view');
+    await shop.call('cart.view');
+    expect(await shop.prompts()).toHaveLength(2);
+    expect(shop.changes).toEqual([]);
+  });
+});
+
+describe('a resource by another spelling', () => {
+  it.each([
+    'DOCS://receipts/7',
+    'docs://Receipts/7',
+    'docs://receipts/7/',
+    'docs://receipts//7',
+    'docs://receipts./7',
+    'docs://receipts%2F7',
+    'docs://%72eceipts/7',
+    'docs:/receipts/7',
+    'docs://receipts/7?x=1',
+    'docs://receipts/7#x',
+    'docs://terms/../receipts/7',
+    'docs://terms/%2e%2e/receipts/7',
+    'docs://user@receipts/7',
+    'docs://receipts\\7',
+    'docs://receipts/7%00',
+    ' docs://receipts/7',
+    'receipts/7',
+  ])('is refused all the same: %j', async (uri) => {
+    const { client, calls } = await serve();
+    await expect(client.readResource({ uri })).rejects.toMatchObject({ code: -32602 });
+    expect(calls).toEqual([]);
+  });
+
+  it('is left to the upstream where no bound pattern has its scheme', async () => {
+    const { client } = await serve();
+    await expect(client.readResource({ uri: 'other://a/../b' })).rejects.toMatchObject({
+      message: expect.stringContaining('not found'),
+    });
+  });
+
+  it('must be a text, as the name of a prompt must be', async () => {
+    const { url, calls } = await serve();
+    const session = await RawSession.begin(url);
+    for (const [method, params] of [
+      ['resources/read', { uri: ['docs://receipts/7'] }],
+      ['resources/read', {}],
+      ['prompts/get', { name: 7 }],
+    ] as const) {
+      const { messages } = await session.post({ jsonrpc: '2.0', id: 9, method, params });
+      expect(messages[0]?.error).toMatchObject({
+        code: -32602,
+        message: expect.stringMatching(/must be a string/),
+      });
+    }
+    expect(calls).toEqual([]);
+  });
+});
+
+describe('guards of prompts and resources', () => {
+  it('are asked with the name or the URI, and refuse in their own words', async () => {
+    const asked: GuardedCall[] = [];
+    const guard = (call: GuardedCall) => {
+      asked.push(call);
+      return call.args.topic === 'cart' || 'The shop is closed';
+    };
+    const gate = checkoutGate()
+      .bindPrompt('order.summary', 'empty', { guard })
+      .bindResource('docs://receipts/*', 'empty', { guard });
+    const { client, prompts, calls } = await serve({ gate: gate as StateMachineGate });
+    await expect(client.getPrompt({ name: 'order.summary' })).rejects.toMatchObject({
+      message: expect.stringContaining(
+        'The prompt order.summary was refused while checkout is in "empty": The shop is closed.',
+      ),
+      data: { 'mcp-interlock/refusal': { reason: 'guard' } },
+    });
+    await expect(client.readResource({ uri: 'docs://receipts/7' })).rejects.toMatchObject({ code: -32602 });
+    expect(calls).toEqual([]);
+    await client.getPrompt({ name: 'order.summary', arguments: { topic: 'cart' } });
+    expect(calls).toEqual(['order.summary']);
+    expect(await prompts()).toContain('order.summary');
+    expect(asked.map(({ tool, args, state }) => [tool, args, state])).toEqual([
+      ['order.summary', {}, 'empty'],
+      ['docs://receipts/7', {}, 'empty'],
+      ['order.summary', { topic: 'cart' }, 'empty'],
+    ]);
+  });
+});
+
+describe('a refusal that does not tell what exists', () => {
+  it('is what the upstream says of a prompt or a resource that it does not have', async () => {
+    const { url, calls } = await serve({ options: { refusal: 'unknown-tool' } });
+    const session = await RawSession.begin(url);
+    const error = async (method: string, params: object): Promise<unknown> =>
+      (await session.post({ jsonrpc: '2.0', id: 5, method, params })).messages[0]?.error;
+    const named = (name: string, text: unknown): unknown =>
+      JSON.parse(JSON.stringify(text).replaceAll(name, 'X'));
+    const hidden = await error('prompts/get', { name: 'order.summary' });
+    expect(named('order.summary', hidden)).toEqual(
+      named('nothing', await error('prompts/get', { name: 'nothing' })),
+    );
+    const unknown = await error('resources/read', { uri: 'docs://nothing' });
+    for (const uri of ['docs://receipts/latest', 'docs://receipts/7', 'docs://terms/../receipts/7']) {
+      expect(named(uri, await error('resources/read', { uri }))).toEqual(named('docs://nothing', unknown));
+    }
+    expect(calls).toEqual([]);
+  });
+
+  it('is the plain one where everything is shown', async () => {
+    const { client } = await serve({ options: { refusal: 'unknown-tool', visibility: 'stable' } });
+    await expect(client.getPrompt({ name: 'order.summary' })).rejects.toMatchObject({
+      message: expect.stringContaining('is not available'),
+    });
+  });
+});
+
+describe('lists that are stable', () => {
+  it('say of each bound prompt, resource and template where it is available', async () => {
+    const { client } = await serve({ options: { visibility: 'stable' } });
+    const { prompts } = await client.listPrompts();
+    expect(prompts.map(({ description }) => description)).toEqual([
+      'About order.summary.\n\n[System: Available only while checkout is in "has_items" or "payment". From the start of a run, cart.add_item leads there.]',
+      'About help.',
+    ]);
+    const { resources } = await client.listResources();
+    expect(resources.map(({ description }) => description)).toEqual([
+      'Says docs://terms.',
+      expect.stringContaining('Available only while checkout is in "confirmed"'),
+    ]);
+    const { resourceTemplates } = await client.listResourceTemplates();
+    expect(resourceTemplates.map(({ description }) => description)).toEqual([
+      expect.stringContaining('Available only while checkout is in "confirmed"'),
+      undefined,
+    ]);
+  });
+});
+
+describe('a run that only a handle names', () => {
+  it('has no prompts and resources: they are listed with where they are available, and refused', async () => {
+    const key = managedHandle({ start: 'checkout.start', argument: 'checkout' });
+    const warnings: string[] = [];
+    const onWarning = (warning: string): void => void warnings.push(warning);
+    const { client, prompts, calls } = await serve({ sessions: { key, onWarning }, options: { onWarning } });
+    expect(await prompts()).toEqual(['order.summary', 'help']);
+    await expect(client.getPrompt({ name: 'order.summary' })).rejects.toMatchObject({
+      message: expect.stringContaining('nothing in the request names a run of checkout'),
+      data: { 'mcp-interlock/refusal': { reason: 'no-run' } },
+    });
+    expect(calls).toEqual([]);
+    expect(warnings.join('\n')).toContain('and to no handle');
+  });
+});
+
+describe('a store that cannot be read', () => {
+  it('has bound prompts and resources refused and hidden, and leaves the others alone', async () => {
+    const store = new FaultyStore(memoryStore());
+    store.fail('read');
+    const sessions = { key: principalKey(), principal: () => 'alice', store, onError: () => {} };
+    const { client, prompts, resources } = await serve({ sessions, options: { onError: () => {} } });
+    expect(await prompts()).toEqual(['help']);
+    expect(await resources()).toEqual(['docs://terms']);
+    expect((await client.getPrompt({ name: 'help' })).messages).toHaveLength(1);
+    const refused = client.getPrompt({ name: 'order.summary' });
+    await expect(refused).rejects.toMatchObject({
+      message: expect.stringContaining('cannot be read now'),
+      data: { 'mcp-interlock/refusal': { reason: 'unavailable', available: [] } },
+    });
+    await expect(refused).rejects.not.toMatchObject({ message: expect.stringContaining('hunter2') });
+  });
+});
+
+describe('a prompt that the upstream does not have', () => {
+  it('is warned of at the first list', async () => {
+    const warnings: string[] = [];
+    const gate = checkoutGate().bindPrompt('order.sumary', 'empty') as StateMachineGate;
+    const options = { onWarning: (warning: string) => void warnings.push(warning) };
+    const { prompts } = await serve({ gate, options });
+    await prompts();
+    await prompts();
+    expect(warnings).toEqual([
+      'the gate "checkout" binds "order.sumary", which the upstream does not list, so nothing is gated by it. Did you mean "order.summary"?',
+    ]);
+  });
+});
+
+describe('a gate that binds neither prompts nor resources', () => {
+  it('changes no byte of them', async () => {
+    const bare = await startUpstream({ makeServer: shopServer });
+    closing.push(bare.close);
+    const gated = await startUpstream({ makeServer: shopServer, middlewares: [fsmGate(checkoutGate())] });
+    closing.push(gated.close);
+    const [plain, through] = [await RawSession.begin(bare.url), await RawSession.begin(gated.url)];
+    for (const [method, params] of [
+      ['prompts/list', {}],
+      ['resources/list', {}],
+      ['resources/templates/list', {}],
+      ['prompts/get', { name: 'order.summary' }],
+      ['resources/read', { uri: 'docs://receipts/../receipts/7' }],
+    ] as const) {
+      const message = { jsonrpc: '2.0', id: 3, method, params };
+      expect((await through.post(message)).text).toBe((await plain.post(message)).text);
+    }
+  });
+});
