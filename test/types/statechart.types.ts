@@ -29,6 +29,9 @@ gate.bindTool('t', 'placed.biling');
 gate.bindTool('t', 'billing.due');
 // @ts-expect-error
 gate.bindTool('t', { tag: 'mony' });
+gate.bindPrompt('p', { tag: 'money' }).bindResource('docs://**', ['placed.billing', { tag: 'open' }]);
+// @ts-expect-error
+gate.bindResource('docs://**', { tag: 'mony' });
 // @ts-expect-error
 gate.bindTool('t', 'cart', 'PAYED');
 // @ts-expect-error
