@@ -36,7 +36,7 @@ function rawReader({ out, observer }: ReaderContext): BodyReader {
   return {
     ...IGNORE,
     write: (bytes) => after(out.sendHead(), () => out.write(bytes)),
-    flush: () => out.flush(),
+    flush: () => out.sendHead(),
     async end(last) {
       await observer.onEnd();
       await out.end(last);
@@ -50,7 +50,7 @@ function ownStream({ out }: ReaderContext): BodyReader {
     ...IGNORE,
     begin() {
       out.dropBodyHeaders();
-      return out.flush();
+      return after(out.sendHead(), () => out.flush());
     },
     inject: (event) => out.writeEvent(event),
   };

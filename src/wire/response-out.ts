@@ -1,8 +1,9 @@
 import { STATUS_CODES } from 'node:http';
 import { isJsonType, namesOtherCharset } from './headers.ts';
 import type { ResponsePort } from './ports.ts';
-import type { Done, Originals } from './response-patch.ts';
+import type { Originals } from './response-patch.ts';
 import { after, type MaybePromise } from './task-line.ts';
+import type { Done } from './write-arguments.ts';
 
 const NOTHING = Buffer.alloc(0);
 
@@ -39,6 +40,7 @@ export class ResponseOut {
   #headSent = false;
   #ended = false;
   #blocked = false;
+  #written = false;
   /** The status and reason that the upstream gave, which belong together. */
   #named: { readonly status: number; readonly reason: string | undefined } | undefined;
   #statesLength = false;
@@ -88,15 +90,16 @@ export class ResponseOut {
     return after(this.#prepareHead(), () => this.#writeHead());
   }
 
-  flush(): MaybePromise<void> {
-    return after(this.sendHead(), () => {
-      if (!this.#ended && !this.gone) this.#way.original.flushHeaders();
-    });
+  /** Has headers that were sent go at once, where nothing went that they could go with. */
+  flush(): void {
+    const isDue = this.#headSent && !this.#written && !this.#ended && !this.gone;
+    if (isDue) this.#way.original.flushHeaders();
   }
 
   /** Sends bytes; the headers are on their way already. */
   write(bytes: Uint8Array): void {
     if (bytes.length === 0 || this.#ended || this.gone) return;
+    this.#written = true;
     if (this.#way.original.write(bytes) === false) this.#blocked = true;
   }
 

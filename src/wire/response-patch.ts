@@ -1,9 +1,8 @@
 import { EventEmitter } from 'node:events';
 import type { ServerResponse } from 'node:http';
+import { InterlockError } from '../errors.ts';
 import { type HeaderList, setResponseHeaders } from './headers.ts';
-
-/** Called when bytes are on their way, or cannot be any more. */
-export type Done = ((error?: Error | null) => void) | undefined;
+import { callbackIn, type Done, nodeError, refuseWrite, toBytes } from './write-arguments.ts';
 
 /** The response's own methods, as they were before they were patched. */
 export interface Originals {
@@ -42,147 +41,201 @@ export interface ResponseSink {
   destroy(): void;
 }
 
+/** Node's methods, in the one of their forms that is used here. */
+interface Before extends Omit<Originals, 'onceFinished'> {
+  on(event: string, listener: Listener): unknown;
+  destroy(error?: Error): unknown;
+}
+
+/** What the patched methods of one response work with: where they lead now, and where they led before. */
+class ResponsePatch implements Originals {
+  readonly res: ServerResponse;
+  readonly sink: ResponseSink;
+  /** What the response says of itself, which may be kept from the upstream. */
+  destroyed: boolean;
+  readonly #before: Before;
+  #withEnd = false;
+
+  constructor(res: ServerResponse, sink: ResponseSink) {
+    const { writeHead, write, end, flushHeaders, emit, on, destroy } = res;
+    this.#before = { writeHead, write, end, flushHeaders, emit, on, destroy } as Before;
+    this.res = res;
+    this.sink = sink;
+    this.destroyed = res.destroyed;
+  }
+
+  writeHead(status: number, reason?: string): void {
+    this.#before.writeHead.call(this.res, status, reason);
+    if (this.sink.headLost) Object.assign(this.res, HEADERS_OF_NOBODY);
+  }
+
+  write(bytes: Uint8Array, done?: Done): boolean {
+    const { write } = this.#before;
+    return done === undefined ? write.call(this.res, bytes) : write.call(this.res, bytes, done);
+  }
+
+  end(bytes?: Uint8Array): void {
+    this.#before.end.call(this.res, bytes);
+  }
+
+  flushHeaders(): void {
+    this.#before.flushHeaders.call(this.res);
+  }
+
+  emit(event: string, ...args: unknown[]): boolean {
+    return this.#before.emit.call(this.res, event, ...args);
+  }
+
+  on(event: string, listener: Listener): unknown {
+    return this.#before.on.call(this.res, event, listener);
+  }
+
+  destroy(error?: Error): unknown {
+    return this.#before.destroy.call(this.res, error);
+  }
+
+  onceFinished(done: () => void): void {
+    if (this.res.writableFinished) process.nextTick(done);
+    else this.res.once('finish', done);
+  }
+
+  /** `isEnd` where nothing was written before. */
+  needHead(isEnd = false): void {
+    if (this.sink.headTaken) return;
+    this.#withEnd = isEnd;
+    // By its name on the response, as Node does: somebody mounted behind may wait for it.
+    this.res.writeHead(this.res.statusCode);
+  }
+
+  takeHead(reason: string | undefined): void {
+    this.sink.takeHead(reason, this.#withEnd);
+  }
+}
+
+const PATCH = Symbol('mcp-interlock.patch');
+type Patched = ServerResponse & { [PATCH]: ResponsePatch };
+type Listener = (...args: unknown[]) => void;
+
 /**
  * Redirects a response's methods into a sink, in place: a router closes over its `res`, so it cannot be given another one.
  * What the upstream can see of the response (`headersSent`, `writableEnded`, `destroyed`) stays as if nobody had patched it.
+ *
+ * All responses share the methods. Express gives each response a shape of its own, to which adding a property is slow; redefining `destroyed` first
+ * makes a dictionary of it, to which it is not.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_MOUNT` where it was patched for another request object
  */
 export function patchResponse(res: ServerResponse, sink: ResponseSink): Originals {
-  const original = {
-    writeHead: res.writeHead.bind(res) as Originals['writeHead'],
-    write: res.write.bind(res) as Originals['write'],
-    end: res.end.bind(res) as Originals['end'],
-    flushHeaders: res.flushHeaders.bind(res),
-    emit: res.emit.bind(res) as Originals['emit'],
-    onceFinished(done: () => void) {
-      if (res.writableFinished) process.nextTick(done);
-      else res.once('finish', done);
-    },
-  };
+  if (PATCH in res) throw patchedBefore();
+  const patch = new ResponsePatch(res, sink);
+  Object.defineProperties(res, VISIBLE_STATE);
+  Object.assign(res, METHODS, { [PATCH]: patch });
   // A compressing middleware in front leads this to its own stream, which drains in place of the response.
-  res.on('drain', () => sink.flowAgain());
-  Object.assign(res, headerMethods(res, sink), writeMethods(res, sink), lifeMethods(res, sink, original));
-  Object.defineProperties(res, visibleState(res, sink));
-  return original;
+  patch.on('drain', () => sink.flowAgain());
+  return patch;
 }
 
-function writeMethods(res: ServerResponse, sink: ResponseSink) {
-  let withEnd = false;
-  const needHead = (isEnd = false): void => {
-    if (sink.headTaken) return;
-    withEnd = isEnd;
-    // By its name on the response, as Node does: somebody mounted behind may wait for it.
-    res.writeHead(res.statusCode);
-  };
-  return {
-    _implicitHeader: () => needHead(),
-    writeHead(status: number, reason?: string | HeaderList, headers?: HeaderList) {
-      if (sink.headTaken) throw nodeError('ERR_HTTP_HEADERS_SENT', 'Cannot write headers twice');
-      res.statusCode = status;
-      setResponseHeaders(res, typeof reason === 'string' ? headers : (reason ?? headers));
-      sink.takeHead(typeof reason === 'string' ? reason : undefined, withEnd);
-      return res;
-    },
-    write(chunk: unknown, encoding?: unknown, callback?: unknown) {
-      const bytes = toBytes(chunk, encoding);
-      const done = callbackIn(encoding, callback);
-      if (sink.ended) return refuseWrite('ERR_STREAM_WRITE_AFTER_END', done);
-      needHead();
-      return sink.write(bytes, done);
-    },
-    end(chunk?: unknown, encoding?: unknown, callback?: unknown) {
-      const given = chunk !== undefined && chunk !== null && chunk !== '' && typeof chunk !== 'function';
-      const last = given ? toBytes(chunk, encoding) : Buffer.alloc(0);
-      const done = callbackIn(chunk, encoding, callback);
-      if (sink.ended) {
-        refuseWrite(given ? 'ERR_STREAM_WRITE_AFTER_END' : 'ERR_STREAM_ALREADY_FINISHED', done);
-        return res;
-      }
-      needHead(true);
-      sink.end(last, done);
-      return res;
-    },
-    flushHeaders() {
-      needHead();
-      sink.flush();
-    },
-  };
-}
+const METHODS = {
+  _implicitHeader(this: Patched) {
+    this[PATCH].needHead();
+  },
+  writeHead(this: Patched, status: number, reason?: string | HeaderList, headers?: HeaderList) {
+    const patch = this[PATCH];
+    if (patch.sink.headTaken) throw nodeError('ERR_HTTP_HEADERS_SENT', 'Cannot write headers twice');
+    patch.res.statusCode = status;
+    setResponseHeaders(patch.res, typeof reason === 'string' ? headers : (reason ?? headers));
+    patch.takeHead(typeof reason === 'string' ? reason : undefined);
+    return this;
+  },
+  write(this: Patched, chunk: unknown, encoding?: unknown, callback?: unknown) {
+    const patch = this[PATCH];
+    const bytes = toBytes(chunk, encoding);
+    const done = callbackIn(encoding, callback);
+    if (patch.sink.ended) return refuseWrite('ERR_STREAM_WRITE_AFTER_END', done);
+    patch.needHead();
+    return patch.sink.write(bytes, done);
+  },
+  end(this: Patched, chunk?: unknown, encoding?: unknown, callback?: unknown) {
+    const patch = this[PATCH];
+    const given = chunk !== undefined && chunk !== null && chunk !== '' && typeof chunk !== 'function';
+    const last = given ? toBytes(chunk, encoding) : NOTHING;
+    const done = callbackIn(chunk, encoding, callback);
+    if (patch.sink.ended) {
+      refuseWrite(given ? 'ERR_STREAM_WRITE_AFTER_END' : 'ERR_STREAM_ALREADY_FINISHED', done);
+      return this;
+    }
+    patch.needHead(true);
+    patch.sink.end(last, done);
+    return this;
+  },
+  flushHeaders(this: Patched) {
+    const patch = this[PATCH];
+    patch.needHead();
+    patch.sink.flush();
+  },
+  // The upstream waits for this response's `drain`, whatever a middleware in front made of it.
+  on(this: Patched, event: string, listener: Listener) {
+    if (event === 'drain') return EventEmitter.prototype.on.call(this[PATCH].res, event, listener);
+    return this[PATCH].on(event, listener);
+  },
+  emit(this: Patched, event: string, ...args: unknown[]) {
+    const patch = this[PATCH];
+    if (event === 'close' && patch.sink.close()) return false;
+    if (event === 'drain') patch.sink.drained();
+    return patch.emit(event, ...args);
+  },
+  destroy(this: Patched, error?: Error) {
+    const patch = this[PATCH];
+    patch.sink.destroy();
+    return patch.destroy(error);
+  },
+};
 
 /** An upstream that answers after it was given up on sees no error of its own making. */
-function headerMethods(res: ServerResponse, sink: ResponseSink) {
-  const unlessLost = <Args extends unknown[]>(method: (...args: Args) => unknown) => {
-    return (...args: Args) => (sink.headLost ? res : method.apply(res, args));
-  };
-  const { setHeader, setHeaders, appendHeader, removeHeader } = res;
-  return {
-    setHeader: unlessLost(setHeader),
-    setHeaders: unlessLost(setHeaders),
-    appendHeader: unlessLost(appendHeader),
-    removeHeader: unlessLost(removeHeader),
-  };
+const HEADERS_OF_NOBODY = {
+  setHeader: itself,
+  setHeaders: itself,
+  appendHeader: itself,
+  removeHeader: itself,
+};
+
+function itself(this: ServerResponse): ServerResponse {
+  return this;
 }
 
-function lifeMethods(res: ServerResponse, sink: ResponseSink, original: Originals) {
-  const on = res.on.bind(res);
-  const destroy = res.destroy.bind(res);
-  return {
-    // The upstream waits for this response's `drain`, whatever a middleware in front made of it.
-    on: (event: string, listener: (...args: unknown[]) => void) =>
-      event === 'drain' ? EventEmitter.prototype.on.call(res, event, listener) : on(event, listener),
-    emit(event: string, ...args: unknown[]) {
-      if (event === 'close' && sink.close()) return false;
-      if (event === 'drain') sink.drained();
-      return original.emit(event, ...args);
+const VISIBLE_STATE: PropertyDescriptorMap = {
+  destroyed: {
+    ...seen(({ destroyed, sink }) => destroyed && !sink.closeWithheld),
+    set(this: Patched, value: boolean) {
+      this[PATCH].destroyed = value;
     },
-    destroy(error?: Error) {
-      sink.destroy();
-      return destroy(error);
-    },
-  };
-}
+  },
+  headersSent: seen(({ sink }) => sink.headTaken),
+  writableEnded: seen(({ sink }) => sink.ended),
+  // Whoever left will not read it, and the upstream must not take that for a failure of its own.
+  writableFinished: seen(({ res, sink }) => plain(res, 'writableFinished') || (sink.departed && sink.ended)),
+  writableNeedDrain: seen(({ sink }) => sink.owesDrain),
+  closed: seen(({ res, sink }) => plain(res, 'closed') === true && !sink.closeWithheld),
+};
 
-function visibleState(res: ServerResponse, sink: ResponseSink): PropertyDescriptorMap {
-  let destroyed = res.destroyed;
-  const plain = (name: string): unknown => Reflect.get(Object.getPrototypeOf(res) as object, name, res);
-  const seen = (get: () => unknown) => ({ configurable: true, get });
+function seen(look: (patch: ResponsePatch) => unknown): PropertyDescriptor {
   return {
-    headersSent: seen(() => sink.headTaken),
-    writableEnded: seen(() => sink.ended),
-    // Whoever left will not read it, and the upstream must not take that for a failure of its own.
-    writableFinished: seen(() => plain('writableFinished') || (sink.departed && sink.ended)),
-    writableNeedDrain: seen(() => sink.owesDrain),
-    closed: seen(() => plain('closed') === true && !sink.closeWithheld),
-    destroyed: {
-      ...seen(() => destroyed && !sink.closeWithheld),
-      set(value: boolean) {
-        destroyed = value;
-      },
+    configurable: true,
+    get(this: Patched) {
+      return look(this[PATCH]);
     },
   };
 }
 
-function toBytes(chunk: unknown, encoding: unknown): Buffer {
-  if (typeof chunk === 'string') {
-    return Buffer.from(chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : 'utf8');
-  }
-  if (chunk instanceof Uint8Array) return Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
-  throw nodeError(
-    'ERR_INVALID_ARG_TYPE',
-    'A chunk of a response must be a string or a Uint8Array',
-    TypeError,
+function plain(res: ServerResponse, name: string): unknown {
+  return Reflect.get(Object.getPrototypeOf(res) as object, name, res);
+}
+
+function patchedBefore(): InterlockError {
+  return new InterlockError(
+    'ERR_INTERLOCK_MOUNT',
+    'a request object was replaced between two of the middlewares, which must be given the same one',
   );
 }
 
-function callbackIn(...candidates: unknown[]): Done {
-  return candidates.find((candidate) => typeof candidate === 'function') as Done;
-}
-
-function refuseWrite(code: string, done: Done): false {
-  if (done !== undefined) process.nextTick(done, nodeError(code, 'The response has ended'));
-  return false;
-}
-
-/** The errors that Node gives for the same misuse, by their codes. */
-export function nodeError(code: string, message: string, Kind: ErrorConstructor = Error): Error {
-  return Object.assign(new Kind(message), { code });
-}
+const NOTHING = Buffer.alloc(0);

@@ -7,10 +7,11 @@ import { OwnAnswer } from './own-answer.ts';
 import type { ResponsePort } from './ports.ts';
 import type { BodyMode, ResponseObserver } from './response-observer.ts';
 import { ResponseOut } from './response-out.ts';
-import { type Done, nodeError, type Originals, type ResponseSink } from './response-patch.ts';
+import type { Originals, ResponseSink } from './response-patch.ts';
 import { eventOf } from './sse-reader.ts';
 import { TaskLine } from './task-line.ts';
 import { VirtualClose } from './virtual-close.ts';
+import { type Done, nodeError } from './write-arguments.ts';
 
 /**
  * Reads an upstream's response as it is written and sends it on, changed where the observer changes it. Bytes that nobody
@@ -141,6 +142,8 @@ export class ResponseTap implements ResponseSink {
 
   flush(): void {
     this.#read((reader) => reader.flush());
+    // Headers that go with the first event are one packet, and one system call, less.
+    setImmediate(() => this.#line.add(() => this.#out.flush()));
   }
 
   flowAgain(): void {

@@ -32,7 +32,7 @@ export class SseReader implements BodyReader {
   }
 
   flush(): MaybePromise<void> {
-    if (this.#held === undefined) return after(this.#begin(), () => this.#context.out.flush());
+    if (this.#held === undefined) return this.#begin();
   }
 
   inject(event: Buffer): MaybePromise<void> {

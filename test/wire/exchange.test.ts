@@ -1,6 +1,6 @@
 import express from 'express';
 import { describe, expect, it } from 'vitest';
-import type { Exchange, Part } from '../../src/wire/exchange.ts';
+import { DEFAULT_LIMITS, Exchange, type Part } from '../../src/wire/exchange.ts';
 import type { JsonObject } from '../../src/wire/json-rpc.ts';
 import {
   type Answer,
@@ -273,5 +273,23 @@ describe('the news that a list changed', () => {
     );
     expect((await ask(body.url, { body: LIST })).body.toString()).toBe(result);
     expect(said).toEqual([true, true, false, false]);
+  });
+});
+
+describe('a request object that is replaced between two middlewares', () => {
+  it('is a mistake that is named, since the response could not lead to two of them', async () => {
+    let failure: unknown;
+    const { url } = await serve(
+      async (req, res) => {
+        const replaced = Object.create(req) as typeof req;
+        failure = await Exchange.of(replaced, res, DEFAULT_LIMITS, () => {}).catch((error) => error);
+        res
+          .writeHead(200, { 'content-type': 'application/json' })
+          .end('{"jsonrpc":"2.0","id":1,"result":{}}');
+      },
+      { parts: () => [ONLOOKER] },
+    );
+    expect((await ask(url, { body: LIST })).status).toBe(200);
+    expect(failure).toMatchObject({ code: 'ERR_INTERLOCK_MOUNT' });
   });
 });

@@ -1,7 +1,9 @@
 import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
 import { connect } from 'node:net';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import type { RequestHandler } from 'express';
 import { describe, expect, it } from 'vitest';
 import type { Part } from '../../src/wire/exchange.ts';
 import { latch } from '../helpers/latch.ts';
@@ -43,6 +45,33 @@ describe.each(HOSTS)('a stream of events, on %s', (host) => {
     secondCame.open();
     await reading.done;
     expect(reading.bytes.includes('result')).toBe(true);
+  });
+
+  it.each([
+    ['with the event that follows at once', true],
+    ['alone where none does', false],
+  ])('has its headers go %s', async (_, follows) => {
+    let flushed = 0;
+    const front: RequestHandler = (_req, res, next) => {
+      const { flushHeaders } = res;
+      res.flushHeaders = function (this: ServerResponse) {
+        flushed++;
+        flushHeaders.call(this);
+      };
+      next();
+    };
+    const headersCame = latch();
+    const upstream: Upstream = async (_req, res) => {
+      res.writeHead(200, SSE_TYPE).flushHeaders();
+      if (!follows) await headersCame.opened;
+      res.end(RESULT);
+    };
+    const { url } = await serve(upstream, { front: [front], parts: () => [ONLOOKER] });
+    const reading = await open(url, { body: CALL });
+    headersCame.open();
+    await reading.done;
+    expect(reading.bytes.toString()).toBe(RESULT);
+    expect(flushed).toBe(follows ? 0 : 1);
   });
 
   it('goes on behind an event that somebody thinks about, in order', async () => {

@@ -1,5 +1,6 @@
 import type { ResponsePort } from '../ports.ts';
-import type { Done, Originals } from '../response-patch.ts';
+import type { Originals } from '../response-patch.ts';
+import type { Done } from '../write-arguments.ts';
 
 /** How many bytes wait for a client that does not read, before the handler has to wait too. */
 const HIGH_WATER_MARK = 16 * 1024;
