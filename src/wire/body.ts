@@ -81,17 +81,16 @@ export class RequestBody implements BodyPort {
    */
   replace(text: string): void {
     const req = this.#req;
-    const bytes = Buffer.from(text);
-    if (req.rawBody !== undefined) assign(req, 'rawBody', inFormOf(req.rawBody, bytes));
+    if (req.rawBody !== undefined) assign(req, 'rawBody', inFormOf(req.rawBody, text));
     // A parser may be mounted between two of our middlewares.
     const parsed = this.#inStream ? parsedSince(req) : this.#parsed;
-    if (parsed !== undefined) assign(req, 'body', inFormOf(parsed, bytes));
-    const inStream = this.#inStream && replacePutBack(req, bytes);
+    if (parsed !== undefined) assign(req, 'body', inFormOf(parsed, text));
+    const inStream = this.#inStream && replacePutBack(req, Buffer.from(text));
     if (parsed === undefined && !inStream) {
       throw new Error('the request stream was consumed before the middleware could amend it');
     }
     if (req.headers['content-length'] !== undefined) {
-      setRequestHeader(req, 'content-length', String(bytes.length));
+      setRequestHeader(req, 'content-length', String(Buffer.byteLength(text)));
     }
   }
 }
@@ -131,9 +130,9 @@ function parsedSince(req: ParsedRequest): unknown {
   return isObject(body) && Object.keys(body).length === 0 ? undefined : body;
 }
 
-function inFormOf(model: unknown, bytes: Buffer): unknown {
-  if (typeof model === 'string') return bytes.toString();
-  return model instanceof Uint8Array ? bytes : JSON.parse(bytes.toString());
+function inFormOf(model: unknown, text: string): unknown {
+  if (typeof model === 'string') return text;
+  return model instanceof Uint8Array ? Buffer.from(text) : JSON.parse(text);
 }
 
 function assign(req: ParsedRequest, name: 'body' | 'rawBody', value: unknown): void {

@@ -85,11 +85,16 @@ export function memberSpans(text: string, at: number): MemberSpan[] {
     const keyEnd = skipString(text, from);
     const start = skipSpace(text, skipSpace(text, keyEnd) + 1);
     const end = skipValue(text, start);
-    members.push({ key: JSON.parse(text.slice(from, keyEnd)) as string, from, start, end });
+    members.push({ key: keyIn(text, from, keyEnd), from, start, end });
     i = skipSpace(text, end);
     if (text.charCodeAt(i) === COMMA) i = skipSpace(text, i + 1);
   }
   return members;
+}
+
+function keyIn(text: string, from: number, end: number): string {
+  const key = text.slice(from + 1, end - 1);
+  return key.includes('\\') ? (JSON.parse(`"${key}"`) as string) : key;
 }
 
 /** The elements of the array that begins at `at`. */
@@ -149,4 +154,35 @@ export function withValueAt(text: string, path: readonly string[], value: string
   const childText = child === undefined ? undefined : text.slice(child.start, child.end);
   const usable = childText !== undefined && (rest.length === 0 || childText.startsWith('{'));
   return withMember(text, key, withValueAt(usable ? childText : '{}', rest, value));
+}
+
+/** The text with the object at `path` without the members of that key. */
+export function withoutMemberAt(text: string, path: readonly string[], key: string): string {
+  const span = spanAt(text, path) ?? rootSpan(text);
+  return splice(text, span, withoutMember(text.slice(span.start, span.end), key));
+}
+
+/** The text with one element more in the array at `path`. */
+export function withElementAt(
+  text: string,
+  path: readonly string[],
+  element: string,
+  where: 'start' | 'end',
+): string {
+  const span = spanAt(text, path) ?? rootSpan(text);
+  const isEmpty = elementSpans(text, span.start).length === 0;
+  const at = where === 'start' ? span.start + 1 : span.end - 1;
+  const separated = isEmpty ? element : where === 'start' ? `${element},` : `,${element}`;
+  return splice(text, { start: at, end: at }, separated);
+}
+
+/** The text with the elements of the array at `path` edited. */
+export function withElementsAt(
+  text: string,
+  path: readonly string[],
+  edit: (elements: string[]) => readonly string[],
+): string {
+  const span = spanAt(text, path) ?? rootSpan(text);
+  const elements = elementSpans(text, span.start).map(({ start, end }) => text.slice(start, end));
+  return splice(text, span, `[${edit(elements).join(',')}]`);
 }

@@ -1,13 +1,6 @@
 import { isObject, type JsonObject } from './json-rpc.ts';
-import {
-  elementSpans,
-  rootSpan,
-  spanAt,
-  splice,
-  withMember,
-  withoutMember,
-  withValueAt,
-} from './json-text.ts';
+import { withElementAt, withElementsAt, withMember, withoutMemberAt, withValueAt } from './json-text.ts';
+import { withEntry, withoutEntry } from './json-value.ts';
 
 /** What becomes of one element of an array: kept as it is, dropped, or, where it is an object, some of its members set. */
 export type ElementEdit = 'keep' | 'drop' | JsonObject;
@@ -23,11 +16,13 @@ export function valueAt(value: unknown, path: readonly string[]): unknown {
 }
 
 /**
- * One JSON-RPC message as text and as value, edited in step. The text keeps every character that no edit touches.
+ * One JSON-RPC message as text and as value, edited in step. The text keeps every character that no edit touches. Where `JSON.stringify`
+ * gives it back to the letter the value is edited in its place, which costs less.
  */
 export class Message {
   #text: string | undefined;
   #value: JsonObject | undefined;
+  #plain: boolean | undefined;
   #edits = 0;
   /** Whether it is left out of the stream that it came on. */
   dropped = false;
@@ -45,7 +40,7 @@ export class Message {
     return this.#text;
   }
 
-  /** Parsed from the text as it is now. Read it; the methods below write. */
+  /** As the text is now. Read it; the methods below write, and change no object that was given out. */
   get value(): JsonObject {
     this.#value ??= JSON.parse(this.text) as JsonObject;
     return this.#value;
@@ -65,35 +60,45 @@ export class Message {
   }
 
   replace(value: JsonObject): void {
-    this.#write(JSON.stringify(value));
+    this.#edit(
+      () => value,
+      () => JSON.stringify(value),
+    );
   }
 
   /** @param value anything that JSON can hold; `undefined` is written as null. */
   set(path: readonly string[], value: unknown): void {
-    this.#write(withValueAt(this.text, path, jsonOf(value)));
+    this.#edit(
+      (object) => withEntry(object, path, asRead(value)),
+      (text) => withValueAt(text, path, jsonOf(value)),
+    );
   }
 
   remove(path: readonly string[], key: string): void {
-    const span = spanAt(this.text, path);
-    if (span === undefined || this.text[span.start] !== '{') return;
-    this.#write(splice(this.text, span, withoutMember(this.text.slice(span.start, span.end), key)));
+    const parent = this.at(...path);
+    if (!isObject(parent)) return;
+    this.#edit(
+      (object) => withEntry(object, path, withoutEntry(parent, key)),
+      (text) => withoutMemberAt(text, path, key),
+    );
   }
 
   /** Replaces a name wherever it stands in the text, inside of strings too. */
   rename(from: string, to: string): void {
     const inString = JSON.stringify(to).slice(1, -1);
-    if (this.text.includes(from)) this.#write(this.text.replaceAll(from, () => inString));
+    if (this.text.includes(from)) this.#setText(this.text.replaceAll(from, () => inString));
   }
 
   /** Adds an element to the array at `path`; without such an array nothing happens. */
   insert(path: readonly string[], element: unknown, where: 'start' | 'end'): void {
-    const span = spanAt(this.text, path);
-    if (span === undefined || this.text[span.start] !== '[') return;
-    const empty = elementSpans(this.text, span.start).length === 0;
-    const at = where === 'start' ? span.start + 1 : span.end - 1;
-    const text = jsonOf(element);
-    const separated = empty ? text : where === 'start' ? `${text},` : `,${text}`;
-    this.#write(splice(this.text, { start: at, end: at }, separated));
+    const elements = this.at(...path);
+    if (!Array.isArray(elements)) return;
+    const more = [asRead(element)];
+    this.#edit(
+      (object) =>
+        withEntry(object, path, where === 'start' ? [...more, ...elements] : [...elements, ...more]),
+      (text) => withElementAt(text, path, jsonOf(element), where),
+    );
   }
 
   /** Drops or amends elements of the array at `path`; the others keep their order and their characters. */
@@ -102,30 +107,85 @@ export class Message {
     if (!Array.isArray(elements)) return;
     const edits = elements.map(edit);
     if (edits.every((each) => each === 'keep')) return;
-    const span = spanAt(this.text, path) ?? rootSpan(this.text);
-    const texts: string[] = [];
-    elementSpans(this.text, span.start).forEach(({ start, end }, index) => {
-      const each = edits[index] ?? 'drop';
-      if (each !== 'drop') texts.push(amended(this.text.slice(start, end), each));
-    });
-    this.#write(splice(this.text, span, `[${texts.join(',')}]`));
+    this.#edit(
+      (object) => withEntry(object, path, editedValues(elements, edits)),
+      (text) => withElementsAt(text, path, (texts) => editedTexts(texts, edits)),
+    );
   }
 
-  #write(text: string): void {
-    this.#text = text;
+  /** Edits the value where that is as good: it costs less. The two edits must come to the same. */
+  #edit(inValue: (value: JsonObject) => JsonObject, inText: (text: string) => string): void {
+    if (this.#isPlain) this.#setValue(inValue(this.value));
+    else this.#setText(inText(this.text));
+  }
+
+  /** Whether the value says all that the text does. */
+  get #isPlain(): boolean {
+    this.#plain ??= this.#text === undefined || givesBack(this.value, this.#text);
+    return this.#plain;
+  }
+
+  #setValue(value: JsonObject): void {
+    this.#value = value;
+    this.#text = undefined;
+    this.#plain = true;
+    this.#edits++;
+  }
+
+  #setText(text: string): void {
     this.#value = undefined;
+    this.#text = text;
+    // Most texts that were not plain are not plain afterwards, and it costs nothing to take them for it.
+    if (this.#plain) this.#plain = undefined;
     this.#edits++;
   }
 }
 
-function amended(elementText: string, edit: 'keep' | JsonObject): string {
-  if (edit === 'keep' || !elementText.startsWith('{')) return elementText;
-  return Object.entries(edit).reduce(
+/** Whether the very text becomes of the value. Numbers such as `1.0`, space, and keys that stand twice are lost on it. */
+function givesBack(value: JsonObject, text: string): boolean {
+  try {
+    return JSON.stringify(value) === text;
+  } catch {
+    // It nests more deeply than can be serialised.
+    return false;
+  }
+}
+
+function editedValues(elements: readonly unknown[], edits: readonly ElementEdit[]): unknown[] {
+  return elements.flatMap((element, index) => {
+    const edit = edits[index] ?? 'drop';
+    if (edit === 'drop') return [];
+    return [edit === 'keep' || !isObject(element) ? element : withEntries(element, edit)];
+  });
+}
+
+function editedTexts(elements: readonly string[], edits: readonly ElementEdit[]): string[] {
+  return elements.flatMap((element, index) => {
+    const edit = edits[index] ?? 'drop';
+    if (edit === 'drop') return [];
+    return [edit === 'keep' || !element.startsWith('{') ? element : withMembers(element, edit)];
+  });
+}
+
+function withEntries(object: JsonObject, entries: JsonObject): JsonObject {
+  return Object.entries(entries).reduce(
+    (edited, [key, value]) => withEntry(edited, [key], asRead(value)),
+    object,
+  );
+}
+
+function withMembers(objectText: string, members: JsonObject): string {
+  return Object.entries(members).reduce(
     (text, [key, value]) => withMember(text, key, jsonOf(value)),
-    elementText,
+    objectText,
   );
 }
 
 function jsonOf(value: unknown): string {
   return JSON.stringify(value) ?? 'null';
+}
+
+/** The value as it is once it was written and read again. */
+function asRead(value: unknown): unknown {
+  return typeof value === 'string' ? value : JSON.parse(jsonOf(value));
 }

@@ -206,6 +206,47 @@ describe('a message', () => {
     );
   });
 
+  it('comes to the same whether its text could be written from its value or not, and changes nothing that it gave out', () => {
+    const step = fc.oneof(
+      fc.tuple(fc.constant('set' as const), anyKey, fc.jsonValue()),
+      fc.tuple(fc.constant('remove' as const), anyKey, fc.jsonValue()),
+      fc.tuple(fc.constant('insert' as const), fc.constantFrom('start', 'end'), fc.jsonValue()),
+      fc.tuple(fc.constant('edit' as const), edit, fc.jsonValue()),
+    );
+    const apply = (message: Message, [kind, how, value]: unknown[]): void => {
+      if (kind === 'set') message.set(['result', String(how)], value);
+      if (kind === 'remove') message.remove(['result'], String(how));
+      if (kind === 'insert') message.insert(['result', 'tools'], value, how as 'start');
+      if (kind === 'edit') message.editElements(['result', 'tools'], () => how as ElementEdit);
+    };
+    fc.assert(
+      fc.property(fc.array(fc.jsonValue()), fc.array(step, { maxLength: 4 }), (tools, steps) => {
+        const text = JSON.stringify({ id: 1, result: { tools } });
+        const given = JSON.parse(text) as JsonObject;
+        const messages = [
+          new Message(given, text),
+          new Message(given),
+          new Message(JSON.parse(text) as JsonObject, ` ${text}`),
+        ];
+        for (const message of messages) for (const each of steps) apply(message, each);
+        const [asValue, withoutText, asText] = messages;
+        expectSame(asValue?.value, asText?.value);
+        expectSame(withoutText?.value, asText?.value);
+        expectSame(JSON.parse(asValue?.text ?? ''), asText?.value);
+        expect(asValue?.edits).toBe(asText?.edits);
+        expect(JSON.stringify(given)).toBe(text);
+      }),
+    );
+  });
+
+  it('whose value nests too deeply to be written again is edited all the same', () => {
+    const deep = `${'['.repeat(50_000)}${']'.repeat(50_000)}`;
+    const text = `{"id":1,"deep":${deep}}`;
+    const message = new Message(JSON.parse(text) as JsonObject, text);
+    message.set(['id'], 2);
+    expect(message.text).toBe(`{"id":2,"deep":${deep}}`);
+  });
+
   it.each(['plain', '$&', "$'$`", '$1', '"quoted"', 'back\\slash', 'line\nbreak', '💶'])(
     'has a made-up name replaced by the name %j, to the letter',
     (name) => {
