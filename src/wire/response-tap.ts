@@ -44,7 +44,7 @@ export class ResponseTap implements ResponseSink {
     this.#observer = observer;
     this.#limits = limits;
     this.#line = new TaskLine(
-      () => this.#pressure.offerDrain(),
+      () => this.#pressure.idle(),
       (error) => this.#fail(error),
     );
     this.#original = host.redirect(this);
@@ -131,7 +131,7 @@ export class ResponseTap implements ResponseSink {
   write(bytes: Buffer, done: Done): boolean {
     this.#read((reader) => reader.write(bytes));
     if (done !== undefined) this.#line.add(() => this.#out.afterWrites(done));
-    return this.#pressure.answerWrite();
+    return this.#pressure.answerWrite(bytes.length);
   }
 
   end(last: Buffer, done: Done): void {

@@ -141,6 +141,23 @@ describe('an upstream', () => {
     expect(seen).toEqual([false, late, late, 'ERR_STREAM_ALREADY_FINISHED']);
   });
 
+  it('may write a little while somebody thinks about what it wrote, and is asked to wait with more', async () => {
+    const { part, release } = holding();
+    const seen = await seeing(
+      async (res) => {
+        res.writeHead(200, SSE_TYPE);
+        const answers = [res.write(EVENT), res.writableNeedDrain];
+        answers.push(res.write(`: ${'x'.repeat(16 * 1024)}\n\n`), res.writableNeedDrain);
+        const drained = once(res, 'drain');
+        release();
+        await drained;
+        return [...answers, res.writableNeedDrain, res.write(EVENT)];
+      },
+      [part],
+    );
+    expect(seen).toEqual([true, false, false, true, false, true]);
+  });
+
   it.each([null, undefined, 7, {}, [1]])('cannot write %j', async (chunk) => {
     const seen = await seeing((res) => {
       res.writeHead(200, JSON_TYPE);
