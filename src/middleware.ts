@@ -3,6 +3,7 @@ import * as z from 'zod';
 import { functionOption } from './options.ts';
 import { DEFAULT_LIMITS, Exchange, type WireLimits } from './wire/exchange.ts';
 import { JSON_RPC } from './wire/json-rpc.ts';
+import type { MaybePromise } from './wire/task-line.ts';
 
 /** Where a middleware carries what it does with an exchange, for hosts that are not Node's. */
 export const STAGE: unique symbol = Symbol('mcp-interlock.stage');
@@ -47,7 +48,7 @@ export interface CommonConfig extends WireLimits {
 }
 
 /** What a middleware does with an exchange: `forward` hands it on, `answered` says that it is dealt with. */
-export type Enter = (exchange: Exchange) => Promise<'answered' | ((next: () => void) => void)>;
+export type Enter = (exchange: Exchange) => MaybePromise<'answered' | ((next: () => void) => void)>;
 
 /** What a middleware is, whatever hosts it. */
 export interface Stage {

@@ -57,7 +57,7 @@ export function stateSync(options: StateSyncOptions): Middleware {
     notes: new LateNotes(),
   };
   const mounted = new WeakSet<Exchange>();
-  return withExchange(parsed, async (exchange) => {
+  return withExchange(parsed, (exchange) => {
     // Mounted on two paths that match, it still acts once.
     if (!mounted.has(exchange)) exchange.join(new SyncPart(config, exchange));
     mounted.add(exchange);

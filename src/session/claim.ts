@@ -109,11 +109,11 @@ function partsOf(
 /** One claim. A claim that the store may have granted although it could not say so is let go again. */
 async function ask(options: ClaimOptions, store: AtomicStateStore, token: string): Promise<ClaimResult> {
   const { context, workflow, description, states, initial, times, clock, onError } = options;
-  const key = { run: context.run, workflow };
-  const { ttlMs, create } = context;
+  const { run, ttlMs, create } = context;
   try {
     return await store.claim({
-      ...key,
+      run,
+      workflow,
       token,
       step: description,
       states,
@@ -123,7 +123,7 @@ async function ask(options: ClaimOptions, store: AtomicStateStore, token: string
       ttlMs,
     });
   } catch (error) {
-    void releaseClaim({ store, key, token, clock, onError }, 1);
+    void releaseClaim({ store, key: { run, workflow }, token, clock, onError }, 1);
     throw error;
   }
 }

@@ -59,17 +59,18 @@ export class Exchange {
   }
 
   /** The exchange of this request; the first middleware opens it. */
-  static async of(
+  static of(
     req: IncomingMessage,
     res: ServerResponse,
     limits: WireLimits,
     onError: (error: unknown) => void,
-  ): Promise<Exchange | undefined> {
+  ): MaybePromise<Exchange | undefined> {
     const known = exchanges.get(req);
     if (known !== undefined) return known;
-    const opened = await Exchange.open(nodeHost(req, res), limits, onError);
-    if (opened !== undefined) exchanges.set(req, opened);
-    return opened;
+    return Exchange.open(nodeHost(req, res), limits, onError).then((opened) => {
+      if (opened !== undefined) exchanges.set(req, opened);
+      return opened;
+    });
   }
 
   /** `undefined` where it has been answered already (the body was refused) or where nobody is left to answer. */

@@ -8,7 +8,8 @@ import type { RequestPort } from './ports.ts';
 export function setRequestHeader(req: RequestPort, name: string, value: string | undefined): void {
   const raw = req.rawHeaders ?? [];
   for (let i = raw.length - 2; i >= 0; i -= 2) {
-    if (raw[i]?.toLowerCase() === name) raw.splice(i, 2);
+    const { length } = raw[i] ?? '';
+    if (length === name.length && raw[i]?.toLowerCase() === name) raw.splice(i, 2);
   }
   if (value === undefined) {
     delete req.headers[name];
@@ -37,9 +38,10 @@ export function setResponseHeaders(res: ServerResponse, headers: HeaderList): vo
   for (const [name, value] of entriesOf(headers ?? {})) {
     if (value === undefined) continue;
     const text = typeof value === 'number' ? String(value) : value;
-    if (named.has(name.toLowerCase())) res.appendHeader(name, text);
+    const key = name.toLowerCase();
+    if (named.has(key)) res.appendHeader(name, text);
     else res.setHeader(name, text);
-    named.add(name.toLowerCase());
+    named.add(key);
   }
 }
 

@@ -35,5 +35,6 @@ const STAGES = ['session', 'gate', 'sync'] as const;
 
 /** The parts with one more, in the order of their stages; within one, in the order of mounting. */
 export function withPart(parts: readonly Part[], part: Part): Part[] {
-  return [...parts, part].sort((a, b) => STAGES.indexOf(a.stage) - STAGES.indexOf(b.stage));
+  const later = parts.findIndex(({ stage }) => STAGES.indexOf(stage) > STAGES.indexOf(part.stage));
+  return parts.toSpliced(later === -1 ? parts.length : later, 0, part);
 }

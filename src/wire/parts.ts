@@ -69,10 +69,12 @@ export class Parts implements ResponseObserver {
     if (isRequestId(id)) this.#responded.add(idKey(id));
   }
 
-  async onEnd(): Promise<JsonObject[]> {
+  onEnd(): MaybePromise<JsonObject[]> {
     const last: JsonObject[] = [];
-    for (const part of this.#parts) last.push(...((await part.onEnd?.()) ?? []));
-    return last;
+    return after(
+      inOrder(this.#parts, (part) => after(part.onEnd?.() ?? [], (more) => void last.push(...more))),
+      () => last,
+    );
   }
 
   staysOpen(): boolean {

@@ -1,5 +1,6 @@
 const LF = 10;
 const CR = 13;
+const NOTHING = Buffer.alloc(0);
 
 /**
  * Cuts a byte stream into server-sent events without decoding them, so that what nobody changes goes on as the bytes that
@@ -50,7 +51,7 @@ export class SseSplitter {
 
   /** What is left when the stream ends: bytes that no blank line completed. */
   rest(): Buffer {
-    return this.#take(Buffer.alloc(0));
+    return this.#take(NOTHING);
   }
 
   /** A copy: whoever wrote it may use its memory again. */

@@ -282,7 +282,11 @@ describe('a request object that is replaced between two middlewares', () => {
     const { url } = await serve(
       async (req, res) => {
         const replaced = Object.create(req) as typeof req;
-        failure = await Exchange.of(replaced, res, DEFAULT_LIMITS, () => {}).catch((error) => error);
+        try {
+          await Exchange.of(replaced, res, DEFAULT_LIMITS, () => {});
+        } catch (error) {
+          failure = error;
+        }
         res
           .writeHead(200, { 'content-type': 'application/json' })
           .end('{"jsonrpc":"2.0","id":1,"result":{}}');
