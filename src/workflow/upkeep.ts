@@ -9,7 +9,7 @@ export const AFTER = 'after';
  * The position with the time at which its state was entered, where that has a deadline: the snapshot's own time, as long as nothing was saved since then
  * that stays in the state.
  */
-export function entered(model: Model, position: Position, updatedAt: number): Position {
+export function whenEntered(model: Model, position: Position, updatedAt: number): Position {
   if (model.deadline(position.state) === undefined) return position;
   const envelope = openContext(position.context);
   return { state: position.state, ...sealContext({ entered: updatedAt, ...envelope }) };
@@ -19,7 +19,8 @@ export function entered(model: Model, position: Position, updatedAt: number): Po
 export function arrived(next: Next): Next {
   const { position, changed } = next;
   if (!changed || position.context === undefined) return next;
-  const { entered: _, loop, ...kept } = openContext(position.context);
+  const { entered, loop, ...kept } = openContext(position.context);
+  if (entered === undefined && loop === undefined) return next;
   return { ...next, position: { state: position.state, ...sealContext(kept) } };
 }
 

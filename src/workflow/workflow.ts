@@ -22,7 +22,7 @@ import {
 import { parseSnapshot } from './snapshot.ts';
 import { ToolViews } from './tool-views.ts';
 import type { Move } from './transition.ts';
-import { arrived, entered, overdue } from './upkeep.ts';
+import { arrived, overdue, whenEntered } from './upkeep.ts';
 import { type Whereabouts, whereaboutsOf } from './whereabouts.ts';
 import type { WorkflowParts } from './workflow-parts.ts';
 
@@ -193,7 +193,7 @@ export class Workflow {
 
   /** The same for a position that something is to be saved over, and that may stay in its state: it knows when that was entered. */
   stand(stored: FsmSnapshot): Position {
-    return entered(this.#model, this.adopt(stored), stored.updatedAt);
+    return whenEntered(this.#model, this.adopt(stored), stored.updatedAt);
   }
 
   /** A checked copy of a snapshot that a store gave, adopted. @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` */
