@@ -203,7 +203,7 @@ describe('the tables of options', () => {
     ['common', readme],
     ['sessionStore', readme],
     ['fsmGate', readme],
-    ['stateSync', readme],
+    ['stateSync', new Page('docs/state-sync.md')],
     ['gateFetch', fetchPage],
     ['memoryStore', stores],
     ['sqliteStore', stores],
