@@ -166,8 +166,8 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const slots: { isFree(slot: string): Promise<boolean> };`,
   'docs/providers.md': `
     import type { Express } from 'express';
-    import type { AtomicStateStore } from 'mcp-interlock';
-    declare const app: Express, store: AtomicStateStore, run: string;
+    import type { AtomicStateStore, FsmConfig } from 'mcp-interlock';
+    declare const app: Express, store: AtomicStateStore, run: string, config: FsmConfig;
     declare const db: { slots: { isAvailable(slot: string): Promise<boolean> } };`,
   'docs/stores.md': '',
   'docs/instances.md': `
