@@ -164,6 +164,11 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const app: Express;
     declare const mail: { send(what: string, run: string | undefined): Promise<void> };
     declare const slots: { isFree(slot: string): Promise<boolean> };`,
+  'docs/providers.md': `
+    import type { Express } from 'express';
+    import type { AtomicStateStore, FsmConfig } from 'mcp-interlock';
+    declare const app: Express, store: AtomicStateStore, run: string, config: FsmConfig;
+    declare const db: { slots: { isAvailable(slot: string): Promise<boolean> } };`,
   'docs/stores.md': '',
   'docs/instances.md': `
     import { type Express } from 'express';
