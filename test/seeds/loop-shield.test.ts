@@ -18,7 +18,7 @@ function support(options: object) {
         ESCALATION: {},
       },
     },
-    { loopShield: { max: 3, mode: 'repeated', fallback: { state: 'ESCALATION' }, ...options } } as object,
+    { loopShield: { max: 3, mode: 'repeated', fallback: { state: 'ESCALATION' }, ...options } },
   )
     .bindTool('search_kb', ['DIAGNOSIS', 'TREATMENT'])
     .bindTool('check_status', ['DIAGNOSIS', 'TREATMENT'])
