@@ -13,7 +13,7 @@ import {
 import type { Message } from '../wire/message.ts';
 import type { ResponseTap } from '../wire/response-tap.ts';
 import { after, inOrder, type MaybePromise } from '../wire/task-line.ts';
-import type { PendingCall } from './call.ts';
+import type { PendingCall, Transform } from './call.ts';
 import { declareListChanged, declaresChanges } from './changed-lists.ts';
 import type { GateConfig } from './gate-config.ts';
 import { Judge } from './judge.ts';
@@ -155,16 +155,20 @@ export class GatePart implements Part {
   /** Settles the outcome at the first response, and changes each replay of it in the same way. */
   #deliver(call: PendingCall, message: Message): MaybePromise<void> {
     if (call.transform === undefined) {
-      const task = createdTask(message);
-      call.transform =
-        task === undefined
-          ? settle(call, message, this.#config, (lists) =>
-              this.#tellListChanged(message, call.context, lists),
-            )
-          : carryOn(call, task, this.#config, this.#admission);
+      call.transform = this.#settle(call, message);
       if (this.#isResumable) this.#expectLate(call);
     }
     return after(call.transform, (transform) => transform(message));
+  }
+
+  #settle(call: PendingCall, message: Message): MaybePromise<Transform> {
+    if (message.value.error !== undefined && isRejection(this.#exchange.tap))
+      return after(call.step.release(), () => () => {});
+    const task = createdTask(message);
+    if (task !== undefined) return carryOn(call, task, this.#config, this.#admission);
+    return settle(call, message, this.#config, (lists) =>
+      this.#tellListChanged(message, call.context, lists),
+    );
   }
 
   #tellListChanged(message: Message, context: RunContext, lists: readonly ListKind[]): void {
