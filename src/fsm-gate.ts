@@ -6,7 +6,7 @@ import { ListedNames } from './gate/listed-names.ts';
 import { ListedTools } from './gate/listed-tools.ts';
 import { ListenPart } from './gate/listen-part.ts';
 import { ReadPart } from './gate/read-part.ts';
-import { stepFacade } from './gate/step-facade.ts';
+import { isOver, stepFacade } from './gate/step-facade.ts';
 import { TaskPart } from './gate/task-part.ts';
 import { availabilityNotes } from './gate/tool-list.ts';
 import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
@@ -120,7 +120,10 @@ export function fsmGate<S extends string, E extends string>(
     if (TaskPart.concerns(exchange)) exchange.join(new TaskPart(config, exchange, admission));
     if (!(await part.enter())) return 'answered';
     const { call } = part;
-    return call === undefined ? (next) => next() : (next) => insideStep(stepFacade(call, workflow), next);
+    // Handlers of one batch cannot be told apart, and none must find itself in the step of another.
+    const calls = exchange.forwardable.filter(({ method }) => method === 'tools/call');
+    if (call === undefined || calls.length > 1) return (next) => next();
+    return (next) => insideStep(stepFacade(call, workflow), () => isOver(call), next);
   });
 }
 

@@ -35,7 +35,9 @@ export const commonShape = {
   maxBodyBytes: count.default(DEFAULT_LIMITS.maxBodyBytes),
   maxBatch: count.default(DEFAULT_LIMITS.maxBatch),
   maxMessageBytes: count.default(DEFAULT_LIMITS.maxMessageBytes),
-  onError: functionOption<(error: unknown) => void>().default(() => (error: unknown) => console.error(error)),
+  onError: functionOption<(error: unknown) => void>()
+    .default(() => (error: unknown) => console.error(error))
+    .transform(safely),
   onWarning: functionOption<(warning: string) => void>().default(() => emitWarning),
 };
 
@@ -106,7 +108,7 @@ async function failClosed(exchange: Exchange): Promise<void> {
 }
 
 /** An observer's own failure must not become a client's. */
-function safely(observer: (error: unknown) => void): (error: unknown) => void {
+export function safely(observer: (error: unknown) => void): (error: unknown) => void {
   return (error) => {
     try {
       observer(error);

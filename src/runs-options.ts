@@ -1,6 +1,7 @@
 import * as z from 'zod';
 import { InterlockError } from './errors.ts';
 import type { OutsideMover } from './gate/outside-move.ts';
+import { safely } from './middleware.ts';
 import { parseOptions } from './options.ts';
 import { systemClock } from './session/clock.ts';
 import { guardStore } from './session/guarded-store.ts';
@@ -54,7 +55,7 @@ export function keptBy(given: RunsOptions): Omit<OutsideMover, 'workflow'> {
       ttlMs: idleMs ?? config.idleMs,
       clock: config.clock,
       turns: keeper.turns,
-      onError: onError ?? config.onError,
+      onError: onError === undefined ? config.onError : safely(onError),
       tell: (run, lists) => sessions.tellListChanged(run, lists),
     };
   }
@@ -63,7 +64,7 @@ export function keptBy(given: RunsOptions): Omit<OutsideMover, 'workflow'> {
     ttlMs: idleMs ?? 60 * 60 * 1000,
     clock: systemClock,
     turns: new Turns(systemClock),
-    onError: onError ?? console.error,
+    onError: safely(onError ?? console.error),
     tell: () => {},
   };
 }

@@ -5,7 +5,7 @@ import { expireFromOutside, overdueRuns } from './gate/sweep.ts';
 import { takeEffect } from './gate/take-effect.ts';
 import type { Resolution, ResolveOptions, RunView, SendOptions, Sent, Updated } from './run-views.ts';
 import { keptBy, type RunsOptions } from './runs-options.ts';
-import { currentStep } from './session/current-step.ts';
+import { openStepOf } from './session/current-step.ts';
 import type { ClaimView, FsmSnapshot, Json, TrailDraft, TrailEntry } from './stores/store.ts';
 import { StateMachineGate } from './workflow/gate.ts';
 import { parseEvent } from './workflow/sender.ts';
@@ -23,12 +23,20 @@ export class Runs<E extends string = string> {
 
   /** Where the run stands, or `undefined` where there is no such run. */
   async read(run: string): Promise<RunView | undefined> {
+    return (await this.#look(run))?.view;
+  }
+
+  /** The same, with the position that was saved: its state's time may be over by now, but no step in it is cut short. */
+  async #look(run: string): Promise<{ readonly view: RunView; readonly stored: FsmSnapshot } | undefined> {
     const { store, ttlMs } = this.#mover;
     const record = await store.read(run, ttlMs);
     if (record === undefined) return undefined;
     const { id, start } = this.#workflow;
     const entry = Object.hasOwn(record.workflows, id) ? record.workflows[id] : undefined;
-    if (entry === undefined) return this.#view({ ...start, updatedAt: 0 }, 'idle');
+    if (entry === undefined) {
+      const stored = { ...start, updatedAt: 0 };
+      return { stored, view: this.#view(stored, 'idle') };
+    }
     const { claim } = entry;
     const { updatedAt, version = 0 } = entry.snapshot;
     const known = { ...this.#workflow.adopt(entry.snapshot), updatedAt, version };
@@ -36,7 +44,8 @@ export class Runs<E extends string = string> {
     const snapshot = next === undefined ? known : { ...next.position, updatedAt, version };
     // A step that may be repeated holds nobody up once its lease is over.
     const isIdle = claim === undefined || (!claim.live && claim.uncertain === 'retry');
-    return this.#view(snapshot, isIdle ? 'idle' : claim.live ? 'running' : 'held', claim);
+    const view = this.#view(snapshot, isIdle ? 'idle' : claim.live ? 'running' : 'held', claim);
+    return { stored: { ...this.#workflow.stand(entry.snapshot), updatedAt, version }, view };
   }
 
   /** What moved the run, oldest first: the newest `limit` entries, by default 50. */
@@ -53,7 +62,7 @@ export class Runs<E extends string = string> {
    */
   async send(run: string, event: E, { actor, payload }: SendOptions = {}): Promise<Sent> {
     const name = parseEvent('send()', event);
-    if (this.#isInside(run))
+    if (openStepOf(run, this.#workflow.id) !== undefined)
       throw new Error('send() inside of a step of the same run; bind the event to the outcome of its call');
     const workflow = this.#workflow;
     const moved = await moveFromOutside(
@@ -85,7 +94,8 @@ export class Runs<E extends string = string> {
     change: (context: Json | undefined) => Json | undefined,
     { actor }: Pick<SendOptions, 'actor'> = {},
   ): Promise<Updated> {
-    if (this.#isInside(run)) return { updated: true, context: currentStep()?.update(change) };
+    const step = openStepOf(run, this.#workflow.id);
+    if (step !== undefined) return { updated: true, context: step.update(change) };
     const workflow = this.#workflow;
     const moved = await moveFromOutside(
       this.#mover,
@@ -113,21 +123,22 @@ export class Runs<E extends string = string> {
     outcome: 'succeeded' | 'failed',
     options: ResolveOptions<E> = {},
   ): Promise<Resolution> {
-    const view = await this.read(run);
-    if (view === undefined) return { resolved: false, reason: 'unknown-run' };
-    const { claim, snapshot } = view;
+    const found = await this.#look(run);
+    if (found === undefined) return { resolved: false, reason: 'unknown-run' };
+    const { view, stored } = found;
+    const { claim } = view;
     if (claim === undefined) return { resolved: false, reason: 'not-held' };
     if (claim.live) return { resolved: false, reason: 'running' };
     const { store, ttlMs } = this.#mover;
     const key = { run, workflow: this.#workflow.id };
-    const event = options.event ?? eventOfHeld(this.#workflow, claim.tool, snapshot.state, outcome);
+    const event = options.event ?? eventOfHeld(this.#workflow, claim.tool, stored.state, outcome);
     if (outcome === 'failed' && event === null) {
       await store.release(key, claim.token);
-      return { resolved: true, state: snapshot.state };
+      return { resolved: true, state: view.snapshot.state };
     }
     const move = moveOfHeld(
       this.#workflow,
-      snapshot,
+      stored,
       event,
       { tool: claim.tool, ...said(options) },
       options.payload,
@@ -158,11 +169,6 @@ export class Runs<E extends string = string> {
   #view(snapshot: FsmSnapshot, status: RunView['status'], claim?: ClaimView): RunView {
     const context = this.#workflow.dataOf(snapshot);
     return { snapshot, status, ...(context !== undefined && { context }), ...(claim && { claim }) };
-  }
-
-  #isInside(run: string): boolean {
-    const step = currentStep();
-    return step?.run === run && step.workflow === this.#workflow.id;
   }
 }
 

@@ -6,7 +6,9 @@ import type { Position } from '../workflow/position.ts';
 import type { GateConfig } from './gate-config.ts';
 import { askGuards } from './guard.ts';
 import { countCall } from './loop.ts';
+import type { Move } from './move.ts';
 import type { NotAdmitted } from './not-admitted.ts';
+import { takeEffect } from './take-effect.ts';
 
 /** What a guard is asked beside where the run stands. */
 export type AskedCall = Omit<GuardedCall, 'state' | 'context'>;
@@ -50,6 +52,24 @@ export async function admit(
   step: Step,
   call: AskedCall,
 ): Promise<Position | NotAdmitted> {
+  try {
+    const admitted = await test(config, binding, step, call);
+    // Nobody would give it up any more, whatever became of it.
+    if (!step.overran || 'reason' in admitted) return admitted;
+  } catch (error) {
+    // A machine's own code throws where it likes. A claim that stayed would be renewed for ever.
+    config.onError(error);
+  }
+  await step.release();
+  return { reason: 'unavailable' };
+}
+
+async function test(
+  config: GateConfig,
+  binding: CallBinding,
+  step: Step,
+  call: AskedCall,
+): Promise<Position | NotAdmitted> {
   const { workflow } = config;
   if (understood(config, step.snapshot) === undefined) {
     await step.release();
@@ -68,13 +88,20 @@ export async function admit(
   const refused = await refusedByGuard(config, binding, { ...position, updatedAt }, call);
   if (refused === undefined) return position;
   if (shield === undefined) await step.release();
-  else await keepCount(step, position);
+  else await keepCount(config, step, position);
   return refused;
 }
 
 /** A call that a guard refuses is one of those that a model may repeat for ever. */
-async function keepCount(step: Step, position: Position): Promise<void> {
+async function keepCount({ workflow, onError }: GateConfig, step: Step, position: Position): Promise<void> {
   const { state } = position;
-  const trail = { from: state, to: state, event: null, tool: step.tool };
-  await step.commit({ snapshot: { ...position }, trail }).catch(() => step.release());
+  const isFirst = (step.snapshot.version ?? 0) === 0;
+  const move: Move = {
+    snapshot: { ...position },
+    trail: { from: state, to: state, event: null, tool: step.tool },
+    actions: isFirst ? workflow.startActions : [],
+  };
+  const { snapshot, trail } = move;
+  const status = await step.commitUnforwarded({ snapshot, trail }).catch(() => 'failed');
+  if (status === 'committed') takeEffect(workflow, move, step.key.run, onError);
 }

@@ -1,4 +1,6 @@
 import type { Step } from '../session/step.ts';
+import type { FsmSnapshot } from '../stores/store.ts';
+import type { Next } from '../workflow/position.ts';
 import { AFTER } from '../workflow/upkeep.ts';
 import type { GateConfig } from './gate-config.ts';
 import type { Move } from './move.ts';
@@ -12,13 +14,14 @@ export async function expire(
   { workflow, onError }: Pick<GateConfig, 'workflow' | 'onError'>,
   step: Step,
 ): Promise<Move | 'failed' | undefined> {
-  const next = workflow.overdue(step.snapshot, step.now);
-  if (next === undefined) return undefined;
+  const due = dueOf(workflow, step);
+  if (due === undefined) return undefined;
+  const { from, next } = due;
   const { position, actions } = next;
-  const trail = { from: step.snapshot.state, to: position.state, event: AFTER };
+  const trail = { from, to: position.state, event: AFTER };
   const move = { snapshot: { ...position }, trail, actions };
   try {
-    const status = await step.commit({ snapshot: move.snapshot, trail });
+    const status = await step.commitUnforwarded({ snapshot: move.snapshot, trail });
     if (status !== 'committed') return 'failed';
   } catch (error) {
     onError(error);
@@ -26,4 +29,19 @@ export async function expire(
   }
   takeEffect(workflow, move, step.key.run, onError);
   return move;
+}
+
+/** Judged from where this deployment says that the run stands. One that it does not understand is left alone, and refused by whoever goes on. */
+function dueOf(
+  workflow: GateConfig['workflow'],
+  { snapshot, now }: Step,
+): { readonly from: string; readonly next: Next } | undefined {
+  let known: FsmSnapshot;
+  try {
+    known = { ...workflow.adopt(snapshot), updatedAt: snapshot.updatedAt };
+  } catch {
+    return undefined;
+  }
+  const next = workflow.overdue(known, now);
+  return next && { from: known.state, next };
 }

@@ -2,6 +2,11 @@ import type { CurrentStep } from '../session/current-step.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { PendingCall } from './call.ts';
 
+/** Whether what the step saves is settled. */
+export function isOver({ transform, step }: PendingCall): boolean {
+  return transform !== undefined || step.ended;
+}
+
 /** A step as its handler sees it. */
 export function stepFacade(call: PendingCall, workflow: Workflow): CurrentStep {
   const { step } = call;
@@ -16,6 +21,7 @@ export function stepFacade(call: PendingCall, workflow: Workflow): CurrentStep {
       return workflow.dataOf(call.moves.from);
     },
     update(change) {
+      if (isOver(call)) throw new Error('the step is over: what is changed now would be saved by nobody');
       const { from } = call.moves;
       call.moves = call.moves.at(workflow.withData(from, change(workflow.dataOf(from))));
       call.isUpdated = true;

@@ -1,4 +1,5 @@
 import { InterlockError } from '../errors.ts';
+import { understood } from './admit.ts';
 import { moveFromOutside, type OutsideMover } from './outside-move.ts';
 
 /** The runs that may have outlived the time of their state. */
@@ -19,7 +20,10 @@ export async function expireFromOutside(mover: OutsideMover, run: string): Promi
   const entry =
     record !== undefined && Object.hasOwn(record.workflows, id) ? record.workflows[id] : undefined;
   if (entry === undefined || entry.claim?.live === true) return false;
-  const snapshot = { ...mover.workflow.adopt(entry.snapshot), updatedAt: entry.snapshot.updatedAt };
+  const position = understood(mover, entry.snapshot);
+  // It must not keep a sweep from those behind it.
+  if (position === undefined) return false;
+  const snapshot = { ...position, updatedAt: entry.snapshot.updatedAt };
   if (mover.workflow.overdue(snapshot, record?.now ?? mover.clock.now()) === undefined) return false;
   // The claim alone applies it, since it looks at the time first.
   const result = await moveFromOutside(mover, run, { name: 'sweep', payload: null }, () => undefined);

@@ -31,14 +31,31 @@ export interface CurrentStep {
   commitIn(client: unknown): Promise<void>;
 }
 
-const steps = new AsyncLocalStorage<CurrentStep>();
+interface Entered {
+  readonly step: CurrentStep;
+  /** Whether its outcome is settled: what its handler began may go on for long. */
+  readonly isOver: () => boolean;
+  /** The same call as the gate in front knows it. */
+  readonly outer: Entered | undefined;
+}
+
+const steps = new AsyncLocalStorage<Entered>();
 
 /** The step that this code runs in, or `undefined` outside of one: in an ungated call, or in another process than the gate's. */
 export function currentStep(): CurrentStep | undefined {
-  return steps.getStore();
+  return steps.getStore()?.step;
 }
 
 /** Runs `task`, and all that it begins, inside the step. */
-export function insideStep(step: CurrentStep, task: () => void): void {
-  steps.run(step, task);
+export function insideStep(step: CurrentStep, isOver: () => boolean, task: () => void): void {
+  steps.run({ step, isOver, outer: steps.getStore() }, task);
+}
+
+/** The step of this run and gate that this code runs in, while its outcome is open. */
+export function openStepOf(run: string, workflow: string): CurrentStep | undefined {
+  for (let entered = steps.getStore(); entered !== undefined; entered = entered.outer) {
+    const { step, isOver } = entered;
+    if (step.run === run && step.workflow === workflow && !isOver()) return step;
+  }
+  return undefined;
 }

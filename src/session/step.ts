@@ -54,6 +54,7 @@ export class Step {
   readonly #parts: StepParts;
   #ended = false;
   #settled = false;
+  #overran = false;
   #onTaken: (() => void) | undefined;
   #stopRenewing: () => void = () => {};
   #stopLimit: () => void = () => {};
@@ -67,7 +68,10 @@ export class Step {
     this.snapshot = parts.snapshot;
     this.now = parts.now;
     this.idempotencyKey = parts.idempotencyKey;
-    this.#stopLimit = parts.clock.after(parts.times.maxStepMs, onTooLong);
+    this.#stopLimit = parts.clock.after(parts.times.maxStepMs, () => {
+      this.#overran = true;
+      onTooLong();
+    });
     this.#renewLater();
   }
 
@@ -78,6 +82,11 @@ export class Step {
   /** Whether it ended here with a commit that the store confirmed, or with a release. */
   get settled(): boolean {
     return this.#settled;
+  }
+
+  /** Whether it took longer than a step may. */
+  get overran(): boolean {
+    return this.#overran;
   }
 
   /**
@@ -108,6 +117,16 @@ export class Step {
       return status;
     } finally {
       this.#parts.endTurn();
+    }
+  }
+
+  /** The same where the call is not forwarded. If it cannot be saved the claim is let go, since nothing ran whose outcome could be unknown. */
+  async commitUnforwarded(move: Pick<CommitRequest, 'snapshot' | 'trail'>): Promise<CommitResult['status']> {
+    try {
+      return await this.commit(move);
+    } catch (error) {
+      void releaseClaim(this.#parts, 1);
+      throw error;
     }
   }
 

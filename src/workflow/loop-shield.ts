@@ -5,6 +5,7 @@ import { functionOption, isTable, parseOptions, showValue } from '../options.ts'
 import type { Json } from '../stores/store.ts';
 import { openContext, sealContext } from './envelope.ts';
 import type { Model, Next, Position } from './position.ts';
+import { arrived } from './upkeep.ts';
 
 /** A model that calls again and again without progress, as `onLoop` is told of it. */
 export interface Loop {
@@ -122,9 +123,9 @@ export class LoopShield {
   fallBack(position: Position): Next {
     const { fallback } = this.#options;
     const from = uncounted(position);
-    if ('event' in fallback) return this.#model.next(from, fallback.event);
+    if ('event' in fallback) return arrived(this.#model.next(from, fallback.event));
     const changed = fallback.state !== from.state;
-    return { position: { ...from, state: fallback.state }, changed, handled: true, actions: [] };
+    return arrived({ position: { ...from, state: fallback.state }, changed, handled: true, actions: [] });
   }
 
   #kindOf({ tool, digest }: CountedCall): string {

@@ -31,6 +31,8 @@ export function overdue(model: Model, snapshot: FsmSnapshot, now: number): Next 
   const since = openContext(snapshot.context).entered ?? snapshot.updatedAt;
   if (now < since + deadline.ms) return undefined;
   const { state: _, updatedAt, version, ...carried } = snapshot;
-  const changed = deadline.target !== snapshot.state;
-  return arrived({ position: { state: deadline.target, ...carried }, changed, handled: true, actions: [] });
+  const position = { state: deadline.target, ...carried };
+  // One that leads back to its own state begins its time anew.
+  const left = arrived({ position, changed: true, handled: true, actions: [] });
+  return { ...left, changed: deadline.target !== snapshot.state };
 }
