@@ -93,6 +93,7 @@ export type {
   FsmSnapshot,
   FsmStateStore,
   Json,
+  ReleaseOptions,
   RunKey,
   RunRecord,
   RunsQuery,

@@ -4,6 +4,7 @@ import type {
   ClaimResult,
   CommitRequest,
   CommitResult,
+  ReleaseOptions,
   RunKey,
   RunRecord,
   SessionRecord,
@@ -80,10 +81,10 @@ class DocumentStore implements AtomicStateStore {
     });
   }
 
-  release({ run: key, workflow: name }: RunKey, token: string): Promise<void> {
+  release({ run: key, workflow: name }: RunKey, token: string, options?: ReleaseOptions): Promise<void> {
     return this.#change(key, ({ run }) => {
       const workflow = workflowOf(run, name);
-      if (workflow) releaseStep(workflow, token);
+      if (workflow) releaseStep(workflow, token, options);
     });
   }
 

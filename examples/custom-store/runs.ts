@@ -5,6 +5,7 @@ import type {
   CommitRequest,
   CommitResult,
   FsmSnapshot,
+  ReleaseOptions,
   RunRecord,
   SessionRecord,
   StepDescription,
@@ -77,21 +78,21 @@ export function commitStep(workflow: Workflow, request: CommitRequest, now: numb
   const version = (workflow.snapshot.version ?? 0) + 1;
   workflow.snapshot = { ...request.snapshot, updatedAt: now, version };
   workflow.trail = [...workflow.trail, { ...trail, version, at: now }].slice(-KEPT.trail);
-  settle(workflow, token, version);
+  settle(workflow, token, version, request.settles);
   return { status: 'committed', version };
 }
 
-export function releaseStep(workflow: Workflow, token: string): void {
+export function releaseStep(workflow: Workflow, token: string, { settles }: ReleaseOptions = {}): void {
   const isSpent = workflow.settled.some(([settled]) => settled === token);
-  if (!isSpent) settle(workflow, token, null);
+  if (!isSpent) settle(workflow, token, null, settles);
 }
 
-/** The token is spent; where the claim is its own, the claim is gone, and so is the step's idempotency key. */
-function settle(workflow: Workflow, token: string, version: number | null): void {
+/** The token is spent; where the claim is its own, the claim is gone, and so is the idempotency key of a step that is settled by it. */
+function settle(workflow: Workflow, token: string, version: number | null, settles = true): void {
   const { claim } = workflow;
   workflow.settled = [...workflow.settled, [token, version] as [string, number | null]].slice(-KEPT.settled);
   if (claim?.token !== token) return;
-  workflow.unsettled = workflow.unsettled.filter((each) => !isSameStep(each, claim));
+  if (settles) workflow.unsettled = workflow.unsettled.filter((each) => !isSameStep(each, claim));
   workflow.claim = undefined;
 }
 

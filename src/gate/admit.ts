@@ -1,5 +1,9 @@
+import { UNBEGUN } from '../session/claim.ts';
+import type { RunContext } from '../session/run-context.ts';
 import type { Step } from '../session/step.ts';
 import type { FsmSnapshot } from '../stores/store.ts';
+import type { Incoming } from '../wire/incoming.ts';
+import { isObject } from '../wire/json-rpc.ts';
 import type { GuardedCall } from '../workflow/binding.ts';
 import type { CallBinding } from '../workflow/call.ts';
 import type { Position } from '../workflow/position.ts';
@@ -60,7 +64,7 @@ export async function admit(
     // A machine's own code throws where it likes. A claim that stayed would be renewed for ever.
     config.onError(error);
   }
-  await step.release();
+  await step.release(UNBEGUN);
   return { reason: 'unavailable' };
 }
 
@@ -72,14 +76,14 @@ async function test(
 ): Promise<Position | NotAdmitted> {
   const { workflow } = config;
   if (understood(config, step.snapshot) === undefined) {
-    await step.release();
+    await step.release(UNBEGUN);
     return { reason: 'unavailable' };
   }
   const stands = workflow.stand(step.snapshot);
   const { updatedAt } = step.snapshot;
   const isAllowed = workflow.claimable(binding) !== undefined || workflow.allows(stands.state, binding);
   if (!isAllowed) {
-    await step.release();
+    await step.release(UNBEGUN);
     return { reason: 'state', snapshot: { ...stands, updatedAt } };
   }
   const { shield } = workflow;
@@ -87,7 +91,7 @@ async function test(
   if ('reason' in position) return position;
   const refused = await refusedByGuard(config, binding, { ...position, updatedAt }, call);
   if (refused === undefined) return position;
-  if (shield === undefined) await step.release();
+  if (shield === undefined) await step.release(UNBEGUN);
   else await keepCount(config, step, position);
   return refused;
 }
@@ -104,4 +108,10 @@ async function keepCount({ workflow, onError }: GateConfig, step: Step, position
   const { snapshot, trail } = move;
   const status = await step.commitUnforwarded({ snapshot, trail }).catch(() => 'failed');
   if (status === 'committed') takeEffect(workflow, move, step.key.run, onError);
+}
+
+/** A call as its guards are told of it. */
+export function askedCall({ message }: Incoming, tool: string, { run, actor }: RunContext): AskedCall {
+  const args = message.at('params', 'arguments');
+  return { run, tool, args: isObject(args) ? args : {}, principal: actor };
 }

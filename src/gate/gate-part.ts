@@ -1,4 +1,4 @@
-import { turnKey } from '../session/claim.ts';
+import { turnKey, UNBEGUN } from '../session/claim.ts';
 import type { Admission, RunContext } from '../session/run-context.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
@@ -94,7 +94,7 @@ export class GatePart implements Part {
     if (unsettled.length === 0) return [];
     if (isRejection(this.#exchange.tap)) {
       return after(
-        inOrder(unsettled, ({ step }) => step.release()),
+        inOrder(unsettled, ({ step }) => step.release(UNBEGUN)),
         () => [],
       );
     }
@@ -112,7 +112,7 @@ export class GatePart implements Part {
     if (call === undefined) return;
     this.#calls.delete(idKey(call.id));
     delete call.context.step;
-    return call.step.release();
+    return call.step.release(UNBEGUN);
   }
 
   onUnreadable(): void {
@@ -163,7 +163,7 @@ export class GatePart implements Part {
 
   #settle(call: PendingCall, message: Message): MaybePromise<Transform> {
     if (message.value.error !== undefined && isRejection(this.#exchange.tap))
-      return after(call.step.release(), () => () => {});
+      return after(call.step.release(UNBEGUN), () => () => {});
     const task = createdTask(message);
     if (task !== undefined) return carryOn(call, task, this.#config, this.#admission);
     return settle(call, message, this.#config, (lists) =>

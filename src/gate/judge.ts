@@ -1,4 +1,4 @@
-import { claimStep, type NotClaimed } from '../session/claim.ts';
+import { claimStep, type NotClaimed, UNBEGUN } from '../session/claim.ts';
 import { digestOf } from '../session/ids.ts';
 import { InFlight } from '../session/in-flight.ts';
 import type { Admission, NoRun, RunContext } from '../session/run-context.ts';
@@ -6,18 +6,11 @@ import { Step } from '../session/step.ts';
 import { headerFault } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
-import {
-  isObject,
-  isRequestId,
-  JSON_RPC,
-  type JsonObject,
-  META_PREFIX,
-  type RequestId,
-} from '../wire/json-rpc.ts';
+import { isRequestId, JSON_RPC, type JsonObject, META_PREFIX, type RequestId } from '../wire/json-rpc.ts';
 import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
 import type { CallBinding } from '../workflow/call.ts';
 import type { BoundState } from '../workflow/position.ts';
-import { type AskedCall, admit, refusedByGuard, understood } from './admit.ts';
+import { admit, askedCall, refusedByGuard, understood } from './admit.ts';
 import { askForAlias } from './alias.ts';
 import type { PendingCall } from './call.ts';
 import { changedLists } from './changed-lists.ts';
@@ -29,6 +22,7 @@ import { badToolName, refusalReply } from './replies.ts';
 import { stateNow } from './state-now.ts';
 import { visibilityFor } from './tool-list.ts';
 
+const MOST_EXPIRIES = 16;
 const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
 
 /** What became of one call: it goes on as it is, it goes on as a step, it was answered, or the request was answered as a whole. */
@@ -108,6 +102,7 @@ export class Judge {
     tool: string,
     binding: CallBinding,
     context: RunContext,
+    expiries = 0,
   ): Promise<Verdict> {
     const { workflow, times, clock, listed, onError } = this.#config;
     const { id, message } = incoming;
@@ -122,7 +117,8 @@ export class Judge {
       description: {
         tool,
         digest: digestOf(message.at('params', 'arguments') ?? {}),
-        uncertain: binding.uncertain ?? listed.uncertainOf(tool),
+        // What is a step for the sake of the count alone may be repeated.
+        uncertain: binding.uncertain ?? (binding.moves ? listed.uncertainOf(tool) : 'retry'),
       },
       states: workflow.claimable(binding),
       initial: workflow.start,
@@ -141,7 +137,10 @@ export class Judge {
     if (expired === 'failed') return this.#refuse(incoming, tool, { reason: 'unavailable' }, binding.states);
     if (expired !== undefined) {
       this.#tellMoved(expired, context);
-      return this.#claim(incoming, tool, binding, context);
+      // Deadlines that are shorter than a look at the store would go round for ever.
+      return expiries < MOST_EXPIRIES
+        ? this.#claim(incoming, tool, binding, context, expiries + 1)
+        : this.#refuse(incoming, tool, { reason: 'busy' }, binding.states);
     }
     const asked = askedCall(incoming, tool, context);
     const position = await admit(this.#config, binding, claimed, asked);
@@ -151,7 +150,7 @@ export class Judge {
     }
     // A guard takes time, in which the client may change its mind: nothing was forwarded yet.
     if (binding.guards.length > 0 && inFlight.cancelled) {
-      await claimed.release();
+      await claimed.release(UNBEGUN);
       return this.#refuse(incoming, tool, { reason: 'cancelled' }, binding.states);
     }
     // Where two gates claim one call, the handler gets the first one's key.
@@ -241,9 +240,4 @@ export class Judge {
     await this.#exchange.reject(404, JSON_RPC.SESSION_NOT_FOUND, 'Session not found');
     return 'ended';
   }
-}
-
-function askedCall({ message }: Incoming, tool: string, { run, actor }: RunContext): AskedCall {
-  const args = message.at('params', 'arguments');
-  return { run, tool, args: isObject(args) ? args : {}, principal: actor };
 }

@@ -1,4 +1,4 @@
-import { claimStep } from '../session/claim.ts';
+import { claimStep, UNBEGUN } from '../session/claim.ts';
 import type { Clock } from '../session/clock.ts';
 import { type GuardedStore, StoreUnavailable } from '../session/guarded-store.ts';
 import { digestOf } from '../session/ids.ts';
@@ -71,11 +71,11 @@ export async function moveFromOutside(
   try {
     move = change(workflow.stand(claimed.snapshot), (claimed.snapshot.version ?? 0) === 0);
   } catch (error) {
-    await claimed.release();
+    await claimed.release(UNBEGUN);
     throw error;
   }
   if (move === undefined) {
-    await claimed.release();
+    await claimed.release(UNBEGUN);
     return 'unchanged';
   }
   const { snapshot, trail } = move;

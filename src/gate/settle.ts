@@ -1,3 +1,4 @@
+import { UNBEGUN } from '../session/claim.ts';
 import { isObject, type ListKind } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
@@ -26,7 +27,9 @@ export function settle(
     return AS_IT_CAME;
   }
   const move = moveAfter(outcome, call, message);
-  if (move === undefined) return after(call.step.release(), () => AS_IT_CAME);
+  // A step that asks for something goes on with the next call, and keeps its key for it.
+  const options = outcome === 'input_required' ? UNBEGUN : {};
+  if (move === undefined) return after(call.step.release(options), () => AS_IT_CAME);
   return commit(call, move, config, onListChanged);
 }
 

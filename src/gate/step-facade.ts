@@ -22,6 +22,8 @@ export function stepFacade(call: PendingCall, workflow: Workflow): CurrentStep {
     },
     update(change) {
       if (isOver(call)) throw new Error('the step is over: what is changed now would be saved by nobody');
+      if (call.savedByHandler)
+        throw new Error('update() came after commitIn(), which has saved the data already');
       const { from } = call.moves;
       call.moves = call.moves.at(workflow.withData(from, change(workflow.dataOf(from))));
       call.isUpdated = true;

@@ -33,6 +33,9 @@ export interface NotClaimed {
 
 type Granted = Extract<ClaimResult, { status: 'claimed' }>;
 
+/** Nothing of the step was forwarded. */
+export const UNBEGUN = { settles: false } as const;
+
 const LONGEST_PAUSE_MS = 250;
 const SHORTEST_PAUSE_MS = 10;
 
@@ -71,7 +74,7 @@ async function claimInTurn(
     if (result.status === 'claimed') {
       const parts = partsOf(options, token, result, endTurn);
       if (!request.cancelled) return new Step(parts, options.onTooLong);
-      await releaseClaim(parts);
+      await releaseClaim(parts, UNBEGUN);
       parts.endTurn();
     } else if (result.status === 'busy' && clock.now() < deadline) {
       await pause(backOff(attempt, result.remainingMs), clock, request);
@@ -127,7 +130,7 @@ async function ask(options: ClaimOptions, store: AtomicStateStore, token: string
       ttlMs,
     });
   } catch (error) {
-    void releaseClaim({ store, key: { run, workflow }, token, clock, onError }, 1);
+    void releaseClaim({ store, key: { run, workflow }, token, clock, onError }, UNBEGUN, 1);
     throw error;
   }
 }

@@ -1,4 +1,11 @@
-import type { CommitRequest, CommitResult, FsmSnapshot, RunKey, StepDescription } from '../stores/store.ts';
+import type {
+  CommitRequest,
+  CommitResult,
+  FsmSnapshot,
+  ReleaseOptions,
+  RunKey,
+  StepDescription,
+} from '../stores/store.ts';
 import type { Clock } from './clock.ts';
 import type { GuardedStore } from './guarded-store.ts';
 import type { EndTurn } from './turns.ts';
@@ -108,11 +115,15 @@ export class Step {
    * Saves the move. A store that fails is asked again while the lease lasts: the claim's token makes that harmless. Rejects
    * where it could not be asked to the end; the outcome is unknown to everybody else then.
    */
-  async commit(move: Pick<CommitRequest, 'snapshot' | 'trail'>): Promise<CommitResult['status']> {
+  async commit(
+    move: Pick<CommitRequest, 'snapshot' | 'trail'>,
+    settles = true,
+  ): Promise<CommitResult['status']> {
     if (!this.#end()) return 'lost';
     const { store, key, token, ttlMs } = this.#parts;
     try {
-      const { status } = await this.#persist(() => store.commit({ ...key, ...move, token, ttlMs }));
+      const request = { ...key, ...move, token, ttlMs, ...(settles ? {} : { settles }) };
+      const { status } = await this.#persist(() => store.commit(request));
       this.#settled = status === 'committed';
       return status;
     } finally {
@@ -123,9 +134,9 @@ export class Step {
   /** The same where the call is not forwarded. If it cannot be saved the claim is let go, since nothing ran whose outcome could be unknown. */
   async commitUnforwarded(move: Pick<CommitRequest, 'snapshot' | 'trail'>): Promise<CommitResult['status']> {
     try {
-      return await this.commit(move);
+      return await this.commit(move, false);
     } catch (error) {
-      void releaseClaim(this.#parts, 1);
+      void releaseClaim(this.#parts, { settles: false }, 1);
       throw error;
     }
   }
@@ -145,11 +156,11 @@ export class Step {
   }
 
   /** Lets the run go without a move: nothing happened, or nothing that moves it. Does not wait for a store that fails. */
-  async release(): Promise<void> {
+  async release(options: ReleaseOptions = {}): Promise<void> {
     if (!this.#end()) return;
     this.#settled = true;
     try {
-      await releaseClaim(this.#parts);
+      await releaseClaim(this.#parts, options);
     } finally {
       this.#parts.endTurn();
     }
@@ -208,14 +219,15 @@ export class Step {
  */
 export async function releaseClaim(
   parts: Pick<StepParts, 'store' | 'key' | 'token' | 'clock' | 'onError'>,
+  options: ReleaseOptions,
   attempt = 0,
 ): Promise<void> {
   const { store, key, token, clock, onError } = parts;
   try {
-    await store.release(key, token);
+    await store.release(key, token, options);
   } catch (error) {
     onError(error);
     const pause = RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)] ?? 0;
-    if (attempt < 20) clock.after(pause, () => void releaseClaim(parts, attempt + 1));
+    if (attempt < 20) clock.after(pause, () => void releaseClaim(parts, options, attempt + 1));
   }
 }

@@ -9,6 +9,7 @@ import type {
   CommitRequest,
   CommitResult,
   FsmStateStore,
+  ReleaseOptions,
   RunKey,
   RunRecord,
   SessionRecord,
@@ -120,11 +121,11 @@ export class AdaptedStore implements AtomicStateStore {
     });
   }
 
-  release({ run, workflow: name }: RunKey, token: string): Promise<void> {
+  release({ run, workflow: name }: RunKey, token: string, options?: ReleaseOptions): Promise<void> {
     return this.#queue.run(run, async () => {
       const workflows = this.#kept.get(run)?.workflows;
       const workflow = workflows?.get(name);
-      if (workflow) workflows?.set(name, releaseStep(workflow, token));
+      if (workflow) workflows?.set(name, releaseStep(workflow, token, options));
     });
   }
 

@@ -8,6 +8,7 @@ import type {
   ClaimResult,
   CommitRequest,
   CommitResult,
+  ReleaseOptions,
   RunKey,
   RunRecord,
   RunsQuery,
@@ -115,10 +116,14 @@ class MemoryStore implements AtomicStateStore {
     return true;
   }
 
-  async release({ run: key, workflow: name }: RunKey, token: string): Promise<void> {
+  async release(
+    { run: key, workflow: name }: RunKey,
+    token: string,
+    options?: ReleaseOptions,
+  ): Promise<void> {
     const run = this.#runs.get(key);
     const workflow = run?.workflows.get(name);
-    if (run && workflow) run.workflows.set(name, releaseStep(workflow, token));
+    if (run && workflow) run.workflows.set(name, releaseStep(workflow, token, options));
   }
 
   async delete(run: string): Promise<void> {

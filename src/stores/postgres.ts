@@ -5,6 +5,7 @@ import {
   commitDocument,
   type Document,
   duration,
+  releaseDocument,
   runDocument,
   runsDocument,
   stepDocument,
@@ -117,8 +118,8 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
     renew: (key, token, leaseMs) =>
       call<boolean>(pool, `${names.renew}($1, $2)`, stepDocument(key, token), duration(leaseMs)),
 
-    async release(key, token) {
-      await call(pool, `${names.release}($1)`, stepDocument(key, token));
+    async release(key, token, options) {
+      await call(pool, `${names.release}($1)`, releaseDocument(key, token, options));
     },
 
     async delete(run) {

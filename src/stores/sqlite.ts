@@ -11,6 +11,7 @@ import type {
   ClaimResult,
   CommitRequest,
   CommitResult,
+  ReleaseOptions,
   RunKey,
   RunRecord,
   RunsQuery,
@@ -149,10 +150,10 @@ class FileStore implements SqliteStore {
     });
   }
 
-  release(key: RunKey, token: string): Promise<void> {
+  release(key: RunKey, token: string, options?: ReleaseOptions): Promise<void> {
     return this.#change(key.run, (run) => {
       const workflow = run?.workflows.get(key.workflow);
-      const released = workflow && releaseStep(workflow, token);
+      const released = workflow && releaseStep(workflow, token, options);
       if (run && released && released !== workflow) this.#runs.save(run, key.workflow, released);
     });
   }

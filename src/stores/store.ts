@@ -137,6 +137,8 @@ export interface CommitRequest extends RunKey {
   /** Saved in the same atomic operation as the snapshot. */
   readonly trail: TrailDraft;
   readonly ttlMs: number;
+  /** As in {@link ReleaseOptions}: `false` where something is saved and the step was not begun. Default `true`. */
+  readonly settles?: boolean | undefined;
 }
 
 export type CommitResult =
@@ -144,6 +146,12 @@ export type CommitResult =
   /** The claim is no longer this token's: it was released, resolved, taken over after its lease, or never there. */
   | { readonly status: 'lost' }
   | { readonly status: 'unknown' };
+
+/** How a claim is let go. */
+export interface ReleaseOptions {
+  /** `false` where the step was not begun after all: the key of an earlier try, whose outcome is unknown, is kept for the next. Default `true`. */
+  readonly settles?: boolean | undefined;
+}
 
 /** Which runs {@link AtomicStateStore.runs} gives. */
 export interface RunsQuery {
@@ -185,7 +193,7 @@ export interface AtomicStateStore {
    * A claim whose lease ended without a commit is an unknown outcome. With `uncertain: 'hold'` it answers `held` to
    * everybody until it is resolved. With `'retry'` it gives way to the next claim; its idempotency key is
    * remembered (the last 16 such) and handed out again to the claim of the same tool with the same digest, until that step
-   * commits or is released. The one to whom a claim belonged when its lease ended keeps it until somebody takes it over.
+   * commits or is released, and settled by it. The one to whom a claim belonged when its lease ended keeps it until somebody takes it over.
    */
   claim(request: ClaimRequest): Promise<ClaimResult>;
 
@@ -205,7 +213,7 @@ export interface AtomicStateStore {
    * Lets the claim go without a move. Where it is not this token's no claim is touched, but the token is spent if the
    * workflow was ever claimed: so a claim that its caller gave up waiting for takes no lease when it arrives after all.
    */
-  release(key: RunKey, token: string): Promise<void>;
+  release(key: RunKey, token: string, options?: ReleaseOptions): Promise<void>;
 
   /**
    * Ends a run with everything in it; nothing where it is unknown. Its trail is no longer given by `history`, though a
@@ -237,5 +245,5 @@ export interface TransactionalStateStore<Client> extends AtomicStateStore {
   commitIn(client: Client, request: CommitRequest): Promise<CommitResult>;
 }
 
-/** Either kind of store, as `sessionStore({ store })` takes it. */
+/** Either kind of store. */
 export type StateStore = FsmStateStore | AtomicStateStore;

@@ -6,6 +6,7 @@ import type {
   CommitResult,
   FsmSnapshot,
   Json,
+  ReleaseOptions,
   StepDescription,
   TrailDraft,
   TrailEntry,
@@ -107,7 +108,7 @@ export function commitStep(
   const trail = appended(workflow.trail, entryOf(request.trail, version, now), TRAIL_KEPT);
   return {
     result: { status: 'committed', version },
-    next: { ...letGo(workflow, { token, version }), snapshot, trail },
+    next: { ...letGo(workflow, { token, version }, request.settles), snapshot, trail },
   };
 }
 
@@ -121,8 +122,12 @@ export function renewStep(
   return claim?.token === token ? { ...workflow, claim: { ...claim, leaseEnd } } : undefined;
 }
 
-export function releaseStep(workflow: WorkflowState, token: string): WorkflowState {
-  if (workflow.claim?.token === token) return letGo(workflow, { token });
+export function releaseStep(
+  workflow: WorkflowState,
+  token: string,
+  { settles }: ReleaseOptions = {},
+): WorkflowState {
+  if (workflow.claim?.token === token) return letGo(workflow, { token }, settles);
   return findSettled(workflow, token)
     ? workflow
     : { ...workflow, settled: spend(workflow.settled, { token }) };
@@ -184,8 +189,12 @@ function freezeDeeply(value: Json): void {
   Object.freeze(value);
 }
 
-function letGo({ snapshot, claim, unsettled, settled, trail }: WorkflowState, token: Settled): WorkflowState {
-  const others = unsettled.filter((step) => !claim || !isSameStep(step, claim));
+function letGo(
+  { snapshot, claim, unsettled, settled, trail }: WorkflowState,
+  token: Settled,
+  settles = true,
+): WorkflowState {
+  const others = unsettled.filter((step) => !settles || !claim || !isSameStep(step, claim));
   return { snapshot, claim: undefined, unsettled: others, settled: spend(settled, token), trail };
 }
 

@@ -62,6 +62,29 @@ export function idempotencyPromises(promises: Promises): void {
     assert.notEqual((await claimed(store, stepOf(run, 'a'))).idempotencyKey, key);
   });
 
+  promises('the key is kept by a try that was not begun', async (stage) => {
+    const { store } = stage;
+    const run = await opened(stage);
+    const key = await unknownOutcome(stage, run, 'a');
+    const [letGo, saved, last] = [stepOf(run, 'a'), stepOf(run, 'a'), stepOf(run, 'a')];
+    assert.equal((await claimed(store, letGo)).idempotencyKey, key);
+    await store.release(letGo, letGo.token, { settles: false });
+    assert.equal((await claimed(store, saved)).idempotencyKey, key);
+    await store.commit({ ...commitOf(saved), settles: false });
+    assert.equal((await claimed(store, last)).idempotencyKey, key);
+    await store.commit(commitOf(last));
+    assert.notEqual((await claimed(store, stepOf(run, 'a'))).idempotencyKey, key);
+  });
+
+  promises('the key of a step is one and the same however often its outcome is unknown', async (stage) => {
+    const run = await opened(stage);
+    const keys = new Set<string>();
+    for (let index = 0; index < 3; index += 1) keys.add(await unknownOutcome(stage, run, 'a'));
+    assert.equal(keys.size, 1);
+    await unknownOutcome(stage, run, 'b');
+    assert.equal(keys.has(await unknownOutcome(stage, run, 'a')), true);
+  });
+
   promises('the key is forgotten once the late holder has committed or released', async (stage) => {
     const { store } = stage;
     const run = await opened(stage);

@@ -194,6 +194,12 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       return claim?.live === true && store.renew(key, token, leaseMs);
     },
   }),
+  'forgets the key of a try that was let go unbegun': (store) => ({
+    release: (key, token) => store.release(key, token),
+  }),
+  'forgets the key of a try that was saved unbegun': (store) => ({
+    commit: (request) => store.commit({ ...request, settles: true }),
+  }),
   'releases nothing': () => ({ release: async () => {} }),
   'releases for anybody': (store) => ({
     release: async (key) => {

@@ -1,6 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import { encodeKey, encodeText } from '../sql-text.ts';
-import type { ClaimRequest, CommitRequest, Json, RunKey, RunsQuery, SessionRecord } from '../store.ts';
+import type {
+  ClaimRequest,
+  CommitRequest,
+  Json,
+  ReleaseOptions,
+  RunKey,
+  RunsQuery,
+  SessionRecord,
+} from '../store.ts';
 import type { RunInState } from './rows.ts';
 
 /**
@@ -31,6 +39,10 @@ export function runDocument(run: string, session: SessionRecord, ttlMs: number):
 
 export function stepDocument({ run, workflow }: RunKey, token: string): Document {
   return { run: encodeKey(run), workflow: encodeText(workflow), token: encodeText(token) };
+}
+
+export function releaseDocument(key: RunKey, token: string, { settles }: ReleaseOptions = {}): Document {
+  return { ...stepDocument(key, token), settles: settles !== false };
 }
 
 export function claimDocument(request: ClaimRequest): Document {
@@ -64,6 +76,7 @@ export function commitDocument(request: CommitRequest): Document {
     actor: textOrNull(trail.actor),
     payload: jsonOrNull(trail.payload),
     ttl_ms: duration(request.ttlMs),
+    settles: request.settles !== false,
   };
 }
 

@@ -15,6 +15,14 @@ export function createStepFunctions(names: PostgresNames): string {
   return [judge, claim, commit, renew, release, history].map((create) => create(names)).join('');
 }
 
+/** The unsettled steps but for that of one key. */
+function withoutKey(unsettled: string, key: string): string {
+  return `jsonb_path_query_array(${unsettled}, '$[*] ? (@.key != $settled)', jsonb_build_object('settled', ${key}))`;
+}
+
+/** A step that is settled needs its key no more; one that was not begun leaves it to the next try. */
+const LEFT_UNSETTLED = `unsettled = CASE WHEN asked.settles IS FALSE THEN unsettled ELSE ${withoutKey('unsettled', 'idempotency_key')} END`;
+
 const judge = ({ judge, workflows, events }: PostgresNames) => `
 CREATE FUNCTION ${judge}(flow ${workflows}, moment timestamptz, token text, states text[], initial_state text)
 RETURNS text LANGUAGE plpgsql AS $$
@@ -88,7 +96,7 @@ BEGIN
       RETURNING * INTO flow;
     ELSIF flow.claim_token IS NOT NULL THEN
       -- That claim gives way and its outcome is unknown: its key waits for the same step to come again.
-      flow.unsettled := flow.unsettled || jsonb_build_object(
+      flow.unsettled := ${withoutKey('flow.unsettled', 'flow.idempotency_key')} || jsonb_build_object(
         'tool', flow.claim_tool, 'digest', flow.claim_digest, 'key', flow.idempotency_key);
     END IF;
     SELECT step->>'key' INTO old_key
@@ -101,11 +109,7 @@ BEGIN
            claim_uncertain = asked.uncertain,
            idempotency_key = coalesce(old_key, asked.new_key),
            lease_until     = moment + lease,
-           unsettled       = jsonb_path_query_array(
-             flow.unsettled,
-             '$[last - ${REMEMBERED - 1} to last] ? (@.key != $old)',
-             jsonb_build_object('old', old_key)
-           )
+           unsettled       = jsonb_path_query_array(flow.unsettled, '$[last - ${REMEMBERED - 1} to last]')
      WHERE id = flow.id RETURNING * INTO flow;
   END IF;
 
@@ -126,7 +130,8 @@ BEGIN
   SELECT * INTO asked
     FROM json_to_record(request) AS r(
       run text, workflow text, token text, state text, context text,
-      from_state text, to_state text, event text, tool text, actor text, payload text, ttl_ms double precision
+      from_state text, to_state text, event text, tool text, actor text, payload text, ttl_ms double precision,
+      settles boolean
     );
   IF NOT ${lockRun}(asked.run) THEN
     RETURN json_build_object('status', 'unknown');
@@ -135,6 +140,7 @@ BEGIN
   UPDATE ${workflows}
      SET (state, context, version, updated_at)
        = (asked.state, asked.context::json, version + 1, clock_timestamp()),
+         ${LEFT_UNSETTLED},
          ${NO_CLAIM}
    WHERE run = asked.run AND workflow_type = asked.workflow AND claim_token = asked.token
   RETURNING * INTO flow;
@@ -185,9 +191,9 @@ CREATE FUNCTION ${release}(request json) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   asked record;
 BEGIN
-  SELECT * INTO asked FROM json_to_record(request) AS r(run text, workflow text, token text);
+  SELECT * INTO asked FROM json_to_record(request) AS r(run text, workflow text, token text, settles boolean);
   IF ${lockRun}(asked.run) THEN
-    UPDATE ${workflows} SET ${NO_CLAIM}
+    UPDATE ${workflows} SET ${LEFT_UNSETTLED}, ${NO_CLAIM}
      WHERE run = asked.run AND workflow_type = asked.workflow AND claim_token = asked.token;
     UPDATE ${workflows} SET released = (asked.token || array_remove(released, asked.token))[1:${REMEMBERED}]
      WHERE run = asked.run AND workflow_type = asked.workflow;

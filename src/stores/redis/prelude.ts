@@ -81,7 +81,18 @@ local function spend(token, result)
   save_items('spent', spent)
 end
 
-local function drop_claim()
+-- A step that is settled by it needs its key no more; one that was not begun leaves it to the next try.
+local function drop_claim(settles)
+  local unfinished, key = items('unfinished'), get('key')
+  if settles and #unfinished > 0 then
+    local others = {}
+    for _, item in ipairs(unfinished) do
+      if string.match(item, '^%S+') ~= key then
+        others[#others + 1] = item
+      end
+    end
+    save_items('unfinished', others)
+  end
   redis.call('HDEL', RUN, field('token'), field('until'), field('uncertain'), field('step'), field('key'))
 end
 `;

@@ -4,6 +4,7 @@ import type {
   ClaimRequest,
   CommitRequest,
   FsmSnapshot,
+  ReleaseOptions,
   RunKey,
   SessionRecord,
 } from '../store.ts';
@@ -72,8 +73,8 @@ export function scriptedStore(evaluate: Evaluate, options: ScriptedStoreOptions)
       return expectStatus('renew', reply, 'renewed', 'lost') === 'renewed';
     },
 
-    async release(key: RunKey, token: string) {
-      const args = [JSON.stringify(key.workflow), JSON.stringify(token)];
+    async release(key: RunKey, token: string, options?: ReleaseOptions) {
+      const args = [JSON.stringify(key.workflow), JSON.stringify(token), settling(options)];
       expectStatus('release', await run(scripts.RELEASE, key.run, args), 'ok');
     },
 
@@ -115,7 +116,12 @@ function commitArguments(request: CommitRequest, trailLimit: number): string[] {
     JSON.stringify(request.trail),
     String(trailLimit),
     duration(request.ttlMs),
+    settling(request),
   ];
+}
+
+function settling({ settles }: ReleaseOptions = {}): string {
+  return settles === false ? 'unsettled' : 'settled';
 }
 
 /** Without its time, which is the server's. */

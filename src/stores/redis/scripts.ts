@@ -101,20 +101,23 @@ if not allowed() then
 end
 
 -- The outcome of the claim that gives way is unknown, so its key waits for the same step to come again.
-local unfinished = items('unfinished')
+local unfinished = {}
 if holder then
-  table.insert(unfinished, 1, get('key') .. ' ' .. get('step'))
+  unfinished[1] = get('key') .. ' ' .. get('step')
 end
-local key, others = new_key, {}
+for _, item in ipairs(items('unfinished')) do
+  if item ~= unfinished[1] then
+    unfinished[#unfinished + 1] = item
+  end
+end
+local key = new_key
 for _, item in ipairs(unfinished) do
   local its_key, its_step = string.match(item, '^(%S+) (.*)$')
   if its_step == step then
     key = its_key
-  else
-    others[#others + 1] = item
   end
 end
-save_items('unfinished', others)
+save_items('unfinished', unfinished)
 
 redis.call('HSET', RUN,
   field('state'), state, field('context'), context, field('version'), version, field('updated'), updated,
@@ -125,7 +128,7 @@ return answer('claimed', key)
 
 export const COMMIT = script(lua`
 local token, state, context, entry = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local trail_limit, ttl = ARGV[6], ARGV[7]
+local trail_limit, ttl, settles = ARGV[6], ARGV[7], ARGV[8] ~= 'unsettled'
 if not exists() then
   return 'unknown'
 end
@@ -148,7 +151,7 @@ redis.call('HSET', RUN,
 redis.call('HSET', TRAIL, field(version), time .. ' ' .. entry)
 redis.call('HDEL', TRAIL, field(digits(version - trail_limit)))
 spend(token, version)
-drop_claim()
+drop_claim(settles)
 return answer('committed', version)
 `);
 
@@ -163,12 +166,12 @@ return 'renewed'
 `);
 
 export const RELEASE = script(lua`
-local token = ARGV[2]
+local token, settles = ARGV[2], ARGV[3] ~= 'unsettled'
 if not exists() then
   return 'ok'
 end
 if get('token') == token then
-  drop_claim()
+  drop_claim(settles)
 end
 -- Even where it never had the claim: its request may still be on its way.
 if not spent_on(token) then
