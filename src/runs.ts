@@ -1,5 +1,6 @@
 import { InterlockError } from './errors.ts';
 import { eventOfHeld, moveOfHeld } from './gate/held.ts';
+import { moveTo } from './gate/move.ts';
 import { moveFromOutside, type OutsideMover, tellMoved } from './gate/outside-move.ts';
 import { expireFromOutside, overdueRuns } from './gate/sweep.ts';
 import { takeEffect } from './gate/take-effect.ts';
@@ -73,8 +74,8 @@ export class Runs<E extends string = string> {
         const { position, handled, actions } = workflow.next(from, name, payload);
         if (!handled) return undefined;
         const due = isFirst ? workflow.startActions : [];
-        const trail = { from: from.state, to: position.state, event: name, ...said({ actor, payload }) };
-        return { snapshot: { ...position }, trail, actions: [...due, ...actions] };
+        const reached = { position, actions: [...due, ...actions] };
+        return moveTo(from.state, reached, { event: name, ...said({ actor, payload }) });
       },
     );
     if (moved === 'unchanged') return { sent: false, reason: 'unhandled' };
@@ -103,8 +104,8 @@ export class Runs<E extends string = string> {
       { name: 'update', payload: null },
       (from, isFirst) => {
         const position = workflow.withData(from, change(workflow.dataOf(from)));
-        const trail = { from: from.state, to: from.state, event: null, ...said({ actor }) };
-        return { snapshot: { ...position }, trail, actions: isFirst ? workflow.startActions : [] };
+        const actions = isFirst ? workflow.startActions : [];
+        return moveTo(from.state, { position, actions }, { event: null, ...said({ actor }) });
       },
     );
     if (moved === 'unchanged') return { updated: false, reason: 'busy' };

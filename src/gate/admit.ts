@@ -10,9 +10,9 @@ import type { Position } from '../workflow/position.ts';
 import type { GateConfig } from './gate-config.ts';
 import { askGuards } from './guard.ts';
 import { countCall } from './loop.ts';
-import type { Move } from './move.ts';
+import { moveTo } from './move.ts';
 import type { NotAdmitted } from './not-admitted.ts';
-import { takeEffect } from './take-effect.ts';
+import { saveUnforwarded } from './take-effect.ts';
 
 /** What a guard is asked beside where the run stands. */
 export type AskedCall = Omit<GuardedCall, 'state' | 'context'>;
@@ -97,17 +97,11 @@ async function test(
 }
 
 /** A call that a guard refuses is one of those that a model may repeat for ever. */
-async function keepCount({ workflow, onError }: GateConfig, step: Step, position: Position): Promise<void> {
-  const { state } = position;
+async function keepCount(config: GateConfig, step: Step, position: Position): Promise<void> {
   const isFirst = (step.snapshot.version ?? 0) === 0;
-  const move: Move = {
-    snapshot: { ...position },
-    trail: { from: state, to: state, event: null, tool: step.tool },
-    actions: isFirst ? workflow.startActions : [],
-  };
-  const { snapshot, trail } = move;
-  const status = await step.commitUnforwarded({ snapshot, trail }).catch(() => 'failed');
-  if (status === 'committed') takeEffect(workflow, move, step.key.run, onError);
+  const actions = isFirst ? config.workflow.startActions : [];
+  const move = moveTo(position.state, { position, actions }, { event: null, tool: step.tool });
+  await saveUnforwarded(config, step, move);
 }
 
 /** A call as its guards are told of it. */

@@ -3,32 +3,21 @@ import type { FsmSnapshot } from '../stores/store.ts';
 import type { Next } from '../workflow/position.ts';
 import { AFTER } from '../workflow/upkeep.ts';
 import type { GateConfig } from './gate-config.ts';
-import type { Move } from './move.ts';
-import { takeEffect } from './take-effect.ts';
+import { type Move, moveTo } from './move.ts';
+import { saveUnforwarded } from './take-effect.ts';
 
 /**
  * Saves that a claimed run left its state by itself, if its time is over, as a move of its own. The claim is spent then: whoever wanted it asks again,
  * of the state that the run is in now.
  */
 export async function expire(
-  { workflow, onError }: Pick<GateConfig, 'workflow' | 'onError'>,
+  config: Pick<GateConfig, 'workflow' | 'onError'>,
   step: Step,
 ): Promise<Move | 'failed' | undefined> {
-  const due = dueOf(workflow, step);
+  const due = dueOf(config.workflow, step);
   if (due === undefined) return undefined;
-  const { from, next } = due;
-  const { position, actions } = next;
-  const trail = { from, to: position.state, event: AFTER };
-  const move = { snapshot: { ...position }, trail, actions };
-  try {
-    const status = await step.commitUnforwarded({ snapshot: move.snapshot, trail });
-    if (status !== 'committed') return 'failed';
-  } catch (error) {
-    onError(error);
-    return 'failed';
-  }
-  takeEffect(workflow, move, step.key.run, onError);
-  return move;
+  const move = moveTo(due.from, due.next, { event: AFTER });
+  return (await saveUnforwarded(config, step, move)) ? move : 'failed';
 }
 
 /** Judged from where this deployment says that the run stands. One that it does not understand is left alone, and refused by whoever goes on. */

@@ -2,7 +2,7 @@ import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
 import type { FsmSnapshot, Json, TrailDraft } from '../stores/store.ts';
 import type { Workflow } from '../workflow/workflow.ts';
-import type { Move } from './move.ts';
+import { type Move, moveTo } from './move.ts';
 
 /**
  * The event that a held call sends, once it is known what it came to; `null` where it sends none.
@@ -39,9 +39,6 @@ export function moveOfHeld(
   const next = event === null ? undefined : workflow.next(position, event, payload);
   const reached = next?.position ?? position;
   const due = version === 0 ? workflow.startActions : [];
-  return {
-    snapshot: { ...reached },
-    trail: { from: position.state, to: reached.state, event, ...said },
-    actions: [...due, ...(next?.actions ?? [])],
-  };
+  const actions = [...due, ...(next?.actions ?? [])];
+  return moveTo(position.state, { position: reached, actions }, { event, ...said });
 }

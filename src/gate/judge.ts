@@ -1,12 +1,13 @@
 import { claimStep, type NotClaimed, UNBEGUN } from '../session/claim.ts';
-import { digestOf } from '../session/ids.ts';
+import { digestOf, newToken } from '../session/ids.ts';
 import { InFlight } from '../session/in-flight.ts';
 import type { Admission, NoRun, RunContext } from '../session/run-context.ts';
 import { Step } from '../session/step.ts';
+import { turnAwayUnknown } from '../session/turn-away.ts';
 import { headerFault } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
-import { isRequestId, JSON_RPC, type JsonObject, META_PREFIX, type RequestId } from '../wire/json-rpc.ts';
+import { isRequestId, type JsonObject, META_PREFIX, type RequestId } from '../wire/json-rpc.ts';
 import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
 import type { CallBinding } from '../workflow/call.ts';
 import type { BoundState } from '../workflow/position.ts';
@@ -196,7 +197,8 @@ export class Judge {
     const state = (position ?? snapshot)?.state;
     const isHidden = this.#hides && (state === undefined || !workflow.isVisible(tool, state));
     if (style === 'unknown-tool' && isHidden) {
-      askForAlias(this.#exchange.req, incoming, this.aliases, tool);
+      const makeAlias = (): string => `t${newToken()}`;
+      askForAlias(this.#exchange.req, incoming, this.aliases, { param: 'name', name: tool, makeAlias });
       return 'forward';
     }
     const readable = snapshot === undefined || position !== undefined;
@@ -237,7 +239,7 @@ export class Judge {
 
   async #end(incoming: Incoming, tool: string, { gone }: RunContext): Promise<Verdict> {
     if (gone !== undefined) return this.#refuseUnnamed(incoming, tool, { advice: gone, warning: undefined });
-    await this.#exchange.reject(404, JSON_RPC.SESSION_NOT_FOUND, 'Session not found');
+    await turnAwayUnknown(this.#exchange);
     return 'ended';
   }
 }

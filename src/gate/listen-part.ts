@@ -1,4 +1,5 @@
 import type { Clock } from '../session/clock.ts';
+import { keepAlive } from '../session/keep-alive.ts';
 import type { Admission, RunContext } from '../session/run-context.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
 import { isObject, type JsonObject, type ListKind, listChanged, type RequestId } from '../wire/json-rpc.ts';
@@ -122,15 +123,10 @@ export class ListenPart implements Part {
     this.#staysOpen = true;
     if (this.#shared.isHeldOpen) return;
     this.#shared.isHeldOpen = true;
-    const beat = (): void => {
-      tap.keepAlive();
-      stop = this.#clock.after(KEEP_ALIVE_MS, beat);
-    };
-    let stop = this.#clock.after(KEEP_ALIVE_MS, beat);
     const meta = { [SUBSCRIPTION_ID]: this.#id };
     const last = { jsonrpc: '2.0', id: this.#id, result: { resultType: 'complete', _meta: meta } };
     this.#ends.push(
-      () => stop(),
+      keepAlive(tap, this.#clock, KEEP_ALIVE_MS),
       this.#admission.onShutDown(() => tap.abandon([last])),
     );
   }

@@ -1,6 +1,6 @@
-import type { CommitRequest } from '../stores/store.ts';
+import type { CommitRequest, TrailDraft } from '../stores/store.ts';
 import type { CallBinding } from '../workflow/call.ts';
-import type { FsmAction, Position } from '../workflow/position.ts';
+import type { FsmAction, Next, Position } from '../workflow/position.ts';
 import type { AnyEventSource, FailedCall, SucceededCall, ToolResult } from '../workflow/sender.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 
@@ -44,6 +44,15 @@ export interface MovingCall extends CallOrigin {
   readonly onError: (error: unknown) => void;
 }
 
+/** A move to where something led. */
+export function moveTo(
+  from: string,
+  { position, actions }: Pick<Next, 'position' | 'actions'>,
+  said: Omit<TrailDraft, 'from' | 'to'>,
+): Move {
+  return { snapshot: { ...position }, trail: { from, to: position.state, ...said }, actions };
+}
+
 export function movesOf(
   workflow: Workflow,
   binding: Pick<CallBinding, 'eventIn'>,
@@ -55,19 +64,15 @@ export function movesOf(
   const success = binding.eventIn(from.state);
   const failure = binding.eventIn(from.state, 'failure');
 
-  const stay = (): Move => moveTo(from, null, due);
-  const moveTo = (position: Position, event: string | null, actions: readonly FsmAction[]): Move => ({
-    snapshot: { ...position },
-    trail: { from: from.state, to: position.state, event, tool, ...(actor === undefined ? {} : { actor }) },
-    actions,
-  });
+  const by = { tool, ...(actor === undefined ? {} : { actor }) };
+  const stay = (): Move => moveTo(from.state, { position: from, actions: due }, { event: null, ...by });
   const send = (source: AnyEventSource, outcome: SucceededCall | FailedCall): Move | undefined => {
     const sent = workflow.eventFrom(source, outcome);
     if (sent === undefined) return undefined;
     const { type, payload } = sent;
     const { position, actions } = workflow.next(from, type, payload);
-    const move = moveTo(position, type, [...due, ...actions]);
-    return payload === undefined ? move : { ...move, trail: { ...move.trail, payload } };
+    const said = { event: type, ...by, ...(payload === undefined ? {} : { payload }) };
+    return moveTo(from.state, { position, actions: [...due, ...actions] }, said);
   };
   const trySend = (
     source: AnyEventSource | undefined,

@@ -1,19 +1,19 @@
 import { newToken } from '../session/ids.ts';
-import type { Admission, RunContext } from '../session/run-context.ts';
+import type { Admission } from '../session/run-context.ts';
+import { turnAwayUnknown } from '../session/turn-away.ts';
 import { headerFault } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
-import { requestHeader, setRequestHeader } from '../wire/headers.ts';
 import type { Incoming } from '../wire/incoming.ts';
-import { errorResponse, idKey, isObject, JSON_RPC, META_PREFIX } from '../wire/json-rpc.ts';
+import { errorResponse, idKey, JSON_RPC, META_PREFIX } from '../wire/json-rpc.ts';
 import type { ReadRefusal, ReadRefusalReason } from '../workflow/read-advice.ts';
 import { readRefusalFor } from '../workflow/read-advice.ts';
 import type { BoundRead } from '../workflow/reads.ts';
-import { refusedByGuard } from './admit.ts';
+import { askedCall, refusedByGuard } from './admit.ts';
+import { askForAlias, type Hidden } from './alias.ts';
 import type { GateConfig } from './gate-config.ts';
 import { stateNow } from './state-now.ts';
 import { visibilityFor } from './tool-list.ts';
 
-const NAME_HEADER = 'mcp-name';
 const UNCLEAR = 'Invalid params: uri must be an absolute URI in its normal form';
 const NAME_RUNS =
   'nothing in its request names a run. Prompts and resources belong to the run that sessionKey() or principalKey() names, and to no handle';
@@ -103,7 +103,12 @@ export class ReadJudge {
       return this.#refuse(asked, { reason: 'state', state, path, isHidden: true });
     }
     const guards = bound.flatMap((each) => each.guards);
-    const refused = await refusedByGuard(this.#config, { guards }, found, guardedCall(asked, context));
+    const refused = await refusedByGuard(
+      this.#config,
+      { guards },
+      found,
+      askedCall(incoming, asked.name, context),
+    );
     if (refused !== undefined)
       return this.#refuse(asked, { reason: 'guard', state, words: refused.words, isHidden: false });
     if (kind === 'resource' && incoming.id !== undefined) this.gated.add(idKey(incoming.id));
@@ -139,11 +144,11 @@ export class ReadJudge {
   /** Asks the upstream for what it surely does not have, so that the answer has the upstream's own shape. */
   #alias(incoming: Incoming, kind: AskedRead['kind'], name: string): ReadVerdict {
     // No template of the upstream's makes such a URN, which stays as it is where it is parsed.
-    const alias = this.aliases.get(name) ?? (kind === 'prompt' ? `p${newToken()}` : `urn:${newToken()}:none`);
-    this.aliases.set(name, alias);
-    incoming.message.set(['params', kind === 'prompt' ? 'name' : 'uri'], alias);
-    const { req } = this.#exchange;
-    if (requestHeader(req, NAME_HEADER) !== undefined) setRequestHeader(req, NAME_HEADER, alias);
+    const hidden: Hidden =
+      kind === 'prompt'
+        ? { param: 'name', name, makeAlias: () => `p${newToken()}` }
+        : { param: 'uri', name, makeAlias: () => `urn:${newToken()}:none` };
+    askForAlias(this.#exchange.req, incoming, this.aliases, hidden);
     return 'forward';
   }
 
@@ -155,12 +160,7 @@ export class ReadJudge {
 
   /** The run is named by its session, which is over then. */
   async #end(): Promise<ReadVerdict> {
-    await this.#exchange.reject(404, JSON_RPC.SESSION_NOT_FOUND, 'Session not found');
+    await turnAwayUnknown(this.#exchange);
     return 'ended';
   }
-}
-
-function guardedCall({ incoming, name }: AskedRead, { run, actor }: RunContext) {
-  const args = incoming.message.at('params', 'arguments');
-  return { run, tool: name, args: isObject(args) ? args : {}, principal: actor };
 }

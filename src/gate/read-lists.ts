@@ -4,6 +4,7 @@ import type { ElementEdit, Message } from '../wire/message.ts';
 import { availabilityNote } from '../workflow/advice.ts';
 import type { BoundRead, BoundReads } from '../workflow/reads.ts';
 import { whereaboutsOf } from '../workflow/whereabouts.ts';
+import type { Workflow } from '../workflow/workflow.ts';
 import type { GateConfig } from './gate-config.ts';
 import { stateNow } from './state-now.ts';
 import { forbidCaching, visibilityFor, withNote } from './tool-list.ts';
@@ -57,9 +58,17 @@ type Edit = (element: JsonObject, bound: ReturnType<BoundOf>) => ElementEdit;
 function describing({ workflow }: GateConfig): Edit {
   return ({ description }, bound) => {
     if (bound === 'unclear' || bound.length === 0) return 'keep';
-    const notes = bound.map((each) => availabilityNote(whereaboutsOf(workflow, [each])));
-    return { description: withNote(description, notes.join(' ')) };
+    return { description: withNote(description, bound.map((each) => noteOf(workflow, each)).join(' ')) };
   };
+}
+
+/** What each bound prompt and resource says of where it is, worked out once: a gate's workflow never changes. */
+const notes = new WeakMap<BoundRead, string>();
+
+function noteOf(workflow: Workflow, bound: BoundRead): string {
+  const note = notes.get(bound) ?? availabilityNote(whereaboutsOf(workflow, [bound]));
+  notes.set(bound, note);
+  return note;
 }
 
 async function hiding(config: GateConfig, { listed }: Admission): Promise<Edit> {

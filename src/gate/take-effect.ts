@@ -1,6 +1,21 @@
+import type { Step } from '../session/step.ts';
 import type { ErrorListener } from '../workflow/listeners.ts';
 import type { Workflow } from '../workflow/workflow.ts';
+import type { GateConfig } from './gate-config.ts';
 import type { Move } from './move.ts';
+
+/** Saves a move of a call that is not forwarded, and tells the app. `false` where it could not be saved: the step has said why. */
+export async function saveUnforwarded(
+  { workflow, onError }: Pick<GateConfig, 'workflow' | 'onError'>,
+  step: Step,
+  move: Move,
+): Promise<boolean> {
+  const { snapshot, trail } = move;
+  const status = await step.commitUnforwarded({ snapshot, trail }).catch(() => 'failed');
+  if (status !== 'committed') return false;
+  takeEffect(workflow, move, step.key.run, onError);
+  return true;
+}
 
 /** Tells the app of a move that is saved: what its machine asks to be done, and the change of state. */
 export function takeEffect(

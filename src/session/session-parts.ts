@@ -13,6 +13,7 @@ import type { HeadPort } from '../wire/ports.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { newSessionId, SESSION_HEADER } from './ids.ts';
 import type { InFlight } from './in-flight.ts';
+import { keepAlive } from './keep-alive.ts';
 import type { LiveSession } from './live-session.ts';
 import type { RunContext } from './run-context.ts';
 import type { SessionKeeper } from './session-keeper.ts';
@@ -187,11 +188,7 @@ export class Stream implements Part {
     res.setHeader('cache-control', 'no-cache, no-transform');
     res.setHeader('x-accel-buffering', 'no');
     const { clock, keepAliveMs } = this.#sessions.config;
-    const beat = (): void => {
-      this.#exchange.tap.keepAlive();
-      this.#stopKeepAlive = clock.after(keepAliveMs, beat);
-    };
-    this.#stopKeepAlive = clock.after(keepAliveMs, beat);
+    this.#stopKeepAlive = keepAlive(this.#exchange.tap, clock, keepAliveMs);
   }
 }
 

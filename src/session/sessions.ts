@@ -17,7 +17,13 @@ import { type Admission, admit, type RunContext } from './run-context.ts';
 import type { SessionKeeper, SessionsConfig } from './session-keeper.ts';
 import { Handshake, Request, Stream, Termination } from './session-parts.ts';
 import { SessionTable } from './session-table.ts';
-import { turnAway, turnAwayContradiction, turnAwayDoubled, unfitRequest } from './turn-away.ts';
+import {
+  turnAway,
+  turnAwayContradiction,
+  turnAwayDoubled,
+  turnAwayUnknown,
+  unfitRequest,
+} from './turn-away.ts';
 import { Turns } from './turns.ts';
 
 /** A session that the caller may use, and its run where that had to be read. */
@@ -79,7 +85,7 @@ export class Sessions implements SessionKeeper {
     const found = await this.#find(run, identity.binding);
     if (found === 'unavailable')
       return turnAway(exchange, 503, JSON_RPC.SERVER_ERROR, 'The session store is unavailable');
-    if (found === 'unknown') return turnAway(exchange, 404, JSON_RPC.SESSION_NOT_FOUND, 'Session not found');
+    if (found === 'unknown') return turnAwayUnknown(exchange);
     return this.#enterSession(exchange, found, identity);
   }
 

@@ -44,3 +44,8 @@ export async function turnAway(
 ): Promise<undefined> {
   await exchange.reject(status, code, message);
 }
+
+/** The session that the request names never was, or is over (MCP 2025-11-25, Transports, "Session Management"). */
+export function turnAwayUnknown(exchange: Exchange): Promise<undefined> {
+  return turnAway(exchange, 404, JSON_RPC.SESSION_NOT_FOUND, 'Session not found');
+}

@@ -52,7 +52,7 @@ export function canCoexist(a: ChartNode, b: ChartNode): boolean {
 }
 
 /** The node itself first, the root last. */
-export function withAncestors(node: ChartNode): ChartNode[] {
+function withAncestors(node: ChartNode): ChartNode[] {
   const line: ChartNode[] = [];
   for (let each: ChartNode | undefined = node; each !== undefined; each = each.parent) line.push(each);
   return line;
