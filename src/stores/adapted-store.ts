@@ -89,7 +89,7 @@ export class AdaptedStore implements AtomicStateStore {
       const now = this.#now();
       const workflow = run.workflows.get(request.workflow) ?? newWorkflow(request.initial, now);
       const { result, next } = claimStep(workflow, request, now, randomUUID);
-      if (result.status === 'claimed') run.workflows.set(request.workflow, next);
+      if (next) run.workflows.set(request.workflow, next);
       await this.#refresh(run, request.ttlMs);
       return result;
     });
@@ -100,10 +100,8 @@ export class AdaptedStore implements AtomicStateStore {
       const run = await this.#load(request.run);
       if (!run) return { status: 'unknown' };
       await this.#refresh(run, request.ttlMs);
-      const workflow = run.workflows.get(request.workflow);
-      if (!workflow) return { status: 'lost' };
-      const { result, next } = commitStep(workflow, request, this.#now());
-      if (next !== workflow) await this.#commitTo(run, request.workflow, next);
+      const { result, next } = commitStep(run.workflows.get(request.workflow), request, this.#now());
+      if (next) await this.#commitTo(run, request.workflow, next);
       return result;
     });
   }

@@ -88,7 +88,7 @@ class MemoryStore implements AtomicStateStore {
     const run = known ?? this.#make(request.run, request.create ?? {}, now + request.ttlMs);
     const workflow = run.workflows.get(request.workflow) ?? newWorkflow(request.initial, now);
     const { result, next } = claimStep(workflow, request, now, randomUUID);
-    if (next !== workflow) run.workflows.set(request.workflow, next);
+    if (next) run.workflows.set(request.workflow, next);
     keepAlive(run, now, request.ttlMs);
     return result;
   }
@@ -96,11 +96,9 @@ class MemoryStore implements AtomicStateStore {
   async commit(request: CommitRequest): Promise<CommitResult> {
     const run = this.#runs.get(request.run);
     if (!run) return { status: 'unknown' };
-    const workflow = run.workflows.get(request.workflow);
-    if (!workflow) return { status: 'lost' };
     const now = this.#now();
-    const { result, next } = commitStep(workflow, request, now);
-    run.workflows.set(request.workflow, next);
+    const { result, next } = commitStep(run.workflows.get(request.workflow), request, now);
+    if (next) run.workflows.set(request.workflow, next);
     keepAlive(run, now, request.ttlMs);
     return result;
   }

@@ -121,7 +121,7 @@ class FileStore implements SqliteStore {
       const run = known ?? this.#make(request.run, create ?? {}, now, ttlMs);
       const workflow = run.workflows.get(request.workflow) ?? newWorkflow(request.initial, now);
       const { result, next } = claimStep(workflow, request, now, randomUUID);
-      if (next !== workflow) this.#runs.save(run, request.workflow, next);
+      if (next) this.#runs.save(run, request.workflow, next);
       this.#keepAlive(run, now, ttlMs);
       return result;
     });
@@ -130,10 +130,8 @@ class FileStore implements SqliteStore {
   commit(request: CommitRequest): Promise<CommitResult> {
     return this.#change(request.run, (run, now) => {
       if (!run) return { status: 'unknown' };
-      const workflow = run.workflows.get(request.workflow);
-      if (!workflow) return { status: 'lost' };
-      const { result, next } = commitStep(workflow, request, now);
-      if (next !== workflow) this.#runs.save(run, request.workflow, next);
+      const { result, next } = commitStep(run.workflows.get(request.workflow), request, now);
+      if (next) this.#runs.save(run, request.workflow, next);
       this.#keepAlive(run, now, request.ttlMs);
       return result;
     });

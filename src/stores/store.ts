@@ -136,6 +136,7 @@ export interface CommitRequest extends RunKey {
   readonly snapshot: Pick<FsmSnapshot, 'state' | 'context'>;
   /** Saved in the same atomic operation as the snapshot. */
   readonly trail: TrailDraft;
+  /** As {@link ClaimRequest.ttlMs}. */
   readonly ttlMs: number;
   /** As in {@link ReleaseOptions}: `false` where something is saved and the step was not begun. Default `true`. */
   readonly settles?: boolean | undefined;

@@ -38,10 +38,10 @@ interface Settled {
   readonly version?: number;
 }
 
-/** What an operation answers, and the workflow after it; the same object where nothing changed. */
+/** What an operation answers, and the workflow after it where anything changed. */
 export interface Outcome<Result> {
   readonly result: Result;
-  readonly next: WorkflowState;
+  readonly next?: WorkflowState;
 }
 
 const TRAIL_KEPT = 50;
@@ -67,7 +67,7 @@ export function claimStep(
 ): Outcome<ClaimResult> {
   const { snapshot, claim, settled, trail } = workflow;
   const { token, states, step } = request;
-  const refuse = (result: ClaimResult) => ({ result, next: workflow });
+  const refuse = (result: ClaimResult) => ({ result });
 
   if (findSettled(workflow, token)) return refuse({ status: 'state', snapshot, now });
   if (claim && claim.token !== token) {
@@ -91,17 +91,16 @@ export function claimStep(
   };
 }
 
+/** `workflow` is `undefined` where it was never claimed in this run. */
 export function commitStep(
-  workflow: WorkflowState,
+  workflow: WorkflowState | undefined,
   request: CommitRequest,
   now: number,
 ): Outcome<CommitResult> {
   const { token } = request;
-  const before = findSettled(workflow, token);
-  if (before?.version !== undefined) {
-    return { result: { status: 'committed', version: before.version }, next: workflow };
-  }
-  if (workflow.claim?.token !== token) return { result: { status: 'lost' }, next: workflow };
+  const before = workflow && findSettled(workflow, token);
+  if (before?.version !== undefined) return { result: { status: 'committed', version: before.version } };
+  if (workflow?.claim?.token !== token) return { result: { status: 'lost' } };
 
   const version = (workflow.snapshot.version ?? 0) + 1;
   const snapshot = copySnapshot({ ...request.snapshot, updatedAt: now, version });

@@ -153,12 +153,11 @@ function expiryPromises(promises: Promises): void {
     assert.equal((await store.read(run, HOUR))?.session.principal, 'bob');
   });
 
-  promises('reading, claiming and committing each push the expiry out', async (stage) => {
+  promises('reading, claiming and committing each push the expiry out, refused or not', async (stage) => {
     const { store, run } = stage;
-    const [read, claim, refused, commit] = ['read', 'claim', 'refused', 'commit'].map(
-      (end) => `${run}-${end}`,
-    );
-    assert.ok(read && claim && refused && commit);
+    const runs = ['read', 'claim', 'refused', 'commit', 'lost', 'untouched'].map((end) => `${run}-${end}`);
+    const [read, claim, refused, commit, lost, untouched] = runs;
+    assert.ok(read && claim && refused && commit && lost && untouched);
     await step(store, commit, { create: {}, ttlMs: TTL, leaseMs: SHORT });
     await store.open(read, {}, TTL);
     await store.read(read, HOUR);
@@ -166,8 +165,14 @@ function expiryPromises(promises: Promises): void {
     await claimed(store, claimOf(claim, { leaseMs: SHORT }));
     await store.open(refused, {}, TTL);
     assert.equal(await claimStatus(store, refused, { states: [] }), 'state');
+    const stale = claimOf(lost, { create: {}, ttlMs: TTL, leaseMs: SHORT });
+    await claimed(store, stale);
+    await store.release(stale, stale.token);
+    assert.deepEqual(await store.commit(commitOf(stale)), { status: 'lost' });
+    await store.open(untouched, {}, TTL);
+    assert.deepEqual(await store.commit(commitOf(claimOf(untouched))), { status: 'lost' });
     await stage.wait(TTL);
-    for (const kept of [read, claim, refused, commit]) assert.ok(await store.read(kept, HOUR), kept);
+    for (const kept of runs) assert.ok(await store.read(kept, HOUR), kept);
   });
 
   promises('a run outlives its time to live for as long as a claim in it lives', async (stage) => {
