@@ -1,6 +1,7 @@
-import { UNBEGUN } from '../session/claim.ts';
 import type { RunContext } from '../session/run-context.ts';
 import type { Step } from '../session/step.ts';
+import type { Cancellation } from '../session/turns.ts';
+import { UNBEGUN } from '../session/unbegun.ts';
 import type { FsmSnapshot } from '../stores/store.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import { isObject } from '../wire/json-rpc.ts';
@@ -55,17 +56,21 @@ export async function admit(
   binding: CallBinding,
   step: Step,
   call: AskedCall,
+  request: Cancellation,
 ): Promise<Position | NotAdmitted> {
+  let reason: 'cancelled' | 'unavailable' = 'unavailable';
   try {
     const admitted = await test(config, binding, step, call);
-    // Nobody would give it up any more, whatever became of it.
-    if (!step.overran || 'reason' in admitted) return admitted;
+    if ('reason' in admitted) return admitted;
+    // A guard takes time, in which the client may change its mind, or the step may overrun, which nobody would notice any more.
+    if (request.cancelled) reason = 'cancelled';
+    else if (!step.overran) return admitted;
   } catch (error) {
     // A machine's own code throws where it likes. A claim that stayed would be renewed for ever.
     config.onError(error);
   }
   await step.release(UNBEGUN);
-  return { reason: 'unavailable' };
+  return { reason };
 }
 
 async function test(
@@ -98,8 +103,7 @@ async function test(
 
 /** A call that a guard refuses is one of those that a model may repeat for ever. */
 async function keepCount(config: GateConfig, step: Step, position: Position): Promise<void> {
-  const isFirst = (step.snapshot.version ?? 0) === 0;
-  const actions = isFirst ? config.workflow.startActions : [];
+  const actions = step.isFirst ? config.workflow.startActions : [];
   const move = moveTo(position.state, { position, actions }, { event: null, tool: step.tool });
   await saveUnforwarded(config, step, move);
 }

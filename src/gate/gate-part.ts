@@ -1,5 +1,6 @@
-import { turnKey, UNBEGUN } from '../session/claim.ts';
+import { turnKey } from '../session/claim.ts';
 import type { Admission, RunContext } from '../session/run-context.ts';
+import { UNBEGUN } from '../session/unbegun.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import {

@@ -1,4 +1,4 @@
-import { claimStep, type NotClaimed, UNBEGUN } from '../session/claim.ts';
+import type { NotClaimed } from '../session/claim.ts';
 import { digestOf, newToken } from '../session/ids.ts';
 import { InFlight } from '../session/in-flight.ts';
 import type { Admission, NoRun, RunContext } from '../session/run-context.ts';
@@ -10,12 +10,12 @@ import type { Incoming } from '../wire/incoming.ts';
 import { isRequestId, type JsonObject, META_PREFIX, type RequestId } from '../wire/json-rpc.ts';
 import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
 import type { CallBinding } from '../workflow/call.ts';
-import type { BoundState } from '../workflow/position.ts';
-import { admit, askedCall, refusedByGuard, understood } from './admit.ts';
+import type { BoundState, Position } from '../workflow/position.ts';
+import { type AskedCall, admit, askedCall, refusedByGuard, understood } from './admit.ts';
 import { askForAlias } from './alias.ts';
 import type { PendingCall } from './call.ts';
 import { changedLists } from './changed-lists.ts';
-import { expire } from './expire.ts';
+import { claimRun } from './claim-run.ts';
 import type { GateConfig } from './gate-config.ts';
 import { type Move, movesOf } from './move.ts';
 import type { NotAdmitted } from './not-admitted.ts';
@@ -23,11 +23,21 @@ import { badToolName, refusalReply } from './replies.ts';
 import { stateNow } from './state-now.ts';
 import { visibilityFor } from './tool-list.ts';
 
-const MOST_EXPIRIES = 16;
 const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
 
 /** What became of one call: it goes on as it is, it goes on as a step, it was answered, or the request was answered as a whole. */
 export type Verdict = 'forward' | PendingCall | 'answered' | 'ended';
+
+/** A call that holds its run's claim and may be forwarded. */
+interface ClaimedCall {
+  readonly step: Step;
+  readonly binding: CallBinding;
+  /** Where it found the run. */
+  readonly position: Position;
+  readonly asked: AskedCall;
+  readonly context: RunContext;
+  readonly request: InFlight;
+}
 
 /** Messages that go on as steps, whose idempotency key a gate has set. */
 const steps = new WeakSet<Incoming>();
@@ -103,18 +113,16 @@ export class Judge {
     tool: string,
     binding: CallBinding,
     context: RunContext,
-    expiries = 0,
   ): Promise<Verdict> {
-    const { workflow, times, clock, listed, onError } = this.#config;
+    const { workflow, times, listed } = this.#config;
     const { id, message } = incoming;
     if (!isRequestId(id)) return 'forward';
     if (context.step !== undefined && context.step !== incoming) {
       return this.#refuse(incoming, tool, { reason: 'busy' }, binding.states);
     }
-    const inFlight = context.session.inFlight(id) ?? new InFlight();
-    const claimed = await claimStep({
+    const request = context.session.inFlight(id) ?? new InFlight();
+    const wanted = {
       context,
-      workflow: workflow.id,
       description: {
         tool,
         digest: digestOf(message.at('params', 'arguments') ?? {}),
@@ -122,53 +130,45 @@ export class Judge {
         uncertain: binding.uncertain ?? (binding.moves ? listed.uncertainOf(tool) : 'retry'),
       },
       states: workflow.claimable(binding),
-      initial: workflow.start,
       times,
-      clock,
-      request: inFlight,
+      request,
       onTooLong: () => this.#giveUp(id),
-      onError,
-    });
-    if (!(claimed instanceof Step)) {
-      return claimed.reason === 'unknown'
+    };
+    const step = await claimRun(this.#config, wanted, (move) => this.#tellMoved(move, context));
+    if (!(step instanceof Step)) {
+      return step.reason === 'unknown'
         ? this.#end(incoming, tool, context)
-        : this.#refuse(incoming, tool, claimed, binding.states);
-    }
-    const expired = await expire(this.#config, claimed);
-    if (expired === 'failed') return this.#refuse(incoming, tool, { reason: 'unavailable' }, binding.states);
-    if (expired !== undefined) {
-      this.#tellMoved(expired, context);
-      // Deadlines that are shorter than a look at the store would go round for ever.
-      return expiries < MOST_EXPIRIES
-        ? this.#claim(incoming, tool, binding, context, expiries + 1)
-        : this.#refuse(incoming, tool, { reason: 'busy' }, binding.states);
+        : this.#refuse(incoming, tool, step, binding.states);
     }
     const asked = askedCall(incoming, tool, context);
-    const position = await admit(this.#config, binding, claimed, asked);
+    const position = await admit(this.#config, binding, step, asked, request);
     if ('reason' in position) {
       if (position.moved !== undefined) this.#tellMoved(position.moved, context);
       return this.#refuse(incoming, tool, position, binding.states);
     }
-    // A guard takes time, in which the client may change its mind: nothing was forwarded yet.
-    if (binding.guards.length > 0 && inFlight.cancelled) {
-      await claimed.release(UNBEGUN);
-      return this.#refuse(incoming, tool, { reason: 'cancelled' }, binding.states);
-    }
+    return this.#begin(incoming, id, { step, binding, position, asked, context, request });
+  }
+
+  /** From here on the call is a step, and is forwarded as one. */
+  #begin(incoming: Incoming, id: RequestId, claimed: ClaimedCall): PendingCall {
+    const { workflow, times, clock, onError } = this.#config;
+    const { step, binding, position, asked, context, request } = claimed;
     // Where two gates claim one call, the handler gets the first one's key.
-    if (context.step === undefined) message.set(['params', '_meta', IDEMPOTENCY_KEY], claimed.idempotencyKey);
+    if (context.step === undefined)
+      incoming.message.set(['params', '_meta', IDEMPOTENCY_KEY], step.idempotencyKey);
     context.step = incoming;
     steps.add(incoming);
-    inFlight.onNotice(() => clock.after(times.cancelGraceMs, () => this.#giveUp(id)));
+    request.onNotice(() => clock.after(times.cancelGraceMs, () => this.#giveUp(id)));
     const moves = movesOf(workflow, binding, position, {
-      tool,
+      tool: step.tool,
       args: asked.args,
       actor: context.actor,
-      isFirst: (claimed.snapshot.version ?? 0) === 0,
+      isFirst: step.isFirst,
       onError,
     });
     // What was counted is saved whatever the call comes to.
     const isUpdated = workflow.shield !== undefined;
-    return { id, step: claimed, context, era: this.#admission.era, moves, isUpdated };
+    return { id, step, context, era: this.#admission.era, moves, isUpdated };
   }
 
   /** A move that was made before the call was forwarded. */

@@ -3,7 +3,7 @@ import type { Move } from './move.ts';
 
 /** Why a call may not go on although its run could be claimed, or asked where it stands. */
 export interface NotAdmitted {
-  readonly reason: 'state' | 'guard' | 'loop' | 'unavailable';
+  readonly reason: 'state' | 'guard' | 'loop' | 'cancelled' | 'unavailable';
   readonly snapshot?: FsmSnapshot | undefined;
   /** The guard's own. */
   readonly words?: string | undefined;

@@ -1,15 +1,15 @@
-import { claimStep, UNBEGUN } from '../session/claim.ts';
 import type { Clock } from '../session/clock.ts';
 import { type GuardedStore, StoreUnavailable } from '../session/guarded-store.ts';
 import { digestOf } from '../session/ids.ts';
 import { InFlight } from '../session/in-flight.ts';
 import { Step } from '../session/step.ts';
 import type { Turns } from '../session/turns.ts';
+import { UNBEGUN } from '../session/unbegun.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import type { Position } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { changedLists } from './changed-lists.ts';
-import { expire } from './expire.ts';
+import { claimRun } from './claim-run.ts';
 import type { Move } from './move.ts';
 import { takeEffect } from './take-effect.ts';
 
@@ -42,44 +42,35 @@ export async function moveFromOutside(
   what: { readonly name: string; readonly payload: unknown },
   change: (from: Position, isFirst: boolean) => Move | undefined,
 ): Promise<Move | NotMoved | 'unchanged'> {
-  const { workflow, store, ttlMs, clock, turns, onError } = mover;
-  const claimed = await claimStep({
+  const { workflow, store, ttlMs, turns, onError } = mover;
+  const wanted = {
     context: { run, store, ttlMs, turns, create: undefined },
-    workflow: workflow.id,
     // Nobody but this move's own commit does anything, so it may be repeated.
-    description: { tool: what.name, digest: digestOf(what.payload ?? null), uncertain: 'retry' },
+    description: { tool: what.name, digest: digestOf(what.payload ?? null), uncertain: 'retry' as const },
     states: undefined,
-    initial: workflow.start,
     times: TIMES,
-    clock,
     request: new InFlight(),
     onTooLong: () => {},
-    onError,
-  });
-  if (!(claimed instanceof Step)) {
-    if (claimed.reason === 'busy' || claimed.reason === 'held') return claimed.reason;
-    if (claimed.reason === 'unknown') return 'unknown-run';
+  };
+  const step = await claimRun(mover, wanted, (expired) => tellMoved(mover, run, expired));
+  if (!(step instanceof Step)) {
+    if (step.reason === 'busy' || step.reason === 'held') return step.reason;
+    if (step.reason === 'unknown') return 'unknown-run';
     throw new StoreUnavailable('the store could not be asked');
-  }
-  const expired = await expire(mover, claimed);
-  if (expired === 'failed') throw new StoreUnavailable('the store could not be asked');
-  if (expired !== undefined) {
-    tellMoved(mover, run, expired);
-    return moveFromOutside(mover, run, what, change);
   }
   let move: Move | undefined;
   try {
-    move = change(workflow.stand(claimed.snapshot), (claimed.snapshot.version ?? 0) === 0);
+    move = change(workflow.stand(step.snapshot), step.isFirst);
   } catch (error) {
-    await claimed.release(UNBEGUN);
+    await step.release(UNBEGUN);
     throw error;
   }
   if (move === undefined) {
-    await claimed.release(UNBEGUN);
+    await step.release(UNBEGUN);
     return 'unchanged';
   }
   const { snapshot, trail } = move;
-  const status = await claimed.commit({ snapshot, trail });
+  const status = await step.commit({ snapshot, trail });
   if (status !== 'committed') return status === 'unknown' ? 'unknown-run' : 'busy';
   takeEffect(workflow, move, run, onError);
   tellMoved(mover, run, move);

@@ -1,4 +1,4 @@
-import { UNBEGUN } from '../session/claim.ts';
+import { UNBEGUN } from '../session/unbegun.ts';
 import { isObject, type ListKind } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';

@@ -5,6 +5,7 @@ import type { InFlight } from './in-flight.ts';
 import type { RunContext } from './run-context.ts';
 import { releaseClaim, Step, type StepParts, type StepTimes } from './step.ts';
 import type { Cancellation, EndTurn } from './turns.ts';
+import { UNBEGUN } from './unbegun.ts';
 
 /** As much of a run as its claims depend on. */
 export type ClaimContext = Pick<RunContext, 'run' | 'store' | 'ttlMs' | 'turns' | 'create'>;
@@ -32,9 +33,6 @@ export interface NotClaimed {
 }
 
 type Granted = Extract<ClaimResult, { status: 'claimed' }>;
-
-/** Nothing of the step was forwarded. */
-export const UNBEGUN = { settles: false } as const;
 
 const LONGEST_PAUSE_MS = 250;
 const SHORTEST_PAUSE_MS = 10;

@@ -5,6 +5,7 @@ import type {
   TransactionalStateStore,
 } from '../stores/store.ts';
 import type { Clock } from './clock.ts';
+import { UNBEGUN } from './unbegun.ts';
 
 /** A store could not be asked, or not in time. Its own error is the cause, and stays on this side of the wire. */
 export class StoreUnavailable extends Error {
@@ -72,7 +73,7 @@ export function guardStore(store: AtomicStateStore, deadlineMs: number, clock: C
 
 /** A claim that was granted after its caller had given up, from a driver's queue perhaps: nobody will run its step. */
 function letGoLate(store: AtomicStateStore, request: ClaimRequest, result: ClaimResult): void {
-  if (result.status === 'claimed') store.release(request, request.token).catch(() => {});
+  if (result.status === 'claimed') store.release(request, request.token, UNBEGUN).catch(() => {});
 }
 
 function isTransactional(store: AtomicStateStore): store is TransactionalStateStore<unknown> {

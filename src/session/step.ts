@@ -9,6 +9,7 @@ import type {
 import type { Clock } from './clock.ts';
 import type { GuardedStore } from './guarded-store.ts';
 import type { EndTurn } from './turns.ts';
+import { UNBEGUN } from './unbegun.ts';
 
 /** How long a step may take, in milliseconds. */
 export interface StepTimes {
@@ -82,6 +83,11 @@ export class Step {
     this.#renewLater();
   }
 
+  /** Whether nothing of the run was committed before. */
+  get isFirst(): boolean {
+    return (this.snapshot.version ?? 0) === 0;
+  }
+
   get ended(): boolean {
     return this.#ended;
   }
@@ -136,7 +142,7 @@ export class Step {
     try {
       return await this.commit(move, false);
     } catch (error) {
-      void releaseClaim(this.#parts, { settles: false }, 1);
+      void releaseClaim(this.#parts, UNBEGUN, 1);
       throw error;
     }
   }

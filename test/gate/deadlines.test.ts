@@ -135,6 +135,24 @@ describe('a state with a deadline', () => {
   });
 });
 
+it('turns an event from outside away where deadlines pass faster than the store is asked', async () => {
+  const gate = new StateMachineGate({
+    id: 'restless',
+    initial: 'a',
+    states: {
+      a: { after: { 1: 'b' }, on: { STOP: 'c' } },
+      b: { after: { 1: 'a' }, on: { STOP: 'c' } },
+      c: {},
+    },
+  });
+  let time = 1_700_000_000_000;
+  const store = memoryStore({ now: () => (time += 10) });
+  await store.open('run', {}, 1000 * MINUTE);
+  const runs = runsOf(gate, { store });
+  await runs.update('run', () => ({ begun: true }));
+  expect(await runs.send('run', 'STOP')).toEqual({ sent: false, reason: 'busy' });
+});
+
 describe('sweep()', () => {
   it('moves the runs whose time is over, and no others', async () => {
     const { client, clock, runs, run, upstream } = await serve();

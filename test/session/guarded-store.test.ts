@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { type AtomicStateStore, memoryStore } from '../../src/index.ts';
 import { guardStore, StoreUnavailable } from '../../src/session/guarded-store.ts';
+import { claimed, claimOf } from '../../src/testing/fixtures.ts';
 import { FaultyStore } from '../helpers/faulty-store.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { everyOperation } from '../helpers/operations.ts';
@@ -99,5 +100,22 @@ describe('a store behind its guard', () => {
     answer();
     fail();
     await flush();
+  });
+
+  it('lets a claim that is granted too late go, and leaves the idempotency key of an earlier try for the next', async () => {
+    const clock = new ManualClock();
+    const store = memoryStore({ now: clock.now });
+    const step = { uncertain: 'retry' } as const;
+    const earlier = claimOf('run', { create: {}, leaseMs: 1, step });
+    const { idempotencyKey } = await claimed(store, earlier);
+    clock.advance(2);
+    const slow = new FaultyStore(store);
+    slow.fail('claim', 1, 'late');
+    const asked = guardStore(slow, DEADLINE, clock).claim(claimOf('run', { step }));
+    clock.advance(DEADLINE);
+    await expect(asked).rejects.toBeInstanceOf(StoreUnavailable);
+    for (const goOn of slow.late) goOn();
+    await flush();
+    expect(await claimed(store, claimOf('run', { step }))).toMatchObject({ idempotencyKey });
   });
 });
