@@ -17,6 +17,7 @@ import { admissionOf } from './session/run-context.ts';
 import type { Sessions } from './session/sessions.ts';
 import { createSessions } from './session-store.ts';
 import type { Exchange } from './wire/exchange.ts';
+import { Note } from './wire/note.ts';
 import { StateMachineGate } from './workflow/gate.ts';
 
 /** Options of {@link fsmGate}. */
@@ -61,7 +62,7 @@ const optionsSchema = z.strictObject({
     .default(() => systemClock),
 });
 
-const mounted = new WeakMap<Exchange, Map<string, GateConfig>>();
+const mounted = new Note<Exchange, Map<string, GateConfig>>();
 
 /**
  * Shows a client only the tools that are available in its run's state, refuses every other gated call, moves the run on when a call
@@ -138,8 +139,8 @@ function once(onWarning: (warning: string) => void): (warning: string) => void {
 
 /** A gate that stands in the way twice acts once. Two gates of one id would share a snapshot, so they are refused. */
 function isFirstMount(exchange: Exchange, config: GateConfig): boolean {
-  const gates = mounted.get(exchange) ?? new Map<string, GateConfig>();
-  mounted.set(exchange, gates);
+  const gates = mounted.of(exchange) ?? new Map<string, GateConfig>();
+  mounted.put(exchange, gates);
   const { id } = config.workflow;
   const earlier = gates.get(id);
   if (earlier !== undefined && earlier !== config) {

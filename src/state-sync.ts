@@ -13,6 +13,7 @@ import { LateNotes } from './sync/late-notes.ts';
 import { type SyncConfig, SyncPart } from './sync/sync-part.ts';
 import { ToolDeclaration } from './tool.ts';
 import type { Exchange } from './wire/exchange.ts';
+import { Note } from './wire/note.ts';
 
 /** Options of {@link stateSync} beside the configuration itself. */
 export interface StateSyncOptions extends StateSyncConfig, CommonOptions {
@@ -56,11 +57,11 @@ export function stateSync(options: StateSyncOptions): Middleware {
     notificationSink: parsed.notificationSink,
     notes: new LateNotes(),
   };
-  const mounted = new WeakSet<Exchange>();
+  const mounted = new Note<Exchange, true>();
   return withExchange(parsed, (exchange) => {
     // Mounted on two paths that match, it still acts once.
-    if (!mounted.has(exchange)) exchange.join(new SyncPart(config, exchange));
-    mounted.add(exchange);
+    if (mounted.of(exchange) === undefined) exchange.join(new SyncPart(config, exchange));
+    mounted.put(exchange, true);
     return (next) => next();
   });
 }

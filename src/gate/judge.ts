@@ -8,6 +8,7 @@ import { headerFault } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import { isRequestId, type JsonObject, META_PREFIX, type RequestId } from '../wire/json-rpc.ts';
+import { Note } from '../wire/note.ts';
 import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
 import type { CallBinding } from '../workflow/call.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
@@ -40,7 +41,7 @@ interface ClaimedCall {
 }
 
 /** Messages that go on as steps, whose idempotency key a gate has set. */
-const steps = new WeakSet<Incoming>();
+const stepNote = new Note<Incoming, true>();
 
 /** Decides about the calls of one exchange before they are forwarded. */
 export class Judge {
@@ -66,7 +67,7 @@ export class Judge {
     const { workflow, onError } = this.#config;
     const { message } = incoming;
     // A handler must be able to trust the key, so nobody but a gate sets it.
-    if (!steps.has(incoming) && message.at('params', '_meta', IDEMPOTENCY_KEY) !== undefined) {
+    if (stepNote.of(incoming) === undefined && message.at('params', '_meta', IDEMPOTENCY_KEY) !== undefined) {
       message.remove(['params', '_meta'], IDEMPOTENCY_KEY);
     }
     const tool = message.at('params', 'name');
@@ -157,7 +158,7 @@ export class Judge {
     if (context.step === undefined)
       incoming.message.set(['params', '_meta', IDEMPOTENCY_KEY], step.idempotencyKey);
     context.step = incoming;
-    steps.add(incoming);
+    stepNote.put(incoming, true);
     request.onNotice(() => clock.after(times.cancelGraceMs, () => this.#giveUp(id)));
     const moves = movesOf(workflow, binding, position, {
       tool: step.tool,

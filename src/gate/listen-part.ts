@@ -4,6 +4,7 @@ import type { Admission, RunContext } from '../session/run-context.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
 import { isObject, type JsonObject, type ListKind, listChanged, type RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
+import { Note } from '../wire/note.ts';
 import { readLists } from './changed-lists.ts';
 import type { GateConfig } from './gate-config.ts';
 import { visibilityFor } from './tool-list.ts';
@@ -21,7 +22,7 @@ interface Subscription {
   isHeldOpen: boolean;
 }
 
-const subscriptions = new WeakMap<Exchange, Subscription>();
+const subscriptions = new Note<Exchange, Subscription>();
 
 /**
  * A client's subscription to changes of its lists (MCP 2026-07-28, "Subscriptions"), on the stream that the upstream serves for it. An upstream whose
@@ -53,8 +54,8 @@ export class ListenPart implements Part {
     this.#clock = config.clock;
     this.#id = id;
     this.#lists = lists;
-    this.#shared = subscriptions.get(exchange) ?? { heard: new Set(), isOurs: false, isHeldOpen: false };
-    subscriptions.set(exchange, this.#shared);
+    this.#shared = subscriptions.of(exchange) ?? { heard: new Set(), isOurs: false, isHeldOpen: false };
+    subscriptions.put(exchange, this.#shared);
   }
 
   /** `undefined` unless the client asks to hear of changes to a list, and that list changes. */

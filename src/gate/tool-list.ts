@@ -3,6 +3,7 @@ import type { Admission } from '../session/run-context.ts';
 import type { ManagedHandle } from '../session/run-key.ts';
 import { errorResponse, isObject, JSON_RPC, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
+import { Note } from '../wire/note.ts';
 import { availabilityNote } from '../workflow/advice.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { withArgument } from './argument-schema.ts';
@@ -48,14 +49,14 @@ export async function hideUnavailable(
 }
 
 /** The tools of a list that ask for a handle: a tool of two gates asks once. */
-const asking = new WeakMap<Message, Set<unknown>>();
+const asking = new Note<Message, Set<unknown>>();
 
 /** Says of each bound tool where it is available, and has it ask for the handle that names its run. */
 export function describeTools(message: Message, config: GateConfig, admission: Admission): void {
   const { notes, onError } = config;
   const { managed } = admission;
-  const asked = asking.get(message) ?? new Set();
-  asking.set(message, asked);
+  const asked = asking.of(message) ?? new Set();
+  asking.put(message, asked);
   try {
     message.editElements(['result', 'tools'], (tool) => {
       const note = isObject(tool) ? notes.get(String(tool.name)) : undefined;

@@ -3,6 +3,7 @@ import type { Era } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
+import { Note } from '../wire/note.ts';
 import type { GuardedStore } from './guarded-store.ts';
 import type { LiveSession } from './live-session.ts';
 import type { ManagedHandle } from './run-key.ts';
@@ -61,13 +62,13 @@ export interface Admission {
   onShutDown(callback: () => void): () => void;
 }
 
-const admissions = new WeakMap<Exchange, Admission>();
+const admissions = new Note<Exchange, Admission>();
 
 export function admissionOf(exchange: Exchange): Admission | undefined {
-  return admissions.get(exchange);
+  return admissions.of(exchange);
 }
 
 export function admit(exchange: Exchange, admission: Admission): Admission {
-  admissions.set(exchange, admission);
+  admissions.put(exchange, admission);
   return admission;
 }

@@ -3,6 +3,7 @@ import { type Host, nodeHost } from './host.ts';
 import { type Incoming, type IncomingBody, isLeft, readIncoming } from './incoming.ts';
 import { errorResponse, JSON_RPC, type JsonObject, type ListKind, listChanged } from './json-rpc.ts';
 import type { Message } from './message.ts';
+import { Note } from './note.ts';
 import type { Part } from './part.ts';
 import { Parts } from './parts.ts';
 import type { BodyPort, RequestPort } from './ports.ts';
@@ -27,7 +28,7 @@ export const DEFAULT_LIMITS: WireLimits = {
   maxMessageBytes: 16 * 1024 * 1024,
 };
 
-const exchanges = new WeakMap<IncomingMessage, Exchange>();
+const exchangeNote = new Note<IncomingMessage, Exchange>();
 
 /** One HTTP request and its response, shared by every middleware that it passes: read once, written once. */
 export class Exchange {
@@ -65,10 +66,11 @@ export class Exchange {
     limits: WireLimits,
     onError: (error: unknown) => void,
   ): MaybePromise<Exchange | undefined> {
-    const known = exchanges.get(req);
-    if (known !== undefined) return known;
+    const known = exchangeNote.of(req);
+    // A copy of a request has what its original has, and is not what the body is amended on.
+    if (known?.req === req) return known;
     return Exchange.open(nodeHost(req, res), limits, onError).then((opened) => {
-      if (opened !== undefined) exchanges.set(req, opened);
+      if (opened !== undefined) exchangeNote.put(req, opened);
       return opened;
     });
   }
