@@ -1,5 +1,3 @@
-import type { Clock } from '../session/clock.ts';
-import { keepAlive } from '../session/keep-alive.ts';
 import type { Admission, RunContext } from '../session/run-context.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
 import { isObject, type JsonObject, type ListKind, listChanged, type RequestId } from '../wire/json-rpc.ts';
@@ -11,7 +9,6 @@ import { visibilityFor } from './tool-list.ts';
 
 const ACKNOWLEDGED = 'notifications/subscriptions/acknowledged';
 const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
-const KEEP_ALIVE_MS = 15_000;
 
 /** What the gates on one route know together of a client's subscription. */
 interface Subscription {
@@ -33,7 +30,6 @@ export class ListenPart implements Part {
   readonly #exchange: Exchange;
   readonly #admission: Admission;
   readonly #context: RunContext;
-  readonly #clock: Clock;
   readonly #id: RequestId;
   readonly #lists: readonly ListKind[];
   readonly #ends: (() => void)[] = [];
@@ -41,7 +37,6 @@ export class ListenPart implements Part {
   #staysOpen = false;
 
   private constructor(
-    config: GateConfig,
     exchange: Exchange,
     admission: Admission,
     context: RunContext,
@@ -51,7 +46,6 @@ export class ListenPart implements Part {
     this.#exchange = exchange;
     this.#admission = admission;
     this.#context = context;
-    this.#clock = config.clock;
     this.#id = id;
     this.#lists = lists;
     this.#shared = subscriptions.of(exchange) ?? { heard: new Set(), isOurs: false, isHeldOpen: false };
@@ -70,7 +64,7 @@ export class ListenPart implements Part {
     );
     if (asked.length === 0) return undefined;
     if (listed === undefined || visibilityFor(config, admission) !== 'hide') return undefined;
-    return new ListenPart(config, exchange, admission, listed, request.id, asked);
+    return new ListenPart(exchange, admission, listed, request.id, asked);
   }
 
   wants(): boolean {
@@ -126,10 +120,7 @@ export class ListenPart implements Part {
     this.#shared.isHeldOpen = true;
     const meta = { [SUBSCRIPTION_ID]: this.#id };
     const last = { jsonrpc: '2.0', id: this.#id, result: { resultType: 'complete', _meta: meta } };
-    this.#ends.push(
-      keepAlive(tap, this.#clock, KEEP_ALIVE_MS),
-      this.#admission.onShutDown(() => tap.abandon([last])),
-    );
+    this.#ends.push(this.#admission.holdOpen(tap, last));
   }
 }
 

@@ -1,7 +1,8 @@
 import type { Era } from '../wire/era.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import { isAmbiguous } from '../wire/incoming.ts';
-import type { ListKind } from '../wire/json-rpc.ts';
+import type { JsonObject, ListKind } from '../wire/json-rpc.ts';
+import type { ResponseTap } from '../wire/response-tap.ts';
 import type { GuardedStore } from './guarded-store.ts';
 import type { LiveSession } from './live-session.ts';
 import type { Identity } from './principal.ts';
@@ -18,7 +19,8 @@ export interface RunKeeper {
   /** Tells whoever listens to a run, here and elsewhere, but for one session that knows already. */
   tell(run: string, lists: readonly ListKind[], except?: LiveSession): void;
   listen(run: string, tell: (lists: readonly ListKind[]) => void, session: LiveSession): () => void;
-  onShutDown(callback: () => void): () => void;
+  /** As {@link Admission.holdOpen}. */
+  holdOpen(tap: ResponseTap, last: JsonObject): () => void;
 }
 
 /** Who asks, and on what connection. */
@@ -92,8 +94,8 @@ export class CallRuns implements Admission {
     return this.#contexts.get(run) ?? this.#newContext(run, { create: undefined, gone: undefined });
   }
 
-  onShutDown(callback: () => void): () => void {
-    return this.#keeper.onShutDown(callback);
+  holdOpen(tap: ResponseTap, last: JsonObject): () => void {
+    return this.#keeper.holdOpen(tap, last);
   }
 
   #find(call: Incoming): RunContext | NoRun {

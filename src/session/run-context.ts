@@ -2,8 +2,9 @@ import type { RunRecord, SessionRecord } from '../stores/store.ts';
 import type { Era } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
-import type { ListKind } from '../wire/json-rpc.ts';
+import type { JsonObject, ListKind } from '../wire/json-rpc.ts';
 import { Note } from '../wire/note.ts';
+import type { ResponseTap } from '../wire/response-tap.ts';
 import type { GuardedStore } from './guarded-store.ts';
 import type { LiveSession } from './live-session.ts';
 import type { ManagedHandle } from './run-key.ts';
@@ -58,8 +59,8 @@ export interface Admission {
   runOf(call: Incoming): RunContext | NoRun;
   /** A run by its key, whatever this request names. It is the caller's business that it is the client's. */
   runNamed(run: string): RunContext;
-  /** Calls back when the middleware is shut down, unless the returned function was called before. */
-  onShutDown(callback: () => void): () => void;
+  /** Keeps a stream of the middleware's own from looking dead, and ends it with `last` at the shutdown, until the returned function is called. */
+  holdOpen(tap: ResponseTap, last: JsonObject): () => void;
 }
 
 const admissions = new Note<Exchange, Admission>();

@@ -9,6 +9,7 @@ import type { MaybePromise } from '../wire/task-line.ts';
 import { Audiences } from './audiences.ts';
 import { type Caller, CallRuns, keysBeforeSessions, type RunKeeper, runOfSession } from './call-runs.ts';
 import { type HandleKeeper, serveHandles } from './handles.ts';
+import { HeldStreams } from './held-streams.ts';
 import { SESSION_HEADER } from './ids.ts';
 import { LiveSession } from './live-session.ts';
 import { noteNotices } from './notices.ts';
@@ -41,13 +42,14 @@ export class Sessions implements SessionKeeper {
   readonly #keeper: RunKeeper & HandleKeeper;
   readonly #audiences = new Audiences();
   readonly #callers: Callers;
-  readonly #onShutDown = new Set<() => void>();
+  readonly #held: HeldStreams;
   readonly #cacheMs: number;
 
   constructor(config: SessionsConfig) {
     this.config = config;
     this.table = new SessionTable(config.maxSessions, config.bus !== undefined);
     this.#relay = config.bus && this.#join(config.bus);
+    this.#held = new HeldStreams(config);
     this.#keeper = {
       keys: config.keys,
       store: config.store,
@@ -59,10 +61,7 @@ export class Sessions implements SessionKeeper {
         this.#relay?.changed(run, lists);
       },
       listen: (run, tell, session) => this.#audiences.add(run, { tell, session }),
-      onShutDown: (callback) => {
-        this.#onShutDown.add(callback);
-        return () => this.#onShutDown.delete(callback);
-      },
+      holdOpen: (tap, last) => this.#held.hold(tap, last),
     };
     this.#callers = new Callers(config.principal, config.onWarning);
     // A session that is taken for granted is not touched in the store. It must not expire there meanwhile.
@@ -105,7 +104,7 @@ export class Sessions implements SessionKeeper {
 
   /** Ends the streams that are served here, and leaves the bus: for an orderly end of the process. */
   async shutDown(): Promise<void> {
-    for (const callback of [...this.#onShutDown]) callback();
+    this.#held.endAll();
     this.table.each((session) => session.streams.endAll());
     await this.#relay?.close();
   }

@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import {
+  type Clock,
   fsmGate,
   localBus,
   memoryStore,
@@ -9,6 +10,7 @@ import {
   sessionStore,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
+import { ManualClock } from '../helpers/manual-clock.ts';
 import { type RawStream, stream, type WireMessage } from '../helpers/raw.ts';
 import { ask, callStateless, startTwoEras, stateless, type TwoErasApp } from '../helpers/two-eras.ts';
 
@@ -26,6 +28,8 @@ interface Serving {
   readonly store?: ReturnType<typeof memoryStore>;
   readonly bus?: ReturnType<typeof localBus>;
   readonly more?: readonly StateMachineGate[];
+  readonly clock?: Clock;
+  readonly keepAliveMs?: number;
 }
 
 async function serve({
@@ -34,9 +38,10 @@ async function serve({
   store = memoryStore(),
   bus,
   more = [],
+  ...times
 }: Serving = {}): Promise<TwoErasApp & { sessions: SessionMiddleware }> {
   const onWarning = (): void => {};
-  const sessions = sessionStore({ key: principalKey(), store, bus, onWarning });
+  const sessions = sessionStore({ key: principalKey(), store, bus, onWarning, ...times });
   const gates = [checkoutGate(), ...more].map((gate) =>
     fsmGate(gate as StateMachineGate, { visibility, onWarning }),
   );
@@ -143,6 +148,19 @@ describe('a subscription to a list that hides tools', () => {
       id: 'mine',
       result: { resultType: 'complete', _meta: { [SUBSCRIPTION_ID]: 'mine' } },
     });
+  });
+
+  it('gets a comment now and then while it is quiet, as often as `keepAliveMs` says', async () => {
+    const clock = new ManualClock();
+    const app = await serve({ clock, keepAliveMs: 40 });
+    const opened = await listen(app, { toolsListChanged: true });
+    const comments = () => opened.text.split(': keep-alive').length - 1;
+    clock.advance(39);
+    await callStateless(app.url, 'cart.add_item', {}, { user: 'alice' });
+    await vi.waitFor(() => expect(opened.messages).toHaveLength(2));
+    expect(comments()).toBe(0);
+    clock.advance(1);
+    await vi.waitFor(() => expect(comments()).toBe(1));
   });
 
   it('hears of moves that are made in another process', async () => {
