@@ -1,29 +1,24 @@
-import { randomBytes } from 'node:crypto';
-import { InterlockError } from '../errors.ts';
 import { headerFault } from '../wire/era.ts';
-import type { Exchange, Part } from '../wire/exchange.ts';
+import type { Exchange } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
-import {
-  errorResponse,
-  idKey,
-  isObject,
-  isRequestId,
-  JSON_RPC,
-  type JsonObject,
-  type RequestId,
-} from '../wire/json-rpc.ts';
-import type { Message } from '../wire/message.ts';
-import { isHandle } from './call-runs.ts';
+import type { Clock } from './clock.ts';
+import { CreatedHandles } from './created-handles.ts';
 import type { GuardedStore } from './guarded-store.ts';
 import { newToken } from './ids.ts';
+import { persist } from './persist.ts';
 import type { Admission } from './run-context.ts';
-import type { HandleKey, ManagedHandle, RunKeyStrategy } from './run-key.ts';
+import type { RunKeyStrategy } from './run-key.ts';
+import { begin, isFirstPage, StartToolList } from './start-tool.ts';
+
+/** How long a store that fails is asked again for the run of a handle that is handed out already. */
+const RECORD_MS = 5_000;
 
 /** What handles are kept with. */
 export interface HandleKeeper {
   readonly keys: readonly RunKeyStrategy[];
   readonly store: GuardedStore;
   readonly ttlMs: number;
+  readonly clock: Clock;
   readonly onError: (error: unknown) => void;
 }
 
@@ -43,9 +38,15 @@ export async function serveHandles(
     if (key.kind !== 'handle') continue;
     const creating = requests.filter((each) => key.createdBy.some((tool) => isCallOf(each, tool)));
     if (creating.length === 0) continue;
-    const onHandle = (handle: string): Promise<void> =>
-      make(key.runKey(handle, binding)).catch(keeper.onError);
-    exchange.join(new Creation(exchange, admission, key, creating, onHandle));
+    const onHandle = (handle: string): Promise<boolean> => {
+      const run = key.runKey(handle, binding);
+      const insisting = { clock: keeper.clock, forMs: RECORD_MS, onError: keeper.onError };
+      return persist(() => make(run), insisting).then(
+        () => true,
+        () => false,
+      );
+    };
+    exchange.join(new CreatedHandles(exchange, admission, key, creating, onHandle));
   }
   const { managed } = admission;
   if (managed === undefined) return true;
@@ -61,151 +62,6 @@ export async function serveHandles(
     await exchange.answer(call, await begin(call, { admission, managed, keeper, make, binding }));
   }
   return true;
-}
-
-interface Beginning {
-  readonly admission: Admission;
-  readonly managed: ManagedHandle;
-  readonly keeper: HandleKeeper;
-  readonly make: (run: string) => Promise<void>;
-  readonly binding: string | undefined;
-}
-
-/** Answers a call of the start tool with a new handle, whose run is kept by then. */
-async function begin(
-  call: Incoming,
-  { admission, managed, keeper, make, binding }: Beginning,
-): Promise<JsonObject> {
-  const id = call.id ?? null;
-  const { era } = admission;
-  const handle = randomBytes(24).toString('base64url');
-  try {
-    await make(managed.runKey(handle, binding));
-  } catch (error) {
-    keeper.onError(error);
-    return errorResponse(id, JSON_RPC.INTERNAL_ERROR, 'The run could not be recorded; try again later');
-  }
-  const text = `Pass ${JSON.stringify({ [managed.argument]: handle })} to each tool that asks for it. ${lifetime(keeper.ttlMs)}`;
-  const result = {
-    content: [{ type: 'text', text }],
-    structuredContent: { [managed.argument]: handle },
-    ...(era === 'stateless' && { resultType: 'complete' }),
-  };
-  return { jsonrpc: '2.0', id, result };
-}
-
-/** Learns the handles that the upstream hands out. */
-class Creation implements Part {
-  readonly stage = 'session';
-  readonly #exchange: Exchange;
-  readonly #admission: Admission;
-  readonly #key: HandleKey;
-  readonly #onHandle: (handle: string) => Promise<void>;
-  readonly #awaited: Map<string, RequestId>;
-
-  constructor(
-    exchange: Exchange,
-    admission: Admission,
-    key: HandleKey,
-    calls: readonly Incoming[],
-    onHandle: (handle: string) => Promise<void>,
-  ) {
-    this.#exchange = exchange;
-    this.#admission = admission;
-    this.#key = key;
-    this.#onHandle = onHandle;
-    const ids = calls.map(({ id }) => id).filter((id) => id !== undefined);
-    this.#awaited = new Map(ids.map((id) => [idKey(id), id]));
-  }
-
-  wants(): boolean {
-    return this.#awaited.size > 0;
-  }
-
-  /** The run is there before the client knows its handle. */
-  async onMessage(message: Message): Promise<void> {
-    const { id, method, result } = message.value;
-    if (method !== undefined || !isRequestId(id) || !this.#awaited.delete(idKey(id))) return;
-    const handle = message.at('result', 'structuredContent', this.#key.field);
-    if (isObject(result) && result.isError !== true && isHandle(handle)) await this.#onHandle(String(handle));
-  }
-
-  onEnd(): JsonObject[] {
-    this.#expectLate();
-    return [];
-  }
-
-  onClose(): void {
-    this.#expectLate();
-  }
-
-  /** A stream that can be resumed brings the result elsewhere. */
-  #expectLate(): void {
-    if (this.#admission.era !== 'session' || !this.#exchange.tap.resumable) return;
-    for (const id of this.#awaited.values()) {
-      this.#admission.session.late.expect(id, `handle ${this.#key.argument}`, (message) =>
-        this.onMessage(message),
-      );
-    }
-  }
-}
-
-/** Adds the start tool to the first page of a list. */
-class StartToolList implements Part {
-  readonly stage = 'session';
-  readonly #exchange: Exchange;
-  readonly #managed: ManagedHandle;
-  readonly #keeper: HandleKeeper;
-
-  constructor(exchange: Exchange, managed: ManagedHandle, keeper: HandleKeeper) {
-    this.#exchange = exchange;
-    this.#managed = managed;
-    this.#keeper = keeper;
-  }
-
-  wants(): boolean {
-    return true;
-  }
-
-  onMessage(message: Message): void {
-    const { id } = message.value;
-    const tools = message.at('result', 'tools');
-    if (!Array.isArray(tools) || !this.#exchange.requests.some((each) => each.id === id && isFirstPage(each)))
-      return;
-    const { start } = this.#managed;
-    if (!tools.some((tool) => isObject(tool) && tool.name === start)) {
-      message.insert(['result', 'tools'], startTool(this.#managed, this.#keeper.ttlMs), 'start');
-      return;
-    }
-    this.#keeper.onError(
-      new InterlockError(
-        'ERR_INTERLOCK_CONFIG',
-        `managedHandle(): the upstream has a tool ${JSON.stringify(start)} of its own; choose another name for the start tool`,
-      ),
-    );
-    message.replace(errorResponse(id as RequestId, JSON_RPC.INTERNAL_ERROR, 'Internal error'));
-  }
-}
-
-function startTool({ start, argument, description }: ManagedHandle, ttlMs: number): JsonObject {
-  const says = `Returns a "${argument}", which the other tools of the workflow ask for. ${lifetime(ttlMs)}`;
-  return {
-    name: start,
-    description: `${description} ${says}`,
-    inputSchema: { type: 'object', properties: {} },
-    outputSchema: {
-      type: 'object',
-      properties: { [argument]: { type: 'string' } },
-      required: [argument],
-    },
-  };
-}
-
-/** "State the handle's lifetime" (MCP 2026-07-28, "Stateful Tools"). */
-function lifetime(ttlMs: number): string {
-  const minutes = ttlMs / 60_000;
-  const [count, unit] = minutes >= 1 ? [Math.floor(minutes), 'minute'] : [Math.ceil(ttlMs / 1000), 'second'];
-  return `It expires ${count} ${unit}${count === 1 ? '' : 's'} after its last use.`;
 }
 
 /** Makes the run where there is none, in one operation: a claim that no state allows changes nothing else. */
@@ -229,8 +85,4 @@ async function ensureRun(
 
 function isCallOf({ method, message }: Incoming, tool: string): boolean {
   return method === 'tools/call' && message.at('params', 'name') === tool;
-}
-
-function isFirstPage({ method, message }: Incoming): boolean {
-  return method === 'tools/list' && message.at('params', 'cursor') === undefined;
 }

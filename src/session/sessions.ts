@@ -54,6 +54,7 @@ export class Sessions implements SessionKeeper {
       keys: config.keys,
       store: config.store,
       ttlMs: config.idleMs,
+      clock: config.clock,
       onError: config.onError,
       turns: new Turns(config.clock),
       tell: (run, lists, except?: LiveSession) => {

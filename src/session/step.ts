@@ -8,6 +8,7 @@ import type {
 } from '../stores/store.ts';
 import type { Clock } from './clock.ts';
 import type { GuardedStore } from './guarded-store.ts';
+import { persist, releaseClaim } from './persist.ts';
 import type { EndTurn } from './turns.ts';
 import { UNBEGUN } from './unbegun.ts';
 
@@ -39,8 +40,6 @@ export interface StepParts {
   readonly endTurn: EndTurn;
   readonly onError: (error: unknown) => void;
 }
-
-const RETRY_MS = [50, 100, 200, 400, 800, 1600] as const;
 
 /**
  * One call that holds its run's claim, from before it is forwarded until its outcome is saved. Exactly one of
@@ -126,10 +125,11 @@ export class Step {
     settles = true,
   ): Promise<CommitResult['status']> {
     if (!this.#end()) return 'lost';
-    const { store, key, token, ttlMs } = this.#parts;
+    const { store, key, token, ttlMs, clock, times, onError } = this.#parts;
     try {
       const request = { ...key, ...move, token, ttlMs, ...(settles ? {} : { settles }) };
-      const { status } = await this.#persist(() => store.commit(request));
+      const insisting = { clock, forMs: times.leaseMs, onError };
+      const { status } = await persist(() => store.commit(request), insisting);
       this.#settled = status === 'committed';
       return status;
     } finally {
@@ -200,40 +200,5 @@ export class Step {
     if (isOurs !== false || this.#onTaken === undefined || this.#ended) return;
     this.abandon();
     this.#onTaken();
-  }
-
-  async #persist<T>(call: () => Promise<T>): Promise<T> {
-    const { clock, times, onError } = this.#parts;
-    const deadline = clock.now() + times.leaseMs;
-    for (let attempt = 0; ; attempt++) {
-      try {
-        return await call();
-      } catch (error) {
-        onError(error);
-        const pause = RETRY_MS[attempt];
-        // Once more whatever the clock says: a process that was frozen may have missed an answer that is there.
-        if (pause === undefined || (attempt > 0 && clock.now() + pause > deadline)) throw error;
-        await new Promise<void>((resolve) => clock.after(pause, resolve));
-      }
-    }
-  }
-}
-
-/**
- * Lets a claim go. Where the store fails it is tried again in the background for a while: a claim that nobody
- * lets go would be taken for a step with an unknown outcome.
- */
-export async function releaseClaim(
-  parts: Pick<StepParts, 'store' | 'key' | 'token' | 'clock' | 'onError'>,
-  options: ReleaseOptions,
-  attempt = 0,
-): Promise<void> {
-  const { store, key, token, clock, onError } = parts;
-  try {
-    await store.release(key, token, options);
-  } catch (error) {
-    onError(error);
-    const pause = RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)] ?? 0;
-    if (attempt < 20) clock.after(pause, () => void releaseClaim(parts, options, attempt + 1));
   }
 }

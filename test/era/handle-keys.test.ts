@@ -1,7 +1,9 @@
 import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import * as z from 'zod';
 import {
+  type AtomicStateStore,
+  type Clock,
   fsmGate,
   handleKey,
   managedHandle,
@@ -15,6 +17,8 @@ import {
 import { checkoutGate } from '../helpers/checkout.ts';
 import { connect } from '../helpers/client.ts';
 import { ListEventStore } from '../helpers/event-store.ts';
+import { FaultyStore } from '../helpers/faulty-store.ts';
+import { ManualClock } from '../helpers/manual-clock.ts';
 import { RawSession, reasonOf } from '../helpers/raw.ts';
 import { callStateless, startTwoEras } from '../helpers/two-eras.ts';
 import { cartServer, type Ledger, startUpstream } from '../helpers/upstream.ts';
@@ -37,10 +41,17 @@ const baskets = (field?: string) =>
   handleKey('basket_id', { createdBy: ['create_basket', 'copy_basket'], field });
 const alice = { user: 'alice' };
 
-async function serve(key: RunKeyStrategy | readonly RunKeyStrategy[] = baskets()) {
+async function serve(
+  key: RunKeyStrategy | readonly RunKeyStrategy[] = baskets(),
+  kept: AtomicStateStore = store,
+  clock?: Clock,
+) {
   const onWarning = (): void => {};
   const app = await startTwoEras({
-    middlewares: [sessionStore({ key, store, onWarning }), fsmGate(checkoutGate(), { onWarning })],
+    middlewares: [
+      sessionStore({ key, store: kept, clock, onWarning, onError: () => {} }),
+      fsmGate(checkoutGate(), { onWarning }),
+    ],
     register(server) {
       for (const name of ['create_basket', 'copy_basket']) {
         server.registerTool(name, {}, () => {
@@ -105,6 +116,32 @@ describe('handleKey()', () => {
       expect((await add(url, handle)).result._meta['mcp-interlock/refusal'].reason).toBe('no-run');
     }
     expect(calls).toEqual([]);
+  });
+
+  it('records the run of a handle although the store fails for a moment', async () => {
+    const failing = new FaultyStore(store);
+    const { url } = await serve(baskets(), failing);
+    failing.fail('claim', 2);
+    await callStateless(url, 'create_basket', {}, alice);
+    expect((await add(url, 7)).text).toBe('cart.add_item done');
+  });
+
+  it('passes the result of a tool on, and says so, where the run of its handle could not be recorded', async () => {
+    const failing = new FaultyStore(store);
+    const clock = new ManualClock();
+    const { url } = await serve(baskets(), failing, clock);
+    failing.fail('claim');
+    let created: Awaited<ReturnType<typeof callStateless>> | undefined;
+    void callStateless(url, 'create_basket', {}, alice).then((answer) => (created = answer));
+    await vi.waitFor(() => {
+      clock.advance(1_600);
+      expect(created).toBeDefined();
+    });
+    const { text, result } = created as NonNullable<typeof created>;
+    expect(result.structuredContent).toMatchObject({ basket_id: 7 });
+    expect(text).toContain('no gated tool takes this "basket_id"');
+    failing.heal();
+    expect((await add(url, 7)).result._meta['mcp-interlock/refusal'].reason).toBe('no-run');
   });
 
   it('reads the member that it was told of', async () => {
