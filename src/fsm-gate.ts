@@ -5,6 +5,7 @@ import { GatePart } from './gate/gate-part.ts';
 import { ListedNames } from './gate/listed-names.ts';
 import { ListedTools } from './gate/listed-tools.ts';
 import { ListenPart } from './gate/listen-part.ts';
+import { noteMount } from './gate/mounts.ts';
 import { ReadPart } from './gate/read-part.ts';
 import { isOver, stepFacade } from './gate/step-facade.ts';
 import { TaskPart } from './gate/task-part.ts';
@@ -87,6 +88,7 @@ export function fsmGate<S extends string, E extends string>(
   const { maxBodyBytes, maxBatch, maxMessageBytes, onError, onWarning } = parsed;
   const { clock, announce, visibility, refusal, ...times } = parsed;
   const workflow = gate.compile();
+  noteMount(workflow, visibility);
   for (const warning of workflow.warnings) onWarning(warning);
   const listed = new ListedTools(workflow, onWarning);
   const config: GateConfig = {

@@ -129,6 +129,27 @@ describe('send()', () => {
     await vi.waitFor(() => expect(client.log.slice(heard)).toEqual(['list_changed']));
   });
 
+  it('tells nobody where the gate shows the same list in every state', async () => {
+    const stable = new StateMachineGate({
+      id: 'stable',
+      initial: 'a',
+      states: { a: { on: { GO: 'b' } }, b: {} },
+    }).bindTool('cart.view', 'b');
+    const middlewares = [sessions, fsmGate(stable, { visibility: 'stable' }), fsmGate(gate)];
+    const other = await startUpstream({ middlewares });
+    const viewer = await connect(other.url);
+    closing.push(other.close, () => viewer.close());
+    await viewer.streaming;
+    const viewed = viewer.transport.sessionId ?? '';
+    expect(await runsOf(stable, { sessions }).send(viewed, 'GO')).toMatchObject({
+      sent: true,
+      changed: true,
+    });
+    await runsOf(gate, { sessions }).send(viewed, 'SUBMIT');
+    await vi.waitFor(() => expect(viewer.log).toContain('list_changed'));
+    expect(viewer.log).toEqual(['list_changed']);
+  });
+
   it('tells each session of a principal whose run it is', async () => {
     await serve(sessionStore({ store, key: [principalKey(), sessionKey()], principal: () => 'ann' }));
     await client.streaming;

@@ -10,6 +10,7 @@ import type { Position } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { changedLists } from './changed-lists.ts';
 import { claimRun } from './claim-run.ts';
+import { isStableEverywhere } from './mounts.ts';
 import type { Move } from './move.ts';
 import { takeEffect } from './take-effect.ts';
 
@@ -79,6 +80,6 @@ export async function moveFromOutside(
 
 /** Tells the clients of a run that moved, if they see other things now. */
 export function tellMoved({ workflow, tell }: OutsideMover, run: string, { trail }: Move): void {
-  const lists = changedLists(workflow, trail.from, trail.to);
+  const lists = isStableEverywhere(workflow) ? [] : changedLists(workflow, trail.from, trail.to);
   if (lists.length > 0) tell(run, lists);
 }
