@@ -125,5 +125,5 @@ function leavesTypes(text: string): boolean {
 function roomOf(path: string): string {
   if (path.includes('/')) return path.slice(0, path.indexOf('/'));
   if (path === 'index.ts') return 'index';
-  return ['errors.ts', 'faults.ts', 'nearest.ts', 'options.ts'].includes(path) ? 'basics' : 'top';
+  return ['errors.ts', 'faults.ts', 'nearest.ts', 'options.ts', 'stars.ts'].includes(path) ? 'basics' : 'top';
 }

@@ -1,3 +1,5 @@
+import { starsCover } from '../stars.ts';
+
 /**
  * How many steps one match may take. A call's name comes from outside, so the work that it can cause is
  * bounded; beyond this a name does not match.
@@ -49,7 +51,7 @@ export function matchSegments(pattern: readonly string[], name: readonly string[
       resumeN = n;
     } else if (glob === undefined && segment === undefined) {
       return true;
-    } else if (glob !== undefined && segment !== undefined && matchSegment(glob, segment)) {
+    } else if (glob !== undefined && segment !== undefined && starsCover(glob, segment)) {
       p++;
       n++;
     } else if (resumeP === -1 || resumeN >= name.length) {
@@ -60,27 +62,6 @@ export function matchSegments(pattern: readonly string[], name: readonly string[
     }
   }
   return false;
-}
-
-/**
- * Places what is between the stars from left to right, each as early as it can be, to leave the most for the
- * rest.
- */
-function matchSegment(glob: string, segment: string): boolean {
-  if (glob === '*') return true;
-  if (!glob.includes('*')) return glob === segment;
-  const pieces = glob.split('*');
-  const head = pieces.shift() ?? '';
-  const tail = pieces.pop() ?? '';
-  const end = segment.length - tail.length;
-  if (end < head.length || !segment.startsWith(head) || !segment.endsWith(tail)) return false;
-  let from = head.length;
-  for (const piece of pieces) {
-    const at = segment.indexOf(piece, from);
-    if (at === -1 || at + piece.length > end) return false;
-    from = at + piece.length;
-  }
-  return true;
 }
 
 /**

@@ -1,5 +1,6 @@
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
+import { starsCover } from '../stars.ts';
 import {
   evenedOut,
   fullyDecoded,
@@ -84,24 +85,8 @@ function covers(globs: readonly string[], segments: Reading): boolean {
       covered = covered.map((_, count) => first !== -1 && count >= first);
     } else {
       const before = covered;
-      covered = [false, ...segments.map((segment, at) => before[at] === true && fits(glob, segment))];
+      covered = [false, ...segments.map((segment, at) => before[at] === true && starsCover(glob, segment))];
     }
   }
   return covered.at(-1) === true;
-}
-
-/** What is between the stars is placed from left to right, each as early as it can be, to leave the most for the rest. */
-function fits(glob: string, segment: string): boolean {
-  const [head = '', ...pieces] = glob.split('*');
-  const tail = pieces.pop();
-  if (tail === undefined) return glob === segment;
-  const end = segment.length - tail.length;
-  if (end < head.length || !segment.startsWith(head) || !segment.endsWith(tail)) return false;
-  let from = head.length;
-  for (const piece of pieces) {
-    const at = segment.indexOf(piece, from);
-    if (at === -1 || at + piece.length > end) return false;
-    from = at + piece.length;
-  }
-  return true;
 }
