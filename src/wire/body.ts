@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { namesOtherCharset, requestHeader, setRequestHeader } from './headers.ts';
 import { isObject } from './json-rpc.ts';
+import { parseJson } from './json-text.ts';
 import type { BodyFailure, BodyPort, RequestPort } from './ports.ts';
 import { readAndPutBack, replacePutBack } from './put-back.ts';
 
@@ -114,7 +115,7 @@ export function unfitBody(req: RequestPort, limit: number): Unfit | undefined {
 export function parseBody(text: string): { readonly value: unknown; readonly text: string } | Unfit {
   const plain = text.charCodeAt(0) === 0xfeff ? text.slice(1) : text;
   try {
-    return { value: JSON.parse(plain), text: plain };
+    return { value: parseJson(plain), text: plain };
   } catch {
     return notJson();
   }
@@ -132,7 +133,7 @@ function parsedSince(req: ParsedRequest): unknown {
 
 function inFormOf(model: unknown, text: string): unknown {
   if (typeof model === 'string') return text;
-  return model instanceof Uint8Array ? Buffer.from(text) : JSON.parse(text);
+  return model instanceof Uint8Array ? Buffer.from(text) : parseJson(text);
 }
 
 function assign(req: ParsedRequest, name: 'body' | 'rawBody', value: unknown): void {

@@ -258,6 +258,28 @@ describe('an upstream that runs whatever looks like a call', () => {
     expect(ran).toEqual([]);
   });
 
+  it('is given none whose method is written so that V8 may read another one (nodejs/node#63785)', async () => {
+    const passed: string[] = [];
+    const app = await startCheckout({
+      shape: { mode: 'stateless' },
+      behind: [
+        async (req, res, next) => {
+          if (req.headers['x-careless'] === undefined) return next();
+          for await (const chunk of req) passed.push(String(chunk));
+          res.status(202).end();
+        },
+      ],
+    });
+    const session = await app.begin();
+    const message = (key: string): string =>
+      `{"jsonrpc":"2.0","id":7,"${key}":"tools/call","result":{},"params":{"name":"cart.pay"}}`;
+    // What an object had once for a key, V8 takes a later key for whose text begins like it.
+    for (let turn = 0; turn < 20; turn++) await session.post(message('\\\\u006d'), { 'x-careless': '1' });
+    const refused = await session.post(message('\\u006dethod'), { 'x-careless': '1' });
+    expect(passed.filter((text) => text.includes('ethod'))).toEqual([]);
+    expect(reasonOf(refused.messages[0])).toBe('state');
+  });
+
   it('is given none before there is a session', async () => {
     const ran: string[] = [];
     const app = await startCareless(ran);

@@ -5,10 +5,12 @@ import type { JsonObject } from '../../src/wire/json-rpc.ts';
 import {
   elementSpans,
   memberSpans,
+  parseJson,
   rootSpan,
   spanAt,
   withMember,
   withoutMember,
+  withPlainKeys,
   withValueAt,
 } from '../../src/wire/json-text.ts';
 import { type ElementEdit, Message } from '../../src/wire/message.ts';
@@ -34,6 +36,33 @@ function expectSame(actual: unknown, expected: unknown): void {
   if (!isDeepStrictEqual(actual, expected)) expect(actual).toEqual(expected);
   expect(isDeepStrictEqual(actual, expected)).toBe(true);
 }
+
+describe('a text with plain keys', () => {
+  const keysIn = ({ members = [], elements = [] }: Piece): { key: string; from: number }[] => [
+    ...members.flatMap(({ key, from, value }) => [{ key, from }, ...keysIn(value)]),
+    ...elements.flatMap(keysIn),
+  ];
+
+  it('has the same keys, with no escapes in them but those that JSON asks for', () => {
+    fc.assert(
+      fc.property(fc.oneof(spacedObjectText, arrayText), (text) => {
+        const plain = withPlainKeys(text);
+        const keys = keysIn(takeApart(plain));
+        expect(keys.map(({ key }) => key)).toEqual(keysIn(takeApart(text)).map(({ key }) => key));
+        for (const { key, from } of keys)
+          expect([`"${key}"`, JSON.stringify(key)].some((written) => plain.startsWith(written, from))).toBe(
+            true,
+          );
+      }),
+    );
+  });
+
+  it('has everything else as it was', () => {
+    const text = '{"\\u006dethod":"\\u0061", "a\\"":{"\\u00e9" : ["\\n:", 1.0]}}';
+    expect(withPlainKeys(text)).toBe('{"method":"\\u0061", "a\\"":{"é" : ["\\n:", 1.0]}}');
+    expect(parseJson(text)).toEqual({ method: 'a', 'a"': { é: ['\n:', 1] } });
+  });
+});
 
 describe('the places of values in a text', () => {
   it('are those of the grammar, however the text is written', () => {

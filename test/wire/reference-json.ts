@@ -62,11 +62,16 @@ const character = fc.oneof(
 
 const stringText = fc.string({ unit: character, maxLength: 6 }).map((inside) => `"${inside}"`);
 
+/** Once it had a key with a backslash, V8 may take one that is written with an escape for it (nodejs/node#63785). */
+function parsesAsWritten(): boolean {
+  JSON.parse('{"h":[],"\\\\":0}');
+  return Object.keys(JSON.parse('{"h":1,"\\"":2}')).includes('"');
+}
+
 /** Keys that meet often, so that some stand twice, and such as objects inherit. */
-export const keyText = fc.oneof(
-  fc.constantFrom('"a"', '"b"', '"\\u0061"', '""', '"__proto__"', '"constructor"', '"7"'),
-  stringText,
-);
+export const keyText = fc
+  .oneof(fc.constantFrom('"a"', '"b"', '"\\u0061"', '""', '"__proto__"', '"constructor"', '"7"'), stringText)
+  .filter(parsesAsWritten() ? () => true : (text) => !text.includes('\\\\'));
 
 /** What a parser in JavaScript loses or changes. */
 const scalarText = fc.oneof(
