@@ -136,6 +136,8 @@ export class Judge {
       onTooLong: () => this.#giveUp(id),
     };
     const step = await claimRun(this.#config, wanted, (move) => this.#tellMoved(move, context));
+    // It may have waited for its turn, and others may have moved the run meanwhile, in another process too.
+    context.session.noteMove();
     if (!(step instanceof Step)) {
       return step.reason === 'unknown'
         ? this.#end(incoming, tool, context)
