@@ -202,6 +202,8 @@ export class Judge {
     if (style === 'unknown-tool' && isHidden) {
       const makeAlias = (): string => `t${newToken()}`;
       askForAlias(this.#exchange.req, incoming, this.aliases, { param: 'name', name: tool, makeAlias });
+      // What a gate in front has claimed for it never runs, so the upstream's answer is no outcome.
+      await this.#exchange.callOff(incoming);
       return 'forward';
     }
     const readable = snapshot === undefined || position !== undefined;
