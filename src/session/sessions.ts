@@ -56,7 +56,7 @@ export class Sessions implements SessionKeeper {
       turns: new Turns(config.clock),
       tell: (run, lists, except?: LiveSession) => {
         this.#audiences.tell(run, lists, except);
-        this.#relay?.changed(run, lists);
+        this.#relay?.changed(run, lists, except?.run);
       },
       listen: (run, tell, session) => this.#audiences.add(run, { tell, session }),
       onShutDown: (callback) => {
@@ -128,7 +128,8 @@ export class Sessions implements SessionKeeper {
     return new Relay(bus, clock, {
       find: (topic) => this.table.byTopic(topic),
       ended: ({ run }) => this.#forget(run),
-      changed: (topic, lists) => this.#audiences.tellTopic(topic, lists),
+      changed: (topic, lists, but) =>
+        this.#audiences.tellTopic(topic, lists, but === undefined ? undefined : this.table.byTopic(but)),
       onError,
     });
   }
