@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { StateMachineGate } from '../../src/index.ts';
-import { startCheckout } from '../helpers/checkout-app.ts';
+import { pass, startCheckout } from '../helpers/checkout-app.ts';
+import { latch } from '../helpers/latch.ts';
 import { callOf, type RawResponse, reasonOf, type WireMessage } from '../helpers/raw.ts';
 import { FETCH_SHAPES, SHAPES, shapeName, type UpstreamShape } from '../helpers/upstream.ts';
 
@@ -145,6 +146,24 @@ describe.each([...EACH_BODY, ...FETCH])('a batch, $mode $answers $host Express $
     const answer = await session.post([callOf(1, 'cart.view'), callOf(2, 'cart.pay', { fail: true })]);
     expect(outcomes(answer)).toEqual({ 1: 'cart.view done', 2: 'cart.pay failed' });
     expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
+  });
+});
+
+describe('a batch of which a step is given up on', () => {
+  it('still has the answers that were there', async () => {
+    const app = await startCheckout({ shape: { answers: 'json' }, gate: { maxStepMs: 2_000 } });
+    const session = await app.begin();
+    const never = latch();
+    app.ledger.gates.set('cart.add_item', never.opened);
+    const answer = session.post([callOf(1, 'cart.add_item'), callOf(2, 'cart.pay')]);
+    await expect.poll(() => app.ledger.calls).toEqual(['cart.add_item']);
+    await pass(app.clock, 3_000);
+    const { messages } = await answer;
+    expect(messages.map(({ id, result }) => [id, result.isError])).toEqual([
+      [2, true],
+      [1, true],
+    ]);
+    never.open();
   });
 });
 
