@@ -47,6 +47,10 @@ export function readHint(text: string): AddressedHint | undefined {
   }
 }
 
-export function sendHint(bus: NotificationBus, hint: Hint & { to: string; from: string }): Promise<void> {
-  return bus.publish(JSON.stringify({ v: 1, ...hint }));
+/** Rejects where the bus cannot send it, also one that throws instead: a hint is sent in the midst of other things, and from timers. */
+export async function sendHint(
+  bus: NotificationBus,
+  hint: Hint & { to: string; from: string },
+): Promise<void> {
+  await bus.publish(JSON.stringify({ v: 1, ...hint }));
 }
