@@ -194,7 +194,9 @@ export class Sessions implements SessionKeeper {
     const known = this.table.get(run);
     // Whoever is not the owner is asked about in the store like any unknown session, which answers him alike, and as late.
     const own = known?.record.principal === binding ? known : undefined;
-    if (own !== undefined && clock.now() - own.checkedAt < this.#cacheMs) return foundWithout(own);
+    // A clock may go back, and nobody may be believed until it has caught up.
+    const age = own && clock.now() - own.checkedAt;
+    if (own && age !== undefined && age >= 0 && age < this.#cacheMs) return foundWithout(own);
     const moves = known?.moves ?? 0;
     let record: RunRecord | undefined;
     try {
