@@ -60,11 +60,20 @@ export class GatePart implements Part {
       if (incoming.method !== 'tools/call') continue;
       const verdict = await this.#judge.judge(incoming);
       if (verdict === 'ended') return false;
-      if (typeof verdict === 'object') this.#calls.set(idKey(verdict.id), verdict);
+      if (typeof verdict !== 'object') continue;
+      this.#calls.set(idKey(verdict.id), verdict);
+      // In the session era a disconnect "SHOULD NOT be interpreted as the client cancelling its request"; in the stateless era it is that.
+      if (this.#admission.era === 'session') this.#exchange.tap.withholdClose();
     }
-    // In the session era a disconnect "SHOULD NOT be interpreted as the client cancelling its request"; in the stateless era it is that.
-    if (this.#calls.size > 0 && this.#admission.era === 'session') this.#exchange.tap.withholdClose();
+    await this.#dropCancelled();
     return true;
+  }
+
+  /** While the other messages were judged, or another gate judged, the client may have gone: nothing was forwarded yet. */
+  async #dropCancelled(): Promise<void> {
+    for (const incoming of this.#exchange.forwardable) {
+      if (this.#judge.isCancelledStep(incoming)) await this.#exchange.drop(incoming);
+    }
   }
 
   wants(bytes: Buffer): boolean {
@@ -113,7 +122,7 @@ export class GatePart implements Part {
     if (call === undefined) return;
     this.#calls.delete(idKey(call.id));
     delete call.context.step;
-    return call.step.release(UNBEGUN);
+    return call.step.withdraw();
   }
 
   onUnreadable(): void {

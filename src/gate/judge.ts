@@ -63,6 +63,12 @@ export class Judge {
     return visibilityFor(this.#config, this.#admission) === 'hide';
   }
 
+  /** Whether a call that holds a claim, here or in another gate, was cancelled since, or its client is gone. */
+  isCancelledStep(incoming: Incoming): boolean {
+    if (stepNote.of(incoming) === undefined || incoming.id === undefined) return false;
+    return this.#exchange.isGone || this.#admission.session.inFlight(incoming.id)?.cancelled === true;
+  }
+
   async judge(incoming: Incoming): Promise<Verdict> {
     const { workflow, onError } = this.#config;
     const { message } = incoming;

@@ -172,6 +172,12 @@ export class Step {
     }
   }
 
+  /** Lets the run go where the call was not forwarded after all, which may turn out when it was given up on already. */
+  async withdraw(): Promise<void> {
+    if (this.#ended && !this.#settled) await releaseClaim(this.#parts, UNBEGUN);
+    else await this.release(UNBEGUN);
+  }
+
   /** Nobody will learn the outcome here: the claim stands until its lease ends. */
   abandon(): void {
     if (this.#end()) this.#parts.endTurn();
