@@ -22,6 +22,7 @@ import { tellListChanged } from './list-changed.ts';
 import { createdTask } from './outcome.ts';
 import { unknownOutcomeReply } from './replies.ts';
 import { settle } from './settle.ts';
+import { isCancelledStep } from './step-note.ts';
 import { carryOn } from './tasks.ts';
 import { describeTools, hideUnavailable, visibilityFor } from './tool-list.ts';
 import { abandonStep } from './unknown-outcome.ts';
@@ -72,7 +73,7 @@ export class GatePart implements Part {
   /** While the other messages were judged, or another gate judged, the client may have gone: nothing was forwarded yet. */
   async #dropCancelled(): Promise<void> {
     for (const incoming of this.#exchange.forwardable) {
-      if (this.#judge.isCancelledStep(incoming)) await this.#exchange.drop(incoming);
+      if (isCancelledStep(incoming, this.#exchange, this.#admission)) await this.#exchange.drop(incoming);
     }
   }
 

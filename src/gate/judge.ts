@@ -8,7 +8,6 @@ import { headerFault } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import { isRequestId, type JsonObject, META_PREFIX, type RequestId } from '../wire/json-rpc.ts';
-import { Note } from '../wire/note.ts';
 import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
 import type { CallBinding } from '../workflow/call.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
@@ -22,6 +21,7 @@ import { type Move, movesOf } from './move.ts';
 import type { NotAdmitted } from './not-admitted.ts';
 import { badToolName, refusalReply } from './replies.ts';
 import { stateNow } from './state-now.ts';
+import { stepNote } from './step-note.ts';
 import { visibilityFor } from './tool-list.ts';
 
 const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
@@ -39,9 +39,6 @@ interface ClaimedCall {
   readonly context: RunContext;
   readonly request: InFlight;
 }
-
-/** Messages that go on as steps, whose idempotency key a gate has set. */
-const stepNote = new Note<Incoming, true>();
 
 /** Decides about the calls of one exchange before they are forwarded. */
 export class Judge {
@@ -61,12 +58,6 @@ export class Judge {
 
   get #hides(): boolean {
     return visibilityFor(this.#config, this.#admission) === 'hide';
-  }
-
-  /** Whether a call that holds a claim, here or in another gate, was cancelled since, or its client is gone. */
-  isCancelledStep(incoming: Incoming): boolean {
-    if (stepNote.of(incoming) === undefined || incoming.id === undefined) return false;
-    return this.#exchange.isGone || this.#admission.session.inFlight(incoming.id)?.cancelled === true;
   }
 
   async judge(incoming: Incoming): Promise<Verdict> {

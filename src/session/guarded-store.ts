@@ -1,6 +1,6 @@
 import type { AtomicStateStore, ClaimRequest, TransactionalStateStore } from '../stores/store.ts';
 import type { Clock } from './clock.ts';
-import { releaseClaim } from './step.ts';
+import { releaseClaim } from './release-claim.ts';
 import { UNBEGUN } from './unbegun.ts';
 
 /** A store could not be asked, or not in time. Its own error is the cause, and stays on this side of the wire. */

@@ -8,6 +8,7 @@ import type {
 } from '../stores/store.ts';
 import type { Clock } from './clock.ts';
 import type { GuardedStore } from './guarded-store.ts';
+import { RETRY_MS, releaseClaim } from './release-claim.ts';
 import type { EndTurn } from './turns.ts';
 import { UNBEGUN } from './unbegun.ts';
 
@@ -39,8 +40,6 @@ export interface StepParts {
   readonly endTurn: EndTurn;
   readonly onError: (error: unknown) => void;
 }
-
-const RETRY_MS = [50, 100, 200, 400, 800, 1600] as const;
 
 /**
  * One call that holds its run's claim, from before it is forwarded until its outcome is saved. Exactly one of
@@ -222,24 +221,5 @@ export class Step {
         await new Promise<void>((resolve) => clock.after(pause, resolve));
       }
     }
-  }
-}
-
-/**
- * Lets a claim go. Where the store fails it is tried again in the background for a while: a claim that nobody
- * lets go would be taken for a step with an unknown outcome.
- */
-export async function releaseClaim(
-  parts: Pick<StepParts, 'store' | 'key' | 'token' | 'clock' | 'onError'>,
-  options: ReleaseOptions,
-  attempt = 0,
-): Promise<void> {
-  const { store, key, token, clock, onError } = parts;
-  try {
-    await store.release(key, token, options);
-  } catch (error) {
-    onError(error);
-    const pause = RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)] ?? 0;
-    if (attempt < 20) clock.after(pause, () => void releaseClaim(parts, options, attempt + 1));
   }
 }
