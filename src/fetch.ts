@@ -48,8 +48,8 @@ export function gateFetch<Rest extends unknown[]>(
   const { auth } = parseOptions('gateFetch()', optionsSchema, options);
   const stages = stagesOf(middlewares);
   return async (request, ...rest) => {
-    // A preflight asks about the route, and carries neither session nor message.
-    if (request.method === 'OPTIONS') return handler(request, ...rest);
+    // A preflight asks about the route, and carries neither session nor message. What carries one is none.
+    if (request.method === 'OPTIONS' && request.body === null) return handler(request, ...rest);
     const host = new FetchHost(request, await auth(request), stages[0].onError);
     run(host, stages, (own) => handler(own, ...rest)).catch((error) => host.fail(error));
     return host.response.made;

@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import * as z from 'zod';
 import { functionOption } from './options.ts';
 import { DEFAULT_LIMITS, Exchange, type WireLimits } from './wire/exchange.ts';
+import { hasBody } from './wire/headers.ts';
 import { JSON_RPC } from './wire/json-rpc.ts';
 import type { MaybePromise } from './wire/task-line.ts';
 
@@ -64,8 +65,8 @@ export interface Stage {
 export function withExchange(config: CommonConfig, enter: Enter): Middleware {
   const stage: Stage = { limits: config, onError: safely(config.onError), enter };
   const interlock = (req: IncomingMessage, res: ServerResponse, next: (error?: unknown) => void): void => {
-    // A preflight asks about the route, and carries neither session nor message.
-    if (req.method === 'OPTIONS') next();
+    // A preflight asks about the route, and carries neither session nor message. What carries one is none.
+    if (req.method === 'OPTIONS' && !hasBody(req)) next();
     else void passInNode(stage, req, res, next);
   };
   return Object.assign(interlock, { [STAGE]: stage } as const);

@@ -22,6 +22,7 @@ import { tellListChanged } from './list-changed.ts';
 import { createdTask } from './outcome.ts';
 import { unknownOutcomeReply } from './replies.ts';
 import { settle } from './settle.ts';
+import { isCancelledStep } from './step-note.ts';
 import { carryOn } from './tasks.ts';
 import { describeTools, hideUnavailable, visibilityFor } from './tool-list.ts';
 import { abandonStep } from './unknown-outcome.ts';
@@ -60,11 +61,20 @@ export class GatePart implements Part {
       if (incoming.method !== 'tools/call') continue;
       const verdict = await this.#judge.judge(incoming);
       if (verdict === 'ended') return false;
-      if (typeof verdict === 'object') this.#calls.set(idKey(verdict.id), verdict);
+      if (typeof verdict !== 'object') continue;
+      this.#calls.set(idKey(verdict.id), verdict);
+      // In the session era a disconnect "SHOULD NOT be interpreted as the client cancelling its request"; in the stateless era it is that.
+      if (this.#admission.era === 'session') this.#exchange.tap.withholdClose();
     }
-    // In the session era a disconnect "SHOULD NOT be interpreted as the client cancelling its request"; in the stateless era it is that.
-    if (this.#calls.size > 0 && this.#admission.era === 'session') this.#exchange.tap.withholdClose();
+    await this.#dropCancelled();
     return true;
+  }
+
+  /** While the other messages were judged, or another gate judged, the client may have gone: nothing was forwarded yet. */
+  async #dropCancelled(): Promise<void> {
+    for (const incoming of this.#exchange.forwardable) {
+      if (isCancelledStep(incoming, this.#exchange, this.#admission)) await this.#exchange.drop(incoming);
+    }
   }
 
   wants(bytes: Buffer): boolean {
@@ -113,7 +123,7 @@ export class GatePart implements Part {
     if (call === undefined) return;
     this.#calls.delete(idKey(call.id));
     delete call.context.step;
-    return call.step.release(UNBEGUN);
+    return call.step.withdraw();
   }
 
   onUnreadable(): void {

@@ -8,7 +8,6 @@ import { headerFault } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import { isRequestId, type JsonObject, META_PREFIX, type RequestId } from '../wire/json-rpc.ts';
-import { Note } from '../wire/note.ts';
 import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
 import type { CallBinding } from '../workflow/call.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
@@ -22,6 +21,7 @@ import { type Move, movesOf } from './move.ts';
 import type { NotAdmitted } from './not-admitted.ts';
 import { badToolName, refusalReply } from './replies.ts';
 import { stateNow } from './state-now.ts';
+import { stepNote } from './step-note.ts';
 import { visibilityFor } from './tool-list.ts';
 
 const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
@@ -39,9 +39,6 @@ interface ClaimedCall {
   readonly context: RunContext;
   readonly request: InFlight;
 }
-
-/** Messages that go on as steps, whose idempotency key a gate has set. */
-const stepNote = new Note<Incoming, true>();
 
 /** Decides about the calls of one exchange before they are forwarded. */
 export class Judge {
@@ -136,6 +133,8 @@ export class Judge {
       onTooLong: () => this.#giveUp(id),
     };
     const step = await claimRun(this.#config, wanted, (move) => this.#tellMoved(move, context));
+    // It may have waited for its turn, and others may have moved the run meanwhile, in another process too.
+    context.session.noteMove();
     if (!(step instanceof Step)) {
       return step.reason === 'unknown'
         ? this.#end(incoming, tool, context)
@@ -200,6 +199,8 @@ export class Judge {
     if (style === 'unknown-tool' && isHidden) {
       const makeAlias = (): string => `t${newToken()}`;
       askForAlias(this.#exchange.req, incoming, this.aliases, { param: 'name', name: tool, makeAlias });
+      // What a gate in front has claimed for it never runs, so the upstream's answer is no outcome.
+      await this.#exchange.callOff(incoming);
       return 'forward';
     }
     const readable = snapshot === undefined || position !== undefined;

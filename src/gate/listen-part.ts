@@ -35,6 +35,7 @@ export class ListenPart implements Part {
   readonly #ends: (() => void)[] = [];
   readonly #shared: Subscription;
   #staysOpen = false;
+  #closed = false;
 
   private constructor(
     exchange: Exchange,
@@ -72,6 +73,8 @@ export class ListenPart implements Part {
   }
 
   onMessage(message: Message): void {
+    // An upstream may go on writing to a client that has left. Nobody would end what is begun for it then.
+    if (this.#closed) return;
     const { method, id, result } = message.value;
     if (method === ACKNOWLEDGED) this.#acknowledge(message);
     else if (this.#shared.isOurs && method === undefined && id === this.#id && isObject(result)) {
@@ -90,6 +93,7 @@ export class ListenPart implements Part {
   }
 
   onClose(): void {
+    this.#closed = true;
     for (const end of this.#ends.splice(0)) end();
   }
 

@@ -30,7 +30,7 @@ export function settle(
   // A step that asks for something goes on with the next call, and keeps its key for it.
   const options = outcome === 'input_required' ? UNBEGUN : {};
   if (move === undefined) return after(call.step.release(options), () => AS_IT_CAME);
-  return commit(call, move, config, onListChanged);
+  return commit(call, move, config, { settles: outcome !== 'input_required', onListChanged });
 }
 
 /** What is to be saved; nothing where the run stays as it is. */
@@ -47,15 +47,21 @@ function moveAfter(
   return move ?? (isUpdated === true ? moves.stays() : undefined);
 }
 
+interface Saving {
+  /** Whether the step is over with it, and its key with the step. */
+  readonly settles: boolean;
+  readonly onListChanged: (lists: readonly ListKind[]) => void;
+}
+
 async function commit(
   { id, step, era }: PendingCall,
   move: Move,
   config: GateConfig,
-  onListChanged: (lists: readonly ListKind[]) => void,
+  { settles, onListChanged }: Saving,
 ): Promise<Transform> {
   const { workflow, announce, onError } = config;
   const { snapshot, trail } = move;
-  const status = await step.commit({ snapshot, trail }).catch((error: unknown) => {
+  const status = await step.commit({ snapshot, trail }, settles).catch((error: unknown) => {
     onError(error);
     return 'failed' as const;
   });

@@ -12,8 +12,8 @@ export type Hint =
   | { readonly kind: 'silence' }
   /** The client cancelled this request, which some other instance may have waiting. */
   | { readonly kind: 'cancelled'; readonly id: string | number }
-  /** Lists of a run that several connections share are others now; of its tools where it does not say which. */
-  | { readonly kind: 'changed'; readonly lists?: readonly ListKind[] }
+  /** Lists of a run that several connections share are others now; of its tools where it does not say which. One session, `but`, is told by itself. */
+  | { readonly kind: 'changed'; readonly lists?: readonly ListKind[]; readonly but?: string }
   /** The session has ended. */
   | { readonly kind: 'ended' };
 
@@ -26,7 +26,11 @@ const envelope = z.intersection(
     z.object({ kind: z.literal('stream'), openedAt: z.number() }),
     z.object({ kind: z.literal('silence') }),
     z.object({ kind: z.literal('cancelled'), id: z.union([z.string(), z.number()]) }),
-    z.object({ kind: z.literal('changed'), lists: z.array(z.enum(LISTS)).optional() }),
+    z.object({
+      kind: z.literal('changed'),
+      lists: z.array(z.enum(LISTS)).optional(),
+      but: z.string().optional(),
+    }),
     z.object({ kind: z.literal('ended') }),
   ]),
 );
@@ -43,6 +47,10 @@ export function readHint(text: string): AddressedHint | undefined {
   }
 }
 
-export function sendHint(bus: NotificationBus, hint: Hint & { to: string; from: string }): Promise<void> {
-  return bus.publish(JSON.stringify({ v: 1, ...hint }));
+/** Rejects where the bus cannot send it, also one that throws instead: a hint is sent in the midst of other things, and from timers. */
+export async function sendHint(
+  bus: NotificationBus,
+  hint: Hint & { to: string; from: string },
+): Promise<void> {
+  await bus.publish(JSON.stringify({ v: 1, ...hint }));
 }

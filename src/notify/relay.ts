@@ -23,8 +23,8 @@ export interface RelayListener {
   /** The session of this topic, if this process knows it. */
   find(topic: string): RelayedSession | undefined;
   ended(session: RelayedSession): void;
-  /** Lists of a run that several connections share are others now. */
-  changed(topic: string, lists: readonly ListKind[]): void;
+  /** Lists of a run that several connections share are others now. The session of the topic `but` is told by itself. */
+  changed(topic: string, lists: readonly ListKind[], but?: string): void;
   onError(error: unknown): void;
 }
 
@@ -91,10 +91,11 @@ export class Relay {
     this.#send(run, { kind: 'ended' });
   }
 
-  /** Tells every instance that lists of a run are others now, whoever listens to it there. */
-  changed(run: string, lists: readonly ListKind[]): void {
+  /** Tells every instance that lists of a run are others now, whoever listens to it there, but for one session that is told by itself. */
+  changed(run: string, lists: readonly ListKind[], session?: string): void {
     const onlyTools = lists.length === 1 && lists[0] === 'tools';
-    this.#send(run, onlyTools ? { kind: 'changed' } : { kind: 'changed', lists });
+    const but = session === undefined ? {} : { but: topicOf(session) };
+    this.#send(run, { kind: 'changed', ...(onlyTools ? {} : { lists }), ...but });
   }
 
   /** Stops listening. */
@@ -126,7 +127,7 @@ export class Relay {
     const hint = readHint(text);
     if (hint === undefined || hint.from === this.#self) return;
     const session = this.#listener.find(hint.to);
-    if (hint.kind === 'changed') this.#listener.changed(hint.to, hint.lists ?? ['tools']);
+    if (hint.kind === 'changed') this.#listener.changed(hint.to, hint.lists ?? ['tools'], hint.but);
     else if (session !== undefined) this.#obey(session, hint);
   }
 

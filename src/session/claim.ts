@@ -2,7 +2,7 @@ import type { AtomicStateStore, ClaimResult, FsmSnapshot, StepDescription } from
 import type { Clock } from './clock.ts';
 import { newToken } from './ids.ts';
 import type { InFlight } from './in-flight.ts';
-import { releaseClaim } from './persist.ts';
+import { releaseClaim } from './release-claim.ts';
 import type { RunContext } from './run-context.ts';
 import { Step, type StepParts, type StepTimes } from './step.ts';
 import type { Cancellation, EndTurn } from './turns.ts';

@@ -6,10 +6,13 @@ export interface Clock {
   after(ms: number, task: () => void): () => void;
 }
 
+/** Node's timers count to this, 24 days, and fire at once for more. */
+const LONGEST_MS = 2 ** 31 - 1;
+
 export const systemClock: Clock = {
   now: () => Date.now(),
   after(ms, task) {
-    const timer = setTimeout(task, ms);
+    const timer = setTimeout(task, Math.min(ms, LONGEST_MS));
     timer.unref();
     return () => clearTimeout(timer);
   },

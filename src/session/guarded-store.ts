@@ -1,10 +1,6 @@
-import type {
-  AtomicStateStore,
-  ClaimRequest,
-  ClaimResult,
-  TransactionalStateStore,
-} from '../stores/store.ts';
+import type { AtomicStateStore, ClaimRequest, TransactionalStateStore } from '../stores/store.ts';
 import type { Clock } from './clock.ts';
+import { releaseClaim } from './release-claim.ts';
 import { UNBEGUN } from './unbegun.ts';
 
 /** A store could not be asked, or not in time. Its own error is the cause, and stays on this side of the wire. */
@@ -51,7 +47,7 @@ export function guardStore(store: AtomicStateStore, deadlineMs: number, clock: C
     ? { commitIn: (...args: Parameters<CommitIn>) => bounded('commit', () => store.commitIn(...args)) }
     : {};
   const { runs } = store;
-  return {
+  const guarded: GuardedStore = {
     ...inTransaction,
     // A sweep reads on for as long as its caller goes on.
     ...(runs && { runs: (query) => runs.call(store, query) }),
@@ -61,7 +57,9 @@ export function guardStore(store: AtomicStateStore, deadlineMs: number, clock: C
       bounded(
         'claim',
         () => store.claim(request),
-        (result) => letGoLate(store, request, result),
+        ({ status }) => {
+          if (status === 'claimed') letGoLate(guarded, request, clock);
+        },
       ),
     commit: (...args) => bounded('commit', () => store.commit(...args)),
     renew: (...args) => bounded('renew', () => store.renew(...args)),
@@ -69,11 +67,15 @@ export function guardStore(store: AtomicStateStore, deadlineMs: number, clock: C
     delete: (...args) => bounded('delete', () => store.delete(...args)),
     history: (...args) => bounded('history', () => store.history(...args)),
   };
+  return guarded;
 }
 
-/** A claim that was granted after its caller had given up, from a driver's queue perhaps: nobody will run its step. */
-function letGoLate(store: AtomicStateStore, request: ClaimRequest, result: ClaimResult): void {
-  if (result.status === 'claimed') store.release(request, request.token, UNBEGUN).catch(() => {});
+/**
+ * A claim that was granted after its caller had given up, from a driver's queue perhaps: nobody will run its step. What the store says was told when it
+ * was given up on.
+ */
+function letGoLate(store: GuardedStore, { run, workflow, token }: ClaimRequest, clock: Clock): void {
+  void releaseClaim({ store, key: { run, workflow }, token, clock, onError() {} }, UNBEGUN);
 }
 
 function isTransactional(store: AtomicStateStore): store is TransactionalStateStore<unknown> {

@@ -42,6 +42,7 @@ export class LiveSession {
     return this.#moves;
   }
 
+  /** The run moved, or may have. */
   noteMove(): void {
     this.#moves++;
   }

@@ -59,7 +59,7 @@ export class Sessions implements SessionKeeper {
       turns: new Turns(config.clock),
       tell: (run, lists, except?: LiveSession) => {
         this.#audiences.tell(run, lists, except);
-        this.#relay?.changed(run, lists);
+        this.#relay?.changed(run, lists, except?.run);
       },
       listen: (run, tell, session) => this.#audiences.add(run, { tell, session }),
       holdOpen: (tap, last) => this.#held.hold(tap, last),
@@ -128,7 +128,8 @@ export class Sessions implements SessionKeeper {
     return new Relay(bus, clock, {
       find: (topic) => this.table.byTopic(topic),
       ended: ({ run }) => this.#forget(run),
-      changed: (topic, lists) => this.#audiences.tellTopic(topic, lists),
+      changed: (topic, lists, but) =>
+        this.#audiences.tellTopic(topic, lists, but === undefined ? undefined : this.table.byTopic(but)),
       onError,
     });
   }
@@ -193,7 +194,9 @@ export class Sessions implements SessionKeeper {
     const known = this.table.get(run);
     // Whoever is not the owner is asked about in the store like any unknown session, which answers him alike, and as late.
     const own = known?.record.principal === binding ? known : undefined;
-    if (own !== undefined && clock.now() - own.checkedAt < this.#cacheMs) return foundWithout(own);
+    // A clock may go back, and nobody may be believed until it has caught up.
+    const age = own && clock.now() - own.checkedAt;
+    if (own && age !== undefined && age >= 0 && age < this.#cacheMs) return foundWithout(own);
     const moves = known?.moves ?? 0;
     let record: RunRecord | undefined;
     try {

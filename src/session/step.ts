@@ -8,7 +8,8 @@ import type {
 } from '../stores/store.ts';
 import type { Clock } from './clock.ts';
 import type { GuardedStore } from './guarded-store.ts';
-import { persist, releaseClaim } from './persist.ts';
+import { persist } from './persist.ts';
+import { releaseClaim } from './release-claim.ts';
 import type { EndTurn } from './turns.ts';
 import { UNBEGUN } from './unbegun.ts';
 
@@ -170,6 +171,12 @@ export class Step {
     } finally {
       this.#parts.endTurn();
     }
+  }
+
+  /** Lets the run go where the call was not forwarded after all, which may turn out when it was given up on already. */
+  async withdraw(): Promise<void> {
+    if (this.#ended && !this.#settled) await releaseClaim(this.#parts, UNBEGUN);
+    else await this.release(UNBEGUN);
   }
 
   /** Nobody will learn the outcome here: the claim stands until its lease ends. */

@@ -1,6 +1,6 @@
 import type { Contradiction } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
-import { requestHeader } from '../wire/headers.ts';
+import { hasBody } from '../wire/headers.ts';
 import { errorResponse, JSON_RPC } from '../wire/json-rpc.ts';
 
 /** Only a POST carries messages (MCP 2025-11-25, Transports). An upstream that is less strict must not find one that nobody looked at. */
@@ -11,10 +11,7 @@ export function unfitRequest(exchange: Exchange): Promise<undefined> | undefined
     tap.res.setHeader('allow', 'GET, POST, DELETE');
     return turnAway(exchange, 405, JSON_RPC.SERVER_ERROR, 'Method not allowed');
   }
-  const isEmpty =
-    requestHeader(req, 'transfer-encoding') === undefined &&
-    Number(requestHeader(req, 'content-length') ?? 0) === 0;
-  if (isEmpty) return undefined;
+  if (!hasBody(req)) return undefined;
   return turnAway(exchange, 400, JSON_RPC.INVALID_REQUEST, `Invalid Request: a ${req.method} has no body`);
 }
 

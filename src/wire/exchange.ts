@@ -128,6 +128,11 @@ export class Exchange {
     return this.#parts.onAnswered(incoming);
   }
 
+  /** Has a message forwarded only to fail, under a name that the upstream does not know: whoever had a hand in it before lets go. */
+  callOff(incoming: Incoming): MaybePromise<void> {
+    return this.#parts.onAnswered(incoming);
+  }
+
   /** Answers the whole request here with a JSON-RPC error for each request in it. */
   reject(status: number, code: number, message: string): MaybePromise<void> {
     const ids = this.forwardable.map((each) => each.id ?? null);

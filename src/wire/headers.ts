@@ -25,6 +25,14 @@ export function requestHeader(req: RequestPort, name: string): string | undefine
   return Array.isArray(value) ? value.join(', ') : value;
 }
 
+/** Whether a request of HTTP/1.1 has a body (RFC 9112, section 6). */
+export function hasBody(req: RequestPort): boolean {
+  return (
+    requestHeader(req, 'transfer-encoding') !== undefined ||
+    Number(requestHeader(req, 'content-length') ?? 0) !== 0
+  );
+}
+
 /** The headers that `writeHead` takes: an object, a flat list of names and values, or a list of pairs. */
 export type HeaderList =
   | OutgoingHttpHeaders

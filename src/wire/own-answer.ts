@@ -22,10 +22,11 @@ export class OwnAnswer {
   }
 
   /** The last messages: of a stream that has begun, or else in the shape of the request. */
-  async giveLast(messages: JsonObject[]): Promise<void> {
+  async giveLast(messages: JsonObject[], observer: ResponseObserver): Promise<void> {
     if (this.#out.ended) return;
-    if (this.#out.headSent) return this.#endStream(messages);
-    await this.give(messages.length === 0 ? 202 : 200, this.#inShape(messages));
+    const all = [...observer.takeAnswers(), ...messages];
+    if (this.#out.headSent) return this.#endStream(all);
+    await this.give(all.length === 0 ? 202 : 200, this.#inShape(all));
   }
 
   /** An error for whoever waits for a response; in the midst of a body that is no stream there is no place for it. */

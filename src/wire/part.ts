@@ -19,7 +19,7 @@ export interface Part {
   onEnd?(): MaybePromise<JsonObject[]>;
   /** Whether an event stream goes on although the upstream is done; whoever says so ends it through the tap. */
   staysOpen?(): boolean;
-  /** Another part answered this message, so it is not forwarded. */
+  /** Another part answered this message, so it is not forwarded; or only to fail, under another name. */
   onAnswered?(incoming: Incoming): MaybePromise<void>;
   /** The response cannot be read; the client is told so. */
   onUnreadable?(): MaybePromise<void>;

@@ -104,7 +104,7 @@ export class ResponseTap implements ResponseSink {
   abandon(messages: JsonObject[]): void {
     if (this.#out.ended || this.mode === 'raw') return;
     this.#replaced = true;
-    this.#line.add(() => this.#own.giveLast(messages));
+    this.#line.add(() => this.#own.giveLast(messages, this.#observer));
   }
 
   // --- ResponseSink: what the upstream calls -------------------------------------------------

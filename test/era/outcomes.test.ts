@@ -231,6 +231,39 @@ describe('a client that goes away', () => {
     expect(calls.map(({ args }) => args.sku)).toEqual(['first', 'third']);
   });
 
+  it('holds neither of two runs where its call was let through by one gate and waits for the other', async () => {
+    const first = new StateMachineGate({
+      id: 'first',
+      initial: 'a',
+      states: { a: { on: { GO: 'b' } }, b: {} },
+    });
+    const second = new StateMachineGate({ id: 'second', initial: 'x', states: { x: { on: { GO: 'x' } } } });
+    first.bindTool('cart.pay', 'a', 'GO');
+    second.bindTool('cart.pay', 'x', 'GO').bindTool('cart.view', 'x', 'GO');
+    const app = await startTwoEras({
+      middlewares: [
+        sessionStore({ key: principalKey(), store, clock }),
+        ...[first, second].map((gate) => fsmGate(gate as StateMachineGate, { clock, onError: () => {} })),
+      ],
+    });
+    closing.push(app.close);
+    const { opened, open } = latch();
+    app.gates.set('cart.view', opened);
+    const viewing = callStateless(app.url, 'cart.view', {}, alice);
+    await expect.poll(() => app.calls).toHaveLength(1);
+    const running = clock.pending;
+    const gone = sendAndHold(app.url, stateless('tools/call', { name: 'cart.pay', arguments: {} }, alice));
+    // The first gate's step has two timers, and the wait for the second one has another.
+    await expect.poll(() => clock.pending).toBe(running + 3);
+    gone.cut();
+    await expect.poll(() => clock.pending).toBe(running);
+    open();
+    await viewing;
+    clock.advance(10_000);
+    expect((await callStateless(app.url, 'cart.pay', {}, alice)).text).toBe('cart.pay done');
+    expect(app.calls.map(({ tool }) => tool)).toEqual(['cart.view', 'cart.pay']);
+  });
+
   it('is not acted on by a notification, which names a request of nobody in particular', async () => {
     const { url, calls, gates, aborted } = await serve();
     const working = latch();

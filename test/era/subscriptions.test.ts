@@ -1,3 +1,4 @@
+import express, { type RequestHandler } from 'express';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import {
   type Clock,
@@ -10,8 +11,9 @@ import {
   sessionStore,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
+import { latch } from '../helpers/latch.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
-import { type RawStream, stream, type WireMessage } from '../helpers/raw.ts';
+import { type RawStream, sendAndHold, stream, type WireMessage } from '../helpers/raw.ts';
 import { ask, callStateless, startTwoEras, stateless, type TwoErasApp } from '../helpers/two-eras.ts';
 
 const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
@@ -170,6 +172,52 @@ describe('a subscription to a list that hides tools', () => {
     await callStateless(there.url, 'cart.add_item', {}, { user: 'alice' });
     await vi.waitFor(() => expect(opened.messages.at(-1)).toEqual(changed(opened.id)));
   });
+});
+
+it('begins nothing for a client that has left before the upstream honoured its subscription', async () => {
+  const clock = new ManualClock();
+  const asked: string[] = [];
+  const [left, answer] = [latch(), latch()];
+  const upstream: RequestHandler = async (req, res) => {
+    const { id } = req.body;
+    asked.push(id);
+    req.socket.on('close', () => left.open());
+    await answer.opened;
+    const _meta = { [SUBSCRIPTION_ID]: id };
+    const method = 'notifications/subscriptions/acknowledged';
+    res.writeHead(200, { 'content-type': 'text/event-stream' });
+    for (const message of [
+      { jsonrpc: '2.0', method, params: { notifications: {}, _meta } },
+      { jsonrpc: '2.0', id, result: { resultType: 'complete', _meta } },
+    ])
+      res.write(`data: ${JSON.stringify(message)}\n\n`);
+    res.end();
+    asked.pop();
+  };
+  const onWarning = (): void => {};
+  const app = await startTwoEras({
+    middlewares: [
+      express.json(),
+      sessionStore({ clock, key: principalKey(), onWarning }),
+      fsmGate(checkoutGate(), { clock, visibility: 'hide', onWarning }),
+      upstream,
+    ] as never,
+  });
+  closing.push(app.close);
+  const { headers, body } = stateless(
+    'subscriptions/listen',
+    { notifications: { toolsListChanged: true } },
+    { user: 'alice' },
+  );
+  const gone = sendAndHold(app.url, { headers, body });
+  await vi.waitFor(() => expect(asked).toHaveLength(1));
+  gone.cut();
+  await left.opened;
+  answer.open();
+  await vi.waitFor(() => expect(asked).toEqual([]));
+  await new Promise((resolve) => setImmediate(resolve));
+  // A stream that is held open is given a comment now and then.
+  expect(clock.pending).toBe(0);
 });
 
 describe('a list that is stable', () => {

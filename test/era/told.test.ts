@@ -5,12 +5,13 @@ import {
   memoryStore,
   type NotificationBus,
   principalKey,
+  sessionKey,
   sessionStore,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { RawSession, type RawStream } from '../helpers/raw.ts';
 import { authenticate, callStateless, startTwoEras } from '../helpers/two-eras.ts';
-import { startUpstream } from '../helpers/upstream.ts';
+import { startUpstream, type UpstreamShape } from '../helpers/upstream.ts';
 
 const CHANGED = 'notifications/tools/list_changed';
 
@@ -31,6 +32,18 @@ afterEach(async () => {
 async function instance(ownBus: NotificationBus | undefined = bus): Promise<URL> {
   const sessions = sessionStore({ key: principalKey(), store, bus: ownBus });
   const { url, close } = await startUpstream({
+    before: [authenticate],
+    middlewares: [sessions, fsmGate(checkoutGate())],
+  });
+  closing.push(close, () => sessions.close());
+  return url;
+}
+
+/** The same where the middleware serves the sessions, so that each process can. */
+async function minting(shape: Partial<UpstreamShape>): Promise<URL> {
+  const sessions = sessionStore({ key: [principalKey(), sessionKey()], store, bus });
+  const { url, close } = await startUpstream({
+    shape,
     before: [authenticate],
     middlewares: [sessions, fsmGate(checkoutGate())],
   });
@@ -88,6 +101,26 @@ describe('sessions of one principal', () => {
     await mover.session.call('cart.checkout');
     await expect.poll(sameUser.changes).toBe(2);
     expect([mover.changes(), other.changes()]).toEqual([0, 0]);
+  });
+
+  it('that a bus joins are told on one stream: of the call, or else their own in another process', async () => {
+    for (const [answers, onCall, onStream] of [
+      ['sse', 1, 0],
+      ['json', 0, 1],
+    ] as const) {
+      const shape = { mode: 'stateless', answers } as const;
+      const [here, there] = [await minting(shape), await minting(shape)];
+      const mover = await RawSession.begin(here, { 'x-user': answers });
+      const own = await RawSession.resume(there, mover.id, mover.headers).listen();
+      const sameUser = await listen(there, answers);
+      closing.push(() => own.cut());
+      const body = { jsonrpc: '2.0', id: 50, method: 'tools/call', params: { name: 'cart.add_item' } };
+      const { messages } = await mover.post(body);
+      await expect.poll(sameUser.changes).toBe(1);
+      const told = (each: { method?: string }[]) => each.filter(({ method }) => method === CHANGED).length;
+      await expect.poll(() => told(own.messages)).toBe(onStream);
+      expect(told(messages)).toBe(onCall);
+    }
   });
 
   it('hear nothing of a move that changes no list, or of one that is refused', async () => {

@@ -179,6 +179,17 @@ describe('the handler behind gateFetch()', () => {
     expect(same).toEqual([true]);
   });
 
+  it('is asked of no preflight that has a body, for it is none', async () => {
+    let asked = 0;
+    const shop = openShop(async () => {
+      asked++;
+      return new Response(null, { status: 204 });
+    });
+    const body = JSON.stringify(callOf(1, 'cart.pay'));
+    expect((await shop.fetch(new Request(URL, { method: 'OPTIONS', body }))).status).toBe(405);
+    expect(asked).toBe(0);
+  });
+
   it.each([401, 404, 500])('says %s with its own headers and body', async (status) => {
     const shop = openShop(
       async () => new Response('no', { status, headers: { 'www-authenticate': 'Bearer' } }),

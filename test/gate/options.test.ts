@@ -215,6 +215,24 @@ describe('several gates on one route', () => {
     expect(record?.workflows.checkout?.snapshot).toMatchObject({ state: 'payment', version: 2 });
     expect(record?.workflows.audit?.snapshot).toMatchObject({ state: 'closed', version: 1 });
   });
+
+  it('take nothing for a failure that the second gate hides behind an unknown tool', async () => {
+    const store = memoryStore();
+    const first = new StateMachineGate({
+      id: 'first',
+      initial: 'open',
+      states: { open: { on: { DONE: 'done', FAILED: 'broken' } }, done: {}, broken: {} },
+    }).bindTool('cart.pay', 'open', { success: 'DONE', failure: 'FAILED' });
+    const hides = { refusal: 'unknown-tool' } as const;
+    const middlewares = [sessionStore({ store }), fsmGate(first), fsmGate(checkoutGate(), hides)];
+    const { upstream, client } = await start({ middlewares });
+    expect((await client.call('cart.pay')).text).toContain('Tool cart.pay not found');
+    expect(upstream.ledger.calls).toEqual([]);
+    const record = await store.read(String(client.transport.sessionId), 1000);
+    expect(record?.workflows.first).toEqual({
+      snapshot: expect.objectContaining({ state: 'open', version: 0 }),
+    });
+  });
 });
 
 describe('a bound tool that the upstream never lists', () => {

@@ -1,4 +1,5 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
+import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js';
 import { describe, expect, it } from 'vitest';
 import { currentStep, runsOf, StateMachineGate } from '../../src/index.ts';
 import { pass, startCheckout } from '../helpers/checkout-app.ts';
@@ -10,13 +11,14 @@ const MINUTE = 60_000;
 
 describe('the idempotency key of a step whose outcome is unknown', () => {
   const keys: unknown[] = [];
+  const answers: CallToolResult[] = [];
   const makeServer = (ledger: Ledger): McpServer => {
     const server = new McpServer({ name: 'shop', version: '1.0.0' });
     server.registerTool('cart.pay', {}, async () => {
       keys.push(currentStep()?.idempotencyKey);
       ledger.calls.push('cart.pay');
       await ledger.gates.get('cart.pay');
-      return { content: [] };
+      return answers.pop() ?? { content: [] };
     });
     return server;
   };
@@ -51,6 +53,19 @@ describe('the idempotency key of a step whose outcome is unknown', () => {
     await session.call('cart.pay');
     expect(keys).toHaveLength(2);
     expect(keys[1]).toBe(keys[0]);
+  });
+
+  it('is kept while the next try asks for something, though its count is saved', async () => {
+    const workflow = new StateMachineGate(
+      { id: 'shop', initial: 'open', states: { open: { on: { PAY: 'paid' } }, paid: {} } },
+      { loopShield: { max: 9, fallback: { event: 'PAY' } } },
+    ).bindTool('cart.pay', 'open', { success: 'PAY', uncertain: 'retry' });
+    const { session } = await tried(workflow);
+    answers.push({ resultType: 'input_required', content: [] });
+    await session.call('cart.pay');
+    await session.call('cart.pay');
+    expect(keys).toHaveLength(3);
+    expect(new Set(keys).size).toBe(1);
   });
 
   it('is kept while the state does not allow the next try', async () => {

@@ -225,6 +225,29 @@ describe('close()', () => {
   });
 });
 
+describe('a bus that throws', () => {
+  it('is as one that is down, also where nobody called', async () => {
+    const broken: NotificationBus = {
+      publish() {
+        throw new Error('no connection');
+      },
+      subscribe: (listener) => bus.subscribe(listener),
+    };
+    const a = await instance(broken);
+    const session = await initialize(a);
+    expect((await call(a, session, 'cart.add_item'))?.result.isError).toBeUndefined();
+    const here = await listen(a, session);
+    expect((await call(a, session, 'cart.checkout'))?.result.isError).toBeUndefined();
+    await expect.poll(() => methods(here)).toEqual([CHANGED]);
+    errors.length = 0;
+    clock.advance(15_000);
+    await expect.poll(() => errors.map(String)).toEqual(['Error: no connection']);
+    // That the stream is closed is one more thing that nobody can be told.
+    here.cut();
+    await expect.poll(() => errors).toHaveLength(2);
+  });
+});
+
 describe('what goes over the bus', () => {
   it('is no session id, and nothing that a stranger sends there does harm', async () => {
     const published: string[] = [];

@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { StateMachineGate } from '../../src/index.ts';
-import { startCheckout } from '../helpers/checkout-app.ts';
-import { callOf, type RawResponse, reasonOf, type WireMessage } from '../helpers/raw.ts';
+import { pass, startCheckout } from '../helpers/checkout-app.ts';
+import { latch } from '../helpers/latch.ts';
+import { callOf, type RawResponse, reasonOf, sendAndHold, type WireMessage } from '../helpers/raw.ts';
 import { FETCH_SHAPES, SHAPES, shapeName, type UpstreamShape } from '../helpers/upstream.ts';
 
 const NOTICE = {
@@ -145,6 +146,66 @@ describe.each([...EACH_BODY, ...FETCH])('a batch, $mode $answers $host Express $
     const answer = await session.post([callOf(1, 'cart.view'), callOf(2, 'cart.pay', { fail: true })]);
     expect(outcomes(answer)).toEqual({ 1: 'cart.view done', 2: 'cart.pay failed' });
     expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
+  });
+});
+
+describe('a batch whose client goes away while one of its calls is judged', () => {
+  it('has none of its steps forwarded, and the run held for none', async () => {
+    const answer = latch();
+    let asked = 0;
+    const guard = async (): Promise<boolean> => {
+      asked++;
+      await answer.opened;
+      return true;
+    };
+    const workflow = new StateMachineGate<string, string>({
+      id: 'shop',
+      initial: 'open',
+      states: { open: { on: { ADD: 'open' } } },
+    })
+      .bindTool('cart.add_item', 'open', 'ADD')
+      .bindTool('cart.view', 'open', { guard });
+    const left = latch();
+    let isWatched = false;
+    const app = await startCheckout({
+      workflow,
+      before: [
+        (req, _res, next) => {
+          if (isWatched) req.socket.once('close', left.open);
+          next();
+        },
+      ],
+    });
+    const session = await app.begin();
+    isWatched = true;
+    const body = [callOf(1, 'cart.add_item'), callOf(2, 'cart.view')];
+    const gone = sendAndHold(app.url, { headers: session.headers, body });
+    await expect.poll(() => asked).toBe(1);
+    gone.cut();
+    await left.opened;
+    answer.open();
+    await expect.poll(() => app.ledger.calls).toEqual(['cart.view']);
+    expect((await session.call('cart.add_item')).result.content[0].text).toBe('cart.add_item done');
+    expect(app.ledger.calls).toEqual(['cart.view', 'cart.add_item']);
+    expect(app.errors).toEqual([]);
+  });
+});
+
+describe('a batch of which a step is given up on', () => {
+  it('still has the answers that were there', async () => {
+    const app = await startCheckout({ shape: { answers: 'json' }, gate: { maxStepMs: 2_000 } });
+    const session = await app.begin();
+    const never = latch();
+    app.ledger.gates.set('cart.add_item', never.opened);
+    const answer = session.post([callOf(1, 'cart.add_item'), callOf(2, 'cart.pay')]);
+    await expect.poll(() => app.ledger.calls).toEqual(['cart.add_item']);
+    await pass(app.clock, 3_000);
+    const { messages } = await answer;
+    expect(messages.map(({ id, result }) => [id, result.isError])).toEqual([
+      [2, true],
+      [1, true],
+    ]);
+    never.open();
   });
 });
 

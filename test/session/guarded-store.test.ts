@@ -118,4 +118,38 @@ describe('a store behind its guard', () => {
     await flush();
     expect(await claimed(store, claimOf('run', { step }))).toMatchObject({ idempotencyKey });
   });
+
+  it.each<[string, (store: FaultyStore) => void]>([
+    ['rejects', (store) => store.fail('release', 2)],
+    [
+      'throws',
+      (store) => {
+        const { release } = store;
+        let times = 2;
+        store.release = (...args) => {
+          if (times-- > 0) throw new Error('no');
+          return release(...args);
+        };
+      },
+    ],
+  ])(
+    'lets such a claim go although its store %s at first: nothing ran that could be unknown',
+    async (_, fail) => {
+      const clock = new ManualClock();
+      const store = memoryStore({ now: clock.now });
+      const slow = new FaultyStore(store);
+      slow.fail('claim', 1, 'late');
+      const asked = guardStore(slow, DEADLINE, clock).claim(claimOf('run', { create: {} }));
+      clock.advance(DEADLINE);
+      await expect(asked).rejects.toBeInstanceOf(StoreUnavailable);
+      fail(slow);
+      for (const goOn of slow.late) goOn();
+      for (let times = 0; times < 5; times++) {
+        await flush();
+        clock.advance(100);
+      }
+      await claimed(store, claimOf('run', {}));
+      expect(clock.pending).toBe(0);
+    },
+  );
 });

@@ -238,6 +238,16 @@ describe('an idle session', () => {
     }
   });
 
+  it('is asked for anew where the clock went back, however far', async () => {
+    const app = await startCheckout();
+    const session = await app.begin();
+    app.clock.advance(-HOUR);
+    app.store.take();
+    await session.call('cart.view');
+    await session.call('cart.view');
+    expect(app.store.take()).toEqual(['read']);
+  });
+
   it('is not the one that makes way for a new one, if it was used since', async () => {
     const app = await startCheckout({ shape: { mode: 'stateless' }, session: { maxSessions: 2 } });
     const [first, second] = [await app.beginAt('has_items'), await app.begin()];

@@ -157,6 +157,30 @@ describe('two processes on one store', () => {
     expect([here.ledger.calls, there.ledger.calls]).toEqual([['cart.checkout'], ['cart.pay']]);
   });
 
+  it('test whatever stands behind a call that had to wait against the state after that, moved elsewhere or not', async () => {
+    const shop = () =>
+      new StateMachineGate<string, string>({
+        id: 'shop',
+        initial: 'open',
+        states: { open: { on: { CLOSE: 'closed' } }, closed: {} },
+      })
+        .bindTool('cart.checkout', 'open', 'CLOSE')
+        .bindTool('cart.add_item', ['open', 'closed'], 'CLOSE')
+        .bindTool('cart.view', 'open');
+    const { here, there } = await startTwo(shop);
+    const session = await here.begin();
+    const closing = await holdOpen(here, session, 'cart.checkout');
+    const batch = elsewhere(session, there.url).post([callOf(1, 'cart.add_item'), callOf(2, 'cart.view')]);
+    await expect.poll(() => there.store.asked).toContain('claim');
+    closing.open();
+    await closing.answer;
+    await pass(here.clock, 1_000);
+    const { messages } = await batch;
+    const answer = (id: number) => outcomeOf(messages.find((each) => each.id === id) ?? {});
+    expect([answer(1), answer(2)]).toEqual(['cart.add_item done', 'state']);
+    expect(there.ledger.calls).toEqual(['cart.add_item']);
+  });
+
   it.each(['cancelled', 'cut off'])(
     'never forward a call that was %s while it waited for the other',
     async (how) => {

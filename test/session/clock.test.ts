@@ -1,0 +1,15 @@
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { systemClock } from '../../src/session/clock.ts';
+
+const DAY = 24 * 60 * 60 * 1000;
+
+beforeEach(() => void vi.useFakeTimers());
+
+afterEach(() => void vi.useRealTimers());
+
+it('waits 24 days at most, and never fires at once because a time is longer than timers count', () => {
+  // Node's own timers wait for one millisecond then; those of the test for none.
+  const set = vi.spyOn(globalThis, 'setTimeout');
+  systemClock.after(30 * DAY, () => {});
+  expect(set.mock.lastCall?.[1]).toBe(2 ** 31 - 1);
+});
