@@ -1,0 +1,15 @@
+/** Checked by the compiler alone, as `workflow.types.ts` is. */
+import Database from 'libsql';
+import { type SqliteDatabase, sqliteStore } from '../../src/stores/sqlite.ts';
+
+sqliteStore({ database: new Database(':memory:') });
+
+// What TypeScript before 7 makes of the overloads of `libsql` and `better-sqlite3`.
+declare const narrowed: {
+  exec(sql: string): void;
+  prepare(sql: string): { all(value: {}): unknown[]; run(value: {}): object };
+};
+narrowed satisfies SqliteDatabase;
+
+// @ts-expect-error
+sqliteStore({ database: 'runs.db' });
