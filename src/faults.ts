@@ -5,11 +5,16 @@ import { rightNames } from './nearest.ts';
 type Issue = z.core.$ZodIssue;
 type Path = readonly PropertyKey[];
 
+/** More unknown keys than this are no typos: something else was given. */
+const MOST_TYPOS = 3;
+
 /** One zod issue in a developer's words: where, what is right, and what was given instead. */
 export function describeFault(issue: Issue, schema: unknown, root: unknown): string {
   const where = issue.path.length === 0 ? '' : `${pathText(issue.path)}: `;
   if (issue.code === 'unrecognized_keys') {
     const known = keysOf(schemaAt(schema, issue.path));
+    if (issue.keys.length > MOST_TYPOS)
+      return `${where}unknown keys ${quoteNames(issue.keys)}, known are ${quoteNames(known)}`;
     return issue.keys
       .map((key) => `${where}unknown key ${showValue(key)}, ${rightNames(key, known)}`)
       .join('; ');
