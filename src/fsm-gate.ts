@@ -49,7 +49,6 @@ export interface FsmGateOptions extends CommonOptions {
 
 const millis = z.number().positive();
 const optionsSchema = z.strictObject({
-  ...commonShape,
   announce: z.boolean().default(false),
   visibility: z.enum(['hide', 'stable']).optional(),
   refusal: z.enum(['explain', 'unknown-tool']).default('explain'),
@@ -60,6 +59,7 @@ const optionsSchema = z.strictObject({
   clock: z
     .custom<Clock>((value) => typeof value === 'object' && value !== null, 'expected a clock')
     .default(() => systemClock),
+  ...commonShape,
 });
 
 const mounted = new Note<Exchange, Map<string, GateConfig>>();

@@ -7,7 +7,10 @@ sqliteStore({ database: new Database(':memory:') });
 // What TypeScript before 7 makes of the overloads of `libsql` and `better-sqlite3`.
 declare const narrowed: {
   exec(sql: string): void;
-  prepare(sql: string): { all(value: {}): unknown[]; run(value: {}): object };
+  prepare(sql: string): {
+    all(value: NonNullable<unknown>): unknown[];
+    run(value: NonNullable<unknown>): object;
+  };
 };
 narrowed satisfies SqliteDatabase;
 
