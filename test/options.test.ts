@@ -65,7 +65,7 @@ describe('parseOptions', () => {
     [{ table: [] }, 'table: expected an object, got an empty array'],
     [{ nested: { inner: null } }, 'nested.inner: expected string, got null'],
     [{ list: [{ match: 1 }] }, 'list[0].match: expected string, got 1'],
-    [{ either: 1 }, 'either: expected string or expected object, got 1'],
+    [{ either: 1 }, 'either: expected string or object, got 1'],
     [{ either: { header: 1 } }, 'either.header: expected string, got 1'],
     [null, 'expected object, got null'],
     [[], 'expected object, got an empty array'],
