@@ -48,7 +48,9 @@ function expectation(issue: Issue): string {
     case 'invalid_value':
       return `expected ${issue.values.length > 1 ? 'one of ' : ''}${quoteNames(issue.values.map(String))}`;
     case 'invalid_union':
-      return [...new Set(issue.errors.flat().map(expectation))].join(' or ').replaceAll(' or expected ', ' or ');
+      return [...new Set(issue.errors.flat().map(expectation))]
+        .join(' or ')
+        .replaceAll(' or expected ', ' or ');
     default:
       return issue.message.slice(0, 1).toLowerCase() + issue.message.slice(1);
   }

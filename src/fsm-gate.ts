@@ -10,7 +10,7 @@ import { isOver, stepFacade } from './gate/step-facade.ts';
 import { TaskPart } from './gate/task-part.ts';
 import { availabilityNotes } from './gate/tool-list.ts';
 import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
-import { parseOptions } from './options.ts';
+import { parseOptions, showValue } from './options.ts';
 import { type Clock, systemClock } from './session/clock.ts';
 import { insideStep } from './session/current-step.ts';
 import { admissionOf } from './session/run-context.ts';
@@ -80,7 +80,7 @@ export function fsmGate<S extends string, E extends string>(
   if (!(gate instanceof StateMachineGate)) {
     throw new InterlockError(
       'ERR_INTERLOCK_CONFIG',
-      'fsmGate(): the first argument must be a StateMachineGate',
+      `fsmGate(): the first argument must be a StateMachineGate, got ${showValue(gate)}`,
     );
   }
   const parsed = parseOptions('fsmGate()', optionsSchema, options);

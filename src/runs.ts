@@ -4,6 +4,7 @@ import { moveTo } from './gate/move.ts';
 import { moveFromOutside, type OutsideMover, tellMoved } from './gate/outside-move.ts';
 import { expireFromOutside, overdueRuns } from './gate/sweep.ts';
 import { takeEffect } from './gate/take-effect.ts';
+import { showValue } from './options.ts';
 import type { Resolution, ResolveOptions, RunView, SendOptions, Sent, Updated } from './run-views.ts';
 import {
   assertChange,
@@ -203,7 +204,7 @@ export function runsOf<S extends string, E extends string>(
   if (!(gate instanceof StateMachineGate)) {
     throw new InterlockError(
       'ERR_INTERLOCK_CONFIG',
-      'runsOf(): the first argument must be a StateMachineGate',
+      `runsOf(): the first argument must be a StateMachineGate, got ${showValue(gate)}`,
     );
   }
   return new Runs<E>({

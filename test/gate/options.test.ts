@@ -7,6 +7,7 @@ import {
   fsmGate,
   type Middleware,
   memoryStore,
+  runsOf,
   StateMachineGate,
   sessionStore,
   stateSync,
@@ -336,6 +337,13 @@ describe('a mistake in the options', () => {
       'known are "announce", "visibility"',
     );
     expect(() => stateSync({ policy: [] } as never)).toThrow('Known are "policies", "defaults"');
+  });
+
+  it('is a definition in the place of a gate', () => {
+    expect(() => fsmGate({ initial: 'a', states: { a: {} } } as never)).toThrow(
+      'fsmGate(): the first argument must be a StateMachineGate, got an object',
+    );
+    expect(() => runsOf(undefined as never, {})).toThrow('must be a StateMachineGate, got undefined');
   });
 
   it('is a store in their place, which would not be used', () => {
