@@ -5,11 +5,16 @@ import { rightNames } from './nearest.ts';
 type Issue = z.core.$ZodIssue;
 type Path = readonly PropertyKey[];
 
+/** More unknown keys than this are no typos: something else was given. */
+const MOST_TYPOS = 3;
+
 /** One zod issue in a developer's words: where, what is right, and what was given instead. */
 export function describeFault(issue: Issue, schema: unknown, root: unknown): string {
   const where = issue.path.length === 0 ? '' : `${pathText(issue.path)}: `;
   if (issue.code === 'unrecognized_keys') {
     const known = keysOf(schemaAt(schema, issue.path));
+    if (issue.keys.length > MOST_TYPOS)
+      return `${where}unknown keys ${quoteNames(issue.keys)}, known are ${quoteNames(known)}`;
     return issue.keys
       .map((key) => `${where}unknown key ${showValue(key)}, ${rightNames(key, known)}`)
       .join('; ');
@@ -43,7 +48,9 @@ function expectation(issue: Issue): string {
     case 'invalid_value':
       return `expected ${issue.values.length > 1 ? 'one of ' : ''}${quoteNames(issue.values.map(String))}`;
     case 'invalid_union':
-      return [...new Set(issue.errors.flat().map(expectation))].join(' or ');
+      return [...new Set(issue.errors.flat().map(expectation))]
+        .join(' or ')
+        .replaceAll(' or expected ', ' or ');
     default:
       return issue.message.slice(0, 1).toLowerCase() + issue.message.slice(1);
   }

@@ -11,7 +11,7 @@ import { isOver, stepFacade } from './gate/step-facade.ts';
 import { TaskPart } from './gate/task-part.ts';
 import { availabilityNotes } from './gate/tool-list.ts';
 import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
-import { parseOptions } from './options.ts';
+import { parseOptions, showValue } from './options.ts';
 import { type Clock, systemClock } from './session/clock.ts';
 import { insideStep } from './session/current-step.ts';
 import { admissionOf } from './session/run-context.ts';
@@ -50,7 +50,6 @@ export interface FsmGateOptions extends CommonOptions {
 
 const millis = z.number().positive();
 const optionsSchema = z.strictObject({
-  ...commonShape,
   announce: z.boolean().default(false),
   visibility: z.enum(['hide', 'stable']).optional(),
   refusal: z.enum(['explain', 'unknown-tool']).default('explain'),
@@ -61,6 +60,7 @@ const optionsSchema = z.strictObject({
   clock: z
     .custom<Clock>((value) => typeof value === 'object' && value !== null, 'expected a clock')
     .default(() => systemClock),
+  ...commonShape,
 });
 
 const mounted = new Note<Exchange, Map<string, GateConfig>>();
@@ -81,7 +81,7 @@ export function fsmGate<S extends string, E extends string>(
   if (!(gate instanceof StateMachineGate)) {
     throw new InterlockError(
       'ERR_INTERLOCK_CONFIG',
-      'fsmGate(): the first argument must be a StateMachineGate',
+      `fsmGate(): the first argument must be a StateMachineGate, got ${showValue(gate)}`,
     );
   }
   const parsed = parseOptions('fsmGate()', optionsSchema, options);

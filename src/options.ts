@@ -1,5 +1,5 @@
 import * as z from 'zod';
-import { InterlockError, type InterlockErrorCode } from './errors.ts';
+import { InterlockError, type InterlockErrorCode, quoteNames } from './errors.ts';
 import { describeFault, isTable } from './faults.ts';
 
 export { isTable, showValue } from './faults.ts';
@@ -28,10 +28,25 @@ export function parseOptions<T extends z.ZodObject>(
   code: InterlockErrorCode = 'ERR_INTERLOCK_CONFIG',
 ): z.output<T> {
   const given = value === undefined ? {} : isTable(value) ? ownCopy(value) : value;
+  const foreign = classOfForeign(value, schema);
+  if (foreign !== undefined) {
+    const known = quoteNames(Object.keys(schema.shape));
+    throw new InterlockError(
+      code,
+      `${what}: expected an object with ${known}, got an instance of ${foreign}`,
+    );
+  }
   const parsed = schema.safeParse(given);
   if (parsed.success) return withoutUndefined(parsed.data);
   const faults = parsed.error.issues.map((issue) => describeFault(issue, schema, given));
   throw new InterlockError(code, `${what}: ${faults.join('; ')}`);
+}
+
+/** The class of what has no option of its own: a store or a client that was meant to be an option, and not the options. */
+function classOfForeign(value: unknown, schema: z.ZodObject): string | undefined {
+  if (!isTable(value) || Object.keys(schema.shape).some((key) => Object.hasOwn(value, key))) return undefined;
+  const made: unknown = Object.getPrototypeOf(value)?.constructor;
+  return typeof made === 'function' && made.name !== 'Object' ? made.name : undefined;
 }
 
 /** Without a prototype, because zod would read inherited properties too. */

@@ -2,13 +2,14 @@ import * as z from 'zod';
 import { InterlockError } from './errors.ts';
 import type { OutsideMover } from './gate/outside-move.ts';
 import { safely } from './middleware.ts';
-import { parseOptions } from './options.ts';
+import { parseOptions, showValue } from './options.ts';
 import { systemClock } from './session/clock.ts';
 import { guardStore } from './session/guarded-store.ts';
 import { Turns } from './session/turns.ts';
 import { SESSIONS, type SessionMiddleware } from './session-store.ts';
 import { resolveStore } from './stores/adapt.ts';
-import type { StateStore } from './stores/store.ts';
+import type { Json, StateStore } from './stores/store.ts';
+import { parseEvent } from './workflow/sender.ts';
 
 /** Options of `runsOf()`: `sessions`, or else `store`. */
 export interface RunsOptions {
@@ -39,15 +40,11 @@ const optionsSchema = z.strictObject({
 
 /** What runs are moved with, by these options. @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_STORE` */
 export function keptBy(given: RunsOptions): Omit<OutsideMover, 'workflow'> {
+  if (typeof given === 'function') throw neitherNorBoth();
   const options = parseOptions('runsOf()', optionsSchema, given);
   const { sessions: middleware, store, idleMs, storeDeadlineMs, onError } = options;
   const sessions = middleware?.[SESSIONS];
-  if ((sessions === undefined) === (store === undefined)) {
-    throw new InterlockError(
-      'ERR_INTERLOCK_CONFIG',
-      'runsOf(): give either sessions, which sessionStore() returned, or store',
-    );
-  }
+  if ((sessions === undefined) === (store === undefined)) throw neitherNorBoth();
   if (sessions !== undefined) {
     const { config, keeper } = sessions;
     return {
@@ -67,4 +64,45 @@ export function keptBy(given: RunsOptions): Omit<OutsideMover, 'workflow'> {
     onError: safely(onError ?? console.error),
     tell: () => {},
   };
+}
+
+function neitherNorBoth(): InterlockError {
+  return configError('runsOf(): give either { sessions }, which sessionStore() returned, or { store }');
+}
+
+const requestSchema = z.strictObject({
+  actor: z.string().optional(),
+  payload: z.custom<Json>(() => true).optional(),
+});
+const resolveSchema = requestSchema.extend({ event: z.unknown().optional() });
+
+/** What `send()`, `update()` and `resolve()` are told beside what to do. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+export function parseRequest(what: 'send()' | 'update()', options: unknown): z.output<typeof requestSchema> {
+  return parseOptions(what, requestSchema, options);
+}
+
+/** @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_EVENT` */
+export function parseResolve(
+  outcome: unknown,
+  options: unknown,
+): z.output<typeof requestSchema> & { readonly event?: string } {
+  if (outcome !== 'succeeded' && outcome !== 'failed')
+    throw configError(`resolve(): expected "succeeded" or "failed", got ${showValue(outcome)}`);
+  const { event, ...said } = parseOptions('resolve()', resolveSchema, options);
+  return event === undefined ? said : { ...said, event: parseEvent('resolve()', event) };
+}
+
+/** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+export function assertChange(change: unknown): void {
+  if (typeof change !== 'function')
+    throw configError(`update(): expected a function, got ${showValue(change)}`);
+}
+
+/** A string is iterable too, by its letters. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+export function assertRuns(runs: unknown): void {
+  if (typeof runs === 'string') throw configError(`sweep(): expected a list of runs, got ${showValue(runs)}`);
+}
+
+function configError(message: string): InterlockError {
+  return new InterlockError('ERR_INTERLOCK_CONFIG', message);
 }

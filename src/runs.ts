@@ -4,8 +4,16 @@ import { moveTo } from './gate/move.ts';
 import { moveFromOutside, type OutsideMover, tellMoved } from './gate/outside-move.ts';
 import { expireFromOutside, overdueRuns } from './gate/sweep.ts';
 import { takeEffect } from './gate/take-effect.ts';
+import { showValue } from './options.ts';
 import type { Resolution, ResolveOptions, RunView, SendOptions, Sent, Updated } from './run-views.ts';
-import { keptBy, type RunsOptions } from './runs-options.ts';
+import {
+  assertChange,
+  assertRuns,
+  keptBy,
+  parseRequest,
+  parseResolve,
+  type RunsOptions,
+} from './runs-options.ts';
 import { openStepOf } from './session/current-step.ts';
 import type { ClaimView, FsmSnapshot, Json, TrailDraft, TrailEntry } from './stores/store.ts';
 import { StateMachineGate } from './workflow/gate.ts';
@@ -61,8 +69,9 @@ export class Runs<E extends string = string> {
    * @throws InterlockError `ERR_INTERLOCK_EVENT` unless the event is a non-empty string; Error inside of a step of the same run, which would wait
    * for itself: bind the event to the call's outcome there
    */
-  async send(run: string, event: E, { actor, payload }: SendOptions = {}): Promise<Sent> {
+  async send(run: string, event: E, options?: SendOptions): Promise<Sent> {
     const name = parseEvent('send()', event);
+    const { actor, payload } = parseRequest('send()', options);
     if (openStepOf(run, this.#workflow.id) !== undefined)
       throw new Error('send() inside of a step of the same run; bind the event to the outcome of its call');
     const workflow = this.#workflow;
@@ -93,8 +102,10 @@ export class Runs<E extends string = string> {
   async update(
     run: string,
     change: (context: Json | undefined) => Json | undefined,
-    { actor }: Pick<SendOptions, 'actor'> = {},
+    options?: Pick<SendOptions, 'actor'>,
   ): Promise<Updated> {
+    assertChange(change);
+    const { actor } = parseRequest('update()', options);
     const step = openStepOf(run, this.#workflow.id);
     if (step !== undefined) return { updated: true, context: step.update(change) };
     const workflow = this.#workflow;
@@ -117,13 +128,15 @@ export class Runs<E extends string = string> {
    * Ends the wait of a held run, once somebody knows what its step came to: `succeeded` moves it as the call's success would have,
    * `failed` as its failure would, which is not at all where no failure event is bound. Safe against the step's own late commit: whoever comes first decides.
    *
-   * @throws InterlockError `ERR_INTERLOCK_EVENT` where the event cannot be told from the tool and must be given
+   * @throws InterlockError `ERR_INTERLOCK_EVENT` where the event cannot be told from the tool and must be given, `ERR_INTERLOCK_CONFIG` for
+   * any other outcome
    */
   async resolve(
     run: string,
     outcome: 'succeeded' | 'failed',
-    options: ResolveOptions<E> = {},
+    options?: ResolveOptions<E>,
   ): Promise<Resolution> {
+    const { event: chosen, ...request } = parseResolve(outcome, options);
     const found = await this.#look(run);
     if (found === undefined) return { resolved: false, reason: 'unknown-run' };
     const { view, stored } = found;
@@ -132,7 +145,7 @@ export class Runs<E extends string = string> {
     if (claim.live) return { resolved: false, reason: 'running' };
     const { store, ttlMs } = this.#mover;
     const key = { run, workflow: this.#workflow.id };
-    const event = options.event ?? eventOfHeld(this.#workflow, claim.tool, stored.state, outcome);
+    const event = chosen ?? eventOfHeld(this.#workflow, claim.tool, stored.state, outcome);
     if (outcome === 'failed' && event === null) {
       await store.release(key, claim.token);
       return { resolved: true, state: view.snapshot.state };
@@ -141,8 +154,8 @@ export class Runs<E extends string = string> {
       this.#workflow,
       stored,
       event,
-      { tool: claim.tool, ...said(options) },
-      options.payload,
+      { tool: claim.tool, ...said(request) },
+      request.payload,
     );
     const { actions, ...saved } = move;
     const result = await store.commit({ ...key, ...saved, token: claim.token, ttlMs });
@@ -161,6 +174,7 @@ export class Runs<E extends string = string> {
    * @throws InterlockError `ERR_INTERLOCK_STORE` where no runs are given and the store cannot list any
    */
   async sweep(runs?: Iterable<string> | AsyncIterable<string>): Promise<number> {
+    assertRuns(runs);
     let moved = 0;
     for await (const run of runs ?? overdueRuns(this.#mover))
       if (await expireFromOutside(this.#mover, run)) moved++;
@@ -190,7 +204,7 @@ export function runsOf<S extends string, E extends string>(
   if (!(gate instanceof StateMachineGate)) {
     throw new InterlockError(
       'ERR_INTERLOCK_CONFIG',
-      'runsOf(): the first argument must be a StateMachineGate',
+      `runsOf(): the first argument must be a StateMachineGate, got ${showValue(gate)}`,
     );
   }
   return new Runs<E>({

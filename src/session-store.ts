@@ -67,7 +67,6 @@ export interface SessionMiddleware extends Middleware {
 
 const millis = z.number().positive();
 const optionsSchema = z.strictObject({
-  ...commonShape,
   store: z
     .custom<StateStore>((value) => typeof value === 'object' && value !== null, 'expected a store')
     .optional(),
@@ -86,6 +85,7 @@ const optionsSchema = z.strictObject({
   clock: z
     .custom<Clock>((value) => typeof value === 'object' && value !== null, 'expected a clock')
     .default(() => systemClock),
+  ...commonShape,
 });
 
 /**

@@ -28,7 +28,6 @@ export interface StateSyncOptions extends StateSyncConfig, CommonOptions {
 }
 
 const optionsSchema = z.strictObject({
-  ...commonShape,
   policies: z
     .custom<readonly SyncPolicy[]>((value) => Array.isArray(value), 'expected array')
     .default(() => []),
@@ -38,6 +37,7 @@ const optionsSchema = z.strictObject({
   tools: z.array(z.instanceof(ToolDeclaration)).default(() => []),
   placement: z.enum(['append', 'prepend']).default('append'),
   now: functionOption<() => number>().default(() => Date.now),
+  ...commonShape,
 });
 
 /**

@@ -65,7 +65,7 @@ describe('parseOptions', () => {
     [{ table: [] }, 'table: expected an object, got an empty array'],
     [{ nested: { inner: null } }, 'nested.inner: expected string, got null'],
     [{ list: [{ match: 1 }] }, 'list[0].match: expected string, got 1'],
-    [{ either: 1 }, 'either: expected string or expected object, got 1'],
+    [{ either: 1 }, 'either: expected string or object, got 1'],
     [{ either: { header: 1 } }, 'either.header: expected string, got 1'],
     [null, 'expected object, got null'],
     [[], 'expected object, got an empty array'],
@@ -83,6 +83,31 @@ describe('parseOptions', () => {
 
   it('names every fault at once', () => {
     expect(messageOf({ timeoutMs: 'x', mode: 1 })).toMatch(/timeoutMs: .*; mode: /);
+  });
+
+  it('names many unknown keys in one go', () => {
+    expect(messageOf({ a: 1, b: 2, c: 3, d: 4 })).toMatch(
+      /^mount\(\): unknown keys "a", "b", "c", "d", known are "timeoutMs", "mode", "now", "table", "nested", "list", "either" \(/,
+    );
+  });
+
+  it('says what it was given in the place of options', () => {
+    class Redis {}
+    class Pool {
+      query = () => {};
+    }
+    const keys = '"timeoutMs", "mode", "now", "table", "nested", "list", "either"';
+    expect(messageOf(new Redis())).toContain(
+      `mount(): expected an object with ${keys}, got an instance of Redis (`,
+    );
+    expect(messageOf(new Pool())).toContain('got an instance of Pool (');
+  });
+
+  it('takes an object of a class for options where that is what it has', () => {
+    class Settings {
+      mode = 'hold';
+    }
+    expect(parse(new Settings()).mode).toBe('hold');
   });
 
   it('throws with the code that it is given, and ERR_INTERLOCK_CONFIG without one', () => {

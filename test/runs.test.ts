@@ -243,9 +243,55 @@ describe('update()', () => {
   });
 });
 
+describe('what is wrong with a request', () => {
+  const config = (message: string) => ({
+    code: 'ERR_INTERLOCK_CONFIG',
+    message: expect.stringContaining(message),
+  });
+
+  it('is said of an outcome, of which none but "failed" was failed once', async () => {
+    const resolved = runsOf(gate, { store }).resolve(run(), 'failure' as 'failed');
+    await expect(resolved).rejects.toMatchObject(
+      config('resolve(): expected "succeeded" or "failed", got "failure"'),
+    );
+  });
+
+  it('is said of an event to resolve by', async () => {
+    const resolved = runsOf(gate, { store }).resolve(run(), 'succeeded', { event: '' as 'PAY' });
+    await expect(resolved).rejects.toMatchObject({ code: 'ERR_INTERLOCK_EVENT' });
+  });
+
+  it('is said of its options', async () => {
+    const runs = runsOf(gate, { store });
+    const misspelt = { actr: 'mia' } as { actor?: string };
+    const said = 'unknown key "actr", did you mean "actor"?';
+    await expect(runs.send(run(), 'SUBMIT', misspelt)).rejects.toMatchObject(config(`send(): ${said}`));
+    await expect(runs.update(run(), () => 1, misspelt)).rejects.toMatchObject(config(`update(): ${said}`));
+    await expect(runs.resolve(run(), 'failed', misspelt)).rejects.toMatchObject(config(`resolve(): ${said}`));
+    await expect(runs.send(run(), 'SUBMIT', 'mia' as never)).rejects.toMatchObject(
+      config('send(): expected object, got "mia"'),
+    );
+    expect(await runs.history(run())).toEqual([]);
+  });
+
+  it('is said of a change that is none', async () => {
+    const updated = runsOf(gate, { store }).update(run(), { slot: 1 } as never);
+    await expect(updated).rejects.toMatchObject(config('update(): expected a function, got an object'));
+  });
+
+  it('is said of one run in the place of a list', async () => {
+    const swept = runsOf(gate, { store }).sweep(run());
+    await expect(swept).rejects.toMatchObject(config('sweep(): expected a list of runs, got "'));
+  });
+
+  it('is said of sessions in the place of the options', () => {
+    expect(() => runsOf(gate, sessions as RunsOptions)).toThrow('give either { sessions }');
+  });
+});
+
 it.each([
-  [{}, 'either sessions'],
-  [{ sessions: sessionStore(), store: memoryStore() }, 'either sessions'],
+  [{}, 'either { sessions }'],
+  [{ sessions: sessionStore(), store: memoryStore() }, 'either { sessions }'],
   [{ stroe: memoryStore() }, 'store'],
 ])('names what is wrong with its options', (options, message) => {
   const make = () => runsOf(orderGate(), options as RunsOptions);

@@ -78,7 +78,7 @@ const optionsSchema = z.strictObject({
 });
 
 /**
- * Keeps runs in PostgreSQL (14 or later), in the tables `workflow_runs`, `workflows` and `workflow_events`.
+ * Keeps runs in PostgreSQL (12 or later), in the tables `workflow_runs`, `workflows` and `workflow_events`.
  * Each operation is one round trip: one call of a function that `migrate()` made. The database's clock is the
  * clock. The trail of a run that ended is no longer given by `history()`, and stays in `workflow_events` as
  * an audit log.
@@ -154,10 +154,19 @@ async function call<Answer>(
   ...values: readonly (Document | string | number)[]
 ): Promise<Answer> {
   const parameters = values.map((value) => (typeof value === 'object' ? JSON.stringify(value) : value));
-  const { rows } = await client.query(`SELECT ${invocation}::text AS answer`, parameters);
+  const { rows } = await client.query(`SELECT ${invocation}::text AS answer`, parameters).catch(explain);
   const [row] = rows as { answer: string | null }[];
   if (!row) throw new TypeError('The database answered without a row');
   return JSON.parse(row.answer || 'null');
+}
+
+/** PostgreSQL's code for a function that there is not. */
+const UNDEFINED_FUNCTION = '42883';
+
+function explain(error: unknown): never {
+  const { code, message } = error as { readonly code?: unknown; readonly message?: unknown };
+  if (code !== UNDEFINED_FUNCTION) throw error;
+  throw new Error(`call migrate() of postgresStore() first: ${message}`, { cause: error });
 }
 
 function isPool(value: unknown): boolean {

@@ -1,7 +1,7 @@
 import * as z from 'zod';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../nearest.ts';
-import { parseOptions, showValue, tableOption } from '../options.ts';
+import { isTable, parseOptions, showValue, tableOption } from '../options.ts';
 import type { Deadline, Machine, MachineState } from './transition.ts';
 
 /** One state of an {@link FsmConfig}. */
@@ -90,7 +90,8 @@ function parseDeadline(what: string, after: Record<string, unknown>): Deadline {
 
 function parseTarget(what: string, place: string, target: unknown): string {
   if (typeof target === 'string') return target;
-  throw configError(`${what}: ${place}: expected the name of a state, got ${showValue(target)}`);
+  const hint = isTable(target) ? '; for a statechart give what createMachine() of XState returns' : '';
+  throw configError(`${what}: ${place}: expected the name of a state, got ${showValue(target)}${hint}`);
 }
 
 function parseNames(what: string, kind: 'a state' | 'an event', table: object): [string, unknown][] {

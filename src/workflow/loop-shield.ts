@@ -1,7 +1,7 @@
 import * as z from 'zod';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../nearest.ts';
-import { functionOption, isTable, parseOptions, showValue } from '../options.ts';
+import { functionOption, parseOptions, showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
 import { openContext, sealContext } from './envelope.ts';
 import type { Model, Next, Position } from './position.ts';
@@ -64,7 +64,12 @@ const optionsSchema = z.strictObject({
   mode: z.enum(['repeated', 'consecutive']).default('repeated'),
   sameArguments: z.boolean().default(false),
   window: z.number().positive().optional(),
-  fallback: z.union([z.strictObject({ state: z.string() }), z.strictObject({ event: z.string() })]),
+  fallback: z
+    .strictObject({ state: z.string().optional(), event: z.string().optional() })
+    .refine(
+      ({ state, event }) => (state === undefined) !== (event === undefined),
+      'expected either { state } or { event }',
+    ),
   onLoop: functionOption<LoopListener>().optional(),
 });
 
@@ -115,17 +120,20 @@ export class LoopShield {
 
   /** The event that takes a looping run back, where that is said by an event. */
   get fallbackEvent(): string | undefined {
-    const { fallback } = this.#options;
-    return 'event' in fallback ? fallback.event : undefined;
+    return this.#options.fallback.event;
   }
 
   /** Where a looping run goes, with a new count. */
   fallBack(position: Position): Next {
-    const { fallback } = this.#options;
     const from = uncounted(position);
-    if ('event' in fallback) return arrived(this.#model.next(from, fallback.event));
-    const changed = fallback.state !== from.state;
-    return arrived({ position: { ...from, state: fallback.state }, changed, handled: true, actions: [] });
+    const { event, state = from.state } = this.#options.fallback;
+    if (event !== undefined) return arrived(this.#model.next(from, event));
+    return arrived({
+      position: { ...from, state },
+      changed: state !== from.state,
+      handled: true,
+      actions: [],
+    });
   }
 
   #kindOf({ tool, digest }: CountedCall): string {
@@ -156,18 +164,21 @@ function countsOf({ context }: Position): [string, number[]][] {
   });
 }
 
-function checkFallback(model: Model, fallback: z.output<typeof optionsSchema>['fallback']): void {
+function checkFallback(
+  model: Model,
+  { event, state = '' }: z.output<typeof optionsSchema>['fallback'],
+): void {
   const what = `loopShield of workflow "${model.id}"`;
-  if (isTable(fallback) && 'event' in fallback) {
-    if (model.handlers(fallback.event).length > 0) return;
-    const message = `${what}: no state handles ${showValue(fallback.event)}, ${rightNames(fallback.event, model.events)}`;
+  if (event !== undefined) {
+    if (model.handlers(event).length > 0) return;
+    const message = `${what}: no state handles ${showValue(event)}, ${rightNames(event, model.events)}`;
     throw new InterlockError('ERR_INTERLOCK_EVENT', message);
   }
   if (!model.isFlat) {
     const message = `${what}: a statechart falls back by an event, which its entry and exit actions belong to`;
     throw new InterlockError('ERR_INTERLOCK_CONFIG', message);
   }
-  if (model.has(fallback.state)) return;
-  const message = `${what}: ${showValue(fallback.state)} does not exist, ${rightNames(fallback.state, model.names)}`;
+  if (model.has(state)) return;
+  const message = `${what}: ${showValue(state)} does not exist, ${rightNames(state, model.names)}`;
   throw new InterlockError('ERR_INTERLOCK_TARGET', message);
 }

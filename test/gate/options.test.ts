@@ -1,4 +1,5 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
+import Database from 'libsql';
 import { afterEach, describe, expect, it } from 'vitest';
 import * as z from 'zod';
 import {
@@ -6,11 +7,13 @@ import {
   fsmGate,
   type Middleware,
   memoryStore,
+  runsOf,
   StateMachineGate,
   sessionStore,
   stateSync,
   tool,
 } from '../../src/index.ts';
+import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { connect, type TestClient } from '../helpers/client.ts';
 import { latch } from '../helpers/latch.ts';
@@ -340,5 +343,34 @@ describe('mounting', () => {
         run: client.transport.sessionId,
       },
     ]);
+  });
+});
+
+describe('a mistake in the options', () => {
+  it('is told with the options of the middleware itself, in front of those that all have', () => {
+    expect(() => sessionStore({ ttl: 1 } as object)).toThrow(
+      'known are "store", "key", "principal", "idleMs"',
+    );
+    expect(() => fsmGate(checkoutGate(), { store: 1 } as object)).toThrow(
+      'known are "announce", "visibility"',
+    );
+    expect(() => stateSync({ policy: [] } as never)).toThrow('Known are "policies", "defaults"');
+  });
+
+  it('is a definition in the place of a gate', () => {
+    expect(() => fsmGate({ initial: 'a', states: { a: {} } } as never)).toThrow(
+      'fsmGate(): the first argument must be a StateMachineGate, got an object',
+    );
+    expect(() => runsOf(undefined as never, {})).toThrow('must be a StateMachineGate, got undefined');
+  });
+
+  it('is a store in their place, which would not be used', () => {
+    const store = sqliteStore({ database: new Database(':memory:') });
+    expect(() => sessionStore(store as object)).toThrow('got an instance of FileStore');
+    expect(() => sessionStore(memoryStore() as object)).toThrow('got an instance of MemoryStore');
+  });
+
+  it('is a second gate in their place, which would not be mounted', () => {
+    expect(() => fsmGate(checkoutGate(), checkoutGate() as object)).toThrow('got an instance of');
   });
 });

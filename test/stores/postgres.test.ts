@@ -226,6 +226,13 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
     expect(() => postgresStore({ pool, tablePrefx: 'a' } as never)).toThrow(/did you mean "tablePrefix"/);
   });
 
+  it('says that its tables were not made yet', async () => {
+    const bare = postgresStore({ pool, schema, tablePrefix: 'bare_' });
+    await expect(bare.read(run, HOUR)).rejects.toThrow(
+      /call migrate\(\) of postgresStore\(\) first: function .* does not exist/,
+    );
+  });
+
   async function separateStore(tablePrefix: string): Promise<PostgresStore> {
     const own = postgresStore({ pool, schema, tablePrefix });
     await own.migrate();

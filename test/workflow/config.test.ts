@@ -49,7 +49,7 @@ describe('a workflow definition', () => {
     [{ initial: 'a', states: { a: { on: 'b' } } }, 'on: expected an object, got "b"'],
     [
       { initial: 'a', states: { a: { on: { GO: { target: 'a' } } } } },
-      'on.GO: expected the name of a state, got an object',
+      'on.GO: expected the name of a state, got an object; for a statechart give what createMachine() of XState returns',
     ],
     [{ initial: 'a', states: { a: { type: 'finale' } } }, 'type: expected "final", got "finale"'],
     [{ initial: 'a', states: { a: { type: 'final', on: {} } } }, 'a final state has no "on"'],

@@ -123,7 +123,7 @@ describe('migrate', () => {
       '"migrate" took it to "paymnt", which is no state of it, did you mean "payment"?',
     ],
     ['returns nothing', () => undefined, 'state: expected string, got undefined'],
-    ['is asynchronous', async () => ({ state: 'payment' }), 'state: expected string, got undefined'],
+    ['is asynchronous', async () => ({ state: 'payment' }), 'got an instance of Promise'],
     ['returns more than a position', () => ({ state: 'payment', updatedAt: 1 }), 'unknown key "updatedAt"'],
     ['returns what is not JSON', () => ({ state: 'payment', context: new Date(0) }), 'cannot be saved'],
   ])('that %s leaves the run as it is, refused', (_, migrate, text) => {

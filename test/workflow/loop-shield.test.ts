@@ -186,6 +186,13 @@ describe('a loop shield that is told something wrong', () => {
     [{ windw: 1 }, 'ERR_INTERLOCK_CONFIG', 'did you mean "window"?'],
     [{ fallback: undefined }, 'ERR_INTERLOCK_CONFIG', 'fallback'],
     [{ fallback: 'escalation' }, 'ERR_INTERLOCK_CONFIG', 'fallback'],
+    [{ fallback: {} }, 'ERR_INTERLOCK_CONFIG', 'fallback: expected either { state } or { event }'],
+    [
+      { fallback: { state: 'escalation', event: 'ESCALATE' } },
+      'ERR_INTERLOCK_CONFIG',
+      'fallback: expected either { state } or { event }',
+    ],
+    [{ fallback: { stat: 'escalation' } }, 'ERR_INTERLOCK_CONFIG', 'did you mean "state"?'],
     [{ fallback: { state: 'escalaton' } }, 'ERR_INTERLOCK_TARGET', 'did you mean "escalation"?'],
     [{ fallback: { event: 'ESCALTE' } }, 'ERR_INTERLOCK_EVENT', 'did you mean "ESCALATE"?'],
     [

@@ -3,10 +3,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 /** A value that a statement is given. */
 export type SqliteValue = string | number | null;
 
-/** What the store uses of a prepared statement. */
+/** What the store uses of a prepared statement: by `unknown`, since the clients type their values in ways of their own. */
 export interface SqliteStatement {
-  all(...values: SqliteValue[]): unknown[];
-  run(...values: SqliteValue[]): unknown;
+  all(...values: unknown[]): unknown[];
+  run(...values: unknown[]): unknown;
 }
 
 /** What the store uses of an opened database: of `libsql`, `better-sqlite3` or Node's own `node:sqlite`. */

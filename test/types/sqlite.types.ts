@@ -1,0 +1,18 @@
+/** Checked by the compiler alone, as `workflow.types.ts` is. */
+import Database from 'libsql';
+import { type SqliteDatabase, sqliteStore } from '../../src/stores/sqlite.ts';
+
+sqliteStore({ database: new Database(':memory:') });
+
+// What TypeScript before 7 makes of the overloads of `libsql` and `better-sqlite3`.
+declare const narrowed: {
+  exec(sql: string): void;
+  prepare(sql: string): {
+    all(value: NonNullable<unknown>): unknown[];
+    run(value: NonNullable<unknown>): object;
+  };
+};
+narrowed satisfies SqliteDatabase;
+
+// @ts-expect-error
+sqliteStore({ database: 'runs.db' });
