@@ -38,7 +38,10 @@ export interface FsmGateOptions extends CommonOptions {
   refusal?: 'explain' | 'unknown-tool' | undefined;
   /** How long a call waits for another one of the same run, in milliseconds. Default 10,000. */
   waitMs?: number | undefined;
-  /** How long a claim lives without being renewed, in milliseconds; shorter than `waitMs`. Default 8,000. */
+  /**
+   * How long a claim lives without being renewed, in milliseconds. Default 8,000. Best shorter than `waitMs`: then a call that waits outlives the claim of a process
+   * that died.
+   */
   leaseMs?: number | undefined;
   /** A step that runs longer is given up on, and its outcome is unknown. In milliseconds, default 10 minutes. */
   maxStepMs?: number | undefined;

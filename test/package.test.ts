@@ -61,9 +61,9 @@ describe('the packed tarball, installed into an empty folder', () => {
     expect(named.filter((path) => !existsSync(join(installed, path)))).toEqual([]);
   });
 
-  it('holds the build, the sources that its maps name, and no tests, examples or benchmarks', () => {
+  it('holds the build, the sources that its maps name, what README links to, and no tests, examples or benchmarks', () => {
     const top = readdirSync(installed).filter((name) => name !== 'node_modules');
-    expect(top.sort()).toEqual(['LICENSE', 'README.md', 'dist', 'package.json', 'src']);
+    expect(top.sort()).toEqual(['LICENSE', 'README.md', 'dist', 'docs', 'package.json', 'src']);
     const all = readdirSync(installed, { recursive: true, encoding: 'utf8' });
     expect(all.filter((path) => /\.test\.|tsbuildinfo|(^|\/)(bench|examples)\//.test(path))).toEqual([]);
   });
