@@ -9,6 +9,7 @@ import { Turns } from './session/turns.ts';
 import { SESSIONS, type SessionMiddleware } from './session-store.ts';
 import { resolveStore } from './stores/adapt.ts';
 import type { Json, StateStore } from './stores/store.ts';
+import { jsonOf } from './workflow/json.ts';
 import { parseEvent } from './workflow/sender.ts';
 
 /** Options of `runsOf()`: `sessions`, or else `store`. */
@@ -78,7 +79,17 @@ const resolveSchema = requestSchema.extend({ event: z.unknown().optional() });
 
 /** What `send()`, `update()` and `resolve()` are told beside what to do. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
 export function parseRequest(what: 'send()' | 'update()', options: unknown): z.output<typeof requestSchema> {
-  return parseOptions(what, requestSchema, options);
+  return withJson(what, parseOptions(what, requestSchema, options));
+}
+
+/** A payload is digested and stored as JSON, so it must be that. */
+function withJson<T extends { readonly payload?: Json | undefined }>(what: string, request: T): T {
+  if (request.payload === undefined) return request;
+  try {
+    return { ...request, payload: jsonOf(request.payload, 'the payload') };
+  } catch (error) {
+    throw configError(`${what}: ${(error as Error).message}`);
+  }
 }
 
 /** @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_EVENT` */
@@ -88,7 +99,7 @@ export function parseResolve(
 ): z.output<typeof requestSchema> & { readonly event?: string } {
   if (outcome !== 'succeeded' && outcome !== 'failed')
     throw configError(`resolve(): expected "succeeded" or "failed", got ${showValue(outcome)}`);
-  const { event, ...said } = parseOptions('resolve()', resolveSchema, options);
+  const { event, ...said } = withJson('resolve()', parseOptions('resolve()', resolveSchema, options));
   return event === undefined ? said : { ...said, event: parseEvent('resolve()', event) };
 }
 

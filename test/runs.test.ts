@@ -178,6 +178,22 @@ describe('send()', () => {
     expect(String(refused)).toContain('inside of a step of the same run');
   });
 
+  it('refuses a payload that is not JSON', async () => {
+    const runs = runsOf(gate, { store });
+    const circle: { self?: unknown } = {};
+    circle.self = circle;
+    for (const [payload, fault] of [
+      [circle, 'send(): the payload.self contains itself'],
+      [{ at: new Date(0) }, 'send(): the payload.at is a Date, which is not JSON'],
+    ]) {
+      const sent = runs.send(run(), 'APPROVE', { payload: payload as never });
+      await expect(sent).rejects.toMatchObject({
+        code: 'ERR_INTERLOCK_CONFIG',
+        message: expect.stringContaining(fault as string),
+      });
+    }
+  });
+
   it('refuses what is no event', async () => {
     const runs = runsOf(gate, { store });
     await expect(runs.send(run(), '' as 'APPROVE')).rejects.toMatchObject({ code: 'ERR_INTERLOCK_EVENT' });
