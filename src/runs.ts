@@ -82,7 +82,7 @@ export class Runs<E extends string = string> {
       (from, isFirst) => {
         const { position, handled, actions } = workflow.next(from, name, payload);
         if (!handled) return undefined;
-        const due = isFirst ? workflow.startActions : [];
+        const due = workflow.dueActions(isFirst);
         const reached = { position, actions: [...due, ...actions] };
         return moveTo(from.state, reached, { event: name, ...said({ actor, payload }) });
       },
@@ -115,7 +115,7 @@ export class Runs<E extends string = string> {
       { name: 'update', payload: null },
       (from, isFirst) => {
         const position = workflow.withData(from, change(workflow.dataOf(from)));
-        const actions = isFirst ? workflow.startActions : [];
+        const actions = workflow.dueActions(isFirst);
         return moveTo(from.state, { position, actions }, { event: null, ...said({ actor }) });
       },
     );

@@ -103,7 +103,7 @@ async function test(
 
 /** A call that a guard refuses is one of those that a model may repeat for ever. */
 async function keepCount(config: GateConfig, step: Step, position: Position): Promise<void> {
-  const actions = step.isFirst ? config.workflow.startActions : [];
+  const actions = config.workflow.dueActions(step.isFirst);
   const move = moveTo(position.state, { position, actions }, { event: null, tool: step.tool });
   await saveUnforwarded(config, step, move);
 }

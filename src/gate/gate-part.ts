@@ -66,15 +66,11 @@ export class GatePart implements Part {
       // In the session era a disconnect "SHOULD NOT be interpreted as the client cancelling its request"; in the stateless era it is that.
       if (this.#admission.era === 'session') this.#exchange.tap.withholdClose();
     }
-    await this.#dropCancelled();
-    return true;
-  }
-
-  /** While the other messages were judged, or another gate judged, the client may have gone: nothing was forwarded yet. */
-  async #dropCancelled(): Promise<void> {
+    // While the other messages were judged, or another gate judged, the client may have gone: nothing was forwarded yet.
     for (const incoming of this.#exchange.forwardable) {
       if (isCancelledStep(incoming, this.#exchange, this.#admission)) await this.#exchange.drop(incoming);
     }
+    return true;
   }
 
   wants(bytes: Buffer): boolean {

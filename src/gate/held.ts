@@ -38,7 +38,7 @@ export function moveOfHeld(
 ): Move {
   const next = event === null ? undefined : workflow.next(position, event, payload);
   const reached = next?.position ?? position;
-  const due = version === 0 ? workflow.startActions : [];
+  const due = workflow.dueActions(version === 0);
   const actions = [...due, ...(next?.actions ?? [])];
   return moveTo(position.state, { position: reached, actions }, { event, ...said });
 }

@@ -21,7 +21,7 @@ export async function countCall(
   const next = shield.fallBack(position);
   const event = shield.fallbackEvent ?? LOOP;
   const { tool, key } = step;
-  const due = step.isFirst ? config.workflow.startActions : [];
+  const due = config.workflow.dueActions(step.isFirst);
   const reached = { position: next.position, actions: [...due, ...next.actions] };
   const move = moveTo(position.state, reached, { event, tool });
   if (!(await saveUnforwarded(config, step, move))) return { reason: 'unavailable' };

@@ -60,7 +60,7 @@ export function movesOf(
   call: MovingCall,
 ): Moves {
   const { tool, args, actor, isFirst, onError } = call;
-  const due = isFirst ? workflow.startActions : [];
+  const due = workflow.dueActions(isFirst);
   const success = binding.eventIn(from.state);
   const failure = binding.eventIn(from.state, 'failure');
 

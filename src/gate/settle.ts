@@ -1,4 +1,5 @@
 import { UNBEGUN } from '../session/unbegun.ts';
+import type { ReleaseOptions } from '../stores/store.ts';
 import { isObject, type ListKind } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
@@ -30,7 +31,7 @@ export function settle(
   // A step that asks for something goes on with the next call, and keeps its key for it.
   const options = outcome === 'input_required' ? UNBEGUN : {};
   if (move === undefined) return after(call.step.release(options), () => AS_IT_CAME);
-  return commit(call, move, config, { settles: outcome !== 'input_required', onListChanged });
+  return commit(call, move, config, { options, onListChanged });
 }
 
 /** What is to be saved; nothing where the run stays as it is. */
@@ -48,8 +49,7 @@ function moveAfter(
 }
 
 interface Saving {
-  /** Whether the step is over with it, and its key with the step. */
-  readonly settles: boolean;
+  readonly options: ReleaseOptions;
   readonly onListChanged: (lists: readonly ListKind[]) => void;
 }
 
@@ -57,11 +57,11 @@ async function commit(
   { id, step, era }: PendingCall,
   move: Move,
   config: GateConfig,
-  { settles, onListChanged }: Saving,
+  { options, onListChanged }: Saving,
 ): Promise<Transform> {
   const { workflow, announce, onError } = config;
   const { snapshot, trail } = move;
-  const status = await step.commit({ snapshot, trail }, settles).catch((error: unknown) => {
+  const status = await step.commit({ snapshot, trail }, options).catch((error: unknown) => {
     onError(error);
     return 'failed' as const;
   });

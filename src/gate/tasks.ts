@@ -1,3 +1,4 @@
+import { LONGEST_MS } from '../session/clock.ts';
 import type { GuardedStore } from '../session/guarded-store.ts';
 import type { Admission, RunContext } from '../session/run-context.ts';
 import { Step } from '../session/step.ts';
@@ -13,8 +14,6 @@ import { settle } from './settle.ts';
 import { findTicket, keepTicket, type Ticket, ticketRun } from './task-ticket.ts';
 import { abandonStep } from './unknown-outcome.ts';
 
-/** Timers count to this: 24 days. */
-const LONGEST_LIFE_MS = 2 ** 31 - 1;
 const AS_IT_CAME: Transform = () => {};
 
 /** What this process knows of tasks, by their tickets' keys. */
@@ -126,7 +125,7 @@ export async function carryOn(
     origin,
     ...(isUpdated && { isUpdated }),
   };
-  const lifeMs = Math.min(Math.ceil(ttlMs ?? times.maxStepMs), LONGEST_LIFE_MS);
+  const lifeMs = Math.min(Math.ceil(ttlMs ?? times.maxStepMs), LONGEST_MS);
   if (!step.ended) {
     const task = new GatedTask(key, ticket, config, step);
     tableOf(store).set(key, task);

@@ -7,7 +7,7 @@ export interface Clock {
 }
 
 /** Node's timers count to this, 24 days, and fire at once for more. */
-const LONGEST_MS = 2 ** 31 - 1;
+export const LONGEST_MS = 2 ** 31 - 1;
 
 export const systemClock: Clock = {
   now: () => Date.now(),

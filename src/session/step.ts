@@ -123,12 +123,12 @@ export class Step {
    */
   async commit(
     move: Pick<CommitRequest, 'snapshot' | 'trail'>,
-    settles = true,
+    options: ReleaseOptions = {},
   ): Promise<CommitResult['status']> {
     if (!this.#end()) return 'lost';
     const { store, key, token, ttlMs, clock, times, onError } = this.#parts;
     try {
-      const request = { ...key, ...move, token, ttlMs, ...(settles ? {} : { settles }) };
+      const request = { ...key, ...move, token, ttlMs, ...options };
       const insisting = { clock, forMs: times.leaseMs, onError };
       const { status } = await persist(() => store.commit(request), insisting);
       this.#settled = status === 'committed';
@@ -141,7 +141,7 @@ export class Step {
   /** The same where the call is not forwarded. If it cannot be saved the claim is let go, since nothing ran whose outcome could be unknown. */
   async commitUnforwarded(move: Pick<CommitRequest, 'snapshot' | 'trail'>): Promise<CommitResult['status']> {
     try {
-      return await this.commit(move, false);
+      return await this.commit(move, UNBEGUN);
     } catch (error) {
       void releaseClaim(this.#parts, UNBEGUN, 1);
       throw error;

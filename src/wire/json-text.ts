@@ -87,9 +87,9 @@ export function withPlainKeys(text: string): string {
   let copied = 0;
   for (let at = text.indexOf('"'); at !== -1; ) {
     const end = skipString(text, at);
-    const string = text.slice(at, end);
-    if (text.charCodeAt(skipSpace(text, end)) === COLON && string.includes('\\')) {
-      plain += text.slice(copied, at) + JSON.stringify(JSON.parse(string));
+    const key = text.charCodeAt(skipSpace(text, end)) === COLON ? text.slice(at, end) : '';
+    if (key.includes('\\')) {
+      plain += text.slice(copied, at) + JSON.stringify(JSON.parse(key));
       copied = end;
     }
     at = text.indexOf('"', end);

@@ -42,8 +42,6 @@ export class Workflow {
   readonly warnings: readonly string[];
   /** Where every run begins. */
   readonly start: Position;
-  /** What entering the first states asks to be done. Nothing is committed when a run begins, so it is due with the first commit. */
-  readonly startActions: readonly FsmAction[];
   /** Whether {@link pathTo} knows every way there is: not where guards, payloads or functions of bindings have a say. */
   readonly foresees: boolean;
   /** Stops models that go round in circles, where the gate has been told to. */
@@ -61,7 +59,6 @@ export class Workflow {
     this.id = model.id;
     this.initial = model.start.state;
     this.start = Object.freeze(stamped(model.start, deployment));
-    this.startActions = model.startActions;
     this.states = model.names;
     this.#parts = parts;
     this.shield = parts.shield;
@@ -89,6 +86,11 @@ export class Workflow {
    */
   next(position: Position, event: string, payload?: Json): Next {
     return arrived(this.#model.next(position, event, payload));
+  }
+
+  /** What entering the first states asks to be done. Nothing is committed when a run begins, so it is due with the first commit. */
+  dueActions(isFirst: boolean): readonly FsmAction[] {
+    return isFirst ? this.#model.startActions : [];
   }
 
   /** Where a run is by itself by now, if the time of its state is over. `now` is on the clock that stamped the snapshot. */
