@@ -8,8 +8,10 @@ const count = (status) =>
   files.flatMap((file) => file.assertionResults).filter((test) => test.status === status).length;
 
 const broken = files.filter(
-  (file) => file.status === 'failed' && file.assertionResults.every(({ status }) => status !== 'failed'),
+  (file) =>
+    file.status === 'failed' && file.assertionResults.every(({ status }) => status !== 'failed'),
 );
-const skipped = files.flatMap((file) => file.assertionResults).length - count('passed') - count('failed');
+const skipped =
+  files.flatMap((file) => file.assertionResults).length - count('passed') - count('failed');
 const others = skipped > 0 ? `, ${skipped} skipped` : '';
 console.log(`tests: ${count('passed')} passed, ${count('failed') + broken.length} failed${others}`);

@@ -20,7 +20,8 @@ const rounds = Number(values.rounds);
 const turnMs = values.quick ? 300 : 1500;
 const warmUpMs = values.quick ? 1000 : 3000;
 const connections = 8;
-const nodeArguments = values.profile === undefined ? [] : ['--cpu-prof', '--cpu-prof-dir', values.profile];
+const nodeArguments =
+  values.profile === undefined ? [] : ['--cpu-prof', '--cpu-prof-dir', values.profile];
 
 /** Bare and gated, one after the other, so that both meet the same noise. */
 type Pair = readonly [bare: Turn, gated: Turn];
@@ -40,7 +41,11 @@ async function measure(workload: Workload): Promise<Pair[]> {
 }
 
 /** Whoever goes second finds a warmer machine, so they take turns at that too. */
-async function measureRound(bare: ServerProcess, gated: ServerProcess, round: number): Promise<Pair> {
+async function measureRound(
+  bare: ServerProcess,
+  gated: ServerProcess,
+  round: number,
+): Promise<Pair> {
   if (round % 2 === 0) return [await bare.turn(turnMs), await gated.turn(turnMs)];
   const second = await gated.turn(turnMs);
   return [await bare.turn(turnMs), second];

@@ -1,7 +1,10 @@
 import { Agent, type IncomingHttpHeaders, request } from 'node:http';
 import type { Workload } from './setups.ts';
 
-const HEADERS = { 'content-type': 'application/json', accept: 'application/json, text/event-stream' };
+const HEADERS = {
+  'content-type': 'application/json',
+  accept: 'application/json, text/event-stream',
+};
 
 /** One client: a kept-alive connection with a session of its own, and one request in flight at a time. */
 export class Caller {
@@ -44,14 +47,18 @@ export class Caller {
     const body = JSON.stringify({ jsonrpc: '2.0', id: ++this.#lastId, ...message });
     const headers = { ...HEADERS, ...this.#session, 'content-length': Buffer.byteLength(body) };
     return new Promise((resolve, reject) => {
-      const sent = request(this.#url, { method: 'POST', agent: this.#agent, headers }, (response) => {
-        const chunks: Buffer[] = [];
-        response.on('data', (chunk: Buffer) => chunks.push(chunk));
-        response.on('error', reject);
-        response.on('end', () =>
-          resolve({ headers: response.headers, body: Buffer.concat(chunks).toString() }),
-        );
-      });
+      const sent = request(
+        this.#url,
+        { method: 'POST', agent: this.#agent, headers },
+        (response) => {
+          const chunks: Buffer[] = [];
+          response.on('data', (chunk: Buffer) => chunks.push(chunk));
+          response.on('error', reject);
+          response.on('end', () =>
+            resolve({ headers: response.headers, body: Buffer.concat(chunks).toString() }),
+          );
+        },
+      );
       sent.on('error', reject);
       sent.end(body);
     });

@@ -29,9 +29,13 @@ export class ServerProcess {
   ): Promise<ServerProcess> {
     const { mode, answers, tools } = workload;
     const setup: Setup = { variant, mode, answers, tools };
-    const child = fork(fileURLToPath(new URL('server.ts', import.meta.url)), [JSON.stringify(setup)], {
-      execArgv: ['--import', 'tsx', ...options.nodeArguments],
-    });
+    const child = fork(
+      fileURLToPath(new URL('server.ts', import.meta.url)),
+      [JSON.stringify(setup)],
+      {
+        execArgv: ['--import', 'tsx', ...options.nodeArguments],
+      },
+    );
     const [port] = (await once(child, 'message')) as [number];
     const callers = Array.from({ length: options.connections }, () => new Caller(port, workload));
     await Promise.all(callers.map((caller) => caller.open()));

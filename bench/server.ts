@@ -54,7 +54,9 @@ function gates(): RequestHandler[] {
 
 async function stateless(req: Request, res: Response): Promise<void> {
   const server = makeServer();
-  const transport = new StreamableHTTPServerTransport({ enableJsonResponse: setup.answers === 'json' });
+  const transport = new StreamableHTTPServerTransport({
+    enableJsonResponse: setup.answers === 'json',
+  });
   res.on('close', () => {
     void transport.close();
     void server.close();
@@ -84,7 +86,9 @@ app.use(express.json());
 if (setup.variant === 'gated') app.use('/mcp', ...gates());
 app.post('/mcp', setup.mode === 'stateless' ? stateless : stateful);
 
-const listening = app.listen(0, '127.0.0.1', () => process.send?.((listening.address() as AddressInfo).port));
+const listening = app.listen(0, '127.0.0.1', () =>
+  process.send?.((listening.address() as AddressInfo).port),
+);
 process.on('message', () => {
   const { user, system } = process.cpuUsage();
   process.send?.(user + system);

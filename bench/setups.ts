@@ -29,5 +29,9 @@ const requests = [
 ] as const;
 
 export const WORKLOADS: readonly Workload[] = kinds.flatMap((kind) =>
-  requests.map((request) => ({ ...kind, ...request, name: `${request.name}, ${kind.mode} ${kind.answers}` })),
+  requests.map((request) => ({
+    ...kind,
+    ...request,
+    name: `${request.name}, ${kind.mode} ${kind.answers}`,
+  })),
 );

@@ -4,7 +4,12 @@
  */
 import { spawnSync } from 'node:child_process';
 import { rmSync, statSync, writeFileSync } from 'node:fs';
-import { findBinary, missingMessage, SERVICES, type ServiceName } from '../test/services/binaries.ts';
+import {
+  findBinary,
+  missingMessage,
+  SERVICES,
+  type ServiceName,
+} from '../test/services/binaries.ts';
 
 const POLICY = '/usr/sbin/policy-rc.d';
 

@@ -40,5 +40,7 @@ export class InterlockError extends Error {
 export function quoteNames(names: Iterable<string>): string {
   const all = [...names].map((name) => JSON.stringify(name));
   if (all.length === 0) return 'none';
-  return all.length <= 10 ? all.join(', ') : `${all.slice(0, 10).join(', ')} and ${all.length - 10} more`;
+  return all.length <= 10
+    ? all.join(', ')
+    : `${all.slice(0, 10).join(', ')} and ${all.length - 10} more`;
 }

@@ -29,7 +29,8 @@ export function describeFault(issue: Issue, schema: unknown, root: unknown): str
 
 /** A value as a message shows it: short, on one line, and without what is inside an object. */
 export function showValue(value: unknown): string {
-  if (typeof value === 'string') return JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value);
+  if (typeof value === 'string')
+    return JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value);
   if (typeof value === 'function') return 'a function';
   if (Array.isArray(value)) return value.length === 0 ? 'an empty array' : 'an array';
   if (typeof value === 'object' && value !== null) return 'an object';
@@ -84,13 +85,19 @@ function keysOf(schema: unknown): string[] {
 }
 
 function schemaAt(schema: unknown, path: Path): unknown {
-  if (schema instanceof z.ZodOptional || schema instanceof z.ZodDefault || schema instanceof z.ZodNullable) {
+  if (
+    schema instanceof z.ZodOptional ||
+    schema instanceof z.ZodDefault ||
+    schema instanceof z.ZodNullable
+  ) {
     return schemaAt(schema.unwrap(), path);
   }
   const [key, ...rest] = path;
   if (key === undefined) return schema;
   if (schema instanceof z.ZodUnion) {
-    return schema.options.map((option) => schemaAt(option, path)).find((found) => found !== undefined);
+    return schema.options
+      .map((option) => schemaAt(option, path))
+      .find((found) => found !== undefined);
   }
   if (schema instanceof z.ZodArray) return schemaAt(schema.element, rest);
   if (schema instanceof z.ZodRecord) return schemaAt(schema.valueType, rest);

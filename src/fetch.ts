@@ -78,7 +78,8 @@ function stagesOf(middlewares: unknown): Stages {
 
 function stageOf(middleware: unknown): Stage {
   const isOurs = typeof middleware === 'function' && STAGE in middleware;
-  if (!isOurs) throw wrong('a middleware must be of sessionStore(), fsmGate() or stateSync()', middleware);
+  if (!isOurs)
+    throw wrong('a middleware must be of sessionStore(), fsmGate() or stateSync()', middleware);
   return (middleware as Middleware)[STAGE];
 }
 
@@ -87,5 +88,8 @@ function authOf(request: Request & { readonly auth?: FetchAuth }): FetchAuth | u
 }
 
 function wrong(rule: string, value: unknown): InterlockError {
-  return new InterlockError('ERR_INTERLOCK_CONFIG', `gateFetch(): ${rule}; got ${showValue(value)}`);
+  return new InterlockError(
+    'ERR_INTERLOCK_CONFIG',
+    `gateFetch(): ${rule}; got ${showValue(value)}`,
+  );
 }

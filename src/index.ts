@@ -63,7 +63,14 @@ export { type CurrentStep, currentStep } from './session/current-step.ts';
 export { UnknownOutcome } from './gate/unknown-outcome.ts';
 export { type Runs, runsOf } from './runs.ts';
 export type { RunsOptions } from './runs-options.ts';
-export type { Resolution, ResolveOptions, RunView, SendOptions, Sent, Updated } from './run-views.ts';
+export type {
+  Resolution,
+  ResolveOptions,
+  RunView,
+  SendOptions,
+  Sent,
+  Updated,
+} from './run-views.ts';
 
 // Policies.
 export { matchGlob } from './policy/glob.ts';
@@ -108,7 +115,12 @@ export type {
   WorkflowRecord,
 } from './stores/store.ts';
 export { StoreUnavailable } from './session/guarded-store.ts';
-export { BusUnavailable, type LocalBusOptions, localBus, type NotificationBus } from './notify/bus.ts';
+export {
+  BusUnavailable,
+  type LocalBusOptions,
+  localBus,
+  type NotificationBus,
+} from './notify/bus.ts';
 export type { Clock } from './session/clock.ts';
 
 export { ERROR_CODES, InterlockError, type InterlockErrorCode } from './errors.ts';

@@ -64,7 +64,11 @@ export interface Stage {
 /** A middleware of Node's form, which also carries its stage for other hosts. */
 export function withExchange(config: CommonConfig, enter: Enter): Middleware {
   const stage: Stage = { limits: config, onError: safely(config.onError), enter };
-  const interlock = (req: IncomingMessage, res: ServerResponse, next: (error?: unknown) => void): void => {
+  const interlock = (
+    req: IncomingMessage,
+    res: ServerResponse,
+    next: (error?: unknown) => void,
+  ): void => {
     // A preflight asks about the route, and carries neither session nor message. What carries one is none.
     if (req.method === 'OPTIONS' && !hasBody(req)) next();
     else void passInNode(stage, req, res, next);

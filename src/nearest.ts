@@ -29,7 +29,9 @@ export function rightNames(name: string, known: Iterable<string>): string {
   const all = [...known];
   const nearest = nearestName(name, all);
   const list = `known are ${quoteNames(all)}`;
-  return nearest === undefined ? list : `did you mean ${JSON.stringify(nearest)}? K${list.slice(1)}`;
+  return nearest === undefined
+    ? list
+    : `did you mean ${JSON.stringify(nearest)}? K${list.slice(1)}`;
 }
 
 /** Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`. */

@@ -44,7 +44,8 @@ export function parseOptions<T extends z.ZodObject>(
 
 /** The class of what has no option of its own: a store or a client that was meant to be an option, and not the options. */
 function classOfForeign(value: unknown, schema: z.ZodObject): string | undefined {
-  if (!isTable(value) || Object.keys(schema.shape).some((key) => Object.hasOwn(value, key))) return undefined;
+  if (!isTable(value) || Object.keys(schema.shape).some((key) => Object.hasOwn(value, key)))
+    return undefined;
   const made: unknown = Object.getPrototypeOf(value)?.constructor;
   return typeof made === 'function' && made.name !== 'Object' ? made.name : undefined;
 }

@@ -27,7 +27,10 @@ export interface RunsOptions {
 }
 
 const given = <T>(what: string): z.ZodType<T> =>
-  z.custom<T>((value) => (typeof value === 'object' || typeof value === 'function') && value !== null, what);
+  z.custom<T>(
+    (value) => (typeof value === 'object' || typeof value === 'function') && value !== null,
+    what,
+  );
 
 const optionsSchema = z.strictObject({
   sessions: given<SessionMiddleware>('expected what sessionStore() returned').optional(),
@@ -68,7 +71,9 @@ export function keptBy(given: RunsOptions): Omit<OutsideMover, 'workflow'> {
 }
 
 function neitherNorBoth(): InterlockError {
-  return configError('runsOf(): give either { sessions }, which sessionStore() returned, or { store }');
+  return configError(
+    'runsOf(): give either { sessions }, which sessionStore() returned, or { store }',
+  );
 }
 
 const requestSchema = z.strictObject({
@@ -78,7 +83,10 @@ const requestSchema = z.strictObject({
 const resolveSchema = requestSchema.extend({ event: z.unknown().optional() });
 
 /** What `send()`, `update()` and `resolve()` are told beside what to do. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
-export function parseRequest(what: 'send()' | 'update()', options: unknown): z.output<typeof requestSchema> {
+export function parseRequest(
+  what: 'send()' | 'update()',
+  options: unknown,
+): z.output<typeof requestSchema> {
   return withJson(what, parseOptions(what, requestSchema, options));
 }
 
@@ -99,7 +107,10 @@ export function parseResolve(
 ): z.output<typeof requestSchema> & { readonly event?: string } {
   if (outcome !== 'succeeded' && outcome !== 'failed')
     throw configError(`resolve(): expected "succeeded" or "failed", got ${showValue(outcome)}`);
-  const { event, ...said } = withJson('resolve()', parseOptions('resolve()', resolveSchema, options));
+  const { event, ...said } = withJson(
+    'resolve()',
+    parseOptions('resolve()', resolveSchema, options),
+  );
   return event === undefined ? said : { ...said, event: parseEvent('resolve()', event) };
 }
 
@@ -111,7 +122,8 @@ export function assertChange(change: unknown): void {
 
 /** A string is iterable too, by its letters. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
 export function assertRuns(runs: unknown): void {
-  if (typeof runs === 'string') throw configError(`sweep(): expected a list of runs, got ${showValue(runs)}`);
+  if (typeof runs === 'string')
+    throw configError(`sweep(): expected a list of runs, got ${showValue(runs)}`);
 }
 
 function configError(message: string): InterlockError {

@@ -5,7 +5,14 @@ import { moveFromOutside, type OutsideMover, tellMoved } from './gate/outside-mo
 import { expireFromOutside, overdueRuns } from './gate/sweep.ts';
 import { takeEffect } from './gate/take-effect.ts';
 import { showValue } from './options.ts';
-import type { Resolution, ResolveOptions, RunView, SendOptions, Sent, Updated } from './run-views.ts';
+import type {
+  Resolution,
+  ResolveOptions,
+  RunView,
+  SendOptions,
+  Sent,
+  Updated,
+} from './run-views.ts';
 import {
   assertChange,
   assertRuns,
@@ -36,7 +43,9 @@ export class Runs<E extends string = string> {
   }
 
   /** The same, with the position that was saved: its state's time may be over by now, but no step in it is cut short. */
-  async #look(run: string): Promise<{ readonly view: RunView; readonly stored: FsmSnapshot } | undefined> {
+  async #look(
+    run: string,
+  ): Promise<{ readonly view: RunView; readonly stored: FsmSnapshot } | undefined> {
     const { store, ttlMs } = this.#mover;
     const record = await store.read(run, ttlMs);
     if (record === undefined) return undefined;
@@ -73,7 +82,9 @@ export class Runs<E extends string = string> {
     const name = parseEvent('send()', event);
     const { actor, payload } = parseRequest('send()', options);
     if (openStepOf(run, this.#workflow.id) !== undefined)
-      throw new Error('send() inside of a step of the same run; bind the event to the outcome of its call');
+      throw new Error(
+        'send() inside of a step of the same run; bind the event to the outcome of its call',
+      );
     const workflow = this.#workflow;
     const moved = await moveFromOutside(
       this.#mover,

@@ -105,7 +105,10 @@ export function sessionStore(options?: SessionStoreOptions): SessionMiddleware {
     if (earlier !== undefined) throw misplaced();
     return (await sessions.enter(exchange)) === undefined ? 'answered' : (next) => next();
   });
-  return Object.assign(middleware, { close: () => sessions.shutDown(), [SESSIONS]: sessions } as const);
+  return Object.assign(middleware, {
+    close: () => sessions.shutDown(),
+    [SESSIONS]: sessions,
+  } as const);
 }
 
 function isBus(value: unknown): boolean {

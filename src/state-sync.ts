@@ -33,7 +33,8 @@ const optionsSchema = z.strictObject({
     .default(() => []),
   defaults: z.custom<PolicyDefaults>(() => true).optional(),
   onInvalidation: functionOption<(event: InvalidationEvent) => void>().optional(),
-  notificationSink: functionOption<(notification: ResourceNotification) => void | Promise<void>>().optional(),
+  notificationSink:
+    functionOption<(notification: ResourceNotification) => void | Promise<void>>().optional(),
   tools: z.array(z.instanceof(ToolDeclaration)).default(() => []),
   placement: z.enum(['append', 'prepend']).default('append'),
   now: functionOption<() => number>().default(() => Date.now),

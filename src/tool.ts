@@ -18,7 +18,11 @@ type TagOf<B extends BoundState> = B extends StateTag<infer T> ? T : never;
  * One tool, declared in one place for `gate.bind()` and `stateSync()`. Unchanging: each method returns a new one, in
  * whatever order they are called.
  */
-export class ToolDeclaration<S extends string = never, E extends string = never, T extends string = never> {
+export class ToolDeclaration<
+  S extends string = never,
+  E extends string = never,
+  T extends string = never,
+> {
   /** The tool's name on the wire. */
   readonly name: string;
   readonly bindings: readonly Binding<S, E, T>[];
@@ -49,7 +53,11 @@ export class ToolDeclaration<S extends string = never, E extends string = never,
   ): ToolDeclaration<S | NameOf<B>, E | E2, T | TagOf<B>>;
   bindState(states: unknown, event?: unknown): ToolDeclaration<string, string, string> {
     const bindings: readonly AnyBinding[] = this.bindings;
-    return new ToolDeclaration(this.name, [...bindings, parseBinding(this.name, states, event)], this.policy);
+    return new ToolDeclaration(
+      this.name,
+      [...bindings, parseBinding(this.name, states, event)],
+      this.policy,
+    );
   }
 
   /**
@@ -58,7 +66,8 @@ export class ToolDeclaration<S extends string = never, E extends string = never,
    * @throws InterlockError `ERR_INTERLOCK_POLICY` where there is none, or one is malformed
    */
   invalidates(...patterns: readonly string[]): ToolDeclaration<S, E, T> {
-    if (patterns.length === 0) throw this.#policyError('invalidates() expects a glob or more, got none');
+    if (patterns.length === 0)
+      throw this.#policyError('invalidates() expects a glob or more, got none');
     for (const pattern of patterns) this.#checkGlob(pattern);
     const invalidates = Object.freeze([...(this.policy?.invalidates ?? []), ...patterns]);
     return this.#withPolicy({ invalidates });
@@ -76,7 +85,8 @@ export class ToolDeclaration<S extends string = never, E extends string = never,
 
   #withPolicy(change: Omit<SyncPolicy, 'match'>): ToolDeclaration<S, E, T> {
     this.#checkGlob(this.name);
-    if (this.name.includes('*')) throw this.#policyError('a policy would take this name for many tools');
+    if (this.name.includes('*'))
+      throw this.#policyError('a policy would take this name for many tools');
     const policy = Object.freeze({ ...this.policy, ...change, match: this.name });
     return new ToolDeclaration(this.name, this.bindings, policy);
   }

@@ -51,7 +51,9 @@ describe('nearestName', () => {
 
 describe('rightNames', () => {
   it('names the nearest one and all of them', () => {
-    expect(rightNames('emty', ['empty', 'paid'])).toBe('did you mean "empty"? Known are "empty", "paid"');
+    expect(rightNames('emty', ['empty', 'paid'])).toBe(
+      'did you mean "empty"? Known are "empty", "paid"',
+    );
   });
 
   it('names all of them where none is near', () => {

@@ -111,14 +111,18 @@ describe('parseOptions', () => {
   });
 
   it('throws with the code that it is given, and ERR_INTERLOCK_CONFIG without one', () => {
-    expect(() => parse({ x: 1 })).toThrow(expect.objectContaining({ code: 'ERR_INTERLOCK_CONFIG' }));
+    expect(() => parse({ x: 1 })).toThrow(
+      expect.objectContaining({ code: 'ERR_INTERLOCK_CONFIG' }),
+    );
     expect(() => parseOptions('policy', schema, { x: 1 }, 'ERR_INTERLOCK_POLICY')).toThrow(
       expect.objectContaining({ code: 'ERR_INTERLOCK_POLICY' }),
     );
   });
 
   it('takes __proto__ for an unknown key', () => {
-    expect(messageOf(JSON.parse('{"__proto__": {"timeoutMs": 5}}'))).toContain('unknown key "__proto__"');
+    expect(messageOf(JSON.parse('{"__proto__": {"timeoutMs": 5}}'))).toContain(
+      'unknown key "__proto__"',
+    );
   });
 
   describe('with a polluted prototype', () => {

@@ -65,7 +65,9 @@ describe('the packed tarball, installed into an empty folder', () => {
     const top = readdirSync(installed).filter((name) => name !== 'node_modules');
     expect(top.sort()).toEqual(['LICENSE', 'README.md', 'dist', 'docs', 'package.json', 'src']);
     const all = readdirSync(installed, { recursive: true, encoding: 'utf8' });
-    expect(all.filter((path) => /\.test\.|tsbuildinfo|(^|\/)(bench|examples)\//.test(path))).toEqual([]);
+    expect(
+      all.filter((path) => /\.test\.|tsbuildinfo|(^|\/)(bench|examples)\//.test(path)),
+    ).toEqual([]);
   });
 
   it('can be imported, by each of its entries', async () => {

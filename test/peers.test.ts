@@ -14,7 +14,8 @@ const textOf = (message: WireMessage | undefined): unknown => message?.result?.c
 /** Authentication as a test means it: the header names the subject, and `req.auth` also has the token's bytes. */
 const authenticate: RequestHandler = (req, _res, next) => {
   const [sub, token] = String(req.headers.authorization ?? '').split(':');
-  if (sub) Object.assign(req, { auth: { token, clientId: 'app', scopes: [], extra: { iss: 'id', sub } } });
+  if (sub)
+    Object.assign(req, { auth: { token, clientId: 'app', scopes: [], extra: { iss: 'id', sub } } });
   next();
 };
 
@@ -112,7 +113,9 @@ describe('a binding of a tool that the server does not have', () => {
     app.warnings.length = 0;
     await session.tools();
     await session.tools();
-    expect(app.warnings).toEqual([expect.stringMatching(/"cart\.pya".*Did you mean "cart\.pay"\?/)]);
+    expect(app.warnings).toEqual([
+      expect.stringMatching(/"cart\.pya".*Did you mean "cart\.pay"\?/),
+    ]);
   });
 });
 
@@ -188,7 +191,8 @@ describe('a store that fails', () => {
       await unknown.end(),
     ];
     expect(answers.map(({ status }) => status)).toEqual([200, 200, 503, 503]);
-    for (const { text, headers } of answers) expect(text + JSON.stringify(headers)).not.toContain('hunter2');
+    for (const { text, headers } of answers)
+      expect(text + JSON.stringify(headers)).not.toContain('hunter2');
     expect(app.errors.length).toBeGreaterThan(0);
   });
 
@@ -289,7 +293,8 @@ describe('the caching fields of a list', () => {
   const cached: RequestHandler = (req, res, next) => {
     const { id, method, params } = req.body ?? {};
     if (method !== 'tools/list') return next();
-    const names = params?.cursor === 'plain' ? ['cart.view'] : ['cart.add_item', 'cart.pay', 'cart.view'];
+    const names =
+      params?.cursor === 'plain' ? ['cart.view'] : ['cart.add_item', 'cart.pay', 'cart.view'];
     const tools = names.map((name) => ({ name, inputSchema: { type: 'object' } }));
     res.json({ jsonrpc: '2.0', id, result: { tools, ttlMs: 30_000, cacheScope: 'public' } });
   };
@@ -299,7 +304,10 @@ describe('the caching fields of a list', () => {
     const session = await app.begin();
     const { result } = await session.ask('tools/list');
     expect(result).toMatchObject({ ttlMs: 0, cacheScope: 'private' });
-    expect(result.tools.map(({ name }: WireMessage) => name)).toEqual(['cart.add_item', 'cart.view']);
+    expect(result.tools.map(({ name }: WireMessage) => name)).toEqual([
+      'cart.add_item',
+      'cart.view',
+    ]);
   });
 
   it('are the same on every page of it, and are not made up', async () => {
@@ -315,13 +323,17 @@ describe('the caching fields of a list', () => {
 
 describe('progress', () => {
   it('is not held back to the end by what reads the response: it comes while the handler runs', async () => {
-    const app = await startCheckout({ sync: { policies: [{ match: '**', invalidates: ['cart.*'] }] } });
+    const app = await startCheckout({
+      sync: { policies: [{ match: '**', invalidates: ['cart.*'] }] },
+    });
     const session = await app.beginAt('payment');
     const handler = latch();
     app.ledger.gates.set('cart.pay', handler.opened);
     const params = { name: 'cart.pay', arguments: {}, _meta: { progressToken: 'p' } };
     const paying = await session.stream({ jsonrpc: '2.0', id: 1, method: 'tools/call', params });
-    await expect.poll(() => paying.messages.map(({ method }) => method)).toEqual(['notifications/progress']);
+    await expect
+      .poll(() => paying.messages.map(({ method }) => method))
+      .toEqual(['notifications/progress']);
     handler.open();
     await expect.poll(() => textOf(paying.messages.at(-1))).toBe('cart.pay done');
   });

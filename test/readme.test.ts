@@ -294,7 +294,8 @@ function leadsSomewhere(path: string, link: string): boolean {
   const [file = '', anchor] = link.split('#');
   const target = file === '' ? path : join(dirname(path), file);
   return (
-    existsSync(join(ROOT, target)) && (anchor === undefined || new Page(target).anchors.includes(anchor))
+    existsSync(join(ROOT, target)) &&
+    (anchor === undefined || new Page(target).anchors.includes(anchor))
   );
 }
 

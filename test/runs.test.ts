@@ -69,8 +69,12 @@ describe('send()', () => {
     const heard = client.log.filter((each) => each === 'list_changed').length;
     const runs = runsOf(gate, { sessions });
     const moves: unknown[] = [];
-    gate.onTransition(({ run: moved, currentState, event }) => void moves.push([moved, currentState, event]));
-    expect(await runs.send(run(), 'APPROVE', { actor: 'manager', payload: { note: 'fine' } })).toEqual({
+    gate.onTransition(
+      ({ run: moved, currentState, event }) => void moves.push([moved, currentState, event]),
+    );
+    expect(
+      await runs.send(run(), 'APPROVE', { actor: 'manager', payload: { note: 'fine' } }),
+    ).toEqual({
       sent: true,
       changed: true,
       state: 'approved',
@@ -151,7 +155,9 @@ describe('send()', () => {
   });
 
   it('tells each session of a principal whose run it is', async () => {
-    await serve(sessionStore({ store, key: [principalKey(), sessionKey()], principal: () => 'ann' }));
+    await serve(
+      sessionStore({ store, key: [principalKey(), sessionKey()], principal: () => 'ann' }),
+    );
     await client.streaming;
     await client.call('cart.add_item');
     const heard = client.log.length;
@@ -196,7 +202,9 @@ describe('send()', () => {
 
   it('refuses what is no event', async () => {
     const runs = runsOf(gate, { store });
-    await expect(runs.send(run(), '' as 'APPROVE')).rejects.toMatchObject({ code: 'ERR_INTERLOCK_EVENT' });
+    await expect(runs.send(run(), '' as 'APPROVE')).rejects.toMatchObject({
+      code: 'ERR_INTERLOCK_EVENT',
+    });
   });
 });
 
@@ -219,7 +227,10 @@ describe('update()', () => {
     const runs = runsOf(gate, { sessions });
     await runs.update(run(), () => ({ total: 7 }), { actor: 'job' });
     await client.call('cart.add_item');
-    expect(await runs.read(run())).toMatchObject({ context: { total: 7 }, snapshot: { state: 'waiting' } });
+    expect(await runs.read(run())).toMatchObject({
+      context: { total: 7 },
+      snapshot: { state: 'waiting' },
+    });
     expect((await runs.history(run()))[0]).toMatchObject({ event: null, actor: 'job' });
   });
 
@@ -242,7 +253,10 @@ describe('update()', () => {
       ],
     });
     await client.call('cart.add_item', args);
-    expect(await runs.read(run())).toMatchObject({ context: { total: 1, more: true }, snapshot: { state } });
+    expect(await runs.read(run())).toMatchObject({
+      context: { total: 1, more: true },
+      snapshot: { state },
+    });
     expect(await runs.history(run())).toHaveLength(1);
   });
 
@@ -281,9 +295,15 @@ describe('what is wrong with a request', () => {
     const runs = runsOf(gate, { store });
     const misspelt = { actr: 'mia' } as { actor?: string };
     const said = 'unknown key "actr", did you mean "actor"?';
-    await expect(runs.send(run(), 'SUBMIT', misspelt)).rejects.toMatchObject(config(`send(): ${said}`));
-    await expect(runs.update(run(), () => 1, misspelt)).rejects.toMatchObject(config(`update(): ${said}`));
-    await expect(runs.resolve(run(), 'failed', misspelt)).rejects.toMatchObject(config(`resolve(): ${said}`));
+    await expect(runs.send(run(), 'SUBMIT', misspelt)).rejects.toMatchObject(
+      config(`send(): ${said}`),
+    );
+    await expect(runs.update(run(), () => 1, misspelt)).rejects.toMatchObject(
+      config(`update(): ${said}`),
+    );
+    await expect(runs.resolve(run(), 'failed', misspelt)).rejects.toMatchObject(
+      config(`resolve(): ${said}`),
+    );
     await expect(runs.send(run(), 'SUBMIT', 'mia' as never)).rejects.toMatchObject(
       config('send(): expected object, got "mia"'),
     );
@@ -292,7 +312,9 @@ describe('what is wrong with a request', () => {
 
   it('is said of a change that is none', async () => {
     const updated = runsOf(gate, { store }).update(run(), { slot: 1 } as never);
-    await expect(updated).rejects.toMatchObject(config('update(): expected a function, got an object'));
+    await expect(updated).rejects.toMatchObject(
+      config('update(): expected a function, got an object'),
+    );
   });
 
   it('is said of one run in the place of a list', async () => {

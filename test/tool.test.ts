@@ -3,11 +3,18 @@ import { tool } from '../src/tool.ts';
 
 describe('tool()', () => {
   it('begins a declaration that says nothing yet', () => {
-    expect(tool('tasks.update')).toMatchObject({ name: 'tasks.update', bindings: [], policy: undefined });
+    expect(tool('tasks.update')).toMatchObject({
+      name: 'tasks.update',
+      bindings: [],
+      policy: undefined,
+    });
   });
 
   it('declares bindings and what they invalidate in one place, in any order', () => {
-    const one = tool('tasks.update').bindState('open', 'UPDATE').invalidates('tasks.*', 'sprints.*').stale();
+    const one = tool('tasks.update')
+      .bindState('open', 'UPDATE')
+      .invalidates('tasks.*', 'sprints.*')
+      .stale();
     const other = tool('tasks.update')
       .stale()
       .invalidates('tasks.*', 'sprints.*')
@@ -34,7 +41,11 @@ describe('tool()', () => {
       { tool: 't', states: ['a', 'b'] },
       { tool: 't', states: ['c'], success: 'GO', when, uncertain: 'hold' },
     ]);
-    expect(declared.policy).toEqual({ match: 't', cacheControl: 'immutable', invalidates: ['x', 'y.**'] });
+    expect(declared.policy).toEqual({
+      match: 't',
+      cacheControl: 'immutable',
+      invalidates: ['x', 'y.**'],
+    });
   });
 
   it('never changes a declaration that was made', () => {
@@ -55,12 +66,26 @@ describe('tool()', () => {
     [() => tool(7 as unknown as string), 'ERR_INTERLOCK_BINDING', 'name of a tool, got 7'],
     [() => tool('t').bindState([]), 'ERR_INTERLOCK_BINDING', 'one state or more'],
     [() => tool('t').bindState('a', ''), 'ERR_INTERLOCK_EVENT', 'name of an event'],
-    [() => tool('t').bindState('a', { whn: 1 } as object), 'ERR_INTERLOCK_CONFIG', 'did you mean "when"?'],
+    [
+      () => tool('t').bindState('a', { whn: 1 } as object),
+      'ERR_INTERLOCK_CONFIG',
+      'did you mean "when"?',
+    ],
     [() => tool('t').invalidates(), 'ERR_INTERLOCK_POLICY', 'a glob or more'],
-    [() => tool('t').invalidates('x', ''), 'ERR_INTERLOCK_POLICY', 'expected a name or a glob, got ""'],
-    [() => tool('t').invalidates(7 as unknown as string), 'ERR_INTERLOCK_POLICY', 'expected a glob, got 7'],
+    [
+      () => tool('t').invalidates('x', ''),
+      'ERR_INTERLOCK_POLICY',
+      'expected a name or a glob, got ""',
+    ],
+    [
+      () => tool('t').invalidates(7 as unknown as string),
+      'ERR_INTERLOCK_POLICY',
+      'expected a glob, got 7',
+    ],
     [() => tool('t.*').cached(), 'ERR_INTERLOCK_POLICY', 'for many tools'],
   ])('refuses a mistake where it is made: %s', (declare, code, text) => {
-    expect(declare).toThrow(expect.objectContaining({ code, message: expect.stringContaining(text) }));
+    expect(declare).toThrow(
+      expect.objectContaining({ code, message: expect.stringContaining(text) }),
+    );
   });
 });

@@ -24,7 +24,8 @@ export function bookingGate(slots: Slots) {
     },
   })
     .bindTool('verify_identity', 'triage', {
-      success: ({ result }) => (result.structuredContent?.verified === true ? 'VERIFIED' : undefined),
+      success: ({ result }) =>
+        result.structuredContent?.verified === true ? 'VERIFIED' : undefined,
     })
     .bindTool('choose_slot', ['booking', 'chosen'], 'CHOSEN')
     .bindTool('confirm_booking', 'chosen', {
@@ -34,7 +35,8 @@ export function bookingGate(slots: Slots) {
         return (await slots.isFree(slot)) || `${slot} is taken. Call list_slots, then choose_slot`;
       },
       // And after it: somebody may have been quicker while the call ran.
-      success: ({ result }) => (result.structuredContent?.booked === true ? 'CONFIRMED' : 'SLOT_TAKEN'),
+      success: ({ result }) =>
+        result.structuredContent?.booked === true ? 'CONFIRMED' : 'SLOT_TAKEN',
     })
     .bindTool('send_confirmation', 'confirmed');
 }

@@ -13,7 +13,9 @@ export class Slots {
   }
 
   async free(): Promise<string[]> {
-    const rows = this.#database.prepare('SELECT slot FROM slots WHERE patient IS NULL ORDER BY slot').all();
+    const rows = this.#database
+      .prepare('SELECT slot FROM slots WHERE patient IS NULL ORDER BY slot')
+      .all();
     return (rows as { slot: string }[]).map(({ slot }) => slot);
   }
 

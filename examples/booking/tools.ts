@@ -24,7 +24,10 @@ export function makeServer(slots: Slots): McpServer {
     async ({ patient, code }) => {
       const verified = Object.hasOwn(PATIENTS, patient) && PATIENTS[patient] === code;
       if (verified) note({ patient });
-      return { ...say(verified ? `This is ${patient}.` : 'Wrong code.'), structuredContent: { verified } };
+      return {
+        ...say(verified ? `This is ${patient}.` : 'Wrong code.'),
+        structuredContent: { verified },
+      };
     },
   );
   server.registerTool(
@@ -45,9 +48,13 @@ export function makeServer(slots: Slots): McpServer {
       return { ...say(text), structuredContent: { booked } };
     },
   );
-  server.registerTool('send_confirmation', { description: 'Sends the patient a letter.' }, async () => {
-    return say('The letter is on its way.');
-  });
+  server.registerTool(
+    'send_confirmation',
+    { description: 'Sends the patient a letter.' },
+    async () => {
+      return say('The letter is on its way.');
+    },
+  );
   return server;
 }
 

@@ -17,7 +17,10 @@ export const approval = new StateMachineGate({
   .bindTool('doc.reject', ['review'], 'REJECT');
 
 /** An app that keeps its runs in whatever store it is given. `work` is what each tool does. */
-export function approvalApp(store: StateStore, work = async (_tool: string): Promise<void> => {}): Express {
+export function approvalApp(
+  store: StateStore,
+  work = async (_tool: string): Promise<void> => {},
+): Express {
   const app = express();
   app.use('/mcp', sessionStore({ store }), fsmGate(approval));
   app.post('/mcp', async (req, res) => {

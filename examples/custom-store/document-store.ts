@@ -28,7 +28,10 @@ interface Slot {
 }
 
 /** Makes steps exact on any backend that can put a revision exactly once. Nothing is locked, so nothing is left locked by a crash. */
-export function documentStore(documents: Documents, now: () => number = Date.now): AtomicStateStore {
+export function documentStore(
+  documents: Documents,
+  now: () => number = Date.now,
+): AtomicStateStore {
   return new DocumentStore(documents, now);
 }
 
@@ -81,7 +84,11 @@ class DocumentStore implements AtomicStateStore {
     });
   }
 
-  release({ run: key, workflow: name }: RunKey, token: string, options?: ReleaseOptions): Promise<void> {
+  release(
+    { run: key, workflow: name }: RunKey,
+    token: string,
+    options?: ReleaseOptions,
+  ): Promise<void> {
     return this.#change(key, ({ run }) => {
       const workflow = workflowOf(run, name);
       if (workflow) releaseStep(workflow, token, options);
@@ -105,7 +112,10 @@ class DocumentStore implements AtomicStateStore {
    * Reads a run, lets the operation change what was read, and puts that as the next revision. Where somebody else was faster,
    * all of it is done again on what they left: one of those who race always succeeds. What did not change is not written.
    */
-  async #change<Result>(key: string, operation: (slot: Slot, now: number) => Result): Promise<Result> {
+  async #change<Result>(
+    key: string,
+    operation: (slot: Slot, now: number) => Result,
+  ): Promise<Result> {
     for (;;) {
       const { number, text = 'null' } = await this.#documents.newest(key);
       const now = this.#now();

@@ -51,7 +51,8 @@ export function claimStep(run: Run, request: ClaimRequest, now: number): ClaimRe
   const { snapshot, claim } = workflow;
   const isOwn = claim?.token === token;
 
-  if (workflow.settled.some(([spent]) => spent === token)) return { status: 'state', snapshot, now };
+  if (workflow.settled.some(([spent]) => spent === token))
+    return { status: 'state', snapshot, now };
   if (claim && !isOwn && claim.leaseEnd > now)
     return { status: 'busy', snapshot, now, remainingMs: claim.leaseEnd - now };
   if (claim && !isOwn && claim.uncertain === 'hold')
@@ -65,7 +66,12 @@ export function claimStep(run: Run, request: ClaimRequest, now: number): ClaimRe
   }
   const before = isOwn ? claim : workflow.unsettled.find((each) => isSameStep(each, step));
   const idempotencyKey = before?.idempotencyKey ?? randomUUID();
-  workflow.claim = { ...(isOwn ? claim : step), token, idempotencyKey, leaseEnd: now + request.leaseMs };
+  workflow.claim = {
+    ...(isOwn ? claim : step),
+    token,
+    idempotencyKey,
+    leaseEnd: now + request.leaseMs,
+  };
   return { status: 'claimed', snapshot, now, idempotencyKey };
 }
 
@@ -82,7 +88,11 @@ export function commitStep(workflow: Workflow, request: CommitRequest, now: numb
   return { status: 'committed', version };
 }
 
-export function releaseStep(workflow: Workflow, token: string, { settles }: ReleaseOptions = {}): void {
+export function releaseStep(
+  workflow: Workflow,
+  token: string,
+  { settles }: ReleaseOptions = {},
+): void {
   const isSpent = workflow.settled.some(([settled]) => settled === token);
   if (!isSpent) settle(workflow, token, null, settles);
 }
@@ -90,7 +100,9 @@ export function releaseStep(workflow: Workflow, token: string, { settles }: Rele
 /** The token is spent; where the claim is its own, the claim is gone, and so is the idempotency key of a step that is settled by it. */
 function settle(workflow: Workflow, token: string, version: number | null, settles = true): void {
   const { claim } = workflow;
-  workflow.settled = [...workflow.settled, [token, version] as [string, number | null]].slice(-KEPT.settled);
+  workflow.settled = [...workflow.settled, [token, version] as [string, number | null]].slice(
+    -KEPT.settled,
+  );
   if (claim?.token !== token) return;
   if (settles) workflow.unsettled = workflow.unsettled.filter((each) => !isSameStep(each, claim));
   workflow.claim = undefined;
@@ -112,7 +124,8 @@ export function renewStep(
 export function keepAlive(run: Run, ttlMs: number, now: number): void {
   const wanted = now + ttlMs;
   if (run.expiresAt > wanted || run.expiresAt < wanted - ttlMs / 10) run.expiresAt = wanted;
-  for (const [, { claim }] of run.workflows) run.expiresAt = Math.max(run.expiresAt, claim?.leaseEnd ?? 0);
+  for (const [, { claim }] of run.workflows)
+    run.expiresAt = Math.max(run.expiresAt, claim?.leaseEnd ?? 0);
 }
 
 export function recordOf({ session, workflows }: Run, now: number): RunRecord {

@@ -17,7 +17,12 @@ export class AppProcess {
   static async start(folder: string, port = '0'): Promise<AppProcess> {
     const script = fileURLToPath(new URL('server.ts', import.meta.url));
     const child = spawn(process.execPath, ['--import', 'tsx', script], {
-      env: { ...process.env, PORT: port, RUNS_DB: `${folder}/runs.db`, SHOP_DB: `${folder}/shop.db` },
+      env: {
+        ...process.env,
+        PORT: port,
+        RUNS_DB: `${folder}/runs.db`,
+        SHOP_DB: `${folder}/shop.db`,
+      },
       stdio: ['ignore', 'pipe', 'inherit'],
     });
     for await (const line of createInterface({ input: child.stdout })) {

@@ -64,11 +64,18 @@ interface IllegalCall {
 }
 
 /** What the client is shown in a state, and what it is told when it calls a tool that it is not shown. */
-async function showState(state: string, visible: string[], { illegal, refusal }: IllegalCall): Promise<void> {
+async function showState(
+  state: string,
+  visible: string[],
+  { illegal, refusal }: IllegalCall,
+): Promise<void> {
   const tools = await shopper.tools();
   const refused = await shopper.call(illegal);
   heading(`State: ${refused.state}`);
-  say('tools/list', ...[...tools].map(([name, description]) => `${name.padEnd(14)} ${description}`));
+  say(
+    'tools/list',
+    ...[...tools].map(([name, description]) => `${name.padEnd(14)} ${description}`),
+  );
   sayCall(illegal, {}, refused);
 
   expectEqual(refused.state, state);
@@ -142,7 +149,15 @@ function say(title: string, ...lines: readonly string[]): void {
   for (const line of lines) console.log(`    ${line}`);
 }
 
-function sayCall(tool: string, args: Record<string, unknown>, { texts, isError, notified }: Answer): void {
+function sayCall(
+  tool: string,
+  args: Record<string, unknown>,
+  { texts, isError, notified }: Answer,
+): void {
   const outcome = isError ? 'refused' : 'succeeded';
-  say(`${tool}(${Object.values(args).join()}) ${outcome}`, ...notified.map((each) => `<- ${each}`), ...texts);
+  say(
+    `${tool}(${Object.values(args).join()}) ${outcome}`,
+    ...notified.map((each) => `<- ${each}`),
+    ...texts,
+  );
 }

@@ -27,7 +27,9 @@ function makeServer(cart: string): McpServer {
     return say('Paid. Thank you.');
   });
   server.registerTool('cart.view', { description: 'Shows the cart.' }, async () => {
-    return say(`Items: ${shop.items(cart).join(', ') || 'none'}. Payments: ${shop.payments(cart)}.`);
+    return say(
+      `Items: ${shop.items(cart).join(', ') || 'none'}. Payments: ${shop.payments(cart)}.`,
+    );
   });
   return server;
 }

@@ -19,7 +19,9 @@ export class Shop {
   }
 
   items(cart: string): string[] {
-    const rows = this.#database.prepare('SELECT sku FROM items WHERE cart = ? ORDER BY rowid').all(cart);
+    const rows = this.#database
+      .prepare('SELECT sku FROM items WHERE cart = ? ORDER BY rowid')
+      .all(cart);
     return (rows as { sku: string }[]).map(({ sku }) => sku);
   }
 

@@ -18,7 +18,12 @@ export interface OrderAppOptions {
   readonly stuckAfterMs?: number;
 }
 
-export async function orderApp({ pool, schema, users, ...options }: OrderAppOptions): Promise<Express> {
+export async function orderApp({
+  pool,
+  schema,
+  users,
+  ...options
+}: OrderAppOptions): Promise<Express> {
   const store = postgresStore({ pool, schema });
   const orders = new Orders(pool, schema);
   await store.migrate();

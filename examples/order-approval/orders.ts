@@ -34,19 +34,27 @@ export class Orders {
   }
 
   async find(id: string): Promise<Order | undefined> {
-    const { rows } = await this.#pool.query(`SELECT id, run, total FROM ${this.#table} WHERE id = $1`, [id]);
+    const { rows } = await this.#pool.query(
+      `SELECT id, run, total FROM ${this.#table} WHERE id = $1`,
+      [id],
+    );
     return rows[0];
   }
 
   async ofRun(run: string): Promise<Order | undefined> {
-    const { rows } = await this.#pool.query(`SELECT id, run, total FROM ${this.#table} WHERE run = $1`, [
-      run,
-    ]);
+    const { rows } = await this.#pool.query(
+      `SELECT id, run, total FROM ${this.#table} WHERE run = $1`,
+      [run],
+    );
     return rows[0];
   }
 
   /** Notes the charge and does `andThen` in one transaction: both are saved, or neither. */
-  async charge(run: string, charge: string, andThen: (client: PoolClient) => Promise<void>): Promise<void> {
+  async charge(
+    run: string,
+    charge: string,
+    andThen: (client: PoolClient) => Promise<void>,
+  ): Promise<void> {
     const client = await this.#pool.connect();
     try {
       await client.query('BEGIN');

@@ -3,7 +3,10 @@ import { Pool } from 'pg';
 import { orderApp } from './app.ts';
 import type { User } from './auth.ts';
 
-const pool = new Pool({ connectionString: process.env.DATABASE_URL, connectionTimeoutMillis: 1000 });
+const pool = new Pool({
+  connectionString: process.env.DATABASE_URL,
+  connectionTimeoutMillis: 1000,
+});
 pool.on('error', console.error);
 
 const users = new Map<string, User>([

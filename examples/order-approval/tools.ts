@@ -34,12 +34,18 @@ export function makeServer(orders: Orders, runs: Runs, run: string): McpServer {
       return say(`Order ${id} is reserved: ${total} EUR.`);
     },
   );
-  server.registerTool('authorize_payment', { description: 'Has the payment authorized.' }, async () => {
-    const { total } = step().context as { total: number };
-    const needsApproval = total > LIMIT;
-    const text = needsApproval ? 'A manager has to approve it first.' : 'The payment is authorized.';
-    return { ...say(text), structuredContent: { needsApproval } };
-  });
+  server.registerTool(
+    'authorize_payment',
+    { description: 'Has the payment authorized.' },
+    async () => {
+      const { total } = step().context as { total: number };
+      const needsApproval = total > LIMIT;
+      const text = needsApproval
+        ? 'A manager has to approve it first.'
+        : 'The payment is authorized.';
+      return { ...say(text), structuredContent: { needsApproval } };
+    },
+  );
   server.registerTool('capture_payment', { description: 'Takes the money.' }, async () => {
     const { idempotencyKey, commitIn } = step();
     // With a payment provider: charge first, with this key, so that a repetition charges nobody twice.
@@ -49,7 +55,9 @@ export function makeServer(orders: Orders, runs: Runs, run: string): McpServer {
   server.registerTool('trigger_fulfillment', { description: 'Tells the warehouse.' }, async () => {
     return say('The warehouse knows.');
   });
-  server.registerTool('cancel_order', { description: 'Cancels the order.' }, async () => say('Cancelled.'));
+  server.registerTool('cancel_order', { description: 'Cancels the order.' }, async () =>
+    say('Cancelled.'),
+  );
   return server;
 }
 

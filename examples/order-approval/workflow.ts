@@ -15,7 +15,11 @@ export function orderGate() {
         },
       },
       awaiting_manager_approval: {
-        on: { approve_payment: 'payment_authorized', reject_payment: 'cancelled', cancel: 'cancelled' },
+        on: {
+          approve_payment: 'payment_authorized',
+          reject_payment: 'cancelled',
+          cancel: 'cancelled',
+        },
       },
       payment_authorized: { on: { capture_payment: 'payment_captured', cancel: 'cancelled' } },
       payment_captured: { on: { trigger_fulfillment: 'fulfillment_triggered' } },

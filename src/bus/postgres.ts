@@ -2,7 +2,12 @@ import * as z from 'zod';
 import type { NotificationBus } from '../notify/bus.ts';
 import { parseOptions } from '../options.ts';
 import { inBatches } from './batches.ts';
-import { PUBLISH_WITHIN_MS, type RemoteBusOptions, remoteBus, remoteBusShape } from './remote-bus.ts';
+import {
+  PUBLISH_WITHIN_MS,
+  type RemoteBusOptions,
+  remoteBus,
+  remoteBusShape,
+} from './remote-bus.ts';
 import type { Link, LinkEvents } from './standing-link.ts';
 
 /** What the bus uses of a `Pool` of `pg`. */
@@ -94,7 +99,8 @@ async function checkListening(client: PostgresBusClient, channel: string): Promi
   const query = 'SELECT $1 IN (SELECT pg_listening_channels()) AS listening';
   const { rows } = await client.query(query, [channel]);
   const [row] = rows as { listening: boolean }[];
-  if (row?.listening !== true) throw new Error('the session does not listen: is there a pooler in between?');
+  if (row?.listening !== true)
+    throw new Error('the session does not listen: is there a pooler in between?');
 }
 
 function isPool(value: unknown): boolean {

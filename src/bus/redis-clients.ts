@@ -58,7 +58,11 @@ export function isAway(client: RedisPubSub): boolean {
 }
 
 /** Subscribes on a connection that the caller owns and keeps. */
-export function linkThrough(subscriber: RedisPubSub, channel: string, { message }: LinkEvents): Link {
+export function linkThrough(
+  subscriber: RedisPubSub,
+  channel: string,
+  { message }: LinkEvents,
+): Link {
   if (isNodeRedis(subscriber)) {
     const onText = (text: unknown): void => message(String(text));
     return {
@@ -90,7 +94,9 @@ function linkLikeNodeRedis(client: NodeRedisPubSub, channel: string, events: Lin
   const connection = client.duplicate();
   const { unref } = connection;
   // It is not open any more where its strategy for reconnecting gave up, as it does after a timeout of its socket.
-  connection.on('error', (error) => (connection.isOpen ? events.failing(error) : events.lost(error)));
+  connection.on('error', (error) =>
+    connection.isOpen ? events.failing(error) : events.lost(error),
+  );
   connection.on('ready', events.mended);
   const listen = async (): Promise<void> => {
     await connection.connect();

@@ -1,7 +1,14 @@
 import * as z from 'zod';
 import type { NotificationBus } from '../notify/bus.ts';
 import { parseOptions } from '../options.ts';
-import { isAway, isIoredis, isNodeRedis, linkLike, linkThrough, type RedisPubSub } from './redis-clients.ts';
+import {
+  isAway,
+  isIoredis,
+  isNodeRedis,
+  linkLike,
+  linkThrough,
+  type RedisPubSub,
+} from './redis-clients.ts';
 import { type RemoteBusOptions, remoteBus, remoteBusShape } from './remote-bus.ts';
 
 export type { IoredisPubSub, NodeRedisPubSub } from './redis-clients.ts';

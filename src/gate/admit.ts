@@ -86,7 +86,8 @@ async function test(
   }
   const stands = workflow.stand(step.snapshot);
   const { updatedAt } = step.snapshot;
-  const isAllowed = workflow.claimable(binding) !== undefined || workflow.allows(stands.state, binding);
+  const isAllowed =
+    workflow.claimable(binding) !== undefined || workflow.allows(stands.state, binding);
   if (!isAllowed) {
     await step.release(UNBEGUN);
     return { reason: 'state', snapshot: { ...stands, updatedAt } };
@@ -109,7 +110,11 @@ async function keepCount(config: GateConfig, step: Step, position: Position): Pr
 }
 
 /** A call as its guards are told of it. */
-export function askedCall({ message }: Incoming, tool: string, { run, actor }: RunContext): AskedCall {
+export function askedCall(
+  { message }: Incoming,
+  tool: string,
+  { run, actor }: RunContext,
+): AskedCall {
   const args = message.at('params', 'arguments');
   return { run, tool, args: isObject(args) ? args : {}, principal: actor };
 }

@@ -11,7 +11,11 @@ const COUNTS = ['minProperties', 'maxProperties'] as const;
  * A tool's input schema that also requires one argument more, and allows of the others what it allowed before. Its unions and references are followed,
  * since one that forbids additional properties would forbid this one. `undefined` where the schema knows an argument of that name already.
  */
-export function withArgument(schema: unknown, argument: string, about: JsonObject): JsonObject | undefined {
+export function withArgument(
+  schema: unknown,
+  argument: string,
+  about: JsonObject,
+): JsonObject | undefined {
   const root = isObject(schema) ? besideItself(schema) : { type: 'object' };
   const place = { root, argument, about };
   if (names(root, place, [])) return undefined;
@@ -44,7 +48,9 @@ function redirect(schema: JsonObject, to: string): JsonObject {
     if (Array.isArray(value)) return value.map((each) => moved(each));
     if (isObject(value)) return redirect(value, to);
     const refers =
-      key === '$ref' && typeof value === 'string' && /^#(?!\/\$defs\/|\/definitions\/)(\/|$)/.test(value);
+      key === '$ref' &&
+      typeof value === 'string' &&
+      /^#(?!\/\$defs\/|\/definitions\/)(\/|$)/.test(value);
     return refers ? `${to}${value.slice(1)}` : value;
   };
   return Object.fromEntries(Object.entries(schema).map(([key, value]) => [key, moved(value, key)]));
@@ -73,10 +79,12 @@ function opened(schema: JsonObject, place: Place, path: readonly unknown[]): Jso
   const own: JsonObject =
     target === undefined ? { ...schema } : { ...rest, allOf: [...listIn(rest.allOf), target] };
   makeRoom(own, place);
-  const openedIn = (each: unknown): unknown => (isObject(each) ? opened(each, place, [...path, $ref]) : each);
+  const openedIn = (each: unknown): unknown =>
+    isObject(each) ? opened(each, place, [...path, $ref]) : each;
   for (const key of LISTS) if (Array.isArray(own[key])) own[key] = listIn(own[key]).map(openedIn);
   for (const key of SINGLE) if (isObject(own[key])) own[key] = openedIn(own[key]);
-  for (const key of NAMED) if (isObject(own[key])) own[key] = mapped(own[key], (name) => name, openedIn);
+  for (const key of NAMED)
+    if (isObject(own[key])) own[key] = mapped(own[key], (name) => name, openedIn);
   return own;
 }
 
@@ -86,7 +94,8 @@ function makeRoom(own: JsonObject, { argument, about }: Place): void {
     own.properties = { ...objectIn(own.properties), [argument]: about };
   }
   for (const key of COUNTS) if (typeof own[key] === 'number') own[key] += 1;
-  if (restricts(own.propertyNames)) own.propertyNames = { anyOf: [{ const: argument }, own.propertyNames] };
+  if (restricts(own.propertyNames))
+    own.propertyNames = { anyOf: [{ const: argument }, own.propertyNames] };
   if (isObject(own.patternProperties)) {
     const otherwise = (pattern: string): string => patternBut(pattern, argument);
     own.patternProperties = mapped(own.patternProperties, otherwise, (value) => value);
@@ -105,7 +114,11 @@ function restricts(others: unknown): boolean {
 }
 
 /** What a reference within the same schema refers to (RFC 6901, as a URI fragment); followed once on each path, since it may lead in a circle. */
-function referred({ $ref }: JsonObject, root: JsonObject, path: readonly unknown[]): JsonObject | undefined {
+function referred(
+  { $ref }: JsonObject,
+  root: JsonObject,
+  path: readonly unknown[],
+): JsonObject | undefined {
   if (typeof $ref !== 'string' || !$ref.startsWith('#/') || path.includes($ref)) return undefined;
   let value: unknown = root;
   for (const part of $ref.slice(2).split('/')) {
@@ -125,7 +138,9 @@ function mapped(
   renamed: (key: string) => string,
   changed: (value: unknown) => unknown,
 ): JsonObject {
-  return Object.fromEntries(Object.entries(object).map(([key, value]) => [renamed(key), changed(value)]));
+  return Object.fromEntries(
+    Object.entries(object).map(([key, value]) => [renamed(key), changed(value)]),
+  );
 }
 
 function objectIn(value: unknown): JsonObject {

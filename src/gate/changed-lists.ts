@@ -20,7 +20,11 @@ export function changedLists(workflow: Workflow, before: string, after: string):
 }
 
 /** Whether this asks what the server can do, and its lists can change. */
-export function declaresChanges(config: GateConfig, exchange: Exchange, admission: Admission): boolean {
+export function declaresChanges(
+  config: GateConfig,
+  exchange: Exchange,
+  admission: Admission,
+): boolean {
   const method = exchange.messages[0]?.method;
   if (method !== (admission.era === 'session' ? 'initialize' : 'server/discover')) return false;
   return visibilityFor(config, admission) === 'hide';

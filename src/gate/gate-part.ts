@@ -55,7 +55,8 @@ export class GatePart implements Part {
   async enter(): Promise<boolean> {
     // A call without an id has no answer, so it cannot be refused. An upstream that would run it must not see it.
     for (const incoming of this.#exchange.messages) {
-      if (incoming.kind === 'notification' && incoming.method === 'tools/call') this.#exchange.drop(incoming);
+      if (incoming.kind === 'notification' && incoming.method === 'tools/call')
+        this.#exchange.drop(incoming);
     }
     for (const incoming of this.#exchange.forwardable) {
       if (incoming.method !== 'tools/call') continue;
@@ -68,7 +69,8 @@ export class GatePart implements Part {
     }
     // While the other messages were judged, or another gate judged, the client may have gone: nothing was forwarded yet.
     for (const incoming of this.#exchange.forwardable) {
-      if (isCancelledStep(incoming, this.#exchange, this.#admission)) await this.#exchange.drop(incoming);
+      if (isCancelledStep(incoming, this.#exchange, this.#admission))
+        await this.#exchange.drop(incoming);
     }
     return true;
   }

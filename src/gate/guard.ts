@@ -37,9 +37,13 @@ export async function askGuards(
       const answer: unknown = await Promise.race([ask(guard, call), deadline]);
       if (answer === true) continue;
       if (answer === TOO_LATE) {
-        onError(new Error(`a guard of ${JSON.stringify(call.tool)} took longer than ${deadlineMs} ms`));
+        onError(
+          new Error(`a guard of ${JSON.stringify(call.tool)} took longer than ${deadlineMs} ms`),
+        );
       } else if (typeof answer !== 'string' && answer !== false) {
-        onError(new Error(`a guard of ${JSON.stringify(call.tool)} answered neither a boolean nor words`));
+        onError(
+          new Error(`a guard of ${JSON.stringify(call.tool)} answered neither a boolean nor words`),
+        );
       }
       return { words: typeof answer === 'string' && answer !== '' ? answer : undefined };
     }

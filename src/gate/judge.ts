@@ -49,7 +49,12 @@ export class Judge {
   readonly aliases = new Map<string, string>();
   readonly #giveUp: (id: RequestId) => void;
 
-  constructor(config: GateConfig, exchange: Exchange, admission: Admission, giveUp: (id: RequestId) => void) {
+  constructor(
+    config: GateConfig,
+    exchange: Exchange,
+    admission: Admission,
+    giveUp: (id: RequestId) => void,
+  ) {
     this.#config = config;
     this.#exchange = exchange;
     this.#admission = admission;
@@ -64,7 +69,10 @@ export class Judge {
     const { workflow, onError } = this.#config;
     const { message } = incoming;
     // A handler must be able to trust the key, so nobody but a gate sets it.
-    if (stepNote.of(incoming) === undefined && message.at('params', '_meta', IDEMPOTENCY_KEY) !== undefined) {
+    if (
+      stepNote.of(incoming) === undefined &&
+      message.at('params', '_meta', IDEMPOTENCY_KEY) !== undefined
+    ) {
       message.remove(['params', '_meta'], IDEMPOTENCY_KEY);
     }
     const tool = message.at('params', 'name');
@@ -95,14 +103,25 @@ export class Judge {
   }
 
   /** A call that cannot move the run needs no claim: it may run beside others. */
-  async #test(incoming: Incoming, tool: string, binding: CallBinding, context: RunContext): Promise<Verdict> {
+  async #test(
+    incoming: Incoming,
+    tool: string,
+    binding: CallBinding,
+    context: RunContext,
+  ): Promise<Verdict> {
     const { states } = binding;
     const found = await stateNow(this.#config, context);
     if (found === 'unknown') return this.#end(incoming, tool, context);
-    if (found === 'unavailable') return this.#refuse(incoming, tool, { reason: 'unavailable' }, states);
+    if (found === 'unavailable')
+      return this.#refuse(incoming, tool, { reason: 'unavailable' }, states);
     if (!this.#config.workflow.allows(found.state, binding))
       return this.#refuse(incoming, tool, { reason: 'state', snapshot: found }, states);
-    const refused = await refusedByGuard(this.#config, binding, found, askedCall(incoming, tool, context));
+    const refused = await refusedByGuard(
+      this.#config,
+      binding,
+      found,
+      askedCall(incoming, tool, context),
+    );
     return refused === undefined ? 'forward' : this.#refuse(incoming, tool, refused, states);
   }
 
@@ -198,7 +217,11 @@ export class Judge {
     const isHidden = this.#hides && (state === undefined || !workflow.isVisible(tool, state));
     if (style === 'unknown-tool' && isHidden) {
       const makeAlias = (): string => `t${newToken()}`;
-      askForAlias(this.#exchange.req, incoming, this.aliases, { param: 'name', name: tool, makeAlias });
+      askForAlias(this.#exchange.req, incoming, this.aliases, {
+        param: 'name',
+        name: tool,
+        makeAlias,
+      });
       // What a gate in front has claimed for it never runs, so the upstream's answer is no outcome.
       await this.#exchange.callOff(incoming);
       return 'forward';
@@ -210,7 +233,10 @@ export class Judge {
       tool,
       reason: readable ? reason : 'unavailable',
       available: state === undefined ? [] : workflow.available(state),
-      path: reason === 'state' && position !== undefined ? workflow.pathTo(states, position) : undefined,
+      path:
+        reason === 'state' && position !== undefined
+          ? workflow.pathTo(states, position)
+          : undefined,
     };
     await this.#exchange.answer(
       incoming,
@@ -220,9 +246,14 @@ export class Judge {
   }
 
   /** A call without a run is refused, whatever the style: that it is gated is no secret which the list would keep. */
-  async #refuseUnnamed(incoming: Incoming, tool: string, { advice, warning }: NoRun): Promise<Verdict> {
+  async #refuseUnnamed(
+    incoming: Incoming,
+    tool: string,
+    { advice, warning }: NoRun,
+  ): Promise<Verdict> {
     const { workflow, warnOnce } = this.#config;
-    if (warning !== undefined) warnOnce(`a call of ${JSON.stringify(tool)} was refused: ${warning}`);
+    if (warning !== undefined)
+      warnOnce(`a call of ${JSON.stringify(tool)} was refused: ${warning}`);
     const refusal: Refusal = { workflow: workflow.id, tool, reason: 'no-run', available: [] };
     await this.#exchange.answer(incoming, this.#reply(incoming, refusal, { words: advice }));
     return 'answered';
@@ -240,7 +271,8 @@ export class Judge {
   }
 
   async #end(incoming: Incoming, tool: string, { gone }: RunContext): Promise<Verdict> {
-    if (gone !== undefined) return this.#refuseUnnamed(incoming, tool, { advice: gone, warning: undefined });
+    if (gone !== undefined)
+      return this.#refuseUnnamed(incoming, tool, { advice: gone, warning: undefined });
     await turnAwayUnknown(this.#exchange);
     return 'ended';
   }

@@ -1,6 +1,12 @@
 import type { Admission, RunContext } from '../session/run-context.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
-import { isObject, type JsonObject, type ListKind, listChanged, type RequestId } from '../wire/json-rpc.ts';
+import {
+  isObject,
+  type JsonObject,
+  type ListKind,
+  listChanged,
+  type RequestId,
+} from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import { Note } from '../wire/note.ts';
 import { readLists } from './changed-lists.ts';
@@ -49,7 +55,11 @@ export class ListenPart implements Part {
     this.#context = context;
     this.#id = id;
     this.#lists = lists;
-    this.#shared = subscriptions.of(exchange) ?? { heard: new Set(), isOurs: false, isHeldOpen: false };
+    this.#shared = subscriptions.of(exchange) ?? {
+      heard: new Set(),
+      isOurs: false,
+      isHeldOpen: false,
+    };
     subscriptions.put(exchange, this.#shared);
   }
 
@@ -57,7 +67,11 @@ export class ListenPart implements Part {
   static of(config: GateConfig, exchange: Exchange, admission: Admission): ListenPart | undefined {
     const [request] = exchange.requests;
     const { listed, era } = admission;
-    if (era !== 'stateless' || request?.method !== 'subscriptions/listen' || request.id === undefined)
+    if (
+      era !== 'stateless' ||
+      request?.method !== 'subscriptions/listen' ||
+      request.id === undefined
+    )
       return undefined;
     const changing: readonly ListKind[] = ['tools', ...readLists(config.workflow)];
     const asked = changing.filter(

@@ -65,7 +65,8 @@ export function movesOf(
   const failure = binding.eventIn(from.state, 'failure');
 
   const by = { tool, ...(actor === undefined ? {} : { actor }) };
-  const stay = (): Move => moveTo(from.state, { position: from, actions: due }, { event: null, ...by });
+  const stay = (): Move =>
+    moveTo(from.state, { position: from, actions: due }, { event: null, ...by });
   const send = (source: AnyEventSource, outcome: SucceededCall | FailedCall): Move | undefined => {
     const sent = workflow.eventFrom(source, outcome);
     if (sent === undefined) return undefined;

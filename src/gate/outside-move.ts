@@ -47,7 +47,11 @@ export async function moveFromOutside(
   const wanted = {
     context: { run, store, ttlMs, turns, create: undefined },
     // Nobody but this move's own commit does anything, so it may be repeated.
-    description: { tool: what.name, digest: digestOf(what.payload ?? null), uncertain: 'retry' as const },
+    description: {
+      tool: what.name,
+      digest: digestOf(what.payload ?? null),
+      uncertain: 'retry' as const,
+    },
     states: undefined,
     times: TIMES,
     request: new InFlight(),

@@ -71,7 +71,8 @@ export class ReadJudge {
   ): Promise<ReadVerdict> {
     const param = kind === 'prompt' ? 'name' : 'uri';
     const name = incoming.message.at('params', param);
-    if (typeof name !== 'string') return this.#answer(incoming, `Invalid params: ${param} must be a string`);
+    if (typeof name !== 'string')
+      return this.#answer(incoming, `Invalid params: ${param} must be a string`);
     const bound = boundOf(name);
     if (bound !== 'unclear' && bound.length === 0) return 'forward';
     const fault = headerFault(this.#exchange.req, incoming, this.#admission.era);
@@ -88,12 +89,15 @@ export class ReadJudge {
     const { incoming, kind, bound } = asked;
     const context = this.#admission.listed;
     if (context === undefined) {
-      warnOnce(`a request for the ${kind} ${JSON.stringify(bound[0]?.name)} was refused: ${NAME_RUNS}`);
+      warnOnce(
+        `a request for the ${kind} ${JSON.stringify(bound[0]?.name)} was refused: ${NAME_RUNS}`,
+      );
       return this.#refuse(asked, { reason: 'no-run', isHidden: false });
     }
     const found = await stateNow(this.#config, context);
     if (found === 'unknown') return this.#end();
-    if (found === 'unavailable') return this.#refuse(asked, { reason: 'unavailable', isHidden: true });
+    if (found === 'unavailable')
+      return this.#refuse(asked, { reason: 'unavailable', isHidden: true });
     const { state } = found;
     if (!bound.every((each) => workflow.allows(state, each))) {
       const { updatedAt: _, version: __, ...position } = found;

@@ -48,7 +48,11 @@ export async function showReads(
   }
 }
 
-function noteNames(message: Message, { listedPrompts }: GateConfig, prompts: readonly unknown[]): void {
+function noteNames(
+  message: Message,
+  { listedPrompts }: GateConfig,
+  prompts: readonly unknown[],
+): void {
   const names = prompts.map((prompt) => (isObject(prompt) ? text(prompt.name) : ''));
   listedPrompts.note(names, message.at('result', 'nextCursor') === undefined);
 }
@@ -58,7 +62,9 @@ type Edit = (element: JsonObject, bound: ReturnType<BoundOf>) => ElementEdit;
 function describing({ workflow }: GateConfig): Edit {
   return ({ description }, bound) => {
     if (bound === 'unclear' || bound.length === 0) return 'keep';
-    return { description: withNote(description, bound.map((each) => noteOf(workflow, each)).join(' ')) };
+    return {
+      description: withNote(description, bound.map((each) => noteOf(workflow, each)).join(' ')),
+    };
   };
 }
 

@@ -29,7 +29,10 @@ export class ReadPart implements Part {
     this.#admission = admission;
     this.#judge = new ReadJudge(config, exchange, admission);
     this.#lists = readListsOf(config.workflow.reads);
-    this.#marks = [ESCAPED_ASCII, ...[...this.#lists.keys()].map((member) => JSON.stringify(member))];
+    this.#marks = [
+      ESCAPED_ASCII,
+      ...[...this.#lists.keys()].map((member) => JSON.stringify(member)),
+    ];
     this.#declared = declaresChanges(config, exchange, admission) ? readLists(config.workflow) : [];
   }
 

@@ -1,6 +1,12 @@
 import type { Era } from '../wire/era.ts';
 import type { Incoming } from '../wire/incoming.ts';
-import { errorResponse, JSON_RPC, type JsonObject, META_PREFIX, type RequestId } from '../wire/json-rpc.ts';
+import {
+  errorResponse,
+  JSON_RPC,
+  type JsonObject,
+  META_PREFIX,
+  type RequestId,
+} from '../wire/json-rpc.ts';
 import { type Refusal, type RefusalDetails, refusalFor } from '../workflow/advice.ts';
 
 /** A tool result that says "no" in words for the model and in facts for programs. */
@@ -35,11 +41,19 @@ export function unknownOutcomeReply(
 }
 
 export function badToolName(incoming: Incoming): JsonObject {
-  return errorResponse(incoming.id ?? null, JSON_RPC.INVALID_PARAMS, 'Invalid params: name must be a string');
+  return errorResponse(
+    incoming.id ?? null,
+    JSON_RPC.INVALID_PARAMS,
+    'Invalid params: name must be a string',
+  );
 }
 
 /** `resultType` is required since MCP 2026-07-28 ("Results"). */
 function toolError(id: RequestId | null, text: string, meta: JsonObject, era: Era): JsonObject {
   const result = { content: [{ type: 'text', text }], isError: true, _meta: meta };
-  return { jsonrpc: '2.0', id, result: era === 'stateless' ? { ...result, resultType: 'complete' } : result };
+  return {
+    jsonrpc: '2.0',
+    id,
+    result: era === 'stateless' ? { ...result, resultType: 'complete' } : result,
+  };
 }

@@ -44,7 +44,8 @@ function moveAfter(
   if (outcome === 'succeeded') return moves.succeeded(isObject(result) ? result : {});
   // Nobody knows here whether the handler's transaction was rolled back: if it was not, the success is saved.
   if (savedByHandler === true) return undefined;
-  const move = outcome === 'failed' ? moves.failed(isObject(result) ? { result } : { error }) : undefined;
+  const move =
+    outcome === 'failed' ? moves.failed(isObject(result) ? { result } : { error }) : undefined;
   return move ?? (isUpdated === true ? moves.stays() : undefined);
 }
 
@@ -78,5 +79,6 @@ async function commit(
   if (!announce) return AS_IT_CAME;
   const text = announcement(workflow.id, to, workflow.available(to));
   return (message) =>
-    isObject(message.value.result) && message.insert(['result', 'content'], { type: 'text', text }, 'end');
+    isObject(message.value.result) &&
+    message.insert(['result', 'content'], { type: 'text', text }, 'end');
 }

@@ -21,7 +21,8 @@ export function stepFacade(call: PendingCall, workflow: Workflow): CurrentStep {
       return workflow.dataOf(call.moves.from);
     },
     update(change) {
-      if (isOver(call)) throw new Error('the step is over: what is changed now would be saved by nobody');
+      if (isOver(call))
+        throw new Error('the step is over: what is changed now would be saved by nobody');
       if (call.savedByHandler)
         throw new Error('update() came after commitIn(), which has saved the data already');
       const { from } = call.moves;

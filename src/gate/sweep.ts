@@ -10,7 +10,8 @@ export async function* overdueRuns({ store, workflow }: OutsideMover): AsyncIter
       'sweep(): this store cannot list runs by their state; give the runs that are to be looked at',
     );
   }
-  for (const [state, forMs] of workflow.deadlines) yield* store.runs({ workflow: workflow.id, state, forMs });
+  for (const [state, forMs] of workflow.deadlines)
+    yield* store.runs({ workflow: workflow.id, state, forMs });
 }
 
 /** Moves a run whose state's time is over. One that is busy is left alone: whoever has it looks at the time as well. */
@@ -24,8 +25,14 @@ export async function expireFromOutside(mover: OutsideMover, run: string): Promi
   // It must not keep a sweep from those behind it.
   if (position === undefined) return false;
   const snapshot = { ...position, updatedAt: entry.snapshot.updatedAt };
-  if (mover.workflow.overdue(snapshot, record?.now ?? mover.clock.now()) === undefined) return false;
+  if (mover.workflow.overdue(snapshot, record?.now ?? mover.clock.now()) === undefined)
+    return false;
   // The claim alone applies it, since it looks at the time first.
-  const result = await moveFromOutside(mover, run, { name: 'sweep', payload: null }, () => undefined);
+  const result = await moveFromOutside(
+    mover,
+    run,
+    { name: 'sweep', payload: null },
+    () => undefined,
+  );
   return result === 'unchanged';
 }

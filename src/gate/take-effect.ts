@@ -27,5 +27,8 @@ export function takeEffect(
   const { from, to, event } = trail;
   workflow.act(actions, { run, event, from, to, context: workflow.dataOf(snapshot) }, onError);
   const changed = from !== to;
-  workflow.emit({ changed, previousState: from, currentState: to, event: event ?? '', run }, onError);
+  workflow.emit(
+    { changed, previousState: from, currentState: to, event: event ?? '', run },
+    onError,
+  );
 }

@@ -1,5 +1,11 @@
 import type { Incoming } from '../wire/incoming.ts';
-import { errorResponse, isObject, JSON_RPC, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
+import {
+  errorResponse,
+  isObject,
+  JSON_RPC,
+  type JsonObject,
+  type RequestId,
+} from '../wire/json-rpc.ts';
 import { Message } from '../wire/message.ts';
 
 /** A request whose answer may show how a task ended. */
@@ -24,7 +30,8 @@ const LATER = 'The outcome of the task could not be recorded; try again later';
 const STATUS_NOTE = 'notifications/tasks/status';
 
 export function questionOf({ id, method, message }: Incoming): TaskQuestion | undefined {
-  if (method !== 'tasks/get' && method !== 'tasks/result' && method !== 'tasks/cancel') return undefined;
+  if (method !== 'tasks/get' && method !== 'tasks/result' && method !== 'tasks/cancel')
+    return undefined;
   const taskId = message.at('params', 'taskId');
   return id === undefined || typeof taskId !== 'string' ? undefined : { id, method, taskId };
 }
@@ -44,18 +51,26 @@ export function endInNotice(message: Message): TaskEnd | undefined {
 /** The end that an answer shows, if it answers the question. */
 export function endInAnswer(message: Message, question: TaskQuestion): TaskEnd | undefined {
   const { result } = message.value;
-  const postpone = (): void => message.replace(errorResponse(question.id, JSON_RPC.INTERNAL_ERROR, LATER));
+  const postpone = (): void =>
+    message.replace(errorResponse(question.id, JSON_RPC.INTERNAL_ERROR, LATER));
   if (question.method === 'tasks/result') return endInResult(message, question, postpone);
   if (!isObject(result) || result.taskId !== question.taskId) return undefined;
   // All results of the stateless era have a `resultType`, and its tasks their results in them.
-  return endOf(message, 'result', result, { hasStatusOnly: result.resultType === undefined, postpone });
+  return endOf(message, 'result', result, {
+    hasStatusOnly: result.resultType === undefined,
+    postpone,
+  });
 }
 
 /**
  * `tasks/result` returns what the call would have returned, errors included (MCP 2025-11-25, "Tasks"). But an error of a reserved code (JSON-RPC
  * 2.0, section 5.1) may just as well be about the question: no such task, a task store that is away. `tasks/get` tells the one from the other.
  */
-function endInResult(message: Message, { taskId }: TaskQuestion, postpone: () => void): TaskEnd | undefined {
+function endInResult(
+  message: Message,
+  { taskId }: TaskQuestion,
+  postpone: () => void,
+): TaskEnd | undefined {
   const { result, error } = message.value;
   if (isObject(error) && isReserved(error.code)) return undefined;
   const member = error === undefined ? 'result' : 'error';
@@ -84,7 +99,8 @@ function endOf(
   if (status === 'cancelled') return { taskId, reply: undefined, tell() {}, postpone };
   if (status === 'completed' && isObject(result))
     return { taskId, ...replyAt(message, [at], 'result'), postpone };
-  if (status === 'failed' && isObject(error)) return { taskId, ...replyAt(message, [at], 'error'), postpone };
+  if (status === 'failed' && isObject(error))
+    return { taskId, ...replyAt(message, [at], 'error'), postpone };
   if (status !== 'failed' && !(status === 'completed' && hasStatusOnly)) return undefined;
   return { taskId, ...replyByStatus(message, at, status === 'failed'), postpone };
 }

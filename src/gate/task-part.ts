@@ -5,7 +5,13 @@ import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import type { GateConfig } from './gate-config.ts';
 import { tellListChanged } from './list-changed.ts';
-import { endInAnswer, endInNotice, questionOf, type TaskEnd, type TaskQuestion } from './task-end.ts';
+import {
+  endInAnswer,
+  endInNotice,
+  questionOf,
+  type TaskEnd,
+  type TaskQuestion,
+} from './task-end.ts';
 import { findTask, type GatedTask } from './tasks.ts';
 
 const TASKS = Buffer.from('tasks');
@@ -32,7 +38,9 @@ export class TaskPart implements Part {
   static concerns({ messages, req }: Exchange): boolean {
     return (
       req.method === 'GET' ||
-      messages.some(({ method }) => method?.startsWith('tasks/') || method === 'subscriptions/listen')
+      messages.some(
+        ({ method }) => method?.startsWith('tasks/') || method === 'subscriptions/listen',
+      )
     );
   }
 
@@ -42,7 +50,8 @@ export class TaskPart implements Part {
 
   onMessage(message: Message): MaybePromise<void> {
     const { id, method } = message.value;
-    const question = method === undefined && isRequestId(id) ? this.#questions.get(idKey(id)) : undefined;
+    const question =
+      method === undefined && isRequestId(id) ? this.#questions.get(idKey(id)) : undefined;
     const end = question === undefined ? endInNotice(message) : endInAnswer(message, question);
     if (end !== undefined) return this.#settle(end, message);
     if (question !== undefined) this.#questions.delete(idKey(question.id));
@@ -84,7 +93,9 @@ export class TaskPart implements Part {
     const { era, session } = this.#admission;
     if (era !== 'session' || !this.#exchange.tap.resumable) return;
     for (const { id } of this.#questions.values()) {
-      session.late.expect(id, `tasks of ${this.#config.workflow.id}`, (message) => this.onMessage(message));
+      session.late.expect(id, `tasks of ${this.#config.workflow.id}`, (message) =>
+        this.onMessage(message),
+      );
     }
   }
 }

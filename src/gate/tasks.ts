@@ -50,7 +50,10 @@ export class GatedTask {
     return this.#transform;
   }
 
-  async #settle(reply: Message | undefined, { era, context, onListChanged }: Witness): Promise<Transform> {
+  async #settle(
+    reply: Message | undefined,
+    { era, context, onListChanged }: Witness,
+  ): Promise<Transform> {
     const { clock, times, onError } = this.#config;
     const { isUpdated = false } = this.ticket;
     const step = this.#step?.ended === false ? this.#step : this.#resumed(context);

@@ -1,7 +1,13 @@
 import { InterlockError } from '../errors.ts';
 import type { Admission } from '../session/run-context.ts';
 import type { ManagedHandle } from '../session/run-key.ts';
-import { errorResponse, isObject, JSON_RPC, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
+import {
+  errorResponse,
+  isObject,
+  JSON_RPC,
+  type JsonObject,
+  type RequestId,
+} from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import { Note } from '../wire/note.ts';
 import { availabilityNote } from '../workflow/advice.ts';
@@ -16,7 +22,10 @@ const DEPARTURE =
   'visibility "hide" departs from MCP 2026-07-28, where a list of tools "MUST NOT vary … as a side effect of other requests". Clients may keep such a list';
 
 /** How one gate shows its tools to one request. */
-export function visibilityFor({ visibility, warnOnce }: GateConfig, admission: Admission): Visibility {
+export function visibilityFor(
+  { visibility, warnOnce }: GateConfig,
+  admission: Admission,
+): Visibility {
   if (admission.byArgument) {
     if (visibility === 'hide') warnOnce(STALE_HIDE);
     return 'stable';
@@ -29,7 +38,9 @@ export function visibilityFor({ visibility, warnOnce }: GateConfig, admission: A
 /** What a stable list says of each bound tool, the same bytes for every caller. */
 export function availabilityNotes(workflow: Workflow): ReadonlyMap<string, string> {
   const places = workflow.toolNames.map((tool) => [tool, workflow.whereabouts(tool)] as const);
-  return new Map(places.flatMap(([tool, place]) => (place ? [[tool, availabilityNote(place)]] : [])));
+  return new Map(
+    places.flatMap(([tool, place]) => (place ? [[tool, availabilityNote(place)]] : [])),
+  );
 }
 
 /** Leaves out what is not available in the run's state, and keeps the list from being kept. */
@@ -43,8 +54,11 @@ export async function hideUnavailable(
   const found = listed === undefined ? 'unknown' : await stateNow(config, listed);
   if (workflow.toolNames.length > 0) forbidCaching(message);
   message.editElements(['result', 'tools'], (tool) => {
-    if (!isObject(tool) || typeof tool.name !== 'string' || !workflow.isBound(tool.name)) return 'keep';
-    return typeof found === 'object' && workflow.isVisible(tool.name, found.state) ? 'keep' : 'drop';
+    if (!isObject(tool) || typeof tool.name !== 'string' || !workflow.isBound(tool.name))
+      return 'keep';
+    return typeof found === 'object' && workflow.isVisible(tool.name, found.state)
+      ? 'keep'
+      : 'drop';
   });
 }
 
@@ -73,7 +87,10 @@ export function describeTools(message: Message, config: GateConfig, admission: A
   }
 }
 
-function schemaWithHandle({ name, inputSchema }: JsonObject, { start, argument }: ManagedHandle): JsonObject {
+function schemaWithHandle(
+  { name, inputSchema }: JsonObject,
+  { start, argument }: ManagedHandle,
+): JsonObject {
   const schema = withArgument(inputSchema, argument, {
     type: 'string',
     description: 'Names the run of the workflow.',
@@ -96,5 +113,6 @@ export function withNote(description: unknown, note: string): string {
 /** What depends on a run is neither kept nor shared. An upstream that says nothing of it does not say that it may be. */
 export function forbidCaching(message: Message): void {
   if (message.at('result', 'ttlMs') !== undefined) message.set(['result', 'ttlMs'], 0);
-  if (message.at('result', 'cacheScope') !== undefined) message.set(['result', 'cacheScope'], 'private');
+  if (message.at('result', 'cacheScope') !== undefined)
+    message.set(['result', 'cacheScope'], 'private');
 }

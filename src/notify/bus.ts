@@ -32,7 +32,9 @@ const MAX_MESSAGE_BYTES = 1024;
 export function checkMessage(message: string): void {
   const bytes = Buffer.byteLength(message);
   if (bytes > MAX_MESSAGE_BYTES) {
-    throw new RangeError(`A message on the bus has at most ${MAX_MESSAGE_BYTES} bytes, got ${bytes}`);
+    throw new RangeError(
+      `A message on the bus has at most ${MAX_MESSAGE_BYTES} bytes, got ${bytes}`,
+    );
   }
   if (/\p{Surrogate}/u.test(message) || [...message].some((character) => character < ' ')) {
     throw new TypeError('A message on the bus has neither control characters nor lone surrogates');

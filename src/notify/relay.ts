@@ -135,7 +135,8 @@ export class Relay {
     const { streams } = session;
     switch (hint.kind) {
       case 'notify':
-        if (streams.audible(this.#clock.now())) streams.send({ jsonrpc: '2.0', method: hint.method });
+        if (streams.audible(this.#clock.now()))
+          streams.send({ jsonrpc: '2.0', method: hint.method });
         return;
       case 'stream':
         if (isNewer(hint, { openedAt: streams.openedAt, from: this.#self })) {
@@ -155,6 +156,9 @@ export class Relay {
 }
 
 /** One order for all instances, whatever their clocks say: of any two exactly one is the newer. */
-function isNewer(a: { openedAt: number; from: string }, b: { openedAt: number; from: string }): boolean {
+function isNewer(
+  a: { openedAt: number; from: string },
+  b: { openedAt: number; from: string },
+): boolean {
   return a.openedAt === b.openedAt ? a.from > b.from : a.openedAt > b.openedAt;
 }

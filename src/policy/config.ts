@@ -22,7 +22,10 @@ const defaultsSchema = z.strictObject({ cacheControl: directive.optional() });
 /** Checked copies of the policies, which later changes to the originals do not reach. */
 export function parsePolicies(policies: unknown): SyncPolicy[] {
   if (!Array.isArray(policies)) {
-    throw new InterlockError('ERR_INTERLOCK_CONFIG', `policies: expected array, got ${showValue(policies)}`);
+    throw new InterlockError(
+      'ERR_INTERLOCK_CONFIG',
+      `policies: expected array, got ${showValue(policies)}`,
+    );
   }
   // `Array.from` sees the holes of a sparse array, which `map` would let through.
   return Array.from(policies, (policy: unknown, index) =>

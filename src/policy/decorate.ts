@@ -9,7 +9,10 @@ const TAGS: Readonly<Record<CacheDirective, string>> = {
  * A tool's description with its directive at the end: `Manage workspace sprints. [Cache-Control: no-store]`.
  * A directive that is there already is replaced, so decorating again changes nothing.
  */
-export function decorateDescription(description: string | undefined, directive: CacheDirective): string {
+export function decorateDescription(
+  description: string | undefined,
+  directive: CacheDirective,
+): string {
   const plain = withoutTags(description ?? '');
   return plain === '' ? TAGS[directive] : `${plain} ${TAGS[directive]}`;
 }

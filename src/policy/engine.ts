@@ -54,7 +54,10 @@ function toRule(policy: SyncPolicy, fallback: CacheDirective | undefined): Rule 
   };
 }
 
-function resolved(cacheControl: CacheDirective | undefined, invalidates: readonly string[]): ResolvedPolicy {
+function resolved(
+  cacheControl: CacheDirective | undefined,
+  invalidates: readonly string[],
+): ResolvedPolicy {
   return Object.freeze({
     ...(cacheControl !== undefined && { cacheControl }),
     ...(invalidates.length > 0 && { invalidates: Object.freeze([...invalidates]) }),

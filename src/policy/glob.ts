@@ -72,7 +72,8 @@ export function globFault(pattern: string): string | undefined {
   if (pattern === '') return 'expected a name or a glob';
   if (/\p{Cc}/u.test(pattern)) return 'expected a glob without control characters';
   if (pattern !== pattern.trim()) return 'expected a glob without white space around it';
-  if (/[?[\]{}]|^!/.test(pattern)) return 'expected a glob of * and **, since ? [ ] { } ! mean nothing here';
+  if (/[?[\]{}]|^!/.test(pattern))
+    return 'expected a glob of * and **, since ? [ ] { } ! mean nothing here';
   const segments = pattern.split('.');
   if (segments.includes(''))
     return 'expected a glob without empty segments: no dot at an end, no two in a row';

@@ -37,7 +37,9 @@ export function detectOverlaps(policies: readonly SyncPolicy[]): OverlapWarning[
     const shadowing = findShadowing(candidates.slice(0, index), later.segments);
     const [first] = shadowing;
     if (first === undefined) return [];
-    return [{ shadowingIndex: first.index, shadowedIndex: index, message: describe(shadowing, later) }];
+    return [
+      { shadowingIndex: first.index, shadowedIndex: index, message: describe(shadowing, later) },
+    ];
   });
 }
 
@@ -103,7 +105,9 @@ function longestStarRun(pattern: Segments): number {
 /** Takes `a.**.**` for `a.**`, which has fewer examples. */
 function split(match: string): Segments {
   const segments = match.split('.');
-  return segments.filter((segment, index) => segment !== GLOBSTAR || segments[index - 1] !== GLOBSTAR);
+  return segments.filter(
+    (segment, index) => segment !== GLOBSTAR || segments[index - 1] !== GLOBSTAR,
+  );
 }
 
 function describe(shadowing: readonly Candidate[], shadowed: Candidate): string {

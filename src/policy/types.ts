@@ -30,7 +30,9 @@ export interface StateSyncConfig {
   /** Called after each invalidation, for logs and metrics. What it throws is swallowed. */
   readonly onInvalidation?: ((event: InvalidationEvent) => void) | undefined;
   /** Given one notification for each invalidated pattern. Never awaited; a rejection is swallowed. */
-  readonly notificationSink?: ((notification: ResourceNotification) => void | Promise<void>) | undefined;
+  readonly notificationSink?:
+    | ((notification: ResourceNotification) => void | Promise<void>)
+    | undefined;
 }
 
 /** One successful call that made data stale. */

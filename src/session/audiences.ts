@@ -18,7 +18,8 @@ export class Audiences {
     this.#listeners.set(topic, listeners.add(listener));
     return () => {
       listeners.delete(listener);
-      if (listeners.size === 0 && this.#listeners.get(topic) === listeners) this.#listeners.delete(topic);
+      if (listeners.size === 0 && this.#listeners.get(topic) === listeners)
+        this.#listeners.delete(topic);
     };
   }
 

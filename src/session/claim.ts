@@ -1,4 +1,9 @@
-import type { AtomicStateStore, ClaimResult, FsmSnapshot, StepDescription } from '../stores/store.ts';
+import type {
+  AtomicStateStore,
+  ClaimResult,
+  FsmSnapshot,
+  StepDescription,
+} from '../stores/store.ts';
 import type { Clock } from './clock.ts';
 import { newToken } from './ids.ts';
 import type { InFlight } from './in-flight.ts';
@@ -113,7 +118,11 @@ function partsOf(
 }
 
 /** One claim. A claim that the store may have granted although it could not say so is let go again. */
-async function ask(options: ClaimOptions, store: AtomicStateStore, token: string): Promise<ClaimResult> {
+async function ask(
+  options: ClaimOptions,
+  store: AtomicStateStore,
+  token: string,
+): Promise<ClaimResult> {
   const { context, workflow, description, states, initial, times, clock, onError } = options;
   const { run, ttlMs, create } = context;
   try {

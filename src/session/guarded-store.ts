@@ -16,7 +16,11 @@ export interface GuardedStore extends AtomicStateStore {
 }
 
 /** The store with a deadline on every call: a store that hangs must not hang a request. */
-export function guardStore(store: AtomicStateStore, deadlineMs: number, clock: Clock): GuardedStore {
+export function guardStore(
+  store: AtomicStateStore,
+  deadlineMs: number,
+  clock: Clock,
+): GuardedStore {
   const bounded = <T>(
     operation: string,
     call: () => Promise<T>,
@@ -26,7 +30,9 @@ export function guardStore(store: AtomicStateStore, deadlineMs: number, clock: C
       let late = false;
       const stop = clock.after(deadlineMs, () => {
         late = true;
-        reject(new StoreUnavailable(`the store did not answer ${operation} within ${deadlineMs} ms`));
+        reject(
+          new StoreUnavailable(`the store did not answer ${operation} within ${deadlineMs} ms`),
+        );
       });
       const succeed = (value: T): void => {
         stop();
@@ -44,7 +50,10 @@ export function guardStore(store: AtomicStateStore, deadlineMs: number, clock: C
       }
     });
   const inTransaction = isTransactional(store)
-    ? { commitIn: (...args: Parameters<CommitIn>) => bounded('commit', () => store.commitIn(...args)) }
+    ? {
+        commitIn: (...args: Parameters<CommitIn>) =>
+          bounded('commit', () => store.commitIn(...args)),
+      }
     : {};
   const { runs } = store;
   const guarded: GuardedStore = {
@@ -74,7 +83,11 @@ export function guardStore(store: AtomicStateStore, deadlineMs: number, clock: C
  * A claim that was granted after its caller had given up, from a driver's queue perhaps: nobody will run its step. What the store says was told when it
  * was given up on.
  */
-function letGoLate(store: GuardedStore, { run, workflow, token }: ClaimRequest, clock: Clock): void {
+function letGoLate(
+  store: GuardedStore,
+  { run, workflow, token }: ClaimRequest,
+  clock: Clock,
+): void {
   void releaseClaim({ store, key: { run, workflow }, token, clock, onError() {} }, UNBEGUN);
 }
 

@@ -49,7 +49,8 @@ function canonical(root: unknown): string {
         value.map((each) => ['', each] as const),
         ']',
       );
-    else if (typeof value === 'object' && value !== null) pushReversed(rest, '{', members(value), '}');
+    else if (typeof value === 'object' && value !== null)
+      pushReversed(rest, '{', members(value), '}');
     else text += JSON.stringify(value) ?? 'null';
   }
   return text;
@@ -63,7 +64,12 @@ function members(value: object): Labelled[] {
 }
 
 /** Puts a list on a stack, so that it comes off in its order. */
-function pushReversed(stack: unknown[], open: string, items: readonly Labelled[], close: string): void {
+function pushReversed(
+  stack: unknown[],
+  open: string,
+  items: readonly Labelled[],
+  close: string,
+): void {
   stack.push(new Literal(close));
   for (let at = items.length - 1; at >= 0; at--) {
     const [label, value] = items[at] ?? ['', null];

@@ -1,7 +1,13 @@
 import type { Relay } from '../notify/relay.ts';
 import { Streams } from '../notify/streams.ts';
 import type { SessionRecord } from '../stores/store.ts';
-import { idKey, type JsonObject, type ListKind, listChanged, type RequestId } from '../wire/json-rpc.ts';
+import {
+  idKey,
+  type JsonObject,
+  type ListKind,
+  listChanged,
+  type RequestId,
+} from '../wire/json-rpc.ts';
 import { LateResponses } from '../wire/late-responses.ts';
 import type { ResponseTap } from '../wire/response-tap.ts';
 import { InFlight } from './in-flight.ts';
@@ -73,7 +79,8 @@ export class LiveSession {
     const key = idKey(id);
     this.#questions.set(key, [...(this.#questions.get(key) ?? []), callback]);
     const [oldest] = this.#questions.keys();
-    if (this.#questions.size > MAX_QUESTIONS && oldest !== undefined) this.#questions.delete(oldest);
+    if (this.#questions.size > MAX_QUESTIONS && oldest !== undefined)
+      this.#questions.delete(oldest);
   }
 
   answered(id: RequestId): void {

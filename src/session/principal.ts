@@ -50,7 +50,8 @@ export function identityOf(req: CallerRequest): Identity {
 }
 
 const REMEDY = 'Give sessionStore({ principal }) what names the user.';
-const MISSING = 'req.auth carries no issuer and subject (extra.iss, extra.sub), so sessions are bound to';
+const MISSING =
+  'req.auth carries no issuer and subject (extra.iss, extra.sub), so sessions are bound to';
 
 /** Names the callers of one mounted middleware, and warns once where what names them is weaker than it looks. */
 export class Callers {
@@ -75,7 +76,9 @@ export class Callers {
     const identity = identityOf(req);
     if (identity.principal === undefined && authOf(req) !== undefined) {
       const { binding } = identity;
-      this.#warnOnce(binding === undefined ? 'nobody' : 'the client id, which all users of one app share');
+      this.#warnOnce(
+        binding === undefined ? 'nobody' : 'the client id, which all users of one app share',
+      );
     }
     return identity;
   }

@@ -17,7 +17,11 @@ export interface Releasing {
  * Lets a claim go. Where the store fails it is tried again in the background for a while: a claim that nobody
  * lets go would be taken for a step with an unknown outcome.
  */
-export async function releaseClaim(parts: Releasing, options: ReleaseOptions, attempt = 0): Promise<void> {
+export async function releaseClaim(
+  parts: Releasing,
+  options: ReleaseOptions,
+  attempt = 0,
+): Promise<void> {
   const { store, key, token, clock, onError } = parts;
   try {
     await store.release(key, token, options);

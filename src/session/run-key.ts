@@ -79,7 +79,11 @@ export class ManagedHandle {
   readonly argument: string;
   readonly description: string;
 
-  constructor({ start, argument, description }: { start: string; argument: string; description: string }) {
+  constructor({
+    start,
+    argument,
+    description,
+  }: { start: string; argument: string; description: string }) {
     this.start = start;
     this.argument = argument;
     this.description = description;
@@ -181,5 +185,7 @@ function handleRun(argument: string, handle: string, principal?: string | Issued
 }
 
 function principalText(principal: string | IssuedPrincipal): string {
-  return typeof principal === 'string' ? principal : JSON.stringify([principal.issuer, principal.subject]);
+  return typeof principal === 'string'
+    ? principal
+    : JSON.stringify([principal.issuer, principal.subject]);
 }

@@ -37,11 +37,13 @@ export class Handshake implements Part {
   }
 
   async onMessage(message: Message): Promise<void> {
-    if (message.value.id !== this.#exchange.messages[0]?.id || !isObject(message.value.result)) return;
+    if (message.value.id !== this.#exchange.messages[0]?.id || !isObject(message.value.result))
+      return;
     const { res } = this.#exchange.tap;
     const adopted = res.getHeader(SESSION_HEADER);
     // Where runs have other names, a session is the upstream's business alone.
-    if (adopted === undefined && !this.#sessions.config.keys.some(({ kind }) => kind === 'session')) return;
+    if (adopted === undefined && !this.#sessions.config.keys.some(({ kind }) => kind === 'session'))
+      return;
     const run = adopted === undefined ? newSessionId() : String(adopted);
     try {
       await this.#sessions.open(run, this.#binding, adopted === undefined);
@@ -50,7 +52,11 @@ export class Handshake implements Part {
       this.#sessions.config.onError(error);
       const id = message.value.id as RequestId;
       message.replace(
-        errorResponse(id, JSON_RPC.SERVER_ERROR, 'The session could not be recorded; try again later'),
+        errorResponse(
+          id,
+          JSON_RPC.SERVER_ERROR,
+          'The session could not be recorded; try again later',
+        ),
       );
       res.statusCode = 503;
       res.removeHeader(SESSION_HEADER);
@@ -155,7 +161,8 @@ export class Stream implements Part {
   /** An upstream without streams of its own answers 405; the client still gets one, for what the middleware has to tell it. */
   takesOver(res: HeadPort): 'stream' | undefined {
     const { serveStreams, maxStreams } = this.#sessions.config;
-    const accepts = requestHeader(this.#exchange.req, 'accept')?.includes('text/event-stream') ?? false;
+    const accepts =
+      requestHeader(this.#exchange.req, 'accept')?.includes('text/event-stream') ?? false;
     if (res.statusCode !== 405 || !serveStreams || !accepts) return undefined;
     return this.#session.streams.size < maxStreams ? 'stream' : undefined;
   }
@@ -167,7 +174,8 @@ export class Stream implements Part {
     const session = this.#session;
     session.addStream(tap);
     const listed = this.#listed;
-    if (listed !== undefined) session.follow(() => listed.listen((lists) => session.notifyChanged(lists)));
+    if (listed !== undefined)
+      session.follow(() => listed.listen((lists) => session.notifyChanged(lists)));
   }
 
   onEnd(): JsonObject[] {

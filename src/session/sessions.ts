@@ -7,7 +7,13 @@ import { requestHeader, setRequestHeader } from '../wire/headers.ts';
 import { JSON_RPC, type ListKind } from '../wire/json-rpc.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import { Audiences } from './audiences.ts';
-import { type Caller, CallRuns, keysBeforeSessions, type RunKeeper, runOfSession } from './call-runs.ts';
+import {
+  type Caller,
+  CallRuns,
+  keysBeforeSessions,
+  type RunKeeper,
+  runOfSession,
+} from './call-runs.ts';
 import { type HandleKeeper, serveHandles } from './handles.ts';
 import { HeldStreams } from './held-streams.ts';
 import { SESSION_HEADER } from './ids.ts';
@@ -79,7 +85,8 @@ export class Sessions implements SessionKeeper {
     const era = eraOf(exchange);
     if (typeof era === 'object') return turnAwayContradiction(exchange, era);
     if (era === 'stateless') return this.#enterAlone(exchange, era, identity);
-    if (messages.some((each) => each.method === 'initialize')) return this.#handshake(exchange, identity);
+    if (messages.some((each) => each.method === 'initialize'))
+      return this.#handshake(exchange, identity);
     const run = requestHeader(req, SESSION_HEADER);
     if (run === undefined) return this.#withoutSession(exchange, identity);
     const found = await this.#find(run, identity.binding);
@@ -129,7 +136,11 @@ export class Sessions implements SessionKeeper {
       find: (topic) => this.table.byTopic(topic),
       ended: ({ run }) => this.#forget(run),
       changed: (topic, lists, but) =>
-        this.#audiences.tellTopic(topic, lists, but === undefined ? undefined : this.table.byTopic(but)),
+        this.#audiences.tellTopic(
+          topic,
+          lists,
+          but === undefined ? undefined : this.table.byTopic(but),
+        ),
       onError,
     });
   }
@@ -156,22 +167,36 @@ export class Sessions implements SessionKeeper {
   #withoutSession(exchange: Exchange, identity: Identity): MaybePromise<Admission | undefined> {
     const { req, messages } = exchange;
     // It asks which era an upstream speaks, and must come back as that upstream answers it.
-    const probes = messages.length > 0 && messages.every((each) => each.method === 'server/discover');
+    const probes =
+      messages.length > 0 && messages.every((each) => each.method === 'server/discover');
     // A header that no body bears out: the upstream refuses it, and no gated call passes.
     if (probes || headerSaysStateless(req)) return this.#admitNowhere(exchange, identity);
     if (this.config.keys.some(({ kind }) => kind !== 'session'))
       return this.#enterAlone(exchange, 'session', identity);
-    return turnAway(exchange, 400, JSON_RPC.SERVER_ERROR, 'Bad Request: Mcp-Session-Id header is required');
+    return turnAway(
+      exchange,
+      400,
+      JSON_RPC.SERVER_ERROR,
+      'Bad Request: Mcp-Session-Id header is required',
+    );
   }
 
   /** Lets a request in that belongs to no run, and whose calls have none. */
-  #admitNowhere(exchange: Exchange, identity: Identity = NOBODY, keys: RunKeeper['keys'] = []): Admission {
+  #admitNowhere(
+    exchange: Exchange,
+    identity: Identity = NOBODY,
+    keys: RunKeeper['keys'] = [],
+  ): Admission {
     const caller = { era: 'session', identity, session: newScope(), own: undefined } as const;
     return admit(exchange, new CallRuns(this, { ...this.#keeper, keys }, caller));
   }
 
   /** Lets a request in that nothing joins to others: whatever it is about, it says itself. */
-  #enterAlone(exchange: Exchange, era: Era, identity: Identity): MaybePromise<Admission | undefined> {
+  #enterAlone(
+    exchange: Exchange,
+    era: Era,
+    identity: Identity,
+  ): MaybePromise<Admission | undefined> {
     const session = newScope();
     // Of such a request it means nothing, and an upstream that took it up would serve somebody else's session.
     setRequestHeader(exchange.req, SESSION_HEADER, undefined);
@@ -187,7 +212,10 @@ export class Sessions implements SessionKeeper {
     return served ? admit(exchange, runs) : undefined;
   }
 
-  async #find(run: string, binding: string | undefined): Promise<Found | 'unknown' | 'unavailable'> {
+  async #find(
+    run: string,
+    binding: string | undefined,
+  ): Promise<Found | 'unknown' | 'unavailable'> {
     const { store, clock, idleMs } = this.config;
     // "It MUST only contain visible ASCII characters", and the keys of other runs do not.
     if (!/^[\x21-\x7e]+$/.test(run)) return 'unknown';
@@ -237,7 +265,8 @@ export class Sessions implements SessionKeeper {
     }
     const admission = await this.#admit(exchange, { era: 'session', identity, session, own });
     if (method === 'DELETE') exchange.join(new Termination(this, exchange, session));
-    else if (method === 'GET') exchange.join(new Stream(this, exchange, session, admission?.listed));
+    else if (method === 'GET')
+      exchange.join(new Stream(this, exchange, session, admission?.listed));
     return admission;
   }
 }

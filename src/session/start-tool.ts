@@ -2,7 +2,13 @@ import { randomBytes } from 'node:crypto';
 import { InterlockError } from '../errors.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
-import { errorResponse, isObject, JSON_RPC, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
+import {
+  errorResponse,
+  isObject,
+  JSON_RPC,
+  type JsonObject,
+  type RequestId,
+} from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { Admission } from './run-context.ts';
 import type { ManagedHandle } from './run-key.ts';
@@ -33,7 +39,11 @@ export async function begin(
     await make(managed.runKey(handle, binding));
   } catch (error) {
     keeper.onError(error);
-    return errorResponse(id, JSON_RPC.INTERNAL_ERROR, 'The run could not be recorded; try again later');
+    return errorResponse(
+      id,
+      JSON_RPC.INTERNAL_ERROR,
+      'The run could not be recorded; try again later',
+    );
   }
   const text = `Pass ${JSON.stringify({ [managed.argument]: handle })} to each tool that asks for it. ${lifetime(keeper.ttlMs)}`;
   const result = {
@@ -64,7 +74,10 @@ export class StartToolList implements Part {
   onMessage(message: Message): void {
     const { id } = message.value;
     const tools = message.at('result', 'tools');
-    if (!Array.isArray(tools) || !this.#exchange.requests.some((each) => each.id === id && isFirstPage(each)))
+    if (
+      !Array.isArray(tools) ||
+      !this.#exchange.requests.some((each) => each.id === id && isFirstPage(each))
+    )
       return;
     const { start } = this.#managed;
     if (!tools.some((tool) => isObject(tool) && tool.name === start)) {
@@ -98,7 +111,8 @@ function startTool({ start, argument, description }: ManagedHandle, ttlMs: numbe
 /** "State the handle's lifetime" (MCP 2026-07-28, "Stateful Tools"). */
 function lifetime(ttlMs: number): string {
   const minutes = ttlMs / 60_000;
-  const [count, unit] = minutes >= 1 ? [Math.floor(minutes), 'minute'] : [Math.ceil(ttlMs / 1000), 'second'];
+  const [count, unit] =
+    minutes >= 1 ? [Math.floor(minutes), 'minute'] : [Math.ceil(ttlMs / 1000), 'second'];
   return `It expires ${count} ${unit}${count === 1 ? '' : 's'} after its last use.`;
 }
 

@@ -139,7 +139,9 @@ export class Step {
   }
 
   /** The same where the call is not forwarded. If it cannot be saved the claim is let go, since nothing ran whose outcome could be unknown. */
-  async commitUnforwarded(move: Pick<CommitRequest, 'snapshot' | 'trail'>): Promise<CommitResult['status']> {
+  async commitUnforwarded(
+    move: Pick<CommitRequest, 'snapshot' | 'trail'>,
+  ): Promise<CommitResult['status']> {
     try {
       return await this.commit(move, UNBEGUN);
     } catch (error) {

@@ -12,7 +12,12 @@ export function unfitRequest(exchange: Exchange): Promise<undefined> | undefined
     return turnAway(exchange, 405, JSON_RPC.SERVER_ERROR, 'Method not allowed');
   }
   if (!hasBody(req)) return undefined;
-  return turnAway(exchange, 400, JSON_RPC.INVALID_REQUEST, `Invalid Request: a ${req.method} has no body`);
+  return turnAway(
+    exchange,
+    400,
+    JSON_RPC.INVALID_REQUEST,
+    `Invalid Request: a ${req.method} has no body`,
+  );
 }
 
 /** A batch is answered as a whole, as SDK v2 does: where it names a version there are no batches. */

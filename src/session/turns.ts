@@ -53,7 +53,11 @@ export class Turns {
     return () => void queue.obstacles.delete(obstacle);
   }
 
-  #wait(waiters: Waiter[], waitMs: number, cancellation: Cancellation): Promise<EndTurn | undefined> {
+  #wait(
+    waiters: Waiter[],
+    waitMs: number,
+    cancellation: Cancellation,
+  ): Promise<EndTurn | undefined> {
     return new Promise((resolve) => {
       const waiter: Waiter = {
         settle(end) {

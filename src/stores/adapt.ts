@@ -42,7 +42,10 @@ const adapted = new WeakMap<FsmStateStore, AtomicStateStore>();
  * A run of which something is missing was evicted and is unknown. One of which something is malformed is an error.
  * Use one adapter for a store, as {@link resolveStore} does.
  */
-export function adaptStateStore(store: FsmStateStore, options: AdaptOptions = {}): AtomicStateStore {
+export function adaptStateStore(
+  store: FsmStateStore,
+  options: AdaptOptions = {},
+): AtomicStateStore {
   const { now, onWarning } = parseOptions('adaptStateStore()', optionsSchema, options);
   const missing = missingOf(store, PLAIN);
   if (missing.length > 0) throw notAStore(store);

@@ -100,7 +100,11 @@ export class AdaptedStore implements AtomicStateStore {
       const run = await this.#load(request.run);
       if (!run) return { status: 'unknown' };
       await this.#refresh(run, request.ttlMs);
-      const { result, next } = commitStep(run.workflows.get(request.workflow), request, this.#now());
+      const { result, next } = commitStep(
+        run.workflows.get(request.workflow),
+        request,
+        this.#now(),
+      );
       if (next) await this.#commitTo(run, request.workflow, next);
       return result;
     });
@@ -157,7 +161,8 @@ export class AdaptedStore implements AtomicStateStore {
   /** Saves the run where something of it is not saved yet, or its expiry is too far off, and remembers it. */
   async #refresh(run: Run, ttlMs: number): Promise<void> {
     const now = this.#now();
-    if (!isSaved(run) || !isFresh(run.saved?.expiresAt, now, ttlMs)) await this.#save(run, now + ttlMs);
+    if (!isSaved(run) || !isFresh(run.saved?.expiresAt, now, ttlMs))
+      await this.#save(run, now + ttlMs);
     this.#keep(run);
   }
 
@@ -168,7 +173,8 @@ export class AdaptedStore implements AtomicStateStore {
    */
   async #save(run: Run, expiresAt: number): Promise<void> {
     const { key, workflows, unsure, session } = run;
-    for (const [name, { snapshot }] of workflows) await this.#saved.saveWorkflow(key, name, snapshot);
+    for (const [name, { snapshot }] of workflows)
+      await this.#saved.saveWorkflow(key, name, snapshot);
     unsure.clear();
     const saved = { ...session, workflows: [...workflows.keys()], expiresAt };
     await this.#saved.saveSession(key, saved, this.#now());
@@ -189,7 +195,13 @@ export class AdaptedStore implements AtomicStateStore {
 }
 
 function newRun(key: string, { principal, minted }: SessionRecord): Run {
-  return { key, session: { principal, minted }, saved: undefined, workflows: new Map(), unsure: new Set() };
+  return {
+    key,
+    session: { principal, minted },
+    saved: undefined,
+    workflows: new Map(),
+    unsure: new Set(),
+  };
 }
 
 /** What is saved is the truth about a workflow, unless it may be there by a save that seemed to fail. */
@@ -210,11 +222,14 @@ function isSaved({ saved, workflows, unsure }: Run): boolean {
 }
 
 function isFresh(expiresAt: number | undefined, now: number, ttlMs: number): boolean {
-  return expiresAt !== undefined && expiresAt >= now + ttlMs * FRESH_ENOUGH && expiresAt <= now + ttlMs;
+  return (
+    expiresAt !== undefined && expiresAt >= now + ttlMs * FRESH_ENOUGH && expiresAt <= now + ttlMs
+  );
 }
 
 /** Forgetting one of these would let a step run twice. They go when their run expires. */
 function isPinned({ workflows, unsure }: Kept): boolean {
-  const isOpen = ({ claim, unsettled }: WorkflowState) => claim !== undefined || unsettled.length > 0;
+  const isOpen = ({ claim, unsettled }: WorkflowState) =>
+    claim !== undefined || unsettled.length > 0;
   return unsure.size > 0 || [...workflows.values()].some(isOpen);
 }

@@ -64,7 +64,8 @@ class MemoryStore implements AtomicStateStore {
   readonly #now: () => number;
 
   constructor({ maxRuns, now }: Required<z.output<typeof optionsSchema>>) {
-    const isPinned = ({ workflows }: Run, time: number) => liveUntil(workflows.values(), time) > time;
+    const isPinned = ({ workflows }: Run, time: number) =>
+      liveUntil(workflows.values(), time) > time;
     this.#runs = new RunTable({ maxRuns, now, isPinned });
     this.#now = now;
   }
@@ -103,7 +104,11 @@ class MemoryStore implements AtomicStateStore {
     return result;
   }
 
-  async renew({ run: key, workflow: name }: RunKey, token: string, leaseMs: number): Promise<boolean> {
+  async renew(
+    { run: key, workflow: name }: RunKey,
+    token: string,
+    leaseMs: number,
+  ): Promise<boolean> {
     const run = this.#runs.get(key);
     const workflow = run?.workflows.get(name);
     const leaseEnd = this.#now() + leaseMs;
@@ -145,7 +150,11 @@ class MemoryStore implements AtomicStateStore {
   }
 
   #make(key: string, { principal, minted }: SessionRecord, expiresAt: number): Run {
-    const run: Run = { session: Object.freeze({ principal, minted }), workflows: new Map(), expiresAt };
+    const run: Run = {
+      session: Object.freeze({ principal, minted }),
+      workflows: new Map(),
+      expiresAt,
+    };
     this.#runs.set(key, run);
     return run;
   }

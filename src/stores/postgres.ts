@@ -86,7 +86,11 @@ const optionsSchema = z.strictObject({
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown.
  */
 export function postgresStore(options: PostgresStoreOptions): PostgresStore {
-  const { pool, schema, tablePrefix } = parseOptions('postgresStore() options', optionsSchema, options);
+  const { pool, schema, tablePrefix } = parseOptions(
+    'postgresStore() options',
+    optionsSchema,
+    options,
+  );
   const names = postgresNames(schema, tablePrefix);
 
   const commitIn = (client: PostgresClient, request: CommitRequest) =>
@@ -136,7 +140,11 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
     async *runs(query) {
       let last: RunInState | undefined;
       do {
-        const page = await call<RunInState[]>(pool, `${names.inState}($1)`, runsDocument(query, last));
+        const page = await call<RunInState[]>(
+          pool,
+          `${names.inState}($1)`,
+          runsDocument(query, last),
+        );
         for (const { run } of page) yield decodeText(run);
         last = page.at(-1);
       } while (last);
@@ -153,8 +161,12 @@ async function call<Answer>(
   invocation: string,
   ...values: readonly (Document | string | number)[]
 ): Promise<Answer> {
-  const parameters = values.map((value) => (typeof value === 'object' ? JSON.stringify(value) : value));
-  const { rows } = await client.query(`SELECT ${invocation}::text AS answer`, parameters).catch(explain);
+  const parameters = values.map((value) =>
+    typeof value === 'object' ? JSON.stringify(value) : value,
+  );
+  const { rows } = await client
+    .query(`SELECT ${invocation}::text AS answer`, parameters)
+    .catch(explain);
   const [row] = rows as { answer: string | null }[];
   if (!row) throw new TypeError('The database answered without a row');
   return JSON.parse(row.answer || 'null');

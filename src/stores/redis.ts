@@ -44,7 +44,10 @@ const schema = z.strictObject({
  */
 export function redisStore(options: RedisStoreOptions): AtomicStateStore {
   const { client, ...rest } = parseOptions('redisStore() options', schema, options);
-  return scriptedStore(isNodeRedis(client) ? throughNodeRedis(client) : throughIoredis(client), rest);
+  return scriptedStore(
+    isNodeRedis(client) ? throughNodeRedis(client) : throughIoredis(client),
+    rest,
+  );
 }
 
 function throughNodeRedis(client: NodeRedisClient): Evaluate {

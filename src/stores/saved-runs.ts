@@ -60,7 +60,9 @@ export class SavedRuns {
       const snapshot = snapshots[index];
       return snapshot ? [[workflow, snapshot] as const] : [];
     });
-    return found.length < session.workflows.length ? undefined : { session, snapshots: new Map(found) };
+    return found.length < session.workflows.length
+      ? undefined
+      : { session, snapshots: new Map(found) };
   }
 
   async saveSession(run: string, session: SavedSession, now: number): Promise<void> {
@@ -83,7 +85,11 @@ export class SavedRuns {
   async #loadWorkflow(run: string, workflow: string): Promise<FsmSnapshot | undefined> {
     const loaded = await this.#store.load(workflowKey(run, workflow));
     if (isMissing(loaded)) return undefined;
-    return parse(`snapshot of workflow ${JSON.stringify(workflow)}`, snapshotSchema, loaded) as FsmSnapshot;
+    return parse(
+      `snapshot of workflow ${JSON.stringify(workflow)}`,
+      snapshotSchema,
+      loaded,
+    ) as FsmSnapshot;
   }
 }
 

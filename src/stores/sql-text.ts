@@ -16,7 +16,9 @@ const KEPT_OF_LONGER_KEYS = 200;
  * decodeText}.
  */
 export function encodeText(text: string): string {
-  return text.replace(UNSTORABLE, (sign) => (sign === '\\' ? '\\\\' : `\\u${hex(sign.charCodeAt(0))}`));
+  return text.replace(UNSTORABLE, (sign) =>
+    sign === '\\' ? '\\\\' : `\\u${hex(sign.charCodeAt(0))}`,
+  );
 }
 
 /** The string that {@link encodeText} was given. */

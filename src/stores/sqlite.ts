@@ -79,7 +79,11 @@ const SWEPT_BY_EACH_NEW_RUN = 2;
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown.
  */
 export function sqliteStore(options: SqliteStoreOptions): SqliteStore {
-  const { database, now, busyTimeoutMs } = parseOptions('sqliteStore() options', optionsSchema, options);
+  const { database, now, busyTimeoutMs } = parseOptions(
+    'sqliteStore() options',
+    optionsSchema,
+    options,
+  );
   const runs = setUp(database, busyTimeoutMs, () => new SqliteRuns(database));
   return new FileStore(runs, new Transactions(database, busyTimeoutMs), now);
 }
@@ -209,7 +213,9 @@ function recordOf({ session, workflows }: Run, now: number, seenAt = now): RunRe
 /** Whether the expiry may stay as it is, so that most looks at a run write nothing. */
 function isFresh({ expiresAt, workflows }: Run, now: number, ttlMs: number): boolean {
   const enough = now + FRESH_ENOUGH * ttlMs;
-  return expiresAt >= Math.max(enough, liveUntil(workflows.values(), now)) && expiresAt <= now + ttlMs;
+  return (
+    expiresAt >= Math.max(enough, liveUntil(workflows.values(), now)) && expiresAt <= now + ttlMs
+  );
 }
 
 function isDatabase(value: unknown): boolean {

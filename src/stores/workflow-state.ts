@@ -56,7 +56,13 @@ export function newWorkflow(initial: FsmSnapshot, now: number): WorkflowState {
 
 /** A workflow of which nothing but its snapshot is known. */
 export function workflowAt(snapshot: FsmSnapshot): WorkflowState {
-  return { snapshot: copySnapshot(snapshot), claim: undefined, unsettled: [], settled: [], trail: [] };
+  return {
+    snapshot: copySnapshot(snapshot),
+    claim: undefined,
+    unsettled: [],
+    settled: [],
+    trail: [],
+  };
 }
 
 export function claimStep(
@@ -99,7 +105,8 @@ export function commitStep(
 ): Outcome<CommitResult> {
   const { token } = request;
   const before = workflow && findSettled(workflow, token);
-  if (before?.version !== undefined) return { result: { status: 'committed', version: before.version } };
+  if (before?.version !== undefined)
+    return { result: { status: 'committed', version: before.version } };
   if (workflow?.claim?.token !== token) return { result: { status: 'lost' } };
 
   const version = (workflow.snapshot.version ?? 0) + 1;
@@ -158,7 +165,12 @@ export function lastEntries({ trail }: WorkflowState, limit: number): TrailEntry
 /** A frozen copy, as other stores would give it back: what JSON cannot say is lost or throws here too. */
 export function copySnapshot({ state, updatedAt, version = 0, context }: FsmSnapshot): FsmSnapshot {
   const copied = context === undefined ? undefined : copyJson(context);
-  return Object.freeze({ state, updatedAt, version, ...(copied !== undefined && { context: copied }) });
+  return Object.freeze({
+    state,
+    updatedAt,
+    version,
+    ...(copied !== undefined && { context: copied }),
+  });
 }
 
 function entryOf(draft: TrailDraft, version: number, at: number): TrailEntry {

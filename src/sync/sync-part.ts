@@ -44,7 +44,8 @@ export class SyncPart implements Part {
       const tool = method === 'tools/call' ? message.at('params', 'name') : undefined;
       if (typeof tool !== 'string' || id === undefined) continue;
       const patterns = config.engine.resolve(tool)?.invalidates;
-      if (patterns !== undefined) this.#mutations.set(idKey(id), { id, tool, patterns, told: false });
+      if (patterns !== undefined)
+        this.#mutations.set(idKey(id), { id, tool, patterns, told: false });
     }
   }
 
@@ -76,7 +77,9 @@ export class SyncPart implements Part {
   }
 
   get #replays() {
-    return this.#exchange.req.method === 'GET' ? this.#config.notes.find(this.#exchange) : undefined;
+    return this.#exchange.req.method === 'GET'
+      ? this.#config.notes.find(this.#exchange)
+      : undefined;
   }
 
   #decorated(tool: unknown): ElementEdit {

@@ -23,25 +23,33 @@ export function claimPromises(promises: Promises): void {
 }
 
 function statePromises(promises: Promises): void {
-  promises('the first claim of a workflow is given its initial snapshot at version 0', async (stage) => {
-    const run = await opened(stage);
-    const initial = { state: 'draft', updatedAt: 0, context: { items: [] } };
-    const { snapshot, idempotencyKey } = await claimed(stage.store, claimOf(run, { initial }));
-    assert.equal(snapshot.state, 'draft');
-    assert.equal(snapshot.version ?? 0, 0);
-    same(snapshot.context, { items: [] });
-    same((await stage.store.read(run, HOUR))?.workflows.checkout?.snapshot.context, { items: [] });
-    assert.ok(typeof idempotencyKey === 'string' && idempotencyKey.length > 0);
-  });
+  promises(
+    'the first claim of a workflow is given its initial snapshot at version 0',
+    async (stage) => {
+      const run = await opened(stage);
+      const initial = { state: 'draft', updatedAt: 0, context: { items: [] } };
+      const { snapshot, idempotencyKey } = await claimed(stage.store, claimOf(run, { initial }));
+      assert.equal(snapshot.state, 'draft');
+      assert.equal(snapshot.version ?? 0, 0);
+      same(snapshot.context, { items: [] });
+      same((await stage.store.read(run, HOUR))?.workflows.checkout?.snapshot.context, {
+        items: [],
+      });
+      assert.ok(typeof idempotencyKey === 'string' && idempotencyKey.length > 0);
+    },
+  );
 
-  promises('a workflow that was committed no longer looks at the initial snapshot', async (stage) => {
-    const run = await opened(stage);
-    await step(stage.store, run);
-    const initial = { state: 'elsewhere', updatedAt: 0, version: 99 };
-    const { snapshot } = await claimed(stage.store, claimOf(run, { initial }));
-    assert.equal(snapshot.state, 'has_items');
-    assert.equal(snapshot.version, 1);
-  });
+  promises(
+    'a workflow that was committed no longer looks at the initial snapshot',
+    async (stage) => {
+      const run = await opened(stage);
+      await step(stage.store, run);
+      const initial = { state: 'elsewhere', updatedAt: 0, version: 99 };
+      const { snapshot } = await claimed(stage.store, claimOf(run, { initial }));
+      assert.equal(snapshot.state, 'has_items');
+      assert.equal(snapshot.version, 1);
+    },
+  );
 
   promises(
     'a claim is refused in a state that it does not name, and the snapshot says which',
@@ -65,7 +73,9 @@ function statePromises(promises: Promises): void {
 
   promises('what is read of a claim is what was asked for', async (stage) => {
     const run = await opened(stage);
-    const request = claimOf(run, { step: { tool: 'cart.view', digest: 'd-7', uncertain: 'retry' } });
+    const request = claimOf(run, {
+      step: { tool: 'cart.view', digest: 'd-7', uncertain: 'retry' },
+    });
     const { idempotencyKey } = await claimed(stage.store, request);
     const record = await stage.store.read(run, HOUR);
     same(record?.workflows.checkout?.claim, {
@@ -82,14 +92,17 @@ function statePromises(promises: Promises): void {
 }
 
 function orderPromises(promises: Promises): void {
-  promises('a live claim is reported before a wrong state, with the time that it has left', async (stage) => {
-    const run = await opened(stage);
-    await claimed(stage.store, claimOf(run));
-    const result = await stage.store.claim(claimOf(run, { states: [] }));
-    assert.ok(result.status === 'busy', result.status);
-    assert.equal(result.snapshot.state, 'empty');
-    assert.ok(result.remainingMs > 0 && result.remainingMs <= LONG, `${result.remainingMs}`);
-  });
+  promises(
+    'a live claim is reported before a wrong state, with the time that it has left',
+    async (stage) => {
+      const run = await opened(stage);
+      await claimed(stage.store, claimOf(run));
+      const result = await stage.store.claim(claimOf(run, { states: [] }));
+      assert.ok(result.status === 'busy', result.status);
+      assert.equal(result.snapshot.state, 'empty');
+      assert.ok(result.remainingMs > 0 && result.remainingMs <= LONG, `${result.remainingMs}`);
+    },
+  );
 
   promises('a held step is reported before a wrong state', async (stage) => {
     const run = await opened(stage);
@@ -142,17 +155,20 @@ function tokenPromises(promises: Promises): void {
     assert.equal(await claimStatus(store, run), 'claimed');
   });
 
-  promises('a token that was released takes no lease when it arrives again, or only then', async (stage) => {
-    const { store } = stage;
-    const run = await opened(stage);
-    const [released, overtaken] = [claimOf(run), claimOf(run)];
-    await claimed(store, released);
-    await store.release(released, released.token);
-    await store.release(overtaken, overtaken.token);
-    assert.equal((await store.claim(released)).status, 'state');
-    assert.equal((await store.claim(overtaken)).status, 'state');
-    assert.equal(await claimStatus(store, run), 'claimed');
-  });
+  promises(
+    'a token that was released takes no lease when it arrives again, or only then',
+    async (stage) => {
+      const { store } = stage;
+      const run = await opened(stage);
+      const [released, overtaken] = [claimOf(run), claimOf(run)];
+      await claimed(store, released);
+      await store.release(released, released.token);
+      await store.release(overtaken, overtaken.token);
+      assert.equal((await store.claim(released)).status, 'state');
+      assert.equal((await store.claim(overtaken)).status, 'state');
+      assert.equal(await claimStatus(store, run), 'claimed');
+    },
+  );
 }
 
 function racePromises(promises: Promises): void {
@@ -170,37 +186,47 @@ function racePromises(promises: Promises): void {
     );
   });
 
-  promises('of 50 claims that may all make the run exactly one is taken', async ({ store, run }) => {
-    const requests = Array.from({ length: 50 }, () => claimOf(run, { create: { principal: 'alice' } }));
-    const results = await Promise.all(requests.map((request) => store.claim(request)));
-    assert.equal(
-      count(results, ({ status }) => status === 'claimed'),
-      1,
-    );
-    assert.equal(
-      count(results, ({ status }) => status === 'busy'),
-      49,
-    );
-  });
+  promises(
+    'of 50 claims that may all make the run exactly one is taken',
+    async ({ store, run }) => {
+      const requests = Array.from({ length: 50 }, () =>
+        claimOf(run, { create: { principal: 'alice' } }),
+      );
+      const results = await Promise.all(requests.map((request) => store.claim(request)));
+      assert.equal(
+        count(results, ({ status }) => status === 'claimed'),
+        1,
+      );
+      assert.equal(
+        count(results, ({ status }) => status === 'busy'),
+        49,
+      );
+    },
+  );
 
   promises('50 claims at once with one token are one claim', async (stage) => {
     const run = await opened(stage);
     const request = claimOf(run);
-    const results = await Promise.all(Array.from({ length: 50 }, () => claimed(stage.store, request)));
+    const results = await Promise.all(
+      Array.from({ length: 50 }, () => claimed(stage.store, request)),
+    );
     assert.equal(new Set(results.map(({ idempotencyKey }) => idempotencyKey)).size, 1);
   });
 
-  promises('of 50 claims at once after an unknown outcome exactly one takes over', async (stage) => {
-    const run = await opened(stage);
-    const retry = { uncertain: 'retry' } as const;
-    const dead = await claimed(stage.store, claimOf(run, { leaseMs: SHORT, step: retry }));
-    await stage.wait(SHORT);
-    const requests = Array.from({ length: 50 }, () => claimOf(run, { step: retry }));
-    const results = await Promise.all(requests.map((request) => stage.store.claim(request)));
-    const winners = results.filter((result) => result.status === 'claimed');
-    assert.deepEqual(
-      winners.map(({ idempotencyKey }) => idempotencyKey),
-      [dead.idempotencyKey],
-    );
-  });
+  promises(
+    'of 50 claims at once after an unknown outcome exactly one takes over',
+    async (stage) => {
+      const run = await opened(stage);
+      const retry = { uncertain: 'retry' } as const;
+      const dead = await claimed(stage.store, claimOf(run, { leaseMs: SHORT, step: retry }));
+      await stage.wait(SHORT);
+      const requests = Array.from({ length: 50 }, () => claimOf(run, { step: retry }));
+      const results = await Promise.all(requests.map((request) => stage.store.claim(request)));
+      const winners = results.filter((result) => result.status === 'claimed');
+      assert.deepEqual(
+        winners.map(({ idempotencyKey }) => idempotencyKey),
+        [dead.idempotencyKey],
+      );
+    },
+  );
 }

@@ -22,19 +22,22 @@ export function commitPromises(promises: Promises): void {
 }
 
 function versionPromises(promises: Promises): void {
-  promises('each commit makes the version one more, and the snapshot what was given', async (stage) => {
-    const { store } = stage;
-    const run = await opened(stage);
-    for (const version of [1, 2, 3]) {
-      const snapshot = { state: `s${version}`, context: { count: version } };
-      assert.equal(await step(store, run, {}, { snapshot }), version);
-      const stored = (await store.read(run, HOUR))?.workflows.checkout;
-      assert.equal(stored?.snapshot.state, `s${version}`);
-      assert.equal(stored?.snapshot.version, version);
-      same(stored?.snapshot.context, { count: version });
-      assert.equal(stored?.claim, undefined);
-    }
-  });
+  promises(
+    'each commit makes the version one more, and the snapshot what was given',
+    async (stage) => {
+      const { store } = stage;
+      const run = await opened(stage);
+      for (const version of [1, 2, 3]) {
+        const snapshot = { state: `s${version}`, context: { count: version } };
+        assert.equal(await step(store, run, {}, { snapshot }), version);
+        const stored = (await store.read(run, HOUR))?.workflows.checkout;
+        assert.equal(stored?.snapshot.state, `s${version}`);
+        assert.equal(stored?.snapshot.version, version);
+        same(stored?.snapshot.context, { count: version });
+        assert.equal(stored?.claim, undefined);
+      }
+    },
+  );
 
   promises('a workflow counts on from the version that its initial snapshot has', async (stage) => {
     const run = await opened(stage);
@@ -50,17 +53,22 @@ function versionPromises(promises: Promises): void {
     await step(store, run, {}, { snapshot: { state: 'has_items', context: null } });
     assert.strictEqual((await store.read(run, HOUR))?.workflows.checkout?.snapshot.context, null);
     await step(store, run, {}, { snapshot: { state: 'has_items' } });
-    assert.strictEqual((await store.read(run, HOUR))?.workflows.checkout?.snapshot.context, undefined);
+    assert.strictEqual(
+      (await store.read(run, HOUR))?.workflows.checkout?.snapshot.context,
+      undefined,
+    );
   });
 
   promises('snapshots and trail carry the time of the store, in milliseconds', async (stage) => {
     const { store } = stage;
     const run = await opened(stage);
     await step(store, run);
-    const before = (await store.read(run, HOUR))?.workflows.checkout?.snapshot.updatedAt ?? Number.NaN;
+    const before =
+      (await store.read(run, HOUR))?.workflows.checkout?.snapshot.updatedAt ?? Number.NaN;
     await stage.wait(100);
     await step(store, run);
-    const after = (await store.read(run, HOUR))?.workflows.checkout?.snapshot.updatedAt ?? Number.NaN;
+    const after =
+      (await store.read(run, HOUR))?.workflows.checkout?.snapshot.updatedAt ?? Number.NaN;
     const [first, second] = await store.history({ run, workflow: 'checkout' });
     assert.ok(first && second);
     for (const passed of [after - before, second.at - first.at]) {
@@ -119,7 +127,10 @@ function tokenPromises(promises: Promises): void {
       await claimed(store, request);
       const first = await store.commit(commitOf(request));
       assert.deepEqual(first, { status: 'committed', version: 1 });
-      assert.deepEqual(await store.commit(commitOf(request, { snapshot: { state: 'elsewhere' } })), first);
+      assert.deepEqual(
+        await store.commit(commitOf(request, { snapshot: { state: 'elsewhere' } })),
+        first,
+      );
       assert.equal((await store.read(run, HOUR))?.workflows.checkout?.snapshot.state, 'has_items');
       await step(store, run);
       assert.deepEqual(await store.commit(commitOf(request)), first);
@@ -131,23 +142,28 @@ function tokenPromises(promises: Promises): void {
     },
   );
 
-  promises('a commit repeated while another step is claimed does not touch that claim', async (stage) => {
-    const { store } = stage;
-    const run = await opened(stage);
-    const [first, second] = [claimOf(run), claimOf(run)];
-    await claimed(store, first);
-    await store.commit(commitOf(first));
-    await claimed(store, second);
-    assert.deepEqual(await store.commit(commitOf(first)), { status: 'committed', version: 1 });
-    assert.deepEqual(await store.commit(commitOf(second)), { status: 'committed', version: 2 });
-  });
+  promises(
+    'a commit repeated while another step is claimed does not touch that claim',
+    async (stage) => {
+      const { store } = stage;
+      const run = await opened(stage);
+      const [first, second] = [claimOf(run), claimOf(run)];
+      await claimed(store, first);
+      await store.commit(commitOf(first));
+      await claimed(store, second);
+      assert.deepEqual(await store.commit(commitOf(first)), { status: 'committed', version: 1 });
+      assert.deepEqual(await store.commit(commitOf(second)), { status: 'committed', version: 2 });
+    },
+  );
 
   promises('50 commits at once with one token are one commit', async (stage) => {
     const { store } = stage;
     const run = await opened(stage);
     const request = claimOf(run);
     await claimed(store, request);
-    const results = await Promise.all(Array.from({ length: 50 }, () => store.commit(commitOf(request))));
+    const results = await Promise.all(
+      Array.from({ length: 50 }, () => store.commit(commitOf(request))),
+    );
     for (const result of results) assert.deepEqual(result, { status: 'committed', version: 1 });
     assert.equal((await store.history(request)).length, 1);
   });
@@ -161,7 +177,10 @@ function tokenPromises(promises: Promises): void {
       await store.commit(commitOf(request));
     }
     for (const [index, request] of requests.entries()) {
-      assert.deepEqual(await store.commit(commitOf(request)), { status: 'committed', version: index + 1 });
+      assert.deepEqual(await store.commit(commitOf(request)), {
+        status: 'committed',
+        version: index + 1,
+      });
       assert.equal((await store.claim(request)).status, 'state');
     }
   });
@@ -175,7 +194,9 @@ function lostPromises(promises: Promises): void {
     assert.deepEqual(await store.commit(commitOf(stranger)), { status: 'lost' });
     await claimed(store, holder);
     assert.deepEqual(await store.commit(commitOf(stranger)), { status: 'lost' });
-    assert.deepEqual(await store.commit(commitOf(holder, { workflow: 'other' })), { status: 'lost' });
+    assert.deepEqual(await store.commit(commitOf(holder, { workflow: 'other' })), {
+      status: 'lost',
+    });
     await unmoved(stage, run);
   });
 
@@ -209,17 +230,20 @@ function lostPromises(promises: Promises): void {
 
 function latePromises(promises: Promises): void {
   for (const uncertain of ['hold', 'retry'] as const) {
-    promises(`a late commit is good while nobody took the run over (${uncertain})`, async (stage) => {
-      const { store } = stage;
-      const run = await opened(stage);
-      const late = claimOf(run, { leaseMs: SHORT, step: { uncertain } });
-      await claimed(store, late);
-      await stage.wait(SHORT);
-      const answer: CommitResult = { status: 'committed', version: 1 };
-      assert.deepEqual(await store.commit(commitOf(late)), answer);
-      assert.deepEqual(await store.commit(commitOf(late)), answer);
-      assert.equal((await claimed(store, claimOf(run))).snapshot.state, 'has_items');
-    });
+    promises(
+      `a late commit is good while nobody took the run over (${uncertain})`,
+      async (stage) => {
+        const { store } = stage;
+        const run = await opened(stage);
+        const late = claimOf(run, { leaseMs: SHORT, step: { uncertain } });
+        await claimed(store, late);
+        await stage.wait(SHORT);
+        const answer: CommitResult = { status: 'committed', version: 1 };
+        assert.deepEqual(await store.commit(commitOf(late)), answer);
+        assert.deepEqual(await store.commit(commitOf(late)), answer);
+        assert.equal((await claimed(store, claimOf(run))).snapshot.state, 'has_items');
+      },
+    );
   }
 }
 
@@ -232,5 +256,8 @@ async function unmoved({ store }: Stage, run: string): Promise<void> {
 
 function assertAboutNow(time: number): void {
   const DAY = 24 * HOUR;
-  assert.ok(Math.abs(time - Date.now()) < DAY, `${time} is not about now, in milliseconds since the epoch`);
+  assert.ok(
+    Math.abs(time - Date.now()) < DAY,
+    `${time} is not about now, in milliseconds since the epoch`,
+  );
 }

@@ -55,7 +55,11 @@ export function describeStateStore(
   makeStore: () => Promise<StoreUnderTest>,
   options: DescribeStateStoreOptions,
 ): void {
-  const { describe, it, scope, timeoutMs } = parseOptions('describeStateStore()', optionsSchema, options);
+  const { describe, it, scope, timeoutMs } = parseOptions(
+    'describeStateStore()',
+    optionsSchema,
+    options,
+  );
   const promises: Promises = (promise, body) => {
     const test = async () => {
       const made = await makeStore();

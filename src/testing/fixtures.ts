@@ -76,7 +76,9 @@ export function claimOf(run: string, changes: ClaimChanges = {}): ClaimRequest {
   };
 }
 
-export type ClaimChanges = Partial<Omit<ClaimRequest, 'step'>> & { readonly step?: Partial<StepDescription> };
+export type ClaimChanges = Partial<Omit<ClaimRequest, 'step'>> & {
+  readonly step?: Partial<StepDescription>;
+};
 
 function stepOf(changes: Partial<StepDescription> = {}): StepDescription {
   return { tool: 'cart.pay', digest: 'digest-1', uncertain: 'hold', ...changes };
@@ -103,14 +105,21 @@ export async function opened(stage: Stage, session: SessionRecord = {}): Promise
 /** Claims and expects to get it. */
 export async function claimed(store: AtomicStateStore, request: ClaimRequest): Promise<Claimed> {
   const result = await store.claim(request);
-  assert.equal(result.status, 'claimed', `expected the claim to be taken, not ${JSON.stringify(result)}`);
+  assert.equal(
+    result.status,
+    'claimed',
+    `expected the claim to be taken, not ${JSON.stringify(result)}`,
+  );
   return result as Claimed;
 }
 
 type Claimed = Extract<ClaimResult, { status: 'claimed' }>;
 
 /** Compares two answers but for the time at which each was given. */
-export function sameAnswer({ now: _, ...actual }: Claimed, { now: __, ...expected }: Claimed): void {
+export function sameAnswer(
+  { now: _, ...actual }: Claimed,
+  { now: __, ...expected }: Claimed,
+): void {
   same(actual, expected);
 }
 
@@ -124,12 +133,20 @@ export async function step(
   const request = claimOf(run, changes);
   await claimed(store, request);
   const result = await store.commit(commitOf(request, commit));
-  assert.equal(result.status, 'committed', `expected the commit to be taken, not ${JSON.stringify(result)}`);
+  assert.equal(
+    result.status,
+    'committed',
+    `expected the commit to be taken, not ${JSON.stringify(result)}`,
+  );
   return (result as { version: number }).version;
 }
 
 /** The status of a claim made with a new token, for tests that only ask "may anybody claim now?". */
-export async function claimStatus(store: AtomicStateStore, run: string, changes: ClaimChanges = {}) {
+export async function claimStatus(
+  store: AtomicStateStore,
+  run: string,
+  changes: ClaimChanges = {},
+) {
   return (await store.claim(claimOf(run, changes))).status;
 }
 

@@ -54,31 +54,37 @@ export function hostilePromises(promises: Promises): void {
       for (const key of keys) {
         assert.equal((await store.read(key, HOUR))?.session.principal, text);
         await step(store, key);
-        assert.equal((await store.read(key, HOUR))?.workflows.checkout?.snapshot.state, 'has_items');
+        assert.equal(
+          (await store.read(key, HOUR))?.workflows.checkout?.snapshot.state,
+          'has_items',
+        );
         await store.delete(key);
         assert.equal(await store.read(key, HOUR), undefined);
       }
     });
 
-    promises(`${name} is an ordinary workflow, tool, state, event and actor`, async ({ store, run }) => {
-      await store.open(run, {}, HOUR);
-      const initial = { state: text, updatedAt: 0 };
-      const asked = { tool: text, digest: text, uncertain: 'hold' } as const;
-      const request = claimOf(run, { workflow: text, initial, states: ['x', text], step: asked });
-      await claimed(store, request);
-      const view = await store.read(run, HOUR);
-      assert.deepEqual(Object.keys(view?.workflows ?? {}), [text]);
-      const { tool, digest } = Object.values(view?.workflows ?? {})[0]?.claim ?? {};
-      assert.deepEqual([tool, digest], [text, text]);
-      const trail = { from: text, to: text, event: text, tool: text, actor: text, payload: text };
-      await store.commit(commitOf(request, { snapshot: { state: text, context: text }, trail }));
-      const { snapshot } = await claimed(store, claimOf(run, { workflow: text, states: [text] }));
-      assert.deepEqual([snapshot.state, snapshot.context], [text, text]);
-      const [entry] = await store.history({ run, workflow: text });
-      assert.ok(entry);
-      const { at: _at, version: _version, ...kept } = entry;
-      same(kept, trail);
-    });
+    promises(
+      `${name} is an ordinary workflow, tool, state, event and actor`,
+      async ({ store, run }) => {
+        await store.open(run, {}, HOUR);
+        const initial = { state: text, updatedAt: 0 };
+        const asked = { tool: text, digest: text, uncertain: 'hold' } as const;
+        const request = claimOf(run, { workflow: text, initial, states: ['x', text], step: asked });
+        await claimed(store, request);
+        const view = await store.read(run, HOUR);
+        assert.deepEqual(Object.keys(view?.workflows ?? {}), [text]);
+        const { tool, digest } = Object.values(view?.workflows ?? {})[0]?.claim ?? {};
+        assert.deepEqual([tool, digest], [text, text]);
+        const trail = { from: text, to: text, event: text, tool: text, actor: text, payload: text };
+        await store.commit(commitOf(request, { snapshot: { state: text, context: text }, trail }));
+        const { snapshot } = await claimed(store, claimOf(run, { workflow: text, states: [text] }));
+        assert.deepEqual([snapshot.state, snapshot.context], [text, text]);
+        const [entry] = await store.history({ run, workflow: text });
+        assert.ok(entry);
+        const { at: _at, version: _version, ...kept } = entry;
+        same(kept, trail);
+      },
+    );
   }
 
   promises('names that look alike are not the same', async ({ store, run }) => {
@@ -86,7 +92,11 @@ export function hostilePromises(promises: Promises): void {
       await store.open(run + one, {}, HOUR);
       assert.equal(await store.read(run + other, HOUR), undefined, JSON.stringify([one, other]));
       await step(store, run + one, { workflow: one });
-      assert.equal(await step(store, run + one, { workflow: other }), 1, JSON.stringify([one, other]));
+      assert.equal(
+        await step(store, run + one, { workflow: other }),
+        1,
+        JSON.stringify([one, other]),
+      );
       const record = await store.read(run + one, HOUR);
       assert.deepEqual(Object.keys(record?.workflows ?? {}).sort(), [one, other].sort());
       const refused = await store.claim(
@@ -121,7 +131,11 @@ export function hostilePromises(promises: Promises): void {
       await store.open(a, {}, HOUR);
       await store.open(a + separator + b, {}, HOUR);
       await step(store, a, { workflow: b + separator + c });
-      assert.equal(await step(store, a + separator + b, { workflow: c }), 1, JSON.stringify(separator));
+      assert.equal(
+        await step(store, a + separator + b, { workflow: c }),
+        1,
+        JSON.stringify(separator),
+      );
     }
     await store.open(run, {}, HOUR);
     for (const workflow of ['session', 'run', '', 'claim', 'trail']) {
@@ -139,13 +153,19 @@ export function hostilePromises(promises: Promises): void {
   });
 
   for (const context of ['text', '', '{"a":1}', 0, false, null, [], {}] satisfies Json[]) {
-    promises(`${JSON.stringify(context)} comes back as a context of its own kind`, async ({ store, run }) => {
-      await store.open(run, {}, HOUR);
-      const initial = { state: 'empty', updatedAt: 0, context };
-      same((await claimed(store, claimOf(run, { initial, workflow: 'initial' }))).snapshot.context, context);
-      await step(store, run, {}, { snapshot: { state: 'has_items', context } });
-      same((await store.read(run, HOUR))?.workflows.checkout?.snapshot.context, context);
-    });
+    promises(
+      `${JSON.stringify(context)} comes back as a context of its own kind`,
+      async ({ store, run }) => {
+        await store.open(run, {}, HOUR);
+        const initial = { state: 'empty', updatedAt: 0, context };
+        same(
+          (await claimed(store, claimOf(run, { initial, workflow: 'initial' }))).snapshot.context,
+          context,
+        );
+        await step(store, run, {}, { snapshot: { state: 'has_items', context } });
+        same((await store.read(run, HOUR))?.workflows.checkout?.snapshot.context, context);
+      },
+    );
   }
 
   promises('what is handed out cannot be used to change what is stored', async ({ store, run }) => {

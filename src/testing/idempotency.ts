@@ -1,5 +1,14 @@
 import assert from 'node:assert/strict';
-import { claimed, claimOf, commitOf, opened, type Promises, SHORT, type Stage, step } from './fixtures.ts';
+import {
+  claimed,
+  claimOf,
+  commitOf,
+  opened,
+  type Promises,
+  SHORT,
+  type Stage,
+  step,
+} from './fixtures.ts';
 
 export function idempotencyPromises(promises: Promises): void {
   promises('each step gets a key of its own', async (stage) => {
@@ -23,17 +32,20 @@ export function idempotencyPromises(promises: Promises): void {
     },
   );
 
-  promises('after an unknown outcome another tool or other arguments get another key', async (stage) => {
-    const { store } = stage;
-    const run = await opened(stage);
-    const key = await unknownOutcome(stage, run, 'a');
-    for (const other of [{ digest: 'b' }, { digest: 'a', tool: 'cart.view' }]) {
-      const request = claimOf(run, { step: other });
-      assert.notEqual((await claimed(store, request)).idempotencyKey, key);
-      await store.commit(commitOf(request));
-    }
-    assert.equal((await claimed(store, stepOf(run, 'a'))).idempotencyKey, key);
-  });
+  promises(
+    'after an unknown outcome another tool or other arguments get another key',
+    async (stage) => {
+      const { store } = stage;
+      const run = await opened(stage);
+      const key = await unknownOutcome(stage, run, 'a');
+      for (const other of [{ digest: 'b' }, { digest: 'a', tool: 'cart.view' }]) {
+        const request = claimOf(run, { step: other });
+        assert.notEqual((await claimed(store, request)).idempotencyKey, key);
+        await store.commit(commitOf(request));
+      }
+      assert.equal((await claimed(store, stepOf(run, 'a'))).idempotencyKey, key);
+    },
+  );
 
   promises('one workflow does not hand out the key of another', async (stage) => {
     const run = await opened(stage);
@@ -76,14 +88,17 @@ export function idempotencyPromises(promises: Promises): void {
     assert.notEqual((await claimed(store, stepOf(run, 'a'))).idempotencyKey, key);
   });
 
-  promises('the key of a step is one and the same however often its outcome is unknown', async (stage) => {
-    const run = await opened(stage);
-    const keys = new Set<string>();
-    for (let index = 0; index < 3; index += 1) keys.add(await unknownOutcome(stage, run, 'a'));
-    assert.equal(keys.size, 1);
-    await unknownOutcome(stage, run, 'b');
-    assert.equal(keys.has(await unknownOutcome(stage, run, 'a')), true);
-  });
+  promises(
+    'the key of a step is one and the same however often its outcome is unknown',
+    async (stage) => {
+      const run = await opened(stage);
+      const keys = new Set<string>();
+      for (let index = 0; index < 3; index += 1) keys.add(await unknownOutcome(stage, run, 'a'));
+      assert.equal(keys.size, 1);
+      await unknownOutcome(stage, run, 'b');
+      assert.equal(keys.has(await unknownOutcome(stage, run, 'a')), true);
+    },
+  );
 
   promises('the key is forgotten once the late holder has committed or released', async (stage) => {
     const { store } = stage;

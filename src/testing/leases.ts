@@ -40,14 +40,17 @@ function renewPromises(promises: Promises): void {
     assert.equal(await claimStatus(stage.store, run), 'held');
   });
 
-  promises('a lease that ended, and that nobody took over, can be renewed by its holder', async (stage) => {
-    const run = await opened(stage);
-    const request = claimOf(run, { leaseMs: SHORT });
-    await claimed(stage.store, request);
-    await stage.wait(SHORT);
-    assert.equal(await stage.store.renew(request, request.token, LONG), true);
-    assert.equal(await claimStatus(stage.store, run), 'busy');
-  });
+  promises(
+    'a lease that ended, and that nobody took over, can be renewed by its holder',
+    async (stage) => {
+      const run = await opened(stage);
+      const request = claimOf(run, { leaseMs: SHORT });
+      await claimed(stage.store, request);
+      await stage.wait(SHORT);
+      assert.equal(await stage.store.renew(request, request.token, LONG), true);
+      assert.equal(await claimStatus(stage.store, run), 'busy');
+    },
+  );
 
   promises('only the holder can renew', async (stage) => {
     const { store } = stage;
@@ -90,23 +93,26 @@ function releasePromises(promises: Promises): void {
 }
 
 function holdPromises(promises: Promises): void {
-  promises('a step that must not be repeated is held for everybody once its lease is over', async (stage) => {
-    const { store } = stage;
-    const run = await opened(stage);
-    const request = claimOf(run, { leaseMs: SHORT, step: { uncertain: 'hold' } });
-    const { idempotencyKey } = await claimed(store, request);
-    await stage.wait(SHORT);
-    for (const next of [{}, { step: { tool: 'cart.view', uncertain: 'retry' as const } }]) {
-      const result = await store.claim(claimOf(run, next));
-      assert.ok(result.status === 'held', result.status);
-      assert.equal(result.snapshot.state, 'empty');
-      const { token, tool, digest, uncertain, live } = result.claim;
-      assert.deepEqual([token, tool, digest, uncertain, live], heldView(request));
-      assert.equal(result.claim.idempotencyKey, idempotencyKey);
-    }
-    assert.equal((await store.read(run, HOUR))?.workflows.checkout?.claim?.live, false);
-    assert.equal(await claimStatus(store, run, { workflow: 'other' }), 'claimed');
-  });
+  promises(
+    'a step that must not be repeated is held for everybody once its lease is over',
+    async (stage) => {
+      const { store } = stage;
+      const run = await opened(stage);
+      const request = claimOf(run, { leaseMs: SHORT, step: { uncertain: 'hold' } });
+      const { idempotencyKey } = await claimed(store, request);
+      await stage.wait(SHORT);
+      for (const next of [{}, { step: { tool: 'cart.view', uncertain: 'retry' as const } }]) {
+        const result = await store.claim(claimOf(run, next));
+        assert.ok(result.status === 'held', result.status);
+        assert.equal(result.snapshot.state, 'empty');
+        const { token, tool, digest, uncertain, live } = result.claim;
+        assert.deepEqual([token, tool, digest, uncertain, live], heldView(request));
+        assert.equal(result.claim.idempotencyKey, idempotencyKey);
+      }
+      assert.equal((await store.read(run, HOUR))?.workflows.checkout?.claim?.live, false);
+      assert.equal(await claimStatus(store, run, { workflow: 'other' }), 'claimed');
+    },
+  );
 
   promises('releasing a held step with its token resolves it as not done', async (stage) => {
     const { store } = stage;

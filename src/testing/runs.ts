@@ -24,13 +24,16 @@ export function runPromises(promises: Promises): void {
 }
 
 function openPromises(promises: Promises): void {
-  promises('a run that was opened is known, with its principal and without workflows', async (stage) => {
-    const run = await opened(stage, { principal: 'https://issuer.example alice', minted: true });
-    const record = await stage.store.read(run, HOUR);
-    assert.equal(record?.session.principal, 'https://issuer.example alice');
-    assert.equal(record?.session.minted, true);
-    assert.deepEqual(Object.keys(record?.workflows ?? { none: 0 }), []);
-  });
+  promises(
+    'a run that was opened is known, with its principal and without workflows',
+    async (stage) => {
+      const run = await opened(stage, { principal: 'https://issuer.example alice', minted: true });
+      const record = await stage.store.read(run, HOUR);
+      assert.equal(record?.session.principal, 'https://issuer.example alice');
+      assert.equal(record?.session.minted, true);
+      assert.deepEqual(Object.keys(record?.workflows ?? { none: 0 }), []);
+    },
+  );
 
   promises('no principal, and an empty one, stay what they were', async ({ store, run }) => {
     await store.open(run, {}, HOUR);
@@ -69,21 +72,27 @@ function openPromises(promises: Promises): void {
     assert.equal((await claimed(store, claimOf(run))).snapshot.state, 'empty');
   });
 
-  promises('two workflows of a run, and one workflow of two runs, do not touch each other', async (stage) => {
-    const { store } = stage;
-    const [run, other] = [await opened(stage), `${stage.run}-other`];
-    await store.open(other, {}, HOUR);
-    await step(store, run, { workflow: 'checkout' });
-    await claimed(store, claimOf(run, { workflow: 'approval', initial: { state: 'draft', updatedAt: 0 } }));
-    assert.equal(await claimStatus(store, run, { workflow: 'checkout' }), 'claimed');
-    assert.equal(await claimStatus(store, other, { workflow: 'approval' }), 'claimed');
-    const record = await store.read(run, HOUR);
-    assert.deepEqual(Object.keys(record?.workflows ?? {}).sort(), ['approval', 'checkout']);
-    assert.equal(record?.workflows.checkout?.snapshot.state, 'has_items');
-    assert.equal(record?.workflows.approval?.snapshot.state, 'draft');
-    assert.deepEqual(await store.history({ run, workflow: 'approval' }), []);
-    assert.deepEqual(Object.keys((await store.read(other, HOUR))?.workflows ?? {}), ['approval']);
-  });
+  promises(
+    'two workflows of a run, and one workflow of two runs, do not touch each other',
+    async (stage) => {
+      const { store } = stage;
+      const [run, other] = [await opened(stage), `${stage.run}-other`];
+      await store.open(other, {}, HOUR);
+      await step(store, run, { workflow: 'checkout' });
+      await claimed(
+        store,
+        claimOf(run, { workflow: 'approval', initial: { state: 'draft', updatedAt: 0 } }),
+      );
+      assert.equal(await claimStatus(store, run, { workflow: 'checkout' }), 'claimed');
+      assert.equal(await claimStatus(store, other, { workflow: 'approval' }), 'claimed');
+      const record = await store.read(run, HOUR);
+      assert.deepEqual(Object.keys(record?.workflows ?? {}).sort(), ['approval', 'checkout']);
+      assert.equal(record?.workflows.checkout?.snapshot.state, 'has_items');
+      assert.equal(record?.workflows.approval?.snapshot.state, 'draft');
+      assert.deepEqual(await store.history({ run, workflow: 'approval' }), []);
+      assert.deepEqual(Object.keys((await store.read(other, HOUR))?.workflows ?? {}), ['approval']);
+    },
+  );
 }
 
 function endPromises(promises: Promises): void {
@@ -122,22 +131,25 @@ function endPromises(promises: Promises): void {
 }
 
 function expiryPromises(promises: Promises): void {
-  promises('a run that nobody used for its time to live is unknown to every operation', async (stage) => {
-    const { store, run } = stage;
-    await store.open(run, {}, HOUR);
-    const settled = claimOf(run);
-    await claimed(store, settled);
-    await store.commit(commitOf(settled));
-    const stale = claimOf(run, { leaseMs: SHORT, ttlMs: SHORT });
-    await claimed(store, stale);
-    await stage.wait(SHORT);
-    assert.deepEqual(await store.history(stale), []);
-    assert.equal(await store.renew(stale, stale.token, LONG), false);
-    assert.deepEqual(await store.commit(commitOf(stale)), { status: 'unknown' });
-    assert.deepEqual(await store.commit(commitOf(settled)), { status: 'unknown' });
-    assert.equal(await claimStatus(store, run), 'unknown');
-    assert.equal(await store.read(run, HOUR), undefined);
-  });
+  promises(
+    'a run that nobody used for its time to live is unknown to every operation',
+    async (stage) => {
+      const { store, run } = stage;
+      await store.open(run, {}, HOUR);
+      const settled = claimOf(run);
+      await claimed(store, settled);
+      await store.commit(commitOf(settled));
+      const stale = claimOf(run, { leaseMs: SHORT, ttlMs: SHORT });
+      await claimed(store, stale);
+      await stage.wait(SHORT);
+      assert.deepEqual(await store.history(stale), []);
+      assert.equal(await store.renew(stale, stale.token, LONG), false);
+      assert.deepEqual(await store.commit(commitOf(stale)), { status: 'unknown' });
+      assert.deepEqual(await store.commit(commitOf(settled)), { status: 'unknown' });
+      assert.equal(await claimStatus(store, run), 'unknown');
+      assert.equal(await store.read(run, HOUR), undefined);
+    },
+  );
 
   promises('an expired run that is made again has nothing of the old one', async (stage) => {
     const { store, run } = stage;
@@ -153,27 +165,32 @@ function expiryPromises(promises: Promises): void {
     assert.equal((await store.read(run, HOUR))?.session.principal, 'bob');
   });
 
-  promises('reading, claiming and committing each push the expiry out, refused or not', async (stage) => {
-    const { store, run } = stage;
-    const runs = ['read', 'claim', 'refused', 'commit', 'lost', 'untouched'].map((end) => `${run}-${end}`);
-    const [read, claim, refused, commit, lost, untouched] = runs;
-    assert.ok(read && claim && refused && commit && lost && untouched);
-    await step(store, commit, { create: {}, ttlMs: TTL, leaseMs: SHORT });
-    await store.open(read, {}, TTL);
-    await store.read(read, HOUR);
-    await store.open(claim, {}, TTL);
-    await claimed(store, claimOf(claim, { leaseMs: SHORT }));
-    await store.open(refused, {}, TTL);
-    assert.equal(await claimStatus(store, refused, { states: [] }), 'state');
-    const stale = claimOf(lost, { create: {}, ttlMs: TTL, leaseMs: SHORT });
-    await claimed(store, stale);
-    await store.release(stale, stale.token);
-    assert.deepEqual(await store.commit(commitOf(stale)), { status: 'lost' });
-    await store.open(untouched, {}, TTL);
-    assert.deepEqual(await store.commit(commitOf(claimOf(untouched))), { status: 'lost' });
-    await stage.wait(TTL);
-    for (const kept of runs) assert.ok(await store.read(kept, HOUR), kept);
-  });
+  promises(
+    'reading, claiming and committing each push the expiry out, refused or not',
+    async (stage) => {
+      const { store, run } = stage;
+      const runs = ['read', 'claim', 'refused', 'commit', 'lost', 'untouched'].map(
+        (end) => `${run}-${end}`,
+      );
+      const [read, claim, refused, commit, lost, untouched] = runs;
+      assert.ok(read && claim && refused && commit && lost && untouched);
+      await step(store, commit, { create: {}, ttlMs: TTL, leaseMs: SHORT });
+      await store.open(read, {}, TTL);
+      await store.read(read, HOUR);
+      await store.open(claim, {}, TTL);
+      await claimed(store, claimOf(claim, { leaseMs: SHORT }));
+      await store.open(refused, {}, TTL);
+      assert.equal(await claimStatus(store, refused, { states: [] }), 'state');
+      const stale = claimOf(lost, { create: {}, ttlMs: TTL, leaseMs: SHORT });
+      await claimed(store, stale);
+      await store.release(stale, stale.token);
+      assert.deepEqual(await store.commit(commitOf(stale)), { status: 'lost' });
+      await store.open(untouched, {}, TTL);
+      assert.deepEqual(await store.commit(commitOf(claimOf(untouched))), { status: 'lost' });
+      await stage.wait(TTL);
+      for (const kept of runs) assert.ok(await store.read(kept, HOUR), kept);
+    },
+  );
 
   promises('a run outlives its time to live for as long as a claim in it lives', async (stage) => {
     const { store, run } = stage;
@@ -207,25 +224,39 @@ function createPromises(promises: Promises): void {
     assert.equal((await store.read(run, HOUR))?.session.principal, 'alice');
   });
 
-  promises('a claim that no state allows may make a run, and makes nothing else', async ({ store, run }) => {
-    const request = claimOf(run, { workflow: 'handle', states: [], create: { principal: 'alice' } });
-    assert.equal((await store.claim(request)).status, 'state');
-    const made = await store.read(run, HOUR);
-    assert.equal(made?.session.principal, 'alice');
-    same(made?.workflows, {});
-    same(await store.history({ run, workflow: 'handle' }), []);
-    assert.equal(await claimStatus(store, run, { create: undefined }), 'claimed');
-  });
+  promises(
+    'a claim that no state allows may make a run, and makes nothing else',
+    async ({ store, run }) => {
+      const request = claimOf(run, {
+        workflow: 'handle',
+        states: [],
+        create: { principal: 'alice' },
+      });
+      assert.equal((await store.claim(request)).status, 'state');
+      const made = await store.read(run, HOUR);
+      assert.equal(made?.session.principal, 'alice');
+      same(made?.workflows, {});
+      same(await store.history({ run, workflow: 'handle' }), []);
+      assert.equal(await claimStatus(store, run, { create: undefined }), 'claimed');
+    },
+  );
 
-  promises('a claim that no state allows leaves a run as it is that was there', async ({ store, run }) => {
-    await step(store, run, { create: { principal: 'alice' } });
-    const live = claimOf(run);
-    await claimed(store, live);
-    const before = await store.read(run, HOUR);
-    const request = claimOf(run, { workflow: 'handle', states: [], create: { principal: 'mallory' } });
-    await store.claim(request);
-    const after = await store.read(run, HOUR);
-    same({ ...after, now: 0 }, { ...before, now: 0 });
-    assert.equal((await store.commit(commitOf(live))).status, 'committed');
-  });
+  promises(
+    'a claim that no state allows leaves a run as it is that was there',
+    async ({ store, run }) => {
+      await step(store, run, { create: { principal: 'alice' } });
+      const live = claimOf(run);
+      await claimed(store, live);
+      const before = await store.read(run, HOUR);
+      const request = claimOf(run, {
+        workflow: 'handle',
+        states: [],
+        create: { principal: 'mallory' },
+      });
+      await store.claim(request);
+      const after = await store.read(run, HOUR);
+      same({ ...after, now: 0 }, { ...before, now: 0 });
+      assert.equal((await store.commit(commitOf(live))).status, 'committed');
+    },
+  );
 }

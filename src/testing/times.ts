@@ -1,6 +1,15 @@
 import assert from 'node:assert/strict';
 import type { SeenSnapshot } from '../stores/store.ts';
-import { claimed, claimOf, HOUR, opened, type Promises, SHORT, type Stage, step } from './fixtures.ts';
+import {
+  claimed,
+  claimOf,
+  HOUR,
+  opened,
+  type Promises,
+  SHORT,
+  type Stage,
+  step,
+} from './fixtures.ts';
 
 /** Time that passes in a test. */
 const PASSED = 100;
@@ -67,7 +76,10 @@ export function sharedTimePromises(promises: Promises): void {
   });
 }
 
-async function seenBy(claim: ReturnType<Stage['store']['claim']>, status: string): Promise<SeenSnapshot> {
+async function seenBy(
+  claim: ReturnType<Stage['store']['claim']>,
+  status: string,
+): Promise<SeenSnapshot> {
   const result = await claim;
   assert.ok(result.status === status && result.status !== 'unknown', result.status);
   return result;
@@ -85,7 +97,10 @@ function assertAge({ snapshot, now }: SeenSnapshot, passed: number): void {
   if (now === undefined) return;
   const age = now - snapshot.updatedAt;
   assert.ok(age >= 0, `at ${now} there was a snapshot of ${snapshot.updatedAt}`);
-  assert.ok(age >= passed - ROUNDING && age < passed + DELAY, `after ${passed} ms it was ${age} ms old`);
+  assert.ok(
+    age >= passed - ROUNDING && age < passed + DELAY,
+    `after ${passed} ms it was ${age} ms old`,
+  );
 }
 
 function assertInOrder(seen: readonly SeenSnapshot[]): void {

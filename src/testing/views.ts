@@ -34,29 +34,41 @@ export function sharedPromises(promises: Promises): void {
     );
   });
 
-  promises('a claim holds for the other side, which can carry it on with its token', async (stage) => {
-    const run = await opened(stage);
-    const request = claimOf(run);
-    const first = await claimed(stage.store, request);
-    const other = await stage.reopen();
-    assert.equal(await claimStatus(other, run), 'busy');
-    sameAnswer(await claimed(other, request), first);
-    assert.equal(await other.renew(request, request.token, LONG), true);
-    assert.deepEqual(await other.commit(commitOf(request)), { status: 'committed', version: 1 });
-    assert.deepEqual(await stage.store.commit(commitOf(request)), { status: 'committed', version: 1 });
-    same(await stage.store.history(request), await other.history(request));
-  });
+  promises(
+    'a claim holds for the other side, which can carry it on with its token',
+    async (stage) => {
+      const run = await opened(stage);
+      const request = claimOf(run);
+      const first = await claimed(stage.store, request);
+      const other = await stage.reopen();
+      assert.equal(await claimStatus(other, run), 'busy');
+      sameAnswer(await claimed(other, request), first);
+      assert.equal(await other.renew(request, request.token, LONG), true);
+      assert.deepEqual(await other.commit(commitOf(request)), { status: 'committed', version: 1 });
+      assert.deepEqual(await stage.store.commit(commitOf(request)), {
+        status: 'committed',
+        version: 1,
+      });
+      same(await stage.store.history(request), await other.history(request));
+    },
+  );
 
-  promises('a step that died on one side is held, or retried with its key, on the other', async (stage) => {
-    const run = await opened(stage);
-    const retry = { uncertain: 'retry' } as const;
-    await claimed(stage.store, claimOf(run, { workflow: 'hold', leaseMs: SHORT }));
-    const dead = await claimed(stage.store, claimOf(run, { leaseMs: SHORT, step: retry }));
-    const other = await stage.reopen();
-    await stage.wait(SHORT);
-    assert.equal(await claimStatus(other, run, { workflow: 'hold' }), 'held');
-    assert.equal((await claimed(other, claimOf(run, { step: retry }))).idempotencyKey, dead.idempotencyKey);
-  });
+  promises(
+    'a step that died on one side is held, or retried with its key, on the other',
+    async (stage) => {
+      const run = await opened(stage);
+      const retry = { uncertain: 'retry' } as const;
+      await claimed(stage.store, claimOf(run, { workflow: 'hold', leaseMs: SHORT }));
+      const dead = await claimed(stage.store, claimOf(run, { leaseMs: SHORT, step: retry }));
+      const other = await stage.reopen();
+      await stage.wait(SHORT);
+      assert.equal(await claimStatus(other, run, { workflow: 'hold' }), 'held');
+      assert.equal(
+        (await claimed(other, claimOf(run, { step: retry }))).idempotencyKey,
+        dead.idempotencyKey,
+      );
+    },
+  );
 
   promises('a run that one side ends is ended for a claim of the other', async (stage) => {
     const run = await opened(stage);

@@ -20,7 +20,8 @@ export function bodyModeOf(res: HeadPort, owed: Owed): BodyMode {
   // No client reads a message out of an error's body, but it may well need the status: 401 begins a login.
   if (!succeeded(statusCode)) return 'raw';
   if (kind !== undefined) return 'unreadable';
-  if (statusCode === 202 || statusCode === 204) return owed.requests || owed.answers ? 'json' : 'raw';
+  if (statusCode === 202 || statusCode === 204)
+    return owed.requests || owed.answers ? 'json' : 'raw';
   return owed.requests ? 'unreadable' : 'raw';
 }
 
@@ -31,5 +32,7 @@ export function succeeded(status: number): boolean {
 /** An event stream is UTF-8 whatever its type says. */
 function isReadable(res: HeadPort, kind: 'sse' | 'json', type: string): boolean {
   const encoding = String(res.getHeader('content-encoding') ?? 'identity');
-  return encoding.trim().toLowerCase() === 'identity' && (kind === 'sse' || !namesOtherCharset(type));
+  return (
+    encoding.trim().toLowerCase() === 'identity' && (kind === 'sse' || !namesOtherCharset(type))
+  );
 }

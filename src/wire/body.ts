@@ -46,7 +46,8 @@ export class RequestBody implements BodyPort {
     } catch {
       return notJson();
     }
-    if (parsed === undefined || isPlaceholder(req, parsed)) return RequestBody.#fromStream(req, limit);
+    if (parsed === undefined || isPlaceholder(req, parsed))
+      return RequestBody.#fromStream(req, limit);
     if (typeof parsed !== 'string' && !(parsed instanceof Uint8Array)) {
       return new RequestBody(req, { value: parsed, text: undefined, parsed, inStream: false });
     }
@@ -112,7 +113,9 @@ export function unfitBody(req: RequestPort, limit: number): Unfit | undefined {
 }
 
 /** A body's text without its byte order mark, and what it says. */
-export function parseBody(text: string): { readonly value: unknown; readonly text: string } | Unfit {
+export function parseBody(
+  text: string,
+): { readonly value: unknown; readonly text: string } | Unfit {
   const plain = text.charCodeAt(0) === 0xfeff ? text.slice(1) : text;
   try {
     return { value: parseJson(plain), text: plain };
@@ -123,7 +126,12 @@ export function parseBody(text: string): { readonly value: unknown; readonly tex
 
 /** Some parsers leave an empty object on a request that was none of theirs; the body is in the stream all the same. */
 function isPlaceholder(req: ParsedRequest, parsed: unknown): boolean {
-  return isObject(parsed) && Object.keys(parsed).length === 0 && !req.readableDidRead && !req.readableEnded;
+  return (
+    isObject(parsed) &&
+    Object.keys(parsed).length === 0 &&
+    !req.readableDidRead &&
+    !req.readableEnded
+  );
 }
 
 function parsedSince(req: ParsedRequest): unknown {

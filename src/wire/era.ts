@@ -41,7 +41,9 @@ export function eraOf({ req, messages, isBatch }: EraSource): Era | Contradictio
   const header = requestHeader(req, VERSION_HEADER);
   if (header === claim) return 'stateless';
   const fault =
-    header === undefined ? `there is no MCP-Protocol-Version header, and the body names ${claim}` : DIFFERENT;
+    header === undefined
+      ? `there is no MCP-Protocol-Version header, and the body names ${claim}`
+      : DIFFERENT;
   return { code: JSON_RPC.HEADER_MISMATCH, message: `Bad Request: ${fault}` };
 }
 

@@ -1,7 +1,13 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type Host, nodeHost } from './host.ts';
 import { type Incoming, type IncomingBody, isLeft, readIncoming } from './incoming.ts';
-import { errorResponse, JSON_RPC, type JsonObject, type ListKind, listChanged } from './json-rpc.ts';
+import {
+  errorResponse,
+  JSON_RPC,
+  type JsonObject,
+  type ListKind,
+  listChanged,
+} from './json-rpc.ts';
 import type { Message } from './message.ts';
 import { Note } from './note.ts';
 import type { Part } from './part.ts';
@@ -56,7 +62,11 @@ export class Exchange {
     this.#parts = new Parts(host.request, incoming.messages, onError);
     const { maxMessageBytes } = limits;
     const holdHead = incoming.messages.some((each) => each.method === 'initialize');
-    this.tap = new ResponseTap(host, this.#parts, { maxMessageBytes, holdHead, isBatch: incoming.isBatch });
+    this.tap = new ResponseTap(host, this.#parts, {
+      maxMessageBytes,
+      holdHead,
+      isBatch: incoming.isBatch,
+    });
   }
 
   /** The exchange of this request; the first middleware opens it. */
@@ -87,7 +97,10 @@ export class Exchange {
     const body = await host.readBody(limits.maxBodyBytes);
     if (body === 'aborted') return undefined;
     if ('status' in body) {
-      host.refuse(body.status, JSON.stringify(errorResponse(null, JSON_RPC.PARSE_ERROR, body.message)));
+      host.refuse(
+        body.status,
+        JSON.stringify(errorResponse(null, JSON_RPC.PARSE_ERROR, body.message)),
+      );
       return undefined;
     }
     const incoming = readIncoming(body.value, body.text, limits.maxBatch);
@@ -139,7 +152,11 @@ export class Exchange {
     const errors = (ids.length === 0 ? [null] : ids).map((id) => errorResponse(id, code, message));
     return after(
       inOrder(this.forwardable, (each) => this.answer(each, {})),
-      () => this.tap.respond(status, this.isBatch && ids.length > 0 ? errors : (errors[0] ?? undefined)),
+      () =>
+        this.tap.respond(
+          status,
+          this.isBatch && ids.length > 0 ? errors : (errors[0] ?? undefined),
+        ),
     );
   }
 
@@ -176,7 +193,10 @@ export class Exchange {
 
   /** Tells the upstream what is left and what became of it, each time that something changed since it was last told. */
   #rewriteBody(left: readonly Incoming[]): void {
-    const changes = this.messages.reduce((sum, each) => sum + each.message.edits + (isLeft(each) ? 0 : 1), 0);
+    const changes = this.messages.reduce(
+      (sum, each) => sum + each.message.edits + (isLeft(each) ? 0 : 1),
+      0,
+    );
     if (changes === this.#forwardedChanges) return;
     this.#forwardedChanges = changes;
     const texts = left.map((each) => each.message.text);

@@ -52,7 +52,10 @@ export function readIncoming(
   if (value.length === 0) return bad(null, 'Invalid Request: a batch must not be empty');
   if (value.length > maxBatch) {
     return {
-      ...bad(null, `Invalid Request: a batch holds at most ${maxBatch} messages, this one ${value.length}`),
+      ...bad(
+        null,
+        `Invalid Request: a batch holds at most ${maxBatch} messages, this one ${value.length}`,
+      ),
       status: 413,
     };
   }
@@ -69,7 +72,8 @@ export function readIncoming(
 function read(value: unknown, text: string | undefined): Incoming | BadRequest {
   const kind = kindOf(value);
   const id = isObject(value) && isRequestId(value.id) ? value.id : null;
-  if (kind === 'invalid' || !isObject(value)) return bad(id, 'Invalid Request: not a JSON-RPC 2.0 message');
+  if (kind === 'invalid' || !isObject(value))
+    return bad(id, 'Invalid Request: not a JSON-RPC 2.0 message');
   const ambiguous = ambiguousMember(value, text);
   if (ambiguous !== undefined) return bad(id, `Invalid Request: the member ${ambiguous}`);
   return {
@@ -104,7 +108,9 @@ function ambiguousMember(value: JsonObject, text: string | undefined): string | 
 export function isAmbiguous({ message }: Incoming, path: readonly string[], key: string): boolean {
   const value = message.at(...path);
   if (!isObject(value)) return false;
-  const written = keysAt(value, message.text, path).filter((each) => foldCase(each) === foldCase(key));
+  const written = keysAt(value, message.text, path).filter(
+    (each) => foldCase(each) === foldCase(key),
+  );
   return written.length > 1 || written.some((each) => each !== key);
 }
 

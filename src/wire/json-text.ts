@@ -29,7 +29,8 @@ const CLOSE_ARRAY = 93;
 
 function skipSpace(text: string, at: number): number {
   let i = at;
-  for (let code = text.charCodeAt(i); code === 32 || (code >= 9 && code <= 13); ) code = text.charCodeAt(++i);
+  for (let code = text.charCodeAt(i); code === 32 || (code >= 9 && code <= 13); )
+    code = text.charCodeAt(++i);
   return i;
 }
 
@@ -161,7 +162,11 @@ export function withMember(objectText: string, key: string, value: string): stri
   if (old !== undefined) return splice(objectText, old, value);
   const close = root.end - 1;
   const comma = members.length > 0 ? ',' : '';
-  return splice(objectText, { start: close, end: close }, `${comma}${JSON.stringify(key)}:${value}`);
+  return splice(
+    objectText,
+    { start: close, end: close },
+    `${comma}${JSON.stringify(key)}:${value}`,
+  );
 }
 
 /** The text of an object without the members of that key. */

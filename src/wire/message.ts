@@ -114,7 +114,11 @@ export class Message {
     const more = [asRead(element)];
     this.#edit(
       (object) =>
-        withEntry(object, path, where === 'start' ? [...more, ...elements] : [...elements, ...more]),
+        withEntry(
+          object,
+          path,
+          where === 'start' ? [...more, ...elements] : [...elements, ...more],
+        ),
       (text) => withElementAt(text, path, jsonOf(element), where),
     );
   }

@@ -1,7 +1,14 @@
 import { bodyModeOf } from './body-mode.ts';
 import { requestHeader, setRequestHeader } from './headers.ts';
 import { type Incoming, isLeft } from './incoming.ts';
-import { errorResponse, idKey, isRequestId, JSON_RPC, type JsonObject, type RequestId } from './json-rpc.ts';
+import {
+  errorResponse,
+  idKey,
+  isRequestId,
+  JSON_RPC,
+  type JsonObject,
+  type RequestId,
+} from './json-rpc.ts';
 import type { Message } from './message.ts';
 import { type Part, withPart } from './part.ts';
 import type { HeadPort, RequestPort } from './ports.ts';
@@ -45,7 +52,10 @@ export class Parts implements ResponseObserver {
       const taken = part.takesOver?.(res);
       if (taken !== undefined) return taken;
     }
-    return bodyModeOf(res, { requests: this.#forwarded.length > 0, answers: this.#answers.length > 0 });
+    return bodyModeOf(res, {
+      requests: this.#forwarded.length > 0,
+      answers: this.#answers.length > 0,
+    });
   }
 
   onHead(): MaybePromise<void> {
@@ -72,7 +82,9 @@ export class Parts implements ResponseObserver {
   onEnd(): MaybePromise<JsonObject[]> {
     const last: JsonObject[] = [];
     return after(
-      inOrder(this.#parts, (part) => after(part.onEnd?.() ?? [], (more) => void last.push(...more))),
+      inOrder(this.#parts, (part) =>
+        after(part.onEnd?.() ?? [], (more) => void last.push(...more)),
+      ),
       () => last,
     );
   }
@@ -98,7 +110,9 @@ export class Parts implements ResponseObserver {
     }
     const error = (id: RequestId | null): JsonObject =>
       errorResponse(id, JSON_RPC.INTERNAL_ERROR, UNREADABLE);
-    const open = this.#forwarded.filter(({ id }) => id !== undefined && !this.#responded.has(idKey(id)));
+    const open = this.#forwarded.filter(
+      ({ id }) => id !== undefined && !this.#responded.has(idKey(id)),
+    );
     const told = [...this.takeAnswers(), ...open.map(({ id }) => error(id ?? null))];
     return told.length > 0 || hasBegun ? told : [error(null)];
   }

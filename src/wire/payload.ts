@@ -39,7 +39,10 @@ export class Payload {
   /** The text as it is now, with further messages behind its own. Of unchanged text no character is touched. */
   textWith(more: readonly JsonObject[] = []): string {
     if (!this.changed && more.length === 0) return this.#text;
-    const texts = [...this.messages.map(({ text }) => text), ...more.map((each) => JSON.stringify(each))];
+    const texts = [
+      ...this.messages.map(({ text }) => text),
+      ...more.map((each) => JSON.stringify(each)),
+    ];
     return this.#isBatch || texts.length > 1 ? `[${texts.join(',')}]` : (texts[0] ?? '');
   }
 }

@@ -29,7 +29,9 @@ export interface ResponsePort extends HeadPort {
 }
 
 /** Why a body could not be had, as an HTTP status; `aborted` means that there is nobody left to answer. */
-export type BodyFailure = 'aborted' | { readonly status: 400 | 413 | 415; readonly message: string };
+export type BodyFailure =
+  | 'aborted'
+  | { readonly status: 400 | 413 | 415; readonly message: string };
 
 /** A request's body, read once. */
 export interface BodyPort {

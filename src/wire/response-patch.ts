@@ -141,7 +141,8 @@ const METHODS = {
   },
   writeHead(this: Patched, status: number, reason?: string | HeaderList, headers?: HeaderList) {
     const patch = this[PATCH];
-    if (patch.sink.headTaken) throw nodeError('ERR_HTTP_HEADERS_SENT', 'Cannot write headers twice');
+    if (patch.sink.headTaken)
+      throw nodeError('ERR_HTTP_HEADERS_SENT', 'Cannot write headers twice');
     patch.res.statusCode = status;
     setResponseHeaders(patch.res, typeof reason === 'string' ? headers : (reason ?? headers));
     patch.takeHead(typeof reason === 'string' ? reason : undefined);
@@ -157,7 +158,8 @@ const METHODS = {
   },
   end(this: Patched, chunk?: unknown, encoding?: unknown, callback?: unknown) {
     const patch = this[PATCH];
-    const given = chunk !== undefined && chunk !== null && chunk !== '' && typeof chunk !== 'function';
+    const given =
+      chunk !== undefined && chunk !== null && chunk !== '' && typeof chunk !== 'function';
     const last = given ? toBytes(chunk, encoding) : NOTHING;
     const done = callbackIn(chunk, encoding, callback);
     if (patch.sink.ended) {
@@ -213,7 +215,9 @@ const VISIBLE_STATE: PropertyDescriptorMap = {
   headersSent: seen(({ sink }) => sink.headTaken),
   writableEnded: seen(({ sink }) => sink.ended),
   // Whoever left will not read it, and the upstream must not take that for a failure of its own.
-  writableFinished: seen(({ res, sink }) => plain(res, 'writableFinished') || (sink.departed && sink.ended)),
+  writableFinished: seen(
+    ({ res, sink }) => plain(res, 'writableFinished') || (sink.departed && sink.ended),
+  ),
   writableNeedDrain: seen(({ sink }) => sink.owesDrain),
   closed: seen(({ res, sink }) => plain(res, 'closed') === true && !sink.closeWithheld),
 };

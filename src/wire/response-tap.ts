@@ -63,7 +63,11 @@ export class ResponseTap implements ResponseSink {
       onEnd: () => this.#close.release(),
     });
     this.#own = new OwnAnswer(res, this.#out, limits.isBatch);
-    this.#pressure = new BackPressure(this.#out, this.#line, () => void this.#original.emit('drain'));
+    this.#pressure = new BackPressure(
+      this.#out,
+      this.#line,
+      () => void this.#original.emit('drain'),
+    );
   }
 
   /** Whether the client left, unseen by the upstream. */

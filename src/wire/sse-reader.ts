@@ -1,7 +1,13 @@
 import type { BodyReader, ReaderContext } from './body-reader.ts';
 import type { JsonObject } from './json-rpc.ts';
 import { Payload } from './payload.ts';
-import { formatEvent, parseEvent, type SseEvent, SseSplitter, withoutByteOrderMark } from './sse.ts';
+import {
+  formatEvent,
+  parseEvent,
+  type SseEvent,
+  SseSplitter,
+  withoutByteOrderMark,
+} from './sse.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
 
 /** Passes a stream of events on, one by one as they come. */
@@ -72,15 +78,25 @@ export class SseReader implements BodyReader {
     if (!event.data || event.type !== 'message') return this.#send(bytes);
     const payload = Payload.parse(event.data);
     if (payload === undefined) return this.#leaveOut();
-    const responses = payload.messages.map(({ value }) => value).filter(({ method }) => method === undefined);
+    const responses = payload.messages
+      .map(({ value }) => value)
+      .filter(({ method }) => method === undefined);
     const ids = responses.map(({ id }) => id);
     return after(
       inOrder(payload.messages, (message) => observer.onMessage(message)),
-      () => after(ids.length > 0 ? this.#begin() : undefined, () => this.#pass(payload, event, bytes, ids)),
+      () =>
+        after(ids.length > 0 ? this.#begin() : undefined, () =>
+          this.#pass(payload, event, bytes, ids),
+        ),
     );
   }
 
-  #pass(payload: Payload, event: SseEvent, bytes: Buffer, ids: readonly unknown[]): MaybePromise<void> {
+  #pass(
+    payload: Payload,
+    event: SseEvent,
+    bytes: Buffer,
+    ids: readonly unknown[],
+  ): MaybePromise<void> {
     const { changed, messages } = payload;
     const own = changed ? Buffer.from(formatEvent(payload.textWith(), event.otherLines)) : bytes;
     const before = messages.flatMap((message) => message.before).map(eventOf);
@@ -92,7 +108,9 @@ export class SseReader implements BodyReader {
 
   /** No client can read it, and it could be part of the very list that must be filtered. */
   #leaveOut(): void {
-    this.#context.observer.onError(new Error('an event of a response is not JSON-RPC, and was left out'));
+    this.#context.observer.onError(
+      new Error('an event of a response is not JSON-RPC, and was left out'),
+    );
   }
 
   /** The headers, the middleware's own answers, and what waited for them. */
@@ -108,7 +126,8 @@ export class SseReader implements BodyReader {
   }
 
   #send(bytes: Buffer): MaybePromise<void> {
-    if (this.#held === undefined) return after(this.#begin(), () => this.#context.out.writeEvent(bytes));
+    if (this.#held === undefined)
+      return after(this.#begin(), () => this.#context.out.writeEvent(bytes));
     this.#held.push(Buffer.from(bytes));
     this.#heldBytes += bytes.length;
     this.#limit(this.#heldBytes);

@@ -134,7 +134,10 @@ export function parseEvent(block: string): SseEvent {
 }
 
 /** An event with new data; JSON that spans lines becomes several `data` lines. */
-export function formatEvent(data: string, otherLines: readonly string[] = ['event: message']): string {
+export function formatEvent(
+  data: string,
+  otherLines: readonly string[] = ['event: message'],
+): string {
   const dataLines = data.split(/\r\n|\r|\n/).map((line) => `data: ${line}`);
   return `${[...otherLines, ...dataLines].join('\n')}\n\n`;
 }

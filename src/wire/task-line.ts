@@ -5,12 +5,18 @@ export function isPromise<T>(value: MaybePromise<T>): value is Promise<T> {
 }
 
 /** `then` without leaving the current turn where the value is already there. */
-export function after<T, R>(value: MaybePromise<T>, next: (value: T) => MaybePromise<R>): MaybePromise<R> {
+export function after<T, R>(
+  value: MaybePromise<T>,
+  next: (value: T) => MaybePromise<R>,
+): MaybePromise<R> {
   return isPromise(value) ? value.then(next) : next(value);
 }
 
 /** Runs `each` over the items one after another, staying in the current turn while nothing has to be awaited. */
-export function inOrder<T>(items: readonly T[], each: (item: T) => MaybePromise<void>): MaybePromise<void> {
+export function inOrder<T>(
+  items: readonly T[],
+  each: (item: T) => MaybePromise<void>,
+): MaybePromise<void> {
   const rest = items.values();
   for (const item of rest) {
     const result = each(item);
@@ -70,7 +76,8 @@ export class TaskLine {
   }
 
   #take(): (() => MaybePromise<void>) | undefined {
-    if (this.#next.length === 0) [this.#next, this.#waiting] = [this.#waiting.reverse(), this.#next];
+    if (this.#next.length === 0)
+      [this.#next, this.#waiting] = [this.#waiting.reverse(), this.#next];
     return this.#next.pop();
   }
 

@@ -39,15 +39,29 @@ export function refusalFor(refusal: Refusal, details: RefusalDetails = {}): stri
 }
 
 /** What a model is told after a move: `[System: checkout is now in "payment". Available now: cart.pay.]` */
-export function announcement(workflow: string, state: string, available: readonly string[]): string {
-  return system([`${name(workflow)} is now in ${quoted(state)}.`, availability(workflow, available)]);
+export function announcement(
+  workflow: string,
+  state: string,
+  available: readonly string[],
+): string {
+  return system([
+    `${name(workflow)} is now in ${quoted(state)}.`,
+    availability(workflow, available),
+  ]);
 }
 
 /** What a list that shows every tool says of a gated one, whatever the run. */
-export function availabilityNote({ workflow, states, path, foreseen, isGrouped }: Whereabouts): string {
+export function availabilityNote({
+  workflow,
+  states,
+  path,
+  foreseen,
+  isGrouped,
+}: Whereabouts): string {
   const what = isGrouped ? 'Some calls of it are available' : 'Available';
   const where = `${what} only while ${name(workflow)} is in ${states.map(whereabout).join(' or ')}.`;
-  if (path === undefined) return system(foreseen ? [where, 'Calling tools does not lead there.'] : [where]);
+  if (path === undefined)
+    return system(foreseen ? [where, 'Calling tools does not lead there.'] : [where]);
   if (path.length === 0) return system([where, 'A run begins there.']);
   return system([where, `From the start of a run, ${path.map(name).join(', then ')} leads there.`]);
 }
@@ -73,7 +87,9 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
   ],
   loop: (refusal) => [
     `${name(refusal.tool)} was not run, because it was called again and again without progress.`,
-    ...(refusal.state === undefined ? [] : [`${name(refusal.workflow)} is now in ${quoted(refusal.state)}.`]),
+    ...(refusal.state === undefined
+      ? []
+      : [`${name(refusal.workflow)} is now in ${quoted(refusal.state)}.`]),
     availability(refusal.workflow, refusal.available),
   ],
   'no-run': ({ tool, workflow }, { words }) => [
@@ -110,7 +126,9 @@ function way(refusal: Refusal): string[] {
   if (path?.length === 0) return [];
   const isAnotherCall = isGrouped(refusal);
   if (path === undefined) {
-    return [`${isAnotherCall ? 'It' : name(refusal.tool)} cannot be reached from here by calling tools.`];
+    return [
+      `${isAnotherCall ? 'It' : name(refusal.tool)} cannot be reached from here by calling tools.`,
+    ];
   }
   return [
     `To reach ${isAnotherCall ? 'it' : name(refusal.tool)}, call ${path.map(name).join(', then ')} first.`,

@@ -18,7 +18,10 @@ export function checkBinding(model: Model, binding: AnyBinding): void {
   for (const event of namedEvents(binding)) {
     if (!isReserved(event) && model.handlers(event).length > 0) continue;
     const message = `workflow "${model.id}": tool ${showValue(tool)} sends ${showValue(event)}, which no state handles`;
-    throw new InterlockError('ERR_INTERLOCK_EVENT', `${message}; ${rightNames(event, model.events)}`);
+    throw new InterlockError(
+      'ERR_INTERLOCK_EVENT',
+      `${message}; ${rightNames(event, model.events)}`,
+    );
   }
 }
 

@@ -53,8 +53,11 @@ export interface BindingOptions<E extends string = string> {
 }
 
 /** A tool, the states in which it is available, and what its outcome does. */
-export interface Binding<S extends string = string, E extends string = string, T extends string = never>
-  extends BindingOptions<E> {
+export interface Binding<
+  S extends string = string,
+  E extends string = string,
+  T extends string = never,
+> extends BindingOptions<E> {
   /** The tool's name on the wire. */
   readonly tool: string;
   readonly states: readonly (S | StateTag<T>)[];
@@ -106,13 +109,18 @@ export function parseDeclaration(tool: BindableTool<string, string, string>): An
     const message = `bind(): expected a declaration made by tool(), got ${showValue(tool)}`;
     throw new InterlockError('ERR_INTERLOCK_BINDING', message);
   }
-  return tool.bindings.map(({ tool: _, states, ...options }) => parseBinding(tool.name, states, options));
+  return tool.bindings.map(({ tool: _, states, ...options }) =>
+    parseBinding(tool.name, states, options),
+  );
 }
 
 /** @throws InterlockError `ERR_INTERLOCK_BINDING` unless it is a non-empty string. */
 export function parseToolName(name: unknown): string {
   if (typeof name === 'string' && name !== '') return name;
-  throw new InterlockError('ERR_INTERLOCK_BINDING', `expected the name of a tool, got ${showValue(name)}`);
+  throw new InterlockError(
+    'ERR_INTERLOCK_BINDING',
+    `expected the name of a tool, got ${showValue(name)}`,
+  );
 }
 
 /** The events of a binding that are known before any call. */
@@ -138,12 +146,15 @@ export function eventIn(
   state: string,
   outcome: 'success' | 'failure',
 ): AnyEventSource | undefined {
-  const sender = bindings.find((each) => each[outcome] !== undefined && model.isIn(state, each.states));
+  const sender = bindings.find(
+    (each) => each[outcome] !== undefined && model.isIn(state, each.states),
+  );
   return sender?.[outcome];
 }
 
 function parseEventOrOptions(tool: string, event: unknown): z.output<typeof optionsSchema> {
-  if (isTable(event)) return parseOptions(`binding of tool ${showValue(tool)}`, optionsSchema, event);
+  if (isTable(event))
+    return parseOptions(`binding of tool ${showValue(tool)}`, optionsSchema, event);
   return { success: event };
 }
 
@@ -153,10 +164,15 @@ export function parseStates(what: string, states: unknown): readonly BoundState[
   const names = list.filter((state) => typeof state === 'string');
   const tags = list.filter(isStateTag).map(({ tag }) => tag);
   if (list.length > 0 && names.length + tags.length === list.length) {
-    return Object.freeze([...new Set(names), ...[...new Set(tags)].map((tag) => Object.freeze({ tag }))]);
+    return Object.freeze([
+      ...new Set(names),
+      ...[...new Set(tags)].map((tag) => Object.freeze({ tag })),
+    ]);
   }
   const got =
-    list.length === 0 ? states : list.find((state) => typeof state !== 'string' && !isStateTag(state));
+    list.length === 0
+      ? states
+      : list.find((state) => typeof state !== 'string' && !isStateTag(state));
   const message = `${what}: expected one state or more, got ${showValue(got)}`;
   throw new InterlockError('ERR_INTERLOCK_BINDING', message);
 }

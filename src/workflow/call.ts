@@ -39,18 +39,25 @@ export function combine(model: Model, bindings: readonly AnyBinding[]): CallBind
  * @throws Error where that cannot be told: the arguments are no object, or a `when` throws or returns no boolean.
  * The call must be refused then.
  */
-export function bindingsOfCall(bindings: readonly AnyBinding[], args: unknown): readonly AnyBinding[] {
+export function bindingsOfCall(
+  bindings: readonly AnyBinding[],
+  args: unknown,
+): readonly AnyBinding[] {
   return bindings.filter(({ tool, when }) => when === undefined || passes(tool, when, args ?? {}));
 }
 
 function passes(tool: string, when: CallTest, args: unknown): boolean {
   if (!isTable(args))
-    throw new Error(`the arguments of tool ${showValue(tool)} are ${showValue(args)}, not an object`);
+    throw new Error(
+      `the arguments of tool ${showValue(tool)} are ${showValue(args)}, not an object`,
+    );
   const answer: unknown = when(args);
   if (typeof answer === 'boolean') return answer;
   // A promise that nobody waits for would end the process if it were rejected.
   Promise.resolve(answer).catch(() => {});
-  throw new Error(`a "when" of tool ${showValue(tool)} returned ${showValue(answer)}, not a boolean`);
+  throw new Error(
+    `a "when" of tool ${showValue(tool)} returned ${showValue(answer)}, not a boolean`,
+  );
 }
 
 function strictest(bindings: readonly AnyBinding[]): Uncertain | undefined {
@@ -63,6 +70,8 @@ export function combineUnconditional(
   model: Model,
   tools: ReadonlyMap<string, readonly AnyBinding[]>,
 ): Map<string, CallBinding> {
-  const always = [...tools].filter(([, bindings]) => bindings.every(({ when }) => when === undefined));
+  const always = [...tools].filter(([, bindings]) =>
+    bindings.every(({ when }) => when === undefined),
+  );
   return new Map(always.map(([tool, bindings]) => [tool, combine(model, bindings)]));
 }

@@ -21,14 +21,21 @@ export function actionFault(type: string, hasListener: boolean): string | undefi
 }
 
 /** The first thing in the machine that pure transitions cannot run, in words; `undefined` where they can run it. */
-export function chartFault(machine: XMachine, tree: ChartTree, hasListener: boolean): string | undefined {
+export function chartFault(
+  machine: XMachine,
+  tree: ChartTree,
+  hasListener: boolean,
+): string | undefined {
   if (tree.nodes.size === 0) return 'it has no states';
   for (const { source, path } of [tree.root, ...tree.nodes.values()]) {
     const fault = nodeFault(machine, source, hasListener);
-    if (fault !== undefined) return `${path === '' ? 'its root' : `state ${showValue(path)}`}: ${fault}`;
+    if (fault !== undefined)
+      return `${path === '' ? 'its root' : `state ${showValue(path)}`}: ${fault}`;
   }
   const restless = [...tree.nodes.values()].find(({ source }) => neverRests(machine, tree, source));
-  return restless && `state ${showValue(restless.path)}: its "always" transitions never come to rest`;
+  return (
+    restless && `state ${showValue(restless.path)}: its "always" transitions never come to rest`
+  );
 }
 
 function nodeFault(machine: XMachine, node: XNode, hasListener: boolean): string | undefined {
@@ -42,15 +49,22 @@ function nodeFault(machine: XMachine, node: XNode, hasListener: boolean): string
     const fault = declaredActionFault(machine, action, hasListener);
     if (fault !== undefined) return fault;
   }
-  return transitions.map(({ guard }) => guardFault(machine, guard)).find((fault) => fault !== undefined);
+  return transitions
+    .map(({ guard }) => guardFault(machine, guard))
+    .find((fault) => fault !== undefined);
 }
 
-function declaredActionFault(machine: XMachine, action: unknown, hasListener: boolean): string | undefined {
+function declaredActionFault(
+  machine: XMachine,
+  action: unknown,
+  hasListener: boolean,
+): string | undefined {
   if (typeof action === 'function' && !('resolve' in action)) {
     const name = showValue(action.name === '' ? 'anonymous' : action.name);
     return `the action ${name} is a function of its own, which nobody calls; name it instead, as in { type: 'notify' }`;
   }
-  const named = typeof action === 'string' ? action : isTable(action) ? String(action.type) : undefined;
+  const named =
+    typeof action === 'string' ? action : isTable(action) ? String(action.type) : undefined;
   const implementation = named === undefined ? action : own(machine.implementations.actions, named);
   const isBuiltIn = typeof implementation === 'function' && 'resolve' in implementation;
   if (!isBuiltIn) return actionFault(named ?? showValue(action), hasListener);
@@ -68,7 +82,8 @@ function guardFault(machine: XMachine, guard: unknown): string | undefined {
       : undefined;
   }
   const name = isTable(guard) ? guard.type : guard;
-  if (typeof name === 'string' && own(machine.implementations.guards, name) !== undefined) return undefined;
+  if (typeof name === 'string' && own(machine.implementations.guards, name) !== undefined)
+    return undefined;
   return `its guard ${showValue(name)} is not implemented`;
 }
 
@@ -89,7 +104,9 @@ function neverRests(machine: XMachine, tree: ChartTree, start: XNode): boolean {
   return false;
 }
 
-function unguarded(start: XNode): { readonly from: XNode; readonly target: XNode | undefined } | undefined {
+function unguarded(
+  start: XNode,
+): { readonly from: XNode; readonly target: XNode | undefined } | undefined {
   for (let from: XNode | undefined = start; from !== undefined; from = from.parent) {
     const first: XTransition | undefined = from.always?.[0];
     if (first !== undefined)

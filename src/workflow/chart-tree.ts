@@ -54,11 +54,16 @@ export function canCoexist(a: ChartNode, b: ChartNode): boolean {
 /** The node itself first, the root last. */
 function withAncestors(node: ChartNode): ChartNode[] {
   const line: ChartNode[] = [];
-  for (let each: ChartNode | undefined = node; each !== undefined; each = each.parent) line.push(each);
+  for (let each: ChartNode | undefined = node; each !== undefined; each = each.parent)
+    line.push(each);
   return line;
 }
 
-function grow(source: XNode, parent: ChartNode | undefined, nodes: Map<string, ChartNode>): ChartNode {
+function grow(
+  source: XNode,
+  parent: ChartNode | undefined,
+  nodes: Map<string, ChartNode>,
+): ChartNode {
   const key = escaped(source.key);
   const path = parent === undefined ? '' : parent.path === '' ? key : `${parent.path}.${key}`;
   const children = new Map<string, ChartNode>();

@@ -57,7 +57,10 @@ export function parseConfig(config: unknown): Machine {
   if (states.size === 0) throw configError(`${what} has no states`);
   if (!states.has(initial)) {
     const message = `the initial state ${showValue(initial)} of ${what} does not exist`;
-    throw new InterlockError('ERR_INTERLOCK_INITIAL', `${message}, ${rightNames(initial, states.keys())}`);
+    throw new InterlockError(
+      'ERR_INTERLOCK_INITIAL',
+      `${message}, ${rightNames(initial, states.keys())}`,
+    );
   }
   const machine = { id, initial, states };
   for (const name of states.keys()) checkTargets(machine, name);
@@ -69,10 +72,15 @@ function parseState(workflow: string, name: string, config: unknown): MachineSta
   if (config === undefined) throw configError(`${what}: expected an object, got undefined`);
   const { on, after, type } = parseOptions(what, stateSchema, config);
   if (type === 'final' && on !== undefined) throw configError(`${what}: a final state has no "on"`);
-  if (type === 'final' && after !== undefined) throw configError(`${what}: a final state has no "after"`);
-  const targets = parseNames(what, 'an event', on ?? {}).filter(([, target]) => target !== undefined);
+  if (type === 'final' && after !== undefined)
+    throw configError(`${what}: a final state has no "after"`);
+  const targets = parseNames(what, 'an event', on ?? {}).filter(
+    ([, target]) => target !== undefined,
+  );
   return {
-    on: new Map(targets.map(([event, target]) => [event, parseTarget(what, `on.${event}`, target)])),
+    on: new Map(
+      targets.map(([event, target]) => [event, parseTarget(what, `on.${event}`, target)]),
+    ),
     ...(after !== undefined && { after: parseDeadline(what, after) }),
   };
 }
@@ -90,11 +98,19 @@ function parseDeadline(what: string, after: Record<string, unknown>): Deadline {
 
 function parseTarget(what: string, place: string, target: unknown): string {
   if (typeof target === 'string') return target;
-  const hint = isTable(target) ? '; for a statechart give what createMachine() of XState returns' : '';
-  throw configError(`${what}: ${place}: expected the name of a state, got ${showValue(target)}${hint}`);
+  const hint = isTable(target)
+    ? '; for a statechart give what createMachine() of XState returns'
+    : '';
+  throw configError(
+    `${what}: ${place}: expected the name of a state, got ${showValue(target)}${hint}`,
+  );
 }
 
-function parseNames(what: string, kind: 'a state' | 'an event', table: object): [string, unknown][] {
+function parseNames(
+  what: string,
+  kind: 'a state' | 'an event',
+  table: object,
+): [string, unknown][] {
   if (Object.hasOwn(table, '')) throw configError(`${what}: a name of ${kind} is empty`);
   return Object.entries(table);
 }
@@ -107,7 +123,10 @@ function checkTargets({ id, states }: Machine, name: string): void {
     if (states.has(target)) continue;
     const transition = `${way} of state ${showValue(name)} of workflow "${id}"`;
     const message = `${transition} leads to ${showValue(target)}, which does not exist`;
-    throw new InterlockError('ERR_INTERLOCK_TARGET', `${message}, ${rightNames(target, states.keys())}`);
+    throw new InterlockError(
+      'ERR_INTERLOCK_TARGET',
+      `${message}, ${rightNames(target, states.keys())}`,
+    );
   }
 }
 

@@ -18,7 +18,10 @@ export interface StoredRun {
 }
 
 /** Says where a stored run stands in the workflow as it is now. Must be synchronous, and always say the same of the same run. */
-export type Migrate = (stored: StoredRun) => { readonly state: string; readonly context?: Json | undefined };
+export type Migrate = (stored: StoredRun) => {
+  readonly state: string;
+  readonly context?: Json | undefined;
+};
 
 /** What a gate says about the deployments before it. */
 export interface Deployment {
@@ -69,7 +72,11 @@ export function adopt(model: Model, deployment: Deployment, stored: Position): P
   return stamped({ state: migrated.state, ...sealContext({ ...rest, ...context }) }, deployment);
 }
 
-function migrateRun(migrate: Migrate, stored: StoredRun, what: string): { state: string; context?: Json } {
+function migrateRun(
+  migrate: Migrate,
+  stored: StoredRun,
+  what: string,
+): { state: string; context?: Json } {
   let given: unknown;
   try {
     given = migrate(Object.freeze(stored));

@@ -147,7 +147,9 @@ export class Gate<
     const bindings = this.#tools.get(name) ?? [];
     const { state } = this.#position;
     const available = bindings.some(({ states }) => this.#model.isIn(state, states));
-    const source = available ? eventIn(this.#model, bindings, state, 'success') : bindings[0]?.success;
+    const source = available
+      ? eventIn(this.#model, bindings, state, 'success')
+      : bindings[0]?.success;
     return typeof source === 'string' ? (source as E) : undefined;
   }
 

@@ -1,7 +1,13 @@
 import type { FsmConfig } from './config.ts';
 import { Gate } from './gate-core.ts';
 import type { GateOptions } from './gate-options.ts';
-import type { XStateEvents, XStateMachine, XStatePaths, XStateTags, XStateTexts } from './xstate.ts';
+import type {
+  XStateEvents,
+  XStateMachine,
+  XStatePaths,
+  XStateTags,
+  XStateTexts,
+} from './xstate.ts';
 
 /** A gate; see {@link StateMachineGate}. */
 export type StateMachineGate<

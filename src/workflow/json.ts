@@ -22,17 +22,25 @@ function copy(value: unknown, where: string, above: ReadonlySet<unknown>): Json 
   }
   if (!isPlain(value)) throw new Error(`${where} is ${describe(value)}, which is not JSON`);
   const entries = Object.entries(value).filter(([, item]) => item !== undefined);
-  const copied = entries.map(([key, item]) => [key, copy(item, `${where}.${key}`, inside)] as const);
+  const copied = entries.map(
+    ([key, item]) => [key, copy(item, `${where}.${key}`, inside)] as const,
+  );
   return Object.freeze(Object.fromEntries(copied));
 }
 
 function isPlain(value: unknown): value is Record<string, unknown> {
   if (!isTable(value)) return false;
   const prototype: unknown = Object.getPrototypeOf(value);
-  return prototype === null || prototype === Object.prototype || Object.getPrototypeOf(prototype) === null;
+  return (
+    prototype === null ||
+    prototype === Object.prototype ||
+    Object.getPrototypeOf(prototype) === null
+  );
 }
 
 function describe(value: unknown): string {
   const name: unknown = isTable(value) ? value.constructor?.name : undefined;
-  return typeof name === 'string' && name !== '' && name !== 'Object' ? `a ${name}` : showValue(value);
+  return typeof name === 'string' && name !== '' && name !== 'Object'
+    ? `a ${name}`
+    : showValue(value);
 }

@@ -34,7 +34,10 @@ export interface StateTag<T extends string = string> {
 export type BoundState = string | StateTag;
 
 /** The state or states of a binding: names, or `{ tag }` for all that carry a tag. */
-export type BoundStates<S extends string, T extends string> = S | StateTag<T> | readonly (S | StateTag<T>)[];
+export type BoundStates<S extends string, T extends string> =
+  | S
+  | StateTag<T>
+  | readonly (S | StateTag<T>)[];
 
 /** What there is to know about a machine, whether it is flat or a statechart. Pure, and unchanging. */
 export interface Model {

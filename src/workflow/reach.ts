@@ -51,7 +51,8 @@ export function shortestPath(
 
 function pathOf(reach: Reach, arrival: Arrival): readonly string[] {
   const path: string[] = [];
-  for (let last = arrival.last; last !== undefined; last = reach.get(last.from)?.last) path.push(last.tool);
+  for (let last = arrival.last; last !== undefined; last = reach.get(last.from)?.last)
+    path.push(last.tool);
   return Object.freeze(path.reverse());
 }
 
@@ -68,8 +69,14 @@ function positionAfter(model: Model, position: Position, event: string): Positio
  * The events that some successful call of a tool may send in `state`. The first binding that is about a call decides, so
  * nothing after a binding that is about every call can. A function may send whatever is handled there.
  */
-function eventsPossible(model: Model, bindings: readonly AnyBinding[], state: string): readonly string[] {
-  const senders = bindings.filter((each) => each.success !== undefined && model.isIn(state, each.states));
+function eventsPossible(
+  model: Model,
+  bindings: readonly AnyBinding[],
+  state: string,
+): readonly string[] {
+  const senders = bindings.filter(
+    (each) => each.success !== undefined && model.isIn(state, each.states),
+  );
   const decisive = senders.findIndex(({ when }) => when === undefined);
   const possible = decisive === -1 ? senders : senders.slice(0, decisive + 1);
   return possible.flatMap(({ success }) =>

@@ -1,7 +1,18 @@
-import { availability, during, name, type Refusal, type RefusalReason, sentence, system } from './advice.ts';
+import {
+  availability,
+  during,
+  name,
+  type Refusal,
+  type RefusalReason,
+  sentence,
+  system,
+} from './advice.ts';
 
 /** Why a prompt or a resource was refused. */
-export type ReadRefusalReason = Extract<RefusalReason, 'state' | 'guard' | 'unavailable' | 'no-run'>;
+export type ReadRefusalReason = Extract<
+  RefusalReason,
+  'state' | 'guard' | 'unavailable' | 'no-run'
+>;
 
 /** The facts of such a refusal, as programs read them in `error.data["mcp-interlock/refusal"]`: it names the prompt, or the URI of the resource. */
 export interface ReadRefusal extends Omit<Refusal, 'tool' | 'reason'> {
@@ -21,7 +32,8 @@ export interface ReadRefusalDetails {
 /** A refusal of a prompt or a resource in words that a model can act on, as those of calls. */
 export function readRefusalFor(refusal: ReadRefusal, details: ReadRefusalDetails): string {
   const { prompt, resource = '' } = refusal;
-  const subject = prompt === undefined ? `The resource ${name(resource)}` : `The prompt ${name(prompt)}`;
+  const subject =
+    prompt === undefined ? `The resource ${name(resource)}` : `The prompt ${name(prompt)}`;
   return system(SENTENCES[refusal.reason](subject, refusal, details));
 }
 
@@ -48,6 +60,7 @@ const SENTENCES: Record<ReadRefusalReason, Sentences> = {
 };
 
 function way({ path }: ReadRefusal, { foreseen }: ReadRefusalDetails): string[] {
-  if (path === undefined) return foreseen ? ['It cannot be reached from here by calling tools.'] : [];
+  if (path === undefined)
+    return foreseen ? ['It cannot be reached from here by calling tools.'] : [];
   return path.length === 0 ? [] : [`To reach it, call ${path.map(name).join(', then ')} first.`];
 }

@@ -87,9 +87,12 @@ export class BoundReads {
   ofResource(uri: string): readonly BoundRead[] | 'unclear' {
     const resources = [...this.#resources.values()];
     const scheme = schemeOf(uri);
-    if (scheme !== undefined && !resources.some(({ pattern }) => pattern.scheme === scheme)) return [];
+    if (scheme !== undefined && !resources.some(({ pattern }) => pattern.scheme === scheme))
+      return [];
     const read = readUri(uri);
-    return read === undefined ? 'unclear' : resources.filter(({ pattern }) => pattern.matches(read));
+    return read === undefined
+      ? 'unclear'
+      : resources.filter(({ pattern }) => pattern.matches(read));
   }
 
   /** What is bound of all resources that a URI template can make. */
@@ -108,7 +111,13 @@ export class BoundReads {
   }
 }
 
-function boundRead(model: Model, kind: string, name: string, states: unknown, options: unknown): BoundRead {
+function boundRead(
+  model: Model,
+  kind: string,
+  name: string,
+  states: unknown,
+  options: unknown,
+): BoundRead {
   const what = `${kind} ${showValue(name)}`;
   const parsed = parseStates(what, states);
   checkStates(model, what, parsed);

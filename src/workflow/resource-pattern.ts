@@ -50,7 +50,8 @@ export class ResourcePattern {
 
 /** @throws InterlockError `ERR_INTERLOCK_BINDING` for what is no pattern, and for one that would match another URI than it seems to */
 export function parseResourcePattern(pattern: unknown): ResourcePattern {
-  const fault = typeof pattern === 'string' ? faultOf(pattern) : 'expected a URI, or a glob on URIs';
+  const fault =
+    typeof pattern === 'string' ? faultOf(pattern) : 'expected a URI, or a glob on URIs';
   const scheme = typeof pattern === 'string' ? schemeOf(pattern) : undefined;
   if (fault !== undefined || scheme === undefined || typeof pattern !== 'string') {
     throw new InterlockError('ERR_INTERLOCK_BINDING', `resource ${showValue(pattern)}: ${fault}`);
@@ -85,7 +86,10 @@ function covers(globs: readonly string[], segments: Reading): boolean {
       covered = covered.map((_, count) => first !== -1 && count >= first);
     } else {
       const before = covered;
-      covered = [false, ...segments.map((segment, at) => before[at] === true && starsCover(glob, segment))];
+      covered = [
+        false,
+        ...segments.map((segment, at) => before[at] === true && starsCover(glob, segment)),
+      ];
     }
   }
   return covered.at(-1) === true;

@@ -32,7 +32,9 @@ export interface EventWithPayload<E extends string = string> {
 }
 
 /** An event, or a function of the call that says which. Must be synchronous and free of effects. `undefined` sends none. */
-export type EventSource<E extends string, Call> = E | ((call: Call) => E | EventWithPayload<E> | undefined);
+export type EventSource<E extends string, Call> =
+  | E
+  | ((call: Call) => E | EventWithPayload<E> | undefined);
 
 /** The same for either outcome, where nobody asks any more what the names are. */
 export type AnyEventSource = string | ((call: never) => unknown);

@@ -44,7 +44,9 @@ class Statechart implements Model {
   constructor(machine: XMachine, hasListener: boolean) {
     this.id = machine.config.id ?? 'workflow';
     if (!ID.test(this.id))
-      throw this.#error(`its id must be 1 to 64 letters, digits, "_", "." or "-", got ${showValue(this.id)}`);
+      throw this.#error(
+        `its id must be 1 to 64 letters, digits, "_", "." or "-", got ${showValue(this.id)}`,
+      );
     this.#machine = machine;
     this.#hasListener = hasListener;
     if (!runsPurely(machine))
@@ -54,7 +56,9 @@ class Statechart implements Model {
     if (fault !== undefined) throw this.#error(fault);
     const nodes = [...this.#tree.nodes.values()];
     this.names = Object.freeze(nodes.map(({ path }) => path));
-    this.tags = Object.freeze([...new Set([this.#tree.root, ...nodes].flatMap(({ source }) => source.tags))]);
+    this.tags = Object.freeze([
+      ...new Set([this.#tree.root, ...nodes].flatMap(({ source }) => source.tags)),
+    ]);
     this.events = Object.freeze([
       ...new Set([this.#tree.root, ...nodes].flatMap(({ source }) => eventsOfNode(source))),
     ]);
@@ -78,7 +82,9 @@ class Statechart implements Model {
   }
 
   eventsIn(state: string): readonly string[] {
-    return [...new Set((this.#active(state)?.nodes ?? []).flatMap(({ source }) => eventsOfNode(source)))];
+    return [
+      ...new Set((this.#active(state)?.nodes ?? []).flatMap(({ source }) => eventsOfNode(source))),
+    ];
   }
 
   handlers(event: string): readonly string[] {
@@ -91,7 +97,9 @@ class Statechart implements Model {
   canBeIn(bound: readonly BoundState[], names: readonly string[]): boolean {
     const nodes = [this.#tree.root, ...this.#tree.nodes.values()];
     const others = nodes.filter(({ path }) => names.includes(path));
-    return nodes.some((node) => isOneOf(node, bound) && others.some((other) => canCoexist(node, other)));
+    return nodes.some(
+      (node) => isOneOf(node, bound) && others.some((other) => canCoexist(node, other)),
+    );
   }
 
   next(position: Position, event: string, payload?: Json): Next {
@@ -100,7 +108,8 @@ class Statechart implements Model {
       throw new InterlockError('ERR_INTERLOCK_EVENT', message);
     }
     const snapshot = this.#revive(position);
-    if (snapshot.status !== 'active') return { position, changed: false, handled: false, actions: [] };
+    if (snapshot.status !== 'active')
+      return { position, changed: false, handled: false, actions: [] };
     const sent = eventOf(event, payload);
     const found: FoundAction[] = [];
     const next = this.#machine.transition(
@@ -109,7 +118,8 @@ class Statechart implements Model {
       inertScope((action) => found.push(action)),
     );
     const actions = this.#actionsOf(found);
-    const reached = next === snapshot ? position : this.#positionOf(next, openContext(position.context));
+    const reached =
+      next === snapshot ? position : this.#positionOf(next, openContext(position.context));
     const handled = this.#handles(snapshot, sent);
     return { position: reached, changed: reached.state !== position.state, handled, actions };
   }
@@ -120,13 +130,16 @@ class Statechart implements Model {
       const snapshot = this.#machine.getInitialSnapshot(inertScope((action) => found.push(action)));
       return { position: this.#positionOf(snapshot, {}), actions: this.#actionsOf(found) };
     } catch (error) {
-      throw this.#error(`where it begins cannot be worked out: ${messageOf(error)}`, { cause: error });
+      throw this.#error(`where it begins cannot be worked out: ${messageOf(error)}`, {
+        cause: error,
+      });
     }
   }
 
   #revive({ state, context }: Position): XSnapshot {
     const active = this.#active(state);
-    if (active === undefined) throw new Error(`${showValue(state)} is no state of workflow "${this.id}"`);
+    if (active === undefined)
+      throw new Error(`${showValue(state)} is no state of workflow "${this.id}"`);
     const { data = {}, history = {} } = openContext(context);
     const remembered = Object.entries(history).map(([path, states]) => [
       this.#idOf(path),
@@ -180,7 +193,9 @@ class Statechart implements Model {
       if (fault !== undefined) throw new Error(fault);
       if (PASSING.includes(type)) return [];
       const given =
-        params === undefined ? {} : { params: jsonOf(params, `the parameters of action "${type}"`) };
+        params === undefined
+          ? {}
+          : { params: jsonOf(params, `the parameters of action "${type}"`) };
       return [Object.freeze({ type, ...given })];
     });
   }
@@ -209,7 +224,9 @@ class Statechart implements Model {
 const PASSING = ['xstate.raise'];
 
 function isOneOf({ path, source }: ChartNode, bound: readonly BoundState[]): boolean {
-  return bound.some((each) => (typeof each === 'string' ? each === path : source.tags.includes(each.tag)));
+  return bound.some((each) =>
+    typeof each === 'string' ? each === path : source.tags.includes(each.tag),
+  );
 }
 
 function historyNodes(node: XNode, path = ''): [string, string][] {

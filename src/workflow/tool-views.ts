@@ -29,7 +29,9 @@ export class ToolViews {
     const known = this.#byState.get(state);
     if (known !== undefined) return known;
     if (!this.#model.has(state)) return NOTHING;
-    const shown = [...this.#tools].filter(([, bindings]) => isVisibleIn(this.#model, bindings, state));
+    const shown = [...this.#tools].filter(([, bindings]) =>
+      isVisibleIn(this.#model, bindings, state),
+    );
     const view = this.#shared(shown.map(([tool]) => tool));
     if (this.#byState.size >= MOST_VIEWS) this.#byState.clear();
     this.#byState.set(state, view);

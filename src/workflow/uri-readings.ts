@@ -32,7 +32,9 @@ export function readUri(uri: string): ReadUri | undefined {
   if (scheme === undefined || uri.length > LONGEST || !URL.canParse(uri)) return undefined;
   const { href, username, password } = new URL(uri);
   if (username !== '' || password !== '') return undefined;
-  const layers = [uri, href].flatMap((text) => layersOf(text.slice(scheme.length + 1)) ?? [undefined]);
+  const layers = [uri, href].flatMap(
+    (text) => layersOf(text.slice(scheme.length + 1)) ?? [undefined],
+  );
   const readings = new Map<string, Reading>();
   for (const layer of layers) {
     if (layer === undefined || isUnclear(layer)) return undefined;

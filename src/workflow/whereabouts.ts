@@ -27,7 +27,9 @@ export function whereaboutsOf(
 ): Whereabouts {
   const { id, start, foresees } = workflow;
   const named = bindings.flatMap((binding) => binding.states);
-  const states = named.filter((state, index) => named.findIndex((each) => isSame(each, state)) === index);
+  const states = named.filter(
+    (state, index) => named.findIndex((each) => isSame(each, state)) === index,
+  );
   return {
     workflow: id,
     states,

@@ -69,7 +69,8 @@ export class Workflow {
     this.reads = parts.reads;
     this.warnings = Object.freeze([...warnings]);
     this.foresees =
-      model.isFlat && ![...this.#tools.values()].flat().some(({ success }) => typeof success === 'function');
+      model.isFlat &&
+      ![...this.#tools.values()].flat().some(({ success }) => typeof success === 'function');
     this.#unconditional = combineUnconditional(model, this.#tools);
     Object.freeze(this);
   }
@@ -100,7 +101,9 @@ export class Workflow {
 
   /** The states that are left by themselves, and after how many milliseconds. */
   get deadlines(): readonly (readonly [state: string, ms: number])[] {
-    return this.#model.deadlines.map((state) => [state, this.#model.deadline(state)?.ms ?? 0] as const);
+    return this.#model.deadlines.map(
+      (state) => [state, this.#model.deadline(state)?.ms ?? 0] as const,
+    );
   }
 
   /**
@@ -108,9 +111,16 @@ export class Workflow {
    *
    * @throws Error whatever the binding's function throws; InterlockError `ERR_INTERLOCK_EVENT` where it returns no event of this workflow
    */
-  eventFrom(source: AnyEventSource, call: SucceededCall | FailedCall): EventWithPayload | undefined {
+  eventFrom(
+    source: AnyEventSource,
+    call: SucceededCall | FailedCall,
+  ): EventWithPayload | undefined {
     const sent = eventFrom(source, call);
-    if (sent === undefined || typeof source === 'string' || this.#model.handlers(sent.type).length > 0)
+    if (
+      sent === undefined ||
+      typeof source === 'string' ||
+      this.#model.handlers(sent.type).length > 0
+    )
       return sent;
     const message = `workflow "${this.id}": a function of a binding returned ${showValue(sent.type)}, which no state handles`;
     throw new InterlockError(

@@ -16,7 +16,9 @@ export interface XStateMachine {
 }
 
 /** The names of the events that a machine was typed with; any where it was not. */
-export type XStateEvents<M> = M extends { getTransitionData(snapshot: never, event: infer Event): unknown }
+export type XStateEvents<M> = M extends {
+  getTransitionData(snapshot: never, event: infer Event): unknown;
+}
   ? [Event] extends [never]
     ? string
     : Event extends { readonly type: infer Type extends string }
@@ -32,7 +34,10 @@ export type XStateTexts<M> = TextsOf<ValueOf<M>>;
 
 /** The tags that a machine was typed with; any where it was not. */
 export type XStateTags<M> = M extends {
-  getInitialSnapshot(scope: never, input?: never): { hasTag(tag: infer Tag extends string): boolean };
+  getInitialSnapshot(
+    scope: never,
+    input?: never,
+  ): { hasTag(tag: infer Tag extends string): boolean };
 }
   ? Tag
   : string;
@@ -49,7 +54,8 @@ type IsVague<V> = string extends V ? true : false;
 type PathsOf<V> = IsVague<V> extends true ? string : V extends string ? V : PathsIn<V>;
 type PathsIn<V> = { [K in keyof V & string]: K | `${K}.${PathsOf<V[K]>}` }[keyof V & string];
 
-type TextsOf<V> = IsVague<V> extends true ? string : V extends string ? V : TextsIn<V, keyof V & string>;
+type TextsOf<V> =
+  IsVague<V> extends true ? string : V extends string ? V : TextsIn<V, keyof V & string>;
 type TextsIn<V, K extends keyof V & string, All = K> = [K] extends [never]
   ? string
   : K extends K

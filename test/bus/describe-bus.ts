@@ -28,7 +28,11 @@ const REFUSED: Readonly<Record<string, string>> = {
 };
 
 /** What every bus promises, on whatever it goes. Only a cluster does not keep the order. */
-export function describeBus(name: string, setUp: () => Promise<BusSetup>, { ordered = true } = {}): void {
+export function describeBus(
+  name: string,
+  setUp: () => Promise<BusSetup>,
+  { ordered = true } = {},
+): void {
   describe(name, { timeout: 20_000 }, () => {
     const errors: unknown[] = [];
     const stops: (() => Promise<void>)[] = [];

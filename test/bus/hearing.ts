@@ -14,21 +14,31 @@ export async function listenTo(bus: NotificationBus): Promise<Hearing> {
 }
 
 /** Sends a last message, and resolves to what was heard before it. */
-export async function heardBefore(last: string, bus: NotificationBus, { heard }: Hearing): Promise<string[]> {
+export async function heardBefore(
+  last: string,
+  bus: NotificationBus,
+  { heard }: Hearing,
+): Promise<string[]> {
   await bus.publish(last);
   await expect.poll(() => heard).toContain(last);
   return heard.slice(0, heard.indexOf(last));
 }
 
 /** Publishes until it is heard, as after an outage. */
-export async function heardAtLast(bus: NotificationBus, ...hearings: readonly Hearing[]): Promise<void> {
+export async function heardAtLast(
+  bus: NotificationBus,
+  ...hearings: readonly Hearing[]
+): Promise<void> {
   let sent = 0;
   const arrives = async (): Promise<boolean> => {
     sent += 1;
     const message = `"again ${sent}"`;
     await bus.publish(message).catch(() => {});
     return expect
-      .poll(() => hearings.every(({ heard }) => heard.includes(message)), { timeout: 100, interval: 5 })
+      .poll(() => hearings.every(({ heard }) => heard.includes(message)), {
+        timeout: 100,
+        interval: 5,
+      })
       .toBe(true)
       .then(
         () => true,

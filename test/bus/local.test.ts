@@ -55,6 +55,8 @@ describe('localBus()', () => {
   });
 
   it('names an unknown option with the nearest right one', () => {
-    expect(() => localBus({ onErorr: () => {} } as never)).toThrow(/"onErorr", did you mean "onError"/);
+    expect(() => localBus({ onErorr: () => {} } as never)).toThrow(
+      /"onErorr", did you mean "onError"/,
+    );
   });
 });

@@ -50,7 +50,9 @@ describe('postgresBus()', { timeout: 60_000 }, () => {
       await postgres.kill9();
       await expect(here.publish('"lost"')).rejects.toBeInstanceOf(BusUnavailable);
       await expect.poll(() => errors.length).toBeGreaterThan(0);
-      expect(errors).toSatisfy((all: unknown[]) => all.every((error) => error instanceof BusUnavailable));
+      expect(errors).toSatisfy((all: unknown[]) =>
+        all.every((error) => error instanceof BusUnavailable),
+      );
       await postgres.restart();
       await heardAtLast(here, ...hearings);
       await heardAtLast(there, ...hearings);
@@ -78,7 +80,10 @@ describe('postgresBus()', { timeout: 60_000 }, () => {
 
   it('takes a new connection where an administrator ended its own, and reports that once', async () => {
     const errors: unknown[] = [];
-    const bus = postgresBus({ pool: connect(postgres.url), onError: (error) => errors.push(error) });
+    const bus = postgresBus({
+      pool: connect(postgres.url),
+      onError: (error) => errors.push(error),
+    });
     const hearing = await listenTo(bus);
     await endListeners(postgres.url);
     await heardAtLast(bus, hearing);
@@ -112,8 +117,12 @@ describe('postgresBus()', { timeout: 60_000 }, () => {
     const bus = postgresBus({ pool });
     await pool.end();
     pools.splice(0);
-    const results = await Promise.allSettled(['"a"', '"b"', '"c"'].map((message) => bus.publish(message)));
-    expect(results).toMatchObject(['"a"', '"b"', '"c"'].map(() => ({ reason: { name: 'BusUnavailable' } })));
+    const results = await Promise.allSettled(
+      ['"a"', '"b"', '"c"'].map((message) => bus.publish(message)),
+    );
+    expect(results).toMatchObject(
+      ['"a"', '"b"', '"c"'].map(() => ({ reason: { name: 'BusUnavailable' } })),
+    );
   });
 
   it('gives a message up where the server does not answer, and sends the next on another connection', async () => {
@@ -160,7 +169,9 @@ describe('postgresBus()', { timeout: 60_000 }, () => {
   it('hears nothing of another channel, whatever its name is', async () => {
     const pool = connect(postgres.url);
     const names = ['Interlock', 'interlock', 'a"b; --', 'x'.repeat(63)];
-    const buses = names.map((channel) => postgresBus({ pool, listenPool: connect(postgres.url), channel }));
+    const buses = names.map((channel) =>
+      postgresBus({ pool, listenPool: connect(postgres.url), channel }),
+    );
     const hearings = await Promise.all(buses.map(listenTo));
     for (const [index, bus] of buses.entries()) await bus.publish(JSON.stringify(names[index]));
     for (const [index, { heard, stop }] of hearings.entries()) {
@@ -182,7 +193,9 @@ describe('postgresBus()', { timeout: 60_000 }, () => {
     });
     const hearing = await listenTo(bus);
     await sessions[0]?.query('UNLISTEN *');
-    await expect.poll(() => errors).toMatchObject([{ cause: { message: /does not listen: .+pooler/ } }]);
+    await expect
+      .poll(() => errors)
+      .toMatchObject([{ cause: { message: /does not listen: .+pooler/ } }]);
     await heardAtLast(bus, hearing);
     await hearing.stop();
   });
@@ -203,7 +216,9 @@ describe('postgresBus() options', () => {
   });
 
   it.each(['', 'ä', 'a\0b', 'x'.repeat(64)])('refuse %j as a channel', (channel) => {
-    expect(() => postgresBus({ pool, channel })).toThrow(/channel: expected 1 to 63 printable characters/);
+    expect(() => postgresBus({ pool, channel })).toThrow(
+      /channel: expected 1 to 63 printable characters/,
+    );
   });
 
   it('name an unknown key with the nearest right one', () => {
@@ -213,7 +228,8 @@ describe('postgresBus() options', () => {
   });
 });
 
-const LISTENERS = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN %' AND pid <> pg_backend_pid()";
+const LISTENERS =
+  "SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN %' AND pid <> pg_backend_pid()";
 
 async function onServer(url: string, query: string): Promise<number | null> {
   const pool = new Pool({ connectionString: url });

@@ -21,12 +21,14 @@ export const PUB_SUB_DRIVERS: readonly PubSubDriver[] = [
   {
     name: 'node-redis 6',
     connect: (url) => connected(createClient6({ url })),
-    connectCluster: (urls) => connected(createCluster6({ rootNodes: urls.map((url) => ({ url })) })),
+    connectCluster: (urls) =>
+      connected(createCluster6({ rootNodes: urls.map((url) => ({ url })) })),
   },
   {
     name: 'node-redis 5',
     connect: (url) => connected(createClient5({ url })),
-    connectCluster: (urls) => connected(createCluster5({ rootNodes: urls.map((url) => ({ url })) })),
+    connectCluster: (urls) =>
+      connected(createCluster5({ rootNodes: urls.map((url) => ({ url })) })),
   },
   {
     name: 'ioredis 6',

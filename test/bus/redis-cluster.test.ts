@@ -38,22 +38,26 @@ for (const driver of PUB_SUB_DRIVERS) {
   );
 }
 
-describe.each(PUB_SUB_DRIVERS)('redisBus() on a cluster through $name', { timeout: 30_000 }, (driver) => {
-  it('goes on after the node that it listens on was killed and started again', async () => {
-    const bus = redisBus({ client: await connect(driver), onError: () => {} });
-    const hearing = await listenTo(bus);
-    const listening = await Promise.all(cluster.urls.map(subscribers));
-    expect(listening.filter((count) => count === 1)).toHaveLength(1);
-    const node = cluster.nodes[listening.indexOf(1)];
-    await node?.kill9();
-    await node?.restart();
-    await heardAtLast(bus, hearing);
-    await hearing.stop();
-    await expect
-      .poll(async () => Promise.all(cluster.urls.map(subscribers)))
-      .toEqual(cluster.urls.map(() => 0));
-  });
-});
+describe.each(PUB_SUB_DRIVERS)(
+  'redisBus() on a cluster through $name',
+  { timeout: 30_000 },
+  (driver) => {
+    it('goes on after the node that it listens on was killed and started again', async () => {
+      const bus = redisBus({ client: await connect(driver), onError: () => {} });
+      const hearing = await listenTo(bus);
+      const listening = await Promise.all(cluster.urls.map(subscribers));
+      expect(listening.filter((count) => count === 1)).toHaveLength(1);
+      const node = cluster.nodes[listening.indexOf(1)];
+      await node?.kill9();
+      await node?.restart();
+      await heardAtLast(bus, hearing);
+      await hearing.stop();
+      await expect
+        .poll(async () => Promise.all(cluster.urls.map(subscribers)))
+        .toEqual(cluster.urls.map(() => 0));
+    });
+  },
+);
 
 async function subscribers(url: string): Promise<unknown> {
   const server = new Redis(url);

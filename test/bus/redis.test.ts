@@ -28,7 +28,8 @@ for (const driver of PUB_SUB_DRIVERS) {
     const url = await sharedRedis();
     const channel = randomUUID();
     return {
-      connect: async (onError) => redisBus({ client: await connect(driver, url), channel, onError }),
+      connect: async (onError) =>
+        redisBus({ client: await connect(driver, url), channel, onError }),
       close: async () => closeAll(),
     };
   });
@@ -71,7 +72,9 @@ describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', { timeout: 30_000 }, 
       await expect(here.publish('"lost"')).rejects.toBeInstanceOf(BusUnavailable);
       const refusal = () => here.publish('"lost"').catch(({ cause }: Error) => String(cause));
       await expect.poll(refusal, { timeout: 10_000 }).toMatch(/the client is not connected/);
-      expect(errors).toSatisfy((all: unknown[]) => all.every((error) => error instanceof BusUnavailable));
+      expect(errors).toSatisfy((all: unknown[]) =>
+        all.every((error) => error instanceof BusUnavailable),
+      );
       await redis.restart();
       await heardAtLast(here, ...hearings);
       await heardAtLast(there, ...hearings);
@@ -111,7 +114,10 @@ describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', { timeout: 30_000 }, 
 
   it('hears nothing of another channel', async () => {
     const client = await connect(driver, redis.url);
-    const [one, other] = [redisBus({ client, channel: 'one' }), redisBus({ client, channel: 'other' })];
+    const [one, other] = [
+      redisBus({ client, channel: 'one' }),
+      redisBus({ client, channel: 'other' }),
+    ];
     const hearing = await listenTo(one);
     await other.publish('"a"');
     expect(await heardBefore('"last"', one, hearing)).toEqual([]);
@@ -207,21 +213,31 @@ describe('redisBus() options', () => {
 
   it('refuse a client of Upstash, and say why', () => {
     const upstash = new Upstash({ url: 'http://127.0.0.1:1', token: 't' });
-    expect(() => redisBus({ client: upstash as never })).toThrow(/Upstash has no subscriptions over REST/);
+    expect(() => redisBus({ client: upstash as never })).toThrow(
+      /Upstash has no subscriptions over REST/,
+    );
   });
 
   it('refuse a pool, which cannot subscribe', () => {
     const pool = createClientPool();
-    expect(() => redisBus({ client: pool as never })).toThrow(/client: expected a client .+ not a pool/);
-    expect(() => redisBus({ client, subscriber: pool as never })).toThrow(/subscriber: expected a client/);
+    expect(() => redisBus({ client: pool as never })).toThrow(
+      /client: expected a client .+ not a pool/,
+    );
+    expect(() => redisBus({ client, subscriber: pool as never })).toThrow(
+      /subscriber: expected a client/,
+    );
   });
 
   it.each([undefined, null, 'redis://127.0.0.1', {}])('refuse %j as a client', (value) => {
-    expect(() => redisBus({ client: value as never })).toThrow(/client: expected a client of node-redis or/);
+    expect(() => redisBus({ client: value as never })).toThrow(
+      /client: expected a client of node-redis or/,
+    );
   });
 
   it.each(['', 'ä', 'a\nb', 'x'.repeat(64)])('refuse %j as a channel', (channel) => {
-    expect(() => redisBus({ client, channel })).toThrow(/channel: expected 1 to 63 printable characters/);
+    expect(() => redisBus({ client, channel })).toThrow(
+      /channel: expected 1 to 63 printable characters/,
+    );
   });
 
   it.each([0, 99, 1.5, 2 ** 31])('refuse to test the connection every %d ms', (heartbeatMs) => {
@@ -229,13 +245,20 @@ describe('redisBus() options', () => {
   });
 
   it('name an unknown key with the nearest right one', () => {
-    expect(() => redisBus({ client, chanel: 'a' } as never)).toThrow(/"chanel", did you mean "channel"/);
+    expect(() => redisBus({ client, chanel: 'a' } as never)).toThrow(
+      /"chanel", did you mean "channel"/,
+    );
   });
 
   it('take an explicit undefined for the default', async () => {
     const url = await sharedRedis();
     const publisher = new Redis(url);
-    const options = { subscriber: undefined, channel: undefined, heartbeatMs: undefined, onError: undefined };
+    const options = {
+      subscriber: undefined,
+      channel: undefined,
+      heartbeatMs: undefined,
+      onError: undefined,
+    };
     const hearing = await listenTo(redisBus({ client: publisher, ...options }));
     await publisher.publish('interlock', '"a"');
     await expect.poll(() => hearing.heard).toEqual(['"a"']);

@@ -42,7 +42,9 @@ describe('a bus whose network forgot the connection that listens, without tellin
     cleanUps.push(hearing.stop);
     proxy.fallSilent();
     await heardAtLast(publishing, hearing);
-    expect(errors).toMatchObject([{ name: 'BusUnavailable', cause: { message: 'no answer within 300 ms' } }]);
+    expect(errors).toMatchObject([
+      { name: 'BusUnavailable', cause: { message: 'no answer within 300 ms' } },
+    ]);
   }
 
   it('finds out and listens again, over PostgreSQL', async () => {
@@ -96,7 +98,9 @@ describe('a standing link', () => {
     link = new StandingLink({
       open: (events) => {
         open.push(events);
-        const listening = away ? Promise.reject(new Error('the server is away')) : Promise.resolve();
+        const listening = away
+          ? Promise.reject(new Error('the server is away'))
+          : Promise.resolve();
         return { listening, close: () => {} };
       },
       onMessage: (text) => heard.push(text),

@@ -21,7 +21,9 @@ export interface Difference {
 /** Where the columns differ as multisets of (scenario, check, status); their order and their texts do not matter. */
 export function differencesOf(results: Results): Difference[] {
   const all = COLUMNS.flatMap((column) => results[column].checks);
-  const keys = new Map(all.map(({ scenario, id }) => [JSON.stringify([scenario, id]), { scenario, id }]));
+  const keys = new Map(
+    all.map(({ scenario, id }) => [JSON.stringify([scenario, id]), { scenario, id }]),
+  );
   return [...keys.values()].flatMap(({ scenario, id }) => {
     const statuses = byColumn((column) => statusesOf(results[column].checks, scenario, id));
     const distinct = new Set(Object.values(statuses).map((each) => each.join()));
@@ -41,7 +43,8 @@ export function faultsOf(set: TestSet, results: Results): string[] {
 /** A column with middlewares may fail checks, which is a difference; the server alone must do as well as it is known to. */
 function countFaults({ least }: TestSet, column: Column, checks: readonly Check[]): string[] {
   const passed = checks.filter(({ status }) => status === 'SUCCESS').length;
-  if (checks.length < least.checks) return [`${checks.length} checks, expected at least ${least.checks}`];
+  if (checks.length < least.checks)
+    return [`${checks.length} checks, expected at least ${least.checks}`];
   if (column === 'bare' && passed < least.passed)
     return [`${passed} passed, expected at least ${least.passed}`];
   return [];

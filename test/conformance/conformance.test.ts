@@ -5,14 +5,31 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import * as fc from 'fast-check';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { type Check, parseChecks, readChecks, STATUSES, type Status, scenarioOf } from './checks.ts';
-import { byColumn, type ColumnResult, differencesOf, faultsOf, type Results } from './comparison.ts';
+import {
+  type Check,
+  parseChecks,
+  readChecks,
+  STATUSES,
+  type Status,
+  scenarioOf,
+} from './checks.ts';
+import {
+  byColumn,
+  type ColumnResult,
+  differencesOf,
+  faultsOf,
+  type Results,
+} from './comparison.ts';
 import { ExampleServer, mountFaults } from './example-server.ts';
 import { SERVERS, type TestSet } from './plan.ts';
 import { areEqual, describeSet, summaryOf } from './report.ts';
 import { COLUMNS } from './servers/mounts.ts';
 
-const SET: TestSet = { server: 'SDK v1', requirements: '2025-11-25', least: { checks: 2, passed: 1 } };
+const SET: TestSet = {
+  server: 'SDK v1',
+  requirements: '2025-11-25',
+  least: { checks: 2, passed: 1 },
+};
 
 const check = (scenario: string, id: string, status: Status): Check => ({ scenario, id, status });
 const PASSED = [check('ping', 'answers', 'SUCCESS'), check('ping', 'schema', 'SUCCESS')];
@@ -27,8 +44,15 @@ function resultsOf(changes: Partial<Results> = {}): Results {
 
 describe('the checks that the suite wrote', () => {
   it('are read with their scenario, and without what differs from run to run', () => {
-    const written = { id: 'answers', name: 'Ping', status: 'SUCCESS', timestamp: '2026-08-22T02:34:22.186Z' };
-    expect(parseChecks('ping', JSON.stringify([written]))).toEqual([check('ping', 'answers', 'SUCCESS')]);
+    const written = {
+      id: 'answers',
+      name: 'Ping',
+      status: 'SUCCESS',
+      timestamp: '2026-08-22T02:34:22.186Z',
+    };
+    expect(parseChecks('ping', JSON.stringify([written]))).toEqual([
+      check('ping', 'answers', 'SUCCESS'),
+    ]);
   });
 
   it.each(['', '{}', '[{"id":"answers"}]', '[{"id":"answers","status":"MAYBE"}]'])(
@@ -38,7 +62,9 @@ describe('the checks that the suite wrote', () => {
 
   it('are found in the folders that are named after a scenario and a time, and nowhere else', () => {
     expect(scenarioOf('server-tools-list-2026-08-22T02-34-08-352Z')).toBe('tools-list');
-    expect(scenarioOf('server-json-schema-2020-12-2026-08-22T02-34-08-352Z')).toBe('json-schema-2020-12');
+    expect(scenarioOf('server-json-schema-2020-12-2026-08-22T02-34-08-352Z')).toBe(
+      'json-schema-2020-12',
+    );
     expect(scenarioOf('client-tools-list-2026-08-22T02-34-08-352Z')).toBeUndefined();
 
     const folder = mkdtempSync(join(tmpdir(), 'interlock-checks-'));
@@ -85,13 +111,19 @@ describe('the comparison of the columns', () => {
       (all: Check) => [{ ...all, status: other(all.status) }],
     );
     fc.assert(
-      fc.property(checks, fc.nat(), fc.constantFrom(...COLUMNS), change, (all, seed, where, changed) => {
-        const at = seed % all.length;
-        const unlike = all.flatMap((each, index) => (index === at ? changed(each) : [each]));
-        const results = { ...byColumn(() => column(all)), [where]: column(unlike) };
-        const { scenario, id } = all[at] as Check;
-        expect(differencesOf(results)).toMatchObject([{ scenario, id }]);
-      }),
+      fc.property(
+        checks,
+        fc.nat(),
+        fc.constantFrom(...COLUMNS),
+        change,
+        (all, seed, where, changed) => {
+          const at = seed % all.length;
+          const unlike = all.flatMap((each, index) => (index === at ? changed(each) : [each]));
+          const results = { ...byColumn(() => column(all)), [where]: column(unlike) };
+          const { scenario, id } = all[at] as Check;
+          expect(differencesOf(results)).toMatchObject([{ scenario, id }]);
+        },
+      ),
     );
   });
 
@@ -103,7 +135,11 @@ describe('the comparison of the columns', () => {
         id: 'answers',
         statuses: { bare: ['SUCCESS'], empty: ['SUCCESS'], idle: ['FAILURE'] },
       },
-      { scenario: 'ping', id: 'schema', statuses: { bare: ['SUCCESS'], empty: ['SUCCESS'], idle: [] } },
+      {
+        scenario: 'ping',
+        id: 'schema',
+        statuses: { bare: ['SUCCESS'], empty: ['SUCCESS'], idle: [] },
+      },
     ]);
   });
 });
@@ -157,7 +193,9 @@ describe('the report', () => {
       '  total     2 passed  2 passed  2 passed',
     ]);
     expect(areEqual([result])).toBe(true);
-    expect(summaryOf([result])).toBe('EQUAL in all columns. SDK v1, 2025-11-25: equal, 2/2/2 of 2 passed');
+    expect(summaryOf([result])).toBe(
+      'EQUAL in all columns. SDK v1, 2025-11-25: equal, 2/2/2 of 2 passed',
+    );
   });
 
   it('marks a scenario that differs, and says in which check', () => {
@@ -166,7 +204,9 @@ describe('the report', () => {
     const lines = describeSet(result).split('\n');
     expect(lines[2]).toBe('≠  ping      2 passed  1 passed, 1 failed  2 passed');
     expect(lines.at(-1)).toBe('DIFFERS ping answers: bare SUCCESS, empty FAILURE, idle SUCCESS');
-    expect(summaryOf([result])).toMatch(/^NOT SHOWN EQUAL: 1 checks differ, 0 faults\. .*2\/1\/2 passed$/);
+    expect(summaryOf([result])).toMatch(
+      /^NOT SHOWN EQUAL: 1 checks differ, 0 faults\. .*2\/1\/2 passed$/,
+    );
     expect(areEqual([result])).toBe(false);
   });
 });
@@ -185,7 +225,9 @@ describe('an example server', () => {
     expect(mountFaults('empty', shown)).toEqual([]);
     expect(mountFaults('bare', shown)).toEqual(['the middlewares asked their store 3 times']);
     expect(mountFaults('idle', shown)).toEqual(['never_called is shown']);
-    expect(mountFaults('bare', { tools: [], storeCalls: 0 })).toEqual(['a session is shown no tools']);
+    expect(mountFaults('bare', { tools: [], storeCalls: 0 })).toEqual([
+      'a session is shown no tools',
+    ]);
     const bare = { ...shown, storeCalls: 0 };
     expect(mountFaults('empty', bare)).toEqual(['the middlewares asked their store 0 times']);
   });

@@ -21,7 +21,12 @@ const HELP = `npm run conformance -- [options]
 
 const interrupt = new AbortController();
 
-async function runColumn(suite: Suite, set: TestSet, column: Column, folder: string): Promise<ColumnResult> {
+async function runColumn(
+  suite: Suite,
+  set: TestSet,
+  column: Column,
+  folder: string,
+): Promise<ColumnResult> {
   let server: ExampleServer | undefined;
   try {
     server = await ExampleServer.start(set.server, column, interrupt.signal);
@@ -37,17 +42,26 @@ async function runColumn(suite: Suite, set: TestSet, column: Column, folder: str
 
 /** One column after another, so that none is slowed by its neighbour. */
 async function runSet(suite: Suite, set: TestSet, folder: string): Promise<SetResult> {
-  const results: Record<Column, ColumnResult> = byColumn(() => ({ checks: [], faults: ['it was not run'] }));
+  const results: Record<Column, ColumnResult> = byColumn(() => ({
+    checks: [],
+    faults: ['it was not run'],
+  }));
   for (const column of COLUMNS) {
     if (interrupt.signal.aborted) break;
-    results[column] = await runColumn(suite, set, column, join(folder, `${nameOf(set)}, ${column}`));
+    results[column] = await runColumn(
+      suite,
+      set,
+      column,
+      join(folder, `${nameOf(set)}, ${column}`),
+    );
   }
   return { set, results };
 }
 
 async function conformance(only: string, keep: boolean): Promise<number> {
   const chosen = TEST_SETS.filter((set) => nameOf(set).includes(only));
-  if (chosen.length === 0) throw new Error(`--only: expected a part of ${TEST_SETS.map(nameOf).join('; ')}`);
+  if (chosen.length === 0)
+    throw new Error(`--only: expected a part of ${TEST_SETS.map(nameOf).join('; ')}`);
   const suite = await installSuite(console.log, interrupt.signal);
   const folder = mkdtempSync(join(tmpdir(), 'interlock-conformance-'));
   const sets: SetResult[] = [];
@@ -78,7 +92,11 @@ function onSignal(): void {
 
 process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
 try {
-  const options = { help: { type: 'boolean' }, only: { type: 'string' }, keep: { type: 'boolean' } } as const;
+  const options = {
+    help: { type: 'boolean' },
+    only: { type: 'string' },
+    keep: { type: 'boolean' },
+  } as const;
   const { help, only = '', keep = false } = parseArgs({ options }).values;
   if (help) console.log(HELP);
   else process.exitCode = await conformance(only, keep);

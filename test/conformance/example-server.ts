@@ -27,13 +27,21 @@ export class ExampleServer {
   }
 
   /** @throws Error with what the process printed, where it does not come up. */
-  static async start(server: ServerName, column: Column, signal: AbortSignal): Promise<ExampleServer> {
-    const child = fork(fileURLToPath(new URL('servers/server.ts', import.meta.url)), [server, column], {
-      execArgv: ['--import', 'tsx'],
-      stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
-      signal,
-      killSignal: 'SIGKILL',
-    });
+  static async start(
+    server: ServerName,
+    column: Column,
+    signal: AbortSignal,
+  ): Promise<ExampleServer> {
+    const child = fork(
+      fileURLToPath(new URL('servers/server.ts', import.meta.url)),
+      [server, column],
+      {
+        execArgv: ['--import', 'tsx'],
+        stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+        signal,
+        killSignal: 'SIGKILL',
+      },
+    );
     let errors = '';
     child.stderr?.setEncoding('utf8').on('data', (text: string) => {
       errors = (errors + text).slice(-2000);
@@ -87,7 +95,8 @@ export function mountFaults(column: Column, { storeCalls, tools }: Evidence): st
   const faults: string[] = [];
   const isShown = tools.includes(NEVER_CALLED);
   if (tools.length === 0) faults.push('a session is shown no tools');
-  else if (isShown !== (column !== 'idle')) faults.push(`${NEVER_CALLED} is ${isShown ? '' : 'not '}shown`);
+  else if (isShown !== (column !== 'idle'))
+    faults.push(`${NEVER_CALLED} is ${isShown ? '' : 'not '}shown`);
   if (storeCalls > 0 !== (column !== 'bare'))
     faults.push(`the middlewares asked their store ${storeCalls} times`);
   return faults;

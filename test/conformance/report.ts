@@ -32,7 +32,8 @@ export function summaryOf(sets: readonly SetResult[]): string {
   const differences = sets.reduce((sum, { results }) => sum + differencesOf(results).length, 0);
   const faults = sets.reduce((sum, { set, results }) => sum + faultsOf(set, results).length, 0);
   const details = sets.map((each) => `${nameOf(each.set)}: ${verdictOf(each)}`).join('; ');
-  if (differences === 0 && faults === 0 && sets.length > 0) return `EQUAL in all columns. ${details}`;
+  if (differences === 0 && faults === 0 && sets.length > 0)
+    return `EQUAL in all columns. ${details}`;
   return `NOT SHOWN EQUAL: ${differences} checks differ, ${faults} faults. ${details || 'nothing was run'}`;
 }
 
@@ -45,7 +46,8 @@ export function areEqual(sets: readonly SetResult[]): boolean {
 function verdictOf({ set, results }: SetResult): string {
   const [differences, faults] = [differencesOf(results).length, faultsOf(set, results).length];
   const passed = COLUMNS.map((column) => count(results[column].checks, 'SUCCESS')).join('/');
-  if (differences === 0 && faults === 0) return `equal, ${passed} of ${results.bare.checks.length} passed`;
+  if (differences === 0 && faults === 0)
+    return `equal, ${passed} of ${results.bare.checks.length} passed`;
   return `${differences} differ, ${faults} faults, ${passed} passed`;
 }
 
@@ -55,7 +57,9 @@ function describeDifference({ scenario, id, statuses }: Difference): string {
 }
 
 function tableOf(results: Results, differing: ReadonlySet<string>): string {
-  const scenarios = new Set(COLUMNS.flatMap((column) => results[column].checks.map((each) => each.scenario)));
+  const scenarios = new Set(
+    COLUMNS.flatMap((column) => results[column].checks.map((each) => each.scenario)),
+  );
   const rows = [...scenarios].sort().map((scenario) => {
     const of = (checks: readonly Check[]) => checks.filter((check) => check.scenario === scenario);
     const cells = COLUMNS.map((column) => tally(of(results[column].checks)));
@@ -77,7 +81,9 @@ function count(checks: readonly Check[], status: Status): number {
 }
 
 function align(rows: readonly string[][]): string {
-  const widths = (rows[0] ?? []).map((_, at) => Math.max(...rows.map((row) => row[at]?.length ?? 0)));
+  const widths = (rows[0] ?? []).map((_, at) =>
+    Math.max(...rows.map((row) => row[at]?.length ?? 0)),
+  );
   const line = (row: string[]) => row.map((cell, at) => cell.padEnd(widths[at] ?? 0)).join('  ');
   return rows.map((row) => line(row).trimEnd()).join('\n');
 }

@@ -18,7 +18,10 @@ export interface Suite {
 }
 
 /** Installs the suite, and a Node that it runs on where this one is older. Once: later calls find it in the user's cache. */
-export async function installSuite(say: (line: string) => void, signal: AbortSignal): Promise<Suite> {
+export async function installSuite(
+  say: (line: string) => void,
+  signal: AbortSignal,
+): Promise<Suite> {
   const ownNode = Number(process.versions.node.split('.')[0]) >= NODE_MAJOR;
   const nodePackage = `node-${process.platform}-${process.arch}`;
   const packages = [PACKAGE, ...(ownNode ? [] : [`${nodePackage}@${NODE_MAJOR}`])];
@@ -37,7 +40,11 @@ export async function installSuite(say: (line: string) => void, signal: AbortSig
 }
 
 /** Into a folder of another name first, so that what is found later was installed to its end. */
-async function install(packages: readonly string[], folder: string, signal: AbortSignal): Promise<void> {
+async function install(
+  packages: readonly string[],
+  folder: string,
+  signal: AbortSignal,
+): Promise<void> {
   mkdirSync(dirname(folder), { recursive: true });
   const unfinished = mkdtempSync(`${folder}.`);
   try {
@@ -63,7 +70,11 @@ export async function runSuite(
   signal: AbortSignal,
 ): Promise<{ checks: Check[]; faults: string[] }> {
   const args = [script, 'server', '--url', url.href, '--requirements', requirements, '-o', folder];
-  const { status, output } = await run(node, args, AbortSignal.any([signal, AbortSignal.timeout(RUN_MS)]));
+  const { status, output } = await run(
+    node,
+    args,
+    AbortSignal.any([signal, AbortSignal.timeout(RUN_MS)]),
+  );
   const checks = readChecks(folder);
   // With 1 it says that a check failed, which is no fault of the run.
   const faults = [0, 1].includes(status ?? -1) ? [] : [`the suite ended with ${status}`];
@@ -73,7 +84,11 @@ export async function runSuite(
 
 /** A program to its end, which comes at once where the signal says so: resolves once the process is gone. */
 function run(command: string, args: readonly string[], signal: AbortSignal) {
-  const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], signal, killSignal: 'SIGKILL' });
+  const child = spawn(command, args, {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    signal,
+    killSignal: 'SIGKILL',
+  });
   let output = '';
   for (const stream of [child.stdout, child.stderr]) {
     stream.setEncoding('utf8').on('data', (text: string) => {

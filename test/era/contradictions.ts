@@ -23,7 +23,8 @@ const INVALID_PARAMS = -32602;
 const meta = (claim: unknown) => ({ [CLAIM]: claim, [CAPABILITIES]: {} });
 
 function headersOf(version: string | undefined, tool: string): Record<string, string> {
-  const versioned: Record<string, string> = version === undefined ? {} : { 'mcp-protocol-version': version };
+  const versioned: Record<string, string> =
+    version === undefined ? {} : { 'mcp-protocol-version': version };
   return { ...versioned, 'mcp-method': 'tools/call', 'mcp-name': tool };
 }
 
@@ -37,7 +38,12 @@ function message(tool: string, claim: unknown) {
   };
 }
 
-function claiming(name: string, claim: unknown, version: string | undefined, codes: Codes = {}): Row {
+function claiming(
+  name: string,
+  claim: unknown,
+  version: string | undefined,
+  codes: Codes = {},
+): Row {
   return {
     name,
     ...codes,
@@ -45,7 +51,12 @@ function claiming(name: string, claim: unknown, version: string | undefined, cod
   };
 }
 
-function batching(name: string, claim: unknown, version: string | undefined, codes: Codes = {}): Row {
+function batching(
+  name: string,
+  claim: unknown,
+  version: string | undefined,
+  codes: Codes = {},
+): Row {
   const first = { ...message('cart.view', undefined), id: 2 };
   return {
     name,
@@ -87,25 +98,47 @@ export const CONTRADICTIONS: readonly Row[] = [
   }),
   claiming('2025 in both', SESSION, SESSION),
   claiming('2025 in the body, 2026 in the header', SESSION, STATELESS, { gated: MISMATCH }),
-  claiming('a number in the body, 2026 in the header', 20260728, STATELESS, { gated: INVALID_PARAMS }),
+  claiming('a number in the body, 2026 in the header', 20260728, STATELESS, {
+    gated: INVALID_PARAMS,
+  }),
   claiming('a list in the body, 2025 in the header', [STATELESS], SESSION),
   claiming('null in the body, no header', null, undefined),
-  claiming('nothing in the body, 2026 in the header', undefined, STATELESS, { gated: INVALID_PARAMS }),
+  claiming('nothing in the body, 2026 in the header', undefined, STATELESS, {
+    gated: INVALID_PARAMS,
+  }),
   claiming('nothing in the body, 2025 in the header', undefined, SESSION),
   claiming('nothing in either', undefined, undefined),
   claiming('an unknown version in both', '2027-01-01', '2027-01-01'),
-  batching('2026 in an array, 2026 in the header', STATELESS, STATELESS, { refused: INVALID_REQUEST }),
-  batching('2026 in an array, 2025 in the header', STATELESS, SESSION, { refused: INVALID_REQUEST }),
+  batching('2026 in an array, 2026 in the header', STATELESS, STATELESS, {
+    refused: INVALID_REQUEST,
+  }),
+  batching('2026 in an array, 2025 in the header', STATELESS, SESSION, {
+    refused: INVALID_REQUEST,
+  }),
   batching('2025 in an array, 2025 in the header', SESSION, SESSION, { refused: INVALID_REQUEST }),
   batching('an array, 2026 in the header', undefined, STATELESS, { gated: INVALID_PARAMS }),
   batching('an array, 2025 in the header', undefined, SESSION),
-  writing('2026, then 2025 in the body, 2025 in the header', [claim(STATELESS), claim(SESSION)], SESSION, {
-    refused: INVALID_REQUEST,
-  }),
-  writing('2025, then 2026 in the body, 2026 in the header', [claim(SESSION), claim(STATELESS)], STATELESS, {
-    refused: INVALID_REQUEST,
-  }),
-  writing('the claim in capitals, 2025 in the header', [claim(STATELESS).replace('io.m', 'IO.M')], SESSION),
+  writing(
+    '2026, then 2025 in the body, 2025 in the header',
+    [claim(STATELESS), claim(SESSION)],
+    SESSION,
+    {
+      refused: INVALID_REQUEST,
+    },
+  ),
+  writing(
+    '2025, then 2026 in the body, 2026 in the header',
+    [claim(SESSION), claim(STATELESS)],
+    STATELESS,
+    {
+      refused: INVALID_REQUEST,
+    },
+  ),
+  writing(
+    'the claim in capitals, 2025 in the header',
+    [claim(STATELESS).replace('io.m', 'IO.M')],
+    SESSION,
+  ),
   writing(
     'the claim in capitals, 2026 in the header',
     [claim(STATELESS).replace('io.m', 'IO.M')],
@@ -118,9 +151,14 @@ export const CONTRADICTIONS: readonly Row[] = [
     SESSION,
     { refused: INVALID_REQUEST },
   ),
-  writing('the claim escaped, 2025 in the header', [claim(STATELESS).replace('io.', '\\u0069o.')], SESSION, {
-    refused: MISMATCH,
-  }),
+  writing(
+    'the claim escaped, 2025 in the header',
+    [claim(STATELESS).replace('io.', '\\u0069o.')],
+    SESSION,
+    {
+      refused: MISMATCH,
+    },
+  ),
   {
     name: 'another name in Mcp-Name',
     gated: MISMATCH,

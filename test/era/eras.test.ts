@@ -12,7 +12,15 @@ import { checkoutGate } from '../helpers/checkout.ts';
 import { connect } from '../helpers/client.ts';
 import { type AnyUpstream, FOUR_UPSTREAMS, type UpstreamKind } from '../helpers/four-upstreams.ts';
 import { INITIALIZE, type RawResponse, send, type WireMessage } from '../helpers/raw.ts';
-import { AUTO, ask, callStateless, connectV2, PINNED, STATELESS, stateless } from '../helpers/two-eras.ts';
+import {
+  AUTO,
+  ask,
+  callStateless,
+  connectV2,
+  PINNED,
+  STATELESS,
+  stateless,
+} from '../helpers/two-eras.ts';
 import { CONTRADICTIONS } from './contradictions.ts';
 
 const closing: (() => unknown)[] = [];
@@ -65,7 +73,10 @@ describe.each(FOUR_UPSTREAMS)('in front of $name', (kind) => {
       for (const session of [named, {}]) {
         for (const row of CONTRADICTIONS) {
           const { headers, body } = row.request('cart.pay');
-          await send(upstream.url, { headers: { 'x-user': 'alice', ...session, ...headers }, body });
+          await send(upstream.url, {
+            headers: { 'x-user': 'alice', ...session, ...headers },
+            body,
+          });
           expect(upstream.calls(), row.name).not.toContain('cart.pay');
         }
       }
@@ -105,7 +116,10 @@ describe.each(FOUR_UPSTREAMS)('in front of $name', (kind) => {
           codesOf(expected as RawResponse),
         ]);
       } else {
-        expect([answer?.status, codesOf(answer as RawResponse)], row.name).toEqual([400, [row.refused]]);
+        expect([answer?.status, codesOf(answer as RawResponse)], row.name).toEqual([
+          400,
+          [row.refused],
+        ]);
       }
     }
   });
@@ -134,11 +148,21 @@ describe.each(FOUR_UPSTREAMS)('in front of $name', (kind) => {
     const changes = { ...session, 'mcp-protocol-version': '2025-11-25' };
     await send(upstream.url, {
       headers: { 'x-user': 'alice', ...changes },
-      body: { jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: 'cart.add_item', arguments: {} } },
+      body: {
+        jsonrpc: '2.0',
+        id: 1,
+        method: 'tools/call',
+        params: { name: 'cart.add_item', arguments: {} },
+      },
     });
     const before = upstream.calls().length;
     for (const user of ['mallory', 'alice']) {
-      const answer = await callStateless(upstream.url, 'cart.checkout', {}, { user, changes: session });
+      const answer = await callStateless(
+        upstream.url,
+        'cart.checkout',
+        {},
+        { user, changes: session },
+      );
       expect(answer.text).toContain('belongs to no run');
     }
     expect(upstream.calls()).toHaveLength(before);
@@ -151,7 +175,10 @@ describe.each(FOUR_UPSTREAMS)('in front of $name', (kind) => {
       const [expected, answer] = await Promise.all(
         [alone, behind].map(({ url }) => send(url, { method, headers })),
       );
-      expect([answer?.status, answer?.headers.allow]).toEqual([expected?.status, expected?.headers.allow]);
+      expect([answer?.status, answer?.headers.allow]).toEqual([
+        expected?.status,
+        expected?.headers.allow,
+      ]);
     }
   });
 
@@ -159,7 +186,9 @@ describe.each(FOUR_UPSTREAMS)('in front of $name', (kind) => {
     const [alone, behind] = [await bare(kind), await gated(kind, [sessionKey()])];
     const claimless = { body: { jsonrpc: '2.0', id: 1, method: 'server/discover', params: {} } };
     for (const request of [stateless('server/discover'), claimless]) {
-      const [expected, answer] = await Promise.all([alone, behind].map(({ url }) => send(url, request)));
+      const [expected, answer] = await Promise.all(
+        [alone, behind].map(({ url }) => send(url, request)),
+      );
       expect(answer?.status).toBe(expected?.status);
       expect(answer?.messages).toEqual(expected?.messages);
     }
@@ -191,7 +220,11 @@ describe('a stateless upstream', () => {
 
   it('takes the notification that SDK v2 sends without Mcp-Method', async () => {
     const { url } = await gated(kind, [principalKey()]);
-    const { headers, body } = stateless('notifications/cancelled', { requestId: 1 }, { user: 'alice' });
+    const { headers, body } = stateless(
+      'notifications/cancelled',
+      { requestId: 1 },
+      { user: 'alice' },
+    );
     const { id: _, ...note } = body;
     delete headers['mcp-method'];
     expect((await send(url, { headers, body: note })).status).toBe(202);
@@ -210,7 +243,12 @@ describe('a stateless upstream', () => {
       }) as never,
     ]);
     closing.push(upstream.close);
-    const { headers } = await ask(upstream.url, 'tools/list', {}, { changes: { 'mcp-session-id': 'x' } });
+    const { headers } = await ask(
+      upstream.url,
+      'tools/list',
+      {},
+      { changes: { 'mcp-session-id': 'x' } },
+    );
     expect(seen).toEqual([false, false]);
     expect(headers).not.toHaveProperty('mcp-session-id');
   });

@@ -57,7 +57,11 @@ function serve(options: FsmGateOptions = {}) {
   );
 }
 
-function requestOf(name: string, changes: Record<string, string> = {}, signal?: AbortSignal): Request {
+function requestOf(
+  name: string,
+  changes: Record<string, string> = {},
+  signal?: AbortSignal,
+): Request {
   const { headers, body } = stateless('tools/call', { name, arguments: {} }, { changes });
   return new Request('http://localhost/mcp', {
     method: 'POST',
@@ -74,7 +78,9 @@ function requestOf(name: string, changes: Record<string, string> = {}, signal?: 
 describe('a handler of the Fetch API in the stateless era', () => {
   it('is gated by principal', async () => {
     const gated = serve();
-    expect(await (await gated(requestOf('cart.pay'))).text()).toContain('is not available while checkout');
+    expect(await (await gated(requestOf('cart.pay'))).text()).toContain(
+      'is not available while checkout',
+    );
     for (const tool of ['cart.add_item', 'cart.checkout', 'cart.pay']) {
       expect(await (await gated(requestOf(tool))).text()).toContain(`${tool} done`);
     }
@@ -85,14 +91,19 @@ describe('a handler of the Fetch API in the stateless era', () => {
     const gated = serve();
     for (const changes of [{ 'mcp-name': 'cart.view' }, { 'mcp-protocol-version': '2025-11-25' }]) {
       const answer = await gated(requestOf('cart.add_item', changes));
-      expect([answer.status, ((await answer.json()) as WireMessage).error.code]).toEqual([400, -32020]);
+      expect([answer.status, ((await answer.json()) as WireMessage).error.code]).toEqual([
+        400, -32020,
+      ]);
     }
     expect(calls).toEqual([]);
   });
 
   it('answers for a hidden tool as for one that is not there', async () => {
     const gated = serve({ visibility: 'hide', refusal: 'unknown-tool' });
-    const [hidden, absent] = [await gated(requestOf('cart.pay')), await gated(requestOf('cart.gone'))];
+    const [hidden, absent] = [
+      await gated(requestOf('cart.pay')),
+      await gated(requestOf('cart.gone')),
+    ];
     expect(hidden.status).toBe(absent.status);
     const errorIn = async (answer: Response) => ((await answer.json()) as WireMessage).error;
     expect(await errorIn(hidden)).toEqual(
@@ -104,7 +115,9 @@ describe('a handler of the Fetch API in the stateless era', () => {
     working = latch();
     const gated = serve();
     const leaving = new AbortController();
-    const answer = Promise.resolve(gated(requestOf('cart.add_item', {}, leaving.signal))).catch(() => {});
+    const answer = Promise.resolve(gated(requestOf('cart.add_item', {}, leaving.signal))).catch(
+      () => {},
+    );
     await expect.poll(() => calls.length).toBe(1);
     leaving.abort();
     await expect.poll(() => aborted).toEqual(['cart.add_item']);

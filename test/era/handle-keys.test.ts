@@ -99,7 +99,9 @@ describe('handleKey()', () => {
     await callStateless(url, 'create_basket', {}, alice);
     await add(url, 7);
     await callStateless(url, 'create_basket', {}, { user: 'bob' });
-    expect((await callStateless(url, 'cart.checkout', { basket_id: 7 }, { user: 'bob' })).isError).toBe(true);
+    expect(
+      (await callStateless(url, 'cart.checkout', { basket_id: 7 }, { user: 'bob' })).isError,
+    ).toBe(true);
   });
 
   it.each([
@@ -216,7 +218,9 @@ describe('the order of preference', () => {
     expect((await callStateless(url, 'cart.checkout', { basket_id: 8 }, alice)).text).toContain(
       'names no run',
     );
-    expect((await callStateless(url, 'cart.checkout', { basket_id: 7 }, alice)).isError).toBe(false);
+    expect((await callStateless(url, 'cart.checkout', { basket_id: 7 }, alice)).isError).toBe(
+      false,
+    );
   });
 
   it('has a principal name it before a handle does', async () => {
@@ -228,7 +232,9 @@ describe('the order of preference', () => {
 
   it('asks a caller without a principal for the handle that comes next', async () => {
     const { url } = await serve([principalKey(), baskets()]);
-    expect((await callStateless(url, 'cart.add_item')).text).toContain('It needs the argument "basket_id"');
+    expect((await callStateless(url, 'cart.add_item')).text).toContain(
+      'It needs the argument "basket_id"',
+    );
     await callStateless(url, 'create_basket');
     expect((await callStateless(url, 'cart.add_item', { basket_id: 7 })).isError).toBe(false);
   });

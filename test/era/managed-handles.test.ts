@@ -19,7 +19,13 @@ import { FaultyStore } from '../helpers/faulty-store.ts';
 import { FOUR_UPSTREAMS } from '../helpers/four-upstreams.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { RawSession, send } from '../helpers/raw.ts';
-import { ask, callStateless, startTwoEras, stateless, type TwoErasOptions } from '../helpers/two-eras.ts';
+import {
+  ask,
+  callStateless,
+  startTwoEras,
+  stateless,
+  type TwoErasOptions,
+} from '../helpers/two-eras.ts';
 
 const START = 'checkout.start';
 const key = (options: Partial<ManagedHandleOptions> = {}) =>
@@ -74,7 +80,9 @@ describe('a handle of the middleware', () => {
     expect(started.text).toContain('It expires 1 minute after its last use.');
     expect(started.result.resultType).toBe('complete');
     const { messages } = await ask(url, 'tools/list');
-    expect(messages[0]?.result.tools[0].description).toContain('It expires 1 minute after its last use.');
+    expect(messages[0]?.result.tools[0].description).toContain(
+      'It expires 1 minute after its last use.',
+    );
     expect(await begin(url, 'alice')).not.toBe(await begin(url, 'alice'));
   });
 
@@ -82,9 +90,9 @@ describe('a handle of the middleware', () => {
     const { url, store, calls } = await serve();
     const [mine, other] = [await begin(url, 'alice'), await begin(url, 'alice')];
     await callStateless(url, 'cart.add_item', { workflow_run: mine }, alice);
-    expect((await callStateless(url, 'cart.checkout', { workflow_run: other }, alice)).text).toContain(
-      'not available while checkout is in "empty"',
-    );
+    expect(
+      (await callStateless(url, 'cart.checkout', { workflow_run: other }, alice)).text,
+    ).toContain('not available while checkout is in "empty"');
     for (const options of [{ user: 'bob' }, {}]) {
       const refused = await callStateless(url, 'cart.checkout', { workflow_run: mine }, options);
       expect(refused.text).toContain(UNKNOWN);
@@ -99,7 +107,9 @@ describe('a handle of the middleware', () => {
     const { url } = await serve();
     const workflow_run = await begin(url);
     expect((await callStateless(url, 'cart.add_item', { workflow_run })).isError).toBe(false);
-    expect((await callStateless(url, 'cart.checkout', { workflow_run }, alice)).text).toContain(UNKNOWN);
+    expect((await callStateless(url, 'cart.checkout', { workflow_run }, alice)).text).toContain(
+      UNKNOWN,
+    );
   });
 
   it('expires when it is not used, and each use puts that off', async () => {
@@ -107,10 +117,14 @@ describe('a handle of the middleware', () => {
     const workflow_run = await begin(url, 'alice');
     for (let use = 0; use < 3; use++) {
       clock.advance(50_000);
-      expect((await callStateless(url, 'cart.add_item', { workflow_run }, alice)).isError).toBe(false);
+      expect((await callStateless(url, 'cart.add_item', { workflow_run }, alice)).isError).toBe(
+        false,
+      );
     }
     clock.advance(60_001);
-    expect((await callStateless(url, 'cart.add_item', { workflow_run }, alice)).text).toContain(UNKNOWN);
+    expect((await callStateless(url, 'cart.add_item', { workflow_run }, alice)).text).toContain(
+      UNKNOWN,
+    );
   });
 
   it.each([
@@ -127,7 +141,10 @@ describe('a handle of the middleware', () => {
   ])('is refused where it is %s, whatever else could name a run', async (_what, member) => {
     const { url, calls } = await serve([key(), sessionKey()]);
     const handle = await begin(url);
-    const { headers, body } = stateless('tools/call', { name: 'cart.add_item', arguments: { x: 1 } });
+    const { headers, body } = stateless('tools/call', {
+      name: 'cart.add_item',
+      arguments: { x: 1 },
+    });
     const written = (request: unknown): string =>
       JSON.stringify(request).replace('"x":1', member.replaceAll('HANDLE', handle));
     const alone = await send(url, { headers, body: written(body) });
@@ -152,11 +169,19 @@ describe('a store that fails', () => {
   it('begins no run, and the client is given no handle', async () => {
     const store = new FaultyStore(memoryStore());
     const app = await startTwoEras({
-      middlewares: [sessionStore({ key: key(), store, onError }), fsmGate(checkoutGate(), { onError })],
+      middlewares: [
+        sessionStore({ key: key(), store, onError }),
+        fsmGate(checkoutGate(), { onError }),
+      ],
     });
     closing.push(app.close);
     store.fail('claim');
-    const { messages, text } = await ask(app.url, 'tools/call', { name: START, arguments: {} }, alice);
+    const { messages, text } = await ask(
+      app.url,
+      'tools/call',
+      { name: START, arguments: {} },
+      alice,
+    );
     expect(messages).toEqual([
       {
         jsonrpc: '2.0',
@@ -166,7 +191,9 @@ describe('a store that fails', () => {
     ]);
     expect(text).not.toContain('workflow_run');
     store.heal();
-    expect((await callStateless(app.url, START, {}, alice)).result).toHaveProperty('structuredContent');
+    expect((await callStateless(app.url, START, {}, alice)).result).toHaveProperty(
+      'structuredContent',
+    );
   });
 });
 
@@ -180,7 +207,12 @@ describe('the start tool', () => {
     'is refused where the headers have %s, and begins nothing',
     async (_what, changes: Record<string, string>) => {
       const { url } = await serve();
-      const { status, messages } = await ask(url, 'tools/call', { name: START, arguments: {} }, { changes });
+      const { status, messages } = await ask(
+        url,
+        'tools/call',
+        { name: START, arguments: {} },
+        { changes },
+      );
       expect([status, messages[0]?.error.code]).toEqual([400, -32020]);
       expect(messages[0]).not.toHaveProperty('result');
     },
@@ -189,7 +221,9 @@ describe('the start tool', () => {
   it('takes a name that is encoded in its header', async () => {
     const { url } = await serve();
     const changes = { 'mcp-name': `=?base64?${Buffer.from(START).toString('base64')}?=` };
-    expect((await callStateless(url, START, {}, { changes })).result).toHaveProperty('structuredContent');
+    expect((await callStateless(url, START, {}, { changes })).result).toHaveProperty(
+      'structuredContent',
+    );
   });
 
   it('is on the first page of a list alone', async () => {
@@ -248,8 +282,13 @@ describe('the argument that names a run', () => {
       .bindTool('cart.view', 'closed');
     const { url, calls } = await serve(key(), {}, [checkoutGate(), audit]);
     const { messages } = await ask(url, 'tools/list');
-    const tools = new Map(messages[0]?.result.tools.map((tool: { name: string }) => [tool.name, tool]));
-    const added = tools.get('cart.add_item') as { description: string; inputSchema: { required: string[] } };
+    const tools = new Map(
+      messages[0]?.result.tools.map((tool: { name: string }) => [tool.name, tool]),
+    );
+    const added = tools.get('cart.add_item') as {
+      description: string;
+      inputSchema: { required: string[] };
+    };
     expect(added.inputSchema.required).toEqual(['workflow_run']);
     expect(added.description).toMatch(/while checkout is in .+while audit is in/s);
     expect(errors).toEqual([]);
@@ -293,7 +332,9 @@ describe.each(FOUR_UPSTREAMS)('in a session in front of $name', (kind) => {
     const handle = started.structuredContent as Record<string, unknown>;
     expect((await client.call('cart.pay', handle)).isError).toBe(true);
     expect((await client.call('cart.add_item', handle)).text).toBe('cart.add_item done');
-    expect((await client.call('cart.add_item')).text).toContain('It needs the argument "workflow_run"');
+    expect((await client.call('cart.add_item')).text).toContain(
+      'It needs the argument "workflow_run"',
+    );
     expect(errors).toEqual([]);
   });
 });
@@ -301,5 +342,8 @@ describe.each(FOUR_UPSTREAMS)('in a session in front of $name', (kind) => {
 function expectConfigError(message: RegExp): void {
   expect(errors).toHaveLength(1);
   expect(errors[0]).toBeInstanceOf(InterlockError);
-  expect(errors[0]).toMatchObject({ code: 'ERR_INTERLOCK_CONFIG', message: expect.stringMatching(message) });
+  expect(errors[0]).toMatchObject({
+    code: 'ERR_INTERLOCK_CONFIG',
+    message: expect.stringMatching(message),
+  });
 }

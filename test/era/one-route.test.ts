@@ -22,7 +22,11 @@ const gate = () =>
   new StateMachineGate({
     id: 'shop',
     initial: 'empty',
-    states: { empty: { on: { ADD: 'full' } }, full: { on: { PAY: 'paid' } }, paid: { type: 'final' } },
+    states: {
+      empty: { on: { ADD: 'full' } },
+      full: { on: { PAY: 'paid' } },
+      paid: { type: 'final' },
+    },
   })
     .bindTool('cart.add_item', ['empty', 'full'], 'ADD')
     .bindTool('cart.pay', 'full', 'PAY');
@@ -55,14 +59,26 @@ describe('one Express route with one gate', () => {
       () => pinned.close(),
     );
     const call = async (client: V2, name: string, args: Record<string, unknown> = {}) => {
-      const { content, structuredContent, isError } = await client.callTool({ name, arguments: args });
+      const { content, structuredContent, isError } = await client.callTool({
+        name,
+        arguments: args,
+      });
       const [text] = content as { text: string }[];
-      return { text: text?.text, basket: structuredContent as { sku: string }, isError: isError === true };
+      return {
+        text: text?.text,
+        basket: structuredContent as { sku: string },
+        isError: isError === true,
+      };
     };
 
     // Each sees what its era lets it see: a session its own tools, and whoever has none the same stable list.
     const all = ['cart.add_item', 'cart.checkout', 'cart.pay', 'cart.view', 'create_basket'];
-    expect(await v1.tools()).toEqual(['cart.add_item', 'cart.checkout', 'cart.view', 'create_basket']);
+    expect(await v1.tools()).toEqual([
+      'cart.add_item',
+      'cart.checkout',
+      'cart.view',
+      'create_basket',
+    ]);
     const [autoList, pinnedList] = [await auto.listTools(), await pinned.listTools()];
     expect(autoList.tools.map(({ name }) => name)).toEqual(all);
     expect(pinnedList.tools).toEqual(autoList.tools);
@@ -73,7 +89,9 @@ describe('one Express route with one gate', () => {
     const { basket: bobs } = await call(pinned, 'create_basket');
     expect(await call(auto, 'cart.add_item', one)).toMatchObject({ text: 'cart.add_item done' });
     expect(await call(auto, 'cart.pay', two)).toMatchObject({ isError: true });
-    expect((await call(auto, 'cart.pay', two)).text).toContain('not available while shop is in "empty"');
+    expect((await call(auto, 'cart.pay', two)).text).toContain(
+      'not available while shop is in "empty"',
+    );
     expect(await call(pinned, 'cart.add_item', bobs)).toMatchObject({ text: 'cart.add_item done' });
 
     // Nobody uses another's handle, in whatever state it is.
@@ -85,7 +103,9 @@ describe('one Express route with one gate', () => {
     // Without a handle it is the principal's own workflow, which no handle has moved.
     expect((await call(auto, 'cart.pay')).text).toContain('not available while shop is in "empty"');
     await call(auto, 'cart.add_item');
-    expect((await call(pinned, 'cart.pay')).text).toContain('not available while shop is in "empty"');
+    expect((await call(pinned, 'cart.pay')).text).toContain(
+      'not available while shop is in "empty"',
+    );
     expect(await call(auto, 'cart.pay')).toMatchObject({ text: 'cart.pay done' });
 
     // The session is a third: its list changes with it, and with nobody else.
@@ -97,7 +117,9 @@ describe('one Express route with one gate', () => {
     // And the baskets are where they were.
     expect(await call(auto, 'cart.pay', one)).toMatchObject({ text: 'cart.pay done' });
     expect(await call(pinned, 'cart.pay', bobs)).toMatchObject({ text: 'cart.pay done' });
-    expect((await call(auto, 'cart.pay', one)).text).toContain('not available while shop is in "paid"');
+    expect((await call(auto, 'cart.pay', one)).text).toContain(
+      'not available while shop is in "paid"',
+    );
     expect(app.calls.filter(({ tool }) => tool === 'cart.pay')).toHaveLength(4);
   });
 });

@@ -13,7 +13,14 @@ import {
 import { latch } from '../helpers/latch.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { type RawResponse, reasonOf, send, sendAndHold } from '../helpers/raw.ts';
-import { AUTO, ask, callStateless, connectV2, startTwoEras, stateless } from '../helpers/two-eras.ts';
+import {
+  AUTO,
+  ask,
+  callStateless,
+  connectV2,
+  startTwoEras,
+  stateless,
+} from '../helpers/two-eras.ts';
 
 const confirmation = z.object({ confirm: z.boolean() });
 const ELICITATION = { elicitation: {} };
@@ -57,7 +64,10 @@ function registerOrders(server: McpServer): void {
   const inputSchema = z.object({ amount: z.number() });
   server.registerTool('order.pay', { inputSchema }, ({ amount }, { mcpReq }) => {
     if (acceptedContent(mcpReq.inputResponses, 'confirm', confirmation)?.confirm !== true) {
-      const confirm = inputRequired.elicit({ message: `Pay ${amount}?`, requestedSchema: confirmation });
+      const confirm = inputRequired.elicit({
+        message: `Pay ${amount}?`,
+        requestedSchema: confirmation,
+      });
       return inputRequired({ inputRequests: { confirm } });
     }
     paid.push(amount);
@@ -130,7 +140,9 @@ describe('a call that asks its client for something', () => {
     await pay(url, 5);
     await pay(url, 1, CONFIRMED);
     expect(reasonOf((await pay(url, 5, CONFIRMED)).messages[0])).toBe('state');
-    expect(reasonOf((await pay(url, 5, CONFIRMED, { ...alice, user: 'bob' })).messages[0])).toBe('state');
+    expect(reasonOf((await pay(url, 5, CONFIRMED, { ...alice, user: 'bob' })).messages[0])).toBe(
+      'state',
+    );
     expect(paid).toEqual([1]);
   });
 
@@ -158,7 +170,12 @@ describe('a call that asks its client for something', () => {
   it('has not failed where the client cannot be asked, and can be tried again at once', async () => {
     const { url } = await serve();
     await callStateless(url, 'order.open', {}, alice);
-    const { status, messages } = await pay(url, 5, {}, { ...alice, capabilities: {} as typeof ELICITATION });
+    const { status, messages } = await pay(
+      url,
+      5,
+      {},
+      { ...alice, capabilities: {} as typeof ELICITATION },
+    );
     expect([status, messages[0]?.error.code]).toEqual([400, -32021]);
     expect([await stateOf(), await claimOf()]).toEqual(['draft', undefined]);
     expect(resultOf(await pay(url, 5, CONFIRMED)).content[0].text).toBe('paid 5');
@@ -170,7 +187,10 @@ describe('a client that goes away', () => {
     const { url, calls, gates, aborted } = await serve();
     const working = latch();
     gates.set('cart.add_item', working.opened);
-    const left = sendAndHold(url, stateless('tools/call', { name: 'cart.add_item', arguments: {} }, alice));
+    const left = sendAndHold(
+      url,
+      stateless('tools/call', { name: 'cart.add_item', arguments: {} }, alice),
+    );
     await expect.poll(() => calls.length).toBe(1);
     left.cut();
     await expect.poll(() => aborted).toEqual(['cart.add_item']);
@@ -207,7 +227,9 @@ describe('a client that goes away', () => {
     await expect.poll(() => app.aborted).toEqual(['cart.checkout']);
     clock.advance(8_001);
     working.open();
-    expect((await callStateless(app.url, 'cart.checkout', {}, alice)).text).toBe('cart.checkout done');
+    expect((await callStateless(app.url, 'cart.checkout', {}, alice)).text).toBe(
+      'cart.checkout done',
+    );
     expect(keys).toEqual([expect.any(String), keys[0]]);
     expect(await stateOf()).toBe('draft');
   });
@@ -237,13 +259,19 @@ describe('a client that goes away', () => {
       initial: 'a',
       states: { a: { on: { GO: 'b' } }, b: {} },
     });
-    const second = new StateMachineGate({ id: 'second', initial: 'x', states: { x: { on: { GO: 'x' } } } });
+    const second = new StateMachineGate({
+      id: 'second',
+      initial: 'x',
+      states: { x: { on: { GO: 'x' } } },
+    });
     first.bindTool('cart.pay', 'a', 'GO');
     second.bindTool('cart.pay', 'x', 'GO').bindTool('cart.view', 'x', 'GO');
     const app = await startTwoEras({
       middlewares: [
         sessionStore({ key: principalKey(), store, clock }),
-        ...[first, second].map((gate) => fsmGate(gate as StateMachineGate, { clock, onError: () => {} })),
+        ...[first, second].map((gate) =>
+          fsmGate(gate as StateMachineGate, { clock, onError: () => {} }),
+        ),
       ],
     });
     closing.push(app.close);
@@ -252,7 +280,10 @@ describe('a client that goes away', () => {
     const viewing = callStateless(app.url, 'cart.view', {}, alice);
     await expect.poll(() => app.calls).toHaveLength(1);
     const running = clock.pending;
-    const gone = sendAndHold(app.url, stateless('tools/call', { name: 'cart.pay', arguments: {} }, alice));
+    const gone = sendAndHold(
+      app.url,
+      stateless('tools/call', { name: 'cart.pay', arguments: {} }, alice),
+    );
     // The first gate's step has two timers, and the wait for the second one has another.
     await expect.poll(() => clock.pending).toBe(running + 3);
     gone.cut();
@@ -271,7 +302,11 @@ describe('a client that goes away', () => {
     const request = stateless('tools/call', { name: 'cart.add_item', arguments: {} }, alice);
     const answer = send(url, request);
     await expect.poll(() => calls.length).toBe(1);
-    const { headers, body } = stateless('notifications/cancelled', { requestId: request.body.id }, alice);
+    const { headers, body } = stateless(
+      'notifications/cancelled',
+      { requestId: request.body.id },
+      alice,
+    );
     const { id: _, ...note } = body;
     expect((await send(url, { headers, body: note })).status).toBe(202);
     clock.advance(6_000);

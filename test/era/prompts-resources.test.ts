@@ -10,7 +10,13 @@ import {
   sessionStore,
 } from '../../src/index.ts';
 import { INITIALIZE, type RawStream, send, stream, type WireMessage } from '../helpers/raw.ts';
-import { ask, callStateless, startTwoEras, stateless, type TwoErasApp } from '../helpers/two-eras.ts';
+import {
+  ask,
+  callStateless,
+  startTwoEras,
+  stateless,
+  type TwoErasApp,
+} from '../helpers/two-eras.ts';
 
 const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
 const ALICE = { user: 'alice' };
@@ -30,7 +36,9 @@ function stepsGate() {
 }
 
 function shopGate() {
-  return stepsGate().bindPrompt('order.summary', ['b', 'c']).bindResource('docs://receipts/**', 'c');
+  return stepsGate()
+    .bindPrompt('order.summary', ['b', 'c'])
+    .bindResource('docs://receipts/**', 'c');
 }
 
 const asked: string[] = [];
@@ -67,7 +75,11 @@ async function serve(serving: Serving = {}): Promise<TwoErasApp> {
     fsmGate(gate as StateMachineGate, { visibility: 'hide', onWarning, ...options }),
   );
   const middlewares = [sessions, ...mounted];
-  const app = await startTwoEras({ middlewares, register, ...(serverOptions && { serverOptions }) });
+  const app = await startTwoEras({
+    middlewares,
+    register,
+    ...(serverOptions && { serverOptions }),
+  });
   closing.push(app.close, () => sessions.close());
   return app;
 }
@@ -88,15 +100,26 @@ describe('what a run does not show yet', () => {
     expect([await prompts(), await resources()]).toEqual([['help'], 1]);
     expect(await resultOf(app, 'prompts/get', { name: 'order.summary' })).toMatchObject({
       code: -32602,
-      data: { 'mcp-interlock/refusal': { state: 'a', prompt: 'order.summary', path: ['cart.view'] } },
+      data: {
+        'mcp-interlock/refusal': { state: 'a', prompt: 'order.summary', path: ['cart.view'] },
+      },
     });
     expect(asked).toEqual([]);
     await move(app);
     await move(app);
     expect([await prompts(), await resources()]).toEqual([['order.summary', 'help'], 3]);
-    expect((await resultOf(app, 'prompts/get', { name: 'order.summary' })).messages).toHaveLength(1);
-    expect((await resultOf(app, 'resources/read', { uri: 'docs://receipts/7' })).contents).toHaveLength(1);
-    const bobs = await ask(app.url, 'resources/read', { uri: 'docs://receipts/7' }, { user: 'bob' });
+    expect((await resultOf(app, 'prompts/get', { name: 'order.summary' })).messages).toHaveLength(
+      1,
+    );
+    expect(
+      (await resultOf(app, 'resources/read', { uri: 'docs://receipts/7' })).contents,
+    ).toHaveLength(1);
+    const bobs = await ask(
+      app.url,
+      'resources/read',
+      { uri: 'docs://receipts/7' },
+      { user: 'bob' },
+    );
     expect(bobs.messages[0]?.error.code).toBe(-32602);
     const nobodys = await ask(app.url, 'resources/read', { uri: 'docs://receipts/7' });
     expect(nobodys.messages[0]?.error.data['mcp-interlock/refusal'].reason).toBe('no-run');
@@ -159,7 +182,10 @@ describe('what may be kept', () => {
   const NOT = { ttlMs: 0, cacheScope: 'private' };
 
   it('is no list of a kind of which something is hidden, and every other one', async () => {
-    const app = await serve({ gates: [stepsGate().bindPrompt('order.summary', 'b')], serverOptions });
+    const app = await serve({
+      gates: [stepsGate().bindPrompt('order.summary', 'b')],
+      serverOptions,
+    });
     expect(await kept(app, 'prompts/list')).toEqual(NOT);
     expect(await kept(app, 'resources/list')).toEqual(hint);
     const other = await serve({

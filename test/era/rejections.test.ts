@@ -23,7 +23,10 @@ async function serve() {
     states: { cart: { on: { PAID: 'paid', BROKE: 'review' } }, paid: {}, review: {} },
   }).bindTool('cart.pay', 'cart', { success: 'PAID', failure: 'BROKE' });
   const app = await startTwoEras({
-    middlewares: [sessionStore({ store, key: principalKey(), principal: () => 'ann' }), fsmGate(gate)],
+    middlewares: [
+      sessionStore({ store, key: principalKey(), principal: () => 'ann' }),
+      fsmGate(gate),
+    ],
   });
   closing.push(app.close);
   const runs = runsOf(gate, { store });

@@ -91,7 +91,9 @@ describe('principalKey()', () => {
     expect((await callStateless(url, 'cart.add_item')).text).toContain(
       'Its runs belong to those who call it, and this request names nobody.',
     );
-    expect(warnings).toEqual([expect.stringContaining('Mount authentication in front of sessionStore()')]);
+    expect(warnings).toEqual([
+      expect.stringContaining('Mount authentication in front of sessionStore()'),
+    ]);
     expect(app.calls).toEqual([]);
   });
 

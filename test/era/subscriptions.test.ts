@@ -14,7 +14,13 @@ import { checkoutGate } from '../helpers/checkout.ts';
 import { latch } from '../helpers/latch.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { type RawStream, sendAndHold, stream, type WireMessage } from '../helpers/raw.ts';
-import { ask, callStateless, startTwoEras, stateless, type TwoErasApp } from '../helpers/two-eras.ts';
+import {
+  ask,
+  callStateless,
+  startTwoEras,
+  stateless,
+  type TwoErasApp,
+} from '../helpers/two-eras.ts';
 
 const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
 const SILENT = { capabilities: { tools: { listChanged: false } } };
@@ -88,7 +94,10 @@ describe('a subscription to a list that hides tools', () => {
       await vi.waitFor(() => expect(each.messages).toHaveLength(2));
       expect(each.messages[0]).toMatchObject({
         method: 'notifications/subscriptions/acknowledged',
-        params: { notifications: { toolsListChanged: true }, _meta: { [SUBSCRIPTION_ID]: each.id } },
+        params: {
+          notifications: { toolsListChanged: true },
+          _meta: { [SUBSCRIPTION_ID]: each.id },
+        },
       });
       expect(each.messages[1]).toEqual(changed(each.id));
     }
@@ -102,7 +111,12 @@ describe('a subscription to a list that hides tools', () => {
 
   it('is told on no other stream than that: not on the stream of the call', async () => {
     const { url } = await serve();
-    const call = await ask(url, 'tools/call', { name: 'cart.add_item', arguments: {} }, { user: 'alice' });
+    const call = await ask(
+      url,
+      'tools/call',
+      { name: 'cart.add_item', arguments: {} },
+      { user: 'alice' },
+    );
     expect(call.messages.filter(({ method }) => method !== undefined)).toEqual([]);
   });
 
@@ -124,7 +138,9 @@ describe('a subscription to a list that hides tools', () => {
     await callStateless(app.url, 'cart.add_item', {}, { user: 'alice' });
     await vi.waitFor(() => expect(listening.messages).toHaveLength(2));
     expect(opened.messages[0]?.params.notifications).toEqual({});
-    expect(opened.messages.filter(({ method }) => method === 'notifications/tools/list_changed')).toEqual([]);
+    expect(
+      opened.messages.filter(({ method }) => method === 'notifications/tools/list_changed'),
+    ).toEqual([]);
   });
 
   it('is told once of a move, though two gates hide tools', async () => {

@@ -16,7 +16,13 @@ import { checkoutGate } from '../helpers/checkout.ts';
 import { pass } from '../helpers/checkout-app.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { stream, type WireMessage } from '../helpers/raw.ts';
-import { ask, callStateless, startTwoEras, stateless, type TwoErasOptions } from '../helpers/two-eras.ts';
+import {
+  ask,
+  callStateless,
+  startTwoEras,
+  stateless,
+  type TwoErasOptions,
+} from '../helpers/two-eras.ts';
 
 const EXTENSION = 'io.modelcontextprotocol/tasks';
 const MINUTE = 60_000;
@@ -52,7 +58,9 @@ function withTasks(tasks: TaskTable): TwoErasOptions {
       const params = z.object({ taskId: z.string() });
       const result = z.looseObject({});
       const about = { params, result };
-      server.server.setRequestHandler('tasks/get', about, async ({ taskId }) => ({ ...tasks.get(taskId) }));
+      server.server.setRequestHandler('tasks/get', about, async ({ taskId }) => ({
+        ...tasks.get(taskId),
+      }));
       server.server.setRequestHandler('tasks/cancel', about, async ({ taskId }) => {
         Object.assign(tasks.get(taskId) ?? {}, { status: 'cancelled' });
         return {};
@@ -62,7 +70,9 @@ function withTasks(tasks: TaskTable): TwoErasOptions {
 }
 
 const jobs = () =>
-  checkoutGate().bindTool('job', ['empty'], 'ADD_ITEM').bindTool('audit', ['has_items'], 'CHECKOUT');
+  checkoutGate()
+    .bindTool('job', ['empty'], 'ADD_ITEM')
+    .bindTool('audit', ['has_items'], 'CHECKOUT');
 
 interface Served {
   readonly url: URL;
@@ -85,7 +95,10 @@ async function serve(
   const errors: unknown[] = [];
   const common = { clock, onError: (error: unknown) => void errors.push(error), onWarning() {} };
   const app = await startTwoEras({
-    middlewares: [sessionStore({ key, store, ...common }), fsmGate(jobs(), { ...common, ...options })],
+    middlewares: [
+      sessionStore({ key, store, ...common }),
+      fsmGate(jobs(), { ...common, ...options }),
+    ],
     ...withTasks(tasks),
   });
   closing.push(app.close);
@@ -95,7 +108,12 @@ async function serve(
 const NOBODY = { capabilities: { extensions: { [EXTENSION]: {} } } };
 const as = (user: string) => ({ user, ...NOBODY });
 
-async function create({ url }: Served, user = 'alice', args: Record<string, unknown> = {}, tool = 'job') {
+async function create(
+  { url }: Served,
+  user = 'alice',
+  args: Record<string, unknown> = {},
+  tool = 'job',
+) {
   const { result } = await callStateless(url, tool, args, as(user));
   expect(result.resultType).toBe('task');
   return result as { taskId: string; ttlMs: number | null };
@@ -128,7 +146,9 @@ describe('a task of the extension', () => {
     end(app, taskId, DONE);
     expect(await get(app, taskId)).toMatchObject({ ...DONE, ttlMs: MINUTE });
     expect(await stateOf(app)).toEqual(['has_items', 'idle']);
-    expect((await callStateless(app.url, 'cart.checkout', {}, as('alice'))).text).toBe('cart.checkout done');
+    expect((await callStateless(app.url, 'cart.checkout', {}, as('alice'))).text).toBe(
+      'cart.checkout done',
+    );
     expect(await get(app, taskId)).toMatchObject(DONE);
     expect(await stateOf(app)).toEqual(['payment', 'idle']);
     expect(app.errors).toEqual([]);
@@ -152,7 +172,9 @@ describe('a task of the extension', () => {
     const { taskId } = await create(app);
     end(app, taskId, { status: 'input_required', inputRequests: {} });
     await get(app, taskId);
-    expect((await ask(app.url, 'tasks/cancel', { taskId }, as('alice'))).messages[0]?.result).toMatchObject({
+    expect(
+      (await ask(app.url, 'tasks/cancel', { taskId }, as('alice'))).messages[0]?.result,
+    ).toMatchObject({
       resultType: 'complete',
     });
     expect(await stateOf(app)).toEqual(['empty', 'running']);
@@ -216,7 +238,9 @@ describe('a task of the extension', () => {
     end(app, result.taskId, DONE);
     await ask(app.url, 'tasks/get', { taskId: result.taskId }, NOBODY);
     const run = key.runKey(structuredContent.workflow_run);
-    expect((await runsOf(jobs(), { store: app.store }).read(run))?.snapshot.state).toBe('has_items');
+    expect((await runsOf(jobs(), { store: app.store }).read(run))?.snapshot.state).toBe(
+      'has_items',
+    );
   });
 
   it('says in its result what is available then, where the gate announces moves', async () => {
@@ -240,7 +264,10 @@ describe('notifications/tasks on a listen stream', () => {
       middlewares: [
         sessionStore({ key: principalKey(), store: app.store, clock: app.clock }),
         fsmGate(jobs(), { clock: app.clock }),
-        (_req: unknown, res: { setHeader: (...args: string[]) => void; end: (text: string) => void }) => {
+        (
+          _req: unknown,
+          res: { setHeader: (...args: string[]) => void; end: (text: string) => void },
+        ) => {
           const params = { taskId, ...DONE };
           const note = { jsonrpc: '2.0', method: 'notifications/tasks', params };
           res.setHeader('content-type', 'text/event-stream');

@@ -61,7 +61,11 @@ async function listen(url: URL, user: string): Promise<Listening> {
   const session = await RawSession.begin(url, { 'x-user': user });
   const heard = await session.listen();
   closing.push(() => heard.cut());
-  return { session, heard, changes: () => heard.messages.filter(({ method }) => method === CHANGED).length };
+  return {
+    session,
+    heard,
+    changes: () => heard.messages.filter(({ method }) => method === CHANGED).length,
+  };
 }
 
 describe('sessions of one principal', () => {
@@ -114,10 +118,16 @@ describe('sessions of one principal', () => {
       const own = await RawSession.resume(there, mover.id, mover.headers).listen();
       const sameUser = await listen(there, answers);
       closing.push(() => own.cut());
-      const body = { jsonrpc: '2.0', id: 50, method: 'tools/call', params: { name: 'cart.add_item' } };
+      const body = {
+        jsonrpc: '2.0',
+        id: 50,
+        method: 'tools/call',
+        params: { name: 'cart.add_item' },
+      };
       const { messages } = await mover.post(body);
       await expect.poll(sameUser.changes).toBe(1);
-      const told = (each: { method?: string }[]) => each.filter(({ method }) => method === CHANGED).length;
+      const told = (each: { method?: string }[]) =>
+        each.filter(({ method }) => method === CHANGED).length;
       await expect.poll(() => told(own.messages)).toBe(onStream);
       expect(told(messages)).toBe(onCall);
     }

@@ -11,7 +11,13 @@ import {
 import { checkoutGate } from '../helpers/checkout.ts';
 import { connect } from '../helpers/client.ts';
 import { INITIALIZE, RawSession, send, type WireMessage } from '../helpers/raw.ts';
-import { ask, callStateless, startTwoEras, stateless, type TwoErasOptions } from '../helpers/two-eras.ts';
+import {
+  ask,
+  callStateless,
+  startTwoEras,
+  stateless,
+  type TwoErasOptions,
+} from '../helpers/two-eras.ts';
 
 const closing: (() => unknown)[] = [];
 let warnings: string[];
@@ -38,7 +44,10 @@ async function serve(
 ) {
   const onWarning = (warning: string): void => void warnings.push(warning);
   const started = await startTwoEras({
-    middlewares: [sessionStore({ key, onWarning }), fsmGate(checkoutGate(), { onWarning, ...options })],
+    middlewares: [
+      sessionStore({ key, onWarning }),
+      fsmGate(checkoutGate(), { onWarning, ...options }),
+    ],
     ...app,
   });
   closing.push(started.close);
@@ -52,7 +61,8 @@ async function listed(url: URL, user = 'alice'): Promise<WireMessage> {
   return messages[0]?.result;
 }
 
-const namesIn = (result: WireMessage): string[] => result.tools.map(({ name }: WireMessage) => name);
+const namesIn = (result: WireMessage): string[] =>
+  result.tools.map(({ name }: WireMessage) => name);
 
 async function declares(url: URL, user = 'alice'): Promise<readonly [unknown, unknown]> {
   const [handshake, discovered] = [
@@ -74,7 +84,8 @@ describe('a stable list', () => {
     const { text: first } = await request('alice');
     for (const tool of ['cart.add_item', 'cart.checkout', 'cart.pay']) {
       await callStateless(url, tool, {}, alice);
-      for (const user of ['alice', 'bob', undefined]) expect((await request(user)).text).toBe(first);
+      for (const user of ['alice', 'bob', undefined])
+        expect((await request(user)).text).toBe(first);
     }
     expect(await listed(url)).toMatchObject({ ttlMs: 60_000, cacheScope: 'public' });
   });
@@ -135,7 +146,9 @@ describe('a stable list', () => {
     expect(namesIn(await listed(url))).toContain('cart.pay');
     const { messages } = await send(url, { body: { jsonrpc: '2.0', id: 1, method: 'tools/list' } });
     expect(namesIn(messages[0]?.result)).toContain('cart.pay');
-    expect(warnings.filter((each) => each.includes('visibility "hide" has no effect'))).toHaveLength(1);
+    expect(
+      warnings.filter((each) => each.includes('visibility "hide" has no effect')),
+    ).toHaveLength(1);
     expect(warnings).toHaveLength(1);
   });
 
@@ -182,11 +195,16 @@ describe('a list that hides, in the stateless era', () => {
     }
     expect(pages.map(namesIn)).toEqual([[], ['free'], ['cart.add_item']]);
     for (const page of pages) expect(page).toMatchObject({ ttlMs: 0, cacheScope: 'private' });
-    expect((await ask(url, 'server/discover', {}, alice)).messages[0]?.result).toHaveProperty('ttlMs');
+    expect((await ask(url, 'server/discover', {}, alice)).messages[0]?.result).toHaveProperty(
+      'ttlMs',
+    );
   });
 
   it('answers for a hidden tool as for one that is not there, its header and its name put right', async () => {
-    const { url, calls } = await serve(principalKey(), { visibility: 'hide', refusal: 'unknown-tool' });
+    const { url, calls } = await serve(principalKey(), {
+      visibility: 'hide',
+      refusal: 'unknown-tool',
+    });
     const hidden = await ask(url, 'tools/call', { name: 'cart.pay', arguments: {} }, alice);
     const absent = await ask(url, 'tools/call', { name: 'cart.gone', arguments: {} }, alice);
     const told = ({ status, messages }: typeof hidden) => [

@@ -104,7 +104,9 @@ describe('two clients that want one slot at the same time', () => {
     const clients = await Promise.all([choose(url, ANN, 'monday-9'), choose(url, BOB, 'monday-9')]);
     const answers = await Promise.all(clients.map((client) => client.call('confirm_booking')));
     expect(answers.filter(({ text }) => text.startsWith('monday-9 is booked'))).toHaveLength(1);
-    expect([...(await slots.takenBy('ann')), ...(await slots.takenBy('bob'))]).toEqual(['monday-9']);
+    expect([...(await slots.takenBy('ann')), ...(await slots.takenBy('bob'))]).toEqual([
+      'monday-9',
+    ]);
   });
 
   it('part where both were let through: the slower one is told, and is back at choosing', async () => {
@@ -113,7 +115,9 @@ describe('two clients that want one slot at the same time', () => {
     const clients = await Promise.all([choose(url, ANN, 'monday-9'), choose(url, BOB, 'monday-9')]);
     const answers = await Promise.all(clients.map((client) => client.call('confirm_booking')));
     expect(answers.map(({ isError }) => isError)).toEqual([false, false]);
-    const slower = answers.findIndex(({ text }) => text.includes('monday-9 was taken a moment ago.'));
+    const slower = answers.findIndex(({ text }) =>
+      text.includes('monday-9 was taken a moment ago.'),
+    );
     expect(await clients[1 - slower]?.tools()).toEqual(['list_slots', 'send_confirmation']);
     expect(await clients[slower]?.tools()).toEqual(['list_slots', 'choose_slot']);
     await clients[slower]?.call('choose_slot', { slot: 'monday-10' });

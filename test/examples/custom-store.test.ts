@@ -42,7 +42,10 @@ describe('a server with the store in files', () => {
     const root = await makeFolder();
     onTestFinished(() => rm(root, { recursive: true }));
     const start = async () => {
-      const { match, kill9 } = await startProgram(SERVER, { env: { RUNS: root, PORT: '0' }, ready: ADDRESS });
+      const { match, kill9 } = await startProgram(SERVER, {
+        env: { RUNS: root, PORT: '0' },
+        ready: ADDRESS,
+      });
       onTestFinished(kill9);
       return { url: new URL(match), kill9 };
     };

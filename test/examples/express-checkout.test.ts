@@ -6,9 +6,13 @@ import { ROOT } from '../helpers/consumer.ts';
 const run = promisify(execFile);
 
 it('plays the checkout to its end with the client of the SDK, through a kill of the server', async () => {
-  const { stdout } = await run(process.execPath, ['--import', 'tsx', 'examples/express-checkout/demo.ts'], {
-    cwd: ROOT,
-  });
+  const { stdout } = await run(
+    process.execPath,
+    ['--import', 'tsx', 'examples/express-checkout/demo.ts'],
+    {
+      cwd: ROOT,
+    },
+  );
   const states = [...stdout.matchAll(/^State: (.+)$/gm)].map(([, state]) => state);
   expect(states).toEqual(['empty', 'has_items', 'payment', 'confirmed']);
   expect(stdout).toContain('SIGKILL');

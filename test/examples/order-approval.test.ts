@@ -139,7 +139,10 @@ describe('an order above the limit', () => {
 
   it('is approved once, and not after it was cancelled', async () => {
     const { order } = await orderMuch();
-    const twice = await Promise.all([post(order, 'approve_payment'), post(order, 'approve_payment')]);
+    const twice = await Promise.all([
+      post(order, 'approve_payment'),
+      post(order, 'approve_payment'),
+    ]);
     expect(twice.map(({ status }) => status).sort()).toEqual([200, 409]);
 
     const second = await orderMuch();
@@ -161,9 +164,15 @@ describe('an order above the limit', () => {
   it('is captured once, in one transaction with its move, by two calls at the same time', async () => {
     const { client, order } = await orderMuch();
     await post(order, 'approve_payment');
-    const answers = await Promise.all([client.call('capture_payment'), client.call('capture_payment')]);
+    const answers = await Promise.all([
+      client.call('capture_payment'),
+      client.call('capture_payment'),
+    ]);
     expect(answers.map(({ isError }) => isError).sort()).toEqual([false, true]);
-    const { rows } = await pool.query(`SELECT charge FROM ${database.schema}.orders WHERE id = $1`, [order]);
+    const { rows } = await pool.query(
+      `SELECT charge FROM ${database.schema}.orders WHERE id = $1`,
+      [order],
+    );
     expect(rows).toEqual([{ charge: expect.any(String) }]);
   });
 
@@ -204,7 +213,12 @@ describe('whoever is somebody else', () => {
         accept: 'application/json, text/event-stream',
         'mcp-session-id': String(client.transport.sessionId),
       },
-      body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: 'cancel_order' } }),
+      body: JSON.stringify({
+        jsonrpc: '2.0',
+        id: 1,
+        method: 'tools/call',
+        params: { name: 'cancel_order' },
+      }),
     });
     expect(response.status).toBe(404);
     expect(await stateOf(client)).toBe('awaiting_manager_approval');

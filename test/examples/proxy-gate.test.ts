@@ -72,7 +72,8 @@ it('leads a client of the SDK through a workflow that the server knows nothing o
   const { url } = await startGate();
   const client = await connect(url);
   onTestFinished(client.close);
-  const gated = async () => (await client.tools()).filter((tool) => ['echo', 'get-sum', LONG].includes(tool));
+  const gated = async () =>
+    (await client.tools()).filter((tool) => ['echo', 'get-sum', LONG].includes(tool));
 
   expect(await gated()).toEqual(['get-sum']);
   expect(await client.tools()).toContain('get-tiny-image');
@@ -95,7 +96,10 @@ it('leads a client of the SDK through a workflow that the server knows nothing o
 it('tells the client of a changed list once, on the stream of the call and before its result', async () => {
   const session = await RawSession.begin((await startGate()).url);
   const { messages } = await session.post(callOf(1, 'get-sum', { a: 1, b: 2 }));
-  expect(messages.map(({ method, id }) => method ?? id)).toEqual(['notifications/tools/list_changed', 1]);
+  expect(messages.map(({ method, id }) => method ?? id)).toEqual([
+    'notifications/tools/list_changed',
+    1,
+  ]);
 });
 
 it('streams progress while the call runs, and sees the outcome though the client leaves', async () => {
@@ -104,7 +108,10 @@ it('streams progress while the call runs, and sees the outcome though the client
   await session.call('get-sum', { a: 1, b: 2 });
   const stream = await session.stream(longCall(7, 1));
   await expect.poll(() => stream.messages.filter(isProgress).length).toBeGreaterThan(0);
-  expect(await runs.read(session.id)).toMatchObject({ status: 'running', snapshot: { state: 'measured' } });
+  expect(await runs.read(session.id)).toMatchObject({
+    status: 'running',
+    snapshot: { state: 'measured' },
+  });
   stream.cut();
 
   await expect
@@ -198,7 +205,9 @@ it('gives a call up at once where the connection broke and no event id could bri
   onTestFinished(() => errors.mockRestore());
   await upstream.close();
   hold.open();
-  await expect.poll(() => errors.mock.calls.flat().map(String).join()).toContain('the outcome of a call of');
+  await expect
+    .poll(() => errors.mock.calls.flat().map(String).join())
+    .toContain('the outcome of a call of');
   expect((await runs.read(session.id))?.snapshot.state).toBe('started');
 });
 

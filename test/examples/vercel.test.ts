@@ -2,7 +2,16 @@ import { randomUUID } from 'node:crypto';
 import { Redis } from '@upstash/redis';
 import { runsOf } from 'mcp-interlock';
 import { upstashStore } from 'mcp-interlock/stores/upstash';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import {
+  afterAll,
+  afterEach,
+  beforeAll,
+  beforeEach,
+  describe,
+  expect,
+  it,
+  onTestFinished,
+} from 'vitest';
 import { checkout } from '../../examples/vercel/lib/checkout.ts';
 import { HOUR, step } from '../../src/testing/fixtures.ts';
 import { connect } from '../helpers/client.ts';
@@ -80,7 +89,9 @@ describe('every request in a process of its own', { timeout: 60_000 }, () => {
   it('walks the checkout, runs parallel duplicates once, and leaves no process behind', async () => {
     const host = await startHost();
     const session = await RawSession.begin(host.url);
-    expect(textOf(await session.call('cart.pay'))).toContain('To reach cart.pay, call cart.add_item, then');
+    expect(textOf(await session.call('cart.pay'))).toContain(
+      'To reach cart.pay, call cart.add_item, then',
+    );
     const { messages } = await session.post(callOf('add', 'cart.add_item', { sku: 'tea' }));
     expect(messages.map(({ method, id }) => method ?? id)).toEqual([
       'notifications/tools/list_changed',
@@ -138,16 +149,23 @@ describe('a process that is frozen in the middle of a step, for longer than its 
     const { session, runs, run, thaw } = await freeze();
     expect(reasonOf(await session.call('cart.pay'))).toBe('held');
     expect(textOf(await thaw())).toBe('Paid.');
-    expect(await runs.read(run)).toMatchObject({ status: 'idle', snapshot: { state: 'confirmed' } });
+    expect(await runs.read(run)).toMatchObject({
+      status: 'idle',
+      snapshot: { state: 'confirmed' },
+    });
     expect(payments.charges).toHaveLength(1);
   });
 
-  it('learns that it came too late where somebody has resolved the run', { timeout: 30_000 }, async () => {
+  it('learns that it came too late where somebody has resolved the run', {
+    timeout: 30_000,
+  }, async () => {
     const { host, runs, run, thaw } = await freeze();
     expect(await runs.resolve(run, 'failed')).toEqual({ resolved: true, state: 'payment' });
     expect(textOf(await thaw())).toContain('cart.pay ran, but its outcome could not be recorded.');
     expect(await runs.read(run)).toMatchObject({ status: 'idle', snapshot: { state: 'payment' } });
-    await expect.poll(() => host.errors).toContain('the outcome of a call of "cart.pay" is unknown (lost)');
+    await expect
+      .poll(() => host.errors)
+      .toContain('the outcome of a call of "cart.pay" is unknown (lost)');
   });
 });
 
@@ -158,7 +176,12 @@ describe("Vercel's own Node runtime", { timeout: 60_000 }, () => {
   }, 180_000);
 
   it.each(ENTRIES)('serves the checkout by $what', async ({ entry, path }) => {
-    const { origin, stop } = await startVercelRuntime(runtime, project.folder, `${entry}.ts`, environment());
+    const { origin, stop } = await startVercelRuntime(
+      runtime,
+      project.folder,
+      `${entry}.ts`,
+      environment(),
+    );
     onTestFinished(stop);
     const url = new URL(path, origin);
     const headers = { 'x-forwarded-host': url.host };

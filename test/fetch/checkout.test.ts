@@ -26,7 +26,9 @@ describe.each(HOSTS)('a checkout, $host $mode $answers', (shape) => {
     expect(await tools()).toEqual(['cart.pay', 'cart.view']);
     expect((await call('cart.pay')).text).toContain('cart.*');
     expect(await tools()).toEqual(['cart.view']);
-    await expect.poll(() => log.filter((entry) => entry === 'list_changed').length).toBeGreaterThanOrEqual(2);
+    await expect
+      .poll(() => log.filter((entry) => entry === 'list_changed').length)
+      .toBeGreaterThanOrEqual(2);
     await close();
     expect(app.ledger.calls).toEqual(['cart.add_item', 'cart.checkout', 'cart.pay']);
     expect(app.errors).toEqual([]);
@@ -49,26 +51,29 @@ describe.each(HOSTS)('a checkout, $host $mode $answers', (shape) => {
   });
 });
 
-describe.each(HOSTS.filter(({ answers }) => answers === 'sse'))('a stream, $host $mode', (shape) => {
-  it('is passed on event by event: progress comes while the handler runs', async () => {
-    const app = await startCheckout({ shape });
-    const session = await app.beginAt('payment');
-    const handler = latch();
-    app.ledger.gates.set('cart.pay', handler.opened);
-    const streaming = await session.stream(withProgress(7, 'cart.pay'));
-    await expect
-      .poll(() => streaming.messages.map(({ method }) => method))
-      .toEqual(['notifications/progress']);
-    expect(streaming.ended).toBe(false);
-    handler.open();
-    await expect.poll(() => streaming.ended).toBe(true);
-    expect(streaming.messages.map(({ method, id }) => method ?? id)).toEqual([
-      'notifications/progress',
-      'notifications/tools/list_changed',
-      7,
-    ]);
-  });
-});
+describe.each(HOSTS.filter(({ answers }) => answers === 'sse'))(
+  'a stream, $host $mode',
+  (shape) => {
+    it('is passed on event by event: progress comes while the handler runs', async () => {
+      const app = await startCheckout({ shape });
+      const session = await app.beginAt('payment');
+      const handler = latch();
+      app.ledger.gates.set('cart.pay', handler.opened);
+      const streaming = await session.stream(withProgress(7, 'cart.pay'));
+      await expect
+        .poll(() => streaming.messages.map(({ method }) => method))
+        .toEqual(['notifications/progress']);
+      expect(streaming.ended).toBe(false);
+      handler.open();
+      await expect.poll(() => streaming.ended).toBe(true);
+      expect(streaming.messages.map(({ method, id }) => method ?? id)).toEqual([
+        'notifications/progress',
+        'notifications/tools/list_changed',
+        7,
+      ]);
+    });
+  },
+);
 
 describe.each([
   { host: 'mcp-handler', mode: 'stateless', answers: 'sse' },
@@ -78,7 +83,10 @@ describe.each([
     const app = await startCheckout({ shape, session: { keepAliveMs: 20_000 } });
     const session = await app.begin();
     const listening = await session.listen();
-    expect([listening.status, listening.headers['content-type']]).toEqual([200, 'text/event-stream']);
+    expect([listening.status, listening.headers['content-type']]).toEqual([
+      200,
+      'text/event-stream',
+    ]);
     await expect.poll(() => app.clock.pending).toBe(1);
     app.clock.advance(20_000);
     await expect.poll(() => listening.text).toBe(': keep-alive\n\n');

@@ -20,7 +20,11 @@ import { callOf, INITIALIZE, PROTOCOL, reasonOf, type WireMessage } from '../hel
 const URL = 'https://shop.example/mcp?tenant=7';
 const BOTH = 'application/json, text/event-stream';
 
-function post(body: unknown, headers: Record<string, string> = {}, init: RequestInit = {}): Request {
+function post(
+  body: unknown,
+  headers: Record<string, string> = {},
+  init: RequestInit = {},
+): Request {
   const text = typeof body === 'string' ? body : JSON.stringify(body);
   const all = { 'content-type': 'application/json', accept: BOTH, ...headers };
   return new Request(URL, { method: 'POST', body: text, headers: all, ...init });
@@ -89,9 +93,19 @@ describe('gateFetch() turns away, before the handler sees it,', () => {
     ['a body that is not JSON', '{"jsonrpc"', {}, [400, -32700]],
     ['a body that is too large', JSON.stringify('x'.repeat(5 * 1024 * 1024)), {}, [413, -32700]],
     ['an encoded body', '{}', { 'content-encoding': 'gzip' }, [415, -32700]],
-    ['a body that is not UTF-8', '{}', { 'content-type': 'application/json; charset=utf-7' }, [415, -32700]],
+    [
+      'a body that is not UTF-8',
+      '{}',
+      { 'content-type': 'application/json; charset=utf-7' },
+      [415, -32700],
+    ],
     ['a call without a session', callOf(1, 'cart.view'), {}, [400, -32000]],
-    ['a call of an unknown session', callOf(1, 'cart.view'), { 'mcp-session-id': 'nobody' }, [404, -32001]],
+    [
+      'a call of an unknown session',
+      callOf(1, 'cart.view'),
+      { 'mcp-session-id': 'nobody' },
+      [404, -32001],
+    ],
     ['a batch with an initialize', [INITIALIZE, callOf(1, 'cart.view')], {}, [400, -32600]],
   ])('%s', async (_, body, headers, answer) => {
     expect(await errorOf(await openShop(never).fetch(post(body, headers)))).toEqual(answer);
@@ -130,12 +144,19 @@ describe('the handler behind gateFetch()', () => {
     const seen: unknown[] = [];
     const gated = gateFetch(
       async (request: Request, context: { params: string }) => {
-        seen.push(request.method, request.url, request.headers.get('x-own'), await request.text(), context);
+        seen.push(
+          request.method,
+          request.url,
+          request.headers.get('x-own'),
+          await request.text(),
+          context,
+        );
         return new Response(null, { status: 202 });
       },
       [stateSync({ policies: [] })],
     );
-    const body = '{"jsonrpc":"2.0",  "method":"notifications/x","params":{"n":12345678901234567890}}';
+    const body =
+      '{"jsonrpc":"2.0",  "method":"notifications/x","params":{"n":12345678901234567890}}';
     const answer = await gated(post(body, { 'x-own': 'yes' }), { params: 'p' });
     expect([answer.status, await answer.text()]).toEqual([202, '']);
     expect(seen).toEqual(['POST', URL, 'yes', body, { params: 'p' }]);
@@ -162,7 +183,9 @@ describe('the handler behind gateFetch()', () => {
     const origin = { 'access-control-allow-origin': 'https://app.example' };
     const shop = openShop(async (request) => {
       const answer = await echo(request);
-      return new Response(answer.body, { headers: { ...Object.fromEntries(answer.headers), ...origin } });
+      return new Response(answer.body, {
+        headers: { ...Object.fromEntries(answer.headers), ...origin },
+      });
     });
     const { headers } = await shop.fetch(post(INITIALIZE));
     expect(headers.get('access-control-expose-headers')).toBe('Mcp-Session-Id');
@@ -241,7 +264,9 @@ describe('the handler behind gateFetch()', () => {
     const shop = openShop((async () => undefined) as unknown as FetchHandler);
     const headers = await shop.begin();
     const asked = shop.fetch(post(callOf(1, 'cart.view'), headers));
-    await expect(asked).rejects.toThrow('the handler must return a Response; it returned undefined');
+    await expect(asked).rejects.toThrow(
+      'the handler must return a Response; it returned undefined',
+    );
   });
 
   it('that answers after its step was given up on is heard by nobody, and fails nothing', async () => {
@@ -305,9 +330,9 @@ describe('the caller behind gateFetch()', () => {
     const shop = openShop(echo, { auth });
     const headers = await shop.begin({ 'x-user': 'ann' });
     expect((await shop.fetch(post(callOf(1, 'cart.view'), headers))).status).toBe(200);
-    expect((await shop.fetch(post(callOf(1, 'cart.view'), { ...headers, 'x-user': 'bob' }))).status).toBe(
-      404,
-    );
+    expect(
+      (await shop.fetch(post(callOf(1, 'cart.view'), { ...headers, 'x-user': 'bob' }))).status,
+    ).toBe(404);
   });
 
   it('is named by principal(), which is given the method, the URL, the headers and what auth gave', async () => {
@@ -318,9 +343,9 @@ describe('the caller behind gateFetch()', () => {
     };
     const shop = openShop(echo, { auth: () => claims('ann'), session: { principal } });
     const headers = await shop.begin({ 'x-user': 'ann' });
-    expect((await shop.fetch(post(callOf(1, 'cart.view'), { ...headers, 'x-user': 'bob' }))).status).toBe(
-      404,
-    );
+    expect(
+      (await shop.fetch(post(callOf(1, 'cart.view'), { ...headers, 'x-user': 'bob' }))).status,
+    ).toBe(404);
     expect(seen.at(-1)).toMatchObject({ method: 'POST', url: URL, auth: claims('ann') });
   });
 });
@@ -341,7 +366,9 @@ describe('a client that leaves', () => {
     const { handler, answer } = waiting();
     const shop = openShop(answer);
     const client = new AbortController();
-    const asked = shop.fetch(post(callOf(1, 'cart.view'), await shop.begin(), { signal: client.signal }));
+    const asked = shop.fetch(
+      post(callOf(1, 'cart.view'), await shop.begin(), { signal: client.signal }),
+    );
     await handler.asked.opened;
     expect(handler.signal?.aborted).toBe(false);
     client.abort();
@@ -403,7 +430,8 @@ describe('a client that leaves', () => {
     await settle();
     expect(shop.errors).toEqual([]);
     const pay = shop.fetch(post(callOf(2, 'cart.pay'), headers));
-    if (tool === 'cart.pay') expect(reasonOf((await (await pay).json()) as WireMessage)).toBe('state');
+    if (tool === 'cart.pay')
+      expect(reasonOf((await (await pay).json()) as WireMessage)).toBe('state');
   });
 
   it('while its body is read, is not answered as if it were there', async () => {
@@ -438,7 +466,9 @@ describe('bytes behind gateFetch()', () => {
           const edges = [0, ...cuts.sort((a, b) => a - b), bytes.length];
           const body = new ReadableStream({
             start(controller) {
-              edges.slice(1).forEach((edge, i) => void controller.enqueue(bytes.slice(edges[i], edge)));
+              edges
+                .slice(1)
+                .forEach((edge, i) => void controller.enqueue(bytes.slice(edges[i], edge)));
               controller.close();
             },
           });
@@ -464,7 +494,9 @@ describe('bytes behind gateFetch()', () => {
       },
       { highWaterMark: 0 },
     );
-    const gated = pass(async () => new Response(body, { headers: { 'content-type': 'text/event-stream' } }));
+    const gated = pass(
+      async () => new Response(body, { headers: { 'content-type': 'text/event-stream' } }),
+    );
     const answer = await gated(new Request(URL));
     await settle(50);
     expect(pulled).toBeLessThan(10);
@@ -473,7 +505,9 @@ describe('bytes behind gateFetch()', () => {
   });
 
   it('are none where there are none: 204, HEAD', async () => {
-    const gated = pass(async ({ method }) => new Response(null, { status: method === 'HEAD' ? 200 : 204 }));
+    const gated = pass(
+      async ({ method }) => new Response(null, { status: method === 'HEAD' ? 200 : 204 }),
+    );
     expect((await gated(new Request(URL, { method: 'DELETE' }))).body).toBeNull();
     expect((await gated(new Request(URL, { method: 'HEAD' }))).body).toBeNull();
   });

@@ -22,7 +22,10 @@ describe('gateFetch() refuses, at once and with what is wrong,', () => {
     ['an option of another type', [handler, [sync], { auth: 'ann' }], 'auth'],
   ])('%s', (_, args, message) => {
     expect(() => gate(...args)).toThrow(
-      expect.objectContaining({ code: 'ERR_INTERLOCK_CONFIG', message: expect.stringContaining(message) }),
+      expect.objectContaining({
+        code: 'ERR_INTERLOCK_CONFIG',
+        message: expect.stringContaining(message),
+      }),
     );
   });
 

@@ -20,49 +20,56 @@ function asking(schema: unknown): JsonObject {
 }
 
 /** What a schema may say of the members of an object, none of which is the new argument. */
-const value = fc.constantFrom<JsonObject>({}, { type: 'number' }, { type: 'string' }, { type: 'object' });
+const value = fc.constantFrom<JsonObject>(
+  {},
+  { type: 'number' },
+  { type: 'string' },
+  { type: 'object' },
+);
 const key = fc.constantFrom('a', 'b', 'kind');
 const members = fc.dictionary(key, value, { maxKeys: 3, noNullPrototype: true });
 
-const { schema: anySchema } = fc.letrec<{ schema: JsonObject; leaf: JsonObject; union: JsonObject }>(
-  (tie) => ({
-    schema: fc.oneof({ maxDepth: 1, depthSize: 'small' }, tie('leaf'), tie('union')),
-    leaf: fc.record<JsonObject>(
-      {
-        properties: members,
-        required: fc.uniqueArray(key, { maxLength: 2 }),
-        additionalProperties: fc.constantFrom<unknown>(false, true, {}, { type: 'number' }),
-        minProperties: fc.nat(2),
-        maxProperties: fc.integer({ min: 1, max: 3 }),
-        propertyNames: fc.constantFrom<unknown>({ maxLength: 4 }, { pattern: '^[a-z]$' }, true),
-        patternProperties: fc.dictionary(fc.constantFrom('^w', 'n$', '^.$', '_', ''), value, {
-          maxKeys: 2,
-          noNullPrototype: true,
-        }),
-        $ref: fc.constantFrom('#/$defs/One', '#/$defs/Two'),
-      },
-      { requiredKeys: [] },
-    ),
-    union: fc.record<JsonObject>(
-      {
-        allOf: fc.array(tie('schema'), { minLength: 1, maxLength: 1 }),
-        anyOf: fc.array(tie('schema'), { minLength: 1, maxLength: 2 }),
-        oneOf: fc.array(tie('schema'), { minLength: 1, maxLength: 2 }),
-        if: tie('schema'),
-        // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
-        then: tie('schema'),
-        else: tie('schema'),
-        not: tie('schema'),
-        dependentSchemas: fc.dictionary(key, tie('schema') as fc.Arbitrary<JsonObject>, {
-          maxKeys: 1,
-          noNullPrototype: true,
-        }),
-        unevaluatedProperties: fc.constantFrom(false, true),
-      },
-      { requiredKeys: [] },
-    ),
-  }),
-);
+const { schema: anySchema } = fc.letrec<{
+  schema: JsonObject;
+  leaf: JsonObject;
+  union: JsonObject;
+}>((tie) => ({
+  schema: fc.oneof({ maxDepth: 1, depthSize: 'small' }, tie('leaf'), tie('union')),
+  leaf: fc.record<JsonObject>(
+    {
+      properties: members,
+      required: fc.uniqueArray(key, { maxLength: 2 }),
+      additionalProperties: fc.constantFrom<unknown>(false, true, {}, { type: 'number' }),
+      minProperties: fc.nat(2),
+      maxProperties: fc.integer({ min: 1, max: 3 }),
+      propertyNames: fc.constantFrom<unknown>({ maxLength: 4 }, { pattern: '^[a-z]$' }, true),
+      patternProperties: fc.dictionary(fc.constantFrom('^w', 'n$', '^.$', '_', ''), value, {
+        maxKeys: 2,
+        noNullPrototype: true,
+      }),
+      $ref: fc.constantFrom('#/$defs/One', '#/$defs/Two'),
+    },
+    { requiredKeys: [] },
+  ),
+  union: fc.record<JsonObject>(
+    {
+      allOf: fc.array(tie('schema'), { minLength: 1, maxLength: 1 }),
+      anyOf: fc.array(tie('schema'), { minLength: 1, maxLength: 2 }),
+      oneOf: fc.array(tie('schema'), { minLength: 1, maxLength: 2 }),
+      if: tie('schema'),
+      // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
+      then: tie('schema'),
+      else: tie('schema'),
+      not: tie('schema'),
+      dependentSchemas: fc.dictionary(key, tie('schema') as fc.Arbitrary<JsonObject>, {
+        maxKeys: 1,
+        noNullPrototype: true,
+      }),
+      unevaluatedProperties: fc.constantFrom(false, true),
+    },
+    { requiredKeys: [] },
+  ),
+}));
 
 /** Definitions that refer to nothing themselves, or only inside of their members. */
 const definition = fc.tuple(members, fc.boolean(), fc.boolean()).map(
@@ -93,12 +100,16 @@ const { instance: anyInstance } = fc.letrec<{ instance: JsonObject }>((tie) => (
 describe('a schema that asks for one argument more', () => {
   it('takes with the argument exactly what it took without', () => {
     fc.assert(
-      fc.property(root, fc.array(anyInstance, { minLength: 5, maxLength: 20 }), (schema, instances) => {
-        const [before, after] = [ajv.compile(schema), ajv.compile(asking(schema))];
-        for (const instance of instances) {
-          expect(after({ ...instance, [ARGUMENT]: 'h' })).toBe(before(instance));
-        }
-      }),
+      fc.property(
+        root,
+        fc.array(anyInstance, { minLength: 5, maxLength: 20 }),
+        (schema, instances) => {
+          const [before, after] = [ajv.compile(schema), ajv.compile(asking(schema))];
+          for (const instance of instances) {
+            expect(after({ ...instance, [ARGUMENT]: 'h' })).toBe(before(instance));
+          }
+        },
+      ),
       { numRuns: 120 },
     );
   });
@@ -140,7 +151,10 @@ describe('a schema that asks for one argument more', () => {
     ['in one of a union', { oneOf: [{}, { anyOf: [{ properties: { [ARGUMENT]: {} } }] }] }],
     ['in a condition', { if: { required: ['a'] }, else: { properties: { [ARGUMENT]: {} } } }],
     ['in what must not be', { not: { required: [ARGUMENT] } }],
-    ['in what depends on a member', { dependentSchemas: { a: { properties: { [ARGUMENT]: {} } } } }],
+    [
+      'in what depends on a member',
+      { dependentSchemas: { a: { properties: { [ARGUMENT]: {} } } } },
+    ],
   ])('is not made where the argument is known %s', (_where, schema) => {
     expect(withArgument(schema, ARGUMENT, ABOUT)).toBeUndefined();
   });
@@ -173,9 +187,9 @@ describe('a schema that asks for one argument more', () => {
       additionalProperties: false,
     };
     const asked = asking(tree);
-    expect(accepts(asked, { [ARGUMENT]: 'h', children: [{ children: [{ name: 'x' }], first: 'y' }] })).toBe(
-      true,
-    );
+    expect(
+      accepts(asked, { [ARGUMENT]: 'h', children: [{ children: [{ name: 'x' }], first: 'y' }] }),
+    ).toBe(true);
     expect(accepts(asked, { [ARGUMENT]: 'h', children: [{ [ARGUMENT]: 'h' }] })).toBe(false);
   });
 });

@@ -67,7 +67,8 @@ describe('a state with a deadline', () => {
     const { client, clock, runs, run, gate, upstream } = await serve();
     const moves: unknown[] = [];
     gate.onTransition(
-      ({ previousState, currentState, event }) => void moves.push([previousState, currentState, event]),
+      ({ previousState, currentState, event }) =>
+        void moves.push([previousState, currentState, event]),
     );
     await client.call('cart.checkout');
     clock.advance(15 * MINUTE - 1);
@@ -98,7 +99,10 @@ describe('a state with a deadline', () => {
     await runs.update(run, () => ({ note: 1 }));
     clock.advance(5 * MINUTE);
     expect((await client.call('cart.pay')).isError).toBe(true);
-    expect(await runs.read(run)).toMatchObject({ snapshot: { state: 'expired' }, context: { note: 1 } });
+    expect(await runs.read(run)).toMatchObject({
+      snapshot: { state: 'expired' },
+      context: { note: 1 },
+    });
   });
 
   it('begins anew each time that it is entered', async () => {
@@ -180,7 +184,9 @@ describe('sweep()', () => {
       load: async (key: string) => kept.get(key),
       save: async (key: string, snapshot: unknown) => void kept.set(key, snapshot as never),
     };
-    await expect(runsOf(gate, { store }).sweep()).rejects.toMatchObject({ code: 'ERR_INTERLOCK_STORE' });
+    await expect(runsOf(gate, { store }).sweep()).rejects.toMatchObject({
+      code: 'ERR_INTERLOCK_STORE',
+    });
   });
 
   it('reads what a database finds', async () => {
@@ -214,11 +220,10 @@ it.each([
 
 it('leaves the bytes of other machines as they are', async () => {
   const store = memoryStore();
-  const gate = new StateMachineGate({ initial: 'a', states: { a: { on: { GO: 'b' } }, b: {} } }).bindTool(
-    'cart.pay',
-    'a',
-    'GO',
-  );
+  const gate = new StateMachineGate({
+    initial: 'a',
+    states: { a: { on: { GO: 'b' } }, b: {} },
+  }).bindTool('cart.pay', 'a', 'GO');
   const upstream = await startUpstream({ middlewares: [sessionStore({ store }), fsmGate(gate)] });
   const client = await connect(upstream.url);
   closing.push(upstream.close, () => client.close());

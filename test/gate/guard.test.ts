@@ -62,7 +62,9 @@ describe('guards', () => {
     ['rejects', () => Promise.reject(new Error('database is gone')), 'database is gone'],
   ])('refuse it without words where one %s', async (_, guard, told) => {
     expect(await askGuards([guard as Guard], call, options)).toEqual({ words: undefined });
-    expect(errors.map(String).join()).toEqual(told === undefined ? '' : expect.stringContaining(told));
+    expect(errors.map(String).join()).toEqual(
+      told === undefined ? '' : expect.stringContaining(told),
+    );
     expect(clock.pending).toBe(0);
   });
 

@@ -46,7 +46,10 @@ function diagnosis(loopShield: Partial<LoopShieldOptions> | undefined) {
     options,
   )
     .bindTool('cart.view', 'diagnosis')
-    .bindTool('cart.add_item', 'diagnosis', { success: 'SOLVED', guard: ({ args }) => args.sku !== 'no' })
+    .bindTool('cart.add_item', 'diagnosis', {
+      success: 'SOLVED',
+      guard: ({ args }) => args.sku !== 'no',
+    })
     .bindTool('cart.pay', 'escalation');
 }
 
@@ -92,12 +95,16 @@ async function serve(loopShield: Partial<LoopShieldOptions> | undefined): Promis
 describe('the loop shield', () => {
   it('lets so many calls of a tool through, refuses the next one, and takes the run to its fall-back', async () => {
     const { client, upstream, runs, run } = await serve({});
-    for (let call = 0; call < 3; call++) expect((await client.call('cart.view')).isError).toBe(false);
+    for (let call = 0; call < 3; call++)
+      expect((await client.call('cart.view')).isError).toBe(false);
     const refused = await client.call('cart.view');
     expect(refused.text).toBe(
       '[System: cart.view was not run, because it was called again and again without progress. support is now in "escalation". Available now: cart.pay.]',
     );
-    expect(refused.meta['mcp-interlock/refusal']).toMatchObject({ reason: 'loop', state: 'escalation' });
+    expect(refused.meta['mcp-interlock/refusal']).toMatchObject({
+      reason: 'loop',
+      state: 'escalation',
+    });
     expect(upstream.ledger.calls).toHaveLength(3);
     expect(loops).toEqual([
       { run, workflow: 'support', tool: 'cart.view', state: 'diagnosis', calls: 4, max: 3 },
@@ -114,7 +121,9 @@ describe('the loop shield', () => {
   it('counts failed calls, and calls that a guard refuses', async () => {
     const { client } = await serve({ max: 2 });
     await client.call('cart.add_item', { fail: true });
-    expect((await client.call('cart.add_item', { sku: 'no' })).meta['mcp-interlock/refusal']).toMatchObject({
+    expect(
+      (await client.call('cart.add_item', { sku: 'no' })).meta['mcp-interlock/refusal'],
+    ).toMatchObject({
       reason: 'guard',
     });
     expect((await client.call('cart.add_item')).meta['mcp-interlock/refusal']).toMatchObject({
@@ -133,7 +142,8 @@ describe('the loop shield', () => {
 
   it('tells calls with other arguments apart where it is told to', async () => {
     const { client } = await serve({ max: 1, sameArguments: true });
-    for (const sku of ['a', 'b', 'c']) expect((await client.call('cart.view', { sku })).isError).toBe(false);
+    for (const sku of ['a', 'b', 'c'])
+      expect((await client.call('cart.view', { sku })).isError).toBe(false);
     expect((await client.call('cart.view', { sku: 'b' })).isError).toBe(true);
   });
 
@@ -150,7 +160,9 @@ describe('the loop shield', () => {
     await client.call('cart.view');
     await client.call('cart.view');
     const again = await restart();
-    expect((await again.call('cart.view')).meta['mcp-interlock/refusal']).toMatchObject({ reason: 'loop' });
+    expect((await again.call('cart.view')).meta['mcp-interlock/refusal']).toMatchObject({
+      reason: 'loop',
+    });
   });
 
   it('falls back by an event where it is told one', async () => {
@@ -168,7 +180,9 @@ describe('the loop shield', () => {
       },
     });
     await client.call('cart.view');
-    expect((await client.call('cart.view')).meta['mcp-interlock/refusal']).toMatchObject({ reason: 'loop' });
+    expect((await client.call('cart.view')).meta['mcp-interlock/refusal']).toMatchObject({
+      reason: 'loop',
+    });
   });
 });
 

@@ -31,7 +31,9 @@ afterEach(async () => {
   for (const each of open.splice(0).reverse()) await each.close();
 });
 
-async function start(options: UpstreamOptions): Promise<{ upstream: Upstream; client: TestClient }> {
+async function start(
+  options: UpstreamOptions,
+): Promise<{ upstream: Upstream; client: TestClient }> {
   const upstream = await startUpstream(options);
   open.push(upstream);
   const client = await connect(upstream.url);
@@ -39,7 +41,10 @@ async function start(options: UpstreamOptions): Promise<{ upstream: Upstream; cl
   return { upstream, client };
 }
 
-const gated = (options?: FsmGateOptions): Middleware[] => [sessionStore(), fsmGate(checkoutGate(), options)];
+const gated = (options?: FsmGateOptions): Middleware[] => [
+  sessionStore(),
+  fsmGate(checkoutGate(), options),
+];
 
 describe('announce', () => {
   it('says in words what is available after a move, and nothing where nothing moved', async () => {
@@ -84,7 +89,10 @@ describe('a refusal', () => {
   it.each(SHAPES)(
     'looks like a tool that the upstream does not have, if so wished ($mode $answers $express $parser)',
     async (shape) => {
-      const { upstream, client } = await start({ shape, middlewares: gated({ refusal: 'unknown-tool' }) });
+      const { upstream, client } = await start({
+        shape,
+        middlewares: gated({ refusal: 'unknown-tool' }),
+      });
       const outcome = async (name: string): Promise<string> => {
         try {
           return JSON.stringify(await client.call(name));
@@ -133,9 +141,16 @@ describe('a grouped tool', () => {
     new StateMachineGate({
       id: 'grouped',
       initial: 'empty',
-      states: { empty: { on: { ADD: 'full' } }, full: { on: { PAY: 'paid' } }, paid: { type: 'final' } },
+      states: {
+        empty: { on: { ADD: 'full' } },
+        full: { on: { PAY: 'paid' } },
+        paid: { type: 'final' },
+      },
     })
-      .bindTool('cart', ['empty', 'full'], { success: 'ADD', when: ({ action }) => action === 'add' })
+      .bindTool('cart', ['empty', 'full'], {
+        success: 'ADD',
+        when: ({ action }) => action === 'add',
+      })
       .bindTool('cart', 'full', { success: 'PAY', when: ({ action }) => action === 'pay' });
 
   it('is bound by its arguments: one action is refused while the others go on', async () => {
@@ -165,7 +180,10 @@ describe('a grouped tool', () => {
         },
       },
     );
-    const middlewares = [sessionStore(), fsmGate(broken, { onError: (error) => errors.push(error) })];
+    const middlewares = [
+      sessionStore(),
+      fsmGate(broken, { onError: (error) => errors.push(error) }),
+    ];
     const { upstream, client } = await start({ makeServer: cart, middlewares });
     const refused = await client.call('cart', { action: 'add' });
     expect(refused.isError).toBe(true);
@@ -196,7 +214,9 @@ describe('several gates on one route', () => {
     await client.call('cart.view');
     expect(await client.tools()).toEqual(['cart.checkout']);
     const refused = await client.call('cart.add_item');
-    expect(refused.meta).toMatchObject({ 'mcp-interlock/refusal': { workflow: 'audit', state: 'closed' } });
+    expect(refused.meta).toMatchObject({
+      'mcp-interlock/refusal': { workflow: 'audit', state: 'closed' },
+    });
     expect((await client.call('cart.checkout')).isError).toBe(false);
     expect(upstream.ledger.calls).toEqual(['cart.add_item', 'cart.view', 'cart.checkout']);
   });
@@ -243,7 +263,10 @@ describe('a bound tool that the upstream never lists', () => {
     const warnings: string[] = [];
     const gate = checkoutGate().bindTool('cart.veiw', 'empty');
     const { client } = await start({
-      middlewares: [sessionStore(), fsmGate(gate, { onWarning: (warning) => warnings.push(warning) })],
+      middlewares: [
+        sessionStore(),
+        fsmGate(gate, { onWarning: (warning) => warnings.push(warning) }),
+      ],
     });
     await client.tools();
     await client.tools();
@@ -289,7 +312,10 @@ describe('mounting', () => {
       middlewares.splice(
         at,
         0,
-        stateSync({ policies: [{ match: 'cart.**', invalidates: ['cart.*'] }], placement: 'prepend' }),
+        stateSync({
+          policies: [{ match: 'cart.**', invalidates: ['cart.*'] }],
+          placement: 'prepend',
+        }),
       );
       const { client } = await start({ middlewares });
       expect((await client.call('cart.add_item')).texts).toEqual([
@@ -302,7 +328,10 @@ describe('mounting', () => {
   it('fails closed, and says why, where sessionStore() comes after the gate that needed it', async () => {
     const errors: unknown[] = [];
     const upstream = await startUpstream({
-      middlewares: [fsmGate(checkoutGate()), sessionStore({ onError: (error) => errors.push(error) })],
+      middlewares: [
+        fsmGate(checkoutGate()),
+        sessionStore({ onError: (error) => errors.push(error) }),
+      ],
     });
     open.push(upstream);
     await expect(connect(upstream.url)).rejects.toThrow();
@@ -361,7 +390,9 @@ describe('a mistake in the options', () => {
     expect(() => fsmGate({ initial: 'a', states: { a: {} } } as never)).toThrow(
       'fsmGate(): the first argument must be a StateMachineGate, got an object',
     );
-    expect(() => runsOf(undefined as never, {})).toThrow('must be a StateMachineGate, got undefined');
+    expect(() => runsOf(undefined as never, {})).toThrow(
+      'must be a StateMachineGate, got undefined',
+    );
   });
 
   it('is a store in their place, which would not be used', () => {

@@ -49,7 +49,10 @@ async function start(pay: BindingOptions, options: FsmGateOptions = {}): Promise
   const onError = (error: unknown): void => void errors.push(error);
   upstream = await startUpstream({
     shape: { mode: 'stateless', answers: 'json' },
-    middlewares: [sessionStore({ store, clock, onError }), fsmGate(gate, { clock, onError, ...options })],
+    middlewares: [
+      sessionStore({ store, clock, onError }),
+      fsmGate(gate, { clock, onError, ...options }),
+    ],
     makeServer: (ledger) => {
       const server = new McpServer({ name: 'order', version: '1.0.0' });
       server.registerTool(
@@ -125,7 +128,10 @@ describe('a success that is a function', () => {
 
   it('may send nothing: the call is saved, and the run stays', async () => {
     await start({ success: () => undefined });
-    expect(await client.call('pay', { as: 'paid' })).toMatchObject({ isError: false, text: 'paid' });
+    expect(await client.call('pay', { as: 'paid' })).toMatchObject({
+      isError: false,
+      text: 'paid',
+    });
     expect(await trail()).toMatchObject([{ from: 'open', to: 'open', event: null }]);
     expect(errors).toEqual([]);
   });
@@ -145,22 +151,36 @@ describe('a success that is a function', () => {
     ],
     ['returns no event', () => 7, 'expected the name of an event, got 7'],
     ['is asynchronous', async () => 'PAID', 'expected the name of an event'],
-    ['returns a payload that is not JSON', () => ({ type: 'PAID', payload: new Date(0) }), 'is a Date'],
-  ])('that %s moves nothing and is told to onError, since the tool ran', async (_, success, told) => {
-    await start({ success: success as () => 'PAID' });
-    expect(await client.call('pay', { as: 'paid' })).toMatchObject({ isError: false, text: 'paid' });
-    expect(await trail()).toMatchObject([{ from: 'open', to: 'open', event: null, tool: 'pay' }]);
-    expect(String(errors)).toContain(told);
-    expect(errors).toHaveLength(1);
-  });
+    [
+      'returns a payload that is not JSON',
+      () => ({ type: 'PAID', payload: new Date(0) }),
+      'is a Date',
+    ],
+  ])(
+    'that %s moves nothing and is told to onError, since the tool ran',
+    async (_, success, told) => {
+      await start({ success: success as () => 'PAID' });
+      expect(await client.call('pay', { as: 'paid' })).toMatchObject({
+        isError: false,
+        text: 'paid',
+      });
+      expect(await trail()).toMatchObject([{ from: 'open', to: 'open', event: null, tool: 'pay' }]);
+      expect(String(errors)).toContain(told);
+      expect(errors).toHaveLength(1);
+    },
+  );
 
   it('of a held run is not guessed: resolve() needs the event', async () => {
     await start(byResult);
     await loseOutcome();
     const runs = runsOf(gate, { store });
     const run = String(client.transport.sessionId);
-    await expect(runs.resolve(run, 'succeeded')).rejects.toMatchObject({ code: 'ERR_INTERLOCK_EVENT' });
-    expect(await runs.resolve(run, 'succeeded', { event: 'PAID', payload: { by: 'phone' } })).toEqual({
+    await expect(runs.resolve(run, 'succeeded')).rejects.toMatchObject({
+      code: 'ERR_INTERLOCK_EVENT',
+    });
+    expect(
+      await runs.resolve(run, 'succeeded', { event: 'PAID', payload: { by: 'phone' } }),
+    ).toEqual({
       resolved: true,
       state: 'paid',
     });
@@ -179,7 +199,9 @@ describe('a failure event', () => {
         '[System: order is now in "review". No tool of order is available now.]',
       );
       expect(store.take()).toEqual(['claim', 'commit']);
-      expect(await trail()).toMatchObject([{ from: 'open', to: 'review', event: 'BROKE', tool: 'pay' }]);
+      expect(await trail()).toMatchObject([
+        { from: 'open', to: 'review', event: 'BROKE', tool: 'pay' },
+      ]);
     },
   );
 
@@ -226,7 +248,12 @@ describe('a failure event', () => {
     await loseOutcome();
     const runs = runsOf(gate, { store });
     const run = String(client.transport.sessionId);
-    expect(await runs.resolve(run, 'failed', { actor: 'ops' })).toEqual({ resolved: true, state: 'review' });
-    expect(await trail()).toMatchObject([{ from: 'open', to: 'review', event: 'BROKE', actor: 'ops' }]);
+    expect(await runs.resolve(run, 'failed', { actor: 'ops' })).toEqual({
+      resolved: true,
+      state: 'review',
+    });
+    expect(await trail()).toMatchObject([
+      { from: 'open', to: 'review', event: 'BROKE', actor: 'ops' },
+    ]);
   });
 });

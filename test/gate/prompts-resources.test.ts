@@ -85,8 +85,14 @@ async function serve(serving: Serving = {}): Promise<Shop> {
   closing.push(connected.close);
   const { client } = connected;
   const changes: string[] = [];
-  client.setNotificationHandler(PromptListChangedNotificationSchema, () => void changes.push('prompts'));
-  client.setNotificationHandler(ResourceListChangedNotificationSchema, () => void changes.push('resources'));
+  client.setNotificationHandler(
+    PromptListChangedNotificationSchema,
+    () => void changes.push('prompts'),
+  );
+  client.setNotificationHandler(
+    ResourceListChangedNotificationSchema,
+    () => void changes.push('resources'),
+  );
   return {
     ...connected,
     url: upstream.url,
@@ -95,7 +101,9 @@ async function serve(serving: Serving = {}): Promise<Shop> {
     prompts: async () => (await client.listPrompts()).prompts.map(({ name }) => name),
     resources: async () => (await client.listResources()).resources.map(({ uri }) => uri),
     templates: async () =>
-      (await client.listResourceTemplates()).resourceTemplates.map(({ uriTemplate }) => uriTemplate),
+      (await client.listResourceTemplates()).resourceTemplates.map(
+        ({ uriTemplate }) => uriTemplate,
+      ),
   };
 }
 
@@ -166,7 +174,9 @@ describe.each([
     expect((await client.getPrompt({ name: 'order.summary' })).messages).toHaveLength(1);
     await shop.call('cart.checkout');
     await shop.call('cart.pay');
-    expect(await textOf(client, 'docs://receipts/7')).toMatchObject({ text: 'docs://receipts/7 text' });
+    expect(await textOf(client, 'docs://receipts/7')).toMatchObject({
+      text: 'docs://receipts/7 text',
+    });
     await expect(client.getPrompt({ name: 'order.summary' })).rejects.toMatchObject({
       message: expect.stringContaining('It cannot be reached from here by calling tools.'),
     });
@@ -178,7 +188,12 @@ describe('a change of state', () => {
     new StateMachineGate({
       id: 'steps',
       initial: 'a',
-      states: { a: { on: { NEXT: 'b' } }, b: { on: { NEXT: 'c' } }, c: { on: { NEXT: 'd' } }, d: {} },
+      states: {
+        a: { on: { NEXT: 'b' } },
+        b: { on: { NEXT: 'c' } },
+        c: { on: { NEXT: 'd' } },
+        d: {},
+      },
     })
       .bindTool('cart.view', ['a', 'b', 'c', 'd'], 'NEXT')
       .bindPrompt('order.summary', ['b', 'c', 'd'])
@@ -293,7 +308,9 @@ describe('guards of prompts and resources', () => {
       ),
       data: { 'mcp-interlock/refusal': { reason: 'guard' } },
     });
-    await expect(client.readResource({ uri: 'docs://receipts/7' })).rejects.toMatchObject({ code: -32602 });
+    await expect(client.readResource({ uri: 'docs://receipts/7' })).rejects.toMatchObject({
+      code: -32602,
+    });
     expect(calls).toEqual([]);
     await client.getPrompt({ name: 'order.summary', arguments: { topic: 'cart' } });
     expect(calls).toEqual(['order.summary']);
@@ -319,8 +336,14 @@ describe('a refusal that does not tell what exists', () => {
       named('nothing', await error('prompts/get', { name: 'nothing' })),
     );
     const unknown = await error('resources/read', { uri: 'docs://nothing' });
-    for (const uri of ['docs://receipts/latest', 'docs://receipts/7', 'docs://terms/../receipts/7']) {
-      expect(named(uri, await error('resources/read', { uri }))).toEqual(named('docs://nothing', unknown));
+    for (const uri of [
+      'docs://receipts/latest',
+      'docs://receipts/7',
+      'docs://terms/../receipts/7',
+    ]) {
+      expect(named(uri, await error('resources/read', { uri }))).toEqual(
+        named('docs://nothing', unknown),
+      );
     }
     expect(calls).toEqual([]);
   });
@@ -359,7 +382,10 @@ describe('a run that only a handle names', () => {
     const key = managedHandle({ start: 'checkout.start', argument: 'checkout' });
     const warnings: string[] = [];
     const onWarning = (warning: string): void => void warnings.push(warning);
-    const { client, prompts, calls } = await serve({ sessions: { key, onWarning }, options: { onWarning } });
+    const { client, prompts, calls } = await serve({
+      sessions: { key, onWarning },
+      options: { onWarning },
+    });
     expect(await prompts()).toEqual(['order.summary', 'help']);
     await expect(client.getPrompt({ name: 'order.summary' })).rejects.toMatchObject({
       message: expect.stringContaining('nothing in the request names a run of checkout'),
@@ -375,7 +401,10 @@ describe('a store that cannot be read', () => {
     const store = new FaultyStore(memoryStore());
     store.fail('read');
     const sessions = { key: principalKey(), principal: () => 'alice', store, onError: () => {} };
-    const { client, prompts, resources } = await serve({ sessions, options: { onError: () => {} } });
+    const { client, prompts, resources } = await serve({
+      sessions,
+      options: { onError: () => {} },
+    });
     expect(await prompts()).toEqual(['help']);
     expect(await resources()).toEqual(['docs://terms']);
     expect((await client.getPrompt({ name: 'help' })).messages).toHaveLength(1);
@@ -384,7 +413,9 @@ describe('a store that cannot be read', () => {
       message: expect.stringContaining('cannot be read now'),
       data: { 'mcp-interlock/refusal': { reason: 'unavailable', available: [] } },
     });
-    await expect(refused).rejects.not.toMatchObject({ message: expect.stringContaining('hunter2') });
+    await expect(refused).rejects.not.toMatchObject({
+      message: expect.stringContaining('hunter2'),
+    });
   });
 });
 
@@ -406,7 +437,10 @@ describe('a gate that binds neither prompts nor resources', () => {
   it('changes no byte of them', async () => {
     const bare = await startUpstream({ makeServer: shopServer });
     closing.push(bare.close);
-    const gated = await startUpstream({ makeServer: shopServer, middlewares: [fsmGate(checkoutGate())] });
+    const gated = await startUpstream({
+      makeServer: shopServer,
+      middlewares: [fsmGate(checkoutGate())],
+    });
     closing.push(gated.close);
     const [plain, through] = [await RawSession.begin(bare.url), await RawSession.begin(gated.url)];
     for (const [method, params] of [

@@ -67,7 +67,8 @@ describe.each([
       const { store, close } = await open();
       const gate = orderGate();
       const app = await startOrderApp(gate, store, { onError: (error) => errors.push(error) });
-      const session = id === undefined ? await RawSession.begin(app.url) : RawSession.resume(app.url, id);
+      const session =
+        id === undefined ? await RawSession.begin(app.url) : RawSession.resume(app.url, id);
       id = session.id;
       await session.call(tool, args);
       expect(app.ledger.calls).toEqual([tool]);

@@ -30,7 +30,10 @@ beforeEach(() => {
 
 /** Serves the order behind a gate, in front of one and the same store. */
 async function start(gate: StateMachineGate): Promise<App> {
-  const upstream = await startOrderApp(gate, store, { clock, onError: (error) => void errors.push(error) });
+  const upstream = await startOrderApp(gate, store, {
+    clock,
+    onError: (error) => void errors.push(error),
+  });
   const client = await connect(upstream.url);
   onTestFinished(async () => {
     await client.close();
@@ -156,9 +159,13 @@ describe('guards of bindings', () => {
     expect(refused.text).toBe(
       '[System: This call of place was refused while booking is in "open": The slot is taken. Available now: place, look.]',
     );
-    expect(refused.meta).toMatchObject({ 'mcp-interlock/refusal': { reason: 'guard', state: 'open' } });
+    expect(refused.meta).toMatchObject({
+      'mcp-interlock/refusal': { reason: 'guard', state: 'open' },
+    });
     expect(store.take()).toEqual(['claim', 'release']);
-    expect((await client.call('look')).meta).toMatchObject({ 'mcp-interlock/refusal': { reason: 'guard' } });
+    expect((await client.call('look')).meta).toMatchObject({
+      'mcp-interlock/refusal': { reason: 'guard' },
+    });
     expect(upstream.ledger.calls).toEqual([]);
     isTaken = false;
     expect((await client.call('look')).isError).toBe(false);
@@ -230,7 +237,10 @@ describe('a run over deployments', () => {
   const first = () =>
     flat({ open: { on: { PLACE: 'payment' } }, payment: {} }).bindTool('place', 'open', 'PLACE');
   const second = (options?: GateOptions) =>
-    flat({ open: { on: { PLACE: 'checkout' } }, checkout: { on: { PAID: 'done' } }, done: {} }, options)
+    flat(
+      { open: { on: { PLACE: 'checkout' } }, checkout: { on: { PAID: 'done' } }, done: {} },
+      options,
+    )
       .bindTool('place', 'open', 'PLACE')
       .bindTool('pay', 'checkout', 'PAID');
 

@@ -48,7 +48,11 @@ beforeEach(() => {
   gate = new StateMachineGate<string, string>({
     id: 'order',
     initial: 'open',
-    states: { open: { on: { PAY: 'paid', NOTE: 'open' } }, paid: { on: { SHIP: 'shipped' } }, shipped: {} },
+    states: {
+      open: { on: { PAY: 'paid', NOTE: 'open' } },
+      paid: { on: { SHIP: 'shipped' } },
+      shipped: {},
+    },
   })
     .bindTool('pay', 'open', 'PAY')
     .bindTool('quote', 'open', { success: 'NOTE', uncertain: 'retry' })
@@ -61,11 +65,17 @@ afterEach(async () => {
   await upstream.close();
 });
 
-async function start(options: FsmGateOptions = {}, shape: Partial<UpstreamShape> = {}): Promise<void> {
+async function start(
+  options: FsmGateOptions = {},
+  shape: Partial<UpstreamShape> = {},
+): Promise<void> {
   const onError = (error: unknown): void => void errors.push(error);
   upstream = await startUpstream({
     shape: { mode: 'stateless', ...shape },
-    middlewares: [sessionStore({ store, clock, onError }), fsmGate(gate, { clock, onError, ...options })],
+    middlewares: [
+      sessionStore({ store, clock, onError }),
+      fsmGate(gate, { clock, onError, ...options }),
+    ],
     behind: [
       (req, res, next) => {
         if (hangUp && req.method === 'POST') {
@@ -168,7 +178,10 @@ describe('a handler', () => {
 
   it('of an ungated call is in no step, and is given no key that a client made up', async () => {
     await start();
-    await client.client.callTool({ name: 'look', _meta: { 'mcp-interlock/idempotencyKey': 'forged' } });
+    await client.client.callTool({
+      name: 'look',
+      _meta: { 'mcp-interlock/idempotencyKey': 'forged' },
+    });
     expect(seen).toEqual([{ tool: 'look', key: undefined, step: undefined }]);
   });
 });
@@ -195,7 +208,9 @@ describe('a commit that fails', () => {
     clock.advance(50);
     expect((await call).isError).toBe(false);
     const trail = await runsOf(gate, { store }).history(run());
-    expect(trail.map(({ version, from, to }) => [version, from, to])).toEqual([[1, 'open', 'paid']]);
+    expect(trail.map(({ version, from, to }) => [version, from, to])).toEqual([
+      [1, 'open', 'paid'],
+    ]);
   });
 
   it('is asked for once more after a freeze that outlasted the lease, since it may have been done', async () => {
@@ -262,7 +277,9 @@ describe('an unknown outcome', () => {
     expect(await runs.resolve(run(), 'failed')).toEqual({ resolved: false, reason: 'running' });
     clock.advance(LEASE);
     expect(await runs.read(run())).toMatchObject({ status: 'held', claim: { tool: 'pay' } });
-    expect((await client.call('quote')).meta).toMatchObject({ 'mcp-interlock/refusal': { reason: 'held' } });
+    expect((await client.call('quote')).meta).toMatchObject({
+      'mcp-interlock/refusal': { reason: 'held' },
+    });
     expect((await client.call('look')).isError).toBe(false);
 
     expect(await runs.resolve(run(), 'succeeded', { actor: 'ops' })).toEqual({
@@ -281,7 +298,10 @@ describe('an unknown outcome', () => {
     await start();
     await loseOutcome('pay');
     clock.advance(LEASE);
-    expect(await runsOf(gate, { store }).resolve(run(), 'failed')).toEqual({ resolved: true, state: 'open' });
+    expect(await runsOf(gate, { store }).resolve(run(), 'failed')).toEqual({
+      resolved: true,
+      state: 'open',
+    });
     expect((await client.call('pay', { sum: 1 })).isError).toBe(false);
     expect(new Set(seen.map(({ key }) => key)).size).toBe(2);
   });
@@ -357,7 +377,9 @@ describe('a claim that the store grants after its deadline, to a call that was r
     const refused = client.call('pay');
     await expect.poll(() => store.late.length).toBe(1);
     clock.advance(2_000);
-    expect((await refused).meta).toMatchObject({ 'mcp-interlock/refusal': { reason: 'unavailable' } });
+    expect((await refused).meta).toMatchObject({
+      'mcp-interlock/refusal': { reason: 'unavailable' },
+    });
     // The first release comes too early: there is nothing to let go yet.
     await expect.poll(() => store.asked.filter((each) => each === 'release').length).toBe(1);
     store.late.shift()?.();

@@ -5,7 +5,8 @@ import type { JsonObject } from '../../src/wire/json-rpc.ts';
 import { Message } from '../../src/wire/message.ts';
 
 const answer = (result: JsonObject) => new Message({ jsonrpc: '2.0', id: 1, result });
-const notice = (method: string, params: JsonObject) => new Message({ jsonrpc: '2.0', method, params });
+const notice = (method: string, params: JsonObject) =>
+  new Message({ jsonrpc: '2.0', method, params });
 const asking = (method: TaskQuestion['method']): TaskQuestion => ({ id: 1, method, taskId: 't' });
 const DONE = { taskId: 't', status: 'completed', result: { content: [] } };
 const STATUS = 'notifications/tasks/status';
@@ -14,9 +15,15 @@ describe('a created task', () => {
   it('is recognised in either shape, whatever else an SDK adds', () => {
     const flat = { resultType: 'task', taskId: 't', ttlMs: 5, content: [] };
     expect(createdTask(answer(flat))).toEqual({ taskId: 't', ttlMs: 5 });
-    expect(createdTask(answer({ task: { taskId: 't', ttl: 7 } }))).toEqual({ taskId: 't', ttlMs: 7 });
+    expect(createdTask(answer({ task: { taskId: 't', ttl: 7 } }))).toEqual({
+      taskId: 't',
+      ttlMs: 7,
+    });
     for (const ttl of [null, undefined, 0, -1, 'x'])
-      expect(createdTask(answer({ task: { taskId: 't', ttl } }))).toEqual({ taskId: 't', ttlMs: undefined });
+      expect(createdTask(answer({ task: { taskId: 't', ttl } }))).toEqual({
+        taskId: 't',
+        ttlMs: undefined,
+      });
   });
 
   it('is no plain result, and nothing that cannot be asked for', () => {
@@ -46,7 +53,8 @@ describe('an answer', () => {
         new Message({ jsonrpc: '2.0', id: 1, error: { code, message: '' } }),
         asking('tasks/result'),
       );
-    for (const code of [-32768, -32603, -32602, -32001, -32000]) expect(failing(code)).toBeUndefined();
+    for (const code of [-32768, -32603, -32602, -32001, -32000])
+      expect(failing(code)).toBeUndefined();
     expect(failing(-31999)?.reply).toBeDefined();
     expect(outcomeOf(failing(17)?.reply ?? answer({}))).toBe('failed');
   });
@@ -82,9 +90,9 @@ describe('a notification', () => {
     expect(endInNotice(notice('notifications/tasks', bare))).toBeUndefined();
     expect(endInNotice(notice('notifications/tasks', DONE))?.taskId).toBe('t');
     expect(endInNotice(notice('notifications/message', DONE))).toBeUndefined();
-    expect(outcomeOf(endInNotice(notice(STATUS, { ...bare, status: 'failed' }))?.reply ?? answer({}))).toBe(
-      'failed',
-    );
+    expect(
+      outcomeOf(endInNotice(notice(STATUS, { ...bare, status: 'failed' }))?.reply ?? answer({})),
+    ).toBe('failed');
   });
 
   it('tells of a lost outcome as a failure, in words where it has no room for a result', () => {

@@ -81,7 +81,12 @@ describe('a task of SDK v1', () => {
       const session = await app.begin();
       const taskId = await createTask(session, 'cart.add_item');
       const id = 'result';
-      const asked = session.post({ jsonrpc: '2.0', id, method: 'tasks/result', params: { taskId } });
+      const asked = session.post({
+        jsonrpc: '2.0',
+        id,
+        method: 'tasks/result',
+        params: { taskId },
+      });
       await settle();
       expect(await stateOf(app, session)).toEqual(['empty', 'running']);
       await app.tasks.finish(taskId, 'added');
@@ -115,7 +120,9 @@ describe('a task of SDK v1', () => {
       const taskId = await createTask(session, 'cart.add_item');
       await app.tasks.finish(taskId, 'sold out', 'failed');
       const { result } = await session.ask(method, { taskId });
-      expect(result).toMatchObject(method === 'tasks/get' ? { status: 'failed' } : { isError: true });
+      expect(result).toMatchObject(
+        method === 'tasks/get' ? { status: 'failed' } : { isError: true },
+      );
       expect(await stateOf(app, session)).toEqual(['empty', 'idle']);
     }
     expect(app.errors).toEqual([]);
@@ -260,7 +267,12 @@ describe('a task of SDK v1', () => {
     await app.tasks.finish(taskId, 'added');
     await session.ask('tasks/get', { taskId });
     for (const id of ['one', 'two']) {
-      const { text } = await session.post({ jsonrpc: '2.0', id, method: 'tasks/result', params: { taskId } });
+      const { text } = await session.post({
+        jsonrpc: '2.0',
+        id,
+        method: 'tasks/result',
+        params: { taskId },
+      });
       expect(text).toContain('12345678901234567890');
       expect(text).toContain('[System:');
     }
@@ -302,7 +314,11 @@ describe('an end that is seen elsewhere', () => {
 
   it('is saved where the process that created the task is gone', async () => {
     const frozen = new ManualClock();
-    const app = await start({ shape: STATELESS, session: { clock: frozen }, gate: { clock: frozen } });
+    const app = await start({
+      shape: STATELESS,
+      session: { clock: frozen },
+      gate: { clock: frozen },
+    });
     const session = await app.begin();
     const taskId = await createTask(session, 'cart.add_item');
     await app.close();
@@ -316,7 +332,11 @@ describe('an end that is seen elsewhere', () => {
 
   it('comes to nothing where somebody has resolved the run meanwhile', async () => {
     const frozen = new ManualClock();
-    const app = await start({ shape: STATELESS, session: { clock: frozen }, gate: { clock: frozen } });
+    const app = await start({
+      shape: STATELESS,
+      session: { clock: frozen },
+      gate: { clock: frozen },
+    });
     const session = await app.begin();
     const taskId = await createTask(session, 'cart.add_item');
     app.clock.advance(9_000);
@@ -386,14 +406,22 @@ describe('an end that cannot be saved', () => {
     await pass(app.clock, 9_000);
     expect((await polled).result).toMatchObject({
       status: 'failed',
-      statusMessage: expect.stringContaining('cart.add_item ran, but its outcome could not be recorded'),
+      statusMessage: expect.stringContaining(
+        'cart.add_item ran, but its outcome could not be recorded',
+      ),
     });
-    const [one, two] = [session.ask('tasks/result', { taskId }), session.ask('tasks/result', { taskId })];
+    const [one, two] = [
+      session.ask('tasks/result', { taskId }),
+      session.ask('tasks/result', { taskId }),
+    ];
     await settle();
     await pass(app.clock, 9_000);
     for (const { result } of [await one, await two]) {
       expect(result.isError).toBe(true);
-      expect(result._meta['mcp-interlock/outcome']).toMatchObject({ outcome: 'unknown', ran: true });
+      expect(result._meta['mcp-interlock/outcome']).toMatchObject({
+        outcome: 'unknown',
+        ran: true,
+      });
     }
     app.store.heal();
     expect(textOf(await session.ask('tasks/result', { taskId }))).toBe('added');

@@ -2,7 +2,13 @@ import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import * as z from 'zod';
-import { currentStep, fsmGate, memoryStore, StateMachineGate, sessionStore } from '../../src/index.ts';
+import {
+  currentStep,
+  fsmGate,
+  memoryStore,
+  StateMachineGate,
+  sessionStore,
+} from '../../src/index.ts';
 import { postgresStore } from '../../src/stores/postgres.ts';
 import { connect } from '../helpers/client.ts';
 import { startUpstream } from '../helpers/upstream.ts';
@@ -17,7 +23,9 @@ beforeAll(async () => {
   store = postgresStore({ pool, schema: 'transaction_test' });
   await pool.query('CREATE SCHEMA IF NOT EXISTS transaction_test');
   await store.migrate();
-  await pool.query('CREATE TABLE IF NOT EXISTS transaction_test.charges (key text PRIMARY KEY, sum int)');
+  await pool.query(
+    'CREATE TABLE IF NOT EXISTS transaction_test.charges (key text PRIMARY KEY, sum int)',
+  );
 });
 
 afterEach(async () => {
@@ -38,11 +46,17 @@ function gate() {
 }
 
 /** A tool that charges and moves in one transaction; what happens at its end is up to the test. */
-async function start(end: 'COMMIT' | 'ROLLBACK', kept: Parameters<typeof sessionStore>[0] = { store }) {
+async function start(
+  end: 'COMMIT' | 'ROLLBACK',
+  kept: Parameters<typeof sessionStore>[0] = { store },
+) {
   const workflow = gate();
   const upstream = await startUpstream({
     shape: { mode: 'stateless' },
-    middlewares: [sessionStore({ ...kept, onError: () => {} }), fsmGate(workflow, { onError: () => {} })],
+    middlewares: [
+      sessionStore({ ...kept, onError: () => {} }),
+      fsmGate(workflow, { onError: () => {} }),
+    ],
     makeServer: () => {
       const server = new McpServer({ name: 'order', version: '1.0.0' });
       server.registerTool('pay', { inputSchema: { sum: z.number() } }, async ({ sum }) => {

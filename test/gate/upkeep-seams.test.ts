@@ -87,10 +87,12 @@ describe('a deadline of a state that a run is migrated to', () => {
     await store.open('a', {}, HOUR);
     await runsOf(timed({ version: 2 }), { store }).send('a', 'CHECKOUT');
     clock.advance(16 * MINUTE);
-    await expect(runsOf(timed({ version: 1 }), { store }).send('a', 'PAY')).rejects.toThrow('version 2');
-    expect((await runsOf(timed({ version: 2 }), { store }).history('a')).map(({ event }) => event)).toEqual([
-      'CHECKOUT',
-    ]);
+    await expect(runsOf(timed({ version: 1 }), { store }).send('a', 'PAY')).rejects.toThrow(
+      'version 2',
+    );
+    expect(
+      (await runsOf(timed({ version: 2 }), { store }).history('a')).map(({ event }) => event),
+    ).toEqual(['CHECKOUT']);
   });
 });
 
@@ -134,7 +136,11 @@ describe('a held run whose state has a deadline', () => {
     const runs = await held();
     expect((await runs.read('a'))?.status).toBe('held');
     expect(await runs.resolve('a', 'succeeded')).toEqual({ resolved: true, state: 'paid' });
-    expect((await runs.history('a')).at(-1)).toMatchObject({ from: 'payment', to: 'paid', event: 'PAY' });
+    expect((await runs.history('a')).at(-1)).toMatchObject({
+      from: 'payment',
+      to: 'paid',
+      event: 'PAY',
+    });
   });
 
   it('sends the failure of that state too', async () => {
@@ -152,6 +158,11 @@ describe('a deadline that leads back to its own state', () => {
     await runs.update('a', () => ({ note: 1 }));
     clock.advance(16 * MINUTE);
     expect(await runs.update('a', () => ({ note: 2 }))).toMatchObject({ updated: true });
-    expect((await runs.history('a')).map(({ event }) => event)).toEqual(['CHECKOUT', null, 'after', null]);
+    expect((await runs.history('a')).map(({ event }) => event)).toEqual([
+      'CHECKOUT',
+      null,
+      'after',
+      null,
+    ]);
   });
 });

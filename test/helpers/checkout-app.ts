@@ -88,7 +88,11 @@ export interface HeldCall extends Latch {
 }
 
 /** Starts a call and returns once its handler is running. */
-export async function holdOpen(app: CheckoutApp, session: RawSession, tool: string): Promise<HeldCall> {
+export async function holdOpen(
+  app: CheckoutApp,
+  session: RawSession,
+  tool: string,
+): Promise<HeldCall> {
   const handler = latch();
   const before = app.ledger.calls.length;
   app.ledger.gates.set(tool, handler.opened);

@@ -35,7 +35,10 @@ export async function connect(url: URL, headers: Record<string, string> = {}): P
     },
   });
   const log: string[] = [];
-  client.setNotificationHandler(ToolListChangedNotificationSchema, () => void log.push('list_changed'));
+  client.setNotificationHandler(
+    ToolListChangedNotificationSchema,
+    () => void log.push('list_changed'),
+  );
   await client.connect(transport as never);
   return {
     client,
@@ -49,7 +52,12 @@ export async function connect(url: URL, headers: Record<string, string> = {}): P
       });
       log.push(`result:${name}`);
       const texts = (result.content as { type: string; text: string }[]).map((each) => each.text);
-      return { text: texts.join('\n'), texts, isError: result.isError === true, meta: result._meta ?? {} };
+      return {
+        text: texts.join('\n'),
+        texts,
+        isError: result.isError === true,
+        meta: result._meta ?? {},
+      };
     },
     close: () => client.close(),
   };

@@ -41,7 +41,9 @@ export class Consumer {
       return stdout;
     } catch (error) {
       const { stdout, stderr } = error as { stdout?: string; stderr?: string };
-      throw new Error(`${command} ${args.join(' ')} failed:\n${stdout}\n${stderr}`, { cause: error });
+      throw new Error(`${command} ${args.join(' ')} failed:\n${stdout}\n${stderr}`, {
+        cause: error,
+      });
     }
   }
 
@@ -51,9 +53,23 @@ export class Consumer {
 
   /** Type-checks as a strict user would; by default the declarations of the packages too. */
   typeCheck(files: readonly string[], { skipLibCheck = false } = {}): Promise<string> {
-    const options = ['--noEmit', '--strict', '--target', 'es2022', '--module', 'nodenext', '--types', 'node'];
+    const options = [
+      '--noEmit',
+      '--strict',
+      '--target',
+      'es2022',
+      '--module',
+      'nodenext',
+      '--types',
+      'node',
+    ];
     const others = ['--allowImportingTsExtensions', '--skipLibCheck', String(skipLibCheck)];
-    return this.node(join(ROOT, 'node_modules/typescript/bin/tsc'), ...options, ...others, ...files);
+    return this.node(
+      join(ROOT, 'node_modules/typescript/bin/tsc'),
+      ...options,
+      ...others,
+      ...files,
+    );
   }
 
   remove(): void {

@@ -1,10 +1,17 @@
-import type { EventId, EventStore, StreamId } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
+import type {
+  EventId,
+  EventStore,
+  StreamId,
+} from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import type { JSONRPCMessage } from '@modelcontextprotocol/sdk/types.js';
 
 /** Events in the order in which they were stored; the id of one says which stream it belongs to. */
 export class ListEventStore implements EventStore {
-  readonly #events: { readonly id: EventId; readonly stream: StreamId; readonly message: JSONRPCMessage }[] =
-    [];
+  readonly #events: {
+    readonly id: EventId;
+    readonly stream: StreamId;
+    readonly message: JSONRPCMessage;
+  }[] = [];
 
   async storeEvent(stream: StreamId, message: JSONRPCMessage): Promise<EventId> {
     const id = `${stream}_${this.#events.length}`;

@@ -33,12 +33,16 @@ export class FaultyStore implements AtomicStateStore {
 
   open: AtomicStateStore['open'] = (...args) => this.#call('open', () => this.#inner.open(...args));
   read: AtomicStateStore['read'] = (...args) => this.#call('read', () => this.#inner.read(...args));
-  claim: AtomicStateStore['claim'] = (...args) => this.#call('claim', () => this.#inner.claim(...args));
-  commit: AtomicStateStore['commit'] = (...args) => this.#call('commit', () => this.#inner.commit(...args));
-  renew: AtomicStateStore['renew'] = (...args) => this.#call('renew', () => this.#inner.renew(...args));
+  claim: AtomicStateStore['claim'] = (...args) =>
+    this.#call('claim', () => this.#inner.claim(...args));
+  commit: AtomicStateStore['commit'] = (...args) =>
+    this.#call('commit', () => this.#inner.commit(...args));
+  renew: AtomicStateStore['renew'] = (...args) =>
+    this.#call('renew', () => this.#inner.renew(...args));
   release: AtomicStateStore['release'] = (...args) =>
     this.#call('release', () => this.#inner.release(...args));
-  delete: AtomicStateStore['delete'] = (...args) => this.#call('delete', () => this.#inner.delete(...args));
+  delete: AtomicStateStore['delete'] = (...args) =>
+    this.#call('delete', () => this.#inner.delete(...args));
   history: AtomicStateStore['history'] = (...args) =>
     this.#call('history', () => this.#inner.history(...args));
 

@@ -31,7 +31,8 @@ export function fetchRoute(
 ): RequestHandler {
   const handler = HANDLERS[serving.shape.host as keyof typeof HANDLERS](serving);
   const [first, ...others] = middlewares;
-  const gated: Fetch = first === undefined ? handler : gateFetch(handler, [first, ...others], options);
+  const gated: Fetch =
+    first === undefined ? handler : gateFetch(handler, [first, ...others], options);
   const listener = getRequestListener(gated);
   return (req, res) => void listener(req, res);
 }
@@ -93,13 +94,17 @@ function honoHandler(serving: FetchServing): Fetch {
 function registerCart(server: McpServer2, ledger: Ledger): void {
   for (const name of ['cart.add_item', 'cart.checkout', 'cart.pay', 'cart.view']) {
     const inputSchema = z.object({ sku: z.string().optional(), fail: z.boolean().optional() });
-    server.registerTool(name, { description: `Does ${name}.`, inputSchema }, ({ fail }, { mcpReq }) => {
-      const progressToken = mcpReq._meta?.progressToken;
-      return runCartTool(ledger, name, fail, async () => {
-        if (progressToken === undefined) return;
-        const params = { progressToken, progress: 1, total: 2 };
-        await mcpReq.notify({ method: 'notifications/progress', params });
-      });
-    });
+    server.registerTool(
+      name,
+      { description: `Does ${name}.`, inputSchema },
+      ({ fail }, { mcpReq }) => {
+        const progressToken = mcpReq._meta?.progressToken;
+        return runCartTool(ledger, name, fail, async () => {
+          if (progressToken === undefined) return;
+          const params = { progressToken, progress: 1, total: 2 };
+          await mcpReq.notify({ method: 'notifications/progress', params });
+        });
+      },
+    );
   }
 }

@@ -47,7 +47,8 @@ function resolve(from: string, to: string): string {
 /** The cycles of our own files, as `a.ts → b.ts → a.ts`; at least one where there are any. */
 export function importCycles(imports: readonly Import[]): string[] {
   const next = new Map<string, string[]>();
-  for (const { from, to, isOurs } of imports) if (isOurs) next.set(from, [...(next.get(from) ?? []), to]);
+  for (const { from, to, isOurs } of imports)
+    if (isOurs) next.set(from, [...(next.get(from) ?? []), to]);
   const done = new Set<string>();
   const cycles: string[] = [];
   const visit = (file: string, way: readonly string[]): void => {

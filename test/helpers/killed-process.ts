@@ -12,7 +12,12 @@ export function describeKills(name: string, start: () => Promise<StoreProcess>):
       const run = randomUUID();
       const victim = await start();
       await victim.store.open(run, { principal: 'alice' }, HOUR);
-      await step(victim.store, run, {}, { snapshot: { state: 'payment', context: { total: 12.5 } } });
+      await step(
+        victim.store,
+        run,
+        {},
+        { snapshot: { state: 'payment', context: { total: 12.5 } } },
+      );
       const interrupted = claimOf(run, { leaseMs: 50 });
       const { idempotencyKey } = await claimed(victim.store, interrupted);
       await victim.kill9();
@@ -24,9 +29,15 @@ export function describeKills(name: string, start: () => Promise<StoreProcess>):
         state: 'payment',
         context: { total: 12.5 },
       });
-      expect(record?.workflows.checkout?.claim).toMatchObject({ token: interrupted.token, idempotencyKey });
+      expect(record?.workflows.checkout?.claim).toMatchObject({
+        token: interrupted.token,
+        idempotencyKey,
+      });
       await expect.poll(() => claimStatus(store, run)).toBe('held');
-      expect(await store.commit(commitOf(interrupted))).toEqual({ status: 'committed', version: 2 });
+      expect(await store.commit(commitOf(interrupted))).toEqual({
+        status: 'committed',
+        version: 2,
+      });
       await stop();
     });
 
@@ -45,7 +56,9 @@ export function describeKills(name: string, start: () => Promise<StoreProcess>):
       const versions = trail.map(({ version }) => version);
       expect(versions).toEqual(Array.from(versions, (_, index) => index + 1));
       expect(versions.length - answered).toBeOneOf([0, 1]);
-      expect((await store.read(run, HOUR))?.workflows.checkout?.snapshot.version ?? 0).toBe(versions.length);
+      expect((await store.read(run, HOUR))?.workflows.checkout?.snapshot.version ?? 0).toBe(
+        versions.length,
+      );
       await stop();
     });
   });

@@ -2,7 +2,10 @@ import type { AtomicStateStore } from '../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR } from '../../src/testing/fixtures.ts';
 
 /** Every operation of a store once, each answered with yes, in an order in which that is so. */
-export function everyOperation(store: AtomicStateStore, run: string): Record<string, () => Promise<unknown>> {
+export function everyOperation(
+  store: AtomicStateStore,
+  run: string,
+): Record<string, () => Promise<unknown>> {
   const [first, second] = [claimOf(run), claimOf(run)];
   return {
     open: () => store.open(run, { principal: 'alice' }, HOUR),

@@ -41,7 +41,10 @@ export function startOrderApp(
 ): Promise<Upstream> {
   return startUpstream({
     shape: { mode: 'stateless' },
-    middlewares: [sessionStore({ store, ...options }), fsmGate(gate, { announce: true, ...options })],
+    middlewares: [
+      sessionStore({ store, ...options }),
+      fsmGate(gate, { announce: true, ...options }),
+    ],
     makeServer: (ledger) => {
       const server = new McpServer({ name: 'order', version: '1.0.0' });
       for (const name of ['add', 'place', 'pay', 'pack', 'pause', 'resume', 'look']) {

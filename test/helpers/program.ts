@@ -43,7 +43,9 @@ function readiness(child: ChildProcess, ready: RegExp): Promise<string> {
       });
     }
     child.once('error', reject);
-    child.once('exit', (code) => reject(new Error(`it ended with ${code}:\n${printed.join('\n')}`)));
+    child.once('exit', (code) =>
+      reject(new Error(`it ended with ${code}:\n${printed.join('\n')}`)),
+    );
   });
 }
 

@@ -1,5 +1,10 @@
 import { once } from 'node:events';
-import { type ClientRequest, type IncomingHttpHeaders, type IncomingMessage, request } from 'node:http';
+import {
+  type ClientRequest,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  request,
+} from 'node:http';
 import { createParser } from 'eventsource-parser';
 
 /** A JSON-RPC message as it came over the wire. */
@@ -108,10 +113,17 @@ async function begin(
 }
 
 function start(url: URL, { method = 'POST', headers = {}, body }: RawRequest): ClientRequest {
-  const type: Record<string, string> = body === undefined ? {} : { 'content-type': 'application/json' };
-  const sent = request(url, { method, agent: false, headers: { accept: BOTH, ...type, ...headers } });
+  const type: Record<string, string> =
+    body === undefined ? {} : { 'content-type': 'application/json' };
+  const sent = request(url, {
+    method,
+    agent: false,
+    headers: { accept: BOTH, ...type, ...headers },
+  });
   sent.end(
-    body === undefined || typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body),
+    body === undefined || typeof body === 'string' || Buffer.isBuffer(body)
+      ? body
+      : JSON.stringify(body),
   );
   return sent;
 }
@@ -198,7 +210,8 @@ export class RawSession {
 
   /** The session's own stream, or with `lastEventId` the rest of another one. */
   listen(lastEventId?: string): Promise<RawStream> {
-    const resume: Record<string, string> = lastEventId === undefined ? {} : { 'last-event-id': lastEventId };
+    const resume: Record<string, string> =
+      lastEventId === undefined ? {} : { 'last-event-id': lastEventId };
     return stream(this.url, {
       method: 'GET',
       headers: { ...this.headers, ...resume, accept: 'text/event-stream' },

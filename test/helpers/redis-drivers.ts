@@ -24,13 +24,15 @@ export const DRIVERS: readonly Driver[] = [
     name: 'node-redis 6',
     resends: false,
     connect: (url) => connected(createClient6({ url })),
-    connectCluster: (urls) => connected(createCluster6({ rootNodes: urls.map((url) => ({ url })) })),
+    connectCluster: (urls) =>
+      connected(createCluster6({ rootNodes: urls.map((url) => ({ url })) })),
   },
   {
     name: 'node-redis 5',
     resends: false,
     connect: (url) => connected(createClient5({ url })),
-    connectCluster: (urls) => connected(createCluster5({ rootNodes: urls.map((url) => ({ url })) })),
+    connectCluster: (urls) =>
+      connected(createCluster5({ rootNodes: urls.map((url) => ({ url })) })),
   },
   {
     name: 'ioredis 6',

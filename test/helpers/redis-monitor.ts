@@ -2,7 +2,10 @@ import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
 
 /** The names of the commands that clients send to a server while `action` runs, those that scripts issue apart. */
-export async function commandsDuring(url: string, action: () => Promise<unknown>): Promise<string[]> {
+export async function commandsDuring(
+  url: string,
+  action: () => Promise<unknown>,
+): Promise<string[]> {
   const sender = new Redis(url);
   await sender.ping();
   const monitor = await sender.monitor();

@@ -6,7 +6,12 @@ import type { AtomicStateStore } from '../../src/stores/store.ts';
 /** Which store the process opens. */
 export type StoreAddress =
   | { readonly kind: 'sqlite'; readonly file: string }
-  | { readonly kind: 'postgres'; readonly url: string; readonly schema: string; readonly migrate?: boolean };
+  | {
+      readonly kind: 'postgres';
+      readonly url: string;
+      readonly schema: string;
+      readonly migrate?: boolean;
+    };
 
 /** A store in a process of its own, so that it can be raced against, or killed in the middle of a step. */
 export interface StoreProcess {
@@ -77,7 +82,16 @@ function callsOf(child: ChildProcess): Call {
 }
 
 function remoteStore(call: Call): AtomicStateStore {
-  const methods = ['open', 'read', 'claim', 'commit', 'renew', 'release', 'delete', 'history'] as const;
+  const methods = [
+    'open',
+    'read',
+    'claim',
+    'commit',
+    'renew',
+    'release',
+    'delete',
+    'history',
+  ] as const;
   const entries = methods.map((method) => [method, (...args: unknown[]) => call(method, args)]);
   return Object.fromEntries(entries);
 }

@@ -5,7 +5,11 @@ import { claimOf, commitOf } from '../../src/testing/fixtures.ts';
  * Takes `steps` steps in a run that others step in too, as fast as it can. Resolves to the versions that it
  * made.
  */
-export async function takeSteps(store: AtomicStateStore, run: string, steps: number): Promise<number[]> {
+export async function takeSteps(
+  store: AtomicStateStore,
+  run: string,
+  steps: number,
+): Promise<number[]> {
   const versions: number[] = [];
   while (versions.length < steps) {
     const request = claimOf(run);

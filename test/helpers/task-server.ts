@@ -57,7 +57,8 @@ export function startTasks(): Tasks {
             );
             return { task };
           },
-          getTask: (_args: unknown, extra: TaskRequestHandlerExtra) => extra.taskStore.getTask(extra.taskId),
+          getTask: (_args: unknown, extra: TaskRequestHandlerExtra) =>
+            extra.taskStore.getTask(extra.taskId),
           getTaskResult: async (_args: unknown, extra: TaskRequestHandlerExtra) =>
             (await extra.taskStore.getTaskResult(extra.taskId)) as CallToolResult,
         });

@@ -6,7 +6,10 @@ import type { Ledger } from './upstream.ts';
 type Handler = (args: Record<string, unknown>) => Record<string, unknown> | undefined;
 
 /** An MCP server whose tools take anything, note that they ran, and say that they are done. */
-export function toolServer(names: readonly string[], handlers: Readonly<Record<string, Handler>> = {}) {
+export function toolServer(
+  names: readonly string[],
+  handlers: Readonly<Record<string, Handler>> = {},
+) {
   return (ledger: Ledger): McpServer => {
     const server = new McpServer({ name: 'tools', version: '1.0.0' });
     for (const name of names) {

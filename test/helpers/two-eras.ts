@@ -1,5 +1,9 @@
 import type { AddressInfo } from 'node:net';
-import { Client, type ClientOptions, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+import {
+  Client,
+  type ClientOptions,
+  StreamableHTTPClientTransport,
+} from '@modelcontextprotocol/client';
 import { toNodeHandler } from '@modelcontextprotocol/node';
 import { createMcpHandler, McpServer, type ServerOptions } from '@modelcontextprotocol/server';
 import express, { type RequestHandler } from 'express';
@@ -49,12 +53,19 @@ export async function startTwoEras(options: TwoErasOptions = {}): Promise<TwoEra
       const server = new McpServer({ name: 'shop', version: '1.0.0' }, options.serverOptions);
       for (const name of ['cart.add_item', 'cart.checkout', 'cart.pay', 'cart.view']) {
         const inputSchema = z.object({ sku: z.string().optional(), fail: z.boolean().optional() });
-        server.registerTool(name, { description: `Does ${name}.`, inputSchema }, async (args, context) => {
-          calls.push({ tool: name, args });
-          context.mcpReq.signal.addEventListener('abort', () => aborted.push(name));
-          await gates.get(name);
-          return { content: [{ type: 'text', text: `${name} done` }], isError: args.fail === true };
-        });
+        server.registerTool(
+          name,
+          { description: `Does ${name}.`, inputSchema },
+          async (args, context) => {
+            calls.push({ tool: name, args });
+            context.mcpReq.signal.addEventListener('abort', () => aborted.push(name));
+            await gates.get(name);
+            return {
+              content: [{ type: 'text', text: `${name} done` }],
+              isError: args.fail === true,
+            };
+          },
+        );
       }
       options.register?.(server, { calls });
       return server;
@@ -142,7 +153,11 @@ export async function callStateless(
 }
 
 /** The real client of SDK v2, connected as a user. */
-export async function connectV2(url: URL, user?: string, options: ClientOptions = {}): Promise<Client> {
+export async function connectV2(
+  url: URL,
+  user?: string,
+  options: ClientOptions = {},
+): Promise<Client> {
   const client = new Client({ name: 'test', version: '1.0.0' }, options);
   const headers = user === undefined ? {} : { 'x-user': user };
   await client.connect(new StreamableHTTPClientTransport(url, { requestInit: { headers } }));
@@ -150,4 +165,6 @@ export async function connectV2(url: URL, user?: string, options: ClientOptions 
 }
 
 export const AUTO = { versionNegotiation: { mode: 'auto' } } as const satisfies ClientOptions;
-export const PINNED = { versionNegotiation: { mode: { pin: STATELESS } } } as const satisfies ClientOptions;
+export const PINNED = {
+  versionNegotiation: { mode: { pin: STATELESS } },
+} as const satisfies ClientOptions;

@@ -24,12 +24,13 @@ export interface UpstreamShape {
   readonly parser: boolean;
 }
 
-export const SHAPES: readonly UpstreamShape[] = (['stateful', 'stateless'] as const).flatMap((mode) =>
-  (['sse', 'json'] as const).flatMap((answers) =>
-    ([4, 5] as const).flatMap((express) =>
-      [true, false].map((parser) => ({ mode, answers, express, parser })),
+export const SHAPES: readonly UpstreamShape[] = (['stateful', 'stateless'] as const).flatMap(
+  (mode) =>
+    (['sse', 'json'] as const).flatMap((answers) =>
+      ([4, 5] as const).flatMap((express) =>
+        [true, false].map((parser) => ({ mode, answers, express, parser })),
+      ),
     ),
-  ),
 );
 
 /** Express and each kind of handler of the Fetch API. */
@@ -50,7 +51,13 @@ export const FETCH_SHAPES = HOSTS.filter(({ host }) => host !== 'express').map((
   ...shape,
 }));
 
-export function shapeName({ mode, answers, host = 'express', express, parser }: UpstreamShape): string {
+export function shapeName({
+  mode,
+  answers,
+  host = 'express',
+  express,
+  parser,
+}: UpstreamShape): string {
   if (host !== 'express') return `${mode}, ${answers}, ${host}`;
   return `${mode}, ${answers}, Express ${express}, ${parser ? 'parsed' : 'unparsed'} body`;
 }
@@ -182,11 +189,17 @@ function statelessRoute(make: () => McpServer, shape: UpstreamShape) {
       res
         .status(405)
         .set('Allow', 'POST')
-        .json({ jsonrpc: '2.0', error: { code: -32000, message: 'Method not allowed.' }, id: null });
+        .json({
+          jsonrpc: '2.0',
+          error: { code: -32000, message: 'Method not allowed.' },
+          id: null,
+        });
       return;
     }
     const server = make();
-    const transport = new StreamableHTTPServerTransport({ enableJsonResponse: shape.answers === 'json' });
+    const transport = new StreamableHTTPServerTransport({
+      enableJsonResponse: shape.answers === 'json',
+    });
     res.on('close', () => {
       void transport.close();
       void server.close();

@@ -14,7 +14,16 @@ export interface VercelProject {
 }
 
 const EXAMPLE = join(ROOT, 'examples/vercel');
-const OPTIONS = ['--module', 'nodenext', '--target', 'es2023', '--outDir', 'built', '--rootDir', '.'];
+const OPTIONS = [
+  '--module',
+  'nodenext',
+  '--target',
+  'es2023',
+  '--outDir',
+  'built',
+  '--rootDir',
+  '.',
+];
 
 export async function makeVercelProject(): Promise<VercelProject> {
   const project = new Consumer();
@@ -28,7 +37,13 @@ export async function makeVercelProject(): Promise<VercelProject> {
   const launcher = 'function-instance.ts';
   project.write(launcher, readFileSync(join(ROOT, 'test/helpers', launcher), 'utf8'));
   // The repository's own check has looked at the types.
-  const compile = [...OPTIONS, '--noCheck', '--rewriteRelativeImportExtensions', ...files, launcher];
+  const compile = [
+    ...OPTIONS,
+    '--noCheck',
+    '--rewriteRelativeImportExtensions',
+    ...files,
+    launcher,
+  ];
   await project.node(join(ROOT, 'node_modules/typescript/bin/tsc'), ...compile);
   const built = (module: string) => join(project.folder, 'built', `${module}.js`);
   return {

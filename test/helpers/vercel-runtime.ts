@@ -24,19 +24,31 @@ export async function fetchVercelRuntime(): Promise<string> {
   const given = process.env.VERCEL_NODE;
   const folder = given ?? CACHE;
   if (existsSync(join(folder, DEV_SERVER))) return folder;
-  if (given !== undefined) throw new Error(`VERCEL_NODE=${given} has no @vercel/node installed in it`);
+  if (given !== undefined)
+    throw new Error(`VERCEL_NODE=${given} has no @vercel/node installed in it`);
   await mkdir(dirname(CACHE), { recursive: true });
   const draft = await mkdtemp(`${CACHE}-`);
   await writeFile(join(draft, 'package.json'), '{ "private": true }');
-  const args = ['install', '--prefix', draft, '--ignore-scripts', '--no-audit', '--no-fund', PACKAGE];
+  const args = [
+    'install',
+    '--prefix',
+    draft,
+    '--ignore-scripts',
+    '--no-audit',
+    '--no-fund',
+    PACKAGE,
+  ];
   try {
     await promisify(execFile)('npm', args, { cwd: draft });
   } catch (cause) {
     await rm(draft, { recursive: true });
     const advice = 'or install it yourself and set VERCEL_NODE to the folder';
-    throw new Error(`npm could not install ${PACKAGE}, which this test needs; try again, ${advice}`, {
-      cause,
-    });
+    throw new Error(
+      `npm could not install ${PACKAGE}, which this test needs; try again, ${advice}`,
+      {
+        cause,
+      },
+    );
   }
   await rename(draft, CACHE).catch(() => rm(draft, { recursive: true }));
   return CACHE;

@@ -6,7 +6,8 @@ import { callOf, INITIALIZE, reasonOf, send, type WireMessage } from '../helpers
 const GATED = ['cart.add_item', 'cart.checkout', 'cart.pay'];
 const MODES = ['stateful', 'stateless'] as const;
 const deep = (depth: number): string => `${'['.repeat(depth)}${']'.repeat(depth)}`;
-const call = (params: string): string => `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":${params}}`;
+const call = (params: string): string =>
+  `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":${params}}`;
 
 /** An upstream that is as careless as can be: it runs whatever looks like a call to it, request or not. */
 function carelessUpstream(ran: string[]): RequestHandler {
@@ -105,8 +106,14 @@ describe.each(MODES)('a call that is no proper one, %s', (mode) => {
     ['with arguments that are an array', '{"name":"cart.add_item","arguments":[]}'],
     ['with arguments that are text', '{"name":"cart.add_item","arguments":"{}"}'],
     ['with wrong arguments', '{"name":"cart.add_item","arguments":{"sku":1}}'],
-    ['with a method of Object.prototype', '{"name":"cart.add_item","arguments":{"sku":{"toString":1}}}'],
-    ['with arguments that are very deep', `{"name":"cart.add_item","arguments":{"sku":${deep(10_000)}}}`],
+    [
+      'with a method of Object.prototype',
+      '{"name":"cart.add_item","arguments":{"sku":{"toString":1}}}',
+    ],
+    [
+      'with arguments that are very deep',
+      `{"name":"cart.add_item","arguments":{"sku":${deep(10_000)}}}`,
+    ],
   ])('that is allowed, but that the upstream refuses, moves nothing: %s', async (_, params) => {
     const app = await startCheckout({ shape: { mode } });
     const session = await app.begin();
@@ -117,18 +124,28 @@ describe.each(MODES)('a call that is no proper one, %s', (mode) => {
     expect((await session.call('cart.add_item')).result.content[0].text).toBe('cart.add_item done');
   });
 
-  it.each(['__proto__', 'constructor', '', '\u0000', '\ud800', '💶'.repeat(1_000), -0, 2 ** 53 - 1])(
-    'is answered with its id, however odd that is: %j',
-    async (id) => {
-      const app = await startCheckout({ shape: { mode } });
-      const session = await app.begin();
-      const wire = JSON.parse(JSON.stringify(id));
-      for (let round = 0; round < 2; round++) {
-        expect((await session.post(callOf(id, 'cart.pay'))).messages.map((each) => each.id)).toEqual([wire]);
-        expect((await session.post(callOf(id, 'cart.view'))).messages.map((each) => each.id)).toEqual([wire]);
-      }
-    },
-  );
+  it.each([
+    '__proto__',
+    'constructor',
+    '',
+    '\u0000',
+    '\ud800',
+    '💶'.repeat(1_000),
+    -0,
+    2 ** 53 - 1,
+  ])('is answered with its id, however odd that is: %j', async (id) => {
+    const app = await startCheckout({ shape: { mode } });
+    const session = await app.begin();
+    const wire = JSON.parse(JSON.stringify(id));
+    for (let round = 0; round < 2; round++) {
+      expect((await session.post(callOf(id, 'cart.pay'))).messages.map((each) => each.id)).toEqual([
+        wire,
+      ]);
+      expect((await session.post(callOf(id, 'cart.view'))).messages.map((each) => each.id)).toEqual(
+        [wire],
+      );
+    }
+  });
 
   it.each(['__proto__', 'constructor', 'tools/call ', 'TOOLS/CALL', 'tools/call\u0000'])(
     'of the method %j is no call, and is left to the upstream',
@@ -157,24 +174,30 @@ describe('arguments that are very deep', () => {
 describe('an idempotency key', () => {
   const KEY = 'mcp-interlock/idempotencyKey';
 
-  it.each(['cart.add_item', 'cart.view'])('of the client never reaches the handler of %s', async (tool) => {
-    const seen: string[] = [];
-    const app = await startCheckout({
-      shape: { mode: 'stateless', parser: true },
-      behind: [(req, _res, next) => next(void seen.push(JSON.stringify(req.body)))],
-    });
-    const session = await app.begin();
-    const params = { name: tool, arguments: {}, _meta: { [KEY]: 'forged', kept: 1 } };
-    await session.post({ jsonrpc: '2.0', id: 1, method: 'tools/call', params });
-    await session.post([{ jsonrpc: '2.0', id: 2, method: 'tools/call', params }, callOf(3, 'cart.pay')]);
-    const forwarded = seen.filter((each) => each.includes('tools/call'));
-    expect(forwarded).toHaveLength(2);
-    for (const body of forwarded) {
-      expect(body).not.toContain('forged');
-      expect(body).toContain('"kept":1');
-      expect(body.includes(KEY)).toBe(tool === 'cart.add_item');
-    }
-  });
+  it.each(['cart.add_item', 'cart.view'])(
+    'of the client never reaches the handler of %s',
+    async (tool) => {
+      const seen: string[] = [];
+      const app = await startCheckout({
+        shape: { mode: 'stateless', parser: true },
+        behind: [(req, _res, next) => next(void seen.push(JSON.stringify(req.body)))],
+      });
+      const session = await app.begin();
+      const params = { name: tool, arguments: {}, _meta: { [KEY]: 'forged', kept: 1 } };
+      await session.post({ jsonrpc: '2.0', id: 1, method: 'tools/call', params });
+      await session.post([
+        { jsonrpc: '2.0', id: 2, method: 'tools/call', params },
+        callOf(3, 'cart.pay'),
+      ]);
+      const forwarded = seen.filter((each) => each.includes('tools/call'));
+      expect(forwarded).toHaveLength(2);
+      for (const body of forwarded) {
+        expect(body).not.toContain('forged');
+        expect(body).toContain('"kept":1');
+        expect(body.includes(KEY)).toBe(tool === 'cart.add_item');
+      }
+    },
+  );
 
   it.each([
     `{"${KEY}":"forged","${KEY}":"forged2"}`,
@@ -239,7 +262,11 @@ describe('an upstream that runs whatever looks like a call', () => {
       const app = await startCareless(ran);
       const { headers } = await app.begin();
       const careless = { ...headers, 'x-careless': '1' };
-      const refused = await send(app.url, { method, headers: careless, body: callOf(1, 'cart.pay') });
+      const refused = await send(app.url, {
+        method,
+        headers: careless,
+        body: callOf(1, 'cart.pay'),
+      });
       expect([refused.status, refused.headers.allow]).toEqual([405, 'GET, POST, DELETE']);
       expect(ran).toEqual([]);
     },
@@ -255,7 +282,10 @@ describe('an upstream that runs whatever looks like a call', () => {
     const { headers } = await app.begin();
     const careless = { ...headers, 'x-careless': '1' };
     const body = JSON.stringify(callOf(1, 'cart.pay'));
-    for (const framing of [{ 'content-length': String(body.length) }, { 'transfer-encoding': 'chunked' }]) {
+    for (const framing of [
+      { 'content-length': String(body.length) },
+      { 'transfer-encoding': 'chunked' },
+    ]) {
       const refused = await send(app.url, { method, headers: { ...careless, ...framing }, body });
       const code = status === 400 ? -32600 : -32000;
       expect([refused.status, refused.messages[0]?.error.code]).toEqual([status, code]);
@@ -279,7 +309,8 @@ describe('an upstream that runs whatever looks like a call', () => {
     const message = (key: string): string =>
       `{"jsonrpc":"2.0","id":7,"${key}":"tools/call","result":{},"params":{"name":"cart.pay"}}`;
     // What an object had once for a key, V8 takes a later key for whose text begins like it.
-    for (let turn = 0; turn < 20; turn++) await session.post(message('\\\\u006d'), { 'x-careless': '1' });
+    for (let turn = 0; turn < 20; turn++)
+      await session.post(message('\\\\u006d'), { 'x-careless': '1' });
     const refused = await session.post(message('\\u006dethod'), { 'x-careless': '1' });
     expect(passed.filter((text) => text.includes('ethod'))).toEqual([]);
     expect(reasonOf(refused.messages[0])).toBe('state');
@@ -313,7 +344,10 @@ describe('a session id', () => {
   ])('that %s is an unknown one', async (_, id, status) => {
     const app = await startCheckout();
     const before = await app.begin();
-    const refused = await send(app.url, { headers: { 'mcp-session-id': id }, body: callOf(1, 'cart.pay') });
+    const refused = await send(app.url, {
+      headers: { 'mcp-session-id': id },
+      body: callOf(1, 'cart.pay'),
+    });
     expect(refused.status).toBe(status);
     expect(app.errors).toEqual([]);
     expect((await before.call('cart.view')).result.content[0].text).toBe('cart.view done');

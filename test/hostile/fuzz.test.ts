@@ -29,11 +29,21 @@ const tool = fc.constantFrom(
   '"\\u0063art.pay"',
   '["cart.pay"]',
 );
-const params = objectOf(memberOf('name', tool), memberOf('arguments', anything), memberOf('_meta', anything));
+const params = objectOf(
+  memberOf('name', tool),
+  memberOf('arguments', anything),
+  memberOf('_meta', anything),
+);
 /** Two of everything that counts, of which one is likely to be harmless. */
 const doubled = fc
-  .tuple(memberOf('name', tool), memberOf('name', tool), memberOf('method', fc.constant('"tools/call"')))
-  .map(([first, second, method]) => `{"jsonrpc":"2.0","id":1,${method},"params":{${first},${second}}}`);
+  .tuple(
+    memberOf('name', tool),
+    memberOf('name', tool),
+    memberOf('method', fc.constant('"tools/call"')),
+  )
+  .map(
+    ([first, second, method]) => `{"jsonrpc":"2.0","id":1,${method},"params":{${first},${second}}}`,
+  );
 const members = objectOf(
   memberOf('jsonrpc', fc.constant('"2.0"')),
   memberOf('id', fc.constantFrom('1', '"1"', 'null', '{}')),
@@ -48,7 +58,10 @@ const message = fc.oneof(
     .map(([given, id]) => `{"jsonrpc":"2.0","method":"tools/call","params":${given}${id}}`),
   fc
     .tuple(textOf('method'), params)
-    .map(([key, given]) => `{"jsonrpc":"2.0","id":1,"result":{},${key}:"tools/call","params":${given}}`),
+    .map(
+      ([key, given]) =>
+        `{"jsonrpc":"2.0","id":1,"result":{},${key}:"tools/call","params":${given}}`,
+    ),
   members,
   anything,
 );
@@ -85,7 +98,8 @@ describe('whatever a client sends', () => {
     const app = await startCheckout({
       shape: { mode: 'stateless' },
       behind: [
-        (req, res, next) => (req.headers['x-fuzz'] === undefined ? next() : void upstream(req, res, next)),
+        (req, res, next) =>
+          req.headers['x-fuzz'] === undefined ? next() : void upstream(req, res, next),
       ],
     });
     const session = await app.begin();
@@ -101,7 +115,9 @@ describe('whatever a client sends', () => {
       }),
       {
         numRuns: 300,
-        examples: [['{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"cart.view"}}']],
+        examples: [
+          ['{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"cart.view"}}'],
+        ],
       },
     );
     expect(allowed).toContain('cart.view');

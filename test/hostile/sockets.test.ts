@@ -63,7 +63,9 @@ describe.each([
     const app = await startCheckout({ shape: { mode, answers } });
     const session = await app.beginAt('has_items');
     const wire = await dial(app.url);
-    wire.socket.write(postOf(session, callOf(11, 'cart.checkout')) + postOf(session, callOf(12, 'cart.pay')));
+    wire.socket.write(
+      postOf(session, callOf(11, 'cart.checkout')) + postOf(session, callOf(12, 'cart.pay')),
+    );
     await expect.poll(() => wire.text).toContain('cart.pay done');
     const answered = wire.messages.filter(({ id }) => id !== undefined);
     expect(answered.map((each) => [each.id, textOf(each)])).toEqual([
@@ -77,7 +79,9 @@ describe.each([
     const app = await startCheckout({ shape: { mode, answers } });
     const session = await app.beginAt('payment');
     const wire = await dial(app.url);
-    wire.socket.write(postOf(session, callOf(11, 'cart.pay')) + postOf(session, callOf(12, 'cart.pay')));
+    wire.socket.write(
+      postOf(session, callOf(11, 'cart.pay')) + postOf(session, callOf(12, 'cart.pay')),
+    );
     await expect.poll(() => wire.messages.filter(({ id }) => id !== undefined).length).toBe(2);
     const [paid, refused] = wire.messages.filter(({ id }) => id !== undefined);
     expect([paid?.id, textOf(paid)]).toEqual([11, 'cart.pay done']);
@@ -94,7 +98,9 @@ describe('a call that is pipelined behind one that runs', () => {
     const handler = latch();
     app.ledger.gates.set('cart.checkout', handler.opened);
     const wire = await dial(app.url);
-    wire.socket.write(postOf(session, callOf(11, 'cart.checkout')) + postOf(session, callOf(12, 'cart.pay')));
+    wire.socket.write(
+      postOf(session, callOf(11, 'cart.checkout')) + postOf(session, callOf(12, 'cart.pay')),
+    );
     await expect.poll(() => app.clock.pending).toBe(3);
     wire.socket.destroy();
     await once(wire.socket, 'close');
@@ -197,7 +203,9 @@ describe('a connection that is kept alive', () => {
     const list = { jsonrpc: '2.0', id: 1, method: 'tools/list' };
     wire.socket.write(postOf(ann, list) + postOf(bob, list) + postOf(ann, { ...list, id: 2 }));
     await expect.poll(() => wire.messages.length).toBe(3);
-    expect(wire.messages.map(({ result }) => result.tools.map((tool: WireMessage) => tool.name))).toEqual([
+    expect(
+      wire.messages.map(({ result }) => result.tools.map((tool: WireMessage) => tool.name)),
+    ).toEqual([
       ['cart.pay', 'cart.view'],
       ['cart.add_item', 'cart.view'],
       ['cart.pay', 'cart.view'],
@@ -212,7 +220,8 @@ describe('a client that leaves while it is being answered', () => {
     const view = latch();
     app.ledger.gates.set('cart.view', view.opened);
     const wires = await Promise.all(Array.from({ length: 10 }, () => dial(app.url)));
-    for (const [id, { socket }] of wires.entries()) socket.write(postOf(session, callOf(id, 'cart.view')));
+    for (const [id, { socket }] of wires.entries())
+      socket.write(postOf(session, callOf(id, 'cart.view')));
     await expect.poll(() => app.ledger.calls.length).toBe(10);
     for (const { socket } of wires) socket.resetAndDestroy();
     view.open();

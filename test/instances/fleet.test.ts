@@ -21,7 +21,8 @@ afterEach(async () => {
   fleet = undefined;
 });
 
-const listChanges = ({ log }: TestClient): number => log.filter((each) => each === 'list_changed').length;
+const listChanges = ({ log }: TestClient): number =>
+  log.filter((each) => each === 'list_changed').length;
 
 /** Walks one session through the checkout. Returns how long each `list_changed` took to arrive, after its call was answered. */
 async function walk(url: URL): Promise<number[]> {
@@ -77,7 +78,8 @@ describe.each(BACKENDS)(
       };
       await Promise.all(Array.from({ length: AT_ONCE }, lane));
       latencies.sort((a, b) => a - b);
-      const at = (share: number): string => (latencies[Math.floor(latencies.length * share)] ?? 0).toFixed(1);
+      const at = (share: number): string =>
+        (latencies[Math.floor(latencies.length * share)] ?? 0).toFixed(1);
       console.log(
         `${kind}: ${latencies.length} list_changed, median ${at(0.5)} ms, p99 ${at(0.99)} ms after the answer`,
       );

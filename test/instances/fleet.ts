@@ -46,14 +46,20 @@ export async function startFleet(
   proxy.listen(0, '127.0.0.1');
   await once(proxy, 'listening');
   const { port } = proxy.address() as AddressInfo;
-  return { url: new URL(`http://127.0.0.1:${port}/mcp`), served, close: () => closeAll(proxy, children) };
+  return {
+    url: new URL(`http://127.0.0.1:${port}/mcp`),
+    served,
+    close: () => closeAll(proxy, children),
+  };
 }
 
 async function addressOf(child: ChildProcess): Promise<string> {
   if (child.stdout === null) throw new Error('the instance has no output');
   const line = await Promise.race([
     once(createInterface(child.stdout), 'line'),
-    once(child, 'exit').then(([code]) => Promise.reject(new Error(`an instance ended with ${code}`))),
+    once(child, 'exit').then(([code]) =>
+      Promise.reject(new Error(`an instance ended with ${code}`)),
+    ),
   ]);
   return String(line[0]);
 }

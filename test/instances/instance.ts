@@ -17,7 +17,10 @@ async function backend(kind: string, url: string, name: string) {
     const client = createClient({ url });
     client.on('error', () => {});
     await client.connect();
-    return { store: redisStore({ client, prefix: name }), bus: redisBus({ client, channel: name }) };
+    return {
+      store: redisStore({ client, prefix: name }),
+      bus: redisBus({ client, channel: name }),
+    };
   }
   const pool = new pg.Pool({ connectionString: url, max: 10 });
   pool.on('error', () => {});

@@ -58,7 +58,9 @@ async function initialize({ url }: Instance): Promise<Record<string, string>> {
     capabilities: {},
     clientInfo: { name: 'raw', version: '1' },
   };
-  const { headers } = await send(url, { body: { jsonrpc: '2.0', id: 0, method: 'initialize', params } });
+  const { headers } = await send(url, {
+    body: { jsonrpc: '2.0', id: 0, method: 'initialize', params },
+  });
   return { 'mcp-session-id': String(headers['mcp-session-id']) };
 }
 
@@ -159,8 +161,12 @@ describe('a move', () => {
     };
     const a = await instance(down);
     const session = await initialize(a);
-    expect((await call(a, session, 'cart.add_item'))?.result.content[0].text).toBe('cart.add_item done');
-    expect((await call(a, session, 'cart.checkout'))?.result.content[0].text).toBe('cart.checkout done');
+    expect((await call(a, session, 'cart.add_item'))?.result.content[0].text).toBe(
+      'cart.add_item done',
+    );
+    expect((await call(a, session, 'cart.checkout'))?.result.content[0].text).toBe(
+      'cart.checkout done',
+    );
     expect(errors.map(String)).toContain('Error: the bus is down');
   });
 });
@@ -186,7 +192,11 @@ describe('a cancellation that lands on another instance', () => {
     void waiting.then(({ status }) => {
       answered = status;
     });
-    const notice = { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 'waits' } };
+    const notice = {
+      jsonrpc: '2.0',
+      method: 'notifications/cancelled',
+      params: { requestId: 'waits' },
+    };
     await expect
       .poll(async () => {
         await send(b.url, { headers: session, body: notice });

@@ -26,14 +26,18 @@ describe('decorateDescription', () => {
     expect(decorateDescription('List. [Cache-Control: immutable]', 'no-store')).toBe(
       'List. [Cache-Control: no-store]',
     );
-    expect(decorateDescription('[Cache-Control: no-store]', 'immutable')).toBe('[Cache-Control: immutable]');
+    expect(decorateDescription('[Cache-Control: no-store]', 'immutable')).toBe(
+      '[Cache-Control: immutable]',
+    );
     const thousands = `List.${' [Cache-Control: no-store]'.repeat(20_000)}\n`;
     expect(decorateDescription(thousands, 'immutable')).toBe('List. [Cache-Control: immutable]');
   });
 
   it('leaves alone what only looks like a directive, and one that is not at the end', () => {
     const description = '[Cache-Control: no-store] is what we say. [Cache-Control: private]';
-    expect(decorateDescription(description, 'no-store')).toBe(`${description} [Cache-Control: no-store]`);
+    expect(decorateDescription(description, 'no-store')).toBe(
+      `${description} [Cache-Control: no-store]`,
+    );
   });
 
   it('done twice is the same as done once with the later directive', () => {
@@ -68,12 +72,16 @@ describe('invalidationText', () => {
 
   it('shows no character that hides text', () => {
     const tagged = `a${String.fromCodePoint(0xe0041, 0x200b, 0xfeff, 0xfe0f)}b\ud800`;
-    expect(invalidationText(tagged, ['c'])).toBe('[System: Cache invalidated for c — caused by ab]');
+    expect(invalidationText(tagged, ['c'])).toBe(
+      '[System: Cache invalidated for c — caused by ab]',
+    );
   });
 
   it('cuts a name at 128 characters, after it has taken out what does not belong there', () => {
     const text = invalidationText('x\n'.repeat(1000), ['y'.repeat(1000)]);
-    expect(text).toBe(`[System: Cache invalidated for ${'y'.repeat(128)} — caused by ${'x'.repeat(128)}]`);
+    expect(text).toBe(
+      `[System: Cache invalidated for ${'y'.repeat(128)} — caused by ${'x'.repeat(128)}]`,
+    );
   });
 
   it('cuts no character in half', () => {
@@ -107,11 +115,18 @@ describe('staleUri', () => {
   });
 
   it('gives the pattern back to whoever decodes its path', () => {
-    const pattern = fc.string({ unit: 'grapheme', minLength: 1 }).filter((text) => !/^\.+$/.test(text));
+    const pattern = fc
+      .string({ unit: 'grapheme', minLength: 1 })
+      .filter((text) => !/^\.+$/.test(text));
     fc.assert(
       fc.property(pattern, (text) => {
         const uri = new URL(staleUri(text));
-        expect([uri.protocol, uri.host, uri.search, uri.hash]).toEqual(['interlock:', 'stale', '', '']);
+        expect([uri.protocol, uri.host, uri.search, uri.hash]).toEqual([
+          'interlock:',
+          'stale',
+          '',
+          '',
+        ]);
         expect(decodeURIComponent(uri.pathname.slice(1))).toBe(text);
       }),
     );

@@ -18,7 +18,10 @@ describe('PolicyEngine', () => {
       { match: 'sprints.*', cacheControl: 'no-store', invalidates: ['tasks.*'] },
     ]);
     expect(engine.resolve('sprints.get')).toEqual({ cacheControl: 'immutable' });
-    expect(engine.resolve('sprints.list')).toEqual({ cacheControl: 'no-store', invalidates: ['tasks.*'] });
+    expect(engine.resolve('sprints.list')).toEqual({
+      cacheControl: 'no-store',
+      invalidates: ['tasks.*'],
+    });
   });
 
   it('gives a tool that no policy matches the defaults', () => {
@@ -29,7 +32,9 @@ describe('PolicyEngine', () => {
   it('gives a tool that no policy matches nothing where there are no defaults', () => {
     expect(new PolicyEngine(policies).resolve('billing.pay')).toBeUndefined();
     expect(new PolicyEngine(policies, {}).resolve('billing.pay')).toBeUndefined();
-    expect(new PolicyEngine(policies, { cacheControl: undefined }).resolve('billing.pay')).toBeUndefined();
+    expect(
+      new PolicyEngine(policies, { cacheControl: undefined }).resolve('billing.pay'),
+    ).toBeUndefined();
   });
 
   it('fills in the default directive where the matching policy has none, and only there', () => {
@@ -54,15 +59,21 @@ describe('PolicyEngine', () => {
     const match = globOf(['a', 'b', '*', '**', 'a*'], 3);
     const name = globOf(['a', 'b', 'ab'], 4);
     fc.assert(
-      fc.property(fc.array(match, { maxLength: 5 }), fc.array(name, { minLength: 1 }), (patterns, names) => {
-        const engine = new PolicyEngine(
-          patterns.map((pattern, i) => ({ match: pattern, invalidates: [`p${i}`] })),
-        );
-        for (const asked of [...names, ...names]) {
-          const winner = patterns.findIndex((pattern) => oracleMatches(pattern, asked));
-          expect(engine.resolve(asked)?.invalidates).toEqual(winner === -1 ? undefined : [`p${winner}`]);
-        }
-      }),
+      fc.property(
+        fc.array(match, { maxLength: 5 }),
+        fc.array(name, { minLength: 1 }),
+        (patterns, names) => {
+          const engine = new PolicyEngine(
+            patterns.map((pattern, i) => ({ match: pattern, invalidates: [`p${i}`] })),
+          );
+          for (const asked of [...names, ...names]) {
+            const winner = patterns.findIndex((pattern) => oracleMatches(pattern, asked));
+            expect(engine.resolve(asked)?.invalidates).toEqual(
+              winner === -1 ? undefined : [`p${winner}`],
+            );
+          }
+        },
+      ),
     );
   });
 
@@ -107,12 +118,17 @@ describe('PolicyEngine', () => {
     expect(emptied).toHaveBeenCalledTimes(1);
   });
 
-  it.each(['', '__proto__', 'constructor', 'toString', '.'.repeat(100_000), 'x'.repeat(100_000), '\ud800'])(
-    'takes a hostile name for one that no policy matches',
-    (name) => {
-      expect(new PolicyEngine(policies).resolve(name)).toBeUndefined();
-    },
-  );
+  it.each([
+    '',
+    '__proto__',
+    'constructor',
+    'toString',
+    '.'.repeat(100_000),
+    'x'.repeat(100_000),
+    '\ud800',
+  ])('takes a hostile name for one that no policy matches', (name) => {
+    expect(new PolicyEngine(policies).resolve(name)).toBeUndefined();
+  });
 });
 
 describe('PolicyEngine refuses at construction', () => {
@@ -138,15 +154,39 @@ describe('PolicyEngine refuses at construction', () => {
       { match: 'a', cacheControl: 'no-cache' },
       ['"no-cache"', '"no-store"', '"immutable"'],
     ],
-    ['a directive that every object has', { match: 'a', cacheControl: 'constructor' }, ['"constructor"']],
+    [
+      'a directive that every object has',
+      { match: 'a', cacheControl: 'constructor' },
+      ['"constructor"'],
+    ],
     ['null for a directive', { match: 'a', cacheControl: null }, ['cacheControl', 'null']],
-    ['one pattern for a list', { match: 'a', invalidates: 'b.*' }, ['invalidates', 'array', '"b.*"']],
-    ['an empty pattern in a list', { match: 'a', invalidates: ['b', ''] }, ['invalidates[1]', '""']],
+    [
+      'one pattern for a list',
+      { match: 'a', invalidates: 'b.*' },
+      ['invalidates', 'array', '"b.*"'],
+    ],
+    [
+      'an empty pattern in a list',
+      { match: 'a', invalidates: ['b', ''] },
+      ['invalidates[1]', '""'],
+    ],
     ['a number in a list', { match: 'a', invalidates: [1] }, ['invalidates[0]', 'string', '1']],
-    ['a malformed pattern in a list', { match: 'a', invalidates: ['b..c'] }, ['invalidates[0]', '"b..c"']],
-    ['a misspelt key', { match: 'a', cachecontrol: 'no-store' }, ['"cachecontrol"', '"cacheControl"']],
+    [
+      'a malformed pattern in a list',
+      { match: 'a', invalidates: ['b..c'] },
+      ['invalidates[0]', '"b..c"'],
+    ],
+    [
+      'a misspelt key',
+      { match: 'a', cachecontrol: 'no-store' },
+      ['"cachecontrol"', '"cacheControl"'],
+    ],
     ['another misspelt key', { match: 'a', invalidate: [] }, ['"invalidate"', '"invalidates"']],
-    ['a key of its own called __proto__', JSON.parse('{"match":"a","__proto__":1}'), ['"__proto__"']],
+    [
+      'a key of its own called __proto__',
+      JSON.parse('{"match":"a","__proto__":1}'),
+      ['"__proto__"'],
+    ],
     ['an inherited match', Object.create({ match: 'a' }), ['match', 'expected string']],
     ['a string', 'sprints.*', ['object', '"sprints.*"']],
     ['null', null, ['object', 'null']],

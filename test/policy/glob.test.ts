@@ -51,9 +51,12 @@ describe('a glob', () => {
     ['ab*ba', 'aba', false],
     ['a*bc*c', 'abc', false],
     ['*a*', 'banana', true],
-  ])('%j against %j is %s: a star beside characters stays in its segment', (pattern, name, expected) => {
-    expect(matchGlob(pattern, name)).toBe(expected);
-  });
+  ])(
+    '%j against %j is %s: a star beside characters stays in its segment',
+    (pattern, name, expected) => {
+      expect(matchGlob(pattern, name)).toBe(expected);
+    },
+  );
 
   it('tells upper from lower case, and takes the characters of other languages of patterns literally', () => {
     expect(matchGlob('Sprints.get', 'sprints.get')).toBe(false);
@@ -74,7 +77,8 @@ describe('a glob', () => {
   });
 
   it('answers as its definition does within one segment, too', () => {
-    const text = (characters: string[]) => fc.array(fc.constantFrom(...characters), { maxLength: 8 });
+    const text = (characters: string[]) =>
+      fc.array(fc.constantFrom(...characters), { maxLength: 8 });
     fc.assert(
       fc.property(text(['a', 'b', '*']), text(['a', 'b', '*']), (p, n) => {
         const [pattern, name] = [p.join(''), n.join('')];

@@ -89,7 +89,9 @@ describe('detectOverlaps', () => {
   });
 
   it('prefers the earliest of those that would do', () => {
-    const [first, second] = detectOverlaps(['a', 'a.*.**', 'a.**.*', 'a.**'].map((match) => ({ match })));
+    const [first, second] = detectOverlaps(
+      ['a', 'a.*.**', 'a.**.*', 'a.**'].map((match) => ({ match })),
+    );
     expect(first).toMatchObject({ shadowingIndex: 1, shadowedIndex: 2 });
     expect(second?.message).toContain('policies[0] ("a") and policies[1] ("a.*.**") before it');
   });
@@ -115,7 +117,9 @@ describe('detectOverlaps', () => {
     const pattern = globOf(['a', 'b', 'a*', '*b', 'a*b', '*', '**'], 3);
     fc.assert(
       fc.property(pattern, pattern, (earlier, later) => {
-        const covered = names.every((name) => !oracleMatches(later, name) || oracleMatches(earlier, name));
+        const covered = names.every(
+          (name) => !oracleMatches(later, name) || oracleMatches(earlier, name),
+        );
         expect(overlaps(earlier, later)).toEqual(covered ? [[0, 1]] : []);
       }),
       { numRuns: 400 },
@@ -128,7 +132,9 @@ describe('detectOverlaps', () => {
   });
 
   it('refuses what PolicyEngine refuses', () => {
-    expect(() => overlaps('a..b')).toThrow(expect.objectContaining({ code: 'ERR_INTERLOCK_POLICY' }));
+    expect(() => overlaps('a..b')).toThrow(
+      expect.objectContaining({ code: 'ERR_INTERLOCK_POLICY' }),
+    );
   });
 
   it('finds nothing in nothing', () => {

@@ -47,7 +47,9 @@ const refusalOf = ({ meta }: { meta: Record<string, unknown> }) =>
 describe('a loop shield: maxConsecutiveTools, mode, fallbackState and onLoop', () => {
   it('lets one tool through three times, refuses the fourth call, and the run has fallen back', async () => {
     const loops: object[] = [];
-    const { client, run, runs, ledger } = await serve({ onLoop: (loop: object) => void loops.push(loop) });
+    const { client, run, runs, ledger } = await serve({
+      onLoop: (loop: object) => void loops.push(loop),
+    });
     for (const query of ['a', 'b', 'c'])
       expect((await client.call('search_kb', { query })).isError).toBe(false);
     const refused = await client.call('search_kb', { query: 'd' });
@@ -84,7 +86,10 @@ describe('a loop shield: maxConsecutiveTools, mode, fallbackState and onLoop', (
   });
 
   it('falls back past any guard', async () => {
-    const gate = support({}).bindTool('escalate', 'DIAGNOSIS', { success: 'ESCALATE', guard: () => false });
+    const gate = support({}).bindTool('escalate', 'DIAGNOSIS', {
+      success: 'ESCALATE',
+      guard: () => false,
+    });
     const upstream = await startUpstream({
       shape: { mode: 'stateless' },
       middlewares: [sessionStore(), fsmGate(gate)],
@@ -111,6 +116,7 @@ describe('a loop shield: maxConsecutiveTools, mode, fallbackState and onLoop', (
     onTestFinished(upstream.close);
     const client = await connect(upstream.url);
     onTestFinished(() => client.close());
-    for (const _ of Array.from({ length: 10 })) expect((await client.call('search_kb')).isError).toBe(false);
+    for (const _ of Array.from({ length: 10 }))
+      expect((await client.call('search_kb')).isError).toBe(false);
   });
 });

@@ -81,24 +81,27 @@ describe('each state and each event of the table, by a client', () => {
     return { enter, stateOf, ledger: upstream.ledger };
   }
 
-  it.each(STATES)('%s: the tools of its events are shown, every other one is refused', async (state) => {
-    const { enter, stateOf, ledger } = await serve();
-    const client = await enter(state);
-    expect((await client.tools()).slice(1).sort()).toEqual(eventsIn(state).sort());
-    const before = ledger.calls.length;
-    for (const event of EVENTS.filter((each) => !eventsIn(state).includes(each))) {
-      const { meta } = await client.call(event);
-      expect(meta['mcp-interlock/refusal']).toMatchObject({
-        reason: 'state',
-        state,
-        available: expect.toSatisfy(
-          (names: string[]) => names.sort().join() === eventsIn(state).sort().join(),
-        ),
-      });
-    }
-    expect(ledger.calls.length).toBe(before);
-    expect(await stateOf(client)).toBe(state);
-  });
+  it.each(STATES)(
+    '%s: the tools of its events are shown, every other one is refused',
+    async (state) => {
+      const { enter, stateOf, ledger } = await serve();
+      const client = await enter(state);
+      expect((await client.tools()).slice(1).sort()).toEqual(eventsIn(state).sort());
+      const before = ledger.calls.length;
+      for (const event of EVENTS.filter((each) => !eventsIn(state).includes(each))) {
+        const { meta } = await client.call(event);
+        expect(meta['mcp-interlock/refusal']).toMatchObject({
+          reason: 'state',
+          state,
+          available: expect.toSatisfy(
+            (names: string[]) => names.sort().join() === eventsIn(state).sort().join(),
+          ),
+        });
+      }
+      expect(ledger.calls.length).toBe(before);
+      expect(await stateOf(client)).toBe(state);
+    },
+  );
 
   it.each(EDGES)('$from leads by $event to $to', async ({ from, event, to }) => {
     const { enter, stateOf } = await serve();
@@ -140,7 +143,10 @@ describe('a workflow in Postgres that its tools name by workflow_id', () => {
   }
 
   async function createOrder({ client }: { client: TestClient }): Promise<string> {
-    const { structuredContent } = await client.client.callTool({ name: 'create_order', arguments: {} });
+    const { structuredContent } = await client.client.callTool({
+      name: 'create_order',
+      arguments: {},
+    });
     return (structuredContent as { workflow_id: string }).workflow_id;
   }
 
@@ -167,7 +173,10 @@ describe('a workflow in Postgres that its tools name by workflow_id', () => {
     const statuses = ['requires_action', 'succeeded'];
     const gate = new StateMachineGate({
       initial: 'payment_authorized',
-      states: { payment_authorized: { on: { capture_payment: 'payment_captured' } }, payment_captured: {} },
+      states: {
+        payment_authorized: { on: { capture_payment: 'payment_captured' } },
+        payment_captured: {},
+      },
     }).bindTool('capture_payment', 'payment_authorized', {
       success: ({ result }) =>
         result.structuredContent?.charge_status === 'succeeded'
@@ -198,7 +207,8 @@ describe('a workflow in Postgres that its tools name by workflow_id', () => {
     const workflow_id = await createOrder({ client });
     for (const tool of ['reserve_inventory', 'authorize_payment', 'capture_payment'])
       await client.call(tool, { workflow_id });
-    for (const tool of EVENTS) expect((await client.call(tool, { workflow_id })).isError).toBe(true);
+    for (const tool of EVENTS)
+      expect((await client.call(tool, { workflow_id })).isError).toBe(true);
     const run = runKey(workflow_id);
     expect((await runs.read(run))?.snapshot.state).toBe('awaiting_manager_approval');
     expect(await runs.send(run, 'approve_payment', { actor: 'mia' })).toMatchObject({

@@ -30,7 +30,13 @@ async function serve<S extends string, E extends string>(
   const client = await connect(upstream.url);
   onTestFinished(() => client.close());
   const run = String(client.transport.sessionId);
-  return { client, run, runs: runsOf(gate, { sessions }), ledger: upstream.ledger, url: upstream.url };
+  return {
+    client,
+    run,
+    runs: runsOf(gate, { sessions }),
+    ledger: upstream.ledger,
+    url: upstream.url,
+  };
 }
 
 describe('tools by state: states, tools, allowedTools and transitionTo', () => {
@@ -72,7 +78,11 @@ describe('tools by state: states, tools, allowedTools and transitionTo', () => {
     const server = toolServer([...TOOLS, 'verify_identity'], { verify_identity: verify });
     const { client } = await serve(gate, server);
     await client.call('verify_identity', { code: '0000' });
-    expect(await client.tools()).toEqual(['check_service', 'check_availability', 'verify_identity']);
+    expect(await client.tools()).toEqual([
+      'check_service',
+      'check_availability',
+      'verify_identity',
+    ]);
     await client.call('verify_identity', { code: '1234' });
     expect(await client.tools()).toEqual(['confirm', 'invoice']);
   });
@@ -128,7 +138,10 @@ describe('guards that ask the database: guard, context and transitionToAsync', (
     await client.call('choose_slot', { slot: 'slot-42' });
     taken.add('slot-42');
     const refused = await client.call('reserve_slot');
-    expect(refused.meta['mcp-interlock/refusal']).toMatchObject({ reason: 'guard', state: 'BOOKING' });
+    expect(refused.meta['mcp-interlock/refusal']).toMatchObject({
+      reason: 'guard',
+      state: 'BOOKING',
+    });
     expect(ledger.calls).toEqual(['choose_slot']);
 
     await client.call('choose_slot', { slot: 'slot-43' });
@@ -165,7 +178,8 @@ describe('a snapshot between two requests: snapshot and restore', () => {
       rows,
       load: async (key: string): Promise<FsmSnapshot | undefined> =>
         JSON.parse(rows.get(key) ?? 'null') ?? undefined,
-      save: async (key: string, snapshot: FsmSnapshot) => void rows.set(key, JSON.stringify(snapshot)),
+      save: async (key: string, snapshot: FsmSnapshot) =>
+        void rows.set(key, JSON.stringify(snapshot)),
     };
   }
 

@@ -31,7 +31,8 @@ function listen(port: number): Promise<Server> {
 
 function portOf(server: Server): number {
   const address = server.address();
-  if (address === null || typeof address === 'string') throw new Error('the server has no TCP port');
+  if (address === null || typeof address === 'string')
+    throw new Error('the server has no TCP port');
   return address.port;
 }
 

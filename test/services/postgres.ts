@@ -45,7 +45,11 @@ export async function startPostgres(
   };
   const service = await startServer(url, {
     command: binary('postgres', 'postgres'),
-    args: ['-D', data, ...Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])],
+    args: [
+      '-D',
+      data,
+      ...Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`]),
+    ],
     folder,
     owner,
     stopSignal: 'SIGINT',
@@ -59,7 +63,8 @@ export async function startPostgres(
 async function unprivilegedOwner(): Promise<{ uid: number; gid: number } | undefined> {
   if (process.getuid?.() !== 0) return undefined;
   const line = /^postgres:[^:]*:(\d+):(\d+):/m.exec(await readFile('/etc/passwd', 'utf8'));
-  if (!line) throw new Error('PostgreSQL does not run as root, and this machine has no user "postgres"');
+  if (!line)
+    throw new Error('PostgreSQL does not run as root, and this machine has no user "postgres"');
   return { uid: Number(line[1]), gid: Number(line[2]) };
 }
 

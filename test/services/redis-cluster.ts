@@ -47,7 +47,9 @@ async function joinUp(ports: readonly number[]): Promise<void> {
   const addresses = ports.map((port) => `127.0.0.1:${port}`);
   await redisCli(['--cluster', 'create', ...addresses, '--cluster-replicas', '0', '--cluster-yes']);
   for (const port of ports) {
-    while (!(await redisCli(['-p', String(port), 'cluster', 'info'])).includes('cluster_state:ok')) {
+    while (
+      !(await redisCli(['-p', String(port), 'cluster', 'info'])).includes('cluster_state:ok')
+    ) {
       await delay(50);
     }
   }

@@ -15,7 +15,9 @@ export interface RedisOptions {
 }
 
 /** Starts a private Redis on a free port of the loopback interface. */
-export async function startRedis(options: RedisOptions = {}): Promise<Service & { readonly port: number }> {
+export async function startRedis(
+  options: RedisOptions = {},
+): Promise<Service & { readonly port: number }> {
   const command = binary('redis', 'redis-server');
   const port = options.port ?? (await freePort());
   const folder = await mkdtemp(join(tmpdir(), 'interlock-redis-'));

@@ -116,7 +116,11 @@ async function answers(child: ChildProcess, spec: ServerSpec, deadline: number):
   return false;
 }
 
-async function end(child: ChildProcess, guard: ChildProcess, signal: NodeJS.Signals): Promise<void> {
+async function end(
+  child: ChildProcess,
+  guard: ChildProcess,
+  signal: NodeJS.Signals,
+): Promise<void> {
   if (isAlive(child)) {
     child.ref();
     const gone = once(child, 'exit');

@@ -16,8 +16,13 @@ import { startUpstashRest } from './upstash-rest.ts';
 const PATIENCE = { timeout: 20_000, interval: 50 };
 
 describe("the tests' own servers", () => {
-  it('are on the same port with the same data after a kill and a restart', { timeout: 60_000 }, async () => {
-    const [redis, postgres] = await Promise.all([startRedis({ appendfsync: 'always' }), startPostgres()]);
+  it('are on the same port with the same data after a kill and a restart', {
+    timeout: 60_000,
+  }, async () => {
+    const [redis, postgres] = await Promise.all([
+      startRedis({ appendfsync: 'always' }),
+      startPostgres(),
+    ]);
     try {
       await onRedis(redis.url, (client) => client.set('key', 'value'));
       await onPostgres(postgres.url, 'create table t as select 42 as n');

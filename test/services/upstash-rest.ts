@@ -108,7 +108,9 @@ async function execute(
     const transaction = redis.multi();
     for (const command of list) transaction.callBuffer(...texts(command));
     const replies = await transaction.exec();
-    return (replies ?? []).map(([error, result]) => (error ? { error: error.message } : { result }));
+    return (replies ?? []).map(([error, result]) =>
+      error ? { error: error.message } : { result },
+    );
   }
   return { error: `ERR no such path: ${path}` };
 }

@@ -2,7 +2,13 @@ import { describe, expect, it } from 'vitest';
 import { StateMachineGate } from '../../src/index.ts';
 import { pass, startCheckout } from '../helpers/checkout-app.ts';
 import { latch } from '../helpers/latch.ts';
-import { callOf, type RawResponse, reasonOf, sendAndHold, type WireMessage } from '../helpers/raw.ts';
+import {
+  callOf,
+  type RawResponse,
+  reasonOf,
+  sendAndHold,
+  type WireMessage,
+} from '../helpers/raw.ts';
 import { FETCH_SHAPES, SHAPES, shapeName, type UpstreamShape } from '../helpers/upstream.ts';
 
 const NOTICE = {
@@ -31,123 +37,138 @@ const EACH_BODY: readonly UpstreamShape[] = SHAPES.filter(
 /** `@hono/mcp` keeps JSON answers by their request's id for as long as a session lives, and these tests use ids again. */
 const FETCH = FETCH_SHAPES.filter(({ host, answers }) => host !== 'hono' || answers === 'sse');
 
-describe.each([...EACH_BODY, ...FETCH])('a batch, $mode $answers $host Express $express', (shape) => {
-  it(`with a hidden tool among visible ones runs those and refuses that (${shapeName(shape)})`, async () => {
-    const app = await startCheckout({ shape });
-    const session = await app.begin();
-    const answer = await session.post([
-      callOf(1, 'cart.view'),
-      callOf(2, 'cart.pay'),
-      callOf(3, 'cart.view'),
-      LIST,
-    ]);
-    expect(answer.status).toBe(200);
-    expect(outcomes(answer)).toEqual({
-      1: 'cart.view done',
-      2: 'state',
-      3: 'cart.view done',
-      list: ['cart.add_item', 'cart.view'],
-    });
-    expect(answer.messages).toHaveLength(4);
-    expect(app.ledger.calls).toEqual(['cart.view', 'cart.view']);
-  });
-
-  it('of two steps forwards one, and answers the other in the same response', async () => {
-    const app = await startCheckout({ shape });
-    const session = await app.beginAt('has_items');
-    const answer = await session.post([
-      callOf(1, 'cart.checkout'),
-      callOf(2, 'cart.add_item'),
-      callOf(3, 'cart.view'),
-    ]);
-    expect(outcomes(answer)).toEqual({ 1: 'cart.checkout done', 2: 'busy', 3: 'cart.view done' });
-    expect([...app.ledger.calls].sort()).toEqual(['cart.checkout', 'cart.view']);
-    expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
-  });
-
-  it('forwards the first step that is allowed, and not the first step', async () => {
-    const app = await startCheckout({ shape });
-    const session = await app.begin();
-    const answer = await session.post([
-      callOf(1, 'cart.pay'),
-      callOf(2, 'cart.add_item'),
-      callOf(3, 'cart.pay'),
-    ]);
-    expect(outcomes(answer)).toEqual({ 1: 'state', 2: 'cart.add_item done', 3: 'busy' });
-    expect(app.ledger.calls).toEqual(['cart.add_item']);
-  });
-
-  it('whose every request is refused is answered here, as a batch', async () => {
-    const app = await startCheckout({ shape });
-    const session = await app.begin();
-    const answer = await session.post([callOf(1, 'cart.pay'), callOf('1', 'cart.checkout')]);
-    expect([answer.status, answer.headers['content-type']]).toEqual([200, 'application/json']);
-    const messages = JSON.parse(answer.text) as WireMessage[];
-    expect(messages.map((message) => [message.id, reasonOf(message)])).toEqual([
-      [1, 'state'],
-      ['1', 'state'],
-    ]);
-    expect(app.ledger.calls).toEqual([]);
-  });
-
-  it('of one refused call is answered as a batch of one', async () => {
-    const app = await startCheckout({ shape });
-    const session = await app.begin();
-    const { text } = await session.post([callOf(1, 'cart.pay')]);
-    expect(JSON.parse(text)).toEqual([expect.objectContaining({ id: 1 })]);
-  });
-
-  const { host = 'express' } = shape;
-  it.runIf(host === 'express')(
-    'of a refused call and a notification is answered, and the notification goes on',
-    async () => {
-      const heard: string[] = [];
-      const app = await startCheckout({
-        shape,
-        behind: [
-          (req, _res, next) => {
-            req.on('data', (chunk: Buffer) => void heard.push(chunk.toString()));
-            if (req.body !== undefined) heard.push(JSON.stringify(req.body));
-            next();
-          },
-        ],
-      });
+describe.each([...EACH_BODY, ...FETCH])(
+  'a batch, $mode $answers $host Express $express',
+  (shape) => {
+    it(`with a hidden tool among visible ones runs those and refuses that (${shapeName(shape)})`, async () => {
+      const app = await startCheckout({ shape });
       const session = await app.begin();
-      heard.length = 0;
-      const answer = await session.post([callOf(1, 'cart.pay'), NOTICE]);
-      expect([answer.status, outcomes(answer)]).toEqual([200, { 1: 'state' }]);
-      expect(JSON.parse(answer.text)).toBeInstanceOf(Array);
-      expect(heard.join('')).toContain('notifications/progress');
-      expect(heard.join('')).not.toContain('cart.pay');
-    },
-  );
+      const answer = await session.post([
+        callOf(1, 'cart.view'),
+        callOf(2, 'cart.pay'),
+        callOf(3, 'cart.view'),
+        LIST,
+      ]);
+      expect(answer.status).toBe(200);
+      expect(outcomes(answer)).toEqual({
+        1: 'cart.view done',
+        2: 'state',
+        3: 'cart.view done',
+        list: ['cart.add_item', 'cart.view'],
+      });
+      expect(answer.messages).toHaveLength(4);
+      expect(app.ledger.calls).toEqual(['cart.view', 'cart.view']);
+    });
 
-  it('of nothing but notifications has nothing to answer', async () => {
-    const app = await startCheckout({ shape });
-    const session = await app.begin();
-    const { status, text } = await session.post([NOTICE, NOTICE]);
-    // `@hono/mcp` says so in JSON.
-    expect([status, text]).toEqual([202, host === 'hono' ? 'null' : '']);
-  });
+    it('of two steps forwards one, and answers the other in the same response', async () => {
+      const app = await startCheckout({ shape });
+      const session = await app.beginAt('has_items');
+      const answer = await session.post([
+        callOf(1, 'cart.checkout'),
+        callOf(2, 'cart.add_item'),
+        callOf(3, 'cart.view'),
+      ]);
+      expect(outcomes(answer)).toEqual({ 1: 'cart.checkout done', 2: 'busy', 3: 'cart.view done' });
+      expect([...app.ledger.calls].sort()).toEqual(['cart.checkout', 'cart.view']);
+      expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
+    });
 
-  it('with a call that it cancels itself, forwards the others', async () => {
-    const app = await startCheckout({ shape });
-    const session = await app.begin();
-    const cancelled = { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 1 } };
-    const answer = await session.post([callOf(1, 'cart.add_item'), cancelled, callOf(2, 'cart.view')]);
-    expect(outcomes(answer)).toEqual({ 2: 'cart.view done' });
-    expect(app.ledger.calls).toEqual(['cart.view']);
-    expect(await session.tools()).toEqual(['cart.add_item', 'cart.view']);
-  });
+    it('forwards the first step that is allowed, and not the first step', async () => {
+      const app = await startCheckout({ shape });
+      const session = await app.begin();
+      const answer = await session.post([
+        callOf(1, 'cart.pay'),
+        callOf(2, 'cart.add_item'),
+        callOf(3, 'cart.pay'),
+      ]);
+      expect(outcomes(answer)).toEqual({ 1: 'state', 2: 'cart.add_item done', 3: 'busy' });
+      expect(app.ledger.calls).toEqual(['cart.add_item']);
+    });
 
-  it('with a step that fails leaves the run where it was', async () => {
-    const app = await startCheckout({ shape });
-    const session = await app.beginAt('payment');
-    const answer = await session.post([callOf(1, 'cart.view'), callOf(2, 'cart.pay', { fail: true })]);
-    expect(outcomes(answer)).toEqual({ 1: 'cart.view done', 2: 'cart.pay failed' });
-    expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
-  });
-});
+    it('whose every request is refused is answered here, as a batch', async () => {
+      const app = await startCheckout({ shape });
+      const session = await app.begin();
+      const answer = await session.post([callOf(1, 'cart.pay'), callOf('1', 'cart.checkout')]);
+      expect([answer.status, answer.headers['content-type']]).toEqual([200, 'application/json']);
+      const messages = JSON.parse(answer.text) as WireMessage[];
+      expect(messages.map((message) => [message.id, reasonOf(message)])).toEqual([
+        [1, 'state'],
+        ['1', 'state'],
+      ]);
+      expect(app.ledger.calls).toEqual([]);
+    });
+
+    it('of one refused call is answered as a batch of one', async () => {
+      const app = await startCheckout({ shape });
+      const session = await app.begin();
+      const { text } = await session.post([callOf(1, 'cart.pay')]);
+      expect(JSON.parse(text)).toEqual([expect.objectContaining({ id: 1 })]);
+    });
+
+    const { host = 'express' } = shape;
+    // What goes on is heard by a middleware of Express, which a handler of the Fetch API has none of.
+    it.runIf(host === 'express')(
+      'of a refused call and a notification is answered, and the notification goes on',
+      async () => {
+        const heard: string[] = [];
+        const app = await startCheckout({
+          shape,
+          behind: [
+            (req, _res, next) => {
+              req.on('data', (chunk: Buffer) => void heard.push(chunk.toString()));
+              if (req.body !== undefined) heard.push(JSON.stringify(req.body));
+              next();
+            },
+          ],
+        });
+        const session = await app.begin();
+        heard.length = 0;
+        const answer = await session.post([callOf(1, 'cart.pay'), NOTICE]);
+        expect([answer.status, outcomes(answer)]).toEqual([200, { 1: 'state' }]);
+        expect(JSON.parse(answer.text)).toBeInstanceOf(Array);
+        expect(heard.join('')).toContain('notifications/progress');
+        expect(heard.join('')).not.toContain('cart.pay');
+      },
+    );
+
+    it('of nothing but notifications has nothing to answer', async () => {
+      const app = await startCheckout({ shape });
+      const session = await app.begin();
+      const { status, text } = await session.post([NOTICE, NOTICE]);
+      // `@hono/mcp` says so in JSON.
+      expect([status, text]).toEqual([202, host === 'hono' ? 'null' : '']);
+    });
+
+    it('with a call that it cancels itself, forwards the others', async () => {
+      const app = await startCheckout({ shape });
+      const session = await app.begin();
+      const cancelled = {
+        jsonrpc: '2.0',
+        method: 'notifications/cancelled',
+        params: { requestId: 1 },
+      };
+      const answer = await session.post([
+        callOf(1, 'cart.add_item'),
+        cancelled,
+        callOf(2, 'cart.view'),
+      ]);
+      expect(outcomes(answer)).toEqual({ 2: 'cart.view done' });
+      expect(app.ledger.calls).toEqual(['cart.view']);
+      expect(await session.tools()).toEqual(['cart.add_item', 'cart.view']);
+    });
+
+    it('with a step that fails leaves the run where it was', async () => {
+      const app = await startCheckout({ shape });
+      const session = await app.beginAt('payment');
+      const answer = await session.post([
+        callOf(1, 'cart.view'),
+        callOf(2, 'cart.pay', { fail: true }),
+      ]);
+      expect(outcomes(answer)).toEqual({ 1: 'cart.view done', 2: 'cart.pay failed' });
+      expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
+    });
+  },
+);
 
 describe('a batch whose client goes away while one of its calls is judged', () => {
   it('has none of its steps forwarded, and the run held for none', async () => {

@@ -48,7 +48,10 @@ function processOf(): RunContext {
   };
 }
 
-function claim(context: RunContext, changes: Partial<ClaimOptions> = {}): Promise<Step | NotClaimed> {
+function claim(
+  context: RunContext,
+  changes: Partial<ClaimOptions> = {},
+): Promise<Step | NotClaimed> {
   return claimStep({
     context,
     workflow: 'order',
@@ -120,7 +123,9 @@ describe('a claim', () => {
 
   it('of another process that died is an unknown outcome: held, with the tool that it was', async () => {
     (await granted(processOf())).abandon();
-    const waiting = claim(processOf(), { description: { tool: 'ship', digest: 'd', uncertain: 'hold' } });
+    const waiting = claim(processOf(), {
+      description: { tool: 'ship', digest: 'd', uncertain: 'hold' },
+    });
     await pass(clock, TIMES.leaseMs + 500);
     expect(await waiting).toMatchObject({ reason: 'held', heldTool: 'pay' });
   });

@@ -67,103 +67,110 @@ async function listenAt(session: RawSession, answers: 'sse' | 'json'): Promise<R
   return listening;
 }
 
-describe.each(SHAPES)('a client that goes away in the middle of cart.pay, $host $mode $answers', (shape) => {
-  it('finds the run in its next state, and is told on its stream that the list changed', async () => {
-    const app = await start({ shape });
-    const session = await app.beginAt('payment');
-    const listening = await listenAt(session, shape.answers);
-    const paying = await app.leave(session, callOf(1, 'cart.pay'));
-    expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
-    expect(listening.messages).toEqual([]);
-    paying.open();
-    await expect.poll(() => listening.messages).toEqual([CHANGED]);
-    expect(await session.tools()).toEqual(['cart.view']);
-    expect(app.ledger.calls).toEqual(['cart.pay']);
-    expect(app.errors).toEqual([]);
-  });
+describe.each(SHAPES)(
+  'a client that goes away in the middle of cart.pay, $host $mode $answers',
+  (shape) => {
+    it('finds the run in its next state, and is told on its stream that the list changed', async () => {
+      const app = await start({ shape });
+      const session = await app.beginAt('payment');
+      const listening = await listenAt(session, shape.answers);
+      const paying = await app.leave(session, callOf(1, 'cart.pay'));
+      expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
+      expect(listening.messages).toEqual([]);
+      paying.open();
+      await expect.poll(() => listening.messages).toEqual([CHANGED]);
+      expect(await session.tools()).toEqual(['cart.view']);
+      expect(app.ledger.calls).toEqual(['cart.pay']);
+      expect(app.errors).toEqual([]);
+    });
 
-  it('and comes back with nothing open, is told when it listens again', async () => {
-    const app = await start({ shape });
-    const session = await app.beginAt('payment');
-    (await app.leave(session, callOf(1, 'cart.pay'))).open();
-    await expect.poll(() => session.tools()).toEqual(['cart.view']);
-    const listening = await session.listen();
-    await expect.poll(() => listening.messages).toEqual([CHANGED]);
-  });
+    it('and comes back with nothing open, is told when it listens again', async () => {
+      const app = await start({ shape });
+      const session = await app.beginAt('payment');
+      (await app.leave(session, callOf(1, 'cart.pay'))).open();
+      await expect.poll(() => session.tools()).toEqual(['cart.view']);
+      const listening = await session.listen();
+      await expect.poll(() => listening.messages).toEqual([CHANGED]);
+    });
 
-  it('finds the run where it was, if the handler failed, and may call it again', async () => {
-    const app = await start({ shape });
-    const session = await app.beginAt('payment');
-    const listening = await listenAt(session, shape.answers);
-    const failing = await app.leave(session, callOf(1, 'cart.pay', { fail: true }));
-    failing.open();
-    await expect.poll(() => app.clock.pending - (shape.mode === 'stateless' ? 1 : 0)).toBe(0);
-    expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
-    expect(listening.messages).toEqual([]);
-    expect(textOf(await session.call('cart.pay'))).toBe('cart.pay done');
-  });
+    it('finds the run where it was, if the handler failed, and may call it again', async () => {
+      const app = await start({ shape });
+      const session = await app.beginAt('payment');
+      const listening = await listenAt(session, shape.answers);
+      const failing = await app.leave(session, callOf(1, 'cart.pay', { fail: true }));
+      failing.open();
+      await expect.poll(() => app.clock.pending - (shape.mode === 'stateless' ? 1 : 0)).toBe(0);
+      expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
+      expect(listening.messages).toEqual([]);
+      expect(textOf(await session.call('cart.pay'))).toBe('cart.pay done');
+    });
 
-  it('and calls again at once, waits for the first call, and does not pay twice', async () => {
-    const app = await start({ shape });
-    const session = await app.beginAt('payment');
-    const paying = await app.leave(session, callOf(1, 'cart.pay'));
-    const again = session.call('cart.pay');
-    await expect.poll(() => app.clock.pending).toBe(3);
-    paying.open();
-    expect(reasonOf(await again)).toBe('state');
-    expect(app.ledger.calls).toEqual(['cart.pay']);
-  });
+    it('and calls again at once, waits for the first call, and does not pay twice', async () => {
+      const app = await start({ shape });
+      const session = await app.beginAt('payment');
+      const paying = await app.leave(session, callOf(1, 'cart.pay'));
+      const again = session.call('cart.pay');
+      await expect.poll(() => app.clock.pending).toBe(3);
+      paying.open();
+      expect(reasonOf(await again)).toBe('state');
+      expect(app.ledger.calls).toEqual(['cart.pay']);
+    });
 
-  it('with a batch, has its step saved, and the rest of the batch run to its end', async () => {
-    const app = await start({ shape });
-    const session = await app.beginAt('payment');
-    const paying = await app.leave(session, [callOf(1, 'cart.pay'), callOf(2, 'cart.view')]);
-    paying.open();
-    await expect.poll(() => session.tools()).toEqual(['cart.view']);
-    expect([...app.ledger.calls].sort()).toEqual(['cart.pay', 'cart.view']);
-  });
+    it('with a batch, has its step saved, and the rest of the batch run to its end', async () => {
+      const app = await start({ shape });
+      const session = await app.beginAt('payment');
+      const paying = await app.leave(session, [callOf(1, 'cart.pay'), callOf(2, 'cart.view')]);
+      paying.open();
+      await expect.poll(() => session.tools()).toEqual(['cart.view']);
+      expect([...app.ledger.calls].sort()).toEqual(['cart.pay', 'cart.view']);
+    });
 
-  it('and whose handler outlasts the lease, still has its step saved', async () => {
-    const app = await start({ shape });
-    const session = await app.beginAt('payment');
-    const paying = await app.leave(session, callOf(1, 'cart.pay'));
-    await pass(app.clock, 60_000);
-    paying.open();
-    await expect.poll(() => session.tools()).toEqual(['cart.view']);
-    expect(app.errors).toEqual([]);
-  });
+    it('and whose handler outlasts the lease, still has its step saved', async () => {
+      const app = await start({ shape });
+      const session = await app.beginAt('payment');
+      const paying = await app.leave(session, callOf(1, 'cart.pay'));
+      await pass(app.clock, 60_000);
+      paying.open();
+      await expect.poll(() => session.tools()).toEqual(['cart.view']);
+      expect(app.errors).toEqual([]);
+    });
 
-  it('and whose handler never ends, leaves a run that waits to be resolved after the longest time', async () => {
-    const app = await start({ shape, gate: { maxStepMs: 30_000 } });
-    const session = await app.beginAt('payment');
-    const paying = await app.leave(session, callOf(1, 'cart.pay'));
-    await pass(app.clock, 30_000);
-    await pass(app.clock, 8_000);
-    expect(reasonOf(await session.call('cart.pay'))).toBe('held');
-    expect(app.errors.map(String)).toEqual([
-      expect.stringContaining('outcome of a call of "cart.pay" is unknown'),
-    ]);
-    paying.open();
-    await settle();
-    expect(reasonOf(await session.call('cart.pay'))).toBe('held');
-  });
+    it('and whose handler never ends, leaves a run that waits to be resolved after the longest time', async () => {
+      const app = await start({ shape, gate: { maxStepMs: 30_000 } });
+      const session = await app.beginAt('payment');
+      const paying = await app.leave(session, callOf(1, 'cart.pay'));
+      await pass(app.clock, 30_000);
+      await pass(app.clock, 8_000);
+      expect(reasonOf(await session.call('cart.pay'))).toBe('held');
+      expect(app.errors.map(String)).toEqual([
+        expect.stringContaining('outcome of a call of "cart.pay" is unknown'),
+      ]);
+      paying.open();
+      await settle();
+      expect(reasonOf(await session.call('cart.pay'))).toBe('held');
+    });
 
-  it('and cancels it afterwards, is not told, and the outcome is still waited for during the grace', async () => {
-    const app = await start({ shape });
-    const session = await app.beginAt('payment');
-    const paying = await app.leave(session, callOf(1, 'cart.pay'));
-    await session.post({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 1 } });
-    await pass(app.clock, 4_000);
-    expect(app.errors).toEqual([]);
-    await pass(app.clock, 1_000);
-    expect(app.errors).toHaveLength(1);
-    await pass(app.clock, 8_000);
-    expect(reasonOf(await session.call('cart.pay'))).toBe('held');
-    paying.open();
-    await settle();
-    expect(app.ledger.calls).toEqual(['cart.pay']);
-  });
-});
+    it('and cancels it afterwards, is not told, and the outcome is still waited for during the grace', async () => {
+      const app = await start({ shape });
+      const session = await app.beginAt('payment');
+      const paying = await app.leave(session, callOf(1, 'cart.pay'));
+      await session.post({
+        jsonrpc: '2.0',
+        method: 'notifications/cancelled',
+        params: { requestId: 1 },
+      });
+      await pass(app.clock, 4_000);
+      expect(app.errors).toEqual([]);
+      await pass(app.clock, 1_000);
+      expect(app.errors).toHaveLength(1);
+      await pass(app.clock, 8_000);
+      expect(reasonOf(await session.call('cart.pay'))).toBe('held');
+      paying.open();
+      await settle();
+      expect(app.ledger.calls).toEqual(['cart.pay']);
+    });
+  },
+);
 
 describe('a client that goes away in the middle of a call that is not gated', () => {
   it('cuts the upstream off as it would without the middlewares', async () => {
@@ -193,7 +200,9 @@ describe('a step that was given up on', () => {
       const failures: unknown[] = [];
       const note = (error: unknown): void => void failures.push(error);
       process.on('uncaughtException', note).on('unhandledRejection', note);
-      onTestFinished(() => void process.off('uncaughtException', note).off('unhandledRejection', note));
+      onTestFinished(
+        () => void process.off('uncaughtException', note).off('unhandledRejection', note),
+      );
       const late = latch();
       let answered = false;
       const app = await start({

@@ -10,11 +10,16 @@ const MODES = ['stateful', 'stateless'] as const;
 const STALE = 60_000;
 
 function expectNoLeak(...responses: RawResponse[]): void {
-  for (const { headers, text } of responses) expect(JSON.stringify(headers) + text).not.toMatch(SECRETS);
+  for (const { headers, text } of responses)
+    expect(JSON.stringify(headers) + text).not.toMatch(SECRETS);
 }
 
 /** Breaks the store, or makes it hang and lets its deadline pass for as long as `work` takes. */
-async function withBroken<T>(app: CheckoutApp, how: 'lost' | 'hang', work: () => Promise<T>): Promise<T> {
+async function withBroken<T>(
+  app: CheckoutApp,
+  how: 'lost' | 'hang',
+  work: () => Promise<T>,
+): Promise<T> {
   const operations: Parameters<FaultyStore['fail']>[0][] = ['open', 'read', 'claim', 'delete'];
   for (const each of operations) app.store.fail(each, Number.POSITIVE_INFINITY, how);
   const working = work();
@@ -34,16 +39,22 @@ async function withBroken<T>(app: CheckoutApp, how: 'lost' | 'hang', work: () =>
 }
 
 describe.each(['lost', 'hang'] as const)('while the store cannot be asked (%s)', (how) => {
-  it.each(['POST', 'GET', 'DELETE'])('an unknown session is a 503 and not a 404 (%s)', async (method) => {
-    const app = await startCheckout();
-    const body = method === 'POST' ? { body: callOf(3, 'cart.view') } : {};
-    const request = { method, headers: { 'mcp-session-id': 'somebody' }, ...body };
-    const refused = await withBroken(app, how, () => send(app.url, request));
-    const id = method === 'POST' ? 3 : null;
-    expect([refused.status, refused.messages]).toEqual([503, [{ jsonrpc: '2.0', id, error: UNAVAILABLE }]]);
-    expectNoLeak(refused);
-    expect(app.ledger.calls).toEqual([]);
-  });
+  it.each(['POST', 'GET', 'DELETE'])(
+    'an unknown session is a 503 and not a 404 (%s)',
+    async (method) => {
+      const app = await startCheckout();
+      const body = method === 'POST' ? { body: callOf(3, 'cart.view') } : {};
+      const request = { method, headers: { 'mcp-session-id': 'somebody' }, ...body };
+      const refused = await withBroken(app, how, () => send(app.url, request));
+      const id = method === 'POST' ? 3 : null;
+      expect([refused.status, refused.messages]).toEqual([
+        503,
+        [{ jsonrpc: '2.0', id, error: UNAVAILABLE }],
+      ]);
+      expectNoLeak(refused);
+      expect(app.ledger.calls).toEqual([]);
+    },
+  );
 
   it.each(MODES)('no session begins, and the client is told so (%s)', async (mode) => {
     const app = await startCheckout({ shape: { mode } });
@@ -66,7 +77,9 @@ describe.each(['lost', 'hang'] as const)('while the store cannot be asked (%s)',
     for (let round = 0; round < 3; round++) {
       app.clock.advance(STALE);
       const viewed = await withBroken(app, how, () => session.post(callOf(1, 'cart.view')));
-      expect(viewed.messages.at(-1)?.result.content).toEqual([{ type: 'text', text: 'cart.view done' }]);
+      expect(viewed.messages.at(-1)?.result.content).toEqual([
+        { type: 'text', text: 'cart.view done' },
+      ]);
     }
     expect(app.ledger.calls).toEqual(['cart.view', 'cart.view', 'cart.view']);
   });
@@ -178,7 +191,12 @@ describe('a commit that fails to the end', () => {
         ],
         isError: true,
         _meta: {
-          'mcp-interlock/outcome': { workflow: 'checkout', tool: 'cart.pay', outcome: 'unknown', ran: true },
+          'mcp-interlock/outcome': {
+            workflow: 'checkout',
+            tool: 'cart.pay',
+            outcome: 'unknown',
+            ran: true,
+          },
         },
       },
     });

@@ -7,10 +7,22 @@ import { ManualClock } from '../helpers/manual-clock.ts';
 import { everyOperation } from '../helpers/operations.ts';
 
 const DEADLINE = 2_000;
-const OPERATIONS = ['open', 'read', 'claim', 'renew', 'commit', 'history', 'release', 'delete'] as const;
+const OPERATIONS = [
+  'open',
+  'read',
+  'claim',
+  'renew',
+  'commit',
+  'history',
+  'release',
+  'delete',
+] as const;
 
 /** Asks for one operation and says what came of it, once something did. */
-function ask(store: AtomicStateStore, operation: (typeof OPERATIONS)[number]): { outcome: unknown } {
+function ask(
+  store: AtomicStateStore,
+  operation: (typeof OPERATIONS)[number],
+): { outcome: unknown } {
   const asked: { outcome: unknown } = { outcome: undefined };
   const settle = (outcome: unknown): void => {
     asked.outcome = outcome;
@@ -76,7 +88,9 @@ describe('a store behind its guard', () => {
   ])('that %s has failed as well', async (_, read) => {
     const clock = new ManualClock();
     const broken = { ...memoryStore(), read } as unknown as AtomicStateStore;
-    await expect(guardStore(broken, DEADLINE, clock).read('run', 1)).rejects.toBeInstanceOf(StoreUnavailable);
+    await expect(guardStore(broken, DEADLINE, clock).read('run', 1)).rejects.toBeInstanceOf(
+      StoreUnavailable,
+    );
     expect(clock.pending).toBe(0);
   });
 
@@ -94,9 +108,14 @@ describe('a store behind its guard', () => {
         fail = () => reject(new Error('late'));
       });
     const guarded = guardStore(late, DEADLINE, clock);
-    const asked = [guarded.read('run', 1), guarded.delete('run')].map((each) => each.catch((error) => error));
+    const asked = [guarded.read('run', 1), guarded.delete('run')].map((each) =>
+      each.catch((error) => error),
+    );
     clock.advance(DEADLINE);
-    expect(await Promise.all(asked)).toEqual([expect.any(StoreUnavailable), expect.any(StoreUnavailable)]);
+    expect(await Promise.all(asked)).toEqual([
+      expect.any(StoreUnavailable),
+      expect.any(StoreUnavailable),
+    ]);
     answer();
     fail();
     await flush();

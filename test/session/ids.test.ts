@@ -38,7 +38,9 @@ describe('a digest of arguments', () => {
     isDeepStrictEqual(JSON.parse(JSON.stringify(a)), JSON.parse(JSON.stringify(b)));
 
   it('does not depend on the order of the members', () => {
-    fc.assert(fc.property(fc.jsonValue(), (value) => digestOf(reversed(value)) === digestOf(value)));
+    fc.assert(
+      fc.property(fc.jsonValue(), (value) => digestOf(reversed(value)) === digestOf(value)),
+    );
   });
 
   it('tells different arguments apart', () => {

@@ -2,7 +2,14 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { startCheckout } from '../helpers/checkout-app.ts';
 import { latch } from '../helpers/latch.ts';
-import { callOf, INITIALIZE, PROTOCOL, type RawResponse, RawSession, send } from '../helpers/raw.ts';
+import {
+  callOf,
+  INITIALIZE,
+  PROTOCOL,
+  type RawResponse,
+  RawSession,
+  send,
+} from '../helpers/raw.ts';
 
 const MODES = ['stateful', 'stateless'] as const;
 const UNKNOWN = { code: -32001, message: 'Session not found' };
@@ -49,16 +56,19 @@ describe('a session begins', () => {
     expect(app.store.asked).toEqual([]);
   });
 
-  it.each([401, 403, 500])('not at all with an initialize that the app answers %i', async (status) => {
-    const app = await startCheckout({
-      shape: { mode: 'stateless' },
-      behind: [(_req, res) => void res.status(status).json({ error: 'no' })],
-    });
-    const refused = await send(app.url, { body: INITIALIZE });
-    expect([refused.status, refused.text]).toEqual([status, '{"error":"no"}']);
-    expect(refused.headers).not.toHaveProperty('mcp-session-id');
-    expect(app.store.asked).toEqual([]);
-  });
+  it.each([401, 403, 500])(
+    'not at all with an initialize that the app answers %i',
+    async (status) => {
+      const app = await startCheckout({
+        shape: { mode: 'stateless' },
+        behind: [(_req, res) => void res.status(status).json({ error: 'no' })],
+      });
+      const refused = await send(app.url, { body: INITIALIZE });
+      expect([refused.status, refused.text]).toEqual([status, '{"error":"no"}']);
+      expect(refused.headers).not.toHaveProperty('mcp-session-id');
+      expect(app.store.asked).toEqual([]);
+    },
+  );
 
   it('never under an id that the client names in its initialize', async () => {
     const app = await startCheckout({ shape: { mode: 'stateless' } });
@@ -117,7 +127,10 @@ describe.each(MODES)('a request outside of a session, %s', (mode) => {
     const app = await startCheckout({ shape: { mode } });
     const headers = { 'mcp-session-id': 'nobody' };
     const unknown = await send(app.url, { headers, body: callOf(7, 'cart.view') });
-    expect([unknown.status, unknown.messages]).toEqual([404, [{ jsonrpc: '2.0', id: 7, error: UNKNOWN }]]);
+    expect([unknown.status, unknown.messages]).toEqual([
+      404,
+      [{ jsonrpc: '2.0', id: 7, error: UNKNOWN }],
+    ]);
     expect(app.ledger.calls).toEqual([]);
   });
 
@@ -160,7 +173,10 @@ describe.each(MODES)('a session that is over, %s', (mode) => {
     expect((await ended.end()).status).toBe(200);
     const expired = await app.beginAt('payment');
     app.clock.advance(HOUR);
-    const answers = [await ended.post(callOf(1, 'cart.pay')), await expired.post(callOf(1, 'cart.pay'))];
+    const answers = [
+      await ended.post(callOf(1, 'cart.pay')),
+      await expired.post(callOf(1, 'cart.pay')),
+    ];
     const evicted = await app.beginAt('payment');
     app.clock.advance(5_000);
     await app.begin();
@@ -195,7 +211,9 @@ describe('a session that the upstream has forgotten', () => {
         behind: [
           (req, res, next) => {
             if (!forgets || req.headers['mcp-session-id'] === undefined) return next();
-            res.status(404).json({ jsonrpc: '2.0', error: { code: -32001, message: 'who?' }, id: null });
+            res
+              .status(404)
+              .json({ jsonrpc: '2.0', error: { code: -32001, message: 'who?' }, id: null });
           },
         ],
       });
@@ -282,7 +300,9 @@ describe('ending a session', () => {
     async (status, after) => {
       const app = await startCheckout({
         shape: { mode: 'stateful' },
-        behind: [(req, res, next) => (req.method === 'DELETE' ? void res.status(status).end() : next())],
+        behind: [
+          (req, res, next) => (req.method === 'DELETE' ? void res.status(status).end() : next()),
+        ],
       });
       const session = await app.begin();
       expect((await session.end()).status).toBe(status);
@@ -290,15 +310,20 @@ describe('ending a session', () => {
     },
   );
 
-  it.each([401, 403])('is left to an upstream that says %i, also for a session of ours', async (status) => {
-    const app = await startCheckout({
-      shape: { mode: 'stateless' },
-      behind: [(req, res, next) => (req.method === 'DELETE' ? void res.status(status).end() : next())],
-    });
-    const session = await app.begin();
-    expect((await session.end()).status).toBe(status);
-    expect((await session.post(callOf(1, 'cart.view'))).status).toBe(200);
-  });
+  it.each([401, 403])(
+    'is left to an upstream that says %i, also for a session of ours',
+    async (status) => {
+      const app = await startCheckout({
+        shape: { mode: 'stateless' },
+        behind: [
+          (req, res, next) => (req.method === 'DELETE' ? void res.status(status).end() : next()),
+        ],
+      });
+      const session = await app.begin();
+      expect((await session.end()).status).toBe(status);
+      expect((await session.post(callOf(1, 'cart.view'))).status).toBe(200);
+    },
+  );
 
   it.each(MODES)('closes its streams, and is answered all the same (%s)', async (mode) => {
     const app = await startCheckout({ shape: { mode } });
@@ -327,7 +352,10 @@ describe('ending a session', () => {
       pay.open();
       const { result } = await call;
       expect(result.isError).toBe(true);
-      expect(result._meta['mcp-interlock/outcome']).toMatchObject({ tool: 'cart.pay', outcome: 'unknown' });
+      expect(result._meta['mcp-interlock/outcome']).toMatchObject({
+        tool: 'cart.pay',
+        outcome: 'unknown',
+      });
       expect((await session.post(callOf(1, 'cart.pay'))).status).toBe(404);
       const another = await RawSession.begin(app.url);
       expect(await another.tools()).toEqual(['cart.add_item', 'cart.view']);

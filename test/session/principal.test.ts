@@ -24,25 +24,40 @@ describe('the identity of a caller', () => {
 
   it('is the same wherever the claims stand', () => {
     const claims = { iss: 'i', sub: 's' };
-    const ids = [{ extra: claims }, { payload: claims }, claims].map((auth) => identified(auth).principal);
+    const ids = [{ extra: claims }, { payload: claims }, claims].map(
+      (auth) => identified(auth).principal,
+    );
     expect(new Set(ids).size).toBe(1);
   });
 
   it('does not depend on anything that changes when a token is refreshed', () => {
     fc.assert(
       fc.property(fc.string(), fc.array(fc.string()), fc.integer(), (token, scopes, expiresAt) => {
-        const auth = { token, scopes, expiresAt, clientId: 'c', extra: { iss: 'i', sub: 's', jti: token } };
-        expect(identified(auth)).toEqual(identified({ clientId: 'c', extra: { iss: 'i', sub: 's' } }));
+        const auth = {
+          token,
+          scopes,
+          expiresAt,
+          clientId: 'c',
+          extra: { iss: 'i', sub: 's', jti: token },
+        };
+        expect(identified(auth)).toEqual(
+          identified({ clientId: 'c', extra: { iss: 'i', sub: 's' } }),
+        );
       }),
     );
   });
 
   it('is never mistaken for another one', () => {
-    const claims = fc.record({ iss: fc.string({ minLength: 1 }), sub: fc.string({ minLength: 1 }) });
+    const claims = fc.record({
+      iss: fc.string({ minLength: 1 }),
+      sub: fc.string({ minLength: 1 }),
+    });
     fc.assert(
       fc.property(claims, claims, (a, b) => {
         const alike = a.iss === b.iss && a.sub === b.sub;
-        expect(identified({ extra: a }).principal === identified({ extra: b }).principal).toBe(alike);
+        expect(identified({ extra: a }).principal === identified({ extra: b }).principal).toBe(
+          alike,
+        );
         // A principal is never equal to what only a client id says.
         const clientId = identified({ extra: a }).principal;
         expect(identified({ clientId }).binding).not.toBe(clientId);
@@ -62,7 +77,11 @@ describe('the identity of a caller', () => {
   });
 
   it('of one subject without an issuer is not that of another one, nor of the client alone', () => {
-    const ids = [{ clientId: 'c' }, { clientId: 'c', sub: 'a' }, { clientId: 'c', payload: { sub: 'b' } }];
+    const ids = [
+      { clientId: 'c' },
+      { clientId: 'c', sub: 'a' },
+      { clientId: 'c', payload: { sub: 'b' } },
+    ];
     expect(new Set(ids.map((auth) => identified(auth).binding)).size).toBe(3);
   });
 
@@ -85,10 +104,20 @@ describe('callers', () => {
   it('are warned of once for each way in which they are told apart badly', () => {
     const warnings: string[] = [];
     const callers = new Callers(undefined, (warning) => void warnings.push(warning));
-    for (const auth of [{ clientId: 'a' }, {}, { clientId: 'b' }, {}, undefined, { iss: 'i', sub: 's' }]) {
+    for (const auth of [
+      { clientId: 'a' },
+      {},
+      { clientId: 'b' },
+      {},
+      undefined,
+      { iss: 'i', sub: 's' },
+    ]) {
       callers.identify(requestOf(auth));
     }
-    expect(warnings).toEqual([expect.stringContaining('the client id'), expect.stringContaining('nobody')]);
+    expect(warnings).toEqual([
+      expect.stringContaining('the client id'),
+      expect.stringContaining('nobody'),
+    ]);
   });
 
   it('are not looked for in req.auth where the app names them', () => {
@@ -96,6 +125,9 @@ describe('callers', () => {
       () => 'ann',
       () => expect.unreachable(),
     );
-    expect(callers.identify(requestOf({ clientId: 'a' }))).toEqual({ principal: 'ann', binding: 'ann' });
+    expect(callers.identify(requestOf({ clientId: 'a' }))).toEqual({
+      principal: 'ann',
+      binding: 'ann',
+    });
   });
 });

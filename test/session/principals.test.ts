@@ -12,7 +12,12 @@ const authenticate: RequestHandler = (req, _res, next) => {
 };
 const as = (auth: unknown): Record<string, string> => ({ 'x-auth': JSON.stringify(auth) });
 
-const SDK = { token: 't1', clientId: 'app', scopes: [], extra: { iss: 'https://id.example', sub: 'ann' } };
+const SDK = {
+  token: 't1',
+  clientId: 'app',
+  scopes: [],
+  extra: { iss: 'https://id.example', sub: 'ann' },
+};
 const PAYLOAD = { header: {}, payload: { iss: 'https://id.example', sub: 'ann' }, token: 't1' };
 
 /** Everything of a response that the server chose. */
@@ -22,7 +27,11 @@ function comparable({ status, headers, text }: RawResponse): [number, IncomingHt
 }
 
 describe.each([
-  ['issuer and subject in the extra of the SDK', SDK, { ...SDK, extra: { ...SDK.extra, sub: 'bob' } }],
+  [
+    'issuer and subject in the extra of the SDK',
+    SDK,
+    { ...SDK, extra: { ...SDK.extra, sub: 'bob' } },
+  ],
   [
     'the same subject of another issuer',
     SDK,
@@ -43,7 +52,8 @@ describe.each([
       for (const mode of ['stateful', 'stateless'] as const) {
         const app = await startCheckout({ shape: { mode }, before: [authenticate] });
         const session = await app.beginAt('payment', headersOf(owner));
-        const body = method === 'POST' ? { body: [callOf(1, 'cart.pay'), callOf('2', 'cart.view')] } : {};
+        const body =
+          method === 'POST' ? { body: [callOf(1, 'cart.pay'), callOf('2', 'cart.view')] } : {};
         const ask = (id: string, auth: unknown) =>
           send(app.url, {
             method,
@@ -87,7 +97,9 @@ describe('a session', () => {
     const other = { ...as({ clientId: 'another' }), 'x-user': 'ann' };
     expect((await session.post(view, other)).status).toBe(200);
     expect((await session.post(view, { 'x-user': 'bob' })).status).toBe(404);
-    expect((await send(app.url, { headers: { 'mcp-session-id': session.id }, body: view })).status).toBe(404);
+    expect(
+      (await send(app.url, { headers: { 'mcp-session-id': session.id }, body: view })).status,
+    ).toBe(404);
     expect(app.warnings).toEqual([]);
   });
 
@@ -98,7 +110,10 @@ describe('a session', () => {
     ['a promise', Promise.resolve('ann')],
   ])('is refused, and the developer told why, where that is %s', async (_, principal) => {
     const app = await startCheckout({ session: { principal: () => principal as string } });
-    const refused = await send(app.url, { headers: { 'mcp-session-id': 'x' }, body: callOf(5, 'cart.view') });
+    const refused = await send(app.url, {
+      headers: { 'mcp-session-id': 'x' },
+      body: callOf(5, 'cart.view'),
+    });
     expect([refused.status, refused.messages[0]?.id]).toEqual([500, 5]);
     expect(String(app.errors[0])).toMatch(/principal\(\) .*ERR_INTERLOCK_CONFIG/);
   });
@@ -111,7 +126,10 @@ describe('a session', () => {
         },
       },
     });
-    const refused = await send(app.url, { headers: { 'mcp-session-id': 'x' }, body: callOf(5, 'cart.view') });
+    const refused = await send(app.url, {
+      headers: { 'mcp-session-id': 'x' },
+      body: callOf(5, 'cart.view'),
+    });
     expect([refused.status, refused.messages]).toEqual([
       500,
       [{ jsonrpc: '2.0', id: 5, error: { code: -32603, message: 'Internal error' } }],

@@ -70,7 +70,10 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
 
   it("is answered by the SDK's client, while another call of its own is under way", async () => {
     const app = await start();
-    const client = new Client({ name: 'test', version: '1' }, { capabilities: { elicitation: {} } });
+    const client = new Client(
+      { name: 'test', version: '1' },
+      { capabilities: { elicitation: {} } },
+    );
     const asking: Latch = latch();
     let asked = 0;
     client.setRequestHandler(ElicitRequestSchema, async () => {
@@ -159,7 +162,10 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
     const shipping = new StateMachineGate<string, string>({
       id: 'shipping',
       initial: 'waiting',
-      states: { waiting: { on: { PAY: 'ready', VIEW: 'waiting' } }, ready: { on: { VIEW: 'ready' } } },
+      states: {
+        waiting: { on: { PAY: 'ready', VIEW: 'waiting' } },
+        ready: { on: { VIEW: 'ready' } },
+      },
     })
       .bindTool('cart.pay', 'waiting', 'PAY')
       .bindTool('cart.view', ['waiting', 'ready'], 'VIEW');
@@ -191,7 +197,11 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
     expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
     const again = await session.stream(callOf('p', 'cart.pay'));
     await expect.poll(() => again.messages).toHaveLength(1);
-    await session.post({ jsonrpc: '2.0', id: again.messages[0]?.id, result: { action: 'decline' } });
+    await session.post({
+      jsonrpc: '2.0',
+      id: again.messages[0]?.id,
+      result: { action: 'decline' },
+    });
     await expect.poll(() => again.ended).toBe(true);
     expect(await session.tools()).toEqual(['cart.view']);
   });
@@ -224,7 +234,11 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
     const session = await app.beginAt('payment');
     const paying = await session.stream(callOf('p', 'cart.pay'));
     await expect.poll(() => paying.messages).toHaveLength(1);
-    const cancelled = { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 'p' } };
+    const cancelled = {
+      jsonrpc: '2.0',
+      method: 'notifications/cancelled',
+      params: { requestId: 'p' },
+    };
     await session.post(cancelled);
     app.clock.advance(5_000);
     await expect.poll(() => paying.ended).toBe(true);

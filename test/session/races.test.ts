@@ -170,7 +170,10 @@ describe('two processes on one store', () => {
     const { here, there } = await startTwo(shop);
     const session = await here.begin();
     const closing = await holdOpen(here, session, 'cart.checkout');
-    const batch = elsewhere(session, there.url).post([callOf(1, 'cart.add_item'), callOf(2, 'cart.view')]);
+    const batch = elsewhere(session, there.url).post([
+      callOf(1, 'cart.add_item'),
+      callOf(2, 'cart.view'),
+    ]);
     await expect.poll(() => there.store.asked).toContain('claim');
     closing.open();
     await closing.answer;
@@ -188,7 +191,10 @@ describe('two processes on one store', () => {
       const session = await here.beginAt('has_items');
       const checking = await holdOpen(here, session, 'cart.checkout');
       const other = elsewhere(session, there.url);
-      const waiting = sendAndHold(there.url, { headers: other.headers, body: callOf('w', 'cart.pay') });
+      const waiting = sendAndHold(there.url, {
+        headers: other.headers,
+        body: callOf('w', 'cart.pay'),
+      });
       await expect.poll(() => there.store.asked).toContain('claim');
       if (how === 'cut off') waiting.cut();
       else await other.post(cancel('w'));
@@ -237,11 +243,16 @@ describe('two processes on one store', () => {
     const slow = await holdOpen(here, session, 'cart.pay');
     here.store.fail('renew');
     await pass(here.clock, 8_500);
-    expect(textOf(await elsewhere(session, there.url).call('cart.checkout'))).toBe('cart.checkout done');
+    expect(textOf(await elsewhere(session, there.url).call('cart.checkout'))).toBe(
+      'cart.checkout done',
+    );
     slow.open();
     const late = await slow.answer;
     expect(late.result.isError).toBe(true);
-    expect(late.result._meta['mcp-interlock/outcome']).toMatchObject({ outcome: 'unknown', ran: true });
+    expect(late.result._meta['mcp-interlock/outcome']).toMatchObject({
+      outcome: 'unknown',
+      ran: true,
+    });
     const stored = (await here.data.read(session.id, 1_000))?.workflows.order;
     expect(stored?.snapshot).toMatchObject({ state: 'closed', version: 1 });
   });

@@ -18,7 +18,10 @@ describe.each(MODES)('a request id, %s', (mode) => {
     const first = session.post(callOf(1, 'cart.view'));
     await expect.poll(() => app.ledger.calls).toEqual(['cart.view']);
     const second = await session.post(callOf(1, 'cart.view'));
-    expect([second.status, second.messages]).toEqual([400, [{ jsonrpc: '2.0', id: 1, error: IN_FLIGHT }]]);
+    expect([second.status, second.messages]).toEqual([
+      400,
+      [{ jsonrpc: '2.0', id: 1, error: IN_FLIGHT }],
+    ]);
     const listed = await session.post({ jsonrpc: '2.0', id: 1, method: 'tools/list' });
     expect([listed.status, listed.messages[0]?.error]).toEqual([400, IN_FLIGHT]);
     view.open();
@@ -30,9 +33,13 @@ describe.each(MODES)('a request id, %s', (mode) => {
     const app = await startCheckout({ shape: { mode } });
     const session = await app.begin();
     for (let round = 0; round < 3; round++) {
-      expect(textOf((await session.post(callOf(1, 'cart.view'))).messages.at(-1))).toBe('cart.view done');
+      expect(textOf((await session.post(callOf(1, 'cart.view'))).messages.at(-1))).toBe(
+        'cart.view done',
+      );
       expect((await session.post(callOf(1, 'cart.pay'))).messages[0]?.result.isError).toBe(true);
-      expect((await session.post([callOf(1, 'cart.pay'), callOf(2, 'cart.pay')])).messages).toHaveLength(2);
+      expect(
+        (await session.post([callOf(1, 'cart.pay'), callOf(2, 'cart.pay')])).messages,
+      ).toHaveLength(2);
     }
   });
 
@@ -70,7 +77,9 @@ describe.each(MODES)('a request id, %s', (mode) => {
       callOf(1, 'cart.add_item'),
     ]);
     expect(refused.status).toBe(400);
-    expect(refused.messages).toEqual([1, 2, 1].map((id) => ({ jsonrpc: '2.0', id, error: IN_FLIGHT })));
+    expect(refused.messages).toEqual(
+      [1, 2, 1].map((id) => ({ jsonrpc: '2.0', id, error: IN_FLIGHT })),
+    );
     expect(app.ledger.calls).toEqual([]);
     expect((await session.post(callOf(1, 'cart.view'))).status).toBe(200);
   });
@@ -126,7 +135,9 @@ describe('where a browser may be the client', () => {
     const closed = await startCheckout();
     expect(exposedIn(await send(closed.url, { body: INITIALIZE }))).toBeUndefined();
     const open = await startCheckout({ before: [cors()] });
-    expect(exposedIn(await send(open.url, { body: { ...INITIALIZE, params: {} } }))).toBeUndefined();
+    expect(
+      exposedIn(await send(open.url, { body: { ...INITIALIZE, params: {} } })),
+    ).toBeUndefined();
   });
 
   it('its preflight passes through, in front of the app and behind', async () => {

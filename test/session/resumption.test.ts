@@ -4,7 +4,13 @@ import { type CheckoutAppOptions, pass, startCheckout } from '../helpers/checkou
 import { connect } from '../helpers/client.ts';
 import { ListEventStore } from '../helpers/event-store.ts';
 import { latch } from '../helpers/latch.ts';
-import { callOf, type RawSession, type RawStream, reasonOf, type WireMessage } from '../helpers/raw.ts';
+import {
+  callOf,
+  type RawSession,
+  type RawStream,
+  reasonOf,
+  type WireMessage,
+} from '../helpers/raw.ts';
 import type { Ledger } from '../helpers/upstream.ts';
 
 const CHANGED = 'notifications/tools/list_changed';
@@ -62,121 +68,124 @@ async function primed(stream: RawStream): Promise<string> {
   return stream.lastEventId ?? '';
 }
 
-describe.each(HOSTS)('a call whose stream the server closed, so that the client polls, %s', (host) => {
-  const start = (options?: CheckoutAppOptions) => startWith(host, options);
-  const startPolling = () => start({ makeServer: pollingServer });
+describe.each(HOSTS)(
+  'a call whose stream the server closed, so that the client polls, %s',
+  (host) => {
+    const start = (options?: CheckoutAppOptions) => startWith(host, options);
+    const startPolling = () => start({ makeServer: pollingServer });
 
-  it('is saved and comes, changed as it would have been, on the stream that the client resumes', async () => {
-    const app = await startPolling();
-    const session = await app.beginAt('payment');
-    const handler = latch();
-    app.ledger.gates.set('cart.pay', handler.opened);
-    const calling = await session.stream(callOf('p', 'cart.pay'));
-    const id = await primed(calling);
-    await expect.poll(() => calling.ended).toBe(true);
-    expect(calling.messages).toEqual([]);
-    const resumed = await session.listen(id);
-    expect(resumed.status).toBe(200);
-    handler.open();
-    await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
-    expect(resumed.messages.map(({ method }) => method)).toContain(CHANGED);
-    expect(await session.tools()).toEqual(['cart.view']);
-    expect(app.errors).toEqual([]);
-  });
+    it('is saved and comes, changed as it would have been, on the stream that the client resumes', async () => {
+      const app = await startPolling();
+      const session = await app.beginAt('payment');
+      const handler = latch();
+      app.ledger.gates.set('cart.pay', handler.opened);
+      const calling = await session.stream(callOf('p', 'cart.pay'));
+      const id = await primed(calling);
+      await expect.poll(() => calling.ended).toBe(true);
+      expect(calling.messages).toEqual([]);
+      const resumed = await session.listen(id);
+      expect(resumed.status).toBe(200);
+      handler.open();
+      await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
+      expect(resumed.messages.map(({ method }) => method)).toContain(CHANGED);
+      expect(await session.tools()).toEqual(['cart.view']);
+      expect(app.errors).toEqual([]);
+    });
 
-  it('is not over while its result is still to come: other steps wait for it', async () => {
-    const app = await startPolling();
-    const session = await app.beginAt('payment');
-    const handler = latch();
-    app.ledger.gates.set('cart.pay', handler.opened);
-    const calling = await session.stream(callOf('p', 'cart.pay'));
-    const id = await primed(calling);
-    await expect.poll(() => calling.ended).toBe(true);
-    await pass(app.clock, 30_000);
-    const waiting = session.call('cart.pay');
-    await expect.poll(() => app.clock.pending).toBe(3);
-    handler.open();
-    const resumed = await session.listen(id);
-    await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
-    expect(reasonOf(await waiting)).toBe('state');
-    expect(app.ledger.calls).toEqual(['cart.pay']);
-  });
+    it('is not over while its result is still to come: other steps wait for it', async () => {
+      const app = await startPolling();
+      const session = await app.beginAt('payment');
+      const handler = latch();
+      app.ledger.gates.set('cart.pay', handler.opened);
+      const calling = await session.stream(callOf('p', 'cart.pay'));
+      const id = await primed(calling);
+      await expect.poll(() => calling.ended).toBe(true);
+      await pass(app.clock, 30_000);
+      const waiting = session.call('cart.pay');
+      await expect.poll(() => app.clock.pending).toBe(3);
+      handler.open();
+      const resumed = await session.listen(id);
+      await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
+      expect(reasonOf(await waiting)).toBe('state');
+      expect(app.ledger.calls).toEqual(['cart.pay']);
+    });
 
-  it('is saved when its client comes back, if it was done before, and each replay is the same', async () => {
-    const app = await startPolling();
-    const session = await app.beginAt('payment');
-    const calling = await session.stream(callOf('p', 'cart.pay'));
-    const id = await primed(calling);
-    await expect.poll(() => calling.ended).toBe(true);
-    const texts: string[] = [];
-    for (let replay = 0; replay < 3; replay++) {
+    it('is saved when its client comes back, if it was done before, and each replay is the same', async () => {
+      const app = await startPolling();
+      const session = await app.beginAt('payment');
+      const calling = await session.stream(callOf('p', 'cart.pay'));
+      const id = await primed(calling);
+      await expect.poll(() => calling.ended).toBe(true);
+      const texts: string[] = [];
+      for (let replay = 0; replay < 3; replay++) {
+        const resumed = await resume(session, id);
+        await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
+        texts.push(resumed.text.slice(resumed.text.lastIndexOf('id: ')));
+        resumed.cut();
+      }
+      expect(new Set(texts).size).toBe(1);
+      expect(await session.tools()).toEqual(['cart.view']);
+      expect(app.ledger.calls).toEqual(['cart.pay']);
+    });
+
+    it("is nothing that the SDK's client notices", async () => {
+      const app = await startPolling();
+      const client = await connect(app.url);
+      await client.call('cart.add_item');
+      await client.call('cart.checkout');
+      const { texts } = await client.call('cart.pay');
+      expect(texts).toEqual(PAID);
+      expect(await client.tools()).toEqual(['cart.view']);
+      await expect.poll(() => client.log.filter((each) => each === 'list_changed').length).toBe(3);
+      await client.close();
+    });
+
+    it('keeps its id to itself while its result is still to come: another request of that id is refused', async () => {
+      const app = await startPolling();
+      const session = await app.beginAt('payment');
+      const handler = latch();
+      app.ledger.gates.set('cart.pay', handler.opened);
+      const calling = await session.stream(callOf('p', 'cart.pay'));
+      const id = await primed(calling);
+      await expect.poll(() => calling.ended).toBe(true);
+      expect((await session.post(callOf('p', 'cart.view'))).status).toBe(400);
+      handler.open();
       const resumed = await resume(session, id);
       await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
-      texts.push(resumed.text.slice(resumed.text.lastIndexOf('id: ')));
-      resumed.cut();
-    }
-    expect(new Set(texts).size).toBe(1);
-    expect(await session.tools()).toEqual(['cart.view']);
-    expect(app.ledger.calls).toEqual(['cart.pay']);
-  });
+      expect((await session.post(callOf('p', 'cart.view'))).status).toBe(200);
+      expect(app.ledger.calls).toEqual(['cart.pay', 'cart.view']);
+    });
 
-  it("is nothing that the SDK's client notices", async () => {
-    const app = await startPolling();
-    const client = await connect(app.url);
-    await client.call('cart.add_item');
-    await client.call('cart.checkout');
-    const { texts } = await client.call('cart.pay');
-    expect(texts).toEqual(PAID);
-    expect(await client.tools()).toEqual(['cart.view']);
-    await expect.poll(() => client.log.filter((each) => each === 'list_changed').length).toBe(3);
-    await client.close();
-  });
+    it('is not forgotten while its result is still to come, however many other sessions there are', async () => {
+      const app = await start({ makeServer: pollingServer, session: { maxSessions: 1 } });
+      const session = await app.beginAt('payment');
+      const handler = latch();
+      app.ledger.gates.set('cart.pay', handler.opened);
+      const calling = await session.stream(callOf('p', 'cart.pay'));
+      const id = await primed(calling);
+      await expect.poll(() => calling.ended).toBe(true);
+      for (let more = 0; more < 3; more++) await app.begin();
+      handler.open();
+      const resumed = await resume(session, id);
+      await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
+      expect(await session.tools()).toEqual(['cart.view']);
+    });
 
-  it('keeps its id to itself while its result is still to come: another request of that id is refused', async () => {
-    const app = await startPolling();
-    const session = await app.beginAt('payment');
-    const handler = latch();
-    app.ledger.gates.set('cart.pay', handler.opened);
-    const calling = await session.stream(callOf('p', 'cart.pay'));
-    const id = await primed(calling);
-    await expect.poll(() => calling.ended).toBe(true);
-    expect((await session.post(callOf('p', 'cart.view'))).status).toBe(400);
-    handler.open();
-    const resumed = await resume(session, id);
-    await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
-    expect((await session.post(callOf('p', 'cart.view'))).status).toBe(200);
-    expect(app.ledger.calls).toEqual(['cart.pay', 'cart.view']);
-  });
-
-  it('is not forgotten while its result is still to come, however many other sessions there are', async () => {
-    const app = await start({ makeServer: pollingServer, session: { maxSessions: 1 } });
-    const session = await app.beginAt('payment');
-    const handler = latch();
-    app.ledger.gates.set('cart.pay', handler.opened);
-    const calling = await session.stream(callOf('p', 'cart.pay'));
-    const id = await primed(calling);
-    await expect.poll(() => calling.ended).toBe(true);
-    for (let more = 0; more < 3; more++) await app.begin();
-    handler.open();
-    const resumed = await resume(session, id);
-    await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
-    expect(await session.tools()).toEqual(['cart.view']);
-  });
-
-  it('whose client never comes back is given up on after the longest time, and then held', async () => {
-    const app = await start({ makeServer: pollingServer, gate: { maxStepMs: 20_000 } });
-    const session = await app.beginAt('payment');
-    const calling = await session.stream(callOf('p', 'cart.pay'));
-    await expect.poll(() => calling.ended).toBe(true);
-    await pass(app.clock, 19_000);
-    expect(app.errors).toEqual([]);
-    await pass(app.clock, 10_000);
-    expect(app.errors.map(String)).toEqual([
-      expect.stringContaining('outcome of a call of "cart.pay" is unknown'),
-    ]);
-    expect(reasonOf(await session.call('cart.pay'))).toBe('held');
-  });
-});
+    it('whose client never comes back is given up on after the longest time, and then held', async () => {
+      const app = await start({ makeServer: pollingServer, gate: { maxStepMs: 20_000 } });
+      const session = await app.beginAt('payment');
+      const calling = await session.stream(callOf('p', 'cart.pay'));
+      await expect.poll(() => calling.ended).toBe(true);
+      await pass(app.clock, 19_000);
+      expect(app.errors).toEqual([]);
+      await pass(app.clock, 10_000);
+      expect(app.errors.map(String)).toEqual([
+        expect.stringContaining('outcome of a call of "cart.pay" is unknown'),
+      ]);
+      expect(reasonOf(await session.call('cart.pay'))).toBe('held');
+    });
+  },
+);
 
 describe.each(HOSTS)(
   'a client that loses its connection in the middle of a call, and resumes, %s',

@@ -33,14 +33,26 @@ describe('a run key that is made wrongly', () => {
       /handleKey\(\): expected the name of an argument, got ""/,
     ],
     ['handleKey() of a number', () => handleKey(wrong(7), made), /got 7/],
-    ['handleKey() without options', () => handleKey('a', wrong(undefined)), /handleKey\(\).+createdBy/s],
-    ['handleKey() created by nothing', () => handleKey('a', { createdBy: [] }), /handleKey\(\).+createdBy/s],
+    [
+      'handleKey() without options',
+      () => handleKey('a', wrong(undefined)),
+      /handleKey\(\).+createdBy/s,
+    ],
+    [
+      'handleKey() created by nothing',
+      () => handleKey('a', { createdBy: [] }),
+      /handleKey\(\).+createdBy/s,
+    ],
     [
       'handleKey() with a misspelt option',
       () => handleKey('a', wrong({ createdby: 'x' })),
       /createdby.+createdBy/s,
     ],
-    ['managedHandle() without options', () => managedHandle(wrong(undefined)), /managedHandle\(\).+start/s],
+    [
+      'managedHandle() without options',
+      () => managedHandle(wrong(undefined)),
+      /managedHandle\(\).+start/s,
+    ],
     [
       'managedHandle() without an argument',
       () => managedHandle(wrong({ start: 's' })),
@@ -87,7 +99,9 @@ describe('a run key that is made wrongly', () => {
   it('means the default where it is explicitly undefined', () => {
     expect(() => sessionStore({ key: undefined })).not.toThrow();
     expect(handleKey('a', { ...made, field: undefined }).field).toBe('a');
-    expect(managedHandle({ start: 's', argument: 'a', description: undefined }).description).not.toBe('');
+    expect(
+      managedHandle({ start: 's', argument: 'a', description: undefined }).description,
+    ).not.toBe('');
   });
 });
 

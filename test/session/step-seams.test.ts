@@ -24,9 +24,15 @@ const order = (id: string) =>
 
 type Handler = (args: Record<string, unknown>) => Promise<void> | void;
 
-async function serve(gates: StateMachineGate<string, string>[], handler: Handler, byBasket = false) {
+async function serve(
+  gates: StateMachineGate<string, string>[],
+  handler: Handler,
+  byBasket = false,
+) {
   const store = memoryStore();
-  const key = byBasket ? [handleKey('basket', { createdBy: 'create' }), sessionKey()] : sessionKey();
+  const key = byBasket
+    ? [handleKey('basket', { createdBy: 'create' }), sessionKey()]
+    : sessionKey();
   const sessions = sessionStore({ store, key, onWarning: () => {} });
   const upstream = await startUpstream({
     middlewares: [sessions, ...gates.map((gate) => fsmGate(gate, { onWarning: () => {} }))],
@@ -72,7 +78,9 @@ describe('runs, inside of a step', () => {
     const app = await serve([first, second], async () => {
       const run = currentStep()?.run ?? '';
       for (const gate of [first, second])
-        updated.push(await runsOf(gate, { sessions: app.sessions }).update(run, () => ({ by: 'handler' })));
+        updated.push(
+          await runsOf(gate, { sessions: app.sessions }).update(run, () => ({ by: 'handler' })),
+        );
     });
     await app.session.call('pay');
     const done = { updated: true, context: { by: 'handler' } };

@@ -79,19 +79,22 @@ describe('turns', () => {
     expect(clock.pending).toBe(0);
   });
 
-  it.each(['cancel', 'leave'] as const)('are not had by a call that was called off (%s)', async (how) => {
-    const { take, log, ends, flush, clock } = setUp();
-    take('a');
-    const b = take('b');
-    take('c');
-    b[how]();
-    await flush();
-    expect(log).toEqual(['a', 'b refused']);
-    ends.get('a')?.();
-    await flush();
-    expect(log).toEqual(['a', 'b refused', 'c']);
-    expect(clock.pending).toBe(0);
-  });
+  it.each(['cancel', 'leave'] as const)(
+    'are not had by a call that was called off (%s)',
+    async (how) => {
+      const { take, log, ends, flush, clock } = setUp();
+      take('a');
+      const b = take('b');
+      take('c');
+      b[how]();
+      await flush();
+      expect(log).toEqual(['a', 'b refused']);
+      ends.get('a')?.();
+      await flush();
+      expect(log).toEqual(['a', 'b refused', 'c']);
+      expect(clock.pending).toBe(0);
+    },
+  );
 
   it('are not waited for by a call that was called off before', async () => {
     const { take, log, flush, clock } = setUp();

@@ -82,9 +82,17 @@ describe('what adaptStateStore() saves', () => {
     const [first, second] = [claimOf('run'), claimOf('run')];
     plain.takeCalls();
     await store.claim(first);
-    expect(plain.takeCalls()).toEqual(['load session:run', 'save checkout:run', 'save session:run']);
+    expect(plain.takeCalls()).toEqual([
+      'load session:run',
+      'save checkout:run',
+      'save session:run',
+    ]);
     await store.commit(commitOf(first));
-    expect(plain.takeCalls()).toEqual(['load session:run', 'load checkout:run', 'save checkout:run']);
+    expect(plain.takeCalls()).toEqual([
+      'load session:run',
+      'load checkout:run',
+      'save checkout:run',
+    ]);
     await store.claim(second);
     await store.read('run', HOUR);
     expect(plain.takeCalls().filter((call) => call.startsWith('save'))).toEqual([]);
@@ -156,7 +164,11 @@ describe('a run of which adaptStateStore() finds something missing', () => {
 });
 
 describe('a run of which adaptStateStore() finds something malformed', () => {
-  const open = { state: 'open', updatedAt: 1, context: { workflows: ['checkout'], expiresAt: 9e15 } };
+  const open = {
+    state: 'open',
+    updatedAt: 1,
+    context: { workflows: ['checkout'], expiresAt: 9e15 },
+  };
   const snapshot = { state: 'empty', updatedAt: 1 };
 
   it.each([
@@ -164,8 +176,16 @@ describe('a run of which adaptStateStore() finds something malformed', () => {
     ['a session record that is a list', [], snapshot],
     ['a session record in another state', { ...open, state: 'half-open' }, snapshot],
     ['a session record without context', { ...open, context: undefined }, snapshot],
-    ['a principal that is not a string', { ...open, context: { ...open.context, principal: 7 } }, snapshot],
-    ['workflows that are not a list', { ...open, context: { ...open.context, workflows: {} } }, snapshot],
+    [
+      'a principal that is not a string',
+      { ...open, context: { ...open.context, principal: 7 } },
+      snapshot,
+    ],
+    [
+      'workflows that are not a list',
+      { ...open, context: { ...open.context, workflows: {} } },
+      snapshot,
+    ],
     [
       'an expiry that is not a number',
       { ...open, context: { ...open.context, expiresAt: '9e15' } },
@@ -210,15 +230,18 @@ describe('a store that fails below adaptStateStore()', () => {
     expect(await step(store, 'run')).toBe(1);
   });
 
-  it.each(['save checkout:run', 'save session:run'])('takes no lease where "%s" fails', async (call) => {
-    const { store, plain, restart } = makeStore();
-    await store.open('run', {}, HOUR);
-    plain.failures.set(call, failure);
-    await expect(store.claim(claimOf('run'))).rejects.toBe(failure);
-    plain.failures.clear();
-    expect((await restart().claim(claimOf('run'))).status).toBe('claimed');
-    expect(await step(store, 'run')).toBe(1);
-  });
+  it.each(['save checkout:run', 'save session:run'])(
+    'takes no lease where "%s" fails',
+    async (call) => {
+      const { store, plain, restart } = makeStore();
+      await store.open('run', {}, HOUR);
+      plain.failures.set(call, failure);
+      await expect(store.claim(claimOf('run'))).rejects.toBe(failure);
+      plain.failures.clear();
+      expect((await restart().claim(claimOf('run'))).status).toBe('claimed');
+      expect(await step(store, 'run')).toBe(1);
+    },
+  );
 
   it('keeps the claim where a commit cannot be saved, so that it can be tried again', async () => {
     const { store, plain } = makeStore();
@@ -267,7 +290,8 @@ describe('a store that fails below adaptStateStore()', () => {
 
   it('holds up only the run whose call hangs', async () => {
     const { plain, time } = makeStore();
-    const hangs = (key: string) => (key.endsWith(':hangs') ? new Promise<never>(() => {}) : plain.load(key));
+    const hangs = (key: string) =>
+      key.endsWith(':hangs') ? new Promise<never>(() => {}) : plain.load(key);
     const store = adapt({ load: hangs, save: (...args) => plain.save(...args) }, { now: time.now });
     void store.read('hangs', HOUR);
     void store.claim(claimOf('hangs'));
@@ -321,7 +345,9 @@ describe('the memory of adaptStateStore()', () => {
     await store.open('run', {}, HOUR);
     await step(store, 'run');
     await step(restart(), 'run', {}, { snapshot: { state: 'payment' } });
-    expect(await store.claim(claimOf('run'))).toMatchObject({ snapshot: { state: 'payment', version: 2 } });
+    expect(await store.claim(claimOf('run'))).toMatchObject({
+      snapshot: { state: 'payment', version: 2 },
+    });
   });
 });
 
@@ -361,9 +387,9 @@ describe('the Redis store of the FSM guide, through adaptStateStore()', () => {
     await store.open('run', { principal: 'alice' }, HOUR);
     const path = ['empty', 'has_items', 'payment', 'confirmed'];
     for (const [index, state] of path.slice(1).entries()) {
-      expect(await step(store, 'run', { states: [path[index] ?? ''] }, { snapshot: { state } })).toBe(
-        index + 1,
-      );
+      expect(
+        await step(store, 'run', { states: [path[index] ?? ''] }, { snapshot: { state } }),
+      ).toBe(index + 1);
     }
     expect((await store.claim(claimOf('run', { states: ['payment'] }))).status).toBe('state');
     expect([...redis.entries.keys()]).toEqual(['fsm:session:run', 'fsm:checkout:run']);

@@ -33,7 +33,10 @@ const action = fc.oneof(
   { weight: 1, arbitrary: fc.record({ kind: fc.constantFrom('renew', 'release'), ...name }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constantFrom('read', 'history'), ...name }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constantFrom('open', 'delete'), ...name }) },
-  { weight: 2, arbitrary: fc.record({ kind: fc.constant('wait'), ms: fc.constantFrom(5, 10, 1_000, HOUR) }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({ kind: fc.constant('wait'), ms: fc.constantFrom(5, 10, 1_000, HOUR) }),
+  },
 );
 type Action = typeof action extends fc.Arbitrary<infer T> ? T : never;
 
@@ -85,7 +88,11 @@ function makeStores() {
 }
 
 /** All answers, with each idempotency key replaced by when it was first given. */
-async function play(store: AtomicStateStore, time: ManualTime, actions: readonly Action[]): Promise<unknown> {
+async function play(
+  store: AtomicStateStore,
+  time: ManualTime,
+  actions: readonly Action[],
+): Promise<unknown> {
   const keys: string[] = [];
   const numbered = (key: string, value: unknown) => {
     if (key !== 'idempotencyKey') return value;

@@ -57,9 +57,9 @@ describe('a full memoryStore()', () => {
     await store.history({ run: 'history', workflow: 'checkout' });
     await store.read('read', HOUR);
     await open(store, 'new');
-    expect(await known(store, 'read', 'claim', 'commit', 'renew', 'history', 'unused', 'new')).not.toContain(
-      'unused',
-    );
+    expect(
+      await known(store, 'read', 'claim', 'commit', 'renew', 'history', 'unused', 'new'),
+    ).not.toContain('unused');
   });
 
   it('spares a run in which a claim lives, until the lease is over', async () => {
@@ -78,11 +78,17 @@ describe('a full memoryStore()', () => {
 
   it('takes a new run in though claims live in all others', async () => {
     const store = memoryStore({ maxRuns: 2 });
-    const claims = Array.from({ length: 20 }, (_, index) => claimOf(`run-${index}`, { create: {} }));
+    const claims = Array.from({ length: 20 }, (_, index) =>
+      claimOf(`run-${index}`, { create: {} }),
+    );
     for (const claim of claims) expect((await store.claim(claim)).status).toBe('claimed');
-    for (const claim of claims) expect((await store.commit(commitOf(claim))).status).toBe('committed');
+    for (const claim of claims)
+      expect((await store.commit(commitOf(claim))).status).toBe('committed');
     await open(store, 'a', 'b', 'c', 'd');
-    expect(await known(store, ...claims.map(({ run }) => run), 'a', 'b', 'c', 'd')).toEqual(['c', 'd']);
+    expect(await known(store, ...claims.map(({ run }) => run), 'a', 'b', 'c', 'd')).toEqual([
+      'c',
+      'd',
+    ]);
   });
 
   it('keeps 10,000 runs by default', async () => {
@@ -123,7 +129,10 @@ describe('memoryStore()', () => {
       await step(store, 'run', { ...token, create: {} });
       time.advance(7);
       await open(store, 'other');
-      return [await store.read('run', HOUR), await store.history({ run: 'run', workflow: 'checkout' })];
+      return [
+        await store.read('run', HOUR),
+        await store.history({ run: 'run', workflow: 'checkout' }),
+      ];
     };
     expect(await play()).toEqual(await play());
   });
@@ -155,7 +164,12 @@ describe('memoryStore()', () => {
   it('keeps what JSON would keep of a context, as the other stores do, and nothing of an outsider', async () => {
     const store = memoryStore();
     const context = { when: new Date(0), nothing: undefined, items: [{ id: 1 }] };
-    await step(store, 'run', { create: {} }, { snapshot: { state: 's', context: context as never } });
+    await step(
+      store,
+      'run',
+      { create: {} },
+      { snapshot: { state: 's', context: context as never } },
+    );
     context.items[0] = { id: 2 };
     const kept = (await store.read('run', HOUR))?.workflows.checkout?.snapshot.context as object;
     expect(kept).toEqual({ when: '1970-01-01T00:00:00.000Z', items: [{ id: 1 }] });
@@ -171,7 +185,9 @@ describe('memoryStore()', () => {
     [7 as never, /expected object, got 7/],
   ])('refuses the options %j and says what is right', (options, message) => {
     expect(() => memoryStore(options)).toThrow(InterlockError);
-    expect(() => memoryStore(options)).toThrow(expect.objectContaining({ code: 'ERR_INTERLOCK_CONFIG' }));
+    expect(() => memoryStore(options)).toThrow(
+      expect.objectContaining({ code: 'ERR_INTERLOCK_CONFIG' }),
+    );
     expect(() => memoryStore(options)).toThrow(message);
   });
 
@@ -179,7 +195,9 @@ describe('memoryStore()', () => {
     const store = memoryStore({ maxRuns: undefined, now: undefined });
     const before = Date.now();
     await step(store, 'run', { create: {} });
-    expect((await store.history({ run: 'run', workflow: 'checkout' }))[0]?.at).toBeGreaterThanOrEqual(before);
+    expect(
+      (await store.history({ run: 'run', workflow: 'checkout' }))[0]?.at,
+    ).toBeGreaterThanOrEqual(before);
   });
 });
 

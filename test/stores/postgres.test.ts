@@ -158,7 +158,9 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
     for (let index = 0; index < 5; index += 1) await own.open(`${run}-${index}`, {}, 1);
     await vi.waitFor(async () => expect(await own.read(`${run}-4`, 1)).toBeUndefined());
     await own.open(run, {}, HOUR);
-    const { rows } = await pool.query(`SELECT count(*)::int AS runs FROM ${schema}.swept_workflow_runs`);
+    const { rows } = await pool.query(
+      `SELECT count(*)::int AS runs FROM ${schema}.swept_workflow_runs`,
+    );
     const left = (rows[0] as { runs: number }).runs - 1;
     expect(left).toBeLessThanOrEqual(3);
     expect(await own.sweep()).toBe(left);
@@ -223,7 +225,9 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
     expect(() => postgresStore({ pool: {} as PostgresPool })).toThrow(InterlockError);
     expect(() => postgresStore({ pool, schema: '' })).toThrow(/schema/);
     expect(() => postgresStore({ pool, tablePrefix: 'a-b' })).toThrow(/tablePrefix/);
-    expect(() => postgresStore({ pool, tablePrefx: 'a' } as never)).toThrow(/did you mean "tablePrefix"/);
+    expect(() => postgresStore({ pool, tablePrefx: 'a' } as never)).toThrow(
+      /did you mean "tablePrefix"/,
+    );
   });
 
   it('says that its tables were not made yet', async () => {

@@ -78,7 +78,9 @@ describe.each(DRIVERS)('redisStore() through $name', (driver) => {
     await step(store, run, { workflow: 'approval' });
     await redis.kill9();
     await redis.restart();
-    await expect.poll(() => store.commit(commitOf(claim))).toEqual({ status: 'committed', version: 1 });
+    await expect
+      .poll(() => store.commit(commitOf(claim)))
+      .toEqual({ status: 'committed', version: 1 });
     expect(await store.read(run, HOUR)).toMatchObject({
       workflows: { checkout: { snapshot: { version: 1 } }, approval: { snapshot: { version: 1 } } },
     });
@@ -88,7 +90,10 @@ describe.each(DRIVERS)('redisStore() through $name', (driver) => {
     await step(store, run, { create: {} });
     const claim = claimOf(run);
     const claimed = await afterLosingTheAnswer(() => store.claim(claim));
-    expect(claimed).toMatchObject({ status: 'claimed', snapshot: { state: 'has_items', version: 1 } });
+    expect(claimed).toMatchObject({
+      status: 'claimed',
+      snapshot: { state: 'has_items', version: 1 },
+    });
     const committed = await afterLosingTheAnswer(() => store.commit(commitOf(claim)));
     expect(committed).toEqual({ status: 'committed', version: 2 });
     expect(await store.history(claim)).toHaveLength(2);
@@ -131,7 +136,9 @@ describe('redisStore() options', () => {
   );
 
   it('name an unknown key with the nearest right one', () => {
-    expect(() => redisStore({ client, prefx: 'a' } as never)).toThrow(/"prefx", did you mean "prefix"/);
+    expect(() => redisStore({ client, prefx: 'a' } as never)).toThrow(
+      /"prefx", did you mean "prefix"/,
+    );
   });
 
   it('refuse a prefix with braces, which would take the place of the hash tag', () => {

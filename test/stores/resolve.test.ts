@@ -54,7 +54,10 @@ describe('resolveStore()', () => {
   });
 
   it.each([
-    [{}, /FsmStateStore it lacks "load", "save"; to be an AtomicStateStore it lacks "open", "read", "claim"/],
+    [
+      {},
+      /FsmStateStore it lacks "load", "save"; to be an AtomicStateStore it lacks "open", "read", "claim"/,
+    ],
     [{ load() {} }, /FsmStateStore it lacks "save"; /],
     [{ ...atomicWithout('commit') }, /to be an AtomicStateStore it lacks "commit"/],
     [{ load: true, save: 'yes' }, /lacks "load", "save"/],
@@ -72,12 +75,16 @@ describe('resolveStore()', () => {
 describe('adaptStateStore()', () => {
   it('refuses an unknown option and a store that is none', () => {
     const misspelt = { onwarning: () => {} } as never;
-    expect(() => adaptStateStore(new JsonStateStore(), misspelt)).toThrow(/did you mean "onWarning"\?/);
+    expect(() => adaptStateStore(new JsonStateStore(), misspelt)).toThrow(
+      /did you mean "onWarning"\?/,
+    );
     expect(() => adaptStateStore({} as never)).toThrow(/it lacks "load", "save"/);
   });
 });
 
 function atomicWithout(operation: string): object {
   const names = ['open', 'read', 'claim', 'commit', 'renew', 'release', 'delete', 'history'];
-  return Object.fromEntries(names.filter((name) => name !== operation).map((name) => [name, () => {}]));
+  return Object.fromEntries(
+    names.filter((name) => name !== operation).map((name) => [name, () => {}]),
+  );
 }

@@ -12,7 +12,11 @@ const HOUR = 3_600_000;
 
 function makeTable(maxRuns: number) {
   const time = new ManualTime();
-  const table = new RunTable<Run>({ maxRuns, now: time.now, isPinned: ({ pinned }) => pinned === true });
+  const table = new RunTable<Run>({
+    maxRuns,
+    now: time.now,
+    isPinned: ({ pinned }) => pinned === true,
+  });
   const lasting = (ms = HOUR, pinned = false): Run => ({ expiresAt: time.now() + ms, pinned });
   return { time, table, lasting };
 }
@@ -63,7 +67,11 @@ describe('the table of runs', () => {
     const { table, lasting } = makeTable(3);
     table.set('pinned', lasting(HOUR, true));
     for (const key of ['a', 'b', 'c', 'd', 'e']) table.set(key, lasting());
-    expect(['pinned', 'a', 'b', 'c', 'd', 'e'].filter((key) => table.get(key))).toEqual(['pinned', 'd', 'e']);
+    expect(['pinned', 'a', 'b', 'c', 'd', 'e'].filter((key) => table.get(key))).toEqual([
+      'pinned',
+      'd',
+      'e',
+    ]);
   });
 
   it('grows where all runs are pinned, and is back within its bounds once they are not', () => {
@@ -114,7 +122,9 @@ describe('the table of runs', () => {
 
   it('has exactly the runs that a plain list of the most recently used ones has', () => {
     const keys = fc.constantFrom('a', 'b', 'c', 'd', 'e', 'f');
-    const operations = fc.array(fc.tuple(fc.constantFrom('get', 'set', 'delete'), keys), { maxLength: 100 });
+    const operations = fc.array(fc.tuple(fc.constantFrom('get', 'set', 'delete'), keys), {
+      maxLength: 100,
+    });
     fc.assert(
       fc.property(operations, fc.integer({ min: 1, max: 4 }), (steps, maxRuns) => {
         const { table, lasting } = makeTable(maxRuns);
@@ -125,7 +135,8 @@ describe('the table of runs', () => {
           if (operation === 'get') expect(table.get(key) !== undefined).toBe(known);
           if (operation === 'set') table.set(key, lasting());
           if (operation === 'delete') table.delete(key);
-          if (operation === 'set' || (operation === 'get' && known)) list = [...list, key].slice(-maxRuns);
+          if (operation === 'set' || (operation === 'get' && known))
+            list = [...list, key].slice(-maxRuns);
           expect(table.size).toBe(list.length);
         }
         for (const key of ['a', 'b', 'c', 'd', 'e', 'f']) {

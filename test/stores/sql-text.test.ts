@@ -3,8 +3,13 @@ import { describe, expect, it } from 'vitest';
 import { decodeText, encodeKey, encodeText } from '../../src/stores/sql-text.ts';
 
 /** Every sequence of UTF-16 units, halves of pairs and NUL among them. */
-const anyString = fc.string({ unit: fc.nat(0xffff).map((code) => String.fromCharCode(code)), maxLength: 40 });
-const awkward = fc.string({ unit: fc.constantFrom('\\', '\0', '\ud83d', '\ude00', 'u', '0', 'a', '#') });
+const anyString = fc.string({
+  unit: fc.nat(0xffff).map((code) => String.fromCharCode(code)),
+  maxLength: 40,
+});
+const awkward = fc.string({
+  unit: fc.constantFrom('\\', '\0', '\ud83d', '\ude00', 'u', '0', 'a', '#'),
+});
 const text = fc.oneof(anyString, awkward);
 
 describe('text in a SQL column', () => {
@@ -30,7 +35,12 @@ describe('text in a SQL column', () => {
 describe('text of an indexed key', () => {
   it('is the encoded string up to 1000 bytes, and never longer than fits an index', () => {
     expect(encodeKey('a\\'.repeat(333))).toBe(encodeText('a\\'.repeat(333)));
-    for (const long of ['x'.repeat(1001), '😀'.repeat(1024), '\ud800'.repeat(5000), '\\'.repeat(1e6)]) {
+    for (const long of [
+      'x'.repeat(1001),
+      '😀'.repeat(1024),
+      '\ud800'.repeat(5000),
+      '\\'.repeat(1e6),
+    ]) {
       const encoded = encodeKey(long);
       expect(Buffer.byteLength(encoded)).toBeLessThan(1300);
       expect(encoded).not.toMatch(/\0|\p{Surrogate}/u);
@@ -38,7 +48,9 @@ describe('text of an indexed key', () => {
   });
 
   it('is another one for another string', () => {
-    const long = fc.tuple(text, fc.constantFrom('', 'x'.repeat(1500))).map(([start, rest]) => rest + start);
+    const long = fc
+      .tuple(text, fc.constantFrom('', 'x'.repeat(1500)))
+      .map(([start, rest]) => rest + start);
     fc.assert(
       fc.property(long, long, (one, other) => {
         expect(encodeKey(one) === encodeKey(other)).toBe(one === other);

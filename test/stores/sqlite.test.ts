@@ -114,7 +114,9 @@ describe('sqliteStore()', () => {
     const before = dataVersion();
     time += HOUR / 20;
     await store.read(run, HOUR);
-    expect(dataVersion()).toMatchObject({ expires_at: (before as { expires_at: number }).expires_at });
+    expect(dataVersion()).toMatchObject({
+      expires_at: (before as { expires_at: number }).expires_at,
+    });
     time += HOUR / 10;
     await store.read(run, HOUR);
     expect(dataVersion()).toMatchObject({ expires_at: time + HOUR });
@@ -133,18 +135,24 @@ describe('sqliteStore()', () => {
   it('is read with ordinary SQL', async () => {
     await store.open(run, { principal: 'alice' }, HOUR);
     await step(store, run, {}, { snapshot: { state: 'payment', context: { total: 12.5 } } });
-    const rows = database.prepare(`SELECT run, state, context ->> 'total' AS total FROM workflows`).all();
+    const rows = database
+      .prepare(`SELECT run, state, context ->> 'total' AS total FROM workflows`)
+      .all();
     expect(rows).toMatchObject([{ run, state: 'payment', total: 12.5 }]);
-    expect(database.prepare('SELECT from_state, to_state, event FROM workflow_events').all()).toMatchObject([
-      { from_state: 'empty', to_state: 'has_items', event: 'ADD_ITEM' },
-    ]);
+    expect(
+      database.prepare('SELECT from_state, to_state, event FROM workflow_events').all(),
+    ).toMatchObject([{ from_state: 'empty', to_state: 'has_items', event: 'ADD_ITEM' }]);
   });
 
   it('takes any database that has exec() and prepare(), and says so of anything else', () => {
     for (const wrong of [undefined, null, 'runs.db', {}, { exec: () => {} }]) {
-      expect(() => sqliteStore({ database: wrong as unknown as SqliteDatabase })).toThrow(InterlockError);
+      expect(() => sqliteStore({ database: wrong as unknown as SqliteDatabase })).toThrow(
+        InterlockError,
+      );
     }
-    expect(() => sqliteStore({ database, clock: Date.now } as never)).toThrow(/unknown key "clock"/);
+    expect(() => sqliteStore({ database, clock: Date.now } as never)).toThrow(
+      /unknown key "clock"/,
+    );
   });
 
   function rowCounts() {

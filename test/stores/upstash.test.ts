@@ -16,7 +16,10 @@ beforeAll(async () => {
 });
 afterAll(() => rest?.stop());
 
-const CONTRACT = { 'as it comes': {}, 'without deserialisation': { automaticDeserialization: false } };
+const CONTRACT = {
+  'as it comes': {},
+  'without deserialisation': { automaticDeserialization: false },
+};
 
 for (const [name, settings] of Object.entries(CONTRACT)) {
   const makeStore = async () => {
@@ -53,8 +56,14 @@ describe('upstashStore()', () => {
         '',
       ]) {
         const run = randomUUID();
-        const request = claimOf(run, { create: { principal: text }, initial: { state: text, updatedAt: 0 } });
-        expect(await store.claim(request)).toMatchObject({ status: 'claimed', snapshot: { state: text } });
+        const request = claimOf(run, {
+          create: { principal: text },
+          initial: { state: text, updatedAt: 0 },
+        });
+        expect(await store.claim(request)).toMatchObject({
+          status: 'claimed',
+          snapshot: { state: text },
+        });
         await store.commit(commitOf(request, { snapshot: { state: text, context: text } }));
         expect(await store.read(run, HOUR)).toMatchObject({
           session: { principal: text },
@@ -77,7 +86,10 @@ describe('upstashStore()', () => {
       const store = storeOf(client(settings));
       for (const [name, operation] of Object.entries(everyOperation(store, randomUUID()))) {
         await client({}).scriptFlush();
-        expect(await commandsDuring(operation), name).toEqual({ requests: 2, commands: ['evalsha', 'eval'] });
+        expect(await commandsDuring(operation), name).toEqual({
+          requests: 2,
+          commands: ['evalsha', 'eval'],
+        });
       }
     }
   });
@@ -108,7 +120,10 @@ describe.each([{}, { enableAutoPipelining: false }])(
       const claim = claimOf(run);
       rest.inject('drop-answer', 'drop-answer');
       const answered = await commandsDuring(() =>
-        expect(store.claim(claim)).resolves.toMatchObject({ status: 'claimed', snapshot: { version: 1 } }),
+        expect(store.claim(claim)).resolves.toMatchObject({
+          status: 'claimed',
+          snapshot: { version: 1 },
+        }),
       );
       expect(answered.requests).toBe(3);
       rest.inject('drop-answer', 'drop-request', 'drop-answer');
@@ -127,7 +142,11 @@ describe.each([{}, { enableAutoPipelining: false }])(
       await expect(store.read(run, HOUR)).rejects.toThrow();
       rest.inject('status-500');
       await expect(store.read(run, HOUR)).rejects.toThrow();
-      expect(await store.read(run, HOUR)).toEqual({ session: {}, workflows: {}, now: expect.any(Number) });
+      expect(await store.read(run, HOUR)).toEqual({
+        session: {},
+        workflows: {},
+        now: expect.any(Number),
+      });
     });
 
     it('are cut off by a signal, and what the client makes up then is no answer either', async () => {
@@ -148,11 +167,15 @@ describe('upstashStore() options', () => {
 
   it('refuse a client of another driver', () => {
     const ioredis = new Ioredis({ lazyConnect: true });
-    expect(() => upstashStore({ redis: ioredis as never })).toThrow(/expected a client of @upstash\/redis/);
+    expect(() => upstashStore({ redis: ioredis as never })).toThrow(
+      /expected a client of @upstash\/redis/,
+    );
   });
 
   it('name an unknown key with the nearest right one', () => {
-    expect(() => upstashStore({ redis: client({}), prefx: 'a' } as never)).toThrow(/did you mean "prefix"/);
+    expect(() => upstashStore({ redis: client({}), prefx: 'a' } as never)).toThrow(
+      /did you mean "prefix"/,
+    );
   });
 });
 

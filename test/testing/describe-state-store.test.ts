@@ -32,8 +32,12 @@ describe('the contract suite', () => {
 
   it('names what is missing where a shared store cannot be reopened', async () => {
     const promises = collect(() => ({}), 'processes', { reopens: false });
-    const failures = await Promise.all(promises.map(({ run }) => run().catch((error) => String(error))));
-    expect(failures.join()).toContain("makeStore() gives no reopen(): add it, or say scope: 'process'");
+    const failures = await Promise.all(
+      promises.map(({ run }) => run().catch((error) => String(error))),
+    );
+    expect(failures.join()).toContain(
+      "makeStore() gives no reopen(): add it, or say scope: 'process'",
+    );
   });
 
   it('closes each store that it was given, also where a promise is broken', async () => {
@@ -44,10 +48,14 @@ describe('the contract suite', () => {
     const closed = () => {
       open -= 1;
     };
-    const broken = await brokenPromises(() => ({ claim: async () => ({ status: 'unknown' }) }), 'process', {
-      made,
-      closed,
-    });
+    const broken = await brokenPromises(
+      () => ({ claim: async () => ({ status: 'unknown' }) }),
+      'process',
+      {
+        made,
+        closed,
+      },
+    );
     expect(broken.length).toBeGreaterThan(0);
     expect(open).toBe(0);
   });
@@ -62,12 +70,17 @@ describe('the contract suite', () => {
     expect(describeWith({ describe })).toThrow(
       /describeStateStore\(\): it: expected a function, got undefined/,
     );
-    expect(describeWith({ describe, it, scope: 'cluster' })).toThrow(/scope: expected one of "processes"/);
+    expect(describeWith({ describe, it, scope: 'cluster' })).toThrow(
+      /scope: expected one of "processes"/,
+    );
     expect(describeWith({ describe, it, timeout: 5 })).toThrow(/did you mean "timeoutMs"\?/);
   });
 
   it('fits the test runner of Node as it fits Vitest', () => {
-    const runners: Pick<DescribeStateStoreOptions, 'describe' | 'it'>[] = [{ describe, it }, nodeTest];
+    const runners: Pick<DescribeStateStoreOptions, 'describe' | 'it'>[] = [
+      { describe, it },
+      nodeTest,
+    ];
     expect(runners).toHaveLength(2);
   });
 
@@ -97,7 +110,11 @@ interface Watch {
 }
 
 /** The promises of the suite for a memory store with the fault, to be run by the test itself. */
-function collect(fault: Fault, scope: StoreScope, { made, closed, reopens = true }: Watch = {}): Collected[] {
+function collect(
+  fault: Fault,
+  scope: StoreScope,
+  { made, closed, reopens = true }: Watch = {},
+): Collected[] {
   const collected: Collected[] = [];
   const makeStore = async () => {
     const time = new ManualTime();
@@ -122,7 +139,9 @@ function collect(fault: Fault, scope: StoreScope, { made, closed, reopens = true
 /** The names of the promises that a store with the fault does not keep. */
 async function brokenPromises(fault: Fault, scope: StoreScope, watch?: Watch): Promise<string[]> {
   const broken: string[] = [];
-  const promises = collect(fault, scope, watch).map(({ name, run }) => run().catch(() => broken.push(name)));
+  const promises = collect(fault, scope, watch).map(({ name, run }) =>
+    run().catch(() => broken.push(name)),
+  );
   await Promise.all(promises);
   return broken;
 }

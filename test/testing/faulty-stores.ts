@@ -71,9 +71,13 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     },
   }),
   'keeps no context but objects': (store) =>
-    withContexts(store, (context) => (typeof context === 'object' && context !== null ? context : undefined)),
+    withContexts(store, (context) =>
+      typeof context === 'object' && context !== null ? context : undefined,
+    ),
   'turns empty lists into objects, as Lua does': (store) =>
-    withContexts(store, (context) => (Array.isArray(context) && context.length === 0 ? {} : context)),
+    withContexts(store, (context) =>
+      Array.isArray(context) && context.length === 0 ? {} : context,
+    ),
   'drops empty objects': (store) =>
     withContexts(store, (context) => (JSON.stringify(context) === '{}' ? undefined : context)),
   'parses text that looks like JSON, as a client does': (store) =>
@@ -108,8 +112,12 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       return refused ? { status: 'state', snapshot } : store.claim(request);
     },
   }),
-  'makes every run': (store) => ({ claim: (request) => store.claim({ create: {}, ...defined(request) }) }),
-  'never makes a run': (store) => ({ claim: (request) => store.claim({ ...request, create: undefined }) }),
+  'makes every run': (store) => ({
+    claim: (request) => store.claim({ create: {}, ...defined(request) }),
+  }),
+  'never makes a run': (store) => ({
+    claim: (request) => store.claim({ ...request, create: undefined }),
+  }),
   'makes a lease ten times as long': (store) => ({
     claim: (request) => store.claim({ ...request, leaseMs: request.leaseMs * 10 }),
   }),
@@ -137,7 +145,12 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       claim: async (request) => {
         const result = await store.claim(request);
         if (result.status !== 'claimed') return result;
-        const step = JSON.stringify([request.run, request.workflow, request.step.tool, request.step.digest]);
+        const step = JSON.stringify([
+          request.run,
+          request.workflow,
+          request.step.tool,
+          request.step.digest,
+        ]);
         const idempotencyKey = keys.get(step) ?? result.idempotencyKey;
         keys.set(step, idempotencyKey);
         return { ...result, idempotencyKey };
@@ -159,7 +172,8 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
   }),
   'keeps the old context': (store) => ({
     commit: async (request) => {
-      const old = (await store.read(request.run, HOUR))?.workflows[request.workflow]?.snapshot.context;
+      const old = (await store.read(request.run, HOUR))?.workflows[request.workflow]?.snapshot
+        .context;
       return store.commit({
         ...request,
         snapshot: { ...(old !== undefined && { context: old }), ...request.snapshot },
@@ -326,7 +340,10 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
         const checkout = record?.workflows.checkout;
         if (!record || !checkout || !contexts.has(run)) return record;
         const snapshot = { ...checkout.snapshot, context: contexts.get(run) as never };
-        return { ...record, workflows: { ...record.workflows, checkout: { ...checkout, snapshot } } };
+        return {
+          ...record,
+          workflows: { ...record.workflows, checkout: { ...checkout, snapshot } },
+        };
       },
     };
   },
@@ -420,12 +437,15 @@ function withContexts(
   return {
     claim: async (request) => {
       const result = await store.claim(request);
-      return result.status === 'unknown' ? result : { ...result, snapshot: changed(result.snapshot) };
+      return result.status === 'unknown'
+        ? result
+        : { ...result, snapshot: changed(result.snapshot) };
     },
     read: async (run, ttlMs) => {
       const record = await store.read(run, ttlMs);
       const workflows = Object.entries(record?.workflows ?? {}).map(
-        ([name, { snapshot, ...rest }]) => [name, { ...rest, snapshot: changed(snapshot) }] as const,
+        ([name, { snapshot, ...rest }]) =>
+          [name, { ...rest, snapshot: changed(snapshot) }] as const,
       );
       return record && { ...record, workflows: Object.fromEntries(workflows) };
     },

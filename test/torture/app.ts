@@ -24,11 +24,16 @@ export interface RunningApp {
 }
 
 /** A real Express app with the official SDK, a server and a transport for each request, behind `sessionStore()` and two gates. */
-export async function startApp(settings: AppSettings, store: AtomicStateStore): Promise<RunningApp> {
+export async function startApp(
+  settings: AppSettings,
+  store: AtomicStateStore,
+): Promise<RunningApp> {
   const { leaseMs, waitMs } = settings;
   // What no client is told is nobody's business here: what comes of it is what is checked.
   const onError = (): void => {};
-  const gates = [checkoutGate(), rallyGate()].map((gate) => fsmGate(gate, { leaseMs, waitMs, onError }));
+  const gates = [checkoutGate(), rallyGate()].map((gate) =>
+    fsmGate(gate, { leaseMs, waitMs, onError }),
+  );
   const handler = makeHandler(settings);
 
   const app: Express = express();
@@ -67,7 +72,12 @@ function makeServer(handler: Handler): McpServer {
   return server;
 }
 
-type Handler = (tool: string, step: number, ms: number, meta: object | undefined) => Promise<string>;
+type Handler = (
+  tool: string,
+  step: number,
+  ms: number,
+  meta: object | undefined,
+) => Promise<string>;
 
 /** A handler that notes that it began, takes its time, and notes its effect. */
 function makeHandler({ name, ledger }: AppSettings): Handler {

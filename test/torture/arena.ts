@@ -48,7 +48,10 @@ export class Arena {
     this.ledger = ledger;
     this.fleet = fleet;
     this.#store = resolveStore(store);
-    this.#runs = { checkout: runsOf(checkoutGate(), { store }), rally: runsOf(rallyGate(), { store }) };
+    this.#runs = {
+      checkout: runsOf(checkoutGate(), { store }),
+      rally: runsOf(rallyGate(), { store }),
+    };
   }
 
   /** Runs `play` in a new arena, and leaves nothing behind. */
@@ -67,7 +70,9 @@ export class Arena {
       return await play(arena);
     } catch (error) {
       const before = [...(arena?.faults ?? []), ...(arena?.fleet.crashes ?? [])].slice(0, 10);
-      throw before.length === 0 ? error : new Error(`before the end: ${before.join('\n')}`, { cause: error });
+      throw before.length === 0
+        ? error
+        : new Error(`before the end: ${before.join('\n')}`, { cause: error });
     } finally {
       for (const cleanUp of cleanUps.reverse()) await cleanUp();
     }
@@ -104,7 +109,14 @@ export class Arena {
 
   note(run: string, workflow: WorkflowName): RunLog {
     const state = INITIAL[workflow];
-    const log: RunLog = { run, workflow, succeeded: new Set(), resolved: new Map(), state, version: 0 };
+    const log: RunLog = {
+      run,
+      workflow,
+      succeeded: new Set(),
+      resolved: new Map(),
+      state,
+      version: 0,
+    };
     this.logs.push(log);
     return log;
   }
@@ -148,7 +160,9 @@ export class Arena {
     const view = await this.ask(() => this.runsOf(log).read(log.run));
     const { state, version = 0 } = view?.snapshot ?? { state: '', version: 0 };
     if (version < log.version) {
-      this.faults.push(`lost: a run was at version ${log.version} and is now at ${version} (run ${log.run})`);
+      this.faults.push(
+        `lost: a run was at version ${log.version} and is now at ${version} (run ${log.run})`,
+      );
     }
     log.state = state;
     log.version = version;
@@ -164,7 +178,8 @@ export class Arena {
       faults.push(...(await this.#judge(log, attemptsOf.get(log.run) ?? [])));
       attemptsOf.delete(log.run);
     }
-    for (const run of attemptsOf.keys()) faults.push(`illegal execution: no client has the run ${run}`);
+    for (const run of attemptsOf.keys())
+      faults.push(`illegal execution: no client has the run ${run}`);
     return faults;
   }
 
@@ -177,7 +192,11 @@ export class Arena {
   }
 }
 
-function starterOf(options: ArenaOptions, { file: ledger }: Ledger, { store }: OpenStore): StartServer {
+function starterOf(
+  options: ArenaOptions,
+  { file: ledger }: Ledger,
+  { store }: OpenStore,
+): StartServer {
   const { leaseMs, waitMs, defect } = options;
   const settings = { ledger, leaseMs, waitMs };
   if (options.store.name !== 'memory') {

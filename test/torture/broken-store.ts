@@ -34,10 +34,9 @@ export function brokenStore(store: AtomicStateStore, defect: Defect): AtomicStat
   };
   // The methods of the store are its own: they are called on it, whatever kind of object it is.
   const bound = Object.fromEntries(
-    (['open', 'read', 'claim', 'commit', 'renew', 'release', 'delete', 'history'] as const).map((name) => [
-      name,
-      store[name].bind(store),
-    ]),
+    (['open', 'read', 'claim', 'commit', 'renew', 'release', 'delete', 'history'] as const).map(
+      (name) => [name, store[name].bind(store)],
+    ),
   ) as unknown as AtomicStateStore;
   return { ...bound, ...broken[defect] };
 }

@@ -6,7 +6,10 @@ export interface HttpAnswer {
   readonly body: string;
 }
 
-const HEADERS = { 'content-type': 'application/json', accept: 'application/json, text/event-stream' };
+const HEADERS = {
+  'content-type': 'application/json',
+  accept: 'application/json, text/event-stream',
+};
 
 /** A server as its clients reach it, over connections that are kept. */
 export class Endpoint {

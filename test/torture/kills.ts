@@ -14,15 +14,27 @@ export interface KillsScale {
 }
 
 /** Server processes are killed in mid-step, one after the other, and replaced at once. */
-export function killServers(options: ArenaOptions, scale: KillsScale, seed: number): Promise<PartResult> {
+export function killServers(
+  options: ArenaOptions,
+  scale: KillsScale,
+  seed: number,
+): Promise<PartResult> {
   return Arena.with(options, async (arena) => {
-    const encounters: Encounters = { broken: 0, unknown: 0, unavailable: 0, held: 0, outOfOrder: 0 };
+    const encounters: Encounters = {
+      broken: 0,
+      unknown: 0,
+      unavailable: 0,
+      held: 0,
+      outOfOrder: 0,
+    };
     const blocked: number[] = [];
     const onBroken = async (log: RunLog) => {
       const ms = await blockedFor(arena, log);
       blocked.push(ms);
       if (ms > options.leaseMs) {
-        arena.faults.push(`stuck: run ${log.run} was blocked ${Math.round(ms)} ms by a dead process`);
+        arena.faults.push(
+          `stuck: run ${log.run} was blocked ${Math.round(ms)} ms by a dead process`,
+        );
       }
     };
     const lanes = Array.from({ length: scale.lanes }, (_, index) => {
@@ -110,7 +122,8 @@ async function blockedFor(arena: Arena, log: RunLog): Promise<number> {
     const began = performance.now() + left - leaseMs;
     // Never before the truth: the answer was on its way after the store had looked at its clock.
     renewed = Math.max(renewed, began);
-    if (renewed > seen + IN_FLIGHT_MS) arena.faults.push(`stuck: run ${log.run} is renewed by nobody`);
+    if (renewed > seen + IN_FLIGHT_MS)
+      arena.faults.push(`stuck: run ${log.run} is renewed by nobody`);
     const asked = performance.now();
     view = await look();
     if (view?.status === 'running') ms = asked - renewed;

@@ -89,7 +89,8 @@ export class Lane {
       this.#arena.faults.push(`wrong answer: ${answer.text} (run ${log.run})`);
     else if (answer.kind !== 'refused') encounters[answer.kind]++;
     else if (answer.reason === 'state') encounters.outOfOrder++;
-    else if (answer.reason === 'held' || answer.reason === 'unavailable') encounters[answer.reason]++;
+    else if (answer.reason === 'held' || answer.reason === 'unavailable')
+      encounters[answer.reason]++;
     else if (answer.reason === 'busy') {
       const { waitMs } = this.#arena.options;
       this.#arena.faults.push(`stuck: a call waited ${waitMs} ms for its turn (run ${log.run})`);
@@ -103,7 +104,11 @@ export class Lane {
   }
 
   /** Whether the answers say where the run is now; if so, the log says it too. */
-  async #learn(log: RunLog, { tool }: Step<ToolName>, answers: readonly Answer[]): Promise<boolean> {
+  async #learn(
+    log: RunLog,
+    { tool }: Step<ToolName>,
+    answers: readonly Answer[],
+  ): Promise<boolean> {
     if (answers.some((answer) => answer.kind === 'refused' && answer.reason === 'held')) {
       if (!(await this.#decide(log))) return false;
     } else if (answers.some((answer) => isOpen(answer))) {
@@ -150,5 +155,7 @@ function isOpen(answer: Answer): boolean {
 }
 
 function isUnavailable(answer: Answer): boolean {
-  return answer.kind === 'unavailable' || (answer.kind === 'refused' && answer.reason === 'unavailable');
+  return (
+    answer.kind === 'unavailable' || (answer.kind === 'refused' && answer.reason === 'unavailable')
+  );
 }

@@ -62,7 +62,9 @@ export class Ledger {
 
   /** The servers in which a handler that was given this key has begun and not ended. */
   openedBy(key: string): string[] {
-    const open = this.refresh().attempts.filter((each) => each.key === key && each.ended === undefined);
+    const open = this.refresh().attempts.filter(
+      (each) => each.key === key && each.ended === undefined,
+    );
     return open.map(({ server }) => server);
   }
 

@@ -67,7 +67,8 @@ export function parseOptions(args: readonly string[]): TortureOptions | undefine
   });
   if (values.help) return undefined;
   const seed = values.seed === undefined ? Math.floor(Math.random() * 1e9) : Number(values.seed);
-  if (!Number.isSafeInteger(seed)) throw new Error(`--seed: expected a whole number, got "${values.seed}"`);
+  if (!Number.isSafeInteger(seed))
+    throw new Error(`--seed: expected a whole number, got "${values.seed}"`);
   return {
     stores: manyOf('--store', STORE_NAMES, values.store),
     parts: manyOf('--part', PARTS, values.part),
@@ -78,12 +79,17 @@ export function parseOptions(args: readonly string[]): TortureOptions | undefine
   };
 }
 
-function manyOf<T extends string>(option: string, names: readonly T[], values: readonly string[]): T[] {
+function manyOf<T extends string>(
+  option: string,
+  names: readonly T[],
+  values: readonly string[],
+): T[] {
   return values.flatMap((value) => value.split(',')).map((value) => oneOf(option, names, value));
 }
 
 function oneOf<T extends string>(option: string, names: readonly T[], value: string): T {
   const name = names.find((each) => each === value);
-  if (name === undefined) throw new Error(`${option}: expected one of ${names.join(', ')}, got "${value}"`);
+  if (name === undefined)
+    throw new Error(`${option}: expected one of ${names.join(', ')}, got "${value}"`);
   return name;
 }

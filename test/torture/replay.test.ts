@@ -6,7 +6,9 @@ import { RULES, type ToolName } from './workflows.ts';
 
 /** A rally that goes well: every second handler is one of a step that must not be repeated. */
 function rally(moves: number): RunEvidence {
-  const tools: ToolName[] = Array.from({ length: moves }, (_, i) => (i % 2 ? 'rally.pong' : 'rally.ping'));
+  const tools: ToolName[] = Array.from({ length: moves }, (_, i) =>
+    i % 2 ? 'rally.pong' : 'rally.ping',
+  );
   const attempts = tools.map((tool, index) => attemptOf(tool, index, { step: index + 1 }));
   return {
     run: 'a-run',
@@ -76,7 +78,9 @@ describe('faultsOf()', () => {
     const made = attemptOf('rally.ping', 3, { step: 3 });
     const attempts = [ping, pong, failed, made];
     const succeeded = new Set([ping.attempt, pong.attempt, made.attempt]);
-    expect(faultsOf({ ...rally(3), attempts, succeeded, resolved: new Map([['k', 'failed']]) })).toEqual([]);
+    expect(
+      faultsOf({ ...rally(3), attempts, succeeded, resolved: new Map([['k', 'failed']]) }),
+    ).toEqual([]);
   });
 
   it.each<[fault: string, evidence: RunEvidence]>([
@@ -91,7 +95,9 @@ describe('faultsOf()', () => {
 
   it('reports a success that the store does not have', () => {
     const lost = { ...rally(3), history: rally(2).history, now: rally(2).now };
-    expect(faultsOf(lost).join()).toContain('lost: server-1.2 (rally.ping, step 3) succeeded for its client');
+    expect(faultsOf(lost).join()).toContain(
+      'lost: server-1.2 (rally.ping, step 3) succeeded for its client',
+    );
   });
 
   it('reports a run that the store does not have', () => {
@@ -115,7 +121,9 @@ describe('faultsOf()', () => {
 
   it('reports a step that was run again with another key', () => {
     const again = [ping, cutOff(pong), attemptOf('rally.pong', 2, { step: pong.step })];
-    expect(faultsOf(withAttempts(rally(2), again)).join()).toContain('with another idempotency key');
+    expect(faultsOf(withAttempts(rally(2), again)).join()).toContain(
+      'with another idempotency key',
+    );
   });
 
   it('reports one key for two steps, and one that the call and the handler do not agree on', () => {
@@ -148,8 +156,12 @@ describe('faultsOf()', () => {
   it('reports a gap in the versions, a broken chain and an illegal move', () => {
     const [one, two, three] = rally(3).history as [TrailEntry, TrailEntry, TrailEntry];
     const withHistory = (...history: TrailEntry[]) => faultsOf({ ...rally(3), history }).join();
-    expect(withHistory(one, two, { ...three, version: 4 })).toContain('gap: move 3 has the version 4');
-    expect(withHistory(one, { ...two, from: 'left' }, three)).toContain('gap: version 2 goes on from "left"');
+    expect(withHistory(one, two, { ...three, version: 4 })).toContain(
+      'gap: move 3 has the version 4',
+    );
+    expect(withHistory(one, { ...two, from: 'left' }, three)).toContain(
+      'gap: version 2 goes on from "left"',
+    );
     expect(withHistory(one, two, { ...three, to: 'left' })).toContain('illegal move: version 3');
     expect(withHistory(one, two)).toContain('gap: the run is in "right" at version 3');
   });

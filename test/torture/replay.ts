@@ -15,7 +15,9 @@ export interface RunEvidence {
   /** Every move that the store knows, oldest first. */
   readonly history: readonly TrailEntry[];
   /** Where the store says that the run is now; `undefined` where it says that there is no such run. */
-  readonly now: { readonly state: string; readonly version: number; readonly status: string } | undefined;
+  readonly now:
+    | { readonly state: string; readonly version: number; readonly status: string }
+    | undefined;
 }
 
 /** Whatever contradicts the promises, in words; nothing where they were all kept. */
@@ -37,7 +39,8 @@ function historyFaults({ workflow, history, now }: RunEvidence): string[] {
   for (const [index, { version, from, to, tool }] of history.entries()) {
     const rule = ruleOf(tool ?? '');
     if (version !== index + 1) faults.push(`gap: move ${index + 1} has the version ${version}`);
-    if (from !== state) faults.push(`gap: version ${version} goes on from "${from}", not from "${state}"`);
+    if (from !== state)
+      faults.push(`gap: version ${version} goes on from "${from}", not from "${state}"`);
     if (!rule?.from.includes(from) || rule.to !== to) {
       faults.push(`illegal move: version ${version} is ${tool} from "${from}" to "${to}"`);
     }
@@ -48,7 +51,8 @@ function historyFaults({ workflow, history, now }: RunEvidence): string[] {
       `gap: the run is in "${now.state}" at version ${now.version}, its history in "${state}" at ${history.length}`,
     );
   }
-  if (now.status !== 'idle') faults.push(`stuck: the run is ${now.status} although nothing is under way`);
+  if (now.status !== 'idle')
+    faults.push(`stuck: the run is ${now.status} although nothing is under way`);
   return faults;
 }
 
@@ -62,7 +66,9 @@ function keyFaults({ attempts }: RunEvidence): string[] {
     const known = stepOf.get(key);
     const earlier = keyOf.get(name);
     if (key === '' || key !== metaKey) {
-      faults.push(`key: ${attempt} was given "${metaKey}" in the call and "${key}" by currentStep()`);
+      faults.push(
+        `key: ${attempt} was given "${metaKey}" in the call and "${key}" by currentStep()`,
+      );
     } else if (known !== undefined && known !== name) {
       faults.push(`key: ${known} and ${name} have one idempotency key`);
     } else if (known !== undefined && ruleOf(tool)?.uncertain === 'hold') {
@@ -123,7 +129,9 @@ function replayFaults({ workflow, attempts, succeeded, resolved, history }: RunE
         ? resolved.get(attempt.key) !== 'failed'
         : lastOfKey.get(attempt.key) === attempt;
     if (!saved && succeeded.has(attempt.attempt)) {
-      return [`ran again: ${what} began anew, or was decided to have failed, after it had succeeded`];
+      return [
+        `ran again: ${what} began anew, or was decided to have failed, after it had succeeded`,
+      ];
     }
     if (!saved) continue;
     if (history[version]?.tool !== tool) {

@@ -25,7 +25,16 @@ export interface Row extends PartResult {
 const MOST_FAULTS_SHOWN = 10;
 
 /** What is printed as soon as a part is over. */
-export function describeRow({ store, part, did, measured, details, faults, seconds, applies }: Row): string {
+export function describeRow({
+  store,
+  part,
+  did,
+  measured,
+  details,
+  faults,
+  seconds,
+  applies,
+}: Row): string {
   if (!applies) return `${store}, ${part}: does not apply (${did})`;
   const shown = faults.slice(0, MOST_FAULTS_SHOWN).map((fault) => `\n  BROKEN ${fault}`);
   const more = faults.length - shown.length;
@@ -54,7 +63,9 @@ export function tableOf(rows: readonly Row[]): string {
       .map((text, column) => text.padEnd(widths[column] ?? 0))
       .join('  ')
       .trimEnd();
-  return [line(head), line(widths.map((width) => '-'.repeat(width))), ...cells.map(line)].join('\n');
+  return [line(head), line(widths.map((width) => '-'.repeat(width))), ...cells.map(line)].join(
+    '\n',
+  );
 }
 
 /** The last line: what it all came to, and how to do it again. */

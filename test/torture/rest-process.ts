@@ -41,7 +41,11 @@ export class RestProcess {
 
   /** Resolves once it has reached its Redis. */
   async answers(): Promise<void> {
-    const ping = { method: 'POST', headers: { authorization: `Bearer ${this.token}` }, body: '["PING"]' };
+    const ping = {
+      method: 'POST',
+      headers: { authorization: `Bearer ${this.token}` },
+      body: '["PING"]',
+    };
     while (!(await fetch(this.url, ping)).ok) await delay(20);
   }
 

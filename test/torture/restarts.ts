@@ -35,7 +35,13 @@ export function restartStore(
   seed: number,
 ): Promise<PartResult> {
   return Arena.with({ ...options, outages: true }, async (arena) => {
-    const encounters: Encounters = { broken: 0, unknown: 0, unavailable: 0, held: 0, outOfOrder: 0 };
+    const encounters: Encounters = {
+      broken: 0,
+      unknown: 0,
+      unavailable: 0,
+      held: 0,
+      outOfOrder: 0,
+    };
     const lanes = Array.from({ length: scale.lanes }, (_, index) => {
       return new Lane(arena, { random: seeded(seed, `restarts, lane ${index}`), encounters });
     });

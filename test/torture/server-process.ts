@@ -41,12 +41,16 @@ export class ServerProcess implements TortureServer {
   }
 
   static async start(settings: ProcessSettings): Promise<ServerProcess> {
-    const child = fork(fileURLToPath(new URL('server.ts', import.meta.url)), [JSON.stringify(settings)], {
-      execArgv: ['--import', 'tsx'],
-      stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
-      // Out of reach of a Ctrl-C in the terminal; it ends when its channel to this process does.
-      detached: true,
-    });
+    const child = fork(
+      fileURLToPath(new URL('server.ts', import.meta.url)),
+      [JSON.stringify(settings)],
+      {
+        execArgv: ['--import', 'tsx'],
+        stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+        // Out of reach of a Ctrl-C in the terminal; it ends when its channel to this process does.
+        detached: true,
+      },
+    );
     let errors = '';
     child.stderr?.setEncoding('utf8').on('data', (text: string) => {
       errors = (errors + text).slice(-4000);

@@ -46,7 +46,10 @@ async function openNodeRedis(url: string): Promise<OpenStore> {
     url,
     // While Redis is away calls fail at once, instead of running late.
     disableOfflineQueue: true,
-    socket: { connectTimeout: 1000, reconnectStrategy: (retries) => Math.min(50 * 2 ** retries, 500) },
+    socket: {
+      connectTimeout: 1000,
+      reconnectStrategy: (retries) => Math.min(50 * 2 ** retries, 500),
+    },
   });
   client.on('error', ignore);
   await client.connect();
@@ -80,7 +83,12 @@ async function openUpstash(url: string, token: string): Promise<OpenStore> {
 }
 
 async function openPostgres(url: string): Promise<OpenStore> {
-  const pool = new Pool({ connectionString: url, max: 10, connectionTimeoutMillis: 1000, keepAlive: true });
+  const pool = new Pool({
+    connectionString: url,
+    max: 10,
+    connectionTimeoutMillis: 1000,
+    keepAlive: true,
+  });
   pool.on('error', ignore);
   const store = postgresStore({ pool });
   await store.migrate();

@@ -21,7 +21,11 @@ const small = {
   restarts: { restarts: 2, lanes: 4, outagesMs: [100] },
 };
 
-async function onBackend<T>(name: StoreName, durability: Durability, play: (backend: Backend) => Promise<T>) {
+async function onBackend<T>(
+  name: StoreName,
+  durability: Durability,
+  play: (backend: Backend) => Promise<T>,
+) {
   const backend = await startBackend(name, durability);
   try {
     return await play(backend);

@@ -64,7 +64,16 @@ async function rowOf(
   });
   const seconds = (performance.now() - start) / 1000;
   if (typeof result !== 'string') return { store, part, seconds, applies: true, ...result };
-  return { store, part, seconds, applies: false, did: result, measured: '', details: '', faults: [] };
+  return {
+    store,
+    part,
+    seconds,
+    applies: false,
+    did: result,
+    measured: '',
+    details: '',
+    faults: [],
+  };
 }
 
 async function tortureStore(store: StoreName, options: TortureOptions): Promise<Row[]> {

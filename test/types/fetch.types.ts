@@ -3,7 +3,13 @@ import type { IncomingMessage } from 'node:http';
 import type { Request as ExpressRequest, RequestHandler } from 'express';
 import { createMcpHandler, withMcpAuth } from 'mcp-handler';
 import { gateFetch } from '../../src/fetch.ts';
-import { fsmGate, type Middleware, StateMachineGate, sessionStore, stateSync } from '../../src/index.ts';
+import {
+  fsmGate,
+  type Middleware,
+  StateMachineGate,
+  sessionStore,
+  stateSync,
+} from '../../src/index.ts';
 
 const gate = new StateMachineGate({ initial: 'open', states: { open: {} } });
 const handler = async (_request: Request): Promise<Response> => new Response();
@@ -24,7 +30,10 @@ withMcpAuth(
 );
 
 // What a host gives beside the request is passed on with its type.
-const withContext = gateFetch(async (_request: Request, _context: { id: string }) => new Response(), [sync]);
+const withContext = gateFetch(
+  async (_request: Request, _context: { id: string }) => new Response(),
+  [sync],
+);
 void withContext(new Request('http://x'), { id: '1' });
 // @ts-expect-error
 void withContext(new Request('http://x'));

@@ -13,7 +13,8 @@ import {
 } from '../../src/index.ts';
 import { orderMachine } from '../workflow/charts.ts';
 
-type Same<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
+type Same<A, B> =
+  (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
 function assertType<_T extends true>(): void {}
 
 const gate = new StateMachineGate(orderMachine, { onAction: () => {} });
@@ -29,7 +30,9 @@ gate.bindTool('t', 'placed.biling');
 gate.bindTool('t', 'billing.due');
 // @ts-expect-error
 gate.bindTool('t', { tag: 'mony' });
-gate.bindPrompt('p', { tag: 'money' }).bindResource('docs://**', ['placed.billing', { tag: 'open' }]);
+gate
+  .bindPrompt('p', { tag: 'money' })
+  .bindResource('docs://**', ['placed.billing', { tag: 'open' }]);
 // @ts-expect-error
 gate.bindResource('docs://**', { tag: 'mony' });
 // @ts-expect-error
@@ -94,7 +97,8 @@ gate.bindTool('pay', 'placed.billing.due', {
     result.structuredContent?.ok === true
       ? { type: 'PAID', payload: { amount: Number(args.sum) } }
       : 'DECLINED',
-  failure: ({ error, result }) => (error === undefined && result?.isError === true ? 'DECLINED' : undefined),
+  failure: ({ error, result }) =>
+    error === undefined && result?.isError === true ? 'DECLINED' : undefined,
   guard: async ({ run, args, principal, context, state, tool: name }) =>
     [run, principal, state, name].includes('x') || context === null || args.x === 1 || 'Not today',
 });

@@ -6,7 +6,8 @@ import { tool } from '../../src/tool.ts';
 import type { FsmConfig } from '../../src/workflow/config.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 
-type Same<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
+type Same<A, B> =
+  (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
 function assertType<_T extends true>(): void {}
 
 const gate = new StateMachineGate({
@@ -25,7 +26,10 @@ type Events = 'ADD_ITEM' | 'CHECKOUT' | 'CLEAR' | 'PAY' | 'CANCEL';
 // States and events are inferred from a literal, and from a constant one.
 assertType<Same<typeof gate, StateMachineGate<States, Events>>>();
 assertType<Same<typeof gate.currentState, States>>();
-const constant = { initial: 'a', states: { a: { on: { GO: 'b' } }, b: { type: 'final' } } } as const;
+const constant = {
+  initial: 'a',
+  states: { a: { on: { GO: 'b' } }, b: { type: 'final' } },
+} as const;
 const fromConstant = new StateMachineGate(constant);
 assertType<Same<typeof fromConstant, StateMachineGate<'a' | 'b', 'GO'>>>();
 
@@ -52,7 +56,11 @@ gate
   .bindTool('t', 'empty')
   .bindTool('t', ['empty', 'payment'], 'PAY')
   .bindTool('t', 'payment', { success: 'PAY' });
-gate.bindTool('t', 'payment', { success: 'PAY', when: (args) => args.action === 'pay', uncertain: 'retry' });
+gate.bindTool('t', 'payment', {
+  success: 'PAY',
+  when: (args) => args.action === 'pay',
+  uncertain: 'retry',
+});
 gate.bindTool('t', ['empty'] as const, undefined).bindTool('t', 'empty', { success: undefined });
 // @ts-expect-error
 gate.bindTool('t', 'emty');
@@ -70,7 +78,9 @@ gate.bindTool('t', 'payment', { uncertain: 'wait' });
 gate.bindTool('t', 'payment', { when: async () => true });
 
 // Events sent and states seen.
-void gate.transition('PAY').then(({ currentState }) => assertType<Same<typeof currentState, States>>());
+void gate
+  .transition('PAY')
+  .then(({ currentState }) => assertType<Same<typeof currentState, States>>());
 // @ts-expect-error
 void gate.transition('PAYY');
 const event = gate.getTransitionEvent('t');
@@ -109,7 +119,9 @@ void gates;
 // bindPrompt and bindResource take the machine's own names too, and no events: reading moves nothing.
 gate
   .bindPrompt('p', 'empty')
-  .bindResource('docs://**', ['empty', 'payment'] as const, { guard: async ({ args }) => args.a === 1 })
+  .bindResource('docs://**', ['empty', 'payment'] as const, {
+    guard: async ({ args }) => args.a === 1,
+  })
   .bindTool('t', 'empty');
 fromPlain.bindPrompt('p', 'anything').bindResource('docs://**', ['x', 'y'], undefined);
 // @ts-expect-error

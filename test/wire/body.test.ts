@@ -58,7 +58,8 @@ describe('a body that nobody has read', () => {
     ['with space around it', ` \r\n${NOTICE}\n `],
   ])('is there for the upstream as it came: %s', async (_, body) => {
     const { url } = await serve(tell);
-    const came = Buffer.isBuffer(body) || typeof body === 'string' ? body : Buffer.concat(body).toString();
+    const came =
+      Buffer.isBuffer(body) || typeof body === 'string' ? body : Buffer.concat(body).toString();
     expect(seenIn(await ask(url, { body })).stream).toBe(came);
   });
 
@@ -69,7 +70,9 @@ describe('a body that nobody has read', () => {
         fc.string({ unit: 'binary', maxLength: 200 }),
         fc.array(fc.nat(300)),
         async (text, cuts) => {
-          const whole = Buffer.from(JSON.stringify({ jsonrpc: '2.0', method: 'x', params: { text } }));
+          const whole = Buffer.from(
+            JSON.stringify({ jsonrpc: '2.0', method: 'x', params: { text } }),
+          );
           const at = [...cuts.map((cut) => cut % whole.length), whole.length].sort((a, b) => a - b);
           const body = at.map((end, index) => whole.subarray(at[index - 1] ?? 0, end));
           expect(seenIn(await ask(url, { body })).stream).toBe(whole.toString());
@@ -161,7 +164,10 @@ describe('a body that nobody has read', () => {
       front: [express4.urlencoded({ extended: false })],
       parts: amend,
     });
-    expect(seenIn(await ask(url, { body: NOTICE }))).toMatchObject({ stream: AMENDED_NOTICE, body: {} });
+    expect(seenIn(await ask(url, { body: NOTICE }))).toMatchObject({
+      stream: AMENDED_NOTICE,
+      body: {},
+    });
   });
 });
 
@@ -169,7 +175,12 @@ describe('a body that was read in front', () => {
   const parsers: [string, RequestHandler, unknown, unknown][] = [
     ['into a value', express.json(), JSON.parse(NOTICE), JSON.parse(AMENDED_NOTICE)],
     ['into text', express.text({ type: () => true }), NOTICE, AMENDED_NOTICE],
-    ['into bytes', express.raw({ type: () => true }), `bytes: ${NOTICE}`, `bytes: ${AMENDED_NOTICE}`],
+    [
+      'into bytes',
+      express.raw({ type: () => true }),
+      `bytes: ${NOTICE}`,
+      `bytes: ${AMENDED_NOTICE}`,
+    ],
   ];
 
   it.each(parsers)('%s is left in that form', async (_, parser, body) => {
@@ -189,7 +200,10 @@ describe('a body that was read in front', () => {
 
   it('is proxied as it was amended', async () => {
     const behind = await serve(tell, { wired: false });
-    const proxy = createProxyMiddleware({ target: behind.url.origin, on: { proxyReq: fixRequestBody } });
+    const proxy = createProxyMiddleware({
+      target: behind.url.origin,
+      on: { proxyReq: fixRequestBody },
+    });
     const { url } = await serve(tell, {
       host: 'express 5',
       front: [express.json()],
@@ -203,7 +217,11 @@ describe('a body that was read in front', () => {
     for (const raw of [NOTICE, Buffer.from(NOTICE)]) {
       const keep: RequestHandler = (req, _res, next) =>
         void next(Object.assign(req, { rawBody: raw }) && undefined);
-      const { url } = await serve(tell, { host: 'express 5', front: [express.json(), keep], parts: amend });
+      const { url } = await serve(tell, {
+        host: 'express 5',
+        front: [express.json(), keep],
+        parts: amend,
+      });
       expect(seenIn(await ask(url, { body: NOTICE }))).toMatchObject({
         raw: AMENDED_NOTICE,
         body: JSON.parse(AMENDED_NOTICE),
@@ -241,7 +259,8 @@ describe('a body that was read in front', () => {
   });
 
   it('without leaving anything behind is no JSON', async () => {
-    const swallow: RequestHandler = (req, _res, next) => void req.resume().once('end', () => next());
+    const swallow: RequestHandler = (req, _res, next) =>
+      void req.resume().once('end', () => next());
     const { url } = await serve(tell, { host: 'express 5', front: [swallow] });
     const answer = await ask(url, { body: PING });
     expect([answer.status, codeIn(answer)]).toEqual([400, -32700]);
@@ -266,10 +285,16 @@ describe('an amended body', () => {
   it('is what is piped and what a parser behind reads', async () => {
     const behind = await serve(tell, { wired: false });
     const proxy = createProxyMiddleware({ target: behind.url.origin });
-    const piped = await serve(tell, { host: 'express 5', behind: [proxy as RequestHandler], parts: amend });
+    const piped = await serve(tell, {
+      host: 'express 5',
+      behind: [proxy as RequestHandler],
+      parts: amend,
+    });
     expect(seenIn(await ask(piped.url, { body: NOTICE })).stream).toBe(AMENDED_NOTICE);
     const parsed = await serve(tell, { host: 'express 5', behind: [express.json()], parts: amend });
-    expect(seenIn(await ask(parsed.url, { body: NOTICE })).body).toEqual(JSON.parse(AMENDED_NOTICE));
+    expect(seenIn(await ask(parsed.url, { body: NOTICE })).body).toEqual(
+      JSON.parse(AMENDED_NOTICE),
+    );
   });
 
   it.each<[string, RequestHandler, unknown]>([
@@ -278,13 +303,21 @@ describe('an amended body', () => {
     ['bytes', express.raw({ type: () => true }), `bytes: ${AMENDED_NOTICE}`],
   ])('may have been read into %s between two middlewares', async (_, parser, body) => {
     const errors: unknown[] = [];
-    const { url } = await serve(tell, { host: 'express 5', behind: [parser, wiring(amend, errors)] });
-    expect(seenIn(await ask(url, { body: NOTICE }))).toMatchObject({ stream: '', body, raw: AMENDED_NOTICE });
+    const { url } = await serve(tell, {
+      host: 'express 5',
+      behind: [parser, wiring(amend, errors)],
+    });
+    expect(seenIn(await ask(url, { body: NOTICE }))).toMatchObject({
+      stream: '',
+      body,
+      raw: AMENDED_NOTICE,
+    });
     expect(errors).toEqual([]);
   });
 
   it('keeps every character that was not amended, big numbers and escapes too', async () => {
-    const body = '{"jsonrpc":"2.0","method":"x","params":{"n":12345678901234567890,"f":1.0,"e":"\\u00e9"}}';
+    const body =
+      '{"jsonrpc":"2.0","method":"x","params":{"n":12345678901234567890,"f":1.0,"e":"\\u00e9"}}';
     const { url } = await serve(tell, {
       parts: ({ messages }) => {
         messages[0]?.message.set(['params', 'key'], 'k');
@@ -295,7 +328,8 @@ describe('an amended body', () => {
   });
 
   it('that somebody has consumed without a trace is not handed on as it was', async () => {
-    const swallow: RequestHandler = (req, _res, next) => void req.resume().once('end', () => next());
+    const swallow: RequestHandler = (req, _res, next) =>
+      void req.resume().once('end', () => next());
     let reached = false;
     const { url, errors } = await serve(
       (_req, res) => {
@@ -321,9 +355,9 @@ describe('a body that cannot be had', () => {
     expect(seenIn(await ask(parsed.url, { headers, body: gzipSync(NOTICE) })).body).toEqual(
       JSON.parse(NOTICE),
     );
-    expect((await ask(bare.url, { headers: { 'content-encoding': 'Identity' }, body: NOTICE })).status).toBe(
-      200,
-    );
+    expect(
+      (await ask(bare.url, { headers: { 'content-encoding': 'Identity' }, body: NOTICE })).status,
+    ).toBe(200);
   });
 
   it.each([
@@ -350,18 +384,23 @@ describe('a body that cannot be had', () => {
     'text/plain; charset=UTF8',
   ])('is not one that says that it is UTF-8: %s', async (type) => {
     const { url } = await serve(tell);
-    expect(seenIn(await ask(url, { headers: { 'content-type': type }, body: NOTICE })).stream).toBe(NOTICE);
+    expect(seenIn(await ask(url, { headers: { 'content-type': type }, body: NOTICE })).stream).toBe(
+      NOTICE,
+    );
   });
 
   it.each<[string, string | string[]]>([
     ['with its length', 'x'.repeat(8 * MIB)],
     ['in chunks', ['{"a":"', ...Array.from({ length: 8 }, () => 'x'.repeat(MIB)), '"}']],
-  ])('because it is too large is a 413 that reaches a client which is still sending, %s', async (_, body) => {
-    const { url } = await serve(tell);
-    const answer = await ask(url, { body });
-    expect([answer.status, codeIn(answer), answer.complete]).toEqual([413, -32700, true]);
-    expect(answer.body.toString()).toContain('larger than 4194304 bytes');
-  });
+  ])(
+    'because it is too large is a 413 that reaches a client which is still sending, %s',
+    async (_, body) => {
+      const { url } = await serve(tell);
+      const answer = await ask(url, { body });
+      expect([answer.status, codeIn(answer), answer.complete]).toEqual([413, -32700, true]);
+      expect(answer.body.toString()).toContain('larger than 4194304 bytes');
+    },
+  );
 
   it('because it is too large is a 413 where a parser in front has read it into text or bytes', async () => {
     const body = `{"a":"${'é'.repeat(600)}"}`;

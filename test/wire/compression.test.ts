@@ -7,7 +7,17 @@ import compression from 'compression';
 import { describe, expect, it } from 'vitest';
 import type { Part } from '../../src/wire/exchange.ts';
 import { latch } from '../helpers/latch.ts';
-import { ask, CALL, header, LIST, MARKER, ONLOOKER, open, serve, type Upstream } from './wire-server.ts';
+import {
+  ask,
+  CALL,
+  header,
+  LIST,
+  MARKER,
+  ONLOOKER,
+  open,
+  serve,
+  type Upstream,
+} from './wire-server.ts';
 
 const HOSTS = ['express 4', 'express 5'] as const;
 const TOOLS = JSON.stringify(Array.from({ length: 100 }, (_, n) => ({ name: `tool ${n}` })));
@@ -15,15 +25,26 @@ const RESULT = `{"jsonrpc":"2.0","id":1,"result":{"tools":${TOOLS}}}`;
 const MARKED = `${RESULT.slice(0, -2)},"marked":true}}`;
 const PROGRESS = 'data: {"jsonrpc":"2.0","method":"notifications/progress"}\n\n';
 const gzip = { 'accept-encoding': 'gzip' };
-const json: Upstream = (_req, res) => res.writeHead(200, { 'content-type': 'application/json' }).end(RESULT);
+const json: Upstream = (_req, res) =>
+  res.writeHead(200, { 'content-type': 'application/json' }).end(RESULT);
 
 describe.each(HOSTS)('compression in front of us, on %s', (host) => {
   it.each<[string, Upstream]>([
     ['writeHead', json],
-    ['implicit headers', (_req, res) => res.setHeader('content-type', 'application/json').end(RESULT)],
-    ['res.json', (_req, res) => (res as unknown as { json(value: unknown): void }).json(JSON.parse(RESULT))],
+    [
+      'implicit headers',
+      (_req, res) => res.setHeader('content-type', 'application/json').end(RESULT),
+    ],
+    [
+      'res.json',
+      (_req, res) => (res as unknown as { json(value: unknown): void }).json(JSON.parse(RESULT)),
+    ],
   ])('compresses JSON that we have read and changed: %s', async (_, upstream) => {
-    const { url, errors } = await serve(upstream, { host, front: [compression()], parts: () => [MARKER] });
+    const { url, errors } = await serve(upstream, {
+      host,
+      front: [compression()],
+      parts: () => [MARKER],
+    });
     for (const [encoding, decode] of [
       ['gzip', gunzipSync],
       ['br', brotliDecompressSync],
@@ -37,28 +58,38 @@ describe.each(HOSTS)('compression in front of us, on %s', (host) => {
     expect(errors).toEqual([]);
   });
 
-  it.each(['no-cache, no-transform', 'no-cache'])('does not hold events back: %s', async (control) => {
-    const firstCame = latch();
-    const upstream: Upstream = async (_req, res) => {
-      res.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': control });
-      res.write(PROGRESS);
-      await firstCame.opened;
-      res.end(PROGRESS);
-    };
-    const { url } = await serve(upstream, { host, front: [compression()], parts: () => [ONLOOKER] });
-    const reading = await open(url, { body: CALL, headers: gzip });
-    if (control.includes('no-transform')) await reading.until(PROGRESS);
-    else await expect.poll(() => reading.bytes.length).toBeGreaterThan(30);
-    firstCame.open();
-    await reading.done;
-    const { bytes, response } = reading;
-    const text = response.headers['content-encoding'] === 'gzip' ? gunzipSync(bytes) : bytes;
-    expect(text.toString()).toBe(PROGRESS + PROGRESS);
-  });
+  it.each(['no-cache, no-transform', 'no-cache'])(
+    'does not hold events back: %s',
+    async (control) => {
+      const firstCame = latch();
+      const upstream: Upstream = async (_req, res) => {
+        res.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': control });
+        res.write(PROGRESS);
+        await firstCame.opened;
+        res.end(PROGRESS);
+      };
+      const { url } = await serve(upstream, {
+        host,
+        front: [compression()],
+        parts: () => [ONLOOKER],
+      });
+      const reading = await open(url, { body: CALL, headers: gzip });
+      if (control.includes('no-transform')) await reading.until(PROGRESS);
+      else await expect.poll(() => reading.bytes.length).toBeGreaterThan(30);
+      firstCame.open();
+      await reading.done;
+      const { bytes, response } = reading;
+      const text = response.headers['content-encoding'] === 'gzip' ? gunzipSync(bytes) : bytes;
+      expect(text.toString()).toBe(PROGRESS + PROGRESS);
+    },
+  );
 
   it.each<[string, Part[]]>([
     ['as it is', []],
-    ['while somebody thinks about it', [{ ...ONLOOKER, onMessage: () => new Promise(setImmediate) }]],
+    [
+      'while somebody thinks about it',
+      [{ ...ONLOOKER, onMessage: () => new Promise(setImmediate) }],
+    ],
   ])('lets a pipe go on when its own stream drains: %s', async (_, parts) => {
     const event = `data: {"jsonrpc":"2.0","method":"${'x'.repeat(9_000)}"}\n\n`;
     const upstream: Upstream = (_req, res) =>
@@ -77,7 +108,8 @@ describe.each(HOSTS)('compression in front of us, on %s', (host) => {
     const upstream: Upstream = async (_req, res) => {
       res.writeHead(200, { 'content-type': 'text/event-stream' });
       // Random, so that it cannot be compressed away.
-      const noise = (): string => Array.from({ length: 4_000 }, () => Math.random().toString(36)).join('');
+      const noise = (): string =>
+        Array.from({ length: 4_000 }, () => Math.random().toString(36)).join('');
       const event = (): string => `data: {"jsonrpc":"2.0","method":"${noise()}"}\n\n`;
       for (let n = 0; n < 500 && res.write(event()); n++);
       left.open();
@@ -114,9 +146,16 @@ describe.each(HOSTS)('compression in front of us, on %s', (host) => {
 
 describe.each(HOSTS)('compression behind us, on %s', (host) => {
   it('is asked for nothing, and what it leaves plain is read', async () => {
-    const { url, errors } = await serve(json, { host, behind: [compression()], parts: () => [MARKER] });
+    const { url, errors } = await serve(json, {
+      host,
+      behind: [compression()],
+      parts: () => [MARKER],
+    });
     const answer = await ask(url, { body: LIST, headers: gzip });
-    expect([header(answer, 'content-encoding'), answer.body.toString()]).toEqual([undefined, MARKED]);
+    expect([header(answer, 'content-encoding'), answer.body.toString()]).toEqual([
+      undefined,
+      MARKED,
+    ]);
     expect(errors).toEqual([]);
   });
 
@@ -130,7 +169,9 @@ describe.each(HOSTS)('compression behind us, on %s', (host) => {
     };
     const slow: Part = { ...ONLOOKER, onMessage: () => new Promise(setImmediate) };
     const { url } = await serve(upstream, { host, behind: [compression()], parts: () => [slow] });
-    expect((await ask(url, { body: LIST, headers: gzip })).body.toString()).toBe(PROGRESS.repeat(200));
+    expect((await ask(url, { body: LIST, headers: gzip })).body.toString()).toBe(
+      PROGRESS.repeat(200),
+    );
   });
 
   it('that compresses all the same is refused', async () => {

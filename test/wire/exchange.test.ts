@@ -13,7 +13,11 @@ import {
   wiring,
 } from './wire-server.ts';
 
-const request = (id: unknown, method = 'tools/call'): JsonObject => ({ jsonrpc: '2.0', id, method });
+const request = (id: unknown, method = 'tools/call'): JsonObject => ({
+  jsonrpc: '2.0',
+  id,
+  method,
+});
 const refusal = (id: unknown): JsonObject => ({ jsonrpc: '2.0', id, result: { isError: true } });
 const jsonIn = ({ body }: Answer): unknown => JSON.parse(body.toString());
 
@@ -141,12 +145,15 @@ describe('what is forwarded', () => {
     expect(given).toEqual([[{ ...request(2), params: { key: 'k' } }]]);
   });
 
-  it.each([1, 2, 3])('leaves out what one middleware amended and the next one answered: %i', async (id) => {
-    const { upstream, given } = recording();
-    const { url } = await serveAll(upstream, [edit(id), refuse(id)]);
-    await ask(url, { body: batch });
-    expect(given).toEqual([[1, 2, 3].filter((each) => each !== id).map((each) => request(each))]);
-  });
+  it.each([1, 2, 3])(
+    'leaves out what one middleware amended and the next one answered: %i',
+    async (id) => {
+      const { upstream, given } = recording();
+      const { url } = await serveAll(upstream, [edit(id), refuse(id)]);
+      await ask(url, { body: batch });
+      expect(given).toEqual([[1, 2, 3].filter((each) => each !== id).map((each) => request(each))]);
+    },
+  );
 
   it('is a batch although one message of it is left', async () => {
     const { upstream, given } = recording();
@@ -234,7 +241,12 @@ describe('a body that is refused', () => {
     ['is not JSON', '{', 400, -32700],
     ['is no message', '{"jsonrpc":"1.0"}', 400, -32600],
     ['is an empty batch', '[]', 400, -32600],
-    ['is a batch of too many', JSON.stringify(Array.from({ length: 51 }, (_, n) => request(n))), 413, -32600],
+    [
+      'is a batch of too many',
+      JSON.stringify(Array.from({ length: 51 }, (_, n) => request(n))),
+      413,
+      -32600,
+    ],
   ])('because it %s reaches nobody', async (_, body, status, code) => {
     const { upstream, given } = recording();
     const { url, exchanges } = await serve(upstream, { parts: () => [ONLOOKER] });
@@ -262,12 +274,16 @@ describe('the news that a list changed', () => {
       },
     ];
     const result = JSON.stringify({ jsonrpc: '2.0', id: 1, result: {} });
-    const changed = 'event: message\ndata: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n';
+    const changed =
+      'event: message\ndata: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n';
     const stream = await serve(
-      (_req, res) => res.writeHead(200, { 'content-type': 'text/event-stream' }).end(`data: ${result}\n\n`),
+      (_req, res) =>
+        res.writeHead(200, { 'content-type': 'text/event-stream' }).end(`data: ${result}\n\n`),
       { parts: announcing },
     );
-    expect((await ask(stream.url, { body: LIST })).body.toString()).toBe(`${changed}data: ${result}\n\n`);
+    expect((await ask(stream.url, { body: LIST })).body.toString()).toBe(
+      `${changed}data: ${result}\n\n`,
+    );
     const body = await serve(
       (_req, res) => res.writeHead(200, { 'content-type': 'application/json' }).end(result),
       {

@@ -51,7 +51,10 @@ async function expectRefusal(
   expect(answer.body.toString()).not.toContain('secret');
   expect([answer.status, refusedIds(answer), answer.complete]).toEqual([502, [1], true]);
   expect(header(answer, 'content-length')).toBe(String(answer.body.length));
-  expect([header(answer, 'content-type'), header(answer, 'etag')]).toEqual(['application/json', undefined]);
+  expect([header(answer, 'content-type'), header(answer, 'etag')]).toEqual([
+    'application/json',
+    undefined,
+  ]);
   return errors;
 }
 
@@ -59,7 +62,10 @@ describe('a response that cannot be inspected is refused:', () => {
   it.each<[string, Upstream]>([
     ['encoded JSON', sending({ ...JSON_TYPE, 'content-encoding': 'gzip' }, gzipSync(LISTED))],
     ['an encoded stream', sending({ ...SSE_TYPE, 'content-encoding': 'br' }, 'x')],
-    ['JSON in another charset', sending({ 'content-type': 'application/json; charset=utf-16le' }, LISTED)],
+    [
+      'JSON in another charset',
+      sending({ 'content-type': 'application/json; charset=utf-16le' }, LISTED),
+    ],
     ['JSON that is said to be text', sending({ 'content-type': 'text/plain' }, LISTED)],
     ['JSON of no type', sending({}, LISTED)],
     ['a 200 with nothing in it', (_req, res) => res.end()],
@@ -76,7 +82,10 @@ describe('a response that cannot be inspected is refused:', () => {
     ['a body', sending(JSON_TYPE, LISTED, ' '.repeat(2_000))],
     ['a body in one piece', sending(JSON_TYPE, LISTED + ' '.repeat(2_000))],
     ['an event', sending(SSE_TYPE, `data: ${' '.repeat(2_000)}${LISTED}\n\n`)],
-    ['an event that never ends', sending(SSE_TYPE, `data: ${LISTED}`, ' '.repeat(500), ' '.repeat(2_000))],
+    [
+      'an event that never ends',
+      sending(SSE_TYPE, `data: ${LISTED}`, ' '.repeat(500), ' '.repeat(2_000)),
+    ],
   ])('%s that is larger than what is held', async (_, upstream) => {
     const errors = await expectRefusal(upstream, [ONLOOKER], { maxMessageBytes: 1_000 });
     expect(String(errors[0])).toContain('larger than maxMessageBytes, 1000');
@@ -97,12 +106,16 @@ describe('a response that cannot be inspected is refused:', () => {
         parts: () => [ONLOOKER],
       },
     );
-    expect((await ask(url, { body: LIST })).body.toString()).toBe(`${EVENT.replace('secret', 'a')}: b\n\n`);
+    expect((await ask(url, { body: LIST })).body.toString()).toBe(
+      `${EVENT.replace('secret', 'a')}: b\n\n`,
+    );
     expect(String(errors[0])).toContain('not JSON-RPC');
   });
 
   it('a half event at the end of a stream never goes out', async () => {
-    const { url } = await serve(sending(SSE_TYPE, `data: ${LISTED}\n`), { parts: () => [ONLOOKER] });
+    const { url } = await serve(sending(SSE_TYPE, `data: ${LISTED}\n`), {
+      parts: () => [ONLOOKER],
+    });
     expect((await ask(url, { body: LIST })).body.toString()).toBe('');
   });
 
@@ -128,7 +141,10 @@ describe('a response that cannot be inspected is refused:', () => {
       'data: {"jsonrpc":"2.0","id":1,"result":{}}\n\n',
       `data: ${' '.repeat(2_000)}`,
     );
-    const { url } = await serve(upstream, { parts: () => [ONLOOKER], limits: { maxMessageBytes: 1_000 } });
+    const { url } = await serve(upstream, {
+      parts: () => [ONLOOKER],
+      limits: { maxMessageBytes: 1_000 },
+    });
     const answer = await ask(url, { body: BATCH });
     expect([answer.status, refusedIds(answer), answer.complete]).toEqual([200, ['two'], true]);
   });
@@ -212,9 +228,12 @@ describe('a part that fails', () => {
         if (method === 'onDepart') tap.withholdClose();
         return [failing(method, 'throws'), { ...ONLOOKER, [method]: tell }];
       };
-      const { url, errors } = await serve((_req, res) => void res.writeHead(200, SSE_TYPE).write(EVENT), {
-        parts,
-      });
+      const { url, errors } = await serve(
+        (_req, res) => void res.writeHead(200, SSE_TYPE).write(EVENT),
+        {
+          parts,
+        },
+      );
       const reading = await open(url, { body: CALL });
       await reading.until(EVENT);
       reading.cut();

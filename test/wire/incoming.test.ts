@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { readIncoming } from '../../src/wire/incoming.ts';
 
-const read = (text: string, parsed = false) => readIncoming(JSON.parse(text), parsed ? undefined : text, 50);
+const read = (text: string, parsed = false) =>
+  readIncoming(JSON.parse(text), parsed ? undefined : text, 50);
 const faultIn = (text: string, parsed = false): unknown => {
   const incoming = read(text, parsed);
   return 'body' in incoming ? incoming.body : undefined;
@@ -21,8 +22,14 @@ describe('a message that parsers read in different ways', () => {
       '{"jsonrpc":"2.0","id":1,"method":"a","param\u017f":{},"params":{}}',
       '"param\u017f" must be spelled "params"',
     ],
-    ['{"jsonrpc":"2.0","id":1,"result":{},"Method":"tools/call"}', '"Method" must be spelled "method"'],
-    ['{"jsonrpc":"2.0","id":1,"method":"tools/call","Params":{}}', '"Params" must be spelled "params"'],
+    [
+      '{"jsonrpc":"2.0","id":1,"result":{},"Method":"tools/call"}',
+      '"Method" must be spelled "method"',
+    ],
+    [
+      '{"jsonrpc":"2.0","id":1,"method":"tools/call","Params":{}}',
+      '"Params" must be spelled "params"',
+    ],
     ['{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":1,"x":2}}', '"x" stands twice'],
     ['{"jsonrpc":"2.0","id":1,"method":"a","params":{"k":1,"\u212a":2}}', '"\u212a" stands twice'],
     [
@@ -35,7 +42,10 @@ describe('a message that parsers read in different ways', () => {
 
   it.each([
     ['{"jsonrpc":"2.0","id":1,"method":"a","METHOD":"b"}', '"METHOD" stands twice'],
-    ['{"jsonrpc":"2.0","id":1,"result":{},"Method":"tools/call"}', '"Method" must be spelled "method"'],
+    [
+      '{"jsonrpc":"2.0","id":1,"result":{},"Method":"tools/call"}',
+      '"Method" must be spelled "method"',
+    ],
     ['{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":1,"X":2}}', '"X" stands twice'],
   ])('is refused where a parser has read it already: %s', (text, fault) => {
     expect(faultIn(text, true)).toEqual(invalid(1, `the member ${fault}`));
@@ -60,9 +70,14 @@ describe('a message that parsers read in different ways', () => {
 
 describe('the messages of a batch', () => {
   it('keep the text that they came in', () => {
-    const texts = ['{"jsonrpc":"2.0", "id":1.0,"method":"a"}', '{"jsonrpc":"2.0","method":"\\u0061"}'];
+    const texts = [
+      '{"jsonrpc":"2.0", "id":1.0,"method":"a"}',
+      '{"jsonrpc":"2.0","method":"\\u0061"}',
+    ];
     const incoming = read(`\n[ ${texts.join(' ,\t')} ]`);
-    expect('messages' in incoming && incoming.messages.map(({ message }) => message.text)).toEqual(texts);
+    expect('messages' in incoming && incoming.messages.map(({ message }) => message.text)).toEqual(
+      texts,
+    );
     expect('messages' in incoming && incoming.messages.map(({ kind }) => kind)).toEqual([
       'request',
       'notification',
@@ -73,6 +88,8 @@ describe('the messages of a batch', () => {
     const many = (count: number) =>
       `[${Array.from({ length: count }, () => '{"jsonrpc":"2.0","method":"a"}').join(',')}]`;
     expect(faultIn(many(50))).toBeUndefined();
-    expect(faultIn(many(51))).toEqual(invalid(null, 'a batch holds at most 50 messages, this one 51'));
+    expect(faultIn(many(51))).toEqual(
+      invalid(null, 'a batch holds at most 50 messages, this one 51'),
+    );
   });
 });

@@ -29,7 +29,8 @@ import {
 const anyKey = keyText.map((text) => JSON.parse(text) as string);
 const rawMembers = (piece: Piece): [string, string][] =>
   (piece.members ?? []).map(({ key, value }) => [key, value.raw]);
-const rawElements = (text: string): string[] => (takeApart(text).elements ?? []).map(({ raw }) => raw);
+const rawElements = (text: string): string[] =>
+  (takeApart(text).elements ?? []).map(({ raw }) => raw);
 
 /** `1e400` is infinite to JavaScript, and `-0` is not `0`: nothing is forgiven. */
 function expectSame(actual: unknown, expected: unknown): void {
@@ -50,9 +51,9 @@ describe('a text with plain keys', () => {
         const keys = keysIn(takeApart(plain));
         expect(keys.map(({ key }) => key)).toEqual(keysIn(takeApart(text)).map(({ key }) => key));
         for (const { key, from } of keys)
-          expect([`"${key}"`, JSON.stringify(key)].some((written) => plain.startsWith(written, from))).toBe(
-            true,
-          );
+          expect(
+            [`"${key}"`, JSON.stringify(key)].some((written) => plain.startsWith(written, from)),
+          ).toBe(true);
       }),
     );
   });
@@ -71,13 +72,21 @@ describe('the places of values in a text', () => {
       for (const element of piece.elements ?? []) check(text, element);
       const { start } = piece;
       if (piece.members !== undefined) {
-        const expected = piece.members.map(({ key, from, value }) => [key, from, value.start, value.end]);
-        expect(memberSpans(text, start).map((each) => [each.key, each.from, each.start, each.end])).toEqual(
-          expected,
-        );
+        const expected = piece.members.map(({ key, from, value }) => [
+          key,
+          from,
+          value.start,
+          value.end,
+        ]);
+        expect(
+          memberSpans(text, start).map((each) => [each.key, each.from, each.start, each.end]),
+        ).toEqual(expected);
       }
       if (piece.elements !== undefined) {
-        const expected = piece.elements.map((element) => ({ start: element.start, end: element.end }));
+        const expected = piece.elements.map((element) => ({
+          start: element.start,
+          end: element.end,
+        }));
         expect(elementSpans(text, start)).toEqual(expected);
       }
     };
@@ -140,7 +149,8 @@ describe('a member', () => {
   it('is set at any depth, through objects that are made where they are missing', () => {
     const setAt = (value: unknown, [key, ...rest]: string[], leaf: unknown): unknown => {
       if (key === undefined) return leaf;
-      const object = typeof value === 'object' && value !== null && !Array.isArray(value) ? value : {};
+      const object =
+        typeof value === 'object' && value !== null && !Array.isArray(value) ? value : {};
       const child = Object.hasOwn(object, key) ? Reflect.get(object, key) : undefined;
       return withOwn(object, key, setAt(child, rest, leaf));
     };
@@ -153,7 +163,8 @@ describe('a member', () => {
           const edited = withValueAt(text, path, value);
           expectSame(JSON.parse(edited), setAt(JSON.parse(text), path, JSON.parse(value)));
           const [first] = path;
-          const others = (whole: string) => rawMembers(takeApart(whole)).filter(([name]) => name !== first);
+          const others = (whole: string) =>
+            rawMembers(takeApart(whole)).filter(([name]) => name !== first);
           expect(others(edited)).toEqual(others(text));
         },
       ),
@@ -171,9 +182,13 @@ describe('a message', () => {
     return new Message(JSON.parse(text) as JsonObject, text);
   };
   const amended = (element: unknown, change: ElementEdit): unknown => {
-    if (typeof change === 'string' || typeof element !== 'object' || element === null) return element;
+    if (typeof change === 'string' || typeof element !== 'object' || element === null)
+      return element;
     if (Array.isArray(element)) return element;
-    return Object.entries(change).reduce((object, [key, value]) => withOwn(object, key, value), element);
+    return Object.entries(change).reduce(
+      (object, [key, value]) => withOwn(object, key, value),
+      element,
+    );
   };
 
   it('of which elements are edited keeps order and characters of the others, and everything around them', () => {
@@ -282,7 +297,9 @@ describe('a message', () => {
       const text = '{"result":{"content":[{"text":"Tool t123 not found"}],"t123":1.0}}';
       const message = new Message(JSON.parse(text) as JsonObject, text);
       message.rename('t123', name);
-      expect(message.value).toEqual({ result: { content: [{ text: `Tool ${name} not found` }], [name]: 1 } });
+      expect(message.value).toEqual({
+        result: { content: [{ text: `Tool ${name} not found` }], [name]: 1 },
+      });
       expect(message.text).toContain(':1.0}');
     },
   );

@@ -19,7 +19,8 @@ import {
 const JSON_TYPE = { 'content-type': 'application/json' };
 const SSE_TYPE = { 'content-type': 'text/event-stream' };
 const RESULT = '{"jsonrpc":"2.0", "id":1,"result":{"n":12345678901234567890,"f":1.0}}';
-const MARKED = '{"jsonrpc":"2.0", "id":1,"result":{"n":12345678901234567890,"f":1.0,"marked":true}}';
+const MARKED =
+  '{"jsonrpc":"2.0", "id":1,"result":{"n":12345678901234567890,"f":1.0,"marked":true}}';
 const NOTICE = '{"jsonrpc":"2.0","method":"notifications/progress"}';
 const INITIALIZE = '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}';
 
@@ -27,7 +28,11 @@ const json =
   (body: string, headers: Record<string, string> = {}): Upstream =>
   (_req, res) =>
     res
-      .writeHead(200, { ...JSON_TYPE, 'content-length': String(Buffer.byteLength(body)), ...headers })
+      .writeHead(200, {
+        ...JSON_TYPE,
+        'content-length': String(Buffer.byteLength(body)),
+        ...headers,
+      })
       .end(body);
 const sse =
   (...chunks: (string | Buffer)[]): Upstream =>
@@ -59,7 +64,11 @@ const answering =
   (exchange: Exchange): Part[] => {
     for (const incoming of exchange.messages) {
       if (!ids.includes(incoming.id)) continue;
-      void exchange.answer(incoming, { jsonrpc: '2.0', id: incoming.id, result: { answered: 'here' } });
+      void exchange.answer(incoming, {
+        jsonrpc: '2.0',
+        id: incoming.id,
+        result: { answered: 'here' },
+      });
     }
     return [ONLOOKER];
   };
@@ -68,7 +77,12 @@ const BATCH = '[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":2,"m
 
 describe('a message that somebody changes', () => {
   it('in a JSON body goes out with the length of what it is now, and without what described the other bytes', async () => {
-    const headers = { etag: '"x"', digest: 'y', 'x-own': 'z', 'content-type': 'application/vnd.x+json' };
+    const headers = {
+      etag: '"x"',
+      digest: 'y',
+      'x-own': 'z',
+      'content-type': 'application/vnd.x+json',
+    };
     const { url } = await serve(json(RESULT, headers), { parts: () => [MARKER] });
     const answer = await ask(url, { body: LIST });
     expect(answer.body.toString()).toBe(MARKED);
@@ -106,11 +120,17 @@ describe('a message that somebody changes', () => {
     await fc.assert(
       fc.asyncProperty(fc.array(fc.nat(), { maxLength: 8 }), async (places) => {
         const whole = Buffer.from(stream);
-        const cuts = [...places.map((place) => place % whole.length), whole.length].sort((a, b) => a - b);
+        const cuts = [...places.map((place) => place % whole.length), whole.length].sort(
+          (a, b) => a - b,
+        );
         chunks = cuts.map((end, index) => whole.subarray(cuts[index - 1] ?? 0, end));
         const { body } = await ask(url, { body: LIST });
         expect(eventsIn(body)).toEqual([
-          { id: '7', event: undefined, data: '{"jsonrpc":"2.0",\n"id":1,"result":{"é":"💶","marked":true}}' },
+          {
+            id: '7',
+            event: undefined,
+            data: '{"jsonrpc":"2.0",\n"id":1,"result":{"é":"💶","marked":true}}',
+          },
           { id: '8', event: undefined, data: NOTICE },
           { id: undefined, event: 'message', data: `[${MARKED},${NOTICE}]` },
         ]);
@@ -168,7 +188,8 @@ describe('a message of the middleware', () => {
   const announcing: Part = {
     ...ONLOOKER,
     onMessage(message) {
-      if (message.at('result') !== undefined) message.before.push({ jsonrpc: '2.0', method: 'changed' });
+      if (message.at('result') !== undefined)
+        message.before.push({ jsonrpc: '2.0', method: 'changed' });
     },
   };
   const changed = { jsonrpc: '2.0', method: 'changed' };
@@ -177,15 +198,22 @@ describe('a message of the middleware', () => {
     const event = `id: 4\r\ndata: ${RESULT}\r\n\r\n`;
     const { url } = await serve(sse(`data: ${NOTICE}\n\n`, event), { parts: () => [announcing] });
     const { body } = await ask(url, { body: CALL });
-    expect(eventsIn(body).map(({ data }) => data)).toEqual([NOTICE, JSON.stringify(changed), RESULT]);
+    expect(eventsIn(body).map(({ data }) => data)).toEqual([
+      NOTICE,
+      JSON.stringify(changed),
+      RESULT,
+    ]);
     expect(body.toString().endsWith(event)).toBe(true);
     expect(eventsIn(body).map(({ id }) => id)).toEqual([undefined, undefined, '4']);
   });
 
   it('does not hide the first event behind a byte order mark', async () => {
-    const { url } = await serve(sse(Buffer.from([0xef]), Buffer.from([0xbb, 0xbf]), `data: ${RESULT}\n\n`), {
-      parts: () => [announcing],
-    });
+    const { url } = await serve(
+      sse(Buffer.from([0xef]), Buffer.from([0xbb, 0xbf]), `data: ${RESULT}\n\n`),
+      {
+        parts: () => [announcing],
+      },
+    );
     expect(dataIn(await ask(url, { body: CALL }))).toEqual([changed, JSON.parse(RESULT)]);
   });
 
@@ -216,7 +244,10 @@ describe('a message of the middleware', () => {
       expect(errors).toEqual([]);
       expect(complete).toBe(true);
       if (upstream !== undefined && body.includes('data:')) {
-        expect(eventsIn(body).map(({ data }) => JSON.parse(data))).toEqual([JSON.parse(RESULT), changed]);
+        expect(eventsIn(body).map(({ data }) => JSON.parse(data))).toEqual([
+          JSON.parse(RESULT),
+          changed,
+        ]);
         expect(body.toString()).toContain(': keep-alive\n\n');
       } else expect(body.toString()).toBe(RESULT);
     }
@@ -252,17 +283,22 @@ describe('answers given here, and the rest by the upstream,', () => {
     expect(dataIn(await ask(silent.url, { body: BATCH }))).toEqual([here(1)]);
   });
 
-  it.each([202, 204])('come in a 200 where the upstream has nothing to say but %i', async (status) => {
-    const body = '[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","method":"b"}]';
-    const { url } = await serve((_req, res) => res.writeHead(status, 'Quiet').end(), { parts: answering(1) });
-    const answer = await ask(url, { body });
-    expect([answer.status, answer.reason, answer.body.toString()]).toEqual([
-      200,
-      'OK',
-      JSON.stringify([here(1)]),
-    ]);
-    expect(header(answer, 'content-type')).toBe('application/json');
-  });
+  it.each([202, 204])(
+    'come in a 200 where the upstream has nothing to say but %i',
+    async (status) => {
+      const body = '[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","method":"b"}]';
+      const { url } = await serve((_req, res) => res.writeHead(status, 'Quiet').end(), {
+        parts: answering(1),
+      });
+      const answer = await ask(url, { body });
+      expect([answer.status, answer.reason, answer.body.toString()]).toEqual([
+        200,
+        'OK',
+        JSON.stringify([here(1)]),
+      ]);
+      expect(header(answer, 'content-type')).toBe('application/json');
+    },
+  );
 
   it('come although nobody wants to see what the upstream says', async () => {
     const parts = (exchange: Exchange): Part[] => {
@@ -277,7 +313,9 @@ describe('answers given here, and the rest by the upstream,', () => {
   });
 
   it('do not come twice', async () => {
-    const { url } = await serve(sse(`data: ${second}\n\n`, `data: ${second}\n\n`), { parts: answering(1) });
+    const { url } = await serve(sse(`data: ${second}\n\n`, `data: ${second}\n\n`), {
+      parts: answering(1),
+    });
     expect(dataIn(await ask(url, { body: BATCH }))).toHaveLength(3);
   });
 });
@@ -298,7 +336,10 @@ describe('the headers of an `initialize`', () => {
   it.each<[string, Upstream]>([
     ['a JSON body', json(RESULT)],
     ['a stream', sse('id: 1\ndata: \n\n', `data: ${RESULT}\n\n`)],
-    ['a stream on which a notification comes first', sse(`data: ${NOTICE}\n\n`, `data: ${RESULT}\n\n`)],
+    [
+      'a stream on which a notification comes first',
+      sse(`data: ${NOTICE}\n\n`, `data: ${RESULT}\n\n`),
+    ],
     [
       'a stream that is flushed first',
       (_req, res) => {
@@ -315,7 +356,9 @@ describe('the headers of an `initialize`', () => {
   });
 
   it('go without it where none comes, and so does what was held', async () => {
-    const { url } = await serve(sse('id: 1\ndata: \n\n', `data: ${NOTICE}\n\n`), { parts: minting });
+    const { url } = await serve(sse('id: 1\ndata: \n\n', `data: ${NOTICE}\n\n`), {
+      parts: minting,
+    });
     const answer = await ask(url, { body: INITIALIZE });
     expect(header(answer, 'mcp-session-id')).toBeUndefined();
     expect(eventsIn(answer.body).map(({ data }) => data)).toEqual(['', NOTICE]);
@@ -329,7 +372,11 @@ describe('the headers of an `initialize`', () => {
     };
     const { url } = await serve(upstream, { parts: minting });
     const answer = await ask(url, { body: INITIALIZE });
-    expect([answer.status, answer.body.toString(), answer.complete]).toEqual([status, 'Unauthorized', true]);
+    expect([answer.status, answer.body.toString(), answer.complete]).toEqual([
+      status,
+      'Unauthorized',
+      true,
+    ]);
   });
 });
 
@@ -343,7 +390,9 @@ describe('a response of the middleware’s own', () => {
       [dropping, 202, '', undefined],
       [answering(1), 200, JSON.stringify(here(1)), 'application/json'],
     ] as const) {
-      const { url } = await serve(() => expect.unreachable('nothing is left to forward'), { parts });
+      const { url } = await serve(() => expect.unreachable('nothing is left to forward'), {
+        parts,
+      });
       const answer = await ask(url, { body: LIST });
       expect([answer.status, answer.body.toString()]).toEqual([status, body]);
       expect(header(answer, 'content-length')).toBe(String(body.length));
@@ -376,7 +425,10 @@ describe('a response of the middleware’s own', () => {
     exchanges[0]?.tap.abandon([]);
     const answer = await asking;
     expect([answer.status, answer.reason, answer.complete]).toEqual([200, 'OK', true]);
-    expect([header(answer, 'transfer-encoding'), header(answer, 'etag')]).toEqual(['chunked', undefined]);
+    expect([header(answer, 'transfer-encoding'), header(answer, 'etag')]).toEqual([
+      'chunked',
+      undefined,
+    ]);
     expect(dataIn(answer)).toEqual([{ jsonrpc: '2.0', method: 'changed' }]);
   });
 
@@ -393,6 +445,9 @@ describe('a response of the middleware’s own', () => {
     const { url } = await serve(json('{"jsonrpc":"2.0"}'), { parts: taking });
     const answer = await ask(url, { method: 'DELETE' });
     expect([answer.status, answer.body.length]).toEqual([200, 0]);
-    expect([header(answer, 'content-length'), header(answer, 'content-type')]).toEqual(['0', undefined]);
+    expect([header(answer, 'content-length'), header(answer, 'content-type')]).toEqual([
+      '0',
+      undefined,
+    ]);
   });
 });

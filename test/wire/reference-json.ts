@@ -5,7 +5,11 @@ export interface Piece {
   readonly start: number;
   readonly end: number;
   readonly raw: string;
-  readonly members?: readonly { readonly key: string; readonly from: number; readonly value: Piece }[];
+  readonly members?: readonly {
+    readonly key: string;
+    readonly from: number;
+    readonly value: Piece;
+  }[];
   readonly elements?: readonly Piece[];
 }
 
@@ -56,8 +60,34 @@ export function takeApart(text: string): Piece {
 const space = fc.string({ unit: fc.constantFrom(' ', '\n', '\t', '\r'), maxLength: 3 });
 
 const character = fc.oneof(
-  fc.constantFrom('a', 'B', '0', ' ', '{', '}', '[', ']', ',', ':', 'é', '€', '💶', '\u2028', '\u007f'),
-  fc.constantFrom('\\"', '\\\\', '\\/', '\\b', '\\n', '\\u0061', '\\ud83d\\udcb6', '\\ud800', '\\u0000'),
+  fc.constantFrom(
+    'a',
+    'B',
+    '0',
+    ' ',
+    '{',
+    '}',
+    '[',
+    ']',
+    ',',
+    ':',
+    'é',
+    '€',
+    '💶',
+    '\u2028',
+    '\u007f',
+  ),
+  fc.constantFrom(
+    '\\"',
+    '\\\\',
+    '\\/',
+    '\\b',
+    '\\n',
+    '\\u0061',
+    '\\ud83d\\udcb6',
+    '\\ud800',
+    '\\u0000',
+  ),
 );
 
 const stringText = fc.string({ unit: character, maxLength: 6 }).map((inside) => `"${inside}"`);
@@ -70,12 +100,25 @@ function parsesAsWritten(): boolean {
 
 /** Keys that meet often, so that some stand twice, and such as objects inherit. */
 export const keyText = fc
-  .oneof(fc.constantFrom('"a"', '"b"', '"\\u0061"', '""', '"__proto__"', '"constructor"', '"7"'), stringText)
+  .oneof(
+    fc.constantFrom('"a"', '"b"', '"\\u0061"', '""', '"__proto__"', '"constructor"', '"7"'),
+    stringText,
+  )
   .filter(parsesAsWritten() ? () => true : (text) => !text.includes('\\\\'));
 
 /** What a parser in JavaScript loses or changes. */
 const scalarText = fc.oneof(
-  fc.constantFrom('12345678901234567890', '1.0', '1e400', '-0', '1E+2', '0.10', 'true', 'false', 'null'),
+  fc.constantFrom(
+    '12345678901234567890',
+    '1.0',
+    '1e400',
+    '-0',
+    '1E+2',
+    '0.10',
+    'true',
+    'false',
+    'null',
+  ),
   fc.integer().map(String),
   stringText,
 );

@@ -1,7 +1,16 @@
 import { describe, expect, it } from 'vitest';
 import type { Part } from '../../src/wire/exchange.ts';
 import { WAYS, type Way } from './ways-of-writing.ts';
-import { type Answer, ask, HOSTS, type Host, header, LIST, ONLOOKER, serve } from './wire-server.ts';
+import {
+  type Answer,
+  ask,
+  HOSTS,
+  type Host,
+  header,
+  LIST,
+  ONLOOKER,
+  serve,
+} from './wire-server.ts';
 
 const BYSTANDER: Part = { stage: 'sync', wants: () => false };
 const SLOW_ONLOOKER: Part = {
@@ -38,7 +47,9 @@ describe.each(HOSTS)('a response that nobody changes, on %s', (host: Host) => {
   const ways = WAYS.filter(({ needsExpress }) => host !== 'node' || needsExpress !== true);
 
   it.each(ways)('arrives as from the bare upstream: $name', async (way) => {
-    const bare = sameAs(await ask((await serve(way.write, { wired: false, host })).url, asking(way)));
+    const bare = sameAs(
+      await ask((await serve(way.write, { wired: false, host })).url, asking(way)),
+    );
     for (const [, parts] of PARTS) {
       const { url, errors } = await serve(way.write, { host, parts: () => parts });
       expect(sameAs(await ask(url, asking(way)))).toEqual(bare);

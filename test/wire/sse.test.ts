@@ -16,13 +16,25 @@ const text = fc.string({
 });
 const field = fc.oneof(
   { weight: 4, arbitrary: text.map((value) => `data: ${value}`) },
-  fc.constantFrom('data', 'data:', 'data:x', 'event: message', 'event:', 'event: ping', 'retry: 20', 'id'),
+  fc.constantFrom(
+    'data',
+    'data:',
+    'data:x',
+    'event: message',
+    'event:',
+    'event: ping',
+    'retry: 20',
+    'id',
+  ),
   fc.constantFrom('foo: bar', 'Data: no', ' data: no', ':', ': comment', 'data : no'),
   text.map((value) => `:${value}`),
 );
 /** At most one id: parsers differ about a second one. */
 const lines = fc
-  .tuple(fc.option(fc.constantFrom('id: 7', 'id:', 'id: a\0b', 'id: é')), fc.array(field, { maxLength: 4 }))
+  .tuple(
+    fc.option(fc.constantFrom('id: 7', 'id:', 'id: a\0b', 'id: é')),
+    fc.array(field, { maxLength: 4 }),
+  )
   .map(([id, fields]) => (id === null ? fields : [...fields, id]));
 const block = fc
   .tuple(lines, fc.infiniteStream(lineEnd))
@@ -46,7 +58,9 @@ function splitAll(chunks: readonly Buffer[]): { blocks: Buffer[]; rest: Buffer }
 }
 
 const readAll = (blocks: readonly Buffer[]): SseEvent[] =>
-  blocks.map((bytes, index) => parseEvent((index === 0 ? withoutByteOrderMark(bytes) : bytes).toString()));
+  blocks.map((bytes, index) =>
+    parseEvent((index === 0 ? withoutByteOrderMark(bytes) : bytes).toString()),
+  );
 
 function oracle(bytes: Buffer): { data: string; type: string; hasId: boolean }[] {
   const events: { data: string; type: string; hasId: boolean }[] = [];
@@ -116,7 +130,9 @@ describe('an event with new data', () => {
         const event = parseEvent(`${given.join('\n')}\n\n`);
         const again = parseEvent(formatEvent(data, event.otherLines));
         expect(again).toEqual({ ...event, data });
-        expect(event.otherLines).toEqual(given.filter((line) => !/^data(:|$)/.test(line) && line !== ''));
+        expect(event.otherLines).toEqual(
+          given.filter((line) => !/^data(:|$)/.test(line) && line !== ''),
+        );
       }),
     );
   });

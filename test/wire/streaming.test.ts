@@ -10,7 +10,8 @@ import { latch } from '../helpers/latch.ts';
 import { CALL, HOSTS, MARKER, ONLOOKER, open, serve, type Upstream } from './wire-server.ts';
 
 const SSE_TYPE = { 'content-type': 'text/event-stream' };
-const PROGRESS = 'data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}\n\n';
+const PROGRESS =
+  'data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}\n\n';
 const RESULT = 'data: {"jsonrpc":"2.0","id":1,"result":{}}\n\n';
 
 const SLOW: Part = { ...ONLOOKER, onMessage: () => new Promise(setImmediate) };
@@ -76,7 +77,10 @@ describe.each(HOSTS)('a stream of events, on %s', (host) => {
 
   it('goes on behind an event that somebody thinks about, in order', async () => {
     const { opened, open: let1Go } = latch();
-    const part: Part = { ...ONLOOKER, onMessage: (message) => (message.at('id') === 1 ? opened : undefined) };
+    const part: Part = {
+      ...ONLOOKER,
+      onMessage: (message) => (message.at('id') === 1 ? opened : undefined),
+    };
     const written = latch();
     const { url } = await serve(
       (_req, res) => {

@@ -44,19 +44,22 @@ describe('a line of tasks', () => {
     expect(done).toEqual(['outer', 'inner']);
   });
 
-  it.each(['throws', 'rejects'] as const)('deals with one that %s before it goes on', async (how) => {
-    const dealt = latch();
-    const { done, line } = watched(async () => {
-      done.push('failure');
-      await dealt.opened;
-      done.push('dealt with');
-    });
-    line.add(failing[how]);
-    line.add(() => void done.push('next'));
-    await expect.poll(() => done).toEqual(['failure']);
-    dealt.open();
-    await expect.poll(() => done).toEqual(['failure', 'dealt with', 'next', 'idle']);
-  });
+  it.each(['throws', 'rejects'] as const)(
+    'deals with one that %s before it goes on',
+    async (how) => {
+      const dealt = latch();
+      const { done, line } = watched(async () => {
+        done.push('failure');
+        await dealt.opened;
+        done.push('dealt with');
+      });
+      line.add(failing[how]);
+      line.add(() => void done.push('next'));
+      await expect.poll(() => done).toEqual(['failure']);
+      dealt.open();
+      await expect.poll(() => done).toEqual(['failure', 'dealt with', 'next', 'idle']);
+    },
+  );
 
   it('is long without harm', async () => {
     const { done, line } = watched();

@@ -120,7 +120,12 @@ describe('an upstream', () => {
       },
       [part],
     );
-    expect(seen.filter((each) => each !== 'finish')).toEqual(['released', 'first', 'second', 'end']);
+    expect(seen.filter((each) => each !== 'finish')).toEqual([
+      'released',
+      'first',
+      'second',
+      'end',
+    ]);
     expect(seen).toContain('finish');
   });
 
@@ -161,7 +166,9 @@ describe('an upstream', () => {
   it.each([null, undefined, 7, {}, [1]])('cannot write %j', async (chunk) => {
     const seen = await seeing((res) => {
       res.writeHead(200, JSON_TYPE);
-      expect(() => res.write(chunk)).toThrow(expect.objectContaining({ code: 'ERR_INVALID_ARG_TYPE' }));
+      expect(() => res.write(chunk)).toThrow(
+        expect.objectContaining({ code: 'ERR_INVALID_ARG_TYPE' }),
+      );
       res.end(RESULT);
       return res.writableEnded;
     });

@@ -5,7 +5,17 @@ import { describe, expect, it } from 'vitest';
 import type { Exchange, Part } from '../../src/wire/exchange.ts';
 import { VirtualClose } from '../../src/wire/virtual-close.ts';
 import { latch } from '../helpers/latch.ts';
-import { ask, CALL, HOSTS, LIST, ONLOOKER, open, send, serve, type Upstream } from './wire-server.ts';
+import {
+  ask,
+  CALL,
+  HOSTS,
+  LIST,
+  ONLOOKER,
+  open,
+  send,
+  serve,
+  type Upstream,
+} from './wire-server.ts';
 
 const SSE_TYPE = { 'content-type': 'text/event-stream' };
 const PROGRESS = 'data: {"jsonrpc":"2.0","method":"notifications/progress"}\n\n';
@@ -179,7 +189,10 @@ describe.each(HOSTS)('a client that leaves in the middle of a step, on %s,', (ho
     exchanges[0]?.tap.releaseClose();
     await done.opened;
     await expect.poll(() => told).toContain('end');
-    expect(told.filter((each) => each === 'close' || each === 'depart')).toEqual(['depart', 'close']);
+    expect(told.filter((each) => each === 'close' || each === 'depart')).toEqual([
+      'depart',
+      'close',
+    ]);
     expect(told).toContain('message 1');
   });
 
@@ -237,7 +250,9 @@ describe('a client that stays', () => {
     };
     const { url } = await serve(upstream, { parts: claiming(told) });
     const { body } = await ask(url, { body: CALL });
-    expect(body.toString()).toBe(`${RESULT}event: message\ndata: {"jsonrpc":"2.0","method":"last"}\n\n`);
+    expect(body.toString()).toBe(
+      `${RESULT}event: message\ndata: {"jsonrpc":"2.0","method":"last"}\n\n`,
+    );
     await expect.poll(() => seen).toEqual(['finish', 'close']);
     expect(told).toEqual(['message 1', 'head', 'end', 'close']);
   });
@@ -247,7 +262,8 @@ describe('a client that stays', () => {
       const told: string[] = [];
       const [begun, givenUp, over] = [latch(), latch(), latch()];
       const upstream: Upstream = async (_req, res) => {
-        if (type !== undefined) res.writeHead(200, { 'content-type': type, 'content-length': 5_000 });
+        if (type !== undefined)
+          res.writeHead(200, { 'content-type': type, 'content-length': 5_000 });
         if (type === 'text/event-stream') res.write(PROGRESS);
         begun.open();
         await givenUp.opened;
@@ -281,7 +297,8 @@ describe('a client that left before its step began', () => {
         reached.open();
         await trulyClosed(req);
         const [exchange] = exchanges;
-        for (const part of exchange === undefined ? [] : claiming(told)(exchange)) exchange?.join(part);
+        for (const part of exchange === undefined ? [] : claiming(told)(exchange))
+          exchange?.join(part);
         expect(res.destroyed).toBe(true);
         res.writeHead(200, SSE_TYPE).end(RESULT);
         done.open();
@@ -324,7 +341,11 @@ describe('VirtualClose', () => {
     const { told, close } = watched();
     close.connectionClosed(false);
     close.withhold();
-    expect([close.connectionClosed(false), close.withheld, told]).toEqual([false, false, ['close']]);
+    expect([close.connectionClosed(false), close.withheld, told]).toEqual([
+      false,
+      false,
+      ['close'],
+    ]);
   });
 
   it('tells everybody once, however often it is asked to', () => {
@@ -337,7 +358,11 @@ describe('VirtualClose', () => {
     ]);
     close.release();
     close.release();
-    expect([close.connectionClosed(false), close.departed, close.withheld]).toEqual([false, true, false]);
+    expect([close.connectionClosed(false), close.departed, close.withheld]).toEqual([
+      false,
+      true,
+      false,
+    ]);
     expect(told).toEqual(['depart', 'emit', 'close']);
   });
 

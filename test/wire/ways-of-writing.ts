@@ -3,7 +3,8 @@ import { pipeline } from 'node:stream/promises';
 import type { Response } from 'express';
 import type { Upstream } from './wire-server.ts';
 
-export const RESULT = '{"jsonrpc":"2.0", "id":1,"result":{"n":12345678901234567890,"f":1.0,"é":"\\u00e9💶"}}';
+export const RESULT =
+  '{"jsonrpc":"2.0", "id":1,"result":{"n":12345678901234567890,"f":1.0,"é":"\\u00e9💶"}}';
 const JSON_TYPE = { 'content-type': 'application/json' };
 const SSE_TYPE = { 'content-type': 'text/event-stream', 'cache-control': 'no-cache, no-transform' };
 
@@ -37,7 +38,10 @@ export const WAYS: readonly Way[] = [
       res.end();
     },
   },
-  { name: 'writeHead and end with data', write: (_, res) => res.writeHead(200, JSON_TYPE).end(RESULT) },
+  {
+    name: 'writeHead and end with data',
+    write: (_, res) => res.writeHead(200, JSON_TYPE).end(RESULT),
+  },
   {
     name: 'implicit headers and end with data',
     write: (_, res) => res.setHeader('Content-Type', 'application/json').end(RESULT),
@@ -53,7 +57,12 @@ export const WAYS: readonly Way[] = [
   {
     name: 'a length and an etag',
     write: (_, res) => {
-      const headers = { ...JSON_TYPE, 'Content-Length': Buffer.byteLength(RESULT), ETag: '"x"', Digest: 'x' };
+      const headers = {
+        ...JSON_TYPE,
+        'Content-Length': Buffer.byteLength(RESULT),
+        ETag: '"x"',
+        Digest: 'x',
+      };
       res.writeHead(200, headers).end(RESULT);
     },
   },
@@ -66,12 +75,22 @@ export const WAYS: readonly Way[] = [
   },
   {
     name: 'an explicit transfer encoding',
-    write: (_, res) => res.writeHead(200, { ...JSON_TYPE, 'Transfer-Encoding': 'chunked' }).end(RESULT),
+    write: (_, res) =>
+      res.writeHead(200, { ...JSON_TYPE, 'Transfer-Encoding': 'chunked' }).end(RESULT),
   },
   {
     name: 'a flat list of headers, one of them twice',
     write: (_, res) => {
-      const list = ['Content-Type', 'application/json', 'Set-Cookie', 'a=1', 'Set-Cookie', 'b=2', 'X-N', 1];
+      const list = [
+        'Content-Type',
+        'application/json',
+        'Set-Cookie',
+        'a=1',
+        'Set-Cookie',
+        'b=2',
+        'X-N',
+        1,
+      ];
       res.writeHead(200, list as string[]).end(RESULT);
     },
   },
@@ -103,7 +122,11 @@ export const WAYS: readonly Way[] = [
       res.writeHead(200, undefined, JSON_TYPE).end(RESULT);
     },
   },
-  { name: 'res.json', needsExpress: true, write: (_, res) => (res as Response).json(JSON.parse(RESULT)) },
+  {
+    name: 'res.json',
+    needsExpress: true,
+    write: (_, res) => (res as Response).json(JSON.parse(RESULT)),
+  },
   {
     name: 'res.send',
     needsExpress: true,
@@ -124,7 +147,9 @@ export const WAYS: readonly Way[] = [
     name: 'callbacks, one after another',
     write: (_, res) => {
       res.writeHead(200, JSON_TYPE);
-      res.write(RESULT.slice(0, 9), () => res.write(RESULT.slice(9), 'utf8', () => res.end(() => {})));
+      res.write(RESULT.slice(0, 9), () =>
+        res.write(RESULT.slice(9), 'utf8', () => res.end(() => {})),
+      );
     },
   },
   {
@@ -168,7 +193,9 @@ export const WAYS: readonly Way[] = [
       const buffer = Buffer.alloc(7);
       for (let at = 0; at < bytes.length; at += 7) {
         const length = bytes.copy(buffer, 0, at, at + 7);
-        await new Promise<void>((resolve) => void res.write(buffer.subarray(0, length), () => resolve()));
+        await new Promise<void>(
+          (resolve) => void res.write(buffer.subarray(0, length), () => resolve()),
+        );
         buffer.fill('x');
       }
       res.end();
@@ -176,7 +203,8 @@ export const WAYS: readonly Way[] = [
   },
   {
     name: 'a pipe',
-    write: (_, res) => pipeline(Readable.from(EVENTS.match(/.{1,11}/gs) ?? []), res.writeHead(200, SSE_TYPE)),
+    write: (_, res) =>
+      pipeline(Readable.from(EVENTS.match(/.{1,11}/gs) ?? []), res.writeHead(200, SSE_TYPE)),
   },
   { name: 'no events at all', write: (_, res) => res.writeHead(200, SSE_TYPE).end() },
   {
@@ -186,7 +214,10 @@ export const WAYS: readonly Way[] = [
   },
   { name: '202 by writeHead', ask: 'notification', write: (_, res) => res.writeHead(202).end() },
   { name: '204', ask: 'notification', write: (_, res) => res.writeHead(204).end() },
-  { name: '204 under implicit headers', write: (_, res) => Object.assign(res, { statusCode: 204 }).end() },
+  {
+    name: '204 under implicit headers',
+    write: (_, res) => Object.assign(res, { statusCode: 204 }).end(),
+  },
   { name: '202 to a request', write: (_, res) => Object.assign(res, { statusCode: 202 }).end() },
   { name: '304', ask: 'GET', write: (_, res) => res.writeHead(304, { etag: '"x"' }).end() },
   {
@@ -208,7 +239,9 @@ export const WAYS: readonly Way[] = [
     name: 'a page that is encoded',
     ask: 'GET',
     write: (_, res) =>
-      res.writeHead(200, { 'content-encoding': 'br', 'content-type': 'text/css; charset=latin1' }).end('x'),
+      res
+        .writeHead(200, { 'content-encoding': 'br', 'content-type': 'text/css; charset=latin1' })
+        .end('x'),
   },
   {
     name: 'trailers',
@@ -246,21 +279,28 @@ export const WAYS: readonly Way[] = [
   },
   {
     name: 'an error in another charset',
-    write: (_, res) => res.writeHead(400, { 'content-type': 'application/json; charset=latin1' }).end('x'),
+    write: (_, res) =>
+      res.writeHead(400, { 'content-type': 'application/json; charset=latin1' }).end('x'),
   },
   {
     name: 'a JSON-RPC error with its status',
     write: (_, res) =>
-      res.writeHead(404, JSON_TYPE).end('{"jsonrpc":"2.0","error":{"code":-32001,"message":"x"},"id":null}'),
+      res
+        .writeHead(404, JSON_TYPE)
+        .end('{"jsonrpc":"2.0","error":{"code":-32001,"message":"x"},"id":null}'),
   },
-  { name: 'a redirection', write: (_, res) => res.writeHead(307, { location: '/elsewhere' }).end() },
+  {
+    name: 'a redirection',
+    write: (_, res) => res.writeHead(307, { location: '/elsewhere' }).end(),
+  },
   {
     name: 'an error under implicit headers',
     write: (_, res) => Object.assign(res, { statusCode: 503 }).end('later'),
   },
   {
     name: 'a batch',
-    write: (_, res) => res.writeHead(200, JSON_TYPE).end(` [ ${RESULT} , {"jsonrpc":"2.0","method":"x"}]\n`),
+    write: (_, res) =>
+      res.writeHead(200, JSON_TYPE).end(` [ ${RESULT} , {"jsonrpc":"2.0","method":"x"}]\n`),
   },
   { name: 'an empty batch', write: (_, res) => res.writeHead(200, JSON_TYPE).end('[ ]') },
   {

@@ -1,4 +1,10 @@
-import { createServer, type IncomingMessage, request, type Server, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  request,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
 import type { AddressInfo } from 'node:net';
 import express5, { type RequestHandler } from 'express';
 import untypedExpress4 from 'express4';
@@ -61,7 +67,13 @@ export async function serve(upstream: Upstream, options: WireOptions = {}): Prom
   const { wired = true, host = 'node', front = [], behind = [], parts, limits, onError } = options;
   const errors: unknown[] = [];
   const exchanges: Exchange[] = [];
-  const middleware = wiring(parts, errors, (exchange) => void exchanges.push(exchange), limits, onError);
+  const middleware = wiring(
+    parts,
+    errors,
+    (exchange) => void exchanges.push(exchange),
+    limits,
+    onError,
+  );
   const own = wired ? [middleware] : [];
   let server: Server;
   if (host === 'node' && front.length === 0 && behind.length === 0) {
@@ -73,7 +85,9 @@ export async function serve(upstream: Upstream, options: WireOptions = {}): Prom
   } else {
     const app = (host === 'express 4' ? express4 : express5)();
     app.disable('x-powered-by');
-    app.use(...([...front, ...own, ...behind, (req, res) => upstream(req, res)] as RequestHandler[]));
+    app.use(
+      ...([...front, ...own, ...behind, (req, res) => upstream(req, res)] as RequestHandler[]),
+    );
     server = createServer(app);
   }
   server.listen(0, '127.0.0.1');
@@ -106,12 +120,18 @@ export interface Answer {
 
 /** A `tools/list` and a `tools/call`, the text of which no test looks at. */
 export const LIST = '{"jsonrpc":"2.0","id":1,"method":"tools/list"}';
-export const CALL = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","arguments":{}}}';
+export const CALL =
+  '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","arguments":{}}}';
 
 export async function ask(url: URL, asked: Asked = {}): Promise<Answer> {
   const reading = await open(url, asked);
   await reading.done;
-  const { rawHeaders: raw, statusCode: status = 0, statusMessage: reason = '', complete } = reading.response;
+  const {
+    rawHeaders: raw,
+    statusCode: status = 0,
+    statusMessage: reason = '',
+    complete,
+  } = reading.response;
   const pairs = Array.from(
     { length: raw.length / 2 },
     (_, i) => [raw[2 * i], raw[2 * i + 1]] as [string, string],

@@ -41,7 +41,10 @@ describe('a workflow definition', () => {
     [{ initial: 'a', states: [] }, 'states: expected an object, got an empty array'],
     [{ initial: 'a', states: {} }, 'has no states'],
     [{ initial: 1, states: { a: {} } }, 'initial: expected string, got 1'],
-    [{ initial: 'a', states: { a: 'b' } }, 'state "a" of workflow "workflow": expected object, got "b"'],
+    [
+      { initial: 'a', states: { a: 'b' } },
+      'state "a" of workflow "workflow": expected object, got "b"',
+    ],
     [
       { initial: 'a', states: { a: undefined } },
       'state "a" of workflow "workflow": expected an object, got undefined',
@@ -62,7 +65,9 @@ describe('a workflow definition', () => {
   });
 
   it('has no key that it does not know, and its error names the right one', () => {
-    expect(refuse({ intial: 'a', states: { a: {} } }).message).toContain('"intial", did you mean "initial"?');
+    expect(refuse({ intial: 'a', states: { a: {} } }).message).toContain(
+      '"intial", did you mean "initial"?',
+    );
     expect(refuse({ initial: 'a', states: { a: { onn: {} } } }).message).toContain(
       '"onn", did you mean "on"?',
     );
@@ -76,16 +81,26 @@ describe('a workflow definition', () => {
   });
 
   it('leads to its own states only', () => {
-    const error = refuse({ initial: 'empty', states: { empty: { on: { PAY: 'payd' } }, paid: {} } });
+    const error = refuse({
+      initial: 'empty',
+      states: { empty: { on: { PAY: 'payd' } }, paid: {} },
+    });
     expect(error.code).toBe('ERR_INTERLOCK_TARGET');
-    expect(error.message).toContain('"PAY" of state "empty" of workflow "workflow" leads to "payd"');
+    expect(error.message).toContain(
+      '"PAY" of state "empty" of workflow "workflow" leads to "payd"',
+    );
     expect(error.message).toContain('did you mean "paid"?');
   });
 
-  it.each(['constructor', '__proto__', 'toString'])('does not take the inherited %s for a state', (name) => {
-    expect(refuse({ initial: name, states: { a: {} } }).code).toBe('ERR_INTERLOCK_INITIAL');
-    expect(refuse({ initial: 'a', states: { a: { on: { GO: name } } } }).code).toBe('ERR_INTERLOCK_TARGET');
-  });
+  it.each(['constructor', '__proto__', 'toString'])(
+    'does not take the inherited %s for a state',
+    (name) => {
+      expect(refuse({ initial: name, states: { a: {} } }).code).toBe('ERR_INTERLOCK_INITIAL');
+      expect(refuse({ initial: 'a', states: { a: { on: { GO: name } } } }).code).toBe(
+        'ERR_INTERLOCK_TARGET',
+      );
+    },
+  );
 
   it.each(['constructor', '__proto__', 'toString'])(
     'may have a state and an event called %s',

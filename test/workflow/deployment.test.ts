@@ -6,7 +6,10 @@ import { checkoutConfig, checkoutGate } from './machines.ts';
 
 const workflow = (options: GateOptions) => new StateMachineGate(checkoutConfig, options).compile();
 const refused = (text: string) =>
-  expect.objectContaining({ code: 'ERR_INTERLOCK_SNAPSHOT', message: expect.stringContaining(text) });
+  expect.objectContaining({
+    code: 'ERR_INTERLOCK_SNAPSHOT',
+    message: expect.stringContaining(text),
+  });
 
 describe('a gate without a version', () => {
   it('leaves no trace in snapshots, and takes them as they are', () => {
@@ -124,8 +127,16 @@ describe('migrate', () => {
     ],
     ['returns nothing', () => undefined, 'state: expected string, got undefined'],
     ['is asynchronous', async () => ({ state: 'payment' }), 'got an instance of Promise'],
-    ['returns more than a position', () => ({ state: 'payment', updatedAt: 1 }), 'unknown key "updatedAt"'],
-    ['returns what is not JSON', () => ({ state: 'payment', context: new Date(0) }), 'cannot be saved'],
+    [
+      'returns more than a position',
+      () => ({ state: 'payment', updatedAt: 1 }),
+      'unknown key "updatedAt"',
+    ],
+    [
+      'returns what is not JSON',
+      () => ({ state: 'payment', context: new Date(0) }),
+      'cannot be saved',
+    ],
   ])('that %s leaves the run as it is, refused', (_, migrate, text) => {
     const gate = workflow({ version: 2, migrate: migrate as () => { state: string } });
     expect(() => gate.adopt({ state: 'paying' })).toThrow(refused(text));
@@ -134,7 +145,10 @@ describe('migrate', () => {
 
 describe('restore', () => {
   it('migrates a kept snapshot as well', () => {
-    const gate = new StateMachineGate(checkoutConfig, { version: 2, migrate: () => ({ state: 'payment' }) });
+    const gate = new StateMachineGate(checkoutConfig, {
+      version: 2,
+      migrate: () => ({ state: 'payment' }),
+    });
     gate.restore({ state: 'paying', updatedAt: 5 });
     expect(gate.snapshot()).toEqual({ state: 'payment', updatedAt: 5, context: { version: 2 } });
   });

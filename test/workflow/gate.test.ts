@@ -172,7 +172,11 @@ describe('warnings', () => {
   });
 
   it('say that no state at all handles the event, and which one was meant', () => {
-    const gate = new StateMachineGate<string, string>(checkoutConfig).bindTool('cart.pay', 'payment', 'PAYY');
+    const gate = new StateMachineGate<string, string>(checkoutConfig).bindTool(
+      'cart.pay',
+      'payment',
+      'PAYY',
+    );
     expect(gate.warnings).toEqual([
       expect.stringContaining('sends "PAYY", which no state handles; did you mean "PAY"?'),
     ]);
@@ -183,7 +187,9 @@ describe('bind', () => {
   it('adds every binding of a declaration', () => {
     const gate = new StateMachineGate(checkoutConfig).bind(
       tool('cart.add').bindState(['empty', 'has_items'], 'ADD_ITEM').invalidates('cart.*'),
-      tool('cart.pay').bindState('payment', { success: 'PAY', uncertain: 'retry' }).bindState('confirmed'),
+      tool('cart.pay')
+        .bindState('payment', { success: 'PAY', uncertain: 'retry' })
+        .bindState('confirmed'),
       tool('countries').cached(),
     );
     const workflow = gate.compile();
@@ -201,11 +207,16 @@ describe('bind', () => {
     expect(gate.hasBindings).toBe(false);
   });
 
-  it.each([undefined, 'cart.pay', {}, { name: 'x', bindings: [null] }])('refuses %j', (declaration) => {
-    const gate = new StateMachineGate(checkoutConfig);
-    const bind = gate.bind.bind(gate) as (...args: unknown[]) => unknown;
-    expect(() => bind(declaration)).toThrow(thrownWith('ERR_INTERLOCK_BINDING', 'made by tool()'));
-  });
+  it.each([undefined, 'cart.pay', {}, { name: 'x', bindings: [null] }])(
+    'refuses %j',
+    (declaration) => {
+      const gate = new StateMachineGate(checkoutConfig);
+      const bind = gate.bind.bind(gate) as (...args: unknown[]) => unknown;
+      expect(() => bind(declaration)).toThrow(
+        thrownWith('ERR_INTERLOCK_BINDING', 'made by tool()'),
+      );
+    },
+  );
 });
 
 describe('transition', () => {
@@ -219,7 +230,9 @@ describe('transition', () => {
 
   it.each(['', 7, null, undefined, {}])('refuses %j, which is no event', async (event) => {
     const gate = new StateMachineGate<string, string>(checkoutConfig);
-    await expect(gate.transition(event as string)).rejects.toEqual(thrownWith('ERR_INTERLOCK_EVENT'));
+    await expect(gate.transition(event as string)).rejects.toEqual(
+      thrownWith('ERR_INTERLOCK_EVENT'),
+    );
   });
 
   it('dates the snapshot with its clock, and only when the state changes', async () => {
@@ -234,19 +247,23 @@ describe('transition', () => {
 
   it('stays within the states of any machine, whatever is sent', async () => {
     await fc.assert(
-      fc.asyncProperty(randomWorkflow, fc.array(fc.string({ minLength: 1 })), async (random, noise) => {
-        const gate = gateOf(random);
-        for (const event of [...random.events, ...noise, ...random.events]) {
-          const before = gate.currentState;
-          const result = await gate.transition(event);
-          expect(random.states).toContain(result.currentState);
-          expect(result).toEqual({
-            changed: before !== gate.currentState,
-            previousState: before,
-            currentState: gate.currentState,
-          });
-        }
-      }),
+      fc.asyncProperty(
+        randomWorkflow,
+        fc.array(fc.string({ minLength: 1 })),
+        async (random, noise) => {
+          const gate = gateOf(random);
+          for (const event of [...random.events, ...noise, ...random.events]) {
+            const before = gate.currentState;
+            const result = await gate.transition(event);
+            expect(random.states).toContain(result.currentState);
+            expect(result).toEqual({
+              changed: before !== gate.currentState,
+              previousState: before,
+              currentState: gate.currentState,
+            });
+          }
+        },
+      ),
       { numRuns: 100 },
     );
   });
@@ -341,7 +358,9 @@ describe('onTransition', () => {
 
   it('refuses what is no function', () => {
     const subscribe = checkoutGate().onTransition as (callback: unknown) => unknown;
-    expect(() => subscribe.call(checkoutGate(), 'log')).toThrow(thrownWith('ERR_INTERLOCK_CONFIG', '"log"'));
+    expect(() => subscribe.call(checkoutGate(), 'log')).toThrow(
+      thrownWith('ERR_INTERLOCK_CONFIG', '"log"'),
+    );
   });
 });
 
@@ -358,7 +377,10 @@ describe('restore', () => {
       { state: 'paymnt', updatedAt: 1 },
       '"paymnt", a state that "checkout" does not have, did you mean "payment"?',
     ],
-    [{ state: 'constructor', updatedAt: 1 }, '"constructor", a state that "checkout" does not have'],
+    [
+      { state: 'constructor', updatedAt: 1 },
+      '"constructor", a state that "checkout" does not have',
+    ],
     [{ state: '__proto__', updatedAt: 1 }, '"__proto__", a state that "checkout" does not have'],
     [Object.create({ state: 'payment', updatedAt: 1 }), 'state: expected string, got undefined'],
   ])('refuses %j and stays where it is', (snapshot, text) => {
@@ -387,7 +409,13 @@ describe('restore', () => {
     const gate = checkoutGate();
     const moves: Move[] = [];
     gate.onTransition((move) => moves.push(move));
-    gate.restore({ state: 'payment', updatedAt: 5, version: 3, context: { a: 1 }, ...{ _id: 'x' } });
+    gate.restore({
+      state: 'payment',
+      updatedAt: 5,
+      version: 3,
+      context: { a: 1 },
+      ...{ _id: 'x' },
+    });
     expect(gate.snapshot()).toEqual({ state: 'payment', updatedAt: 5, context: { a: 1 } });
     expect(moves).toEqual([]);
   });
@@ -410,7 +438,12 @@ describe('dispose', () => {
     expect(() => gate.compile()).toThrow(gone);
     expect(gate.currentState).toBe('empty');
     expect(gate.isToolAllowed('cart.pay')).toBe(false);
-    workflow.emit({ changed: true, previousState: 'empty', currentState: 'has_items', event: 'ADD_ITEM' });
+    workflow.emit({
+      changed: true,
+      previousState: 'empty',
+      currentState: 'has_items',
+      event: 'ADD_ITEM',
+    });
     expect(moves).toEqual([]);
   });
 });
@@ -418,8 +451,12 @@ describe('dispose', () => {
 describe('the options of a gate', () => {
   it('are checked', () => {
     const make = (options: object) => () => new StateMachineGate(checkoutConfig, options);
-    expect(make({ clock: Date.now })).toThrow(thrownWith('ERR_INTERLOCK_CONFIG', 'unknown key "clock"'));
-    expect(make({ now: 5 })).toThrow(thrownWith('ERR_INTERLOCK_CONFIG', 'now: expected a function, got 5'));
+    expect(make({ clock: Date.now })).toThrow(
+      thrownWith('ERR_INTERLOCK_CONFIG', 'unknown key "clock"'),
+    );
+    expect(make({ now: 5 })).toThrow(
+      thrownWith('ERR_INTERLOCK_CONFIG', 'now: expected a function, got 5'),
+    );
   });
 
   it('default to the system clock', () => {

@@ -96,7 +96,8 @@ describe('a loop shield', () => {
             const counted = calls
               .slice(0, i + 1)
               .filter(
-                (each) => each[0] === tool && (!sameArguments || each[1] === digest) && now - each[2] < 50,
+                (each) =>
+                  each[0] === tool && (!sameArguments || each[1] === digest) && now - each[2] < 50,
               );
             return counted.length > max;
           });

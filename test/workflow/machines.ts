@@ -57,7 +57,9 @@ export const randomWorkflow: fc.Arbitrary<RandomWorkflow> = fc
       config: randomConfig(states, events),
       states: fc.constant(states),
       events: fc.constant(events),
-      tools: names(5).chain((tools) => fc.tuple(...tools.map((tool) => randomTool(tool, states, events)))),
+      tools: names(5).chain((tools) =>
+        fc.tuple(...tools.map((tool) => randomTool(tool, states, events))),
+      ),
     }),
   );
 
@@ -69,13 +71,17 @@ export function gateOf({ config, tools }: RandomWorkflow): StateMachineGate {
 function randomConfig(states: string[], events: string[]): fc.Arbitrary<FsmConfig> {
   const target = fc.option(fc.constantFrom(...states), { nil: undefined });
   const row = fc.tuple(...events.map(() => target));
-  return fc.record({ initial: fc.constantFrom(...states), rows: fc.tuple(...states.map(() => row)) }).map(
-    ({ initial, rows }): FsmConfig => ({
-      initial,
-      // Own properties even for `__proto__`, which an assignment would lose.
-      states: Object.fromEntries(states.map((state, i) => [state, { on: tableOf(events, rows[i] ?? []) }])),
-    }),
-  );
+  return fc
+    .record({ initial: fc.constantFrom(...states), rows: fc.tuple(...states.map(() => row)) })
+    .map(
+      ({ initial, rows }): FsmConfig => ({
+        initial,
+        // Own properties even for `__proto__`, which an assignment would lose.
+        states: Object.fromEntries(
+          states.map((state, i) => [state, { on: tableOf(events, rows[i] ?? []) }]),
+        ),
+      }),
+    );
 }
 
 function tableOf(events: string[], targets: (string | undefined)[]): Record<string, string> {

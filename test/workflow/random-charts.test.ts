@@ -28,8 +28,16 @@ const shapeAt = (depth: number): fc.Arbitrary<Shape> =>
     kind:
       depth > 3
         ? fc.constantFrom<Shape['kind']>('atomic', 'final')
-        : fc.constantFrom<Shape['kind']>('atomic', 'atomic', 'compound', 'compound', 'parallel', 'final'),
-    inner: depth > 3 ? fc.constant([]) : fc.array(shapeAt(depth + 1), { minLength: 1, maxLength: 3 }),
+        : fc.constantFrom<Shape['kind']>(
+            'atomic',
+            'atomic',
+            'compound',
+            'compound',
+            'parallel',
+            'final',
+          ),
+    inner:
+      depth > 3 ? fc.constant([]) : fc.array(shapeAt(depth + 1), { minLength: 1, maxLength: 3 }),
     history: fc.constantFrom<Shape['history']>('none', 'none', 'shallow', 'deep'),
     targets: fc.array(fc.option(fc.nat(), { nil: null, freq: 2 }), {
       minLength: EVENTS.length,
@@ -55,12 +63,15 @@ function chartOf(root: Shape): { readonly config: object; readonly size: number 
     const on = Object.fromEntries(
       EVENTS.flatMap((event, i) => {
         const target = targets[i];
-        return target == null ? [] : [[event, `#${ids[1 + (target % Math.max(1, ids.length - 1))] ?? path}`]];
+        return target == null
+          ? []
+          : [[event, `#${ids[1 + (target % Math.max(1, ids.length - 1))] ?? path}`]];
       }),
     );
     if (kind === 'atomic' || kind === 'final') return { id: path, on };
     const children = inner.map((child, i) => [KEYS[i], build(`${path}_${i}`, child)]);
-    const past = history === 'none' ? [] : [['past', { id: `${path}_h`, type: 'history', history }]];
+    const past =
+      history === 'none' ? [] : [['past', { id: `${path}_h`, type: 'history', history }]];
     const states = Object.fromEntries([...children, ...past]);
     return kind === 'parallel'
       ? { id: path, on, type: 'parallel', states }
@@ -99,39 +110,47 @@ describe('any statechart', () => {
   it('goes from its snapshots where XState goes from those that it persists itself, and every text says where it is', () => {
     const seen = { texts: new Set<string>(), history: 0, done: 0, broken: 0, steps: 0 };
     fc.assert(
-      fc.property(shapeAt(0), fc.array(fc.constantFrom(...EVENTS), { maxLength: 12 }), (root, events) => {
-        const machine = createMachine(chartOf(root).config as never);
-        const model = statechartModel(machine, false);
-        let [snapshot] = initialTransition(machine);
-        let position: Position = model.start;
-        for (const type of events) {
-          if (snapshot.status !== 'active') break;
-          const [reached] = transition(machine, snapshot, { type });
-          const stored = JSON.parse(JSON.stringify(machine.getPersistedSnapshot(reached)));
-          snapshot = machine.restoreSnapshot(
-            { ...stored, value: inOrder(machine.root, stored.value) },
-            {} as never,
-          );
-          if (!isWhole(snapshot)) {
-            expect(() => model.next(position, type)).toThrow('no whole state');
-            seen.broken++;
-            return;
+      fc.property(
+        shapeAt(0),
+        fc.array(fc.constantFrom(...EVENTS), { maxLength: 12 }),
+        (root, events) => {
+          const machine = createMachine(chartOf(root).config as never);
+          const model = statechartModel(machine, false);
+          let [snapshot] = initialTransition(machine);
+          let position: Position = model.start;
+          for (const type of events) {
+            if (snapshot.status !== 'active') break;
+            const [reached] = transition(machine, snapshot, { type });
+            const stored = JSON.parse(JSON.stringify(machine.getPersistedSnapshot(reached)));
+            snapshot = machine.restoreSnapshot(
+              { ...stored, value: inOrder(machine.root, stored.value) },
+              {} as never,
+            );
+            if (!isWhole(snapshot)) {
+              expect(() => model.next(position, type)).toThrow('no whole state');
+              seen.broken++;
+              return;
+            }
+            const next = model.next(position, type);
+            expect(next.changed).toBe(next.position.state !== position.state);
+            position = JSON.parse(JSON.stringify(next.position));
+            expect(model.has(position.state)).toBe(true);
+            const active = model.names.filter((path) => model.isIn(position.state, [path]));
+            expect(active.length).toBe(
+              snapshot._nodes.filter((node) => node.parent !== undefined).length,
+            );
+            expect(new Set(active)).toEqual(
+              new Set(
+                snapshot._nodes.flatMap(({ path }) => (path.length > 0 ? [textOf(path)] : [])),
+              ),
+            );
+            seen.steps++;
+            seen.texts.add(position.state);
+            seen.history += JSON.stringify(position.context ?? '').includes('history') ? 1 : 0;
           }
-          const next = model.next(position, type);
-          expect(next.changed).toBe(next.position.state !== position.state);
-          position = JSON.parse(JSON.stringify(next.position));
-          expect(model.has(position.state)).toBe(true);
-          const active = model.names.filter((path) => model.isIn(position.state, [path]));
-          expect(active.length).toBe(snapshot._nodes.filter((node) => node.parent !== undefined).length);
-          expect(new Set(active)).toEqual(
-            new Set(snapshot._nodes.flatMap(({ path }) => (path.length > 0 ? [textOf(path)] : []))),
-          );
-          seen.steps++;
-          seen.texts.add(position.state);
-          seen.history += JSON.stringify(position.context ?? '').includes('history') ? 1 : 0;
-        }
-        seen.done += snapshot.status === 'done' ? 1 : 0;
-      }),
+          seen.done += snapshot.status === 'done' ? 1 : 0;
+        },
+      ),
       { numRuns: 500 },
     );
     expect(seen.broken).toBeLessThan(seen.steps / 20);

@@ -7,7 +7,11 @@ function gate() {
   return new StateMachineGate({
     id: 'checkout',
     initial: 'empty',
-    states: { empty: { on: { ADD: 'payment' } }, payment: { on: { PAY: 'confirmed' } }, confirmed: {} },
+    states: {
+      empty: { on: { ADD: 'payment' } },
+      payment: { on: { PAY: 'confirmed' } },
+      confirmed: {},
+    },
   });
 }
 
@@ -23,7 +27,9 @@ describe('binding prompts and resources', () => {
   it('can be chained, and counts as a binding', () => {
     expect(gate().hasBindings).toBe(false);
     expect(gate().bindPrompt('p', 'empty').hasBindings).toBe(true);
-    expect(gate().bindResource('docs://**', ['empty']).bindTool('t', 'empty').hasBindings).toBe(true);
+    expect(gate().bindResource('docs://**', ['empty']).bindTool('t', 'empty').hasBindings).toBe(
+      true,
+    );
   });
 
   it('adds up for one prompt, and for one glob however it is written', () => {
@@ -48,7 +54,11 @@ describe('binding prompts and resources', () => {
         .bindResource(...wide),
     ]) {
       expect(statesOf(built as StateMachineGate, 'docs://receipts/1')).toEqual(['confirmed']);
-      expect(statesOf(built as StateMachineGate, 'docs://terms')).toEqual(['empty', 'payment', 'confirmed']);
+      expect(statesOf(built as StateMachineGate, 'docs://terms')).toEqual([
+        'empty',
+        'payment',
+        'confirmed',
+      ]);
     }
   });
 
@@ -83,7 +93,12 @@ describe('binding prompts and resources', () => {
       'ERR_INTERLOCK_BINDING',
       'no tag',
     ],
-    ['a malformed glob', () => gate().bindResource('docs', 'empty'), 'ERR_INTERLOCK_BINDING', 'absolute URI'],
+    [
+      'a malformed glob',
+      () => gate().bindResource('docs', 'empty'),
+      'ERR_INTERLOCK_BINDING',
+      'absolute URI',
+    ],
     [
       'an event',
       () => gate().bindPrompt('p', 'empty', { success: 'ADD' } as never),
@@ -97,7 +112,9 @@ describe('binding prompts and resources', () => {
       'guard',
     ],
   ])('refuses %s', (_, bind, code, words) => {
-    expect(bind).toThrow(expect.objectContaining({ code, message: expect.stringContaining(words) }));
+    expect(bind).toThrow(
+      expect.objectContaining({ code, message: expect.stringContaining(words) }),
+    );
   });
 
   it('is over once the gate is mounted', () => {

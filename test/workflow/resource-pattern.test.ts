@@ -120,7 +120,9 @@ describe('another spelling of a bound URI', () => {
   it.each([
     ['long', 'x'.repeat(5_000)],
     ['deep', 'x/'.repeat(500)],
-  ])('is unclear where it is too %s', (_, path) => expect(readUri(`docs://${path}`)).toBeUndefined());
+  ])('is unclear where it is too %s', (_, path) =>
+    expect(readUri(`docs://${path}`)).toBeUndefined(),
+  );
 
   it.each([
     ['https://example.com/x', 'HTTPS://EXAMPLE.COM:443/x'],
@@ -154,7 +156,9 @@ describe('another spelling of a bound URI', () => {
     };
     const slash = fc.constantFrom('/', '//', '%2f', '%2F', '/./', '\\', '/x/../', './', '%20/');
     const text = (plain: string): fc.Arbitrary<string> =>
-      fc.tuple(...[...plain].map((c) => (c === '/' ? slash : character(c)))).map((parts) => parts.join(''));
+      fc
+        .tuple(...[...plain].map((c) => (c === '/' ? slash : character(c))))
+        .map((parts) => parts.join(''));
     const scheme = fc.constantFrom('docs', 'DOCS', 'Docs');
     const start = fc.constantFrom('://', ':///', ':/', ':', '://u@');
     const end = fc.constantFrom('', '/', '.', '?q', '#f', '%20', '?q=/../');
@@ -241,7 +245,10 @@ describe('a pattern that would not do what it says', () => {
     ['https://', 'new URL()'],
   ])('%j is refused', (pattern, words) => {
     expect(() => parseResourcePattern(pattern)).toThrow(
-      expect.objectContaining({ code: 'ERR_INTERLOCK_BINDING', message: expect.stringContaining(words) }),
+      expect.objectContaining({
+        code: 'ERR_INTERLOCK_BINDING',
+        message: expect.stringContaining(words),
+      }),
     );
   });
 });

@@ -77,7 +77,10 @@ describe('a statechart', () => {
       'PACK',
     ];
     expect(reached(order, ...way).state).toBe('shipped');
-    expect(order.next(reached(order, ...way), 'CANCEL')).toMatchObject({ changed: false, handled: false });
+    expect(order.next(reached(order, ...way), 'CANCEL')).toMatchObject({
+      changed: false,
+      handled: false,
+    });
   });
 
   it('goes back to where it was by its history, which the snapshot keeps', () => {
@@ -184,7 +187,11 @@ describe('what comes with an event', () => {
     context: { seen: null },
     initial: 'a',
     states: {
-      a: { on: { GO: { actions: assign((({ event }: { event: object }) => ({ seen: event })) as never) } } },
+      a: {
+        on: {
+          GO: { actions: assign((({ event }: { event: object }) => ({ seen: event })) as never) },
+        },
+      },
     },
   });
   const echo = statechartModel(machine, false);
@@ -197,7 +204,9 @@ describe('what comes with an event', () => {
     ['x', { type: 'GO', payload: 'x' }],
     [null, { type: 'GO', payload: null }],
   ])('is, for %j, an event %j', (payload, seen) => {
-    expect(echo.next(echo.start, 'GO', payload as never).position.context).toEqual({ data: { seen } });
+    expect(echo.next(echo.start, 'GO', payload as never).position.context).toEqual({
+      data: { seen },
+    });
   });
 
   it.each(['xstate.stop', 'xstate.init', 'xstate.done.state.echo', '*', 'GO.*'])(
@@ -226,7 +235,10 @@ describe('a context', () => {
     const model = statechartModel(holding(value), false);
     expect(() => model.next(model.start, 'GO')).toThrow(text);
     expect(() =>
-      statechartModel(createMachine({ context: { value } as never, initial: 'a', states: { a: {} } }), false),
+      statechartModel(
+        createMachine({ context: { value } as never, initial: 'a', states: { a: {} } }),
+        false,
+      ),
     ).toThrow(text);
   });
 
@@ -252,7 +264,10 @@ interface Spawning {
 }
 
 const of = (root: object, implementations: object = {}): AnyStateMachine =>
-  createMachine({ id: 'x', initial: 'a', states: { a: root, b: {} } } as never, implementations as never);
+  createMachine(
+    { id: 'x', initial: 'a', states: { a: root, b: {} } } as never,
+    implementations as never,
+  );
 
 function refusal(machine: AnyStateMachine, hasListener = true): InterlockError {
   try {
@@ -276,7 +291,11 @@ describe('what pure transitions cannot run is named at construction:', () => {
       of({ after: { 1000: 'b' } }),
       'state "a": it has a delayed transition ("after")',
     ],
-    ['a delayed event', of({ entry: raise({ type: 'X' }, { delay: 5 }) }), 'raises an event with a delay'],
+    [
+      'a delayed event',
+      of({ entry: raise({ type: 'X' }, { delay: 5 }) }),
+      'raises an event with a delay',
+    ],
     ['a spawned actor', of({ entry: spawnChild('child') }), 'spawnChild() needs an actor'],
     [
       'an actor that the first context spawns',
@@ -361,7 +380,10 @@ describe('what pure transitions cannot run is named at construction:', () => {
         c: {},
       },
     });
-    expect(statechartModel(machine, false).start).toEqual({ state: 'c', context: { data: { n: 4 } } });
+    expect(statechartModel(machine, false).start).toEqual({
+      state: 'c',
+      context: { data: { n: 4 } },
+    });
   });
 
   it('an action that nobody does, unless there is an onAction', () => {
@@ -369,9 +391,13 @@ describe('what pure transitions cannot run is named at construction:', () => {
     expect(refusal(named, false).message).toContain(
       'nobody does the action "notify": give the gate an "onAction"',
     );
-    expect(statechartModel(named, true).startActions).toEqual([{ type: 'notify', params: { to: 'x' } }]);
+    expect(statechartModel(named, true).startActions).toEqual([
+      { type: 'notify', params: { to: 'x' } },
+    ]);
     for (const action of [log('hello'), emit({ type: 'X' })])
-      expect(refusal(of({ exit: action }), false).message).toContain('nobody does the action "xstate.');
+      expect(refusal(of({ exit: action }), false).message).toContain(
+        'nobody does the action "xstate.',
+      );
     expect(() => statechartModel(of({ entry: assign({}) }), false)).not.toThrow();
   });
 });
@@ -439,11 +465,15 @@ describe('both engines', () => {
         })
         .map(({ initial, rows }): FsmConfig => {
           const on = (row: (string | undefined)[]) =>
-            Object.fromEntries(events.flatMap((event, i) => (row[i] === undefined ? [] : [[event, row[i]]])));
+            Object.fromEntries(
+              events.flatMap((event, i) => (row[i] === undefined ? [] : [[event, row[i]]])),
+            );
           return {
             id: 'flat',
             initial,
-            states: Object.fromEntries(states.map((state, i) => [state, { on: on(rows[i] ?? []) }])),
+            states: Object.fromEntries(
+              states.map((state, i) => [state, { on: on(rows[i] ?? []) }]),
+            ),
           };
         }),
       sent: fc.array(fc.constantFrom(...events, 'UNKNOWN'), { maxLength: 12 }),
@@ -459,7 +489,10 @@ describe('both engines', () => {
         expect(JSON.stringify(theirs.start)).toBe(JSON.stringify(ours.start));
         let [a, b]: Position[] = [ours.start, theirs.start] as Position[];
         for (const event of sent) {
-          const [nextA, nextB] = [ours.next(a as Position, event), theirs.next(b as Position, event)];
+          const [nextA, nextB] = [
+            ours.next(a as Position, event),
+            theirs.next(b as Position, event),
+          ];
           expect(JSON.stringify(nextB)).toBe(JSON.stringify(nextA));
           moves += nextA.changed ? 1 : 0;
           [a, b] = [nextA.position, nextB.position];
@@ -474,14 +507,20 @@ describe('both engines', () => {
     const event = fc.oneof(
       fc.record({ type: fc.constant('ADD'), price: fc.integer({ min: 1, max: 3 }) }),
       fc.record({ type: fc.constant('PAID'), amount: fc.integer({ min: 0, max: 3 }) }),
-      fc.record({ type: fc.constantFrom('PLACE', 'DECLINED', 'PACK', 'PAUSE', 'RESUME', 'CANCEL') }),
+      fc.record({
+        type: fc.constantFrom('PLACE', 'DECLINED', 'PACK', 'PAUSE', 'RESUME', 'CANCEL'),
+      }),
     );
     const seen = new Set<string>();
     fc.assert(
       fc.property(fc.array(event, { maxLength: 15 }), (events) => {
         let position: Position = order.start;
         let [snapshot] = initialTransition(orderMachine);
-        for (const { type, ...payload } of [{ type: 'ADD', price: 1 }, { type: 'PLACE' }, ...events]) {
+        for (const { type, ...payload } of [
+          { type: 'ADD', price: 1 },
+          { type: 'PLACE' },
+          ...events,
+        ]) {
           if (snapshot.status !== 'active') break;
           const [next, actions] = transition(orderMachine, snapshot, { type, ...payload } as never);
           const ours = order.next(position, type, payload as never);
@@ -549,7 +588,10 @@ describe('a gate of a statechart', () => {
     const machine = createMachine({
       id: 'greeter',
       initial: 'a',
-      states: { a: { entry: 'hello', on: { GO: 'b' } }, b: { entry: { type: 'bye', params: { n: 1 } } } },
+      states: {
+        a: { entry: 'hello', on: { GO: 'b' } },
+        b: { entry: { type: 'bye', params: { n: 1 } } },
+      },
     });
     const greeter = new StateMachineGate(machine, {
       onAction: (action, context) => {
@@ -629,7 +671,10 @@ describe('a gate of a statechart', () => {
   it('has no tags where it is flat', () => {
     const flat = new StateMachineGate({ initial: 'a', states: { a: {} } });
     expect(() => flat.bindTool('t', { tag: 'x' } as never)).toThrow(
-      expect.objectContaining({ code: 'ERR_INTERLOCK_BINDING', message: expect.stringContaining('no tag') }),
+      expect.objectContaining({
+        code: 'ERR_INTERLOCK_BINDING',
+        message: expect.stringContaining('no tag'),
+      }),
     );
   });
 

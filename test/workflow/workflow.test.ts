@@ -70,7 +70,9 @@ describe('a compiled workflow', () => {
   });
 
   it('hides even a grouped tool in an unknown state', () => {
-    const gate = new StateMachineGate(checkoutConfig).bindTool('cart', 'payment', { when: () => true });
+    const gate = new StateMachineGate(checkoutConfig).bindTool('cart', 'payment', {
+      when: () => true,
+    });
     expect(gate.compile().isVisible('cart', 'empty')).toBe(true);
     expect(gate.compile().isVisible('cart', 'nowhere')).toBe(false);
   });
@@ -89,7 +91,8 @@ describe('a compiled workflow', () => {
         const compiled = gateOf(random).compile();
         for (const a of random.states) {
           for (const b of random.states) {
-            const same = JSON.stringify(compiled.available(a)) === JSON.stringify(compiled.available(b));
+            const same =
+              JSON.stringify(compiled.available(a)) === JSON.stringify(compiled.available(b));
             expect(compiled.sameTools(a, b)).toBe(same);
           }
         }
@@ -120,7 +123,12 @@ describe('a compiled workflow', () => {
       throw 'thrown';
     });
     const errors: unknown[] = [];
-    const move = { changed: true, previousState: 'payment', currentState: 'confirmed', event: 'PAY' };
+    const move = {
+      changed: true,
+      previousState: 'payment',
+      currentState: 'confirmed',
+      event: 'PAY',
+    };
     gate.compile().emit(move, (error) => errors.push(error));
     expect(errors).toEqual(['thrown']);
   });
@@ -192,13 +200,20 @@ describe('match', () => {
       uncertain: 'retry',
     });
     const pay = workflow.match('cart', { action: 'pay' });
-    expect(pay).toMatchObject({ states: ['payment', 'has_items'], moves: true, uncertain: undefined });
+    expect(pay).toMatchObject({
+      states: ['payment', 'has_items'],
+      moves: true,
+      uncertain: undefined,
+    });
     expect(pay?.eventIn('payment')).toBe('PAY');
   });
 
   it('gates by a binding without a test every call that no test accepts', () => {
     const workflow = cart().bindTool('cart', 'confirmed').compile();
-    expect(workflow.match('cart', { action: 'view' })).toMatchObject({ states: ['confirmed'], moves: false });
+    expect(workflow.match('cart', { action: 'view' })).toMatchObject({
+      states: ['confirmed'],
+      moves: false,
+    });
     expect(workflow.match('cart', { action: 'clear' })?.states).toEqual([
       'payment',
       'has_items',
@@ -222,7 +237,9 @@ describe('match', () => {
   );
 
   const answering = (when: () => unknown) =>
-    new StateMachineGate(checkoutConfig).bindTool('t', 'empty', { when: when as () => boolean }).compile();
+    new StateMachineGate(checkoutConfig)
+      .bindTool('t', 'empty', { when: when as () => boolean })
+      .compile();
 
   it.each([
     [
@@ -258,8 +275,13 @@ describe('pathTo', () => {
   it('is the shortest way of calls', () => {
     const workflow = checkoutGate().compile();
     expect(workflow.pathTo(['payment'], { state: 'has_items' })).toEqual(['cart.checkout']);
-    expect(workflow.pathTo(['payment'], { state: 'empty' })).toEqual(['cart.add_item', 'cart.checkout']);
-    expect(workflow.pathTo(['confirmed', 'has_items'], { state: 'empty' })).toEqual(['cart.add_item']);
+    expect(workflow.pathTo(['payment'], { state: 'empty' })).toEqual([
+      'cart.add_item',
+      'cart.checkout',
+    ]);
+    expect(workflow.pathTo(['confirmed', 'has_items'], { state: 'empty' })).toEqual([
+      'cart.add_item',
+    ]);
   });
 
   it('is empty where the run is there already', () => {
@@ -288,7 +310,10 @@ describe('pathTo', () => {
   it('counts the calls that a test accepts', () => {
     const workflow = new StateMachineGate(checkoutConfig)
       .bindTool('cart', 'empty', { success: 'ADD_ITEM', when: ({ action }) => action === 'add' })
-      .bindTool('cart', 'has_items', { success: 'CHECKOUT', when: ({ action }) => action === 'checkout' })
+      .bindTool('cart', 'has_items', {
+        success: 'CHECKOUT',
+        when: ({ action }) => action === 'checkout',
+      })
       .compile();
     expect(workflow.pathTo(['payment'], { state: 'empty' })).toEqual(['cart', 'cart']);
   });
@@ -319,7 +344,11 @@ describe('pathTo', () => {
   };
 
   /** How many calls it takes at least, found by trying every call in every state that was reached. */
-  const fewestCalls = (workflow: Workflow, from: string, targets: readonly string[]): number | undefined => {
+  const fewestCalls = (
+    workflow: Workflow,
+    from: string,
+    targets: readonly string[],
+  ): number | undefined => {
     let reached = new Set([from]);
     for (let calls = 0; calls <= workflow.states.length; calls++) {
       if (targets.some((target) => reached.has(target))) return calls;
@@ -354,7 +383,10 @@ describe('pathTo', () => {
 
   it('copes with a machine of a thousand states in a row', () => {
     const states = Object.fromEntries(
-      Array.from({ length: 1000 }, (_, i) => [`s${i}`, i < 999 ? { on: { NEXT: `s${i + 1}` } } : {}]),
+      Array.from({ length: 1000 }, (_, i) => [
+        `s${i}`,
+        i < 999 ? { on: { NEXT: `s${i + 1}` } } : {},
+      ]),
     );
     const workflow = new StateMachineGate<string, string>({ initial: 's0', states })
       .bindTool('step', Object.keys(states), 'NEXT')

@@ -15,7 +15,9 @@ import type { RunInState } from './rows.ts';
  * What a function of the database is called with. Names are encoded, and what is JSON to the caller is JSON
  * text.
  */
-export type Document = Readonly<Record<string, string | number | boolean | null | readonly string[]>>;
+export type Document = Readonly<
+  Record<string, string | number | boolean | null | readonly string[]>
+>;
 
 /** Three thousand years, which can still be added to a timestamp. */
 const LONGEST_MS = 1e14;
@@ -41,7 +43,11 @@ export function stepDocument({ run, workflow }: RunKey, token: string): Document
   return { run: encodeKey(run), workflow: encodeText(workflow), token: encodeText(token) };
 }
 
-export function releaseDocument(key: RunKey, token: string, { settles }: ReleaseOptions = {}): Document {
+export function releaseDocument(
+  key: RunKey,
+  token: string,
+  { settles }: ReleaseOptions = {},
+): Document {
   return { ...stepDocument(key, token), settles: settles !== false };
 }
 
@@ -81,7 +87,10 @@ export function commitDocument(request: CommitRequest): Document {
 }
 
 /** The runs after `last`, or from the first one on. */
-export function runsDocument({ workflow, state, forMs = 0 }: RunsQuery, last?: RunInState): Document {
+export function runsDocument(
+  { workflow, state, forMs = 0 }: RunsQuery,
+  last?: RunInState,
+): Document {
   return {
     workflow: encodeText(workflow),
     state: encodeText(state),

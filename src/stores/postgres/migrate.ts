@@ -49,9 +49,13 @@ async function applyPending(client: PostgresClient, names: PostgresNames): Promi
 }
 
 async function latestVersion(client: PostgresClient, names: PostgresNames): Promise<number> {
-  const exists = await client.query('SELECT to_regclass($1) IS NOT NULL AS known', [names.migrations]);
+  const exists = await client.query('SELECT to_regclass($1) IS NOT NULL AS known', [
+    names.migrations,
+  ]);
   if (!(exists.rows[0] as { known: boolean }).known) return 0;
-  const latest = await client.query(`SELECT coalesce(max(version), 0) AS version FROM ${names.migrations}`);
+  const latest = await client.query(
+    `SELECT coalesce(max(version), 0) AS version FROM ${names.migrations}`,
+  );
   return (latest.rows[0] as { version: number }).version;
 }
 

@@ -24,7 +24,10 @@ const SUFFIXES = {
 
 export function postgresNames(schema: string, prefix: string): PostgresNames {
   const quoted = quote(schema);
-  const names = Object.entries(SUFFIXES).map(([key, suffix]) => [key, `${quoted}.${quote(prefix + suffix)}`]);
+  const names = Object.entries(SUFFIXES).map(([key, suffix]) => [
+    key,
+    `${quoted}.${quote(prefix + suffix)}`,
+  ]);
   return Object.fromEntries([['schema', quoted], ...names]);
 }
 

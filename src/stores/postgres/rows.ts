@@ -73,7 +73,10 @@ export function toRunRecord({ principal, minted, workflows, now }: RunRow): RunR
   };
 }
 
-export function toClaimResult({ status, flow, now }: ClaimAnswer, { initial }: ClaimRequest): ClaimResult {
+export function toClaimResult(
+  { status, flow, now }: ClaimAnswer,
+  { initial }: ClaimRequest,
+): ClaimResult {
   if (status === 'unknown') return { status };
   const snapshot = flow ? toSnapshot(flow) : copySnapshot({ ...initial, updatedAt: now });
   const seen = { snapshot, now };
@@ -112,10 +115,22 @@ function toWorkflows(rows: readonly WorkflowRow[]): Record<string, WorkflowRecor
 }
 
 function toSnapshot({ state, updatedAt, version, context }: WorkflowRow): FsmSnapshot {
-  return { state: decodeText(state), updatedAt, version, ...present('context', context, parseJson) };
+  return {
+    state: decodeText(state),
+    updatedAt,
+    version,
+    ...present('context', context, parseJson),
+  };
 }
 
-function toClaimView({ token, tool, digest, uncertain, idempotencyKey, remainingMs }: ClaimRow): ClaimView {
+function toClaimView({
+  token,
+  tool,
+  digest,
+  uncertain,
+  idempotencyKey,
+  remainingMs,
+}: ClaimRow): ClaimView {
   return {
     token: decodeText(token),
     tool: decodeText(tool),

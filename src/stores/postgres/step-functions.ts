@@ -46,7 +46,16 @@ COMMENT ON FUNCTION ${judge} IS
   'What a claim is answered. A workflow that was never claimed is a row of NULLs.';
 `;
 
-const claim = ({ claim, judge, toJson, makeRun, lockRun, touchRun, expireRun, ...names }: PostgresNames) => `
+const claim = ({
+  claim,
+  judge,
+  toJson,
+  makeRun,
+  lockRun,
+  touchRun,
+  expireRun,
+  ...names
+}: PostgresNames) => `
 CREATE FUNCTION ${claim}(request json) RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
   asked    record;

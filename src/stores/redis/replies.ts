@@ -96,11 +96,19 @@ function parseWorkflow(fields: ReadonlyMap<string, string>, now: number): Workfl
   const text = (name: string) => fields.get(name) ?? '';
   const snapshot = parseSnapshot(['state', 'context', 'version', 'updated'].map(text));
   if (!fields.has('token')) return { snapshot };
-  const claim = parseClaimView(['token', 'key', 'step', 'uncertain'].map(text), Number(text('until')) > now);
+  const claim = parseClaimView(
+    ['token', 'key', 'step', 'uncertain'].map(text),
+    Number(text('until')) > now,
+  );
   return { snapshot, claim };
 }
 
-function parseSnapshot([state = '', context = '', version, updatedAt]: readonly string[]): FsmSnapshot {
+function parseSnapshot([
+  state = '',
+  context = '',
+  version,
+  updatedAt,
+]: readonly string[]): FsmSnapshot {
   const position = {
     state: JSON.parse(state) as string,
     version: Number(version),

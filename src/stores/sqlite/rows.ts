@@ -66,7 +66,12 @@ export function toWorkflow(row: WorkflowRow): WorkflowState {
 }
 
 /** `state`, `context`, `version`, `updated_at`, `claim`, `unsettled` and `settled`. */
-export function fromWorkflow({ snapshot, claim, unsettled, settled }: WorkflowState): SqliteValue[] {
+export function fromWorkflow({
+  snapshot,
+  claim,
+  unsettled,
+  settled,
+}: WorkflowState): SqliteValue[] {
   const { state, context, version = 0, updatedAt } = snapshot;
   return [
     encodeText(state),

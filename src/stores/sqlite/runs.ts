@@ -26,7 +26,8 @@ export interface Run {
 }
 
 const STATEMENTS = {
-  selectRun: 'SELECT principal, minted, expires_at FROM workflow_runs WHERE run = ? AND expires_at > ?',
+  selectRun:
+    'SELECT principal, minted, expires_at FROM workflow_runs WHERE run = ? AND expires_at > ?',
   selectExpired: 'SELECT run FROM workflow_runs WHERE expires_at <= ? LIMIT ?',
   insertRun:
     'INSERT INTO workflow_runs (run, created_at, expires_at, principal, minted) VALUES (?, ?, ?, ?, ?)',
@@ -69,7 +70,9 @@ export class SqliteRuns {
     const [row] = this.#sql.selectRun.all(id, now) as RunRow[];
     if (!row) return undefined;
     const rows = this.#sql.selectWorkflows.all(id) as WorkflowRow[];
-    const workflows = new Map(rows.map((each) => [decodeText(each.workflow_type), toWorkflow(each)]));
+    const workflows = new Map(
+      rows.map((each) => [decodeText(each.workflow_type), toWorkflow(each)]),
+    );
     return { id, session: toSession(row), workflows, expiresAt: row.expires_at };
   }
 
@@ -101,7 +104,13 @@ export class SqliteRuns {
   }
 
   /** The next of the runs in a state, those that stand there longest first; after the last one there is none. */
-  inState(workflow: string, state: string, latest: number, now: number, after?: RunInState): RunInState[] {
+  inState(
+    workflow: string,
+    state: string,
+    latest: number,
+    now: number,
+    after?: RunInState,
+  ): RunInState[] {
     const { updated_at, run } = after ?? { updated_at: Number.NEGATIVE_INFINITY, run: '' };
     const values = [encodeText(state), latest, updated_at, run, encodeText(workflow), now];
     return this.#sql.selectInState.all(...values) as RunInState[];

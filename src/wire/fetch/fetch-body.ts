@@ -16,7 +16,11 @@ export class FetchBody implements BodyPort {
   }
 
   /** @throws TypeError where somebody has read the body before. */
-  static async read(request: Request, port: RequestPort, limit: number): Promise<FetchBody | BodyFailure> {
+  static async read(
+    request: Request,
+    port: RequestPort,
+    limit: number,
+  ): Promise<FetchBody | BodyFailure> {
     if (request.bodyUsed || request.body?.locked) {
       throw new TypeError('the body of a request was read before gateFetch() was given it');
     }

@@ -68,7 +68,9 @@ export class FetchHost implements Host {
   async forward(handle: Handle): Promise<void> {
     const { signal } = this.#handlers;
     try {
-      await this.#pass(await handle(handlersRequest(this.#client, this.request, this.#body, signal)));
+      await this.#pass(
+        await handle(handlersRequest(this.#client, this.request, this.#body, signal)),
+      );
     } catch (error) {
       this.fail(error);
     }
@@ -133,7 +135,11 @@ export class FetchHost implements Host {
 /** Not by its class: hosts and frameworks bring their own. */
 function isResponse(value: unknown): value is Response {
   return (
-    typeof value === 'object' && value !== null && 'status' in value && 'headers' in value && 'body' in value
+    typeof value === 'object' &&
+    value !== null &&
+    'status' in value &&
+    'headers' in value &&
+    'body' in value
   );
 }
 

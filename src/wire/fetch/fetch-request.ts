@@ -38,6 +38,7 @@ function unreadBody({ method, body }: Request): RequestInit {
 
 function headersOf({ headers }: RequestPort): Headers {
   const made = new Headers();
-  for (const [name, value] of Object.entries(headers)) if (value !== undefined) made.set(name, String(value));
+  for (const [name, value] of Object.entries(headers))
+    if (value !== undefined) made.set(name, String(value));
   return made;
 }

@@ -87,7 +87,8 @@ export class FetchResponse implements ResponsePort, Originals {
     if (this.#over) return;
     this.#over = true;
     // In one piece, so that the host can state its length.
-    if (this.#body === undefined) this.#makeWith(bytes === undefined ? null : new Uint8Array(bytes));
+    if (this.#body === undefined)
+      this.#makeWith(bytes === undefined ? null : new Uint8Array(bytes));
     else {
       if (bytes !== undefined) this.#body.enqueue(bytes);
       this.#body.close();
@@ -134,7 +135,11 @@ export class FetchResponse implements ResponsePort, Originals {
   }
 
   #makeWith(body: ReadableStream<Uint8Array> | Uint8Array<ArrayBuffer> | null): void {
-    const init = { status: this.statusCode, headers: this.#headers, statusText: this.#reason ?? '' };
+    const init = {
+      status: this.statusCode,
+      headers: this.#headers,
+      statusText: this.#reason ?? '',
+    };
     this.#make(new Response(body, init));
   }
 }

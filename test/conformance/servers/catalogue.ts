@@ -16,7 +16,12 @@ export const RESOURCES: readonly ResourceDefinition[] = [
     mimeType: 'text/plain',
     content: { text: 'This is the content of the static text resource.' },
   },
-  { name: 'static-binary', uri: 'test://static-binary', mimeType: 'image/png', content: { blob: IMAGE } },
+  {
+    name: 'static-binary',
+    uri: 'test://static-binary',
+    mimeType: 'image/png',
+    content: { blob: IMAGE },
+  },
   {
     name: 'watched-resource',
     uri: 'test://watched-resource',
@@ -48,7 +53,11 @@ type PromptContent =
   | { type: 'resource'; resource: { uri: string; mimeType: string; text: string } };
 
 export const PROMPTS: readonly PromptDefinition[] = [
-  { name: 'test_simple_prompt', arguments: [], render: () => [say('This is a simple prompt for testing.')] },
+  {
+    name: 'test_simple_prompt',
+    arguments: [],
+    render: () => [say('This is a simple prompt for testing.')],
+  },
   {
     name: 'test_prompt_with_arguments',
     arguments: ['arg1', 'arg2'],
@@ -58,14 +67,20 @@ export const PROMPTS: readonly PromptDefinition[] = [
     name: 'test_prompt_with_embedded_resource',
     arguments: ['resourceUri'],
     render: ({ resourceUri = '' }) => [
-      { type: 'resource', resource: { uri: resourceUri, mimeType: 'text/plain', text: 'Embedded.' } },
+      {
+        type: 'resource',
+        resource: { uri: resourceUri, mimeType: 'text/plain', text: 'Embedded.' },
+      },
       say('Process the embedded resource above.'),
     ],
   },
   {
     name: 'test_prompt_with_image',
     arguments: [],
-    render: () => [{ type: 'image', data: IMAGE, mimeType: 'image/png' }, say('Analyze the image above.')],
+    render: () => [
+      { type: 'image', data: IMAGE, mimeType: 'image/png' },
+      say('Analyze the image above.'),
+    ],
   },
 ];
 

@@ -1,7 +1,10 @@
 import type { AtomicStateStore } from '../../../src/index.ts';
 
 /** Counts what a store is asked: the sign that middlewares stand in the way. */
-export function countCalls(store: AtomicStateStore): { store: AtomicStateStore; calls: () => number } {
+export function countCalls(store: AtomicStateStore): {
+  store: AtomicStateStore;
+  calls: () => number;
+} {
   let count = 0;
   const counting = new Proxy(store, {
     get(target, key) {

@@ -15,8 +15,14 @@ export const EVERY_ENUM = form({
   untitledSingle: { type: 'string', enum: ['option1', 'option2', 'option3'] },
   titledSingle: { type: 'string', oneOf: titled('First Option', 'Second Option', 'Third Option') },
   legacyEnum: { type: 'string', enum: ['opt1', 'opt2'], enumNames: ['Option One', 'Option Two'] },
-  untitledMulti: { type: 'array', items: { type: 'string', enum: ['option1', 'option2', 'option3'] } },
-  titledMulti: { type: 'array', items: { anyOf: titled('First Choice', 'Second Choice', 'Third Choice') } },
+  untitledMulti: {
+    type: 'array',
+    items: { type: 'string', enum: ['option1', 'option2', 'option3'] },
+  },
+  titledMulti: {
+    type: 'array',
+    items: { anyOf: titled('First Choice', 'Second Choice', 'Third Choice') },
+  },
 });
 
 export interface Form {

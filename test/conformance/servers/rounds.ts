@@ -86,7 +86,9 @@ type Play = (answers: Answers, context: ServerContext) => Round | Promise<Round>
 /** A state that was tampered with does not come this far: the server's `verify` refuses it. */
 const confirm: Play = (answers, context) => {
   const isConfirmed = answers.accepted('confirm') !== undefined && stateOf(context) !== undefined;
-  return isConfirmed ? done('state-ok, integrity-ok') : ask({ confirm: askConfirmation }, { round: 1 });
+  return isConfirmed
+    ? done('state-ok, integrity-ok')
+    : ask({ confirm: askConfirmation }, { round: 1 });
 };
 
 const ROUNDS: Readonly<Record<string, Play>> = {
@@ -104,7 +106,9 @@ const ROUNDS: Readonly<Record<string, Play>> = {
   list_roots(answers) {
     const roots = answers.roots();
     if (roots === undefined) return ask({ client_roots: askRoots });
-    return done(`Client exposed ${roots.length} root(s): ${roots.map(({ uri }) => uri).join(', ')}`);
+    return done(
+      `Client exposed ${roots.length} root(s): ${roots.map(({ uri }) => uri).join(', ')}`,
+    );
   },
 
   request_state: confirm,
@@ -115,14 +119,18 @@ const ROUNDS: Readonly<Record<string, Play>> = {
     if (name !== undefined && greeting !== undefined && roots !== undefined)
       return done(`${greeting} ${name}, ${roots.length} root(s)`);
     const greetingRequest = sample('Generate a greeting');
-    return ask({ user_name: askName, greeting: greetingRequest, client_roots: askRoots }, { round: 1 });
+    return ask(
+      { user_name: askName, greeting: greetingRequest, client_roots: askRoots },
+      { round: 1 },
+    );
   },
 
   multi_round(answers, context) {
     const state = stateOf(context);
     if (state === undefined) return ask({ step1: askName }, { round: 1 });
     const askColor = elicit('What is your favorite color?', { color: { type: 'string' } });
-    if (state.round === 1) return ask({ step2: askColor }, { round: 2, name: answers.name('step1') });
+    if (state.round === 1)
+      return ask({ step2: askColor }, { round: 2, name: answers.name('step1') });
     return done(`${state.name} likes ${answers.accepted('step2')?.color}`);
   },
 
@@ -153,7 +161,10 @@ async function ask(inputRequests: InputRequests, state?: RoundState): Promise<Ro
 }
 
 function elicit(message: string, properties: Record<string, unknown>) {
-  return inputRequired.elicit({ message, requestedSchema: form(properties, Object.keys(properties)) });
+  return inputRequired.elicit({
+    message,
+    requestedSchema: form(properties, Object.keys(properties)),
+  });
 }
 
 function sample(prompt: string) {

@@ -21,7 +21,14 @@ import {
   UnsubscribeRequestSchema,
 } from '@modelcontextprotocol/sdk/types.js';
 import type { RequestHandler } from 'express';
-import { contentsOf, PROMPTS, RESOURCES, rendered, TEMPLATE, templateContents } from './catalogue.ts';
+import {
+  contentsOf,
+  PROMPTS,
+  RESOURCES,
+  rendered,
+  TEMPLATE,
+  templateContents,
+} from './catalogue.ts';
 import { sessionRoute } from './sessions.ts';
 import { type CallContext, TOOLS, text } from './tools.ts';
 
@@ -55,17 +62,25 @@ function makeServer(): Server {
 
 function serveTools(server: Server): void {
   server.setRequestHandler(ListToolsRequestSchema, () => ({
-    tools: TOOLS.map(({ name, inputSchema }) => ({ name, description: `Does ${name}.`, inputSchema })),
+    tools: TOOLS.map(({ name, inputSchema }) => ({
+      name,
+      description: `Does ${name}.`,
+      inputSchema,
+    })),
   }));
-  server.setRequestHandler(CallToolRequestSchema, async ({ params }, extra): Promise<CallToolResult> => {
-    const tool = TOOLS.find(({ name }) => name === params.name);
-    if (tool === undefined) throw new McpError(ErrorCode.InvalidParams, `Tool ${params.name} not found`);
-    try {
-      return { content: await tool.run(params.arguments ?? {}, contextOf(extra)) };
-    } catch (error) {
-      return { content: text(String(error)), isError: true };
-    }
-  });
+  server.setRequestHandler(
+    CallToolRequestSchema,
+    async ({ params }, extra): Promise<CallToolResult> => {
+      const tool = TOOLS.find(({ name }) => name === params.name);
+      if (tool === undefined)
+        throw new McpError(ErrorCode.InvalidParams, `Tool ${params.name} not found`);
+      try {
+        return { content: await tool.run(params.arguments ?? {}, contextOf(extra)) };
+      } catch (error) {
+        return { content: text(String(error)), isError: true };
+      }
+    },
+  );
 }
 
 function contextOf(extra: RequestHandlerExtra<ServerRequest, ServerNotification>): CallContext {
@@ -81,7 +96,9 @@ function serveResources(server: Server): void {
   server.setRequestHandler(ListResourcesRequestSchema, () => ({
     resources: RESOURCES.map(({ name, uri, mimeType }) => ({ name, uri, mimeType })),
   }));
-  server.setRequestHandler(ListResourceTemplatesRequestSchema, () => ({ resourceTemplates: [TEMPLATE] }));
+  server.setRequestHandler(ListResourceTemplatesRequestSchema, () => ({
+    resourceTemplates: [TEMPLATE],
+  }));
   server.setRequestHandler(ReadResourceRequestSchema, ({ params: { uri } }) => {
     const resource = RESOURCES.find((each) => each.uri === uri);
     if (resource !== undefined) return { contents: [contentsOf(resource)] };
@@ -98,12 +115,17 @@ function servePrompts(server: Server): void {
     prompts: PROMPTS.map((prompt) => ({
       name: prompt.name,
       description: `Says ${prompt.name}.`,
-      arguments: prompt.arguments.map((name) => ({ name, description: `The ${name}`, required: true })),
+      arguments: prompt.arguments.map((name) => ({
+        name,
+        description: `The ${name}`,
+        required: true,
+      })),
     })),
   }));
   server.setRequestHandler(GetPromptRequestSchema, ({ params }) => {
     const prompt = PROMPTS.find(({ name }) => name === params.name);
-    if (prompt === undefined) throw new McpError(ErrorCode.InvalidParams, `Prompt ${params.name} not found`);
+    if (prompt === undefined)
+      throw new McpError(ErrorCode.InvalidParams, `Prompt ${params.name} not found`);
     return rendered(prompt, params.arguments);
   });
 }

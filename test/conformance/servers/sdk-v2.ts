@@ -9,7 +9,14 @@ import {
 } from '@modelcontextprotocol/server';
 import type { Request, RequestHandler } from 'express';
 import * as z from 'zod';
-import { contentsOf, PROMPTS, RESOURCES, rendered, TEMPLATE, templateContents } from './catalogue.ts';
+import {
+  contentsOf,
+  PROMPTS,
+  RESOURCES,
+  rendered,
+  TEMPLATE,
+  templateContents,
+} from './catalogue.ts';
 import { registerRounds, requestStates } from './rounds.ts';
 import { sessionRoute } from './sessions.ts';
 import { type Changes, registerStatelessTools } from './stateless-tools.ts';
@@ -50,23 +57,32 @@ function makeServer(changes: Changes): McpServer {
     completions: {},
   };
   const requestState = { verify: requestStates.verify };
-  const server = new McpServer({ name: 'conformance-v2', version: '1.0.0' }, { capabilities, requestState });
+  const server = new McpServer(
+    { name: 'conformance-v2', version: '1.0.0' },
+    { capabilities, requestState },
+  );
   registerTools(server);
   registerResources(server);
   registerPrompts(server);
   registerRounds(server);
   registerStatelessTools(server, changes);
   server.server.setRequestHandler('logging/setLevel', () => ({}));
-  server.server.setRequestHandler('completion/complete', () => ({ completion: { values: [], total: 0 } }));
+  server.server.setRequestHandler('completion/complete', () => ({
+    completion: { values: [], total: 0 },
+  }));
   return server;
 }
 
 function registerTools(server: McpServer): void {
   for (const { name, inputSchema: schema, run } of TOOLS) {
     const inputSchema = fromJsonSchema<Record<string, unknown>>(schema);
-    server.registerTool(name, { description: `Does ${name}.`, inputSchema }, async (args, context) => ({
-      content: await run(args, contextOf(context)),
-    }));
+    server.registerTool(
+      name,
+      { description: `Does ${name}.`, inputSchema },
+      async (args, context) => ({
+        content: await run(args, contextOf(context)),
+      }),
+    );
   }
 }
 

@@ -9,7 +9,10 @@ import { type Column, middlewaresOf } from './mounts.ts';
 import { routeOfV1 } from './sdk-v1.ts';
 import { routeOfV2 } from './sdk-v2.ts';
 
-const ROUTES: Record<ServerName, () => RequestHandler> = { 'SDK v1': routeOfV1, 'SDK v2': routeOfV2 };
+const ROUTES: Record<ServerName, () => RequestHandler> = {
+  'SDK v1': routeOfV1,
+  'SDK v2': routeOfV2,
+};
 
 const [name, column] = process.argv.slice(2) as [ServerName, Column];
 const { store, calls } = countCalls(memoryStore());
@@ -21,4 +24,6 @@ app.use(express.json());
 app.use('/mcp', ...[...middlewaresOf(column, store), ROUTES[name]()]);
 
 process.on('disconnect', () => process.exit());
-const listening = app.listen(0, '127.0.0.1', () => process.send?.((listening.address() as AddressInfo).port));
+const listening = app.listen(0, '127.0.0.1', () =>
+  process.send?.((listening.address() as AddressInfo).port),
+);

@@ -12,7 +12,9 @@ export interface SessionTransport {
 export type SessionOptions = ReturnType<typeof optionsOf>;
 
 /** A route of the session era: a transport for each session, and 404 where there is none. */
-export function sessionRoute(open: (options: SessionOptions) => Promise<SessionTransport>): RequestHandler {
+export function sessionRoute(
+  open: (options: SessionOptions) => Promise<SessionTransport>,
+): RequestHandler {
   const sessions = new Map<string, SessionTransport>();
 
   async function openTransport(): Promise<SessionTransport> {
@@ -35,7 +37,10 @@ export function sessionRoute(open: (options: SessionOptions) => Promise<SessionT
   };
 }
 
-function optionsOf(onsessioninitialized: (id: string) => void, onsessionclosed: (id: string) => void) {
+function optionsOf(
+  onsessioninitialized: (id: string) => void,
+  onsessionclosed: (id: string) => void,
+) {
   return {
     sessionIdGenerator: () => randomUUID(),
     eventStore: new ListEventStore(),

@@ -14,7 +14,10 @@ const nothing = z.object({});
 export function registerStatelessTools(server: McpServer, changes: Changes): void {
   const schema: Schema = {
     type: 'object',
-    properties: { region: { type: 'string', 'x-mcp-header': 'Region' }, level: { type: 'integer' } },
+    properties: {
+      region: { type: 'string', 'x-mcp-header': 'Region' },
+      level: { type: 'integer' },
+    },
   };
   const inputSchema = fromJsonSchema<{ region?: string }>(schema);
   server.registerTool(
@@ -30,7 +33,9 @@ export function registerStatelessTools(server: McpServer, changes: Changes): voi
     { description: 'Needs a client that samples.', inputSchema: nothing },
     (_args, { mcpReq }) => {
       if (mcpReq.inputResponses?.llm_answer !== undefined) return { content: text('Sampled.') };
-      const messages = [{ role: 'user' as const, content: { type: 'text' as const, text: 'Say pong.' } }];
+      const messages = [
+        { role: 'user' as const, content: { type: 'text' as const, text: 'Say pong.' } },
+      ];
       const llm_answer = inputRequired.createMessage({ messages, maxTokens: 16 });
       return inputRequired({ inputRequests: { llm_answer } });
     },

@@ -64,7 +64,9 @@ export const TOOLS: readonly ToolDefinition[] = [
     properties: { message: { type: 'string' } },
     required: ['message'],
   }),
-  tool('test_elicitation_sep1034_defaults', (_, context) => elicit(context, 'Defaults', WITH_DEFAULTS)),
+  tool('test_elicitation_sep1034_defaults', (_, context) =>
+    elicit(context, 'Defaults', WITH_DEFAULTS),
+  ),
   tool('test_elicitation_sep1330_enums', (_, context) => elicit(context, 'Enums', EVERY_ENUM)),
   tool('json_schema_2020_12_tool', (args) => text(JSON.stringify(args)), {
     $schema: 'https://json-schema.org/draft/2020-12/schema',
@@ -104,16 +106,25 @@ function tool(
 }
 
 function resource(name: string, mimeType: string, content: string) {
-  return { type: 'resource' as const, resource: { uri: `test://${name}`, mimeType, text: content } };
+  return {
+    type: 'resource' as const,
+    resource: { uri: `test://${name}`, mimeType, text: content },
+  };
 }
 
-async function logThrice(_args: Record<string, unknown>, { notify }: CallContext): Promise<Content> {
+async function logThrice(
+  _args: Record<string, unknown>,
+  { notify }: CallContext,
+): Promise<Content> {
   for (const data of ['Tool execution started', 'Tool processing data', 'Tool execution completed'])
     await notify('notifications/message', { level: 'info', data });
   return text('Logged.');
 }
 
-async function progressThrice(_args: Record<string, unknown>, context: CallContext): Promise<Content> {
+async function progressThrice(
+  _args: Record<string, unknown>,
+  context: CallContext,
+): Promise<Content> {
   const { progressToken, notify } = context;
   // Who sent no token must not be told.
   for (const progress of progressToken === undefined ? [] : [0, 50, 100])
@@ -121,7 +132,11 @@ async function progressThrice(_args: Record<string, unknown>, context: CallConte
   return text(String(progressToken));
 }
 
-async function elicit({ ask }: CallContext, message: string, requestedSchema: Schema): Promise<Content> {
+async function elicit(
+  { ask }: CallContext,
+  message: string,
+  requestedSchema: Schema,
+): Promise<Content> {
   const { action, content } = await ask('elicitation/create', { message, requestedSchema });
   return text(`User response: action=${action}, content=${JSON.stringify(content ?? {})}`);
 }

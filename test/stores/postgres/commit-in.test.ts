@@ -35,10 +35,18 @@ describe('commitIn()', { timeout: 60_000 }, () => {
   afterEach(() => client.release(true));
 
   it('makes the writes of a handler and the move visible together', async () => {
-    expect(await store.commitIn(client, commitOf(request))).toEqual({ status: 'committed', version: 1 });
+    expect(await store.commitIn(client, commitOf(request))).toEqual({
+      status: 'committed',
+      version: 1,
+    });
     expect(await seenByOthers()).toEqual({ orders: 0, state: 'empty', claimed: true, events: 0 });
     await client.query('COMMIT');
-    expect(await seenByOthers()).toEqual({ orders: 1, state: 'has_items', claimed: false, events: 1 });
+    expect(await seenByOthers()).toEqual({
+      orders: 1,
+      state: 'has_items',
+      claimed: false,
+      events: 1,
+    });
   });
 
   it('takes the move back with the writes', async () => {
@@ -78,7 +86,9 @@ describe('commitIn()', { timeout: 60_000 }, () => {
   it('rejects in a stricter transaction where the lease was renewed meanwhile, and changes nothing', async () => {
     await client.query('ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
     await store.renew(request, request.token, HOUR);
-    await expect(store.commitIn(client, commitOf(request))).rejects.toMatchObject({ code: '40001' });
+    await expect(store.commitIn(client, commitOf(request))).rejects.toMatchObject({
+      code: '40001',
+    });
     await client.query('ROLLBACK');
     expect(await store.commit(commitOf(request))).toEqual({ status: 'committed', version: 1 });
   });
@@ -95,7 +105,9 @@ describe('commitIn()', { timeout: 60_000 }, () => {
   });
 
   async function seenByOthers() {
-    const { rowCount } = await pool.query(`SELECT FROM ${database.schema}.orders WHERE id = $1`, [run]);
+    const { rowCount } = await pool.query(`SELECT FROM ${database.schema}.orders WHERE id = $1`, [
+      run,
+    ]);
     const workflow = (await store.read(run, HOUR))?.workflows.checkout;
     const events = (await store.history(request)).length;
     return {

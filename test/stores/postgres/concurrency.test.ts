@@ -23,7 +23,9 @@ describe('postgresStore() under concurrency', { timeout: 60_000 }, () => {
     for (let race = 0; race < 300; race += 1) {
       if (race % 3 === 0) run = randomUUID();
       const requests = sides.map(() => claimOf(run, { create: {} }));
-      const results = await Promise.all(sides.map((side, i) => side.claim(requests[i] ?? claimOf(run))));
+      const results = await Promise.all(
+        sides.map((side, i) => side.claim(requests[i] ?? claimOf(run))),
+      );
       expect(results.map(({ status }) => status).sort()).toEqual(['busy', 'claimed']);
       for (const request of requests) await sides[0]?.commit(commitOf(request));
     }
@@ -103,7 +105,11 @@ function connect(max = 4): PostgresStore {
 /**
  * Does one thing after the other, and says what it was. Rejects if any was: a deadlock would be one reason.
  */
-async function doAnything(store: PostgresStore, runs: readonly string[], times: number): Promise<string[]> {
+async function doAnything(
+  store: PostgresStore,
+  runs: readonly string[],
+  times: number,
+): Promise<string[]> {
   const done: string[] = [];
   let last = claimOf(runs[0] ?? '');
   const operations = {
@@ -111,7 +117,11 @@ async function doAnything(store: PostgresStore, runs: readonly string[], times: 
     read: (run: string) => store.read(run, randomInt(20)),
     claim: (run: string) => {
       const changes = { create: {}, leaseMs: randomInt(20), ttlMs: randomInt(20) };
-      last = claimOf(run, { ...changes, step: { uncertain: 'retry' }, workflow: `w${randomInt(2)}` });
+      last = claimOf(run, {
+        ...changes,
+        step: { uncertain: 'retry' },
+        workflow: `w${randomInt(2)}`,
+      });
       return store.claim(last);
     },
     commit: () => store.commit(commitOf(last, { ttlMs: randomInt(20) })),

@@ -29,7 +29,9 @@ describe('migrate()', { timeout: 60_000 }, () => {
     async (level) => {
       const options = `-c default_transaction_isolation=${level.replace(' ', '\\ ')}`;
       const pool = database.connect({ max: 12, options });
-      const stores = Array.from({ length: 12 }, () => postgresStore({ pool, schema: database.schema }));
+      const stores = Array.from({ length: 12 }, () =>
+        postgresStore({ pool, schema: database.schema }),
+      );
       await Promise.all(stores.map((store) => store.migrate()));
       expect(await applied()).toEqual([1]);
     },
@@ -42,7 +44,8 @@ describe('migrate()', { timeout: 60_000 }, () => {
     expect(await applied()).toEqual([1]);
     const run = randomUUID();
     await processes[0]?.store.open(run, {}, HOUR);
-    for (const [index, { store }] of processes.entries()) expect(await step(store, run)).toBe(index + 1);
+    for (const [index, { store }] of processes.entries())
+      expect(await step(store, run)).toBe(index + 1);
     await Promise.all(processes.map((process) => process.stop()));
   });
 
@@ -50,7 +53,9 @@ describe('migrate()', { timeout: 60_000 }, () => {
     const pool = database.connect();
     const prefixes = ['a_', 'b_', 'c_'];
     const { schema } = database;
-    await Promise.all(prefixes.map((tablePrefix) => postgresStore({ pool, schema, tablePrefix }).migrate()));
+    await Promise.all(
+      prefixes.map((tablePrefix) => postgresStore({ pool, schema, tablePrefix }).migrate()),
+    );
   });
 
   it('only reads where nothing is to be done, so any role may call it', async () => {

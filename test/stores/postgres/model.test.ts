@@ -13,7 +13,9 @@ interface Operation {
 }
 
 /** A token is for one claim only, so what is claimed with it is always the same. */
-const CLAIMS: Readonly<Record<string, Partial<StepDescription> & { readonly states?: readonly string[] }>> = {
+const CLAIMS: Readonly<
+  Record<string, Partial<StepDescription> & { readonly states?: readonly string[] }>
+> = {
   t1: { uncertain: 'retry' },
   t2: { uncertain: 'retry', states: ['has_items'] },
   t3: { uncertain: 'retry', digest: 'other' },
@@ -66,7 +68,9 @@ const commit = operation(
 const renew = operation('renew', names, (store, { token, leaseMs, ...key }) =>
   store.renew(key, token, leaseMs),
 );
-const release = operation('release', names, (store, { token, ...key }) => store.release(key, token));
+const release = operation('release', names, (store, { token, ...key }) =>
+  store.release(key, token),
+);
 const remove = operation('delete', names, (store, { run }) => store.delete(run));
 const history = operation(
   'history',

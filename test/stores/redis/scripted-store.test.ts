@@ -36,7 +36,8 @@ describe('what the store keeps in Redis', () => {
     const run = randomUUID();
     for (const [name, operation] of Object.entries(everyOperation(store, run))) {
       await operation();
-      for (const key of await redis.keys(`*${run}*`)) expect(await redis.pttl(key), name).toBeGreaterThan(0);
+      for (const key of await redis.keys(`*${run}*`))
+        expect(await redis.pttl(key), name).toBeGreaterThan(0);
     }
   });
 
@@ -64,7 +65,9 @@ describe('what the store keeps in Redis', () => {
     async (ttlMs) => {
       const run = randomUUID();
       expect(await step(store, run, { create: {}, ttlMs }, { ttlMs })).toBe(1);
-      expect(await redis.pttl(runKeys(prefix, run)[0])).toBeGreaterThan(Math.min(ttlMs, 1e15) - 1000);
+      expect(await redis.pttl(runKeys(prefix, run)[0])).toBeGreaterThan(
+        Math.min(ttlMs, 1e15) - 1000,
+      );
       await store.delete(run);
     },
   );
@@ -108,7 +111,9 @@ describe('what the store keeps in Redis', () => {
     await store.open(run, {}, HOUR);
     for (let round = 0; round < 40; round += 1) {
       await step(store, run);
-      await store.claim(claimOf(run, { leaseMs: 0, step: { uncertain: 'retry', digest: `d-${round}` } }));
+      await store.claim(
+        claimOf(run, { leaseMs: 0, step: { uncertain: 'retry', digest: `d-${round}` } }),
+      );
     }
     for (const list of ['spent', 'unfinished']) {
       const items = await redis.hget(key, `${list}:"checkout"`);
@@ -143,7 +148,10 @@ describe('a token', () => {
       workflows: {},
       now: expect.any(Number),
     });
-    expect(await store.claim(claim)).toMatchObject({ status: 'state', snapshot: { state: 'empty' } });
+    expect(await store.claim(claim)).toMatchObject({
+      status: 'state',
+      snapshot: { state: 'empty' },
+    });
   });
 });
 
@@ -178,7 +186,8 @@ describe('the clock', () => {
 });
 
 describe('what is not an answer of the script', () => {
-  const unanswered = (reply: unknown) => scriptedStore(async () => reply, { prefix, trailLimit: 1000 });
+  const unanswered = (reply: unknown) =>
+    scriptedStore(async () => reply, { prefix, trailLimit: 1000 });
 
   it.each([
     ['nothing', null],

@@ -32,11 +32,14 @@ describeStateStore('sqliteStore() next to another process', makeStore, { describ
 describe('sqliteStore() on one file in several processes', { timeout: 60_000 }, () => {
   it('makes its tables once when all start at the same moment', async () => {
     const fresh = makeSqliteFile();
-    const starts = Array.from({ length: 4 }, () => startStoreProcess({ kind: 'sqlite', file: fresh.path }));
+    const starts = Array.from({ length: 4 }, () =>
+      startStoreProcess({ kind: 'sqlite', file: fresh.path }),
+    );
     const processes = await Promise.all(starts);
     const run = randomUUID();
     await processes[0]?.store.open(run, {}, HOUR);
-    for (const [index, { store }] of processes.entries()) expect(await step(store, run)).toBe(index + 1);
+    for (const [index, { store }] of processes.entries())
+      expect(await step(store, run)).toBe(index + 1);
     await Promise.all(processes.map((process) => process.stop()));
     fresh.remove();
   });
@@ -60,7 +63,9 @@ describe('sqliteStore() on one file in several processes', { timeout: 60_000 }, 
     for (let race = 0; race < 200; race += 1) {
       const run = randomUUID();
       const sides = [own, other.store, own, other.store];
-      const results = await Promise.all(sides.map((side) => side.claim(claimOf(run, { create: {} }))));
+      const results = await Promise.all(
+        sides.map((side) => side.claim(claimOf(run, { create: {} }))),
+      );
       expect(count(results, ({ status }) => status === 'claimed')).toBe(1);
       expect(count(results, ({ status }) => status === 'busy')).toBe(3);
     }
