@@ -66,6 +66,28 @@ describe('the structure of src/', () => {
   });
 });
 
+/** What the package publishes, as its own programs import it. */
+const PUBLISHED =
+  /^(?:index|fetch|testing\/index|stores\/(?:memory|redis|upstash|postgres|sqlite)|bus\/(?:redis|postgres))\.ts$/;
+
+describe('the programs in tools/', () => {
+  const programs = [...sourceFiles('tools')].flatMap(([path, text]) =>
+    importsOf(`tools/${path}`, text),
+  );
+
+  it('look at the package from outside: they import what it publishes, and nothing of its inside', () => {
+    const ofSource = programs.filter(({ to }) => to.startsWith('src/'));
+    const inside = ofSource.filter(({ to }) => !PUBLISHED.test(to.slice('src/'.length)));
+    expect(inside.map(({ from, to }) => `${from} → ${to}`)).toEqual([]);
+    expect(ofSource.length).toBeGreaterThan(0);
+  });
+
+  it('take from the tests only their services and helpers', () => {
+    const ofTests = programs.filter(({ to }) => to.startsWith('test/'));
+    expect(ofTests.filter(({ to }) => !/^test\/(?:services|helpers)\//.test(to))).toEqual([]);
+  });
+});
+
 describe('the checks of the structure', () => {
   const text = [
     "import { a } from './a.ts';",

@@ -2,13 +2,13 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-const SRC = fileURLToPath(new URL('../../src', import.meta.url));
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
 /** One import or re-export. */
 export interface Import {
-  /** The importing file, from `src/` on. */
+  /** The importing file, from its folder on, such as `src/`. */
   readonly from: string;
-  /** The imported file from `src/` on, or a package's name as it stands. */
+  /** The imported file, likewise, or a package's name as it stands. */
   readonly to: string;
   readonly isOurs: boolean;
   /** Whether it is gone once the types are. */
@@ -18,13 +18,14 @@ export interface Import {
 const STATEMENT = /^(?:import|export)\s+(type\s)?(?:[^'";]*?\sfrom\s+)?'([^']+)'/gm;
 const DYNAMIC = /\bimport\(\s*'([^']+)'\s*\)/g;
 
-/** Every source file's text, by its path from `src/` on. */
-export function sourceFiles(): Map<string, string> {
-  const paths = readdirSync(SRC, { recursive: true, encoding: 'utf8' }).filter((path) =>
+/** The text of every source file of a folder, by its path from that folder on. */
+export function sourceFiles(folder = 'src'): Map<string, string> {
+  const top = join(ROOT, folder);
+  const paths = readdirSync(top, { recursive: true, encoding: 'utf8' }).filter((path) =>
     path.endsWith('.ts'),
   );
   return new Map(
-    paths.sort().map((path) => [path.replaceAll('\\', '/'), readFileSync(join(SRC, path), 'utf8')]),
+    paths.sort().map((path) => [path.replaceAll('\\', '/'), readFileSync(join(top, path), 'utf8')]),
   );
 }
 

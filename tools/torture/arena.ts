@@ -4,7 +4,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type AtomicStateStore, type Runs, runsOf, StoreUnavailable } from '../../src/index.ts';
-import { resolveStore } from '../../src/stores/adapt.ts';
 import { brokenStore, type Defect } from './broken-store.ts';
 import { openSession } from './client.ts';
 import { Fleet, type StartServer } from './fleet.ts';
@@ -47,7 +46,7 @@ export class Arena {
     this.options = options;
     this.ledger = ledger;
     this.fleet = fleet;
-    this.#store = resolveStore(store);
+    this.#store = store;
     this.#runs = {
       checkout: runsOf(checkoutGate(), { store }),
       rally: runsOf(rallyGate(), { store }),

@@ -4,13 +4,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
-import { type Backend, type Durability, startBackend } from './backends.ts';
-import { raceDuplicates } from './duplicates.ts';
-import { killServers } from './kills.ts';
-import { parseOptions } from './options.ts';
-import { seeded } from './random.ts';
-import { restartStore } from './restarts.ts';
-import { STORE_NAMES, type StoreName } from './stores.ts';
+import { type Backend, type Durability, startBackend } from '../../tools/torture/backends.ts';
+import { raceDuplicates } from '../../tools/torture/duplicates.ts';
+import { killServers } from '../../tools/torture/kills.ts';
+import { parseOptions } from '../../tools/torture/options.ts';
+import { seeded } from '../../tools/torture/random.ts';
+import { restartStore } from '../../tools/torture/restarts.ts';
+import { STORE_NAMES, type StoreName } from '../../tools/torture/stores.ts';
 
 const TIMEOUT_MS = 60_000;
 
@@ -141,9 +141,13 @@ describe('parseOptions()', () => {
 });
 
 describe('the client settings', () => {
-  const read = (path: string) => readFileSync(new URL(path, import.meta.url), 'utf8');
+  /** On one line, however it is formatted. */
+  const read = (path: string) =>
+    readFileSync(new URL(path, import.meta.url), 'utf8')
+      .replace(/\s+/g, ' ')
+      .replace(/,(?= [}\])])/g, '');
   const documented = read('../../docs/guarantees.md');
-  const measured = read('stores.ts');
+  const measured = read('../../tools/torture/stores.ts');
 
   it.each([
     'disableOfflineQueue: true',
@@ -187,7 +191,7 @@ interface Ended {
 }
 
 function torture(args: readonly string[], env: NodeJS.ProcessEnv = {}) {
-  const script = fileURLToPath(new URL('torture.ts', import.meta.url));
+  const script = fileURLToPath(new URL('../../tools/torture/torture.ts', import.meta.url));
   let resolve: (ended: Ended) => void = () => {};
   const ended = new Promise<Ended>((done) => {
     resolve = done;

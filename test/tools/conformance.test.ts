@@ -12,18 +12,18 @@ import {
   STATUSES,
   type Status,
   scenarioOf,
-} from './checks.ts';
+} from '../../tools/conformance/checks.ts';
 import {
   byColumn,
   type ColumnResult,
   differencesOf,
   faultsOf,
   type Results,
-} from './comparison.ts';
-import { ExampleServer, mountFaults } from './example-server.ts';
-import { SERVERS, type TestSet } from './plan.ts';
-import { areEqual, describeSet, summaryOf } from './report.ts';
-import { COLUMNS } from './servers/mounts.ts';
+} from '../../tools/conformance/comparison.ts';
+import { ExampleServer, mountFaults } from '../../tools/conformance/example-server.ts';
+import { SERVERS, type TestSet } from '../../tools/conformance/plan.ts';
+import { areEqual, describeSet, summaryOf } from '../../tools/conformance/report.ts';
+import { COLUMNS } from '../../tools/conformance/servers/mounts.ts';
 
 const SET: TestSet = {
   server: 'SDK v1',
@@ -234,7 +234,7 @@ describe('an example server', () => {
 });
 
 it('ends with status 1 and names the sets where none is meant', async () => {
-  const script = fileURLToPath(new URL('conformance.ts', import.meta.url));
+  const script = fileURLToPath(new URL('../../tools/conformance/conformance.ts', import.meta.url));
   const { error, stderr } = await new Promise<{ error: unknown; stderr: string }>((resolve) => {
     const args = ['--import', 'tsx', script, '--only', 'SDK v3'];
     execFile(process.execPath, args, (error, _stdout, stderr) => resolve({ error, stderr }));

@@ -1,8 +1,8 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { startPostgres } from '../services/postgres.ts';
-import { type RedisOptions, startRedis } from '../services/redis.ts';
+import { startPostgres } from '../../test/services/postgres.ts';
+import { type RedisOptions, startRedis } from '../../test/services/redis.ts';
 import { RestProcess } from './rest-process.ts';
 import type { StoreAddress, StoreName } from './stores.ts';
 

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import type { TrailEntry } from '../../src/index.ts';
-import type { Attempt } from './ledger.ts';
-import { faultsOf, type RunEvidence } from './replay.ts';
-import { RULES, type ToolName } from './workflows.ts';
+import type { Attempt } from '../../tools/torture/ledger.ts';
+import { faultsOf, type RunEvidence } from '../../tools/torture/replay.ts';
+import { RULES, type ToolName } from '../../tools/torture/workflows.ts';
 
 /** A rally that goes well: every second handler is one of a step that must not be repeated. */
 function rally(moves: number): RunEvidence {

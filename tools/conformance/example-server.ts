@@ -1,7 +1,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { send, type WireMessage } from '../helpers/raw.ts';
+import { send, type WireMessage } from '../../test/helpers/raw.ts';
 import type { ServerName } from './plan.ts';
 import type { Column } from './servers/mounts.ts';
 import { NEVER_CALLED } from './servers/tools.ts';

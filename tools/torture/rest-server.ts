@@ -3,7 +3,7 @@
  * sends its token to its parent once it serves.
  */
 import { connect, createServer } from 'node:net';
-import { startUpstashRest } from '../services/upstash-rest.ts';
+import { startUpstashRest } from '../../test/services/upstash-rest.ts';
 
 const [, , redisUrl = '', port = ''] = process.argv;
 const rest = await startUpstashRest(redisUrl);

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { RequestHandler } from 'express';
-import { ListEventStore } from '../../helpers/event-store.ts';
+import { ListEventStore } from '../../../test/helpers/event-store.ts';
 
 /** As much of a session-era transport as those of both SDKs have in common. */
 export interface SessionTransport {

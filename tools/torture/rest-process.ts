@@ -2,7 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { freePort } from '../services/ports.ts';
+import { freePort } from '../../test/services/ports.ts';
 
 /** The REST service in front of a Redis, in a process that can be killed and started again on its port. */
 export class RestProcess {
