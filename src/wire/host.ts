@@ -9,6 +9,8 @@ export interface Host {
   readonly response: ResponsePort;
   /** Whether the client's connection has ended, told or not. */
   isGone(): boolean;
+  /** Whether this side ended it: a handler that destroys its socket gives no answer any more. */
+  isCutHere(): boolean;
   /** Reads the body of a POST, at most `limit` bytes of it. */
   readBody(limit: number): Promise<BodyPort | BodyFailure>;
   /** Leads what the upstream answers into a sink; what is returned leads to the client. */
@@ -22,6 +24,7 @@ export function nodeHost(req: IncomingMessage, res: ServerResponse): Host {
     request: req,
     response: res,
     isGone: () => req.socket?.destroyed === true,
+    isCutHere: () => isCutHere(req),
     readBody: (limit) => RequestBody.read(req, limit),
     redirect: (sink) => patchResponse(res, sink),
     refuse(status, json) {
@@ -30,4 +33,17 @@ export function nodeHost(req: IncomingMessage, res: ServerResponse): Host {
       res.end(bytes);
     },
   };
+}
+
+/**
+ * A client that leaves ends its side, which the socket has read then, or breaks the connection, which
+ * the socket has failed with. Where neither happened, somebody here destroyed it.
+ */
+function isCutHere({ httpVersionMajor, socket }: IncomingMessage): boolean {
+  // Streams of HTTP/2 share one socket, which says nothing of a single one.
+  if (httpVersionMajor !== 1 || socket?.destroyed !== true || socket.readableEnded) return false;
+  const failure: NodeJS.ErrnoException | null = socket.errored ?? null;
+  const isOfTheConnection = failure?.syscall === 'read' || failure?.syscall === 'write';
+  // The parser's own errors: what the client sent after its request is no HTTP.
+  return !isOfTheConnection && failure?.code?.startsWith('HPE_') !== true;
 }

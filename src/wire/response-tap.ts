@@ -29,6 +29,7 @@ export class ResponseTap implements ResponseSink {
 
   readonly #observer: ResponseObserver;
   readonly #limits: ReaderLimits;
+  readonly #host: Host;
   readonly #original: Originals;
   readonly #line: TaskLine;
   readonly #out: ResponseOut;
@@ -41,6 +42,7 @@ export class ResponseTap implements ResponseSink {
   constructor(host: Host, observer: ResponseObserver, limits: ReaderLimits) {
     const { response: res } = host;
     this.res = res;
+    this.#host = host;
     this.#observer = observer;
     this.#limits = limits;
     this.#line = new TaskLine(
@@ -159,6 +161,7 @@ export class ResponseTap implements ResponseSink {
   }
 
   close(): boolean {
+    if (this.#host.isCutHere()) this.#close.release();
     return this.#close.connectionClosed(this.#out.ended);
   }
 

@@ -1,3 +1,6 @@
+import { once } from 'node:events';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { connect } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import {
   type CheckoutApp,
@@ -191,6 +194,73 @@ describe('a client that goes away in the middle of a call that is not gated', ()
     viewing.open();
     expect(textOf(await session.call('cart.view'))).toBe('cart.view done');
   });
+});
+
+/** The ways in which a handler can leave its client without an answer. */
+const CUTS = {
+  'res.destroy()': (_req, res) => res.destroy(),
+  'req.socket.destroy()': (req) => req.socket.destroy(),
+  'res.socket.destroy(error)': (_req, res) => res.socket?.destroy(new Error('its own')),
+  'socket.resetAndDestroy()': (req) => req.socket.resetAndDestroy(),
+  'socket.destroySoon()': (req) => req.socket.destroySoon(),
+} satisfies Record<string, (req: IncomingMessage, res: ServerResponse) => unknown>;
+
+describe.each(Object.entries(CUTS))('a handler that calls %s', (_name, cut) => {
+  it.each(['before it writes', 'in the midst of its answer'])(
+    'has its step given up on at once, %s',
+    async (when) => {
+      const app = await start({
+        shape: { parser: true },
+        behind: [
+          (req, res, next) => {
+            if (req.body?.params?.name !== 'cart.pay') return next();
+            app.ledger.calls.push('cart.pay');
+            if (when === 'before it writes') return void cut(req, res);
+            res.writeHead(200, { 'content-type': 'text/event-stream' });
+            res.write(': working\n\n', () => void cut(req, res));
+          },
+        ],
+      });
+      const session = await app.beginAt('payment');
+      await expect(session.post(callOf(1, 'cart.pay'))).rejects.toThrow();
+      await expect
+        .poll(() => app.errors.map(String))
+        .toEqual([expect.stringContaining('outcome of a call of "cart.pay" is unknown')]);
+      await pass(app.clock, 8_000);
+      expect(reasonOf(await session.call('cart.pay'))).toBe('held');
+    },
+  );
+});
+
+describe('a client that breaks its connection', () => {
+  it.each(['a reset', 'bytes that are no HTTP'])(
+    'by %s, does not cut its step off',
+    async (how) => {
+      const app = await start({ shape: { mode: 'stateless' } });
+      const session = await app.beginAt('payment');
+      const handler = latch();
+      app.ledger.gates.set('cart.pay', handler.opened);
+      const body = JSON.stringify(callOf(1, 'cart.pay'));
+      const headers = Object.entries({
+        ...session.headers,
+        host: app.url.host,
+        accept: 'application/json, text/event-stream',
+        'content-type': 'application/json',
+        'content-length': Buffer.byteLength(body),
+      }).map(([name, value]) => `${name}: ${value}\r\n`);
+      const socket = connect(Number(app.url.port), app.url.hostname);
+      socket.on('error', () => {});
+      socket.write(`POST /mcp HTTP/1.1\r\n${headers.join('')}\r\n${body}`);
+      await expect.poll(() => app.ledger.calls).toEqual(['cart.pay']);
+      if (how === 'a reset') socket.resetAndDestroy();
+      else socket.resume().write('no HTTP at all\r\n\r\n');
+      await once(socket, 'close');
+      await settle();
+      handler.open();
+      await expect.poll(() => session.tools()).toEqual(['cart.view']);
+      expect(app.errors).toEqual([]);
+    },
+  );
 });
 
 describe('a step that was given up on', () => {

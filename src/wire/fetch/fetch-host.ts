@@ -45,6 +45,11 @@ export class FetchHost implements Host {
     return this.#isGone || this.#client.signal.aborted;
   }
 
+  /** A handler has nothing to cut but its own answer, which fails then. */
+  isCutHere(): boolean {
+    return false;
+  }
+
   async readBody(limit: number): Promise<BodyPort | BodyFailure> {
     const body = await FetchBody.read(this.#client, this.request, limit);
     if (body instanceof FetchBody) this.#body = body;
