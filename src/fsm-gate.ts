@@ -38,6 +38,10 @@ export interface FsmGateOptions extends CommonOptions {
   refusal?: 'explain' | 'unknown-tool' | undefined;
   /** How long a call waits for another one of the same run, in milliseconds. Default 10,000. */
   waitMs?: number | undefined;
+  /** The most calls that wait for one run in this process. Default 100. With one more, that one is refused as `busy` at once. */
+  maxWaiting?: number | undefined;
+  /** The most bytes of request bodies that wait for one run in this process. Default 8 MiB; beyond it as `maxWaiting`. */
+  maxWaitingBytes?: number | undefined;
   /**
    * How long a claim lives without being renewed, in milliseconds. Default 8,000. Best shorter than `waitMs`: then a call that waits outlives the claim of a process
    * that died.
@@ -57,6 +61,11 @@ const optionsSchema = z.strictObject({
   visibility: z.enum(['hide', 'stable']).optional(),
   refusal: z.enum(['explain', 'unknown-tool']).default('explain'),
   waitMs: millis.default(10_000),
+  maxWaiting: z.int().min(0).default(100),
+  maxWaitingBytes: z
+    .int()
+    .min(0)
+    .default(8 * 1024 * 1024),
   leaseMs: millis.default(8_000),
   maxStepMs: millis.default(10 * 60 * 1000),
   cancelGraceMs: millis.default(5_000),
@@ -89,7 +98,7 @@ export function fsmGate<S extends string, E extends string>(
   }
   const parsed = parseOptions('fsmGate()', optionsSchema, options);
   const { maxBodyBytes, maxBatch, maxMessageBytes, onError, onWarning } = parsed;
-  const { clock, announce, visibility, refusal, ...times } = parsed;
+  const { clock, announce, visibility, refusal, maxWaiting, maxWaitingBytes, ...times } = parsed;
   const workflow = gate.compile();
   noteMount(workflow, visibility);
   for (const warning of workflow.warnings) onWarning(warning);
@@ -100,6 +109,7 @@ export function fsmGate<S extends string, E extends string>(
     listedPrompts: new ListedNames(workflow.id, workflow.reads.promptNames, onWarning),
     notes: availabilityNotes(workflow),
     times,
+    waiting: { maxWaiting, maxWaitingBytes },
     clock,
     announce,
     visibility,

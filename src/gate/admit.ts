@@ -1,6 +1,6 @@
 import type { RunContext } from '../session/run-context.ts';
 import type { Step } from '../session/step.ts';
-import type { Cancellation } from '../session/turns.ts';
+import type { WaitingCall } from '../session/turns.ts';
 import { UNBEGUN } from '../session/unbegun.ts';
 import type { FsmSnapshot } from '../stores/store.ts';
 import type { Incoming } from '../wire/incoming.ts';
@@ -56,7 +56,7 @@ export async function admit(
   binding: CallBinding,
   step: Step,
   call: AskedCall,
-  request: Cancellation,
+  request: Pick<WaitingCall, 'cancelled'>,
 ): Promise<Position | NotAdmitted> {
   let reason: 'cancelled' | 'unavailable' = 'unavailable';
   try {

@@ -1,5 +1,6 @@
 import type { Clock } from '../session/clock.ts';
 import type { StepTimes } from '../session/step.ts';
+import type { WaitLimits } from '../session/turns.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { ListedNames } from './listed-names.ts';
 import type { ListedTools } from './listed-tools.ts';
@@ -10,6 +11,8 @@ export interface GateConfig {
   readonly listed: ListedTools;
   readonly listedPrompts: ListedNames;
   readonly times: StepTimes;
+  /** How many calls may wait for one run. */
+  readonly waiting: WaitLimits;
   readonly clock: Clock;
   /** Whether a move is also told in words, at the end of the result that caused it. */
   readonly announce: boolean;

@@ -131,7 +131,7 @@ export class Judge {
     binding: CallBinding,
     context: RunContext,
   ): Promise<Verdict> {
-    const { workflow, times, listed } = this.#config;
+    const { workflow, times, waiting, listed } = this.#config;
     const { id, message } = incoming;
     if (!isRequestId(id)) return 'forward';
     if (context.step !== undefined && context.step !== incoming) {
@@ -148,6 +148,7 @@ export class Judge {
       },
       states: workflow.claimable(binding),
       times,
+      waiting,
       request,
       onTooLong: () => this.#giveUp(id),
     };

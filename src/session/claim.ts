@@ -4,13 +4,14 @@ import type {
   FsmSnapshot,
   StepDescription,
 } from '../stores/store.ts';
+import { isPromise } from '../wire/task-line.ts';
 import type { Clock } from './clock.ts';
 import { newToken } from './ids.ts';
 import type { InFlight } from './in-flight.ts';
 import { releaseClaim } from './release-claim.ts';
 import type { RunContext } from './run-context.ts';
 import { Step, type StepParts, type StepTimes } from './step.ts';
-import type { Cancellation, EndTurn } from './turns.ts';
+import type { Turn, WaitingCall, WaitLimits } from './turns.ts';
 import { UNBEGUN } from './unbegun.ts';
 
 /** As much of a run as its claims depend on. */
@@ -24,6 +25,8 @@ export interface ClaimOptions {
   /** Where a run begins that was never claimed. */
   readonly initial: Pick<FsmSnapshot, 'state' | 'context'>;
   readonly times: StepTimes;
+  /** Without them a call waits however many others do, and is not counted among them. */
+  readonly waiting?: WaitLimits;
   readonly clock: Clock;
   readonly request: InFlight;
   readonly onTooLong: () => void;
@@ -50,17 +53,17 @@ export function turnKey(context: Pick<RunContext, 'run'>, workflow: string): str
 
 /** Waits for the run's turn, within this process and across processes, and takes its claim. */
 export async function claimStep(options: ClaimOptions): Promise<Step | NotClaimed> {
-  const { context, workflow, times, clock, request } = options;
+  const { context, workflow, times, waiting, clock, request } = options;
   const deadline = clock.now() + times.waitMs;
-  const turn = context.turns.take(turnKey(context, workflow), times.waitMs, request);
-  const endTurn = typeof turn === 'function' ? turn : await turn;
-  if (endTurn === undefined) return { reason: request.cancelled ? 'cancelled' : 'busy' };
+  const taken = context.turns.take(turnKey(context, workflow), times.waitMs, request, waiting);
+  const turn = isPromise(taken) ? await taken : taken;
+  if (turn === undefined) return { reason: request.cancelled ? 'cancelled' : 'busy' };
   try {
-    const claimed = await claimInTurn(options, endTurn, deadline);
-    if (!(claimed instanceof Step)) endTurn();
+    const claimed = await claimInTurn(options, turn, deadline);
+    if (!(claimed instanceof Step)) turn.end();
     return claimed;
   } catch (error) {
-    endTurn();
+    turn.end();
     options.onError(error);
     return { reason: 'unavailable' };
   }
@@ -68,38 +71,45 @@ export async function claimStep(options: ClaimOptions): Promise<Step | NotClaime
 
 async function claimInTurn(
   options: ClaimOptions,
-  endTurn: EndTurn,
+  turn: Turn,
   deadline: number,
 ): Promise<Step | NotClaimed> {
-  const { context, clock, request } = options;
+  const { context, waiting, clock, request } = options;
   const token = newToken();
-  for (let attempt = 0; !request.cancelled; attempt++) {
-    const result = await ask(options, context.store, token);
-    if (result.status === 'claimed') {
-      const parts = partsOf(options, token, result, endTurn);
-      if (!request.cancelled) return new Step(parts, options.onTooLong);
-      await releaseClaim(parts, UNBEGUN);
-      parts.endTurn();
-    } else if (result.status === 'busy' && clock.now() < deadline) {
-      await pause(backOff(attempt, result.remainingMs), clock, request);
-    } else if (!request.cancelled) return refusal(result);
+  let leave: (() => void) | undefined;
+  try {
+    for (let attempt = 0; !request.cancelled; attempt++) {
+      const result = await ask(options, context.store, token);
+      if (result.status === 'claimed') {
+        const parts = partsOf(options, token, result, turn);
+        if (!request.cancelled) return new Step(parts, options.onTooLong);
+        await releaseClaim(parts, UNBEGUN);
+        parts.endTurn();
+      } else if (result.status === 'busy' && clock.now() < deadline) {
+        leave ??= turn.wait(request, waiting);
+        if (leave === undefined) return refusal(result);
+        await pause(backOff(attempt, result.remainingMs), clock, request);
+      } else if (!request.cancelled) return refusal(result);
+    }
+    return { reason: 'cancelled' };
+  } finally {
+    leave?.();
   }
-  return { reason: 'cancelled' };
 }
 
 function partsOf(
   { context, workflow, description, times, clock, request, onError }: ClaimOptions,
   token: string,
   { snapshot, idempotencyKey, now = clock.now() }: Granted,
-  endTurn: EndTurn,
+  turn: Turn,
 ): StepParts {
   const { run, store, ttlMs } = context;
   const key = { run, workflow };
   // The request's id is in flight for as long as the step is, on whatever stream its result comes.
   const endStep = request.beginStep();
-  const end = (): void => {
+  const endTurn = (): void => {
     endStep();
-    endTurn();
+    turn.end();
   };
   return {
     key,
@@ -112,7 +122,7 @@ function partsOf(
     ttlMs,
     times,
     clock,
-    endTurn: end,
+    endTurn,
     onError,
   };
 }
@@ -160,7 +170,7 @@ function backOff(attempt: number, remainingMs: number): number {
   return ceiling / 2 + (Math.random() * ceiling) / 2;
 }
 
-function pause(ms: number, clock: Clock, cancellation: Cancellation): Promise<void> {
+function pause(ms: number, clock: Clock, call: Pick<WaitingCall, 'onCancel'>): Promise<void> {
   return new Promise((resolve) => {
     const done = (): void => {
       stop();
@@ -168,6 +178,6 @@ function pause(ms: number, clock: Clock, cancellation: Cancellation): Promise<vo
       resolve();
     };
     const stop = clock.after(ms, done);
-    const forget = cancellation.onCancel(done);
+    const forget = call.onCancel(done);
   });
 }

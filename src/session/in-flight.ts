@@ -1,8 +1,16 @@
-import type { Cancellation } from './turns.ts';
+import type { WaitingCall } from './turns.ts';
+
+/** The HTTP request that a call came in, as far as its wait depends on it. */
+export interface CallersRequest {
+  /** Whether the client's connection has ended. */
+  readonly isGone: boolean;
+  /** Of the body, in bytes. */
+  readonly size: number;
+}
 
 /** A request of the session that is not answered yet. Once it is cancelled it is not forwarded, if it has not been. */
-export class InFlight implements Cancellation {
-  readonly #isGone: () => boolean;
+export class InFlight implements WaitingCall {
+  readonly #request: CallersRequest | undefined;
   #onOver: () => void;
   #ended = false;
   #steps = 0;
@@ -10,14 +18,18 @@ export class InFlight implements Cancellation {
   readonly #onCancel = new Set<() => void>();
   readonly #onNotice = new Set<() => void>();
 
-  /** `onOver` is called once, when its id is free again; `isGone` says whether the client's connection is. */
-  constructor(onOver: () => void = () => {}, isGone: () => boolean = () => false) {
+  /** `onOver` is called once, when its id is free again. */
+  constructor(onOver: () => void = () => {}, request?: CallersRequest) {
     this.#onOver = onOver;
-    this.#isGone = isGone;
+    this.#request = request;
   }
 
   get cancelled(): boolean {
-    return this.#cancelled || this.#isGone();
+    return this.#cancelled || this.#request?.isGone === true;
+  }
+
+  get bytes(): number {
+    return this.#request?.size ?? 0;
   }
 
   /** Its response has ended, or its connection has. A step that is still under way may have its result come elsewhere. */

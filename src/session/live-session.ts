@@ -10,7 +10,7 @@ import {
 } from '../wire/json-rpc.ts';
 import { LateResponses } from '../wire/late-responses.ts';
 import type { ResponseTap } from '../wire/response-tap.ts';
-import { InFlight } from './in-flight.ts';
+import { type CallersRequest, InFlight } from './in-flight.ts';
 
 const MAX_QUESTIONS = 100;
 
@@ -54,10 +54,10 @@ export class LiveSession {
   }
 
   /** Registers a request; `undefined` where its id is in flight already, so that the two could not be told apart. */
-  begin(id: RequestId, isGone?: () => boolean): InFlight | undefined {
+  begin(id: RequestId, request?: CallersRequest): InFlight | undefined {
     const key = idKey(id);
     if (this.#inFlight.has(key)) return undefined;
-    const entry = new InFlight(() => void this.#inFlight.delete(key), isGone);
+    const entry = new InFlight(() => void this.#inFlight.delete(key), request);
     this.#inFlight.set(key, entry);
     return entry;
   }

@@ -96,11 +96,9 @@ export class Request implements Part {
   /** `undefined` where an id is in flight already, in the session or twice in this batch. */
   static begin(exchange: Exchange, session: LiveSession): Request | undefined {
     const begun: InFlight[] = [];
-    // Nobody is told of the end of a connection on which earlier requests are still to be answered.
-    const isGone = (): boolean => exchange.isGone;
     for (const { id } of exchange.requests) {
       if (id === undefined) continue;
-      const entry = session.begin(id, isGone);
+      const entry = session.begin(id, exchange);
       if (entry === undefined) {
         for (const each of begun) each.end();
         return undefined;

@@ -10,7 +10,6 @@ import type { Clock } from './clock.ts';
 import type { GuardedStore } from './guarded-store.ts';
 import { persist } from './persist.ts';
 import { releaseClaim } from './release-claim.ts';
-import type { EndTurn } from './turns.ts';
 import { UNBEGUN } from './unbegun.ts';
 
 /** How long a step may take, in milliseconds. */
@@ -38,7 +37,7 @@ export interface StepParts {
   readonly ttlMs: number;
   readonly times: StepTimes;
   readonly clock: Clock;
-  readonly endTurn: EndTurn;
+  readonly endTurn: () => void;
   readonly onError: (error: unknown) => void;
 }
 

@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { requestHeader } from './headers.ts';
 import { type Host, nodeHost } from './host.ts';
 import { type Incoming, type IncomingBody, isLeft, readIncoming } from './incoming.ts';
 import {
@@ -111,7 +112,22 @@ export class Exchange {
     return new Exchange(host, body, incoming, limits, onError);
   }
 
-  /** Whether the client's connection has ended; nobody may have been told of it yet. */
+  /**
+   * About how much memory the body takes up, in bytes. One that a parser left is as long as its header
+   * says, unless the parser unpacked it.
+   */
+  get size(): number {
+    if (this.#body === undefined) return 0;
+    if (this.#body.text !== undefined) return this.#body.text.length;
+    const isPacked = requestHeader(this.req, 'content-encoding') !== undefined;
+    const stated = isPacked ? 0 : Number(requestHeader(this.req, 'content-length') ?? 0);
+    return stated || this.messages.reduce((sum, { message }) => sum + message.text.length, 0);
+  }
+
+  /**
+   * Whether the client's connection has ended. Nobody may have been told of it yet, and nobody is
+   * where earlier requests of the connection are still to be answered.
+   */
   get isGone(): boolean {
     return this.#host.isGone();
   }

@@ -121,6 +121,23 @@ describe('a claim', () => {
     expect(clock.pending).toBe(STEP);
   });
 
+  it('of another process is waited for by no more calls than may, the one that has its turn included', async () => {
+    await granted(processOf());
+    const context = processOf();
+    const waiting = { maxWaiting: 2, maxWaitingBytes: 1_000 };
+    const answers: unknown[] = [];
+    for (let call = 0; call < 3; call++)
+      void claim(context, { waiting }).then((answer) => answers.push(answer));
+    await settle();
+    expect(answers).toMatchObject([{ reason: 'busy' }]);
+    await pass(clock, TIMES.waitMs + 500);
+    expect(answers).toHaveLength(3);
+    expect(await claim(processOf(), { waiting: { ...waiting, maxWaiting: 0 } })).toMatchObject({
+      reason: 'busy',
+      snapshot: { state: 'open' },
+    });
+  });
+
   it('of another process that died is an unknown outcome: held, with the tool that it was', async () => {
     (await granted(processOf())).abandon();
     const waiting = claim(processOf(), {
@@ -148,7 +165,7 @@ describe('a claim', () => {
   it('is not even asked for by a call that was cancelled before, or whose connection is gone', async () => {
     const cancelled = new InFlight();
     cancelled.cancel();
-    const gone = new InFlight(undefined, () => true);
+    const gone = new InFlight(undefined, { isGone: true, size: 0 });
     for (const request of [cancelled, gone]) {
       expect(await claim(processOf(), { request })).toEqual({ reason: 'cancelled' });
     }

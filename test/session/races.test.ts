@@ -1,6 +1,13 @@
+import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { StateMachineGate } from '../../src/index.ts';
-import { holdOpen, pass, settle, startCheckout } from '../helpers/checkout-app.ts';
+import {
+  type CheckoutApp,
+  holdOpen,
+  pass,
+  settle,
+  startCheckout,
+} from '../helpers/checkout-app.ts';
 import { latch } from '../helpers/latch.ts';
 import { callOf, RawSession, reasonOf, sendAndHold, type WireMessage } from '../helpers/raw.ts';
 
@@ -133,6 +140,77 @@ describe.each(SHAPES)('a call that waits for its turn, $mode $answers', (shape) 
     expect(textOf(await paying.answer)).toBe('cart.pay done');
     expect(app.ledger.calls).toEqual(['cart.pay']);
   });
+});
+
+describe('calls that wait for one run', () => {
+  /** Sends so many calls of cart.pay while one runs, and gives the answers that come before it ends. */
+  async function crowd(app: CheckoutApp, calls: number, sku: string) {
+    const session = await app.beginAt('payment');
+    const paying = await holdOpen(app, session, 'cart.pay');
+    const early: unknown[] = [];
+    const answers = Array.from({ length: calls }, async (_, id) => {
+      const { messages } = await session.post(callOf(`c${id}`, 'cart.pay', { sku }));
+      early.push(reasonOf(messages[0]));
+      return reasonOf(messages[0]);
+    });
+    return { session, paying, early, answers };
+  }
+
+  it('of 2 MB each take up no more than 8 MiB: the others are refused as busy at once', async () => {
+    const app = await startCheckout({ shape: { mode: 'stateless' } });
+    const { paying, early, answers } = await crowd(app, 150, 'x'.repeat(2_000_000));
+    await expect.poll(() => early.length, { timeout: 20_000 }).toBe(146);
+    expect(new Set(early)).toEqual(new Set(['busy']));
+    expect(app.clock.pending).toBe(STEP + 4);
+    paying.open();
+    expect(textOf(await paying.answer)).toBe('cart.pay done');
+    const late = (await Promise.all(answers)).filter((reason) => reason !== 'busy');
+    expect(late).toEqual(['state', 'state', 'state', 'state']);
+  });
+
+  it('are a hundred at most, in each run', async () => {
+    const app = await startCheckout({ shape: { mode: 'stateless' } });
+    const { paying, early, answers } = await crowd(app, 102, 'x');
+    await expect.poll(() => early).toEqual(['busy', 'busy']);
+    const other = await app.beginAt('payment');
+    expect(textOf(await other.call('cart.pay'))).toBe('cart.pay done');
+    paying.open();
+    await Promise.all(answers);
+  });
+
+  it.each(['as it came', 'in chunks', 'packed'])(
+    'are counted by their size behind a body parser too, %s',
+    async (how) => {
+      const app = await startCheckout({
+        shape: { mode: 'stateless', parser: true },
+        gate: { maxWaitingBytes: 50_000 },
+      });
+      const session = await app.beginAt('payment');
+      const paying = await holdOpen(app, session, 'cart.pay');
+      const answers: unknown[] = [];
+      const post = async (id: string) => {
+        const text = JSON.stringify(callOf(id, 'cart.pay', { sku: 'x'.repeat(30_000) }));
+        const headers = { ...session.headers, accept: 'application/json, text/event-stream' };
+        const request = { ...headers, 'content-type': 'application/json' };
+        const packing: Record<string, string> =
+          how === 'packed' ? { 'content-encoding': 'gzip' } : {};
+        const body =
+          how === 'as it came'
+            ? text
+            : new Blob([how === 'packed' ? new Uint8Array(gzipSync(text)) : text]).stream();
+        const init = { method: 'POST', headers: { ...request, ...packing }, body };
+        const answer = await fetch(app.url, { ...init, duplex: 'half' } as RequestInit);
+        answers.push(/"reason":"(\w+)"/.exec(await answer.text())?.[1]);
+      };
+      const first = post('a');
+      await expect.poll(() => app.clock.pending).toBe(STEP + 1);
+      await post('b');
+      expect(answers).toEqual(['busy']);
+      paying.open();
+      await first;
+      expect(answers).toEqual(['busy', 'state']);
+    },
+  );
 });
 
 describe('two processes on one store', () => {

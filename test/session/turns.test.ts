@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { InFlight } from '../../src/session/in-flight.ts';
-import { type EndTurn, Turns } from '../../src/session/turns.ts';
+import { Turn, Turns, type WaitLimits } from '../../src/session/turns.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 
 const WAIT = 10_000;
@@ -10,10 +10,15 @@ function setUp() {
   const clock = new ManualClock();
   const turns = new Turns(clock);
   const log: string[] = [];
-  const ends = new Map<string, EndTurn>();
+  const ends = new Map<string, Turn>();
   /** Takes a turn and writes down what came of it. */
-  const take = (name: string, key = 'run', call = new InFlight()): InFlight => {
-    void Promise.resolve(turns.take(key, WAIT, call)).then((end) => {
+  const take = (
+    name: string,
+    key = 'run',
+    call = new InFlight(),
+    limits?: WaitLimits,
+  ): InFlight => {
+    void Promise.resolve(turns.take(key, WAIT, call, limits)).then((end) => {
       log.push(end === undefined ? `${name} refused` : name);
       if (end !== undefined) ends.set(name, end);
     });
@@ -26,7 +31,7 @@ function setUp() {
 describe('turns', () => {
   it('are had at once where nobody else has one, without even a pause', () => {
     const { turns, clock } = setUp();
-    expect(turns.take('run', WAIT, new InFlight())).toBeTypeOf('function');
+    expect(turns.take('run', WAIT, new InFlight())).toBeInstanceOf(Turn);
     expect(clock.pending).toBe(0);
   });
 
@@ -35,12 +40,12 @@ describe('turns', () => {
     for (const name of ['a', 'b', 'c']) take(name);
     await flush();
     expect(log).toEqual(['a']);
-    ends.get('a')?.();
+    ends.get('a')?.end();
     await flush();
     expect(log).toEqual(['a', 'b']);
-    ends.get('b')?.();
+    ends.get('b')?.end();
     await flush();
-    ends.get('c')?.();
+    ends.get('c')?.end();
     expect(log).toEqual(['a', 'b', 'c']);
     expect(clock.pending).toBe(0);
   });
@@ -56,8 +61,8 @@ describe('turns', () => {
     const { take, log, ends, flush } = setUp();
     for (const name of ['a', 'b', 'c']) take(name);
     await flush();
-    ends.get('a')?.();
-    ends.get('a')?.();
+    ends.get('a')?.end();
+    ends.get('a')?.end();
     await flush();
     expect(log).toEqual(['a', 'b']);
   });
@@ -72,7 +77,7 @@ describe('turns', () => {
     clock.advance(1);
     await flush();
     expect(log).toEqual(['a', 'b refused']);
-    ends.get('a')?.();
+    ends.get('a')?.end();
     take('c');
     await flush();
     expect(log).toEqual(['a', 'b refused', 'c']);
@@ -89,7 +94,7 @@ describe('turns', () => {
       b[how]();
       await flush();
       expect(log).toEqual(['a', 'b refused']);
-      ends.get('a')?.();
+      ends.get('a')?.end();
       await flush();
       expect(log).toEqual(['a', 'b refused', 'c']);
       expect(clock.pending).toBe(0);
@@ -125,7 +130,7 @@ describe('turns', () => {
     take('e');
     await flush();
     expect(log.at(-1)).toBe('d refused');
-    ends.get('a')?.();
+    ends.get('a')?.end();
     await flush();
     expect(log.at(-1)).toBe('e');
     expect(clock.pending).toBe(0);
@@ -136,7 +141,7 @@ describe('turns', () => {
     take('a');
     await flush();
     const undo = turns.refuseOthers('run');
-    ends.get('a')?.();
+    ends.get('a')?.end();
     take('b');
     await flush();
     expect(log).toEqual(['a', 'b']);
@@ -156,6 +161,49 @@ describe('turns', () => {
     expect(log).toEqual(['a']);
   });
 
+  it('are waited for by so many calls and bytes as may, and those that leave make room', async () => {
+    const { take, log, ends, flush, clock } = setUp();
+    const limits = { maxWaiting: 3, maxWaitingBytes: 100 };
+    const sized = (name: string, size: number) =>
+      take(name, 'run', new InFlight(undefined, { isGone: false, size }), limits);
+    sized('a', 1_000);
+    sized('b', 60);
+    sized('too many bytes', 41);
+    sized('c', 40);
+    sized('d', 0);
+    sized('too many calls', 0);
+    await flush();
+    expect(log).toEqual(['a', 'too many bytes refused', 'too many calls refused']);
+    ends.get('a')?.end();
+    await flush();
+    sized('e', 60);
+    sized('f', 0).cancel();
+    await flush();
+    expect(log.slice(3)).toEqual(['b', 'f refused']);
+    clock.advance(WAIT);
+    await flush();
+    expect(log.slice(5)).toEqual(['c refused', 'd refused', 'e refused']);
+    sized('g', 100);
+    ends.get('b')?.end();
+    await flush();
+    expect(log.at(-1)).toBe('g');
+    expect(clock.pending).toBe(0);
+  });
+
+  it('are waited for beside the limit by what comes from no client', async () => {
+    const { take, log, ends, flush } = setUp();
+    const limits = { maxWaiting: 1, maxWaitingBytes: 100 };
+    take('a', 'run', undefined, limits);
+    for (const name of ['job', 'webhook']) take(name);
+    take('b', 'run', undefined, limits);
+    take('c', 'run', undefined, limits);
+    await flush();
+    expect(log).toEqual(['a', 'c refused']);
+    ends.get('a')?.end();
+    await flush();
+    expect(log.at(-1)).toBe('job');
+  });
+
   it('are never had by two at once, and nobody is forgotten, whatever happens', async () => {
     const event = fc.oneof(
       fc.constant({ kind: 'take' as const }),
@@ -167,7 +215,7 @@ describe('turns', () => {
       fc.asyncProperty(fc.array(event, { maxLength: 40 }), async (events) => {
         const { clock, turns, flush } = setUp();
         const calls: InFlight[] = [];
-        const running: EndTurn[] = [];
+        const running: Turn[] = [];
         let settled = 0;
         for (const each of events) {
           if (each.kind === 'take') {
@@ -177,14 +225,14 @@ describe('turns', () => {
               settled++;
               if (end !== undefined) running.push(end);
             });
-          } else if (each.kind === 'end') running.shift()?.();
+          } else if (each.kind === 'end') running.shift()?.end();
           else if (each.kind === 'cancel') calls[each.at]?.cancel();
           else clock.advance(each.ms);
           await flush();
           expect(running.length).toBeLessThanOrEqual(1);
         }
         while (running.length > 0) {
-          running.shift()?.();
+          running.shift()?.end();
           await flush();
         }
         expect(settled).toBe(calls.length);
