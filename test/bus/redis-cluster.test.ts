@@ -9,7 +9,7 @@ import { PUB_SUB_DRIVERS, type PubSubClient, type PubSubDriver } from './redis-c
 
 let cluster: RedisCluster;
 beforeAll(async () => {
-  cluster = await startRedisCluster(3);
+  cluster = await startRedisCluster({ masters: 3 });
 });
 afterAll(() => cluster?.stop());
 

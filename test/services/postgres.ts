@@ -16,25 +16,40 @@ export interface PostgresOptions {
 }
 
 /** Starts a private PostgreSQL on a free port of the loopback interface, with its durability as it comes. */
-export async function startPostgres(
+export function startPostgres(
   options: PostgresOptions = {},
+): Promise<Service & { readonly port: number }> {
+  return start(options, (owner, data) =>
+    run(binary('postgres', 'initdb'), ['-D', data, ...INITDB], owner),
+  );
+}
+
+/** Starts a hot standby of the server at `primary`, a port of the loopback interface, that streams from it. */
+export function startStandby(
+  primary: number,
+  options: PostgresOptions = {},
+): Promise<Service & { readonly port: number }> {
+  const from = ['-h', '127.0.0.1', '-p', String(primary), '-U', 'postgres'];
+  // `-R` writes down where it streams from, `-c fast` does not wait for a checkpoint.
+  const how = ['-R', '-c', 'fast', '--no-sync'];
+  return start(options, (owner, data) =>
+    run(binary('postgres', 'pg_basebackup'), ['-D', data, ...from, ...how], owner),
+  );
+}
+
+const INITDB = ['-U', 'postgres', '--auth=trust', '--encoding=UTF8', '--no-locale', '--no-sync'];
+
+type Owner = { readonly cwd: string; readonly uid?: number; readonly gid?: number };
+
+async function start(
+  options: PostgresOptions,
+  makeData: (owner: Owner, data: string) => Promise<unknown>,
 ): Promise<Service & { readonly port: number }> {
   const owner = await unprivilegedOwner();
   const folder = await mkdtemp(join(tmpdir(), 'interlock-postgres-'));
   if (owner) await chown(folder, owner.uid, owner.gid);
   const data = join(folder, 'data');
-  const initdb = [
-    '-D',
-    data,
-    '-U',
-    'postgres',
-    '--auth=trust',
-    '--encoding=UTF8',
-    '--no-locale',
-    '--no-sync',
-  ];
-  await run(binary('postgres', 'initdb'), initdb, { cwd: folder, ...owner });
-
+  await makeData({ cwd: folder, ...owner }, data);
   const port = await freePort();
   const url = `postgresql://postgres@127.0.0.1:${port}/postgres`;
   const settings: Record<string, string> = {

@@ -1,12 +1,7 @@
-import { execFile } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
-import { promisify } from 'node:util';
-import { binary } from './binaries.ts';
 import { freePort, isFree } from './ports.ts';
-import { startRedis } from './redis.ts';
+import { type RedisOptions, redisCli, startRedis } from './redis.ts';
 import type { Service } from './server-process.ts';
-
-const run = promisify(execFile);
 
 /** A cluster's nodes gossip on a second port, which is this much higher than the first. */
 const BUS_OFFSET = 10_000;
@@ -19,8 +14,20 @@ export interface RedisCluster {
   stop(): Promise<void>;
 }
 
-/** Starts a Redis Cluster of so many masters on the loopback interface; resolves once every slot is served. */
-export async function startRedisCluster(size = 3): Promise<RedisCluster> {
+export interface RedisClusterOptions extends Pick<RedisOptions, 'appendfsync'> {
+  /** Default 3. */
+  readonly masters?: number;
+  /** How many replicas each master has. Default none. */
+  readonly replicas?: number;
+}
+
+/** Starts a Redis Cluster on the loopback interface; resolves once every slot is served. */
+export async function startRedisCluster({
+  masters = 3,
+  replicas = 0,
+  ...durability
+}: RedisClusterOptions = {}): Promise<RedisCluster> {
+  const size = masters * (1 + replicas);
   const nodes: Awaited<ReturnType<typeof startRedis>>[] = [];
   const stop = async () => {
     await Promise.all(nodes.map((node) => node.stop()));
@@ -28,10 +35,10 @@ export async function startRedisCluster(size = 3): Promise<RedisCluster> {
   try {
     while (nodes.length < size) {
       const settings = { 'cluster-enabled': 'yes', 'cluster-node-timeout': '2000' };
-      nodes.push(await startRedis({ port: await clusterPort(), settings }));
+      nodes.push(await startRedis({ port: await clusterPort(), settings, ...durability }));
     }
     const ports = nodes.map((node) => node.port);
-    await joinUp(ports);
+    await joinUp(ports, replicas);
     return { urls: nodes.map((node) => node.url), ports, nodes, stop };
   } catch (error) {
     await stop();
@@ -43,9 +50,10 @@ function clusterPort(): Promise<number> {
   return freePort((port) => port + BUS_OFFSET < 65_536 && isFree(port + BUS_OFFSET));
 }
 
-async function joinUp(ports: readonly number[]): Promise<void> {
+async function joinUp(ports: readonly number[], replicas: number): Promise<void> {
   const addresses = ports.map((port) => `127.0.0.1:${port}`);
-  await redisCli(['--cluster', 'create', ...addresses, '--cluster-replicas', '0', '--cluster-yes']);
+  const each = ['--cluster-replicas', String(replicas), '--cluster-yes'];
+  await redisCli(['--cluster', 'create', ...addresses, ...each]);
   for (const port of ports) {
     while (
       !(await redisCli(['-p', String(port), 'cluster', 'info'])).includes('cluster_state:ok')
@@ -53,9 +61,4 @@ async function joinUp(ports: readonly number[]): Promise<void> {
       await delay(50);
     }
   }
-}
-
-async function redisCli(args: readonly string[]): Promise<string> {
-  const { stdout } = await run(binary('redis', 'redis-cli'), args);
-  return stdout;
 }

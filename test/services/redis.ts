@@ -1,10 +1,14 @@
+import { execFile } from 'node:child_process';
 import { mkdtemp } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { binary } from './binaries.ts';
 import { freePort } from './ports.ts';
 import { type Service, startServer } from './server-process.ts';
+
+const run = promisify(execFile);
 
 export interface RedisOptions {
   /** Keeps the data in an append-only file, so that it outlives `kill9()`. Without it nothing is written to disk. */
@@ -26,6 +30,8 @@ export async function startRedis(
     bind: '127.0.0.1',
     dir: folder,
     save: '',
+    // A primary that is told to end does not wait for its replicas.
+    'shutdown-timeout': '0',
     daemonize: 'no',
     appendonly: options.appendfsync === undefined ? 'no' : 'yes',
     appendfsync: options.appendfsync ?? 'no',
@@ -55,4 +61,10 @@ function ping(port: number): Promise<void> {
       else reject(new Error(data.toString()));
     });
   });
+}
+
+/** What `redis-cli` prints. */
+export async function redisCli(args: readonly string[]): Promise<string> {
+  const { stdout } = await run(binary('redis', 'redis-cli'), args);
+  return stdout;
 }

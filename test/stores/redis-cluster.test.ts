@@ -9,7 +9,7 @@ import { type RedisCluster, startRedisCluster } from '../services/redis-cluster.
 
 let cluster: RedisCluster;
 beforeAll(async () => {
-  cluster = await startRedisCluster(3);
+  cluster = await startRedisCluster({ masters: 3 });
 });
 afterAll(() => cluster?.stop());
 

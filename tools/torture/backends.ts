@@ -1,6 +1,12 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import {
+  type Failover,
+  startPostgresPair,
+  startRedisSentinel,
+  startReplicatedCluster,
+} from '../../test/services/failover.ts';
 import { startPostgres } from '../../test/services/postgres.ts';
 import { type RedisOptions, startRedis } from '../../test/services/redis.ts';
 import { RestProcess } from './rest-process.ts';
@@ -15,6 +21,8 @@ export interface Backend {
   readonly keeps: number;
   /** Absent where there is no server that could be killed. */
   readonly server?: KillableServer;
+  /** Absent where no other server takes the place of a dead one. */
+  readonly failover?: Failover;
   stop(): Promise<void>;
 }
 
@@ -41,6 +49,13 @@ export function startBackend(name: StoreName, durability: Durability): Promise<B
       keeps: 50,
       stop: async () => {},
     }),
+    'redis-sentinel': () => failoverBackend(name, startRedisSentinel()),
+    'ioredis-sentinel': () => failoverBackend(name, startRedisSentinel()),
+    'redis-cluster': () => failoverBackend(name, startReplicatedCluster()),
+    'ioredis-cluster': () => failoverBackend(name, startReplicatedCluster()),
+    'postgres-standby': () => failoverBackend(name, startPostgresPair({ isSynchronous: false })),
+    'postgres-synchronous-standby': () =>
+      failoverBackend(name, startPostgresPair({ isSynchronous: true })),
   };
   return starters[name]();
 }
@@ -118,5 +133,16 @@ function sqliteBackend(): Backend {
     isShared: true,
     keeps: Number.POSITIVE_INFINITY,
     stop: async () => rmSync(folder, { recursive: true, force: true }),
+  };
+}
+
+async function failoverBackend(name: StoreName, starting: Promise<Failover>): Promise<Backend> {
+  const failover = await starting;
+  return {
+    address: { name, url: failover.urls.join(',') },
+    isShared: true,
+    keeps: 1000,
+    failover,
+    stop: failover.stop,
   };
 }

@@ -2,17 +2,19 @@ import { parseArgs } from 'node:util';
 import type { Durability } from './backends.ts';
 import { DEFECTS, type Defect } from './broken-store.ts';
 import type { DuplicatesScale } from './duplicates.ts';
+import type { FailoversScale } from './failovers.ts';
 import type { KillsScale } from './kills.ts';
 import type { RestartsScale } from './restarts.ts';
 import { STORE_NAMES, type StoreName } from './stores.ts';
 
-export const PARTS = ['duplicates', 'kills', 'restarts'] as const;
+export const PARTS = ['duplicates', 'kills', 'restarts', 'failovers'] as const;
 export type PartName = (typeof PARTS)[number];
 
 export interface Scale {
   readonly duplicates: Omit<DuplicatesScale, 'longestRun'>;
   readonly kills: KillsScale;
   readonly restarts: RestartsScale;
+  readonly failovers: FailoversScale;
 }
 
 export interface TortureOptions {
@@ -29,6 +31,7 @@ export const FULL: Scale = {
   duplicates: { steps: 10_000, duplicates: 4, lanes: 16 },
   kills: { kills: 200, lanes: 12 },
   restarts: { restarts: 20, lanes: 8, outagesMs: [50, 200, 500, 1000, 2000, 4000] },
+  failovers: { failovers: 20, lanes: 8 },
 };
 
 /** About two minutes for the stores that are tortured by default. */
@@ -36,6 +39,7 @@ export const QUICK: Scale = {
   duplicates: { steps: 300, duplicates: 4, lanes: 16 },
   kills: { kills: 6, lanes: 12 },
   restarts: { restarts: 3, lanes: 8, outagesMs: [50, 500, 1500] },
+  failovers: { failovers: 2, lanes: 8 },
 };
 
 export const HELP = `npm run torture -- [options]

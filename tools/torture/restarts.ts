@@ -93,7 +93,7 @@ async function restartOnce(
   tally.restarts++;
 }
 
-function middle(numbers: readonly number[]): number {
+export function middle(numbers: readonly number[]): number {
   const sorted = [...numbers].sort((a, b) => a - b);
   return Math.round(sorted[Math.floor(sorted.length / 2)] ?? 0);
 }

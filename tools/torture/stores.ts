@@ -1,21 +1,41 @@
 import { Redis as UpstashRedis } from '@upstash/redis';
-import { Redis as Ioredis } from 'ioredis';
+import { Cluster, Redis as Ioredis, type RedisOptions } from 'ioredis';
 import Database from 'libsql';
 import { Pool } from 'pg';
-import { createClient } from 'redis';
+import { createClient, createCluster, createSentinel } from 'redis';
 import { type AtomicStateStore, memoryStore } from '../../src/index.ts';
 import { postgresStore } from '../../src/stores/postgres.ts';
 import { redisStore } from '../../src/stores/redis.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { upstashStore } from '../../src/stores/upstash.ts';
+import { PRIMARY } from '../../test/services/failover.ts';
 
-export const STORE_NAMES = ['redis', 'ioredis', 'upstash', 'postgres', 'sqlite', 'memory'] as const;
+/** Stores of several servers, whose primary can die. */
+export const FAILOVER_NAMES = [
+  'redis-sentinel',
+  'ioredis-sentinel',
+  'redis-cluster',
+  'ioredis-cluster',
+  'postgres-standby',
+  'postgres-synchronous-standby',
+] as const;
+export type FailoverName = (typeof FAILOVER_NAMES)[number];
+
+export const STORE_NAMES = [
+  'redis',
+  'ioredis',
+  'upstash',
+  'postgres',
+  'sqlite',
+  'memory',
+  ...FAILOVER_NAMES,
+] as const;
 export type StoreName = (typeof STORE_NAMES)[number];
 
 /** Where a process finds its store. */
 export interface StoreAddress {
   readonly name: StoreName;
-  /** A server's address, or a file's path. */
+  /** A server's address, several with commas, or a file's path. */
   readonly url: string;
   readonly token?: string;
 }
@@ -34,6 +54,12 @@ export function openStore({ name, url, token = '' }: StoreAddress): Promise<Open
     postgres: () => openPostgres(url),
     sqlite: () => openSqlite(url),
     memory: async () => ({ store: memoryStore(), close: async () => {} }),
+    'redis-sentinel': () => openNodeSentinel(url),
+    'ioredis-sentinel': () => openIoSentinel(url),
+    'redis-cluster': () => openNodeCluster(url),
+    'ioredis-cluster': () => openIoCluster(url),
+    'postgres-standby': () => openPostgres(url),
+    'postgres-synchronous-standby': () => openPostgres(url),
   };
   return openers[name]();
 }
@@ -41,34 +67,87 @@ export function openStore({ name, url, token = '' }: StoreAddress): Promise<Open
 /** Every failure of a call reaches the caller; what is emitted beside that must only not end the process. */
 const ignore = (): void => {};
 
+/** While Redis is away calls fail at once, instead of running late. */
+const NODE_REDIS = {
+  disableOfflineQueue: true,
+  socket: {
+    connectTimeout: 1000,
+    reconnectStrategy: (retries: number) => Math.min(50 * 2 ** retries, 500),
+  },
+} as const;
+
 async function openNodeRedis(url: string): Promise<OpenStore> {
-  const client = createClient({
-    url,
-    // While Redis is away calls fail at once, instead of running late.
-    disableOfflineQueue: true,
-    socket: {
-      connectTimeout: 1000,
-      reconnectStrategy: (retries) => Math.min(50 * 2 ** retries, 500),
-    },
+  const client = createClient({ url, ...NODE_REDIS });
+  client.on('error', ignore);
+  await client.connect();
+  return { store: redisStore({ client }), close: async () => client.destroy() };
+}
+
+async function openNodeSentinel(urls: string): Promise<OpenStore> {
+  const client = createSentinel({
+    name: PRIMARY,
+    sentinelRootNodes: addressesIn(urls),
+    nodeClientOptions: NODE_REDIS,
+    sentinelClientOptions: NODE_REDIS,
+    // How often it asks the sentinels, beside listening to them.
+    scanInterval: 500,
   });
   client.on('error', ignore);
   await client.connect();
   return { store: redisStore({ client }), close: async () => client.destroy() };
 }
 
-async function openIoredis(url: string): Promise<OpenStore> {
-  const client = new Ioredis(url, {
-    lazyConnect: true,
-    connectTimeout: 1000,
-    enableOfflineQueue: false,
-    autoResendUnfulfilledCommands: false,
-    // How long it waits until it looks again whether Redis has loaded its data; by default up to 10 s.
-    maxLoadingRetryTime: 500,
-    retryStrategy: (times) => Math.min(50 * 2 ** times, 500),
+async function openNodeCluster(urls: string): Promise<OpenStore> {
+  const client = createCluster({
+    rootNodes: urls.split(',').map((url) => ({ url })),
+    defaults: NODE_REDIS,
   });
   client.on('error', ignore);
   await client.connect();
+  return { store: redisStore({ client }), close: async () => client.destroy() };
+}
+
+const IOREDIS = {
+  lazyConnect: true,
+  connectTimeout: 1000,
+  enableOfflineQueue: false,
+  autoResendUnfulfilledCommands: false,
+  // How long it waits until it looks again whether Redis has loaded its data; by default up to 10 s.
+  maxLoadingRetryTime: 500,
+  retryStrategy: (times: number) => Math.min(50 * 2 ** times, 500),
+} as const satisfies RedisOptions;
+
+async function openIoredis(url: string): Promise<OpenStore> {
+  return openIoClient(new Ioredis(url, IOREDIS));
+}
+
+async function openIoSentinel(urls: string): Promise<OpenStore> {
+  const { retryStrategy } = IOREDIS;
+  const sentinel = {
+    sentinels: addressesIn(urls),
+    name: PRIMARY,
+    sentinelRetryStrategy: retryStrategy,
+  };
+  return openIoClient(new Ioredis({ ...IOREDIS, ...sentinel }));
+}
+
+async function openIoCluster(urls: string): Promise<OpenStore> {
+  const clusterRetryStrategy = IOREDIS.retryStrategy;
+  const options = { lazyConnect: true, enableOfflineQueue: false, clusterRetryStrategy };
+  return openIoClient(new Cluster(urls.split(','), { ...options, redisOptions: IOREDIS }));
+}
+
+async function openIoClient(client: Ioredis | Cluster): Promise<OpenStore> {
+  client.on('error', ignore);
+  await client.connect();
   return { store: redisStore({ client }), close: async () => client.disconnect() };
+}
+
+function addressesIn(urls: string): { host: string; port: number }[] {
+  return urls.split(',').map((url) => {
+    const { hostname: host, port } = new URL(url);
+    return { host, port: Number(port) };
+  });
 }
 
 async function openUpstash(url: string, token: string): Promise<OpenStore> {

@@ -5,6 +5,7 @@
 import { inspect } from 'node:util';
 import { type Backend, startBackend } from './backends.ts';
 import { raceDuplicates } from './duplicates.ts';
+import { failStoreOver } from './failovers.ts';
 import { killServers } from './kills.ts';
 import {
   FULL,
@@ -49,6 +50,9 @@ async function playPart(
     case 'restarts':
       if (backend.server === undefined) return 'the store has no server';
       return restartStore(options, backend.server, scale.restarts, seed);
+    case 'failovers':
+      if (backend.failover === undefined) return 'no server takes the place of the dead one';
+      return failStoreOver(options, backend.failover, scale.failovers, seed);
   }
 }
 

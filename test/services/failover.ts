@@ -1,0 +1,335 @@
+import { execFile } from 'node:child_process';
+import { mkdtemp } from 'node:fs/promises';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import { Client } from 'pg';
+import { binary } from './binaries.ts';
+import { freePort } from './ports.ts';
+import { startPostgres, startStandby } from './postgres.ts';
+import { redisCli, startRedis } from './redis.ts';
+import { startRedisCluster } from './redis-cluster.ts';
+import { type Service, startServer } from './server-process.ts';
+
+const run = promisify(execFile);
+
+/** Servers of which one is the primary, and another one takes its place when it dies. */
+export interface Failover {
+  /** Where clients find them: sentinels, nodes, or the one address that follows the primary. */
+  readonly urls: readonly string[];
+  /** `kill -9` of the primary. Nothing is told to the others. */
+  kill9(): Promise<void>;
+  /** Resolves once another server is the primary; the dead one is a replica of it again soon. */
+  failOver(): Promise<void>;
+  /** Resolves once a replica has all that the primary has, so that the next failover may come. */
+  isWhole(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+const SENTINELS = 3;
+/** What the sentinels call it. */
+export const PRIMARY = 'interlock';
+const PATIENCE_MS = 60_000;
+
+/** A primary and two replicas, watched by three sentinels that take half a second of silence for death. */
+export async function startRedisSentinel(): Promise<Failover> {
+  const started: Service[] = [];
+  const stop = async () => {
+    await Promise.all(started.map((service) => service.stop()));
+  };
+  const keep = <S extends Service>(service: S): S => {
+    started.push(service);
+    return service;
+  };
+  try {
+    const first = keep(await startRedis({ appendfsync: 'always' }));
+    const replicaof = `127.0.0.1 ${first.port}`;
+    const nodes = [first];
+    while (nodes.length < 3) {
+      const settings = { replicaof };
+      nodes.push(keep(await startRedis({ appendfsync: 'always', settings })));
+    }
+    const sentinels: number[] = [];
+    while (sentinels.length < SENTINELS) {
+      const port = await freePort();
+      keep(await startSentinel(port, first.port));
+      sentinels.push(port);
+    }
+    const primary = async (): Promise<number> => {
+      const answers = await Promise.all(sentinels.map(primaryBySentinel));
+      const [port = 0] = answers;
+      return answers.every((each) => each === port) ? port : 0;
+    };
+    const isWhole = () =>
+      until('the replicas follow', async () => {
+        const port = await primary();
+        return (
+          (await roleOf(port)) === 'master' &&
+          (await repliesTo(port)) === nodes.length - 1 &&
+          (await knownReplicas(sentinels)) === nodes.length - 1
+        );
+      });
+    await isWhole();
+    let dead: (typeof nodes)[number] | undefined;
+    return {
+      urls: sentinels.map((port) => `redis://127.0.0.1:${port}`),
+      async kill9() {
+        const port = await primary();
+        dead = nodes.find((node) => node.port === port);
+        await dead?.kill9();
+      },
+      async failOver() {
+        const old = dead?.port;
+        await until('a replica is promoted', async () => {
+          const port = await primary();
+          return port !== 0 && port !== old && (await roleOf(port)) === 'master';
+        });
+        await dead?.restart();
+      },
+      isWhole,
+      stop,
+    };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+/** Three masters with a replica each. What is killed is the master of the most slots that still serves. */
+export async function startReplicatedCluster(): Promise<Failover> {
+  const cluster = await startRedisCluster({ masters: 3, replicas: 1, appendfsync: 'always' });
+  const { nodes, ports } = cluster;
+  let dead = -1;
+  let turn = 0;
+  const masters = async (): Promise<number[]> => {
+    const roles = await Promise.all(ports.map(roleOf));
+    return ports.filter((_, index) => roles[index] === 'master');
+  };
+  return {
+    urls: cluster.urls,
+    async kill9() {
+      const ready = await masters();
+      dead = ports.indexOf(ready[turn++ % ready.length] ?? -1);
+      await nodes[dead]?.kill9();
+    },
+    async failOver() {
+      const others = ports.filter((_, index) => index !== dead);
+      await until('a replica is promoted', async () => {
+        const states = await Promise.all(others.map(clusterState));
+        return states.every((state) => state === 'ok') && (await masters()).length === 3;
+      });
+      await nodes[dead]?.restart();
+    },
+    isWhole: () =>
+      until('every master has its replica', async () => {
+        const states = await Promise.all(ports.map(clusterState));
+        const served = await masters();
+        const replies = await Promise.all(served.map(repliesTo));
+        return (
+          states.every((state) => state === 'ok') &&
+          served.length === 3 &&
+          replies.every((count) => count === 1)
+        );
+      }),
+    stop: cluster.stop,
+  };
+}
+
+/** A standby must allow as many connections as its primary. */
+const SETTINGS = { settings: { max_connections: '200' } };
+
+export interface PostgresPairOptions {
+  /** Whether a commit waits for the standby: `synchronous_standby_names` names it. */
+  readonly isSynchronous: boolean;
+}
+
+/** A primary and a hot standby behind one address, which is pointed to the standby once that is promoted. */
+export async function startPostgresPair({ isSynchronous }: PostgresPairOptions): Promise<Failover> {
+  const cleanUps: (() => Promise<void>)[] = [];
+  const stop = async () => {
+    for (const cleanUp of cleanUps.reverse()) await cleanUp();
+  };
+  type Node = Awaited<ReturnType<typeof startPostgres>>;
+  const follow = async (primary: Node): Promise<Node> => {
+    const standby = await startStandby(primary.port, SETTINGS);
+    cleanUps.push(() => standby.stop());
+    await until('the standby streams', async () => {
+      const rows = await ask(
+        primary.url,
+        "select 1 from pg_stat_replication where state = 'streaming'",
+      );
+      return rows.length > 0;
+    });
+    // Only now: a primary that waits for a standby which is not there yet would let nothing through.
+    if (isSynchronous) await setSetting(primary.url, 'synchronous_standby_names', '*');
+    return standby;
+  };
+  try {
+    let primary = await startPostgres(SETTINGS);
+    cleanUps.push(() => primary.stop());
+    let standby = await follow(primary);
+    const address = await startSwitch(primary.port);
+    cleanUps.push(address.stop);
+    return {
+      urls: [`postgresql://postgres@127.0.0.1:${address.port}/postgres`],
+      async kill9() {
+        await primary.kill9();
+        address.hangUp();
+      },
+      async failOver() {
+        const dead = primary;
+        await ask(standby.url, 'select pg_promote()');
+        if (isSynchronous) await setSetting(standby.url, 'synchronous_standby_names', '');
+        primary = standby;
+        address.pointTo(primary.port);
+        standby = await follow(primary);
+        await dead.stop();
+      },
+      isWhole: () =>
+        until('the standby has everything', async () => {
+          const rows = await ask(
+            primary.url,
+            `select 1 from pg_stat_replication where state = 'streaming'${isSynchronous ? " and sync_state = 'sync'" : ''}`,
+          );
+          return rows.length > 0;
+        }),
+      stop,
+    };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+async function startSentinel(port: number, primary: number): Promise<Service> {
+  const folder = await mkdtemp(join(tmpdir(), 'interlock-sentinel-'));
+  const file = join(folder, 'sentinel.conf');
+  const lines = [
+    `port ${port}`,
+    'bind 127.0.0.1',
+    `dir ${folder}`,
+    `sentinel monitor ${PRIMARY} 127.0.0.1 ${primary} 2`,
+    `sentinel down-after-milliseconds ${PRIMARY} 500`,
+    `sentinel failover-timeout ${PRIMARY} 3000`,
+    `sentinel parallel-syncs ${PRIMARY} 2`,
+  ];
+  // Sentinels rewrite their file, so each has its own.
+  await run('/bin/sh', ['-c', 'printf "%s\\n" "$@" > "$0"', file, ...lines]);
+  return startServer(`redis://127.0.0.1:${port}`, {
+    command: binary('redis', 'redis-server'),
+    args: [file, '--sentinel'],
+    folder,
+    stopSignal: 'SIGTERM',
+    abortSignal: 'SIGKILL',
+    probe: async () => {
+      if ((await primaryBySentinel(port)) === 0) throw new Error('it knows no primary yet');
+    },
+  });
+}
+
+async function primaryBySentinel(port: number): Promise<number> {
+  const reply = await cli(port, 'sentinel', 'get-master-addr-by-name', PRIMARY);
+  return Number(reply.split('\n')[1] ?? 0);
+}
+
+/** How many replicas the sentinels have found, the one that has found the fewest. */
+async function knownReplicas(sentinels: readonly number[]): Promise<number> {
+  const counts = await Promise.all(
+    sentinels.map(async (port) => {
+      const replicas = await cli(port, 'sentinel', 'replicas', PRIMARY);
+      return replicas.split('\n').filter((line) => line === 'runid').length;
+    }),
+  );
+  return Math.min(...counts);
+}
+
+async function roleOf(port: number): Promise<string> {
+  return (await cli(port, 'role')).split('\n')[0] ?? '';
+}
+
+/** How many replicas stream from this server. */
+async function repliesTo(port: number): Promise<number> {
+  return (await cli(port, 'info', 'replication')).split('\n').filter(isOnline).length;
+}
+
+function isOnline(line: string): boolean {
+  return /^slave\d+:.*state=online/.test(line);
+}
+
+async function clusterState(port: number): Promise<string> {
+  return /cluster_state:(\w+)/.exec(await cli(port, 'cluster', 'info'))?.[1] ?? '';
+}
+
+/** Empty where the server does not answer. */
+function cli(port: number, ...args: readonly string[]): Promise<string> {
+  return redisCli(['-p', String(port), ...args]).catch(() => '');
+}
+
+async function ask(url: string, sql: string): Promise<unknown[]> {
+  const client = new Client({ connectionString: url, connectionTimeoutMillis: 2000 });
+  client.on('error', () => {});
+  await client.connect();
+  try {
+    return (await client.query(sql)).rows;
+  } finally {
+    await client.end().catch(() => {});
+  }
+}
+
+async function setSetting(url: string, name: string, value: string): Promise<void> {
+  await ask(url, `alter system set ${name} = '${value}'`);
+  await ask(url, 'select pg_reload_conf()');
+}
+
+async function until(what: string, holds: () => Promise<boolean>): Promise<void> {
+  const deadline = Date.now() + PATIENCE_MS;
+  while (!(await holds())) {
+    if (Date.now() > deadline) throw new Error(`waited in vain until ${what}`);
+    await delay(50);
+  }
+}
+
+interface Switch {
+  readonly port: number;
+  pointTo(port: number): void;
+  /** Ends every connection, as a dead host's address does once it is taken over. */
+  hangUp(): void;
+  stop(): Promise<void>;
+}
+
+/** One address that leads to one server after the other, as a virtual IP address or a load balancer does. */
+async function startSwitch(first: number): Promise<Switch> {
+  let target = first;
+  const sockets = new Set<Socket>();
+  const hangUp = (): void => {
+    for (const socket of sockets) socket.destroy();
+  };
+  const server = createServer((client) => {
+    const upstream = connect(target, '127.0.0.1');
+    client.pipe(upstream).pipe(client);
+    for (const socket of [client, upstream]) {
+      sockets.add(socket);
+      socket.on('error', () => {});
+      socket.on('close', () => {
+        client.destroy();
+        upstream.destroy();
+        sockets.delete(socket);
+      });
+    }
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return {
+    port: (server.address() as AddressInfo).port,
+    pointTo(port) {
+      target = port;
+      hangUp();
+    },
+    hangUp,
+    async stop() {
+      hangUp();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}
