@@ -21,6 +21,8 @@ export interface Backend {
   readonly keeps: number;
   /** Absent where there is no server that could be killed. */
   readonly server?: KillableServer;
+  /** Whether a notification bus goes through it that one proxy can cut. */
+  readonly hasBus?: boolean;
   /** Absent where no other server takes the place of a dead one. */
   readonly failover?: Failover;
   stop(): Promise<void>;
@@ -85,6 +87,7 @@ async function redisBackend(name: 'redis' | 'ioredis', durability: Durability): 
     isShared: true,
     keeps: 1000,
     server,
+    hasBus: true,
     stop: () => server.stop(),
   };
 }
@@ -122,6 +125,7 @@ async function postgresBackend(durability: Durability): Promise<Backend> {
     isShared: true,
     keeps: Number.POSITIVE_INFINITY,
     server,
+    hasBus: true,
     stop: () => server.stop(),
   };
 }

@@ -4,10 +4,11 @@ import { DEFECTS, type Defect } from './broken-store.ts';
 import type { DuplicatesScale } from './duplicates.ts';
 import type { FailoversScale } from './failovers.ts';
 import type { KillsScale } from './kills.ts';
+import type { PartitionsScale } from './partitions.ts';
 import type { RestartsScale } from './restarts.ts';
 import { STORE_NAMES, type StoreName } from './stores.ts';
 
-export const PARTS = ['duplicates', 'kills', 'restarts', 'failovers'] as const;
+export const PARTS = ['duplicates', 'kills', 'restarts', 'failovers', 'partitions'] as const;
 export type PartName = (typeof PARTS)[number];
 
 export interface Scale {
@@ -15,6 +16,7 @@ export interface Scale {
   readonly kills: KillsScale;
   readonly restarts: RestartsScale;
   readonly failovers: FailoversScale;
+  readonly partitions: PartitionsScale;
 }
 
 export interface TortureOptions {
@@ -32,6 +34,7 @@ export const FULL: Scale = {
   kills: { kills: 200, lanes: 12 },
   restarts: { restarts: 20, lanes: 8, outagesMs: [50, 200, 500, 1000, 2000, 4000] },
   failovers: { failovers: 20, lanes: 8 },
+  partitions: { partitions: 20, lastMs: 3_000 },
 };
 
 /** About two minutes for the stores that are tortured by default. */
@@ -40,6 +43,7 @@ export const QUICK: Scale = {
   kills: { kills: 6, lanes: 12 },
   restarts: { restarts: 3, lanes: 8, outagesMs: [50, 500, 1500] },
   failovers: { failovers: 2, lanes: 8 },
+  partitions: { partitions: 2, lastMs: 1_500 },
 };
 
 export const HELP = `npm run torture -- [options]

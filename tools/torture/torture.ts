@@ -16,6 +16,7 @@ import {
   type Scale,
   type TortureOptions,
 } from './options.ts';
+import { partBus } from './partitions.ts';
 import { describeRow, type PartResult, type Row, summaryOf, tableOf } from './report.ts';
 import { restartStore } from './restarts.ts';
 import type { StoreName } from './stores.ts';
@@ -53,6 +54,9 @@ async function playPart(
     case 'failovers':
       if (backend.failover === undefined) return 'no server takes the place of the dead one';
       return failStoreOver(options, backend.failover, scale.failovers, seed);
+    case 'partitions':
+      if (!backend.hasBus) return 'there is no bus to it';
+      return partBus(backend.address, scale.partitions, seed);
   }
 }
 
