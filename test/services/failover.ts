@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { mkdtemp } from 'node:fs/promises';
+import { mkdtemp, rm } from 'node:fs/promises';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -15,15 +15,17 @@ import { type Service, startServer } from './server-process.ts';
 
 const run = promisify(execFile);
 
-/** Servers of which one is the primary, and another one takes its place when it dies. */
+/** Something that a store rests on dies, and something else takes its place. */
 export interface Failover {
+  /** What happens to it, in the plural: `failovers`. */
+  readonly what: string;
   /** Where clients find them: sentinels, nodes, or the one address that follows the primary. */
   readonly urls: readonly string[];
-  /** `kill -9` of the primary. Nothing is told to the others. */
+  /** `kill -9` of a primary, about which nothing is told to the others; a disk is filled. */
   kill9(): Promise<void>;
-  /** Resolves once another server is the primary; the dead one is a replica of it again soon. */
+  /** Resolves once another server is the primary, and the dead one begins to follow it. */
   failOver(): Promise<void>;
-  /** Resolves once a replica has all that the primary has, so that the next failover may come. */
+  /** Resolves once a replica has all that the primary has, so that the next one may come. */
   isWhole(): Promise<void>;
   stop(): Promise<void>;
 }
@@ -74,6 +76,7 @@ export async function startRedisSentinel(): Promise<Failover> {
     await isWhole();
     let dead: (typeof nodes)[number] | undefined;
     return {
+      what: 'failovers',
       urls: sentinels.map((port) => `redis://127.0.0.1:${port}`),
       async kill9() {
         const port = await primary();
@@ -108,6 +111,7 @@ export async function startReplicatedCluster(): Promise<Failover> {
     return ports.filter((_, index) => roles[index] === 'master');
   };
   return {
+    what: 'failovers',
     urls: cluster.urls,
     async kill9() {
       const ready = await masters();
@@ -173,6 +177,7 @@ export async function startPostgresPair({ isSynchronous }: PostgresPairOptions):
     const address = await startSwitch(primary.port);
     cleanUps.push(address.stop);
     return {
+      what: 'failovers',
       urls: [`postgresql://postgres@127.0.0.1:${address.port}/postgres`],
       async kill9() {
         await primary.kill9();
@@ -202,6 +207,33 @@ export async function startPostgresPair({ isSynchronous }: PostgresPairOptions):
     throw error;
   }
 }
+
+/**
+ * A disk of a few megabytes with a database file on it, which is filled to the last byte for a
+ * second. Needs the right to mount a file system.
+ */
+export async function startSmallDisk(): Promise<Failover> {
+  const folder = await mkdtemp(join(tmpdir(), 'interlock-disk-'));
+  await run('mount', ['-t', 'tmpfs', '-o', 'size=48m', 'tmpfs', folder]);
+  const ballast = join(folder, 'ballast');
+  return {
+    what: 'full disks',
+    urls: [join(folder, 'runs.db')],
+    // It ends by itself, and complains, once there is no room left.
+    kill9: () => run('dd', ['if=/dev/zero', `of=${ballast}`, 'bs=4k']).then(noop, noop),
+    async failOver() {
+      await delay(1_000);
+      await rm(ballast);
+    },
+    isWhole: async () => {},
+    async stop() {
+      await run('umount', ['--lazy', folder]);
+      await rm(folder, { recursive: true });
+    },
+  };
+}
+
+function noop(): void {}
 
 async function startSentinel(port: number, primary: number): Promise<Service> {
   const folder = await mkdtemp(join(tmpdir(), 'interlock-sentinel-'));

@@ -6,6 +6,7 @@ import {
   startPostgresPair,
   startRedisSentinel,
   startReplicatedCluster,
+  startSmallDisk,
 } from '../../test/services/failover.ts';
 import { startPostgres } from '../../test/services/postgres.ts';
 import { type RedisOptions, startRedis } from '../../test/services/redis.ts';
@@ -58,6 +59,7 @@ export function startBackend(name: StoreName, durability: Durability): Promise<B
     'postgres-standby': () => failoverBackend(name, startPostgresPair({ isSynchronous: false })),
     'postgres-synchronous-standby': () =>
       failoverBackend(name, startPostgresPair({ isSynchronous: true })),
+    'sqlite-full-disk': () => failoverBackend(name, startSmallDisk()),
   };
   return starters[name]();
 }

@@ -14,8 +14,8 @@ export interface FailoversScale {
 }
 
 /**
- * The store's primary is killed under load, and another server takes its place: how long no step
- * can be made, and which promises break since the other server had not received everything.
+ * The store's primary is killed under load, and another server takes its place; or its disk is
+ * full for a while. How long no step can be made, and which promises break.
  */
 export function failStoreOver(
   options: Omit<ArenaOptions, 'outages'>,
@@ -55,10 +55,10 @@ export function failStoreOver(
     const faults = await arena.verify();
     const resolved = arena.logs.flatMap((log) => [...log.resolved.values()]);
     return {
-      did: `${done} failovers under load, ${options.servers} servers`,
+      did: `${done} ${store.what} under load, ${options.servers} servers`,
       measured:
-        `${faults.length} promises broken; every process serves ${middle(outages)} ms after the ` +
-        `kill (median), ${Math.round(Math.max(0, ...outages))} ms at most`,
+        `${faults.length} promises broken; every process serves again after ${middle(outages)} ms ` +
+        `(median), ${Math.round(Math.max(0, ...outages))} ms at most`,
       details:
         `${arena.ledger.attempts.length} handlers in ${arena.logs.length} runs; ` +
         `${encounters.unknown} outcomes unknown, ${resolved.length} held`,

@@ -10,7 +10,7 @@ import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { upstashStore } from '../../src/stores/upstash.ts';
 import { PRIMARY } from '../../test/services/failover.ts';
 
-/** Stores of several servers, whose primary can die. */
+/** Stores that rest on something which can be taken from them, and comes back. */
 export const FAILOVER_NAMES = [
   'redis-sentinel',
   'ioredis-sentinel',
@@ -18,6 +18,7 @@ export const FAILOVER_NAMES = [
   'ioredis-cluster',
   'postgres-standby',
   'postgres-synchronous-standby',
+  'sqlite-full-disk',
 ] as const;
 export type FailoverName = (typeof FAILOVER_NAMES)[number];
 
@@ -60,6 +61,7 @@ export function openStore({ name, url, token = '' }: StoreAddress): Promise<Open
     'ioredis-cluster': () => openIoCluster(url),
     'postgres-standby': () => openPostgres(url),
     'postgres-synchronous-standby': () => openPostgres(url),
+    'sqlite-full-disk': () => openSqlite(url),
   };
   return openers[name]();
 }
