@@ -31,12 +31,16 @@ export class Caller {
   async callUntil(until: number): Promise<number> {
     let count = 0;
     while (performance.now() < until) {
-      const { body } = await this.#send(this.#request);
-      if (!body.includes('"result"') || body.includes('"isError":true'))
-        throw new Error(`a call failed: ${body}`);
+      await this.callOnce();
       count++;
     }
     return count;
+  }
+
+  async callOnce(): Promise<void> {
+    const { body } = await this.#send(this.#request);
+    if (!body.includes('"result"') || body.includes('"isError":true'))
+      throw new Error(`a call failed: ${body}`);
   }
 
   close(): void {

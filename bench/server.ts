@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { AddressInfo } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import express, { type Express, type Request, type RequestHandler, type Response } from 'express';
@@ -17,13 +18,17 @@ function makeServer(): McpServer {
     'cart.checkout',
     'cart.pay',
     'cart.view',
-    ...moreNames(setup.tools - 4),
+    ...moreNames(setup.tools - 5),
   ]) {
     const inputSchema = { sku: z.string(), quantity: z.number().int().min(1).default(1) };
     server.registerTool(name, { description: `Does ${name}.`, inputSchema }, async ({ sku }) => ({
       content: [{ type: 'text', text: `${name} of ${sku} done` }],
     }));
   }
+  server.registerTool('cart.slow', { inputSchema: { sku: z.string() } }, async () => {
+    await delay(200);
+    return { content: [] };
+  });
   return server;
 }
 
@@ -44,7 +49,8 @@ function gates(): RequestHandler[] {
   })
     .bindTool('cart.add_item', ['empty', 'has_items'], 'ADD_ITEM')
     .bindTool('cart.checkout', ['has_items'], 'CHECKOUT')
-    .bindTool('cart.pay', ['payment'], 'PAY');
+    .bindTool('cart.pay', ['payment'], 'PAY')
+    .bindTool('cart.slow', ['empty', 'has_items'], 'ADD_ITEM');
   const policies = [
     { match: 'cart.add_item', invalidates: ['cart.*'] },
     { match: 'catalogue.*', cacheControl: 'immutable' as const },
@@ -82,9 +88,9 @@ async function stateful(req: Request, res: Response): Promise<void> {
 }
 
 const app: Express = express();
-app.use(express.json());
+if (setup.parser !== false) app.use(express.json());
 if (setup.variant === 'gated') app.use('/mcp', ...gates());
-app.post('/mcp', setup.mode === 'stateless' ? stateless : stateful);
+app.all('/mcp', setup.mode === 'stateless' ? stateless : stateful);
 
 const listening = app.listen(0, '127.0.0.1', () =>
   process.send?.((listening.address() as AddressInfo).port),

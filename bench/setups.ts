@@ -5,6 +5,8 @@ export interface Setup {
   readonly mode: 'stateful' | 'stateless';
   readonly answers: 'sse' | 'json';
   readonly tools: number;
+  /** Whether `express.json()` stands in front. Default `true`. */
+  readonly parser?: boolean;
 }
 
 /** What is measured: one request, sent again and again, to one kind of server. */
@@ -24,8 +26,8 @@ const call = (name: string) =>
 
 const requests = [
   { name: 'tools/list of 100 tools', tools: 100, method: 'tools/list', params: {} },
-  { name: 'ungated call', tools: 4, ...call('cart.view') },
-  { name: 'step', tools: 4, ...call('cart.add_item') },
+  { name: 'ungated call', tools: 5, ...call('cart.view') },
+  { name: 'step', tools: 5, ...call('cart.add_item') },
 ] as const;
 
 export const WORKLOADS: readonly Workload[] = kinds.flatMap((kind) =>
