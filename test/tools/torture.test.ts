@@ -6,8 +6,10 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { type Backend, type Durability, startBackend } from '../../tools/torture/backends.ts';
 import { raceDuplicates } from '../../tools/torture/duplicates.ts';
+import { failStoreOver } from '../../tools/torture/failovers.ts';
 import { killServers } from '../../tools/torture/kills.ts';
 import { parseOptions } from '../../tools/torture/options.ts';
+import { partBus } from '../../tools/torture/partitions.ts';
 import { seeded } from '../../tools/torture/random.ts';
 import { restartStore } from '../../tools/torture/restarts.ts';
 import { STORE_NAMES, type StoreName } from '../../tools/torture/stores.ts';
@@ -72,6 +74,22 @@ describe('the torture', { timeout: TIMEOUT_MS }, () => {
     expect(result.did).toContain('2 restarts');
   });
 
+  it('sees nothing lost when a standby that each commit waits for takes over', async () => {
+    const result = await onBackend('postgres-synchronous-standby', 'full', (backend) =>
+      failStoreOver(optionsFor(backend), failoverOf(backend), { failovers: 1, lanes: 4 }, 1),
+    );
+    expect(result.faults).toEqual([]);
+    expect(result.did).toContain('1 failovers');
+  });
+
+  it('sees an instance that was cut off from its bus hear again, in order', async () => {
+    const result = await onBackend('redis', 'full', ({ address }) =>
+      partBus(address, { partitions: 2, lastMs: 200 }, 1),
+    );
+    expect(result.faults).toEqual([]);
+    expect(result.did).toContain('2 partitions');
+  });
+
   it('reports a store that forgets everything when it is killed', async () => {
     const result = await onBackend('redis', 'none', (backend) =>
       restartStore(optionsFor(backend), serverOf(backend), { ...small.restarts, restarts: 1 }, 1),
@@ -83,6 +101,11 @@ describe('the torture', { timeout: TIMEOUT_MS }, () => {
 function serverOf({ server }: Backend) {
   if (server === undefined) throw new Error('the backend has no server');
   return server;
+}
+
+function failoverOf({ failover }: Backend) {
+  if (failover === undefined) throw new Error('nothing takes the place of what dies there');
+  return failover;
 }
 
 describe('npm run torture', { timeout: TIMEOUT_MS }, () => {

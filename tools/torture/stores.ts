@@ -2,7 +2,7 @@ import { Redis as UpstashRedis } from '@upstash/redis';
 import { Cluster, Redis as Ioredis, type RedisOptions } from 'ioredis';
 import Database from 'libsql';
 import { Pool } from 'pg';
-import { createClient, createCluster, createSentinel } from 'redis';
+import { createClient, createCluster, createSentinel, type RedisClientOptions } from 'redis';
 import { type AtomicStateStore, memoryStore } from '../../src/index.ts';
 import { postgresStore } from '../../src/stores/postgres.ts';
 import { redisStore } from '../../src/stores/redis.ts';
@@ -74,9 +74,9 @@ const NODE_REDIS = {
   disableOfflineQueue: true,
   socket: {
     connectTimeout: 1000,
-    reconnectStrategy: (retries: number) => Math.min(50 * 2 ** retries, 500),
+    reconnectStrategy: (retries) => Math.min(50 * 2 ** retries, 500),
   },
-} as const;
+} satisfies RedisClientOptions;
 
 async function openNodeRedis(url: string): Promise<OpenStore> {
   const client = createClient({ url, ...NODE_REDIS });
@@ -116,8 +116,8 @@ const IOREDIS = {
   autoResendUnfulfilledCommands: false,
   // How long it waits until it looks again whether Redis has loaded its data; by default up to 10 s.
   maxLoadingRetryTime: 500,
-  retryStrategy: (times: number) => Math.min(50 * 2 ** times, 500),
-} as const satisfies RedisOptions;
+  retryStrategy: (times) => Math.min(50 * 2 ** times, 500),
+} satisfies RedisOptions;
 
 async function openIoredis(url: string): Promise<OpenStore> {
   return openIoClient(new Ioredis(url, IOREDIS));
