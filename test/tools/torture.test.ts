@@ -149,7 +149,11 @@ describe('npm run torture', { timeout: TIMEOUT_MS }, () => {
 describe('parseOptions()', () => {
   it.each([
     ['--seed', 'x', 'expected a whole number, got "x"'],
-    ['--part', 'all', 'expected one of duplicates, kills, restarts, got "all"'],
+    [
+      '--part',
+      'all',
+      'expected one of duplicates, kills, restarts, failovers, partitions, got "all"',
+    ],
     ['--durability', 'high', 'expected one of full, relaxed, none, got "high"'],
     ['--sed', '1', "Unknown option '--sed'"],
   ])('refuses %s %s, and says what is right', (option, value, message) => {
