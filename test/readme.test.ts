@@ -165,39 +165,39 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare function registerTools(server: McpServer): void;
     declare function makeServer(): McpServer1;`,
   'docs/statecharts.md': `
-    import type { Express } from 'express';
-    declare const app: Express;
+    import type { Express, RequestHandler } from 'express';
+    declare const app: Express, mcpHandler: RequestHandler;
     declare const mail: { send(what: string, run: string | undefined): Promise<void> };
     declare const slots: { isFree(slot: string): Promise<boolean> };`,
   'docs/providers.md': `
-    import type { Express } from 'express';
+    import type { Express, RequestHandler } from 'express';
     import type { AtomicStateStore, FsmConfig } from 'mcp-interlock';
-    declare const app: Express, store: AtomicStateStore, run: string, config: FsmConfig;
+    declare const app: Express, mcpHandler: RequestHandler, store: AtomicStateStore, run: string, config: FsmConfig;
     declare const db: { slots: { isAvailable(slot: string): Promise<boolean> } };`,
   'docs/stores.md': '',
   'docs/guarantees.md': '',
   'docs/runs.md': `
-    import type { Express } from 'express';
+    import type { Express, RequestHandler } from 'express';
     import { type AtomicStateStore, type FsmConfig, fsmGate, StateMachineGate } from 'mcp-interlock';
-    declare const app: Express, store: AtomicStateStore, run: string, definition: FsmConfig;
+    declare const app: Express, mcpHandler: RequestHandler, store: AtomicStateStore, run: string, definition: FsmConfig;
     declare function alert(tool: string, calls: number): void;
     declare const checkout: StateMachineGate<'payment', 'CANCEL'>;`,
   'docs/eras.md': `
-    import type { Express } from 'express';
+    import type { Express, RequestHandler } from 'express';
     import { fsmGate, handleKey, managedHandle, principalKey, type StateMachineGate } from 'mcp-interlock';
     import { sessionKey, sessionStore } from 'mcp-interlock';
-    declare const app: Express, checkout: StateMachineGate;`,
+    declare const app: Express, mcpHandler: RequestHandler, checkout: StateMachineGate;`,
   'docs/prompts-and-resources.md': `
     import { type FsmConfig, StateMachineGate } from 'mcp-interlock';
     declare const machine: FsmConfig<'has_items' | 'payment' | 'confirmed', 'PAY'>;`,
   'docs/state-sync.md': `
-    import type { Express } from 'express';
+    import type { Express, RequestHandler } from 'express';
     import { fsmGate, type StateMachineGate, stateSync } from 'mcp-interlock';
-    declare const app: Express, tasks: StateMachineGate;`,
+    declare const app: Express, mcpHandler: RequestHandler, tasks: StateMachineGate;`,
   'docs/instances.md': `
-    import { type Express } from 'express';
+    import type { Express, RequestHandler } from 'express';
     import { fsmGate, sessionStore, type StateMachineGate } from 'mcp-interlock';
-    declare const app: Express, checkout: StateMachineGate;`,
+    declare const app: Express, mcpHandler: RequestHandler, checkout: StateMachineGate;`,
 };
 
 describe('the tables of options', () => {

@@ -8,14 +8,13 @@ import { makeServer } from './tools.ts';
 /** `slots` is the app's own database, `store` keeps the runs. */
 export function bookingApp(slots: Slots, store?: StateStore): Express {
   const app = express();
-  app.use('/mcp', sessionStore({ store }), fsmGate(bookingGate(slots)));
-  app.post('/mcp', async (req, res) => {
+  app.all('/mcp', sessionStore({ store }), fsmGate(bookingGate(slots)), async (req, res) => {
+    if (req.method !== 'POST') return void res.writeHead(405, { allow: 'POST' }).end();
     const server = makeServer(slots);
     const transport = new StreamableHTTPServerTransport();
     res.on('close', () => void server.close());
     await server.connect(transport as Parameters<typeof server.connect>[0]);
     await transport.handleRequest(req, res, req.body);
   });
-  app.all('/mcp', (_req, res) => void res.writeHead(405, { allow: 'POST' }).end());
   return app;
 }

@@ -22,8 +22,8 @@ export function approvalApp(
   work = async (_tool: string): Promise<void> => {},
 ): Express {
   const app = express();
-  app.use('/mcp', sessionStore({ store }), fsmGate(approval));
-  app.post('/mcp', async (req, res) => {
+  app.all('/mcp', sessionStore({ store }), fsmGate(approval), async (req, res) => {
+    if (req.method !== 'POST') return void res.writeHead(405, { allow: 'POST' }).end();
     const server = new McpServer({ name: 'approval', version: '1.0.0' });
     for (const name of ['doc.submit', 'doc.approve', 'doc.reject', 'doc.show']) {
       server.registerTool(name, { description: `Does ${name}.` }, async () => {
@@ -36,6 +36,5 @@ export function approvalApp(
     await server.connect(transport as Parameters<typeof server.connect>[0]);
     await transport.handleRequest(req, res, req.body);
   });
-  app.all('/mcp', (_req, res) => void res.writeHead(405, { allow: 'POST' }).end());
   return app;
 }

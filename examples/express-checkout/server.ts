@@ -26,8 +26,7 @@ const policies = [
 ];
 
 const app = express();
-app.use('/mcp', sessionStore({ store }), fsmGate(checkout), stateSync({ policies }));
-app.all('/mcp', mcpHandler);
+app.all('/mcp', sessionStore({ store }), fsmGate(checkout), stateSync({ policies }), mcpHandler);
 
 const server = app.listen(Number(process.env.PORT ?? 3000), '127.0.0.1', () => {
   const { port } = server.address() as AddressInfo;

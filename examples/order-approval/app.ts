@@ -47,15 +47,14 @@ export async function orderApp({
 
   app.use(bearer(users));
 
-  app.use('/mcp', sessions, fsmGate(gate));
-  app.post('/mcp', async (req, res) => {
+  app.all('/mcp', sessions, fsmGate(gate), async (req, res) => {
+    if (req.method !== 'POST') return void res.writeHead(405, { allow: 'POST' }).end();
     const server = makeServer(orders, runs, req.get('mcp-session-id') ?? '');
     const transport = new StreamableHTTPServerTransport();
     res.on('close', () => void server.close());
     await server.connect(transport as Parameters<typeof server.connect>[0]);
     await transport.handleRequest(req, res, req.body);
   });
-  app.all('/mcp', (_req, res) => void res.writeHead(405, { allow: 'POST' }).end());
 
   // The page on which a manager sees what waits.
   app.get('/approvals', async (req, res) => {
