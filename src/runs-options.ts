@@ -3,7 +3,7 @@ import { InterlockError } from './errors.ts';
 import type { OutsideMover } from './gate/outside-move.ts';
 import { safely } from './middleware.ts';
 import { parseOptions, showValue } from './options.ts';
-import { systemClock } from './session/clock.ts';
+import { DEFAULT_IDLE_MS, systemClock } from './session/clock.ts';
 import { guardStore } from './session/guarded-store.ts';
 import { Turns } from './session/turns.ts';
 import { SESSIONS, type SessionMiddleware } from './session-store.ts';
@@ -18,7 +18,10 @@ export interface RunsOptions {
   sessions?: SessionMiddleware | undefined;
   /** The store that `sessionStore({ store })` was given, in a process without it. Clients learn of a move when they list again. */
   store?: StateStore | undefined;
-  /** How long a run lives after it was looked at, in milliseconds. Default: as in `sessions`, else one hour. */
+  /**
+   * How long a run lives after it was looked at, in milliseconds.
+   * Default: as in `sessions`, else 24 hours.
+   */
   idleMs?: number | undefined;
   /** The longest that a call to `store` may take, in milliseconds. Default 2,000. */
   storeDeadlineMs?: number | undefined;
@@ -62,7 +65,7 @@ export function keptBy(given: RunsOptions): Omit<OutsideMover, 'workflow'> {
   }
   return {
     store: guardStore(resolveStore(store as StateStore), storeDeadlineMs, systemClock),
-    ttlMs: idleMs ?? 60 * 60 * 1000,
+    ttlMs: idleMs ?? DEFAULT_IDLE_MS,
     clock: systemClock,
     turns: new Turns(systemClock),
     onError: safely(onError ?? console.error),

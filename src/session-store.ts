@@ -3,7 +3,7 @@ import { InterlockError } from './errors.ts';
 import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
 import type { NotificationBus } from './notify/bus.ts';
 import { functionOption, parseOptions } from './options.ts';
-import { type Clock, systemClock } from './session/clock.ts';
+import { type Clock, DEFAULT_IDLE_MS, systemClock } from './session/clock.ts';
 import { guardStore } from './session/guarded-store.ts';
 import type { PrincipalOf } from './session/principal.ts';
 import { admissionOf } from './session/run-context.ts';
@@ -28,7 +28,10 @@ export interface SessionStoreOptions extends CommonOptions {
    * Anything but a non-empty string or `undefined` is an error, and so is a promise: the request is refused.
    */
   principal?: PrincipalOf | undefined;
-  /** A session that was not used for this long is unknown, in milliseconds. Default one hour. */
+  /**
+   * A session, and any other run, that was not used for this long is unknown, in milliseconds.
+   * Default 24 hours.
+   */
   idleMs?: number | undefined;
   /**
    * For how long a process takes a session for granted without asking the store, in milliseconds; never for more than a tenth of
@@ -72,7 +75,7 @@ const optionsSchema = z.strictObject({
     .optional(),
   key: z.custom<RunKeyStrategy | readonly RunKeyStrategy[]>().default(() => sessionKey()),
   principal: functionOption<PrincipalOf>().optional(),
-  idleMs: millis.default(60 * 60 * 1000),
+  idleMs: millis.default(DEFAULT_IDLE_MS),
   sessionCacheMs: z.number().min(0).default(5_000),
   maxSessions: z.int().min(1).default(10_000),
   maxStreams: z.int().min(1).default(4),

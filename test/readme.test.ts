@@ -270,7 +270,7 @@ const NUMBERS: readonly ((value: number) => string)[] = [
   (value) => `${value / 1024 / 1024} MiB`,
   (value) => `${value / 1000} s`,
   (value) => `${value / 60_000} minutes`,
-  (value) => `${value / 3_600_000} hour`,
+  (value) => `${value / 3_600_000} hours`,
 ];
 
 describe('the links of the documentation', () => {

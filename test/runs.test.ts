@@ -336,3 +336,16 @@ it.each([
   expect(make).toThrow(InterlockError);
   expect(make).toThrow(message);
 });
+
+it('keeps a run that is looked at for 24 hours more, where nothing else is said', async () => {
+  const day = 24 * 60 * 60 * 1000;
+  let time = 1_700_000_000_000;
+  const kept = memoryStore({ now: () => time });
+  await kept.open('order-1', {}, 1_000);
+  const runs = runsOf(orderGate(), { store: kept });
+  expect(await runs.read('order-1')).toBeDefined();
+  time += day - 1;
+  expect(await runs.read('order-1')).toBeDefined();
+  time += day;
+  expect(await runs.read('order-1')).toBeUndefined();
+});

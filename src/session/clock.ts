@@ -6,6 +6,9 @@ export interface Clock {
   after(ms: number, task: () => void): () => void;
 }
 
+/** How long a run lives after its last use: long enough for an order that waits over night. */
+export const DEFAULT_IDLE_MS = 24 * 60 * 60 * 1000;
+
 /** Node's timers count to this, 24 days, and fire at once for more. */
 export const LONGEST_MS = 2 ** 31 - 1;
 

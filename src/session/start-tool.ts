@@ -110,10 +110,14 @@ function startTool({ start, argument, description }: ManagedHandle, ttlMs: numbe
 
 /** "State the handle's lifetime" (MCP 2026-07-28, "Stateful Tools"). */
 function lifetime(ttlMs: number): string {
-  const minutes = ttlMs / 60_000;
-  const [count, unit] =
-    minutes >= 1 ? [Math.floor(minutes), 'minute'] : [Math.ceil(ttlMs / 1000), 'second'];
+  const [count, unit] = inUnits(ttlMs);
   return `It expires ${count} ${unit}${count === 1 ? '' : 's'} after its last use.`;
+}
+
+function inUnits(ms: number): [count: number, unit: string] {
+  const minutes = ms / 60_000;
+  if (minutes >= 120) return [Math.floor(minutes / 60), 'hour'];
+  return minutes >= 1 ? [Math.floor(minutes), 'minute'] : [Math.ceil(ms / 1000), 'second'];
 }
 
 export function isFirstPage({ method, message }: Incoming): boolean {

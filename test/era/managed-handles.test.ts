@@ -86,6 +86,14 @@ describe('a handle of the middleware', () => {
     expect(await begin(url, 'alice')).not.toBe(await begin(url, 'alice'));
   });
 
+  it('lives a day by default, and says so', async () => {
+    const key = managedHandle({ start: START, argument: 'workflow_run' });
+    const started = await startTwoEras({ middlewares: [sessionStore({ key })] });
+    closing.push(started.close);
+    const { text } = await callStateless(started.url, START);
+    expect(text).toContain('It expires 24 hours after its last use.');
+  });
+
   it('names one run of one principal', async () => {
     const { url, store, calls } = await serve();
     const [mine, other] = [await begin(url, 'alice'), await begin(url, 'alice')];

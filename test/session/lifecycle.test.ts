@@ -13,7 +13,7 @@ import {
 
 const MODES = ['stateful', 'stateless'] as const;
 const UNKNOWN = { code: -32001, message: 'Session not found' };
-const HOUR = 3_600_000;
+const DAY = 24 * 3_600_000;
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
 /** Everything of a response that the server chose. */
@@ -172,7 +172,7 @@ describe.each(MODES)('a session that is over, %s', (mode) => {
     const ended = await app.beginAt('payment');
     expect((await ended.end()).status).toBe(200);
     const expired = await app.beginAt('payment');
-    app.clock.advance(HOUR);
+    app.clock.advance(DAY);
     const answers = [
       await ended.post(callOf(1, 'cart.pay')),
       await expired.post(callOf(1, 'cart.pay')),
@@ -191,7 +191,7 @@ describe.each(MODES)('a session that is over, %s', (mode) => {
   it('stays over: no request brings it back in its first state', async () => {
     const app = await startCheckout({ shape: { mode } });
     const session = await app.beginAt('payment');
-    app.clock.advance(HOUR);
+    app.clock.advance(DAY);
     for (const tool of ['cart.add_item', 'cart.view', 'cart.pay']) {
       expect((await session.post(callOf(1, tool))).status).toBe(404);
     }
@@ -229,14 +229,14 @@ describe('a session that the upstream has forgotten', () => {
 });
 
 describe('an idle session', () => {
-  it('lives for an hour after each use, and no longer', async () => {
+  it('lives for 24 hours after each use, and no longer', async () => {
     const app = await startCheckout({ shape: { mode: 'stateless' } });
     const session = await app.beginAt('has_items');
     for (let use = 0; use < 3; use++) {
-      app.clock.advance(HOUR - 1);
+      app.clock.advance(DAY - 1);
       expect(await session.call('cart.view')).toMatchObject({ result: expect.anything() });
     }
-    app.clock.advance(HOUR);
+    app.clock.advance(DAY);
     expect((await session.post(callOf(1, 'cart.view'))).status).toBe(404);
   });
 
@@ -259,7 +259,7 @@ describe('an idle session', () => {
   it('is asked for anew where the clock went back, however far', async () => {
     const app = await startCheckout();
     const session = await app.begin();
-    app.clock.advance(-HOUR);
+    app.clock.advance(-DAY);
     app.store.take();
     await session.call('cart.view');
     await session.call('cart.view');
