@@ -96,7 +96,9 @@ const optionsSchema = z.strictObject({
  *
  * Takes over the upstream's `Mcp-Session-Id`, or makes one up where the upstream has none. A request without one is answered 400, one with an
  * unknown, expired or ended one 404 (MCP 2025-11-25, Transports, "Session Management"), and so is one of another principal.
- * A store that cannot be asked is a 503. Mount it after authentication and before `fsmGate()`.
+ * A store that cannot be asked is a 503. A GET or HEAD that asks for no stream, names no session and resumes nothing is another
+ * route's: it passes, as without a run. Mount it on the MCP route itself, after authentication and before `fsmGate()`:
+ * `app.all('/mcp', sessionStore(), fsmGate(gate), handler)`.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_STORE`
  */

@@ -1,5 +1,5 @@
 import type { Exchange, Part } from '../wire/exchange.ts';
-import { requestHeader } from '../wire/headers.ts';
+import { acceptsEventStream, requestHeader } from '../wire/headers.ts';
 import {
   errorResponse,
   isObject,
@@ -159,9 +159,8 @@ export class Stream implements Part {
   /** An upstream without streams of its own answers 405; the client still gets one, for what the middleware has to tell it. */
   takesOver(res: HeadPort): 'stream' | undefined {
     const { serveStreams, maxStreams } = this.#sessions.config;
-    const accepts =
-      requestHeader(this.#exchange.req, 'accept')?.includes('text/event-stream') ?? false;
-    if (res.statusCode !== 405 || !serveStreams || !accepts) return undefined;
+    if (res.statusCode !== 405 || !serveStreams) return undefined;
+    if (!acceptsEventStream(this.#exchange.req)) return undefined;
     return this.#session.streams.size < maxStreams ? 'stream' : undefined;
   }
 

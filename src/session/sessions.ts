@@ -3,8 +3,9 @@ import { Relay } from '../notify/relay.ts';
 import type { RunRecord, SessionRecord } from '../stores/store.ts';
 import { type Era, eraOf, headerSaysStateless } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
-import { requestHeader, setRequestHeader } from '../wire/headers.ts';
+import { acceptsEventStream, requestHeader, setRequestHeader } from '../wire/headers.ts';
 import { JSON_RPC, type ListKind } from '../wire/json-rpc.ts';
+import type { RequestPort } from '../wire/ports.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import { Audiences } from './audiences.ts';
 import {
@@ -80,7 +81,7 @@ export class Sessions implements SessionKeeper {
     const { req, messages } = exchange;
     const unfit = unfitRequest(exchange);
     if (unfit !== undefined) return unfit;
-    if (req.method === 'HEAD') return this.#admitNowhere(exchange);
+    if (isOtherRoute(req)) return this.#admitNowhere(exchange);
     const identity = this.#callers.identify(req);
     const era = eraOf(exchange);
     if (typeof era === 'object') return turnAwayContradiction(exchange, era);
@@ -177,7 +178,7 @@ export class Sessions implements SessionKeeper {
       exchange,
       400,
       JSON_RPC.SERVER_ERROR,
-      'Bad Request: Mcp-Session-Id header is required',
+      `Bad Request: Mcp-Session-Id header is required. ${ONE_LINE}`,
     );
   }
 
@@ -269,6 +270,20 @@ export class Sessions implements SessionKeeper {
       exchange.join(new Stream(this, exchange, session, admission?.listed));
     return admission;
   }
+}
+
+/** The cure for a route of the app's own that stands below the middlewares. */
+const ONE_LINE =
+  'It comes with the answer to initialize. A route that is not MCP must not stand behind sessionStore(): mount it with app.all() on the MCP route alone.';
+
+/**
+ * Under `app.use()` the middlewares see the app's other routes too. Of MCP a GET asks for a stream,
+ * names a session or resumes (MCP 2025-11-25, Transports, "Listening for Messages from the Server").
+ */
+function isOtherRoute(req: RequestPort): boolean {
+  if (req.method !== 'GET' && req.method !== 'HEAD') return false;
+  const { [SESSION_HEADER]: session, 'last-event-id': last } = req.headers;
+  return session === undefined && last === undefined && !acceptsEventStream(req);
 }
 
 /** What is known of the client's other requests where nothing joins them: nothing. */

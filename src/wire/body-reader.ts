@@ -33,6 +33,8 @@ export interface ReaderLimits {
   readonly maxMessageBytes: number;
   /** Whether headers wait for the first response: an `initialize` that fails mints no session. */
   readonly holdHead: boolean;
+  /** Whether the request carried messages: then a JSON body of a success must be JSON-RPC. */
+  readonly expectsMessages: boolean;
   /** Whether the request was a batch, whose answers are a batch too. */
   readonly isBatch: boolean;
 }

@@ -66,6 +66,7 @@ export class Exchange {
     this.tap = new ResponseTap(host, this.#parts, {
       maxMessageBytes,
       holdHead,
+      expectsMessages: incoming.messages.length > 0,
       isBatch: incoming.isBatch,
     });
   }

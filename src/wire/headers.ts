@@ -69,6 +69,11 @@ export function namesOtherCharset(contentType: string): boolean {
   return [...charsets].some(([, charset]) => !/^utf-?8$/i.test(charset ?? ''));
 }
 
+/** Whether the client asks for an event stream by name: a GET of MCP must. */
+export function acceptsEventStream(req: RequestPort): boolean {
+  return /text\/event-stream/i.test(requestHeader(req, 'accept') ?? '');
+}
+
 export function isEventStreamType(contentType: unknown): boolean {
   return /^\s*text\/event-stream\b/i.test(String(contentType));
 }

@@ -49,10 +49,11 @@ export class JsonReader implements BodyReader {
     return out.endWith(payload.textWith(added));
   }
 
-  /** `undefined` where it is no message and need not be one: an error of another kind. */
+  /** `undefined` where it is no message and need not be one: an error, or another route's answer. */
   #parse(body: Buffer): Payload | undefined {
-    const payload = Payload.parse(body.toString(), this.#context.limits.isBatch);
-    if (payload === undefined && succeeded(this.#context.res.statusCode)) {
+    const { limits, res } = this.#context;
+    const payload = Payload.parse(body.toString(), limits.isBatch);
+    if (payload === undefined && limits.expectsMessages && succeeded(res.statusCode)) {
       throw new Error('a response is not JSON-RPC');
     }
     return payload;

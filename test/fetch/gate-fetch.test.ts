@@ -131,11 +131,12 @@ describe('gateFetch() turns away, before the handler sees it,', () => {
     expect(await errorOf(await shop.fetch(elsewhere))).toEqual([503, -32000]);
   });
 
-  it('a PUT, and a GET of nobody', async () => {
+  it('a PUT, and a GET of nobody that asks for a stream', async () => {
     const shop = openShop(never);
     const put = await shop.fetch(new Request(URL, { method: 'PUT', body: '{}' }));
     expect([put.status, put.headers.get('allow')]).toEqual([405, 'GET, POST, DELETE']);
-    expect((await shop.fetch(new Request(URL))).status).toBe(400);
+    const stream = new Request(URL, { headers: { accept: 'text/event-stream' } });
+    expect((await shop.fetch(stream)).status).toBe(400);
   });
 });
 
@@ -510,5 +511,22 @@ describe('bytes behind gateFetch()', () => {
     );
     expect((await gated(new Request(URL, { method: 'DELETE' }))).body).toBeNull();
     expect((await gated(new Request(URL, { method: 'HEAD' }))).body).toBeNull();
+  });
+
+  it('of HEAD are none, and a handler that streams is told that nobody reads', async () => {
+    let cancelled = false;
+    const bytes = new TextEncoder().encode('x'.repeat(65_536));
+    const body = new ReadableStream({
+      pull: (controller) => controller.enqueue(bytes),
+      cancel() {
+        cancelled = true;
+      },
+    });
+    const answer = await pass(async () => new Response(body))(new Request(URL, { method: 'HEAD' }));
+    expect([answer.status, answer.body]).toEqual([200, null]);
+    await expect.poll(() => cancelled).toBe(true);
+    const unknown = new Request(URL, { method: 'HEAD', headers: { 'mcp-session-id': 'nobody' } });
+    const refused = await openShop().fetch(unknown);
+    expect([refused.status, refused.body]).toEqual([404, null]);
   });
 });

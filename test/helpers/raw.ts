@@ -130,6 +130,7 @@ function start(url: URL, { method = 'POST', headers = {}, body }: RawRequest): C
 
 function messagesIn(text: string, headers: IncomingHttpHeaders): WireMessage[] {
   const type = headers['content-type'] ?? '';
+  if (text === '') return [];
   if (type.startsWith('application/json')) {
     const value = JSON.parse(text) as WireMessage | WireMessage[];
     return Array.isArray(value) ? value : [value];

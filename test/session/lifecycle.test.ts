@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import type { CallerRequest } from '../../src/index.ts';
 import { startCheckout } from '../helpers/checkout-app.ts';
 import { latch } from '../helpers/latch.ts';
 import {
@@ -115,7 +116,12 @@ describe.each(MODES)('a request outside of a session, %s', (mode) => {
         {
           jsonrpc: '2.0',
           id: 'a',
-          error: { code: -32000, message: 'Bad Request: Mcp-Session-Id header is required' },
+          error: {
+            code: -32000,
+            message: expect.stringMatching(
+              /^Bad Request: Mcp-Session-Id header is required\. .*app\.all\(\)/,
+            ),
+          },
         },
       ],
     ]);
@@ -163,6 +169,41 @@ describe.each(MODES)('a request outside of a session, %s', (mode) => {
         [{ jsonrpc: '2.0', id: null, error: UNKNOWN }],
       ]);
     }
+  });
+});
+
+describe.each([
+  { mode: 'stateful', host: 'express' },
+  { mode: 'stateless', host: 'express' },
+  { mode: 'stateful', host: 'hono' },
+] as const)('a HEAD that names a session, $mode in $host', (shape) => {
+  it('is checked as GET is: passed on to its owner, and 404 without a body to anybody else', async () => {
+    const principal = ({ headers }: CallerRequest): string => String(headers['x-user']);
+    const seen: string[] = [];
+    const app = await startCheckout({
+      shape,
+      session: { principal },
+      before: [
+        (req, res, next) => {
+          if (req.method === 'HEAD') res.on('finish', () => seen.push(`${res.statusCode}`));
+          next();
+        },
+      ],
+    });
+    const session = await app.begin({ 'x-user': 'ann' });
+    const ask = (id: string, user: string) =>
+      send(app.url, { method: 'HEAD', headers: { 'mcp-session-id': id, 'x-user': user } });
+    const unknown = await ask('nobody', 'ann');
+    expect([unknown.status, unknown.text]).toEqual([404, '']);
+    expect(comparable(await ask(session.id, 'bob'))).toEqual(comparable(unknown));
+    app.store.fail('read');
+    app.clock.advance(5_000);
+    expect((await ask(session.id, 'bob')).status).toBe(503);
+    app.store.heal();
+    expect((await ask(session.id, 'ann')).status).not.toBe(404);
+    expect(seen).toHaveLength(4);
+    expect((await session.end()).status).toBe(200);
+    expect(comparable(await ask(session.id, 'ann'))).toEqual(comparable(unknown));
   });
 });
 

@@ -46,7 +46,7 @@ describe.each([
 ])('a session of a caller who is told apart by %s', (_, owner, stranger) => {
   const headersOf = (auth: unknown) => (auth === undefined ? {} : as(auth));
 
-  it.each(['POST', 'GET', 'DELETE'])(
+  it.each(['POST', 'GET', 'HEAD', 'DELETE'])(
     'is to a stranger, byte for byte, as an unknown one (%s)',
     async (method) => {
       for (const mode of ['stateful', 'stateless'] as const) {

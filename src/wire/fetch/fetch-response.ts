@@ -140,6 +140,9 @@ export class FetchResponse implements ResponsePort, Originals {
       headers: this.#headers,
       statusText: this.#reason ?? '',
     };
-    this.#make(new Response(body, init));
+    // "The server MUST NOT send content in the response" to HEAD (RFC 9110, section 9.3.2).
+    const isHead = this.req.method === 'HEAD';
+    if (isHead && body instanceof ReadableStream) void body.cancel();
+    this.#make(new Response(isHead ? null : body, init));
   }
 }
