@@ -40,6 +40,11 @@ export interface SessionStoreOptions extends CommonOptions {
   sessionCacheMs?: number | undefined;
   /** The most sessions that a process keeps in memory. The least recently used is forgotten first. Default 10,000. */
   maxSessions?: number | undefined;
+  /**
+   * The most live sessions of one principal in a process, and the most GET streams of one that has no
+   * session. Default 1,000.
+   */
+  maxSessionsPerPrincipal?: number | undefined;
   /** The most GET streams that the middleware serves for one session, where the upstream has none. Default 4. */
   maxStreams?: number | undefined;
   /** Whether to serve a GET stream where the upstream answers 405. Turn it off where no process lives long. Default `true`. */
@@ -78,6 +83,7 @@ const optionsSchema = z.strictObject({
   idleMs: millis.default(DEFAULT_IDLE_MS),
   sessionCacheMs: z.number().min(0).default(5_000),
   maxSessions: z.int().min(1).default(10_000),
+  maxSessionsPerPrincipal: z.int().min(1).default(1_000),
   maxStreams: z.int().min(1).default(4),
   serveStreams: z.boolean().default(true),
   keepAliveMs: millis.default(15_000),

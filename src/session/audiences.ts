@@ -1,10 +1,11 @@
 import { topicOf } from '../notify/relay.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
+import type { LiveSession } from './live-session.ts';
 
 /** Somebody who is told which of a run's lists changed, and the session that they belong to, if any. */
 export interface Listener {
   readonly tell: (lists: readonly ListKind[]) => void;
-  readonly session?: object | undefined;
+  readonly session?: LiveSession | undefined;
 }
 
 /** Who hears in this process of runs that several connections share, by the names that such runs have on the bus. */
@@ -21,6 +22,17 @@ export class Audiences {
       if (listeners.size === 0 && this.#listeners.get(topic) === listeners)
         this.#listeners.delete(topic);
     };
+  }
+
+  /** How many listen to a run. */
+  sizeOf(run: string): number {
+    return this.#listeners.get(topicOf(run))?.size ?? 0;
+  }
+
+  /** Ends the streams of those who listen. */
+  endAll(): void {
+    const all = [...this.#listeners.values()].flatMap((listeners) => [...listeners]);
+    for (const { session } of all) session?.streams.endAll();
   }
 
   /** Tells everybody of that run, but for a session that knows already. */

@@ -15,6 +15,7 @@ export interface SessionsConfig {
   readonly idleMs: number;
   readonly sessionCacheMs: number;
   readonly maxSessions: number;
+  readonly maxSessionsPerPrincipal: number;
   readonly maxStreams: number;
   readonly serveStreams: boolean;
   readonly keepAliveMs: number;

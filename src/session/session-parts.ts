@@ -124,6 +124,15 @@ export class Request implements Part {
   }
 }
 
+/** Who listens on a GET stream, and to what. */
+interface Listening {
+  readonly session: LiveSession;
+  /** The run that the client's lists are about, which other sessions may move. */
+  readonly listed: RunContext | undefined;
+  /** Whether the middleware may serve one more. */
+  readonly hasRoom: () => boolean;
+}
+
 /** A GET: the session's own stream, or the resumption of one that was cut. */
 export class Stream implements Part {
   readonly stage = 'session';
@@ -131,19 +140,19 @@ export class Stream implements Part {
   readonly #exchange: Exchange;
   readonly #session: LiveSession;
   readonly #listed: RunContext | undefined;
+  readonly #hasRoom: () => boolean;
   #stopKeepAlive: (() => void) | undefined;
 
-  /** `listed` is the run that the client's lists are about, which other sessions may move. */
   constructor(
     sessions: SessionKeeper,
     exchange: Exchange,
-    session: LiveSession,
-    listed: RunContext | undefined,
+    { session, listed, hasRoom }: Listening,
   ) {
     this.#sessions = sessions;
     this.#exchange = exchange;
     this.#session = session;
     this.#listed = listed;
+    this.#hasRoom = hasRoom;
     if (requestHeader(exchange.req, 'last-event-id') !== undefined) session.releaseDeparted();
   }
 
@@ -158,10 +167,8 @@ export class Stream implements Part {
 
   /** An upstream without streams of its own answers 405; the client still gets one, for what the middleware has to tell it. */
   takesOver(res: HeadPort): 'stream' | undefined {
-    const { serveStreams, maxStreams } = this.#sessions.config;
-    if (res.statusCode !== 405 || !serveStreams) return undefined;
-    if (!acceptsEventStream(this.#exchange.req)) return undefined;
-    return this.#session.streams.size < maxStreams ? 'stream' : undefined;
+    if (res.statusCode !== 405 || !this.#sessions.config.serveStreams) return undefined;
+    return acceptsEventStream(this.#exchange.req) && this.#hasRoom() ? 'stream' : undefined;
   }
 
   onHead(): void {

@@ -115,6 +115,7 @@ export class Sessions implements SessionKeeper {
   async shutDown(): Promise<void> {
     this.#held.endAll();
     this.table.each((session) => session.streams.endAll());
+    this.#audiences.endAll();
     await this.#relay?.close();
   }
 
@@ -204,7 +205,26 @@ export class Sessions implements SessionKeeper {
     const request = Request.begin(exchange, session);
     if (request === undefined) return turnAwayDoubled(exchange);
     exchange.join(request);
-    return this.#admit(exchange, { era, identity, session, own: undefined });
+    const admitted = this.#admit(exchange, { era, identity, session, own: undefined });
+    if (exchange.req.method !== 'GET') return admitted;
+    return admitted.then((admission) => this.#listenAlone(exchange, session, admission));
+  }
+
+  /**
+   * A client that was given no session opens its GET stream all the same, and hears there of the run
+   * that its lists are about. Which requests are the same client's is not known: each stream is told.
+   */
+  #listenAlone(
+    exchange: Exchange,
+    session: LiveSession,
+    admission: Admission | undefined,
+  ): Admission | undefined {
+    const listed = admission?.byArgument === false ? admission.listed : undefined;
+    if (listed === undefined) return admission;
+    const { maxSessionsPerPrincipal } = this.config;
+    const hasRoom = (): boolean => this.#audiences.sizeOf(listed.run) < maxSessionsPerPrincipal;
+    exchange.join(new Stream(this, exchange, { session, listed, hasRoom }));
+    return admission;
   }
 
   async #admit(exchange: Exchange, caller: Caller): Promise<Admission | undefined> {
@@ -266,8 +286,9 @@ export class Sessions implements SessionKeeper {
     }
     const admission = await this.#admit(exchange, { era: 'session', identity, session, own });
     if (method === 'DELETE') exchange.join(new Termination(this, exchange, session));
-    else if (method === 'GET')
-      exchange.join(new Stream(this, exchange, session, admission?.listed));
+    if (method !== 'GET') return admission;
+    const hasRoom = (): boolean => session.streams.size < this.config.maxStreams;
+    exchange.join(new Stream(this, exchange, { session, listed: admission?.listed, hasRoom }));
     return admission;
   }
 }

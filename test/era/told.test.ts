@@ -1,15 +1,23 @@
+import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+import type { RequestHandler } from 'express';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import {
+  type CallerRequest,
   fsmGate,
+  handleKey,
   localBus,
   memoryStore,
   type NotificationBus,
   principalKey,
+  runsOf,
+  type SessionStoreOptions,
   sessionKey,
   sessionStore,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
-import { RawSession, type RawStream } from '../helpers/raw.ts';
+import { connect } from '../helpers/client.ts';
+import { latch } from '../helpers/latch.ts';
+import { callOf, RawSession, type RawStream, send, stream } from '../helpers/raw.ts';
 import { authenticate, callStateless, startTwoEras } from '../helpers/two-eras.ts';
 import { startUpstream, type UpstreamShape } from '../helpers/upstream.ts';
 
@@ -167,5 +175,143 @@ describe('sessions of one principal', () => {
     // By default nothing is hidden in the era of that call; the sessions' own lists change all the same.
     await expect.poll(sameUser.changes).toBe(1);
     expect(other.changes()).toBe(0);
+  });
+});
+
+/** A client that was given no session hears on the GET stream that it opens all the same. */
+describe('clients of one principal that were given no session', () => {
+  const SERVERS = [
+    { answers: 'json', host: 'express' },
+    { answers: 'json', host: 'hono' },
+    { answers: 'sse', host: 'express' },
+  ] as const;
+
+  async function alone(
+    shape: Partial<UpstreamShape> = {},
+    options: SessionStoreOptions = {},
+    behind: readonly RequestHandler[] = [],
+  ) {
+    const principal = ({ headers }: CallerRequest): string | undefined =>
+      headers['x-user'] === undefined ? undefined : String(headers['x-user']);
+    const sessions = sessionStore({ key: principalKey(), principal, store, bus, ...options });
+    const { url, close } = await startUpstream({
+      shape: { mode: 'stateless', answers: 'json', ...shape },
+      behind,
+      middlewares: [sessions, fsmGate(checkoutGate())],
+    });
+    closing.push(close, () => sessions.close());
+    return { url, sessions };
+  }
+
+  /** The SDK's client of version 1 or 2, with how often it heard that its list changed. */
+  async function client(url: URL, user: string, version: 1 | 2) {
+    if (version === 1) {
+      const { streaming, log, tools, call, close } = await connect(url, { 'x-user': user });
+      closing.push(close);
+      await streaming;
+      const heard = () => log.filter((each) => each === 'list_changed').length;
+      return { heard, tools, call };
+    }
+    let count = 0;
+    const stream = latch();
+    const made = new Client({ name: 'test', version: '1.0.0' });
+    made.setNotificationHandler(CHANGED, () => void count++);
+    const transport = new StreamableHTTPClientTransport(url, {
+      requestInit: { headers: { 'x-user': user } },
+      async fetch(input, init) {
+        const response = await fetch(input, init);
+        if (init?.method === 'GET' && response.ok) stream.open();
+        return response;
+      },
+    });
+    await made.connect(transport);
+    closing.push(() => made.close());
+    await stream.opened;
+    return {
+      heard: () => count,
+      tools: async () => (await made.listTools()).tools.map(({ name }) => name),
+      call: (name: string) => made.callTool({ name, arguments: {} }),
+    };
+  }
+
+  const listening = (url: URL, headers: Record<string, string>) =>
+    stream(url, { method: 'GET', headers: { accept: 'text/event-stream', ...headers } });
+
+  it.each(SERVERS.flatMap((shape) => ([1, 2] as const).map((version) => ({ ...shape, version }))))(
+    'hear of a move, and list anew: SDK v$version, $answers in $host',
+    async ({ version, ...shape }) => {
+      const { url } = await alone(shape);
+      const [mover, sameUser] = [
+        await client(url, 'ann', version),
+        await client(url, 'ann', version),
+      ];
+      const other = await client(url, 'bob', version);
+      expect(await sameUser.tools()).toEqual(['cart.add_item', 'cart.view']);
+      await mover.call('cart.add_item');
+      await expect.poll(sameUser.heard).toBe(1);
+      // On the stream of the call as well, where that is one: it may be another client's GET.
+      await expect.poll(mover.heard).toBe(shape.answers === 'sse' ? 2 : 1);
+      expect(await sameUser.tools()).toEqual(['cart.add_item', 'cart.checkout', 'cart.view']);
+      expect(other.heard()).toBe(0);
+    },
+  );
+
+  it('hear of a move from outside, and of one in another process', async () => {
+    const [here, there] = [await alone(), await alone()];
+    const listener = await client(there.url, 'ann', 1);
+    const run = principalKey().runKey('ann');
+    const runs = runsOf(checkoutGate(), { sessions: here.sessions });
+    await (await client(here.url, 'ann', 1)).call('cart.add_item');
+    await expect.poll(listener.heard).toBe(1);
+    await runs.send(run, 'CLEAR');
+    await expect.poll(listener.heard).toBe(2);
+  });
+
+  it("hear of it on the upstream's own stream, where that has one", async () => {
+    const { url } = await alone({}, {}, [
+      (req, res, next) => {
+        if (req.method !== 'GET') return next();
+        res.writeHead(200, { 'content-type': 'text/event-stream' }).flushHeaders();
+      },
+    ]);
+    const heard = await listening(url, { 'x-user': 'ann' });
+    closing.push(() => heard.cut());
+    await send(url, { headers: { 'x-user': 'ann' }, body: callOf(1, 'cart.add_item') });
+    await expect.poll(() => heard.messages.map(({ method }) => method)).toEqual([CHANGED]);
+  });
+
+  it('are as many as there may be sessions of one, and end with the process', async () => {
+    const { url, sessions } = await alone({}, { maxSessionsPerPrincipal: 2 });
+    const [first, second] = [
+      await listening(url, { 'x-user': 'ann' }),
+      await listening(url, { 'x-user': 'ann' }),
+    ];
+    expect([first.status, second.status]).toEqual([200, 200]);
+    const third = await listening(url, { 'x-user': 'ann' });
+    expect(third.status).toBe(405);
+    const other = await listening(url, { 'x-user': 'bob' });
+    expect(other.status).toBe(200);
+    first.cut();
+    await expect
+      .poll(async () => {
+        const again = await listening(url, { 'x-user': 'ann' });
+        if (again.status !== 200) again.cut();
+        return again.status;
+      })
+      .toBe(200);
+    await sessions.close();
+    for (const each of [second, other]) await expect.poll(() => each.ended).toBe(true);
+  });
+
+  it('are given none where there is no run to hear of, or none is to be served', async () => {
+    const { url } = await alone();
+    expect((await listening(url, {})).status).toBe(405);
+    const { url: short } = await alone({}, { serveStreams: false });
+    expect((await listening(short, { 'x-user': 'ann' })).status).toBe(405);
+    const { url: handles } = await alone(
+      {},
+      { key: [handleKey('basket', { createdBy: 'make' }), principalKey()] },
+    );
+    expect((await listening(handles, { 'x-user': 'ann' })).status).toBe(405);
   });
 });
