@@ -50,15 +50,15 @@ export function gateFetch<Rest extends unknown[]>(
   return async (request, ...rest) => {
     // A preflight asks about the route, and carries neither session nor message. What carries one is none.
     if (request.method === 'OPTIONS' && request.body === null) return handler(request, ...rest);
-    const host = new FetchHost(request, await auth(request), stages[0].onError);
+    const host = new FetchHost(request, await auth(request), stages[0].observers().onError);
     run(host, stages, (own) => handler(own, ...rest)).catch((error) => host.fail(error));
     return host.response.made;
   };
 }
 
 async function run(host: FetchHost, stages: Stages, handle: FetchHandler): Promise<void> {
-  const [{ limits, onError }] = stages;
-  const exchange = await Exchange.open(host, limits, onError);
+  const [first] = stages;
+  const exchange = await Exchange.open(host, first.limits, first.observers().onError);
   if (exchange === undefined) return;
   const enter = stages.reduceRight<() => void>(
     (next, stage) => () => void passStage(stage, exchange, next),

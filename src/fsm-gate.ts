@@ -2,22 +2,27 @@ import * as z from 'zod';
 import { InterlockError } from './errors.ts';
 import type { GateConfig, Visibility } from './gate/gate-config.ts';
 import { GatePart } from './gate/gate-part.ts';
-import { ListedNames } from './gate/listed-names.ts';
-import { ListedTools } from './gate/listed-tools.ts';
+import { ListedNames, ListedTools } from './gate/listed.ts';
 import { ListenPart } from './gate/listen-part.ts';
 import { noteMount } from './gate/mounts.ts';
 import { ReadPart } from './gate/read-part.ts';
 import { isOver, stepFacade } from './gate/step-facade.ts';
 import { TaskPart } from './gate/task-part.ts';
 import { availabilityNotes } from './gate/tool-list.ts';
-import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
+import {
+  type CommonOptions,
+  commonShape,
+  type Middleware,
+  observersOf,
+  withExchange,
+} from './middleware.ts';
 import { parseOptions, showValue } from './options.ts';
 import { type Clock, systemClock } from './session/clock.ts';
 import { insideStep } from './session/current-step.ts';
 import { admissionOf } from './session/run-context.ts';
 import type { Sessions } from './session/sessions.ts';
 import { createSessions } from './session-store.ts';
-import type { Exchange } from './wire/exchange.ts';
+import type { Exchange, Observers } from './wire/exchange.ts';
 import { Note } from './wire/note.ts';
 import { StateMachineGate } from './workflow/gate.ts';
 
@@ -97,16 +102,15 @@ export function fsmGate<S extends string, E extends string>(
     );
   }
   const parsed = parseOptions('fsmGate()', optionsSchema, options);
-  const { maxBodyBytes, maxBatch, maxMessageBytes, onError, onWarning } = parsed;
-  const { clock, announce, visibility, refusal, maxWaiting, maxWaitingBytes, ...times } = parsed;
+  const { maxBodyBytes, maxBatch, maxMessageBytes, onError, onWarning, ...rest } = parsed;
+  const { clock, announce, visibility, refusal, maxWaiting, maxWaitingBytes, ...times } = rest;
   const workflow = gate.compile();
   noteMount(workflow, visibility);
-  for (const warning of workflow.warnings) onWarning(warning);
-  const listed = new ListedTools(workflow, onWarning);
-  const config: GateConfig = {
+  for (const warning of workflow.warnings) observersOf(parsed).onWarning(warning);
+  const shared = {
     workflow,
-    listed,
-    listedPrompts: new ListedNames(workflow.id, workflow.reads.promptNames, onWarning),
+    listed: new ListedTools(workflow),
+    listedPrompts: new ListedNames(workflow.id, workflow.reads.promptNames),
     notes: availabilityNotes(workflow),
     times,
     waiting: { maxWaiting, maxWaitingBytes },
@@ -114,12 +118,19 @@ export function fsmGate<S extends string, E extends string>(
     announce,
     visibility,
     refusal,
-    onError,
-    warnOnce: once(onWarning),
+  };
+  const configs = new WeakMap<Observers, GateConfig>();
+  const configOf = (observers: Observers): GateConfig => {
+    const known = configs.get(observers);
+    if (known !== undefined) return known;
+    const config = { ...shared, ...observers, warnOnce: once(observers.onWarning) };
+    configs.set(observers, config);
+    return config;
   };
   let ownSessions: Sessions | undefined;
 
-  return withExchange({ maxBodyBytes, maxBatch, maxMessageBytes, onError }, async (exchange) => {
+  return withExchange(parsed, async (exchange, observers) => {
+    const config = configOf(observers);
     if (!isFirstMount(exchange, config)) return (next) => next();
     ownSessions ??= createSessions('fsmGate()', { onError, onWarning, clock }).sessions;
     const admission = admissionOf(exchange) ?? (await ownSessions.enter(exchange));

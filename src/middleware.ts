@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import * as z from 'zod';
 import { functionOption } from './options.ts';
-import { DEFAULT_LIMITS, Exchange, type WireLimits } from './wire/exchange.ts';
+import { DEFAULT_LIMITS, Exchange, type Observers, type WireLimits } from './wire/exchange.ts';
 import { hasBody } from './wire/headers.ts';
 import { JSON_RPC } from './wire/json-rpc.ts';
 import type { MaybePromise } from './wire/task-line.ts';
@@ -23,9 +23,12 @@ export interface CommonOptions {
   maxBatch?: number | undefined;
   /** The largest message of a response that is held for inspection, in bytes. Default 16 MiB. The middleware that is mounted first decides. */
   maxMessageBytes?: number | undefined;
-  /** Told of every failure that no client is told of, with the store's own error as `cause`. Default: `console.error`. */
+  /**
+   * Told of every failure that no client is told of, with the store's own error as `cause`. Default: that of the
+   * `sessionStore()` in front, else `console.error`.
+   */
   onError?: ((error: unknown) => void) | undefined;
-  /** Told once of each likely mistake. Default: `process.emitWarning`. */
+  /** Told once of each likely mistake. Default: that of the `sessionStore()` in front, else `process.emitWarning`. */
   onWarning?: ((warning: string) => void) | undefined;
 }
 
@@ -36,34 +39,41 @@ export const commonShape = {
   maxBodyBytes: count.default(DEFAULT_LIMITS.maxBodyBytes),
   maxBatch: count.default(DEFAULT_LIMITS.maxBatch),
   maxMessageBytes: count.default(DEFAULT_LIMITS.maxMessageBytes),
-  onError: functionOption<(error: unknown) => void>()
-    .default(() => (error: unknown) => console.error(error))
-    .transform(safely),
-  onWarning: functionOption<(warning: string) => void>().default(() => emitWarning),
+  onError: functionOption<(error: unknown) => void>().optional(),
+  onWarning: functionOption<(warning: string) => void>().optional(),
 };
 
-function emitWarning(warning: string): void {
-  process.emitWarning(warning, 'InterlockWarning');
-}
+/** What is left of {@link CommonOptions} once they are parsed. */
+export type CommonConfig = WireLimits & Pick<CommonOptions, 'onError' | 'onWarning'>;
 
-export interface CommonConfig extends WireLimits {
-  readonly onError: (error: unknown) => void;
+const DEFAULTS: Observers = {
+  onError: (error) => console.error(error),
+  onWarning: (warning) => process.emitWarning(warning, 'InterlockWarning'),
+};
+
+/** Whom a middleware tells: its own observers, or where it was given none those of another one. */
+export function observersOf(own: Partial<CommonConfig>, others: Observers = DEFAULTS): Observers {
+  const { onError, onWarning = others.onWarning } = own;
+  return { onError: onError === undefined ? others.onError : safely(onError), onWarning };
 }
 
 /** What a middleware does with an exchange: `forward` hands it on, `answered` says that it is dealt with. */
-export type Enter = (exchange: Exchange) => MaybePromise<'answered' | ((next: () => void) => void)>;
+export type Enter = (
+  exchange: Exchange,
+  observers: Observers,
+) => MaybePromise<'answered' | ((next: () => void) => void)>;
 
 /** What a middleware is, whatever hosts it. */
 export interface Stage {
   readonly limits: WireLimits;
-  /** Must not throw. */
-  readonly onError: (error: unknown) => void;
+  /** Whom it tells of an exchange, before one is opened too. The same object for the same `sessionStore()` in front. */
+  observers(exchange?: Exchange): Observers;
   readonly enter: Enter;
 }
 
 /** A middleware of Node's form, which also carries its stage for other hosts. */
 export function withExchange(config: CommonConfig, enter: Enter): Middleware {
-  const stage: Stage = { limits: config, onError: safely(config.onError), enter };
+  const stage: Stage = { limits: config, observers: inheriting(config), enter };
   const interlock = (
     req: IncomingMessage,
     res: ServerResponse,
@@ -76,6 +86,19 @@ export function withExchange(config: CommonConfig, enter: Enter): Middleware {
   return Object.assign(interlock, { [STAGE]: stage } as const);
 }
 
+/** The observers of a middleware, worked out once for each `sessionStore()` in front of it. */
+function inheriting(own: CommonConfig): Stage['observers'] {
+  const alone = observersOf(own);
+  const behind = new WeakMap<Observers, Observers>();
+  return (exchange) => {
+    const others = exchange?.observers;
+    if (others === undefined) return alone;
+    const known = behind.get(others) ?? observersOf(own, others);
+    behind.set(others, known);
+    return known;
+  };
+}
+
 async function passInNode(
   stage: Stage,
   req: IncomingMessage,
@@ -84,9 +107,9 @@ async function passInNode(
 ): Promise<void> {
   let exchange: Exchange | undefined;
   try {
-    exchange = await Exchange.of(req, res, stage.limits, stage.onError);
+    exchange = await Exchange.of(req, res, stage.limits, stage.observers().onError);
   } catch (error) {
-    stage.onError(error);
+    stage.observers(Exchange.known(req)).onError(error);
     res.destroy();
   }
   if (exchange !== undefined) await passStage(stage, exchange, next);
@@ -94,14 +117,15 @@ async function passInNode(
 
 /** Runs one stage of an exchange, and what comes behind it; nothing that goes wrong in the stage is forwarded or escapes. */
 export async function passStage(stage: Stage, exchange: Exchange, next: () => void): Promise<void> {
+  const observers = stage.observers(exchange);
   let go: () => void;
   try {
-    const forward = await stage.enter(exchange);
+    const forward = await stage.enter(exchange, observers);
     if (forward === 'answered') return;
     go = () => exchange.forward(() => forward(next));
   } catch (error) {
-    stage.onError(error);
-    await failClosed(exchange).catch(stage.onError);
+    observers.onError(error);
+    await failClosed(exchange).catch(observers.onError);
     return;
   }
   go();

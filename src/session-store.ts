@@ -1,6 +1,12 @@
 import * as z from 'zod';
 import { InterlockError } from './errors.ts';
-import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
+import {
+  type CommonOptions,
+  commonShape,
+  type Middleware,
+  observersOf,
+  withExchange,
+} from './middleware.ts';
 import type { NotificationBus } from './notify/bus.ts';
 import { functionOption, parseOptions } from './options.ts';
 import { type Clock, DEFAULT_IDLE_MS, systemClock } from './session/clock.ts';
@@ -110,10 +116,11 @@ const optionsSchema = z.strictObject({
  */
 export function sessionStore(options?: SessionStoreOptions): SessionMiddleware {
   const { sessions, config } = createSessions('sessionStore()', options);
-  const middleware = withExchange(config, async (exchange) => {
+  const middleware = withExchange(config, async (exchange, observers) => {
     const earlier = admissionOf(exchange);
     if (earlier?.owner === sessions) return (next) => next();
     if (earlier !== undefined) throw misplaced();
+    exchange.observers = observers;
     return (await sessions.enter(exchange)) === undefined ? 'answered' : (next) => next();
   });
   return Object.assign(middleware, {
@@ -130,16 +137,18 @@ function isBus(value: unknown): boolean {
 /** What stands behind {@link sessionStore}, for gates that are mounted without one. */
 export function createSessions(what: string, options: SessionStoreOptions | undefined) {
   const config = parseOptions(what, optionsSchema, options);
-  const { clock, onWarning } = config;
+  const { clock } = config;
+  const observers = observersOf(config);
   const store =
     config.store === undefined
       ? memoryStore({ maxRuns: config.maxSessions, now: clock.now })
-      : resolveStore(config.store, { now: clock.now, onWarning });
+      : resolveStore(config.store, { now: clock.now, onWarning: observers.onWarning });
   const guarded = guardStore(store, config.storeDeadlineMs, clock);
   return {
     config,
     sessions: new Sessions({
       ...config,
+      ...observers,
       keys: parseKeys(config.key),
       principal: config.principal,
       bus: config.bus,

@@ -1,12 +1,12 @@
 import type { Clock } from '../session/clock.ts';
 import type { StepTimes } from '../session/step.ts';
 import type { WaitLimits } from '../session/turns.ts';
+import type { Observers } from '../wire/exchange.ts';
 import type { Workflow } from '../workflow/workflow.ts';
-import type { ListedNames } from './listed-names.ts';
-import type { ListedTools } from './listed-tools.ts';
+import type { ListedNames, ListedTools } from './listed.ts';
 
-/** A mounted gate: everything that is worked out once, at construction. */
-export interface GateConfig {
+/** A mounted gate: everything that is worked out once, at construction, but for whom it tells of mistakes. */
+export interface GateConfig extends Observers {
   readonly workflow: Workflow;
   readonly listed: ListedTools;
   readonly listedPrompts: ListedNames;
@@ -22,7 +22,6 @@ export interface GateConfig {
   readonly visibility: Visibility | undefined;
   /** What a list that has all tools says of each bound one. */
   readonly notes: ReadonlyMap<string, string>;
-  readonly onError: (error: unknown) => void;
   /** Warns once of each likely mistake. */
   readonly warnOnce: (warning: string) => void;
 }

@@ -19,6 +19,7 @@ import { declareListChanged, declaresChanges } from './changed-lists.ts';
 import type { GateConfig } from './gate-config.ts';
 import { Judge } from './judge.ts';
 import { tellListChanged } from './list-changed.ts';
+import { pageAsSent } from './listed.ts';
 import { createdTask } from './outcome.ts';
 import { unknownOutcomeReply } from './replies.ts';
 import { settle } from './settle.ts';
@@ -93,7 +94,7 @@ export class GatePart implements Part {
     if (call !== undefined) return this.#deliver(call, message);
     if (!isObject(result)) return;
     // By its shape and not by who asked: a replay, or two requests of one id, must not leak a list.
-    if (Array.isArray(result.tools)) return this.#showTools(message, result.tools);
+    if (Array.isArray(result.tools)) return this.#showTools(message);
     if (this.#declares) declareListChanged(message, ['tools']);
   }
 
@@ -196,8 +197,10 @@ export class GatePart implements Part {
     }
   }
 
-  async #showTools(message: Message, tools: readonly unknown[]): Promise<void> {
-    this.#config.listed.note(tools, message.at('result', 'nextCursor') === undefined);
+  async #showTools(message: Message): Promise<void> {
+    const { listed, onWarning } = this.#config;
+    const isLastPage = message.at('result', 'nextCursor') === undefined;
+    listed.note(pageAsSent(message, 'tools'), isLastPage, onWarning);
     const isStable = visibilityFor(this.#config, this.#admission) === 'stable';
     if (isStable) describeTools(message, this.#config, this.#admission);
     else await hideUnavailable(message, this.#config, this.#admission);

@@ -6,6 +6,7 @@ import type { BoundRead, BoundReads } from '../workflow/reads.ts';
 import { whereaboutsOf } from '../workflow/whereabouts.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { GateConfig } from './gate-config.ts';
+import { pageAsSent } from './listed.ts';
 import { stateNow } from './state-now.ts';
 import { forbidCaching, visibilityFor, withNote } from './tool-list.ts';
 
@@ -38,7 +39,7 @@ export async function showReads(
   for (const [member, boundOf] of lists) {
     const elements = isObject(result) ? result[member] : undefined;
     if (!Array.isArray(elements)) continue;
-    if (member === 'prompts') noteNames(message, config, elements);
+    if (member === 'prompts') notePrompts(message, config);
     const isStable = visibilityFor(config, admission) === 'stable';
     const edit = isStable ? describing(config) : await hiding(config, admission);
     if (!isStable) forbidCaching(message);
@@ -48,13 +49,9 @@ export async function showReads(
   }
 }
 
-function noteNames(
-  message: Message,
-  { listedPrompts }: GateConfig,
-  prompts: readonly unknown[],
-): void {
-  const names = prompts.map((prompt) => (isObject(prompt) ? text(prompt.name) : ''));
-  listedPrompts.note(names, message.at('result', 'nextCursor') === undefined);
+function notePrompts(message: Message, { listedPrompts, onWarning }: GateConfig): void {
+  const isLastPage = message.at('result', 'nextCursor') === undefined;
+  listedPrompts.note(pageAsSent(message, 'prompts'), isLastPage, onWarning);
 }
 
 type Edit = (element: JsonObject, bound: ReturnType<BoundOf>) => ElementEdit;

@@ -29,6 +29,12 @@ export interface WireLimits {
   readonly maxMessageBytes: number;
 }
 
+/** Those who are told what no client is told of. They must not throw. */
+export interface Observers {
+  readonly onError: (error: unknown) => void;
+  readonly onWarning: (warning: string) => void;
+}
+
 export const DEFAULT_LIMITS: WireLimits = {
   maxBodyBytes: 4 * 1024 * 1024,
   maxBatch: 50,
@@ -43,6 +49,8 @@ export class Exchange {
   readonly tap: ResponseTap;
   readonly messages: readonly Incoming[];
   readonly isBatch: boolean;
+  /** Those of the `sessionStore()` that it passed, for the middlewares behind. */
+  observers: Observers | undefined;
   readonly #host: Host;
   readonly #body: BodyPort | undefined;
   readonly #parts: Parts;
@@ -85,6 +93,11 @@ export class Exchange {
       if (opened !== undefined) exchangeNote.put(req, opened);
       return opened;
     });
+  }
+
+  /** The exchange that an earlier middleware opened for this request, or for the one that it is a copy of. */
+  static known(req: IncomingMessage): Exchange | undefined {
+    return exchangeNote.of(req);
   }
 
   /** `undefined` where it has been answered already (the body was refused) or where nobody is left to answer. */

@@ -3,6 +3,7 @@ import Database from 'libsql';
 import { afterEach, describe, expect, it } from 'vitest';
 import * as z from 'zod';
 import {
+  type AtomicStateStore,
   type FsmGateOptions,
   fsmGate,
   type Middleware,
@@ -16,6 +17,7 @@ import {
 import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { connect, type TestClient } from '../helpers/client.ts';
+import { FaultyStore } from '../helpers/faulty-store.ts';
 import { latch } from '../helpers/latch.ts';
 import {
   type Ledger,
@@ -258,6 +260,65 @@ describe('several gates on one route', () => {
   });
 });
 
+describe('a list that several gates filter', () => {
+  const hiding = () =>
+    new StateMachineGate({ id: 'hiding', initial: 'a', states: { a: {}, b: {} } })
+      .bindTool('cart.pay', 'b')
+      .bindTool('cart.view', 'b');
+
+  it('teaches each gate what the upstream lists, not what the gates in front leave of it', async () => {
+    const warnings: string[] = [];
+    const onWarning = (warning: string) => void warnings.push(warning);
+    const gate = checkoutGate().bindTool('cart.veiw', 'empty').bindTool('cart.view', 'empty');
+    const { client } = await start({
+      middlewares: [sessionStore({ onWarning }), fsmGate(hiding()), fsmGate(gate)],
+    });
+    expect(await client.tools()).toEqual(['cart.add_item']);
+    expect(warnings).toEqual([expect.stringContaining('"cart.veiw"')]);
+    expect(warnings[0]).toContain('Did you mean "cart.view"?');
+  });
+
+  it('teaches each gate the annotations of the tools that another one hides', async () => {
+    const data = memoryStore();
+    const claimed: unknown[] = [];
+    const claim: AtomicStateStore['claim'] = (request) => {
+      claimed.push([request.workflow, request.step.tool, request.step.uncertain]);
+      return data.claim(request);
+    };
+    const store = Object.assign(new FaultyStore(data), { claim });
+    const first = new StateMachineGate({
+      id: 'first',
+      initial: 'a',
+      states: { a: { on: { OPEN: 'b' } }, b: {} },
+    })
+      .bindTool('open', 'a', 'OPEN')
+      .bindTool('read', 'b');
+    const second = new StateMachineGate({
+      id: 'second',
+      initial: 'c',
+      states: { c: { on: { READ: 'd' } }, d: {} },
+    }).bindTool('read', 'c', 'READ');
+    const makeServer = (): McpServer => {
+      const server = new McpServer({ name: 'annotated', version: '1.0.0' });
+      const answer = async () => ({ content: [] });
+      server.registerTool('open', {}, answer);
+      server.registerTool('read', { annotations: { readOnlyHint: true } }, answer);
+      return server;
+    };
+    const { client } = await start({
+      makeServer,
+      middlewares: [sessionStore({ store }), fsmGate(first), fsmGate(second)],
+    });
+    expect(await client.tools()).toEqual(['open']);
+    await client.call('open');
+    await client.call('read');
+    expect(claimed).toEqual([
+      ['first', 'open', 'hold'],
+      ['second', 'read', 'retry'],
+    ]);
+  });
+});
+
 describe('a bound tool that the upstream never lists', () => {
   it('is warned of once, with the name that it resembles', async () => {
     const warnings: string[] = [];
@@ -273,6 +334,101 @@ describe('a bound tool that the upstream never lists', () => {
     expect(warnings).toEqual([
       'the gate "checkout" binds "cart.veiw", which the upstream does not list, so nothing is gated by it. Did you mean "cart.view"?',
     ]);
+  });
+});
+
+describe('onError and onWarning of sessionStore()', () => {
+  interface Told {
+    readonly errors: string[];
+    readonly warnings: string[];
+    readonly observers: Pick<FsmGateOptions, 'onError' | 'onWarning'>;
+  }
+
+  const listener = (): Told => {
+    const [errors, warnings]: [string[], string[]] = [[], []];
+    return {
+      errors,
+      warnings,
+      observers: {
+        onError: (error) => void errors.push(String(error)),
+        onWarning: (warning) => void warnings.push(warning),
+      },
+    };
+  };
+  /** Binds a tool that the upstream does not have, and one whose condition fails. */
+  const faulty = (id: string) =>
+    new StateMachineGate({ id, initial: 'a', states: { a: {} } })
+      .bindTool(`${id}.nothing`, 'a')
+      .bindTool('cart.view', 'a', {
+        when: () => {
+          throw new Error(`secret of ${id}`);
+        },
+      });
+
+  it('are those of each gate behind it that has none of its own', async () => {
+    const [app, own] = [listener(), listener()];
+    const { client } = await start({
+      middlewares: [
+        sessionStore(app.observers),
+        fsmGate(faulty('heir')),
+        fsmGate(faulty('other'), own.observers),
+      ],
+    });
+    await client.tools();
+    await client.tools();
+    expect((await client.call('cart.view')).isError).toBe(true);
+    expect(app.errors).toEqual(['Error: secret of heir']);
+    expect(app.warnings).toEqual([expect.stringContaining('"heir" binds "heir.nothing"')]);
+    expect(own.errors).toEqual([]);
+    expect(own.warnings).toEqual([expect.stringContaining('"other" binds "other.nothing"')]);
+  });
+
+  it('are those of the sessionStore() in front, where a gate stands on two routes', async () => {
+    const routes = [listener(), listener()];
+    const gate = fsmGate(faulty('shared'));
+    for (const { observers } of routes) {
+      const { client } = await start({ middlewares: [sessionStore(observers), gate] });
+      await client.call('cart.view');
+    }
+    expect(routes.map(({ errors }) => errors)).toEqual([
+      ['Error: secret of shared'],
+      ['Error: secret of shared'],
+    ]);
+  });
+
+  it('are those of stateSync() too, and of a mistake that keeps a middleware from its request', async () => {
+    const app = listener();
+    const sync = stateSync({ policies: [] });
+    const copying = Object.assign(
+      ((req, res, next) => sync(Object.create(req), res, next)) as Middleware,
+      sync,
+    );
+    const upstream = await startUpstream({ middlewares: [sessionStore(app.observers), copying] });
+    open.push(upstream);
+    await expect(connect(upstream.url)).rejects.toThrow();
+    expect(app.errors).toEqual([expect.stringContaining('ERR_INTERLOCK_MOUNT')]);
+  });
+
+  it('are told of what is wrong with the mounting behind it', async () => {
+    const app = listener();
+    const upstream = await startUpstream({
+      middlewares: [sessionStore(app.observers), fsmGate(checkoutGate()), fsmGate(checkoutGate())],
+    });
+    open.push(upstream);
+    await expect(connect(upstream.url)).rejects.toThrow();
+    expect(app.errors).toEqual([expect.stringContaining('two gates of the id "checkout"')]);
+  });
+
+  it('are told of what stands behind, and what stands in front keeps its own', async () => {
+    const [first, app] = [listener(), listener()];
+    const sync = stateSync({ policies: [], ...first.observers });
+    const { client } = await start({
+      middlewares: [sync, sessionStore(app.observers), fsmGate(faulty('last'))],
+    });
+    await client.tools();
+    await client.call('cart.view');
+    expect([app.errors.length, app.warnings.length]).toEqual([1, 1]);
+    expect([first.errors, first.warnings]).toEqual([[], []]);
   });
 });
 
