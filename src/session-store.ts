@@ -1,3 +1,4 @@
+import cluster from 'node:cluster';
 import * as z from 'zod';
 import { InterlockError } from './errors.ts';
 import {
@@ -16,7 +17,7 @@ import { admissionOf } from './session/run-context.ts';
 import { parseKeys, type RunKeyStrategy, sessionKey } from './session/run-key.ts';
 import { Sessions } from './session/sessions.ts';
 import { resolveStore } from './stores/adapt.ts';
-import { memoryStore } from './stores/memory.ts';
+import { isMemoryStore, memoryStore } from './stores/memory.ts';
 import type { StateStore } from './stores/store.ts';
 
 /** Options of {@link sessionStore}. */
@@ -153,8 +154,30 @@ export function createSessions(what: string, options: SessionStoreOptions | unde
       principal: config.principal,
       bus: config.bus,
       store: guarded,
+      storeWarning: isMemoryStore(store) ? aloneInMemory(process.env, cluster.isWorker) : undefined,
     }),
   };
+}
+
+/** Hosts that run one app in several processes, or in another one tomorrow, by the variables that they set. */
+const HOSTS: readonly (readonly [host: string, ...variables: string[]])[] = [
+  ['PM2', 'pm_id', 'NODE_APP_INSTANCE'],
+  ['Vercel', 'VERCEL'],
+  ['AWS Lambda', 'AWS_LAMBDA_FUNCTION_NAME'],
+  ['Cloud Run', 'K_SERVICE'],
+];
+
+/** What is likely wrong with runs in memory where a process is one of several; nothing where it does not look like that. */
+export function aloneInMemory(env: NodeJS.ProcessEnv, isWorker: boolean): string | undefined {
+  const [host, ...variables] = HOSTS.find(([, ...names]) => names.some((name) => env[name])) ?? [];
+  const set = variables.find((name) => env[name]);
+  const where = isWorker ? 'node:cluster' : host && `${host} (${set} is set)`;
+  if (where === undefined) return undefined;
+  return (
+    `runs are kept in the memory of this process, and ${where} may send the next request of a session to another one, ` +
+    'which answers "Session not found". Give sessionStore({ store }) a store that all processes share, such as redisStore(). ' +
+    'Where there is one process alone, or each client always gets to the same one, nothing is wrong'
+  );
 }
 
 function misplaced(): InterlockError {

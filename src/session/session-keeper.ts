@@ -20,6 +20,8 @@ export interface SessionsConfig {
   readonly serveStreams: boolean;
   readonly keepAliveMs: number;
   readonly bus: NotificationBus | undefined;
+  /** What is likely wrong with the store where this process runs; told with the first run. */
+  readonly storeWarning: string | undefined;
   readonly onError: (error: unknown) => void;
   readonly onWarning: (warning: string) => void;
 }

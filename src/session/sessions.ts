@@ -51,12 +51,14 @@ export class Sessions implements SessionKeeper {
   readonly #callers: Callers;
   readonly #held: HeldStreams;
   readonly #cacheMs: number;
+  #storeWarning: string | undefined;
 
   constructor(config: SessionsConfig) {
     this.config = config;
     this.table = new SessionTable(config.maxSessions, config.bus !== undefined);
     this.#relay = config.bus && this.#join(config.bus);
     this.#held = new HeldStreams(config);
+    this.#storeWarning = config.storeWarning;
     this.#keeper = {
       keys: config.keys,
       store: config.store,
@@ -99,6 +101,7 @@ export class Sessions implements SessionKeeper {
 
   /** Starts a run under the id that the client will send from now on. */
   async open(run: string, binding: string | undefined, minted: boolean): Promise<void> {
+    this.#warnOfStore();
     const record = { principal: binding, minted };
     await this.config.store.open(run, record, this.config.idleMs);
     this.table.set(this.#live(run, record));
@@ -130,6 +133,11 @@ export class Sessions implements SessionKeeper {
     session.noteMove();
     session.notifyChanged(lists);
     this.#keeper.tell(run, lists);
+  }
+
+  #warnOfStore(): void {
+    if (this.#storeWarning !== undefined) this.config.onWarning(this.#storeWarning);
+    this.#storeWarning = undefined;
   }
 
   #join(bus: NotificationBus): Relay {
@@ -199,6 +207,7 @@ export class Sessions implements SessionKeeper {
     era: Era,
     identity: Identity,
   ): MaybePromise<Admission | undefined> {
+    this.#warnOfStore();
     const session = newScope();
     // Of such a request it means nothing, and an upstream that took it up would serve somebody else's session.
     setRequestHeader(exchange.req, SESSION_HEADER, undefined);

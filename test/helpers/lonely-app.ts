@@ -1,0 +1,22 @@
+import cluster from 'node:cluster';
+import Database from 'libsql';
+import { fsmGate, sessionStore } from '../../src/index.ts';
+import { sqliteStore } from '../../src/stores/sqlite.ts';
+import { checkoutGate } from './checkout.ts';
+import { startUpstream } from './upstream.ts';
+
+/** A gated app as a host starts it: with `cluster` in a worker of its own, with `sqlite` on a store that others may share. */
+const [, , ...wishes] = process.argv;
+
+if (wishes.includes('cluster') && cluster.isPrimary) {
+  cluster.fork();
+  process.on('SIGTERM', () => process.exit());
+} else {
+  const store = wishes.includes('sqlite')
+    ? sqliteStore({ database: new Database(':memory:') })
+    : undefined;
+  const { url } = await startUpstream({
+    middlewares: [sessionStore({ store }), fsmGate(checkoutGate())],
+  });
+  console.log(`listening at ${url}`);
+}
