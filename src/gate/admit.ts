@@ -47,6 +47,20 @@ export async function refusedByGuard(
   return refusal && { reason: 'guard', snapshot: { ...position, updatedAt }, words: refusal.words };
 }
 
+/** Asks the machine's own guards about the event that the call's success sends, where that is known before the call. */
+function stoppedByMachine(
+  { workflow, onError }: GateConfig,
+  binding: CallBinding,
+  snapshot: FsmSnapshot,
+): NotAdmitted | undefined {
+  try {
+    if (!workflow.isStopped(snapshot, binding)) return undefined;
+  } catch (error) {
+    onError(error);
+  }
+  return { reason: 'guard', snapshot };
+}
+
 /**
  * Tests a claimed run where the store could not: the states of a statechart cannot be listed, and those of an older deployment are not
  * known by name. Then counts the call, and asks the guards. The claim is let go where the call is not allowed after all.
@@ -95,7 +109,10 @@ async function test(
   const { shield } = workflow;
   const position = shield === undefined ? stands : await countCall(config, shield, step, stands);
   if ('reason' in position) return position;
-  const refused = await refusedByGuard(config, binding, { ...position, updatedAt }, call);
+  const found = { ...position, updatedAt };
+  const refused =
+    stoppedByMachine(config, binding, found) ??
+    (await refusedByGuard(config, binding, found, call));
   if (refused === undefined) return position;
   if (shield === undefined) await step.release(UNBEGUN);
   else await keepCount(config, step, position);

@@ -23,3 +23,10 @@ export function eventOf(type: string, payload: Json | undefined): XEvent {
 export function eventsOfNode({ transitions }: XNode): string[] {
   return [...transitions.keys()].filter((event) => !event.startsWith('xstate.'));
 }
+
+/** Those of them that a transition with a guard takes. */
+export function guardedEvents(node: XNode): string[] {
+  const isGuarded = (event: string): boolean =>
+    node.transitions.get(event)?.some(({ guard }) => guard !== undefined) === true;
+  return eventsOfNode(node).filter(isGuarded);
+}

@@ -20,6 +20,8 @@ export function flatModel(machine: Machine): Model {
     eventsIn: (state) => [...(states.get(state)?.on.keys() ?? [])],
     handlers: (event) => statesHandling(machine, event),
     canBeIn: (bound, others) => others.some((state) => bound.includes(state)),
+    // Its transitions have no guards.
+    isStopped: () => false,
     next: (position, event) => next(machine, position, event),
   };
 }

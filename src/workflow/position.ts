@@ -67,6 +67,13 @@ export interface Model {
   handlers(event: string): readonly string[];
   /** Whether a run that is in one of `bound` can be in one of `names` as well. */
   canBeIn(bound: readonly BoundState[], names: readonly string[]): boolean;
+  /**
+   * Whether the state handles the event, and each of its transitions for it has a guard that says no: without a payload, and as
+   * the run's data are now. Not where it does not handle the event at all.
+   *
+   * @throws Error where a guard throws
+   */
+  isStopped(position: Position, event: string): boolean;
   /** @throws Error where the machine's own code throws, or asks for what has no pure form. */
   next(position: Position, event: string, payload?: Json): Next;
 }

@@ -2,7 +2,7 @@ import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
 import { actionFault, chartFault } from './chart-checks.ts';
-import { covers, eventOf, eventsOfNode, isReserved } from './chart-events.ts';
+import { covers, eventOf, eventsOfNode, guardedEvents, isReserved } from './chart-events.ts';
 import { type ActiveStates, type ChartNode, ChartTree, canCoexist } from './chart-tree.ts';
 import { type Envelope, openContext, sealContext } from './envelope.ts';
 import { type FoundAction, inertScope } from './inert-scope.ts';
@@ -40,6 +40,8 @@ class Statechart implements Model {
   /** By the identifiers that XState remembers states by. */
   readonly #paths: ReadonlyMap<string, string>;
   readonly #read = new Map<string, ActiveStates>();
+  /** The events that some transition with a guard takes. */
+  readonly #guarded: readonly string[];
 
   constructor(machine: XMachine, hasListener: boolean) {
     this.id = machine.config.id ?? 'workflow';
@@ -62,6 +64,7 @@ class Statechart implements Model {
     this.events = Object.freeze([
       ...new Set([this.#tree.root, ...nodes].flatMap(({ source }) => eventsOfNode(source))),
     ]);
+    this.#guarded = [this.#tree.root, ...nodes].flatMap(({ source }) => guardedEvents(source));
     this.#paths = new Map(
       historyNodes(machine.root).concat(nodes.map(({ source, path }) => [source.id, path])),
     );
@@ -100,6 +103,16 @@ class Statechart implements Model {
     return nodes.some(
       (node) => isOneOf(node, bound) && others.some((other) => canCoexist(node, other)),
     );
+  }
+
+  isStopped(position: Position, event: string): boolean {
+    if (!this.#guarded.some((each) => covers(each, event))) return false;
+    const isHandled = this.eventsIn(position.state).some((each) => covers(each, event));
+    if (!isHandled) return false;
+    const snapshot = this.#revive(position);
+    if (snapshot.status !== 'active') return false;
+    // XState takes the first transition whose guard says yes, and one without a guard always.
+    return this.#machine.getTransitionData(snapshot, eventOf(event, undefined)).length === 0;
   }
 
   next(position: Position, event: string, payload?: Json): Next {

@@ -174,6 +174,17 @@ export class Workflow {
   }
 
   /**
+   * Whether a success of such a call would be stopped by the machine's own guards. Not where only its result tells which event
+   * it sends: those guards are asked once it is there.
+   *
+   * @throws Error where a guard throws. The call must be refused then.
+   */
+  isStopped(position: Position, { eventIn }: Pick<CallBinding, 'eventIn'>): boolean {
+    const event = eventIn(position.state);
+    return typeof event === 'string' && this.#model.isStopped(position, event);
+  }
+
+  /**
    * The stored states in which a store may grant the claim of such a call. `undefined` where they cannot be listed: the
    * claim is taken in any state then, and {@link allows} says whether to keep it.
    */

@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { createMachine } from 'xstate';
 import {
   type GateOptions,
   type GuardedCall,
@@ -75,11 +76,21 @@ describe('a mounted statechart', () => {
     expect(errors).toEqual([]);
   });
 
-  it('asks its guards about the context: a move that they do not allow is none, and is saved as none', async () => {
+  it('refuses a call before it runs, where its guards say no to the event that the call would send', async () => {
     const gate = orderGate();
     const app = await start(gate);
+    const refused = await app.client.call('place');
+    expect(refused.text).toBe(
+      '[System: This call of place was refused while order is in "cart": a condition for it is not met. Available now: add, place.]',
+    );
+    expect(refused.meta).toMatchObject({ 'mcp-interlock/refusal': { reason: 'guard' } });
+    expect(store.take()).toEqual(['claim', 'release']);
+    expect(await positionOf(gate, app)).toMatchObject({ state: 'cart', version: 0 });
+    expect(await app.client.tools()).toContain('place');
+    await app.client.call('add', { sum: 1 });
     expect((await app.client.call('place')).isError).toBe(false);
-    expect(await positionOf(gate, app)).toMatchObject({ state: 'cart', version: 1 });
+    expect(app.upstream.ledger.calls).toEqual(['add', 'place']);
+    expect(errors).toEqual([]);
   });
 
   it('takes two round trips for a step, and one more for a refusal, since its states cannot be listed', async () => {
@@ -134,6 +145,104 @@ describe('a mounted statechart', () => {
     expect((await app.client.call('add')).isError).toBe(false);
     expect(String(errors)).toContain('NaN');
     expect(await positionOf(gate, app)).toMatchObject({ state: 'cart', version: 1 });
+  });
+});
+
+describe("a machine's guards", () => {
+  /** What each guard was asked about, in order. */
+  let asked: unknown[];
+  let answer: () => boolean;
+
+  beforeEach(() => {
+    asked = [];
+    answer = () => false;
+  });
+
+  const machine = () =>
+    createMachine({
+      id: 'desk',
+      context: { total: 3 },
+      initial: 'open',
+      states: {
+        open: {
+          on: {
+            PLACE: {
+              target: 'placed',
+              guard: ({ context, event }) => {
+                asked.push({ context, event });
+                return answer();
+              },
+            },
+          },
+        },
+        placed: {},
+      },
+    });
+
+  it('are asked with the data as they are before the call, and with an event that has nothing but its name', async () => {
+    const gate = new StateMachineGate(machine()).bindTool('place', 'open', 'PLACE');
+    const { client } = await start(gate as StateMachineGate);
+    asked.length = 0;
+    expect((await client.call('place', { sum: 7 })).isError).toBe(true);
+    expect(asked).toEqual([{ context: { total: 3 }, event: { type: 'PLACE' } }]);
+  });
+
+  it('refuse where they throw, which is told to the developer alone', async () => {
+    answer = () => {
+      throw new Error('secret of the guard');
+    };
+    const gate = new StateMachineGate(machine()).bindTool('place', 'open', 'PLACE');
+    const { client, upstream } = await start(gate as StateMachineGate);
+    const refused = await client.call('place');
+    expect(refused.meta).toMatchObject({ 'mcp-interlock/refusal': { reason: 'guard' } });
+    expect(refused.text).not.toContain('secret');
+    expect(String(errors)).toContain('secret of the guard');
+    expect(store.take()).toEqual(['claim', 'release']);
+    answer = () => true;
+    expect((await client.call('place')).isError).toBe(false);
+    expect(upstream.ledger.calls).toEqual(['place']);
+  });
+
+  it('are asked before those of the binding, which may cost something', async () => {
+    let bindingAsked = 0;
+    const guard = (): boolean => {
+      bindingAsked++;
+      return true;
+    };
+    const gate = new StateMachineGate(machine()).bindTool('place', 'open', {
+      success: 'PLACE',
+      guard,
+    });
+    const { client } = await start(gate as StateMachineGate);
+    asked.length = 0;
+    await client.call('place');
+    expect([asked.length, bindingAsked]).toEqual([1, 0]);
+    answer = () => true;
+    await client.call('place');
+    expect(bindingAsked).toBe(1);
+  });
+
+  it('are asked after a call whose result says which event it sends: it is saved without a move', async () => {
+    const gate = new StateMachineGate(machine()).bindTool('place', 'open', {
+      success: () => 'PLACE',
+    });
+    const app = await start(gate as StateMachineGate);
+    expect((await app.client.call('place')).isError).toBe(false);
+    expect(app.upstream.ledger.calls).toEqual(['place']);
+    expect(await positionOf(gate as StateMachineGate, app)).toMatchObject({
+      state: 'open',
+      version: 1,
+    });
+  });
+
+  it('have no say in an event that the state does not handle at all', async () => {
+    const gate = new StateMachineGate(machine()).bindTool('place', ['open', 'placed'], 'PLACE');
+    const { client, upstream } = await start(gate as StateMachineGate);
+    answer = () => true;
+    expect((await client.call('place')).isError).toBe(false);
+    answer = () => false;
+    expect((await client.call('place')).isError).toBe(false);
+    expect(upstream.ledger.calls).toEqual(['place', 'place']);
   });
 });
 

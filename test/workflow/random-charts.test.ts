@@ -47,8 +47,14 @@ const shapeAt = (depth: number): fc.Arbitrary<Shape> =>
 
 const KEYS = ['x', 'y', 'z', 'odd|key', '(w)'];
 
-/** Gives every state an id, so that any of them can be any other's target. */
-function chartOf(root: Shape): { readonly config: object; readonly size: number } {
+/** Transitions of one event, in the order in which they are tried; `null` for one without a guard. */
+type Guards = readonly (boolean | null)[];
+
+/** Gives every state an id, so that any of them can be any other's target. `guardsOf` is asked for each event of each state. */
+function chartOf(
+  root: Shape,
+  guardsOf: () => Guards = () => [null],
+): { readonly config: object; readonly size: number } {
   const ids: string[] = [];
   const name = (path: string, { kind, inner, history }: Shape): void => {
     ids.push(path);
@@ -62,10 +68,13 @@ function chartOf(root: Shape): { readonly config: object; readonly size: number 
     if (kind === 'final' && path !== 'm_0') return { id: path, type: 'final' };
     const on = Object.fromEntries(
       EVENTS.flatMap((event, i) => {
-        const target = targets[i];
-        return target == null
-          ? []
-          : [[event, `#${ids[1 + (target % Math.max(1, ids.length - 1))] ?? path}`]];
+        const picked = targets[i];
+        if (picked == null) return [];
+        const target = `#${ids[1 + (picked % Math.max(1, ids.length - 1))] ?? path}`;
+        const guarded = guardsOf().map((answer) =>
+          answer === null ? { target } : { target, guard: () => answer },
+        );
+        return [[event, guarded]];
       }),
     );
     if (kind === 'atomic' || kind === 'final') return { id: path, on };
@@ -158,6 +167,47 @@ describe('any statechart', () => {
     expect(Math.min(seen.history, seen.done)).toBeGreaterThan(0);
   });
 });
+
+describe('the guards of any statechart', () => {
+  it('stop exactly the events that its state would take without them', () => {
+    const seen = { stopped: 0, taken: 0, unknown: 0 };
+    const guards = fc.array(fc.constantFrom(null, true, false, false), {
+      minLength: 1,
+      maxLength: 3,
+    });
+    const answers = fc.array(guards, { minLength: 20, maxLength: 20 });
+    const events = fc.array(fc.constantFrom(...EVENTS), { maxLength: 6 });
+    fc.assert(
+      fc.property(shapeAt(0), answers, events, (root, given, sent) => {
+        let next = 0;
+        const guardsOf = (): Guards => given[next++ % given.length] ?? [null];
+        const shape = withoutHistory(root);
+        const machine = createMachine(chartOf(shape, guardsOf).config as never);
+        const free = createMachine(chartOf(shape).config as never);
+        const model = statechartModel(machine, false);
+        let [snapshot] = initialTransition(machine);
+        let position: Position = model.start;
+        for (const event of sent) {
+          if (snapshot.status !== 'active') return;
+          for (const type of EVENTS) {
+            const known = free.resolveState({ value: snapshot.value }).can({ type });
+            const taken = snapshot.can({ type });
+            expect(model.isStopped(position, type)).toBe(known && !taken);
+            seen[taken ? 'taken' : known ? 'stopped' : 'unknown']++;
+          }
+          [snapshot] = transition(machine, snapshot, { type: event });
+          position = model.next(position, event).position;
+        }
+      }),
+      { numRuns: 300 },
+    );
+    expect(Math.min(...Object.values(seen))).toBeGreaterThan(0);
+  });
+});
+
+function withoutHistory(shape: Shape): Shape {
+  return { ...shape, history: 'none', inner: shape.inner.map(withoutHistory) };
+}
 
 const textOf = (path: readonly string[]): string =>
   path.map((key) => key.replace(/[\\.|()]/g, '\\$&')).join('.');
