@@ -4,13 +4,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
+import { seeded } from '../../tools/checker/random.ts';
 import { type Backend, type Durability, startBackend } from '../../tools/torture/backends.ts';
 import { raceDuplicates } from '../../tools/torture/duplicates.ts';
 import { failStoreOver } from '../../tools/torture/failovers.ts';
 import { killServers } from '../../tools/torture/kills.ts';
 import { parseOptions } from '../../tools/torture/options.ts';
 import { partBus } from '../../tools/torture/partitions.ts';
-import { seeded } from '../../tools/torture/random.ts';
 import { restartStore } from '../../tools/torture/restarts.ts';
 import { STORE_NAMES, type StoreName } from '../../tools/torture/stores.ts';
 
@@ -55,7 +55,7 @@ describe('the torture', { timeout: TIMEOUT_MS }, () => {
       raceDuplicates({ ...optionsFor(backend), defect: 'claims-all' }, small.duplicates, 1),
     );
     expect(result.faults.join('\n')).toContain('overlap');
-    expect(result.faults.join('\n')).toContain('illegal execution');
+    expect(result.faults.join('\n')).toContain('illegal-execution');
   });
 
   it('sees nothing lost when processes are killed in mid-step', async () => {

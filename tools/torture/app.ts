@@ -1,13 +1,13 @@
 import type { Server as HttpServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { setTimeout as delay } from 'node:timers/promises';
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import express, { type Express, type Request, type RequestHandler, type Response } from 'express';
 import * as z from 'zod';
-import { type AtomicStateStore, currentStep, fsmGate, sessionStore } from '../../src/index.ts';
-import { appendLine, type LedgerLine } from './ledger.ts';
-import { checkoutGate, rallyGate, TOOL_NAMES } from './workflows.ts';
+import { type AtomicStateStore, fsmGate, sessionStore } from '../../src/index.ts';
+import { appendTo, type Handler, makeHandler } from '../checker/ledger.ts';
+import { gateOf } from '../checker/machines.ts';
+import { MACHINES, TOOL_NAMES } from './workflows.ts';
 
 export interface AppSettings {
   /** Names the server in the ledger; never used again. */
@@ -23,6 +23,9 @@ export interface RunningApp {
   readonly http: HttpServer;
 }
 
+/** What the server lists: one tool that no gate binds, beside the others. */
+export const SERVED = [...TOOL_NAMES, 'cart.view'];
+
 /** A real Express app with the official SDK, a server and a transport for each request, behind `sessionStore()` and two gates. */
 export async function startApp(
   settings: AppSettings,
@@ -31,10 +34,10 @@ export async function startApp(
   const { leaseMs, waitMs } = settings;
   // What no client is told is nobody's business here: what comes of it is what is checked.
   const onError = (): void => {};
-  const gates = [checkoutGate(), rallyGate()].map((gate) =>
-    fsmGate(gate, { leaseMs, waitMs, onError }),
+  const gates = Object.values(MACHINES).map((machine) =>
+    fsmGate(gateOf(machine), { leaseMs, waitMs, onError }),
   );
-  const handler = makeHandler(settings);
+  const handler = makeHandler(settings.name, appendTo(settings.ledger));
 
   const app: Express = express();
   app.use(express.json());
@@ -59,44 +62,14 @@ async function serve(handler: Handler, req: Request, res: Response): Promise<voi
   await transport.handleRequest(req, res, req.body);
 }
 
-function makeServer(handler: Handler): McpServer {
+function makeServer(handle: Handler): McpServer {
   const server = new McpServer({ name: 'torture', version: '1.0.0' });
-  const done = (text: string) => ({ content: [{ type: 'text' as const, text }] });
   const inputSchema = { step: z.number(), ms: z.number() };
-  for (const tool of TOOL_NAMES) {
-    server.registerTool(tool, { inputSchema }, async ({ step, ms }, { _meta }) =>
-      done(await handler(tool, step, ms, _meta)),
-    );
+  for (const tool of SERVED) {
+    server.registerTool(tool, { inputSchema }, (args, { _meta, requestInfo }) => {
+      const run = String(requestInfo?.headers['mcp-session-id'] ?? '');
+      return handle({ tool, args, run, meta: _meta });
+    });
   }
-  server.registerTool('cart.view', { inputSchema }, async () => done('cart.view'));
   return server;
-}
-
-type Handler = (
-  tool: string,
-  step: number,
-  ms: number,
-  meta: object | undefined,
-) => Promise<string>;
-
-/** A handler that notes that it began, takes its time, and notes its effect. */
-function makeHandler({ name, ledger }: AppSettings): Handler {
-  let executions = 0;
-  return async (tool, step, ms, meta) => {
-    const current = currentStep();
-    const line: Omit<LedgerLine, 'phase' | 'at'> = {
-      attempt: `${name}.${++executions}`,
-      server: name,
-      run: current?.run ?? '',
-      tool,
-      state: current?.state ?? '',
-      step,
-      key: current?.idempotencyKey ?? '',
-      metaKey: String(Reflect.get(meta ?? {}, 'mcp-interlock/idempotencyKey')),
-    };
-    appendLine(ledger, { phase: 'start', at: Date.now(), ...line });
-    await delay(ms);
-    appendLine(ledger, { phase: 'end', at: Date.now(), ...line });
-    return line.attempt;
-  };
 }

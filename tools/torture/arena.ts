@@ -4,16 +4,19 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type AtomicStateStore, type Runs, runsOf, StoreUnavailable } from '../../src/index.ts';
+import { check } from '../checker/check.ts';
+import type { Trail } from '../checker/evidence.ts';
+import { Ledger } from '../checker/ledger.ts';
+import { gateOf } from '../checker/machines.ts';
+import type { Random } from '../checker/random.ts';
+import { type Caller, Recorder, WireLog } from '../checker/recorder.ts';
+import { SERVED } from './app.ts';
 import { brokenStore, type Defect } from './broken-store.ts';
-import { openSession } from './client.ts';
 import { Fleet, type StartServer } from './fleet.ts';
-import { type Attempt, Ledger } from './ledger.ts';
-import type { Random } from './random.ts';
-import { faultsOf } from './replay.ts';
 import type { RunLog } from './run-log.ts';
 import { ServerProcess, startLocalServer, type TortureServer } from './server-process.ts';
 import { type OpenStore, openStore, type StoreAddress } from './stores.ts';
-import { checkoutGate, INITIAL, rallyGate, type WorkflowName } from './workflows.ts';
+import { INITIAL, MACHINES, type WorkflowName } from './workflows.ts';
 
 export interface ArenaOptions {
   readonly store: StoreAddress;
@@ -34,6 +37,8 @@ export class Arena {
   readonly options: ArenaOptions;
   readonly fleet: Fleet;
   readonly ledger: Ledger;
+  readonly log = new WireLog();
+  readonly recorder = new Recorder(this.log);
   readonly logs: RunLog[] = [];
   /** Whatever contradicts the promises, in words. */
   readonly faults: string[] = [];
@@ -48,8 +53,8 @@ export class Arena {
     this.fleet = fleet;
     this.#store = store;
     this.#runs = {
-      checkout: runsOf(checkoutGate(), { store }),
-      rally: runsOf(rallyGate(), { store }),
+      checkout: runsOf(gateOf(MACHINES.checkout), { store }),
+      rally: runsOf(gateOf(MACHINES.rally), { store }),
     };
   }
 
@@ -99,20 +104,19 @@ export class Arena {
     const deadline = Date.now() + PATIENCE_MS;
     for (;;) {
       const [server] = await this.servers(1, random);
-      const run = server === undefined ? undefined : await openSession(server.endpoint);
-      if (run !== undefined) return this.note(run, workflow);
+      const caller = server && (await this.recorder.openSession(server.endpoint));
+      if (caller !== undefined) return this.note(caller, workflow);
       if (Date.now() > deadline) throw new Error('no session could be started');
       await delay(25);
     }
   }
 
-  note(run: string, workflow: WorkflowName): RunLog {
+  note(caller: Caller, workflow: WorkflowName): RunLog {
     const state = INITIAL[workflow];
     const log: RunLog = {
-      run,
+      run: caller.run,
+      caller,
       workflow,
-      succeeded: new Set(),
-      resolved: new Map(),
       state,
       version: 0,
     };
@@ -168,26 +172,39 @@ export class Arena {
     return view;
   }
 
-  /** Compares what handlers did, what clients were told and what the store knows, for every run there was. */
+  /** Has the checker judge all that handlers did, clients were told and the store knows. */
   async verify(): Promise<string[]> {
     await this.fleet.settled();
-    const attemptsOf = byRun(this.ledger.refresh().attempts);
-    const faults = [...this.faults, ...this.fleet.crashes.map((crash) => `crash: ${crash}`)];
-    for (const log of this.logs) {
-      faults.push(...(await this.#judge(log, attemptsOf.get(log.run) ?? [])));
-      attemptsOf.delete(log.run);
-    }
-    for (const run of attemptsOf.keys())
-      faults.push(`illegal execution: no client has the run ${run}`);
-    return faults;
+    const { exchanges, streams, outside } = this.log;
+    const found = check({
+      machines: Object.values(MACHINES),
+      tools: SERVED,
+      runs: this.logs.map(({ run }) => ({ run, lists: 'hide' })),
+      exchanges,
+      streams,
+      outside,
+      ledger: this.ledger.refresh().lines,
+      trails: await this.#trails(),
+      outages: this.options.outages ? [{ from: 0, to: Number.POSITIVE_INFINITY }] : [],
+    });
+    return [
+      ...this.faults,
+      ...this.fleet.crashes.map((crash) => `crash: ${crash}`),
+      ...found.map(({ kind, text, run }) => `${kind}: ${text} (run ${run})`),
+    ];
   }
 
-  async #judge(log: RunLog, attempts: readonly Attempt[]): Promise<string[]> {
-    const runs = this.runsOf(log);
-    const view = await this.ask(() => runs.read(log.run));
-    const history = await this.ask(() => runs.history(log.run, Number.MAX_SAFE_INTEGER));
-    const now = view && { version: 0, ...view.snapshot, status: view.status };
-    return faultsOf({ ...log, attempts, history, now });
+  async #trails(): Promise<Trail[]> {
+    const trails: Trail[] = [];
+    for (const { run, workflow } of this.logs) {
+      const runs = this.#runs[workflow];
+      const view = await this.ask(() => runs.read(run));
+      const moves = await this.ask(() => runs.history(run, Number.MAX_SAFE_INTEGER));
+      const { state = '', version = 0 } = view?.snapshot ?? {};
+      const now = view && { state, version, status: view.status };
+      trails.push({ run, machine: workflow, moves, now });
+    }
+    return trails;
   }
 }
 
@@ -203,14 +220,4 @@ function starterOf(
   }
   const used = defect === undefined ? store : brokenStore(store, defect);
   return (name) => startLocalServer({ ...settings, name }, used);
-}
-
-function byRun(attempts: readonly Attempt[]): Map<string, Attempt[]> {
-  const groups = new Map<string, Attempt[]>();
-  for (const attempt of attempts) {
-    const group = groups.get(attempt.run);
-    if (group === undefined) groups.set(attempt.run, [attempt]);
-    else group.push(attempt);
-  }
-  return groups;
 }

@@ -1,6 +1,6 @@
+import { type Random, seeded } from '../checker/random.ts';
+import { answerOf, type Told } from '../checker/reading.ts';
 import { Arena, type ArenaOptions } from './arena.ts';
-import { type Answer, callTool } from './client.ts';
-import { type Random, seeded } from './random.ts';
 import type { PartResult } from './report.ts';
 import type { RunLog, Step } from './run-log.ts';
 import { isLegal, RULES, type Rule, type ToolName, type WorkflowName } from './workflows.ts';
@@ -48,7 +48,7 @@ export function raceDuplicates(
     };
     await Promise.all(Array.from({ length: scale.lanes }, lane));
     const faults = await arena.verify();
-    const { attempts } = arena.ledger;
+    const attempts = arena.ledger.begun;
     if (attempts.length !== tally.ran) {
       faults.push(`ran twice: ${attempts.length} handlers ran for ${tally.ran} successes`);
     }
@@ -108,11 +108,11 @@ async function race(
   const servers = await arena.servers(duplicates, random);
   const target = (index: number) => servers[index % servers.length] ?? servers[0];
   const answers = await Promise.all(
-    Array.from({ length: duplicates }, async (_, index): Promise<Answer> => {
+    Array.from({ length: duplicates }, async (_, index): Promise<Told> => {
       const server = target(index);
       return server === undefined
         ? { kind: 'broken' }
-        : callTool(server.endpoint, log.run, tool, { step, ms });
+        : answerOf(await arena.recorder.call(server.endpoint, log.caller, tool, { step, ms })).told;
     }),
   );
   const ran = answers.filter((answer) => answer.kind === 'done').length;
@@ -129,9 +129,9 @@ async function race(
   log.state = rule.to;
 }
 
-function note(arena: Arena, log: RunLog, answer: Answer, tally: Tally): void {
-  if (answer.kind === 'done') log.succeeded.add(answer.text);
-  else if (answer.kind === 'refused' && (answer.reason === 'state' || answer.reason === 'busy'))
+function note(arena: Arena, log: RunLog, answer: Told, tally: Tally): void {
+  if (answer.kind === 'done') return;
+  if (answer.kind === 'refused' && (answer.reason === 'state' || answer.reason === 'busy'))
     tally[answer.reason]++;
   else arena.faults.push(`wrong answer: ${JSON.stringify(answer)} (run ${log.run})`);
 }

@@ -1,10 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Failover } from '../../test/services/failover.ts';
+import { seeded } from '../checker/random.ts';
 import { Arena, type ArenaOptions } from './arena.ts';
 import { type Encounters, Lane } from './lane.ts';
 import { playAll } from './play.ts';
 import { Prober } from './prober.ts';
-import { seeded } from './random.ts';
 import type { PartResult } from './report.ts';
 import { middle } from './restarts.ts';
 
@@ -53,14 +53,14 @@ export function failStoreOver(
       }
     });
     const faults = await arena.verify();
-    const resolved = arena.logs.flatMap((log) => [...log.resolved.values()]);
+    const resolved = arena.log.outside.filter(({ did }) => did);
     return {
       did: `${done} ${store.what} under load, ${options.servers} servers`,
       measured:
         `${faults.length} promises broken; every process serves again after ${middle(outages)} ms ` +
         `(median), ${Math.round(Math.max(0, ...outages))} ms at most`,
       details:
-        `${arena.ledger.attempts.length} handlers in ${arena.logs.length} runs; ` +
+        `${arena.ledger.begun.length} handlers in ${arena.logs.length} runs; ` +
         `${encounters.unknown} outcomes unknown, ${resolved.length} held`,
       faults,
     };

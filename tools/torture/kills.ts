@@ -1,8 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import type { LedgerLine } from '../checker/evidence.ts';
+import { seeded } from '../checker/random.ts';
+import { answerOf } from '../checker/reading.ts';
 import { Arena, type ArenaOptions } from './arena.ts';
 import { type Encounters, Lane } from './lane.ts';
 import { playAll } from './play.ts';
-import { seeded } from './random.ts';
 import type { PartResult } from './report.ts';
 import type { RunLog } from './run-log.ts';
 import type { TortureServer } from './server-process.ts';
@@ -43,8 +45,8 @@ export function killServers(
     });
     const tally = await playAll(arena, lanes, () => killMany(arena, scale.kills, seed));
     const faults = await arena.verify();
-    const { attempts } = arena.ledger;
-    const resolved = arena.logs.flatMap((log) => [...log.resolved.values()]);
+    const attempts = arena.ledger.begun;
+    const resolved = arena.log.outside.filter(({ did }) => did);
     const again = attempts.length - new Set(attempts.map(({ key }) => key)).size;
     const longest = Math.round(Math.max(0, ...blocked));
     return {
@@ -93,12 +95,19 @@ async function allHeard({ endpoint }: TortureServer): Promise<void> {
 }
 
 function interruptedBy(arena: Arena, victim: TortureServer): { cut: number; unheard: number } {
-  const told = new Set(arena.logs.flatMap((log) => [...log.succeeded]));
-  const theirs = arena.ledger.refresh().attempts.filter(({ server }) => server === victim.name);
-  const unheard = theirs.filter(({ ended, attempt }) => ended !== undefined && !told.has(attempt));
+  const told = new Set(
+    arena.log.exchanges
+      .map((each) => answerOf(each).told)
+      .map((each) => each.kind === 'done' && each.attempt),
+  );
+  const isTheirs = ({ server }: LedgerLine): boolean => server === victim.name;
+  const ended = arena.ledger
+    .refresh()
+    .lines.filter(({ phase }) => phase === 'end')
+    .filter(isTheirs);
   return {
-    cut: theirs.filter(({ ended }) => ended === undefined).length,
-    unheard: unheard.length,
+    cut: arena.ledger.open.filter(isTheirs).length,
+    unheard: ended.filter(({ attempt }) => !told.has(attempt)).length,
   };
 }
 

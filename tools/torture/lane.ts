@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import type { Random } from '../checker/random.ts';
+import { answerOf, type Told } from '../checker/reading.ts';
 import type { Arena } from './arena.ts';
-import { type Answer, callTool } from './client.ts';
-import type { Random } from './random.ts';
 import type { RunLog, Step } from './run-log.ts';
 import type { TortureServer } from './server-process.ts';
 import { isLegal, RULES, type ToolName, toolsOf } from './workflows.ts';
@@ -81,34 +81,27 @@ export class Lane {
     }
   }
 
-  async #call(log: RunLog, server: TortureServer, { tool, step, ms }: Step): Promise<Answer> {
+  async #call(log: RunLog, server: TortureServer, { tool, step, ms }: Step): Promise<Told> {
     const { encounters } = this.#options;
-    const answer = await callTool(server.endpoint, log.run, tool, { step, ms });
-    if (answer.kind === 'done') log.succeeded.add(answer.text);
-    else if (answer.kind === 'wrong')
-      this.#arena.faults.push(`wrong answer: ${answer.text} (run ${log.run})`);
-    else if (answer.kind !== 'refused') encounters[answer.kind]++;
+    const exchange = await this.#arena.recorder.call(server.endpoint, log.caller, tool, {
+      step,
+      ms,
+    });
+    const answer = answerOf(exchange).told;
+    if (answer.kind === 'broken' || answer.kind === 'unknown' || answer.kind === 'unavailable')
+      encounters[answer.kind]++;
+    else if (answer.kind !== 'refused') return answer;
     else if (answer.reason === 'state') encounters.outOfOrder++;
-    else if (answer.reason === 'held' || answer.reason === 'unavailable')
-      encounters[answer.reason]++;
+    else if (answer.reason === 'held') encounters.held++;
     else if (answer.reason === 'busy') {
       const { waitMs } = this.#arena.options;
       this.#arena.faults.push(`stuck: a call waited ${waitMs} ms for its turn (run ${log.run})`);
-    }
-    if (isUnavailable(answer) && !this.#arena.options.outages) {
-      this.#arena.faults.push(
-        `wrong answer: the store is there, and was called unavailable (run ${log.run})`,
-      );
     }
     return answer;
   }
 
   /** Whether the answers say where the run is now; if so, the log says it too. */
-  async #learn(
-    log: RunLog,
-    { tool }: Step<ToolName>,
-    answers: readonly Answer[],
-  ): Promise<boolean> {
+  async #learn(log: RunLog, { tool }: Step<ToolName>, answers: readonly Told[]): Promise<boolean> {
     if (answers.some((answer) => answer.kind === 'refused' && answer.reason === 'held')) {
       if (!(await this.#decide(log))) return false;
     } else if (answers.some((answer) => isOpen(answer))) {
@@ -123,13 +116,12 @@ export class Lane {
 
   /** A server that stood still for longer than its lease may yet go on. */
   #isAtWork(key: string): boolean {
-    const openedBy = this.#arena.ledger.openedBy(key);
-    return this.#arena.fleet.ready.some(({ name }) => openedBy.includes(name));
+    const open = this.#arena.ledger.open.filter((line) => line.key === key);
+    return this.#arena.fleet.ready.some(({ name }) => open.some(({ server }) => server === name));
   }
 
   /**
-   * What an operator does about a held run: looks whether the step has had its effect. What is decided is noted first, since
-   * the answer to it may be lost. Whether the run is not held any more.
+   * What an operator does about a held run: looks whether the step has had its effect. Whether the run is not held any more.
    */
   #decide(log: RunLog): Promise<boolean> {
     const runs = this.#arena.runsOf(log);
@@ -139,23 +131,20 @@ export class Lane {
       const { idempotencyKey } = view.claim;
       if (this.#isAtWork(idempotencyKey)) return false;
       const outcome = this.#arena.ledger.hasEffect(idempotencyKey) ? 'succeeded' : 'failed';
-      log.resolved.set(idempotencyKey, outcome);
-      const { resolved } = await runs.resolve(log.run, outcome, { actor: 'operator' });
-      // The step's own late commit came first.
-      if (!resolved) log.resolved.delete(idempotencyKey);
+      const does = { kind: 'resolve', key: idempotencyKey, outcome } as const;
+      await this.#arena.log.ask(
+        { run: log.run, machine: log.workflow, does },
+        () => runs.resolve(log.run, outcome, { actor: 'operator' }),
+        // Where not, the step's own late commit came first.
+        ({ resolved }) => resolved,
+      );
       return true;
     });
   }
 }
 
 /** Whether the answer leaves open what came of the step. */
-function isOpen(answer: Answer): boolean {
-  if (answer.kind === 'refused') return answer.reason === 'unavailable' || answer.reason === 'busy';
+function isOpen(answer: Told): boolean {
+  if (answer.kind === 'refused') return answer.reason === 'busy';
   return answer.kind === 'broken' || answer.kind === 'unknown' || answer.kind === 'unavailable';
-}
-
-function isUnavailable(answer: Answer): boolean {
-  return (
-    answer.kind === 'unavailable' || (answer.kind === 'refused' && answer.reason === 'unavailable')
-  );
 }

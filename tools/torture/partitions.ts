@@ -6,7 +6,7 @@ import { createClient } from 'redis';
 import { postgresBus } from '../../src/bus/postgres.ts';
 import { redisBus } from '../../src/bus/redis.ts';
 import type { NotificationBus } from '../../src/index.ts';
-import { type Random, seeded } from './random.ts';
+import { type Random, seeded } from '../checker/random.ts';
 import type { PartResult } from './report.ts';
 import type { StoreAddress } from './stores.ts';
 

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { answerOf, type Told } from '../checker/reading.ts';
 import type { Arena } from './arena.ts';
-import { type Answer, callTool, openSession } from './client.ts';
 import type { RunLog } from './run-log.ts';
 import type { TortureServer } from './server-process.ts';
 import { RULES, type ToolName } from './workflows.ts';
@@ -21,9 +21,9 @@ export class Prober {
   }
 
   static async start(arena: Arena, server: TortureServer): Promise<Prober> {
-    const run = await openSession(server.endpoint);
-    if (run === undefined) throw new Error('no session could be started');
-    const prober = new Prober(arena, server, arena.note(run, 'rally'));
+    const caller = await arena.recorder.openSession(server.endpoint);
+    if (caller === undefined) throw new Error('no session could be started');
+    const prober = new Prober(arena, server, arena.note(caller, 'rally'));
     await prober.serves();
     return prober;
   }
@@ -37,7 +37,7 @@ export class Prober {
     if (view.kind !== 'done') this.#complain('an ungated call was not served', view);
     const gated = await this.#call(this.#tool);
     if (gated.kind === 'done') this.#complain('a gated call went through', gated);
-    return gated.kind === 'refused' && gated.reason === 'unavailable';
+    return gated.kind === 'unavailable';
   }
 
   /** Makes steps until one succeeds. Resolves to when that was, on the clock of `performance.now()`. */
@@ -47,7 +47,6 @@ export class Prober {
       const tool = this.#tool;
       const answer = await this.#call(tool);
       if (answer.kind === 'done') {
-        this.#log.succeeded.add(answer.text);
         this.#log.state = RULES[tool].to;
         this.#step++;
         return performance.now();
@@ -64,11 +63,13 @@ export class Prober {
     return this.#log.state === 'left' ? 'rally.ping' : 'rally.pong';
   }
 
-  #call(tool: string): Promise<Answer> {
-    return callTool(this.#server.endpoint, this.#log.run, tool, { step: this.#step, ms: 1 });
+  async #call(tool: string): Promise<Told> {
+    const { endpoint } = this.#server;
+    const args = { step: this.#step, ms: 1 };
+    return answerOf(await this.#arena.recorder.call(endpoint, this.#log.caller, tool, args)).told;
   }
 
-  #complain(what: string, answer: Answer): void {
+  #complain(what: string, answer: Told): void {
     this.#arena.faults.push(
       `fail-open or unserved: ${what} by ${this.#server.name}: ${JSON.stringify(answer)}`,
     );

@@ -1,10 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { type Random, seeded } from '../checker/random.ts';
 import { Arena, type ArenaOptions } from './arena.ts';
 import type { KillableServer } from './backends.ts';
 import { type Encounters, Lane } from './lane.ts';
 import { playAll } from './play.ts';
 import { Prober } from './prober.ts';
-import { type Random, seeded } from './random.ts';
 import type { PartResult } from './report.ts';
 
 export interface RestartsScale {
@@ -58,9 +58,9 @@ export function restartStore(
       if (ms > RECOVERY_LIMIT_MS)
         faults.push(`slow: a process served again ${Math.round(ms)} ms after its store`);
     }
-    const { attempts } = arena.ledger;
+    const attempts = arena.ledger.begun;
     const longest = Math.round(Math.max(0, ...tally.recoveries));
-    const resolved = arena.logs.flatMap((log) => [...log.resolved.values()]);
+    const resolved = arena.log.outside.filter(({ did }) => did);
     return {
       did: `${tally.restarts} restarts of the store under load, ${options.servers} servers`,
       measured: `serving again after ${middle(tally.recoveries)} ms (median), ${longest} ms at most`,

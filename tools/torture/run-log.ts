@@ -1,13 +1,11 @@
+import type { Caller } from '../checker/recorder.ts';
 import type { WorkflowName } from './workflows.ts';
 
 /** One run as its client sees it. */
 export interface RunLog {
   readonly run: string;
   readonly workflow: WorkflowName;
-  /** The attempts whose success the client was told. */
-  readonly succeeded: Set<string>;
-  /** What was decided about held steps, by idempotency key. */
-  readonly resolved: Map<string, 'succeeded' | 'failed'>;
+  readonly caller: Caller;
   /** Where the run is, as far as the client knows. */
   state: string;
   /** The highest version that was ever seen. */

@@ -2,9 +2,9 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import type { AtomicStateStore } from '../../src/index.ts';
+import { Endpoint } from '../checker/recorder.ts';
 import { type AppSettings, startApp } from './app.ts';
 import type { Defect } from './broken-store.ts';
-import { Endpoint } from './endpoint.ts';
 import type { StoreAddress } from './stores.ts';
 
 /** One of the servers that share a store. */
@@ -32,7 +32,7 @@ export class ServerProcess implements TortureServer {
 
   private constructor(name: string, child: ChildProcess, port: number, errors: () => string) {
     this.name = name;
-    this.endpoint = new Endpoint(port);
+    this.endpoint = endpointOf(port);
     this.#child = child;
     this.gone = once(child, 'exit').then(([code, signal]) => {
       this.endpoint.close();
@@ -75,7 +75,7 @@ export async function startLocalServer(
   store: AtomicStateStore,
 ): Promise<TortureServer> {
   const { port, http } = await startApp(settings, store);
-  const endpoint = new Endpoint(port);
+  const endpoint = endpointOf(port);
   return {
     name: settings.name,
     endpoint,
@@ -86,4 +86,8 @@ export async function startLocalServer(
       http.closeAllConnections();
     },
   };
+}
+
+function endpointOf(port: number): Endpoint {
+  return new Endpoint(new URL(`http://127.0.0.1:${port}/mcp`));
 }

@@ -1,6 +1,6 @@
-import { StateMachineGate } from '../../src/index.ts';
+import type { Machine } from '../checker/evidence.ts';
 
-/** What a tool may do, written down once more and by hand: the judge must not ask the accused. */
+/** What a tool may do, for the clients: they choose by it. */
 export interface Rule {
   readonly workflow: 'checkout' | 'rally';
   /** The states in which a call may run. */
@@ -29,11 +29,6 @@ export type WorkflowName = Rule['workflow'];
 export const TOOL_NAMES = Object.keys(RULES) as ToolName[];
 export const INITIAL: Record<WorkflowName, string> = { checkout: 'empty', rally: 'left' };
 
-/** For programs that read the name off a wire or a file. */
-export function ruleOf(tool: string): Rule | undefined {
-  return Object.hasOwn(RULES, tool) ? RULES[tool as ToolName] : undefined;
-}
-
 export function isLegal(tool: ToolName, state: string): boolean {
   const rule: Rule = RULES[tool];
   return rule.from.includes(state);
@@ -44,29 +39,36 @@ export function toolsOf(workflow: WorkflowName): ToolName[] {
 }
 
 /** The workflow of the README; it ends after a few steps. */
-export function checkoutGate() {
-  return new StateMachineGate({
-    id: 'checkout',
-    initial: 'empty',
-    states: {
-      empty: { on: { ADD_ITEM: 'has_items' } },
-      has_items: { on: { CHECKOUT: 'payment', CLEAR: 'empty' } },
-      payment: { on: { PAY: 'confirmed', CANCEL: 'has_items' } },
-      confirmed: { type: 'final' },
-    },
-  })
-    .bindTool('cart.add_item', ['empty', 'has_items'], { success: 'ADD_ITEM', uncertain: 'retry' })
-    .bindTool('cart.checkout', ['has_items'], { success: 'CHECKOUT', uncertain: 'hold' })
-    .bindTool('cart.pay', ['payment'], { success: 'PAY', uncertain: 'retry' });
-}
+const checkout: Machine = {
+  id: 'checkout',
+  initial: 'empty',
+  states: {
+    empty: { ADD_ITEM: 'has_items' },
+    has_items: { CHECKOUT: 'payment', CLEAR: 'empty' },
+    payment: { PAY: 'confirmed', CANCEL: 'has_items' },
+    confirmed: {},
+  },
+  bindings: bindingsOf('checkout', {
+    'cart.add_item': 'ADD_ITEM',
+    'cart.checkout': 'CHECKOUT',
+    'cart.pay': 'PAY',
+  }),
+};
 
 /** A workflow without an end, so that one run can make thousands of steps; each is legal in one state only. */
-export function rallyGate() {
-  return new StateMachineGate({
-    id: 'rally',
-    initial: 'left',
-    states: { left: { on: { PING: 'right' } }, right: { on: { PONG: 'left' } } },
-  })
-    .bindTool('rally.ping', ['left'], { success: 'PING', uncertain: 'hold' })
-    .bindTool('rally.pong', ['right'], { success: 'PONG', uncertain: 'retry' });
+const rally: Machine = {
+  id: 'rally',
+  initial: 'left',
+  states: { left: { PING: 'right' }, right: { PONG: 'left' } },
+  bindings: bindingsOf('rally', { 'rally.ping': 'PING', 'rally.pong': 'PONG' }),
+};
+
+export const MACHINES: Readonly<Record<WorkflowName, Machine>> = { checkout, rally };
+
+function bindingsOf(workflow: WorkflowName, events: Partial<Record<ToolName, string>>) {
+  return toolsOf(workflow).map((tool) => {
+    const { from, uncertain }: Rule = RULES[tool];
+    const success = events[tool];
+    return { tool, from, uncertain, ...(success !== undefined && { success }) };
+  });
 }

@@ -1,0 +1,385 @@
+import { execFile } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { check, type FaultKind } from '../../tools/checker/check.ts';
+import { DEFECT_NAMES, DEFECTS } from '../../tools/checker/defects.ts';
+import type { Evidence, Exchange, LedgerLine, OutsideCall } from '../../tools/checker/evidence.ts';
+import { SHOP, SHOP_TOOLS } from '../../tools/checker/machines.ts';
+import { playScene } from '../../tools/checker/scene.ts';
+
+/** A new one each time; it is in the name of each test that plays by it. */
+const SEED = Math.floor(Math.random() * 1e9);
+
+describe('the checker', { timeout: 60_000 }, () => {
+  it(`finds nothing in a scene around the real gate, with seed ${SEED}`, async () => {
+    const { evidence, faults } = await playScene({ seed: SEED, rounds: 20 });
+    expect(faults).toEqual([]);
+    // It had something to look at: moves in each run, and streams of both kinds.
+    expect(evidence.trails.every(({ moves }) => moves.length > 3)).toBe(true);
+    expect(new Set(evidence.streams.map(({ kind }) => kind)).size).toBe(2);
+  });
+
+  it.each(DEFECT_NAMES)('finds the planted defect %s', async (name) => {
+    const { faults } = await playScene({ seed: 1, rounds: 15, surroundings: DEFECTS[name] });
+    expect(faults.map(({ kind }) => kind)).toContain(DEFECTS[name].found);
+  });
+
+  it('is shown a defect of each kind', () => {
+    const kinds: Record<FaultKind, true> = {
+      'illegal-execution': true,
+      'unsaved-success': true,
+      'wrong-list': true,
+      'wrong-refusal': true,
+      'lost-event': true,
+      'wrong-look': true,
+      key: true,
+      'ran-twice': true,
+      'foreign-run': true,
+      overlap: true,
+      trail: true,
+      'committed-twice': true,
+      phantom: true,
+      lost: true,
+      stuck: true,
+      untold: true,
+      'wrong-answer': true,
+    };
+    const shown = new Set<string>(DEFECT_NAMES.map((name) => DEFECTS[name].found));
+    expect(Object.keys(kinds).filter((kind) => !shown.has(kind))).toEqual([]);
+  });
+});
+
+/** A run's story, told in order: each fact is a moment later than the one before it. */
+class Story {
+  readonly #exchanges: Exchange[] = [];
+  readonly #ledger: LedgerLine[] = [];
+  readonly #outside: OutsideCall[] = [];
+  #moves: { version: number; from: string; to: string; tool?: string }[] = [];
+  #status = 'idle';
+  #at = 0;
+  #calls = 0;
+
+  /** A call is sent. */
+  send(tool: string, args: object = {}): Exchange {
+    return this.#ask('tools/call', { name: tool, arguments: { step: this.#calls, ...args } });
+  }
+
+  list(): Exchange {
+    return this.#ask('tools/list', {});
+  }
+
+  /** Its handler begins. */
+  begin({ call, request }: Exchange, key = call): LedgerLine {
+    const { name: tool, arguments: args } = request.params;
+    const attempt = `attempt ${this.#ledger.length}`;
+    const line = { attempt, server: 'server', run: 'a-run', tool, args, call, key };
+    const begun: LedgerLine = { phase: 'start', at: ++this.#at, ...line };
+    this.#ledger.push(begun);
+    return begun;
+  }
+
+  end(begun: LedgerLine, outcome: 'succeeded' | 'failed' = 'succeeded'): void {
+    this.#ledger.push({ ...begun, phase: 'end', at: ++this.#at, outcome });
+  }
+
+  /** Its client is shown the handler's result. */
+  show(exchange: Exchange, begun: LedgerLine, isError = false): void {
+    this.answer(exchange, { content: [{ type: 'text', text: begun.attempt }], isError });
+  }
+
+  answer(exchange: Exchange, result: object): void {
+    const at = ++this.#at;
+    exchange.status = 200;
+    exchange.ended = at;
+    exchange.messages.push({ at, message: { jsonrpc: '2.0', id: exchange.request.id, result } });
+  }
+
+  shows(exchange: Exchange, tools: readonly string[]): void {
+    this.answer(exchange, { tools: [...tools, 'cart.view'].map((name) => ({ name })) });
+  }
+
+  refuse(exchange: Exchange, state: string): void {
+    const refusal = { workflow: 'shop', state, reason: 'state' };
+    this.answer(exchange, { isError: true, _meta: { 'mcp-interlock/refusal': refusal } });
+  }
+
+  break(exchange: Exchange): void {
+    exchange.broke = true;
+    exchange.ended = ++this.#at;
+  }
+
+  /** A whole step that goes well. */
+  step(tool: string): void {
+    const exchange = this.send(tool);
+    const begun = this.begin(exchange);
+    this.end(begun);
+    this.show(exchange, begun);
+  }
+
+  resolve(key: string, outcome: 'succeeded' | 'failed'): void {
+    const does = { kind: 'resolve', key, outcome } as const;
+    const [asked, answered] = [++this.#at, ++this.#at];
+    this.#outside.push({ run: 'a-run', machine: 'shop', asked, answered, does, did: true });
+  }
+
+  /** An event from outside is asked for; what is returned answers. */
+  event(event: string): () => void {
+    const does = { kind: 'send', event } as const;
+    const call: OutsideCall = { run: 'a-run', machine: 'shop', asked: ++this.#at, does };
+    this.#outside.push(call);
+    return () => Object.assign(call, { did: true, answered: ++this.#at });
+  }
+
+  /** What the store knows at the end. */
+  trail(
+    moves: readonly (readonly [from: string, to: string, tool?: string])[],
+    status = 'idle',
+  ): this {
+    this.#moves = moves.map(([from, to, tool], at) => ({
+      version: at + 1,
+      from,
+      to,
+      ...(tool && { tool }),
+    }));
+    this.#status = status;
+    return this;
+  }
+
+  get evidence(): Evidence {
+    const last = this.#moves.at(-1);
+    const now = {
+      state: last?.to ?? SHOP.initial,
+      version: last?.version ?? 0,
+      status: this.#status,
+    };
+    return {
+      machines: [SHOP],
+      tools: SHOP_TOOLS,
+      runs: [{ run: 'a-run', lists: 'hide' }],
+      exchanges: this.#exchanges,
+      streams: [],
+      ledger: this.#ledger,
+      outside: this.#outside,
+      trails: [{ run: 'a-run', machine: 'shop', moves: this.#moves, now }],
+    };
+  }
+
+  /** The kinds of faults that the checker finds. */
+  get faults(): FaultKind[] {
+    return check(this.evidence).map(({ kind }) => kind);
+  }
+
+  #ask(method: string, params: object): Exchange {
+    const id = ++this.#calls;
+    const call = `call ${id}`;
+    const request = {
+      jsonrpc: '2.0',
+      id,
+      method,
+      params: { ...params, _meta: { 'checker/call': call } },
+    };
+    const exchange: Exchange = { call, run: 'a-run', sent: ++this.#at, request, messages: [] };
+    this.#exchanges.push(exchange);
+    return exchange;
+  }
+}
+
+const ADDED = ['empty', 'filled', 'cart.add'] as const;
+const CHECKED_OUT = ['filled', 'payment', 'cart.checkout'] as const;
+
+describe('check()', () => {
+  it('finds nothing in a run that went well', () => {
+    const story = new Story();
+    story.step('cart.add');
+    story.step('cart.checkout');
+    expect(story.trail([ADDED, CHECKED_OUT]).faults).toEqual([]);
+  });
+
+  it('believes a list that was right at any moment between request and answer, and no other one', () => {
+    const before = ['cart.add'];
+    const after = ['cart.add', 'cart.checkout', 'cart.peek'];
+    for (const [tools, beside, faults] of [
+      [before, true, []],
+      [after, true, []],
+      [['cart.pay', 'cart.peek'], true, ['wrong-list']],
+      [before, false, ['wrong-list']],
+      [after, false, []],
+    ] as const) {
+      const story = new Story();
+      let list = beside ? story.list() : undefined;
+      story.step('cart.add');
+      list ??= story.list();
+      story.shows(list, tools);
+      expect(story.trail([ADDED]).faults, `${tools} ${beside}`).toEqual(faults);
+    }
+  });
+
+  it('keeps each order in which what was asked at once may have happened', () => {
+    const told = (state: string, trail: Parameters<Story['trail']>[0]) => {
+      const story = new Story();
+      story.step('cart.add');
+      const cleared = story.event('CLEAR');
+      const early = story.send('cart.checkout');
+      const late = story.list();
+      const [first, second] = [story.send('cart.add'), story.send('cart.pay')];
+      const begun = story.begin(first);
+      story.end(begun);
+      story.refuse(second, state);
+      cleared();
+      story.show(first, begun);
+      story.refuse(early, 'empty');
+      story.shows(late, ['cart.add', 'cart.checkout', 'cart.peek']);
+      return story.trail(trail).faults;
+    };
+    const clearedFirst = [ADDED, ['filled', 'empty'], ADDED] as const;
+    expect(told('empty', clearedFirst)).toEqual([]);
+    expect(told('filled', clearedFirst)).toEqual([]);
+    expect(told('payment', clearedFirst)).toEqual(['wrong-refusal']);
+    // Had the event come last, the checkout could never have been refused in "empty".
+    expect(told('filled', [ADDED, ['filled', 'filled', 'cart.add'], ['filled', 'empty']])).toEqual(
+      [],
+    );
+    expect(told('filled', [ADDED, ['filled', 'filled', 'cart.add']])).not.toEqual([]);
+  });
+
+  it('accepts a step that was cut off and run again with its key, and none with another one', () => {
+    for (const [key, faults] of [
+      ['a-key', []],
+      ['another', ['illegal-execution']],
+    ] as const) {
+      const story = new Story();
+      const first = story.send('cart.add', { step: 1 });
+      story.begin(first, 'a-key');
+      story.break(first);
+      const second = story.send('cart.add', { step: 1 });
+      const begun = story.begin(second, key);
+      story.end(begun);
+      story.show(second, begun);
+      expect(story.trail([ADDED]).faults).toEqual(faults);
+    }
+  });
+
+  it('accepts a step whose commit no client was told of', () => {
+    const story = new Story();
+    const lost = story.send('cart.add');
+    story.end(story.begin(lost));
+    story.break(lost);
+    expect(story.trail([ADDED]).faults).toEqual([]);
+    expect(story.trail([]).faults).toEqual([]);
+  });
+
+  it('lets what must not be repeated begin again once it was decided that it failed', () => {
+    const told = (outcome: 'succeeded' | 'failed' | undefined) => {
+      const story = new Story();
+      story.step('cart.add');
+      const cut = story.send('cart.checkout');
+      story.begin(cut, 'a-key');
+      story.break(cut);
+      if (outcome !== undefined) story.resolve('a-key', outcome);
+      story.step('cart.checkout');
+      return story.trail([ADDED, CHECKED_OUT]).faults;
+    };
+    expect(told('failed')).toEqual([]);
+    expect(told('succeeded')).toContain('illegal-execution');
+    expect(told(undefined)).toContain('illegal-execution');
+  });
+
+  it('reports an interrupted step that was neither saved nor held', () => {
+    const story = new Story();
+    story.step('cart.add');
+    const cut = story.send('cart.checkout');
+    story.begin(cut);
+    story.break(cut);
+    expect(story.trail([ADDED], 'held').faults).toEqual([]);
+    expect(story.trail([ADDED]).faults).toEqual(['lost']);
+  });
+
+  it('reports a success that the store does not have, also where the next step hides it', () => {
+    const story = new Story();
+    story.step('cart.add');
+    expect(story.trail([]).faults).toContain('unsaved-success');
+    story.step('cart.add');
+    expect(story.trail([ADDED]).faults).toContain('unsaved-success');
+  });
+
+  it('reports a handler that ran out of order, and one that began with a key that was used up', () => {
+    const story = new Story();
+    story.step('cart.pay');
+    expect(story.trail([]).faults).toContain('illegal-execution');
+    const twice = new Story();
+    const first = twice.send('cart.add', { step: 1 });
+    for (let time = 0; time < 2; time++) {
+      const begun = twice.begin(first, 'a-key');
+      twice.end(begun);
+      if (time === 0) twice.show(first, begun);
+    }
+    expect(twice.trail([ADDED, ['filled', 'filled', 'cart.add']]).faults).toContain('ran-twice');
+  });
+
+  it('moves by a failure only where the binding says so, and knows what its client was told', () => {
+    const story = new Story();
+    story.step('cart.add');
+    story.step('cart.checkout');
+    const failed = story.send('cart.pay', { fail: true });
+    const begun = story.begin(failed);
+    story.end(begun, 'failed');
+    story.show(failed, begun, true);
+    const moves = [ADDED, CHECKED_OUT, ['payment', 'filled', 'cart.pay']] as const;
+    expect(story.trail(moves).faults).toEqual([]);
+    expect(story.trail([...moves.slice(0, 2), ['payment', 'paid', 'cart.pay']]).faults).not.toEqual(
+      [],
+    );
+  });
+
+  it('reports gaps, broken chains and a trail that is not where the run is', () => {
+    const story = new Story();
+    story.step('cart.add');
+    story.step('cart.checkout');
+    const { evidence } = story.trail([ADDED, ['empty', 'payment', 'cart.checkout']]);
+    expect(check(evidence).map(({ kind }) => kind)).toContain('trail');
+    const [trail] = story.trail([ADDED, CHECKED_OUT]).evidence.trails;
+    const behind = { ...trail, now: { state: 'filled', version: 1, status: 'idle' } };
+    const faults = check({ ...story.evidence, trails: [behind as Evidence['trails'][number]] });
+    expect(faults.map(({ kind }) => kind)).toContain('trail');
+    expect(story.trail([ADDED, CHECKED_OUT], 'running').faults).toContain('stuck');
+  });
+});
+
+describe('npm run checker', { timeout: 60_000 }, () => {
+  it('prints its seed, ends with status 1 where a defect was planted, and judges what it wrote', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'interlock-checker-'));
+    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+    const file = join(folder, 'evidence.json');
+    const played = await run(
+      '--defect',
+      'shows-all',
+      '--save',
+      file,
+      '--rounds',
+      '8',
+      '--seed',
+      '5',
+    );
+    expect(played.stdout).toContain('npm run checker -- --seed 5 --rounds 8');
+    expect(played.stdout).toContain('BROKEN wrong-list');
+    expect(played.status).toBe(1);
+    const judged = await run(file);
+    expect(judged.stdout.split('\n').at(-2)).toBe(played.stdout.split('\n').at(-2));
+    expect(judged.status).toBe(1);
+    expect((await run('--defect', 'none')).stderr).toContain('expected one of all, claims-all');
+  });
+});
+
+function run(...args: string[]) {
+  const script = fileURLToPath(new URL('../../tools/checker/checker.ts', import.meta.url));
+  return new Promise<{ status: number | null; stdout: string; stderr: string }>((resolve) => {
+    const child = execFile(
+      process.execPath,
+      ['--import', 'tsx', script, ...args],
+      (_, stdout, stderr) => resolve({ status: child.exitCode, stdout, stderr }),
+    );
+  });
+}

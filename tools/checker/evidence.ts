@@ -1,0 +1,154 @@
+/** A gate as plain data: the checker asks no gate what it would allow. */
+export interface Machine {
+  /** The gate's id. */
+  readonly id: string;
+  readonly initial: string;
+  /** For each state where its events lead. One without events is final. */
+  readonly states: Readonly<Record<string, Readonly<Record<string, string>>>>;
+  readonly bindings: readonly MachineBinding[];
+}
+
+export interface MachineBinding {
+  readonly tool: string;
+  /** The states in which a call may run. */
+  readonly from: readonly string[];
+  /** Sent by a success. Without any event a call is tested, but is no step. */
+  readonly success?: string;
+  readonly failure?: string;
+  readonly uncertain: 'hold' | 'retry';
+  /** Only calls whose argument has this value are bound. Such a tool is always shown. */
+  readonly when?: { readonly argument: string; readonly equals: unknown };
+}
+
+/** How a run is served. */
+export interface RunInfo {
+  readonly run: string;
+  /** Whether its lists hide tools. */
+  readonly lists: 'hide' | 'stable';
+  /** Whether a run that has ended starts again with the next call that the initial state allows. */
+  readonly restarts?: boolean;
+}
+
+/** A JSON-RPC message, and when its last byte came. */
+export interface Received {
+  readonly at: number;
+  // biome-ignore lint/suspicious/noExplicitAny: what came over the wire is read, whatever it is
+  readonly message: any;
+}
+
+/** One POST of one JSON-RPC message, as its client sees it. */
+export interface Exchange {
+  /** Also in the message's `params._meta[CALL]`, so that a handler can name its call. */
+  readonly call: string;
+  readonly run: string;
+  readonly sent: number;
+  // biome-ignore lint/suspicious/noExplicitAny: see above
+  readonly request: any;
+  /** `undefined` where the connection broke before the head of the answer. */
+  status?: number;
+  /** Whether the answer is an event stream. */
+  isStream?: boolean;
+  readonly messages: Received[];
+  /** When the answer ended, or the connection broke. */
+  ended?: number;
+  broke?: boolean;
+  /** Whether the client gave up waiting. */
+  hung?: boolean;
+}
+
+/** A GET stream, or the stream of a `subscriptions/listen` that was acknowledged with tools. */
+export interface Listening {
+  readonly run: string;
+  readonly kind: 'session' | 'subscription';
+  /** When it was known to be open. */
+  readonly opened: number;
+  /** Absent while it is open. */
+  closed?: number;
+  readonly messages: Received[];
+}
+
+/** What a handler writes down when it begins, and when it has had its effect. */
+export interface LedgerLine {
+  readonly phase: 'start' | 'end';
+  readonly at: number;
+  /** Names one execution of a handler. Its result's first text is this, too. */
+  readonly attempt: string;
+  /** The process. */
+  readonly server: string;
+  /** As the handler knows it: from the session's header or the caller's name. */
+  readonly run: string;
+  readonly tool: string;
+  readonly args: unknown;
+  /** From the call's `_meta`: the exchange. */
+  readonly call: string;
+  /** From the call's `_meta`: the idempotency key; empty where there is none. */
+  readonly key: string;
+  /** With `end`. */
+  readonly outcome?: 'succeeded' | 'failed';
+}
+
+/** What `runs.send()`, `runs.resolve()` or `runs.read()` was asked, and what it answered. */
+export interface OutsideCall {
+  readonly run: string;
+  readonly machine: string;
+  readonly asked: number;
+  /** Absent where no answer came. */
+  answered?: number;
+  readonly does:
+    | { readonly kind: 'send'; readonly event: string }
+    /** The step that is held, by its key. */
+    | { readonly kind: 'resolve'; readonly key: string; readonly outcome: 'succeeded' | 'failed' }
+    | { readonly kind: 'look'; state?: string; version?: number };
+  /** Whether it did what it was asked. Absent where no answer came. */
+  did?: boolean;
+}
+
+/** An entry of the trail, as `runs.history()` gives it. */
+export interface TrailMove {
+  readonly version: number;
+  readonly from: string;
+  readonly to: string;
+  readonly tool?: string | null | undefined;
+  readonly event?: string | null | undefined;
+}
+
+/** What the public API says of a run when everything is over. */
+export interface Trail {
+  readonly run: string;
+  readonly machine: string;
+  /** Oldest first; the oldest ones may be missing. */
+  readonly moves: readonly TrailMove[];
+  /** `undefined` where the store does not know the run. */
+  readonly now:
+    | { readonly state: string; readonly version: number; readonly status: string }
+    | undefined;
+}
+
+/** Everything that is known of what a gate did. */
+export interface Evidence {
+  readonly machines: readonly Machine[];
+  /** Every tool that the server behind the gate lists. */
+  readonly tools: readonly string[];
+  readonly runs: readonly RunInfo[];
+  readonly exchanges: readonly Exchange[];
+  readonly streams: readonly Listening[];
+  readonly ledger: readonly LedgerLine[];
+  readonly outside: readonly OutsideCall[];
+  readonly trails: readonly Trail[];
+  /** When a process stood still. */
+  readonly stalls?: readonly {
+    readonly server: string;
+    readonly from: number;
+    readonly to: number;
+  }[];
+  /** When the store could not be asked. */
+  readonly outages?: readonly { readonly from: number; readonly to: number }[];
+}
+
+/** The member of a call's `_meta` that names its exchange. */
+export const CALL = 'checker/call';
+
+/** Milliseconds on the clock that all processes of this machine share, and that no one sets. */
+export function now(): number {
+  return Number(process.hrtime.bigint()) / 1e6;
+}
