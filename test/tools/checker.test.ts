@@ -23,7 +23,7 @@ describe('the checker', { timeout: 60_000 }, () => {
   });
 
   it.each(DEFECT_NAMES)('finds the planted defect %s', async (name) => {
-    const { faults } = await playScene({ seed: 1, rounds: 15, surroundings: DEFECTS[name] });
+    const { faults } = await playScene({ seed: 1, rounds: 12, surroundings: DEFECTS[name] });
     expect(faults.map(({ kind }) => kind)).toContain(DEFECTS[name].found);
   });
 
