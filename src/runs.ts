@@ -22,6 +22,7 @@ import {
   type RunsOptions,
 } from './runs-options.ts';
 import { openStepOf } from './session/current-step.ts';
+import { newToken } from './session/ids.ts';
 import type { ClaimView, FsmSnapshot, Json, TrailDraft, TrailEntry } from './stores/store.ts';
 import { StateMachineGate } from './workflow/gate.ts';
 import { parseEvent } from './workflow/sender.ts';
@@ -169,7 +170,13 @@ export class Runs<E extends string = string> {
       request.payload,
     );
     const { actions, ...saved } = move;
-    const result = await store.commit({ ...key, ...saved, token: claim.token, ttlMs });
+    const result = await store.commit({
+      ...key,
+      ...saved,
+      token: claim.token,
+      as: newToken(),
+      ttlMs,
+    });
     if (result.status !== 'committed') {
       return { resolved: false, reason: result.status === 'unknown' ? 'unknown-run' : 'not-held' };
     }

@@ -76,15 +76,16 @@ export function claimStep(run: Run, request: ClaimRequest, now: number): ClaimRe
 }
 
 export function commitStep(workflow: Workflow, request: CommitRequest, now: number): CommitResult {
-  const { token, trail } = request;
-  const before = workflow.settled.find(([settled]) => settled === token)?.[1];
-  if (typeof before === 'number') return { status: 'committed', version: before };
+  const { token, as = token, trail } = request;
+  const before = workflow.settled.find(([settled]) => settled === as)?.[1];
+  if (typeof before === 'number') return { status: 'committed', version: before, repeated: true };
   if (workflow.claim?.token !== token) return { status: 'lost' };
 
   const version = (workflow.snapshot.version ?? 0) + 1;
   workflow.snapshot = { ...request.snapshot, updatedAt: now, version };
   workflow.trail = [...workflow.trail, { ...trail, version, at: now }].slice(-KEPT.trail);
-  settle(workflow, token, version, request.settles);
+  if (as !== token) settle(workflow, as, version);
+  settle(workflow, token, as === token ? version : null, request.settles);
   return { status: 'committed', version };
 }
 

@@ -66,17 +66,18 @@ async function commit(
     onError(error);
     return 'failed' as const;
   });
-  if (status !== 'committed') {
+  if (status !== 'committed' && status !== 'repeated') {
     onError(new UnknownOutcome(step, status));
     const reply = unknownOutcomeReply(id, step.tool, workflow.id, { ran: true, era });
     return (message) => message.replace(reply);
   }
-  takeEffect(workflow, move, step.key.run, onError);
   const { from, to } = trail;
-  if (to === from) return AS_IT_CAME;
-  const lists = changedLists(workflow, from, to);
-  if (lists.length > 0) onListChanged(lists);
-  if (!announce) return AS_IT_CAME;
+  if (status === 'committed') {
+    takeEffect(workflow, move, step.key.run, onError);
+    const lists = to === from ? [] : changedLists(workflow, from, to);
+    if (lists.length > 0) onListChanged(lists);
+  }
+  if (to === from || !announce) return AS_IT_CAME;
   const text = announcement(workflow.id, to, workflow.available(to));
   return (message) =>
     isObject(message.value.result) &&

@@ -103,6 +103,7 @@ export class GatedTask {
       clock,
       endTurn() {},
       onError,
+      isShared: true,
     };
     return new Step(parts, () => {});
   }

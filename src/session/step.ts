@@ -39,7 +39,12 @@ export interface StepParts {
   readonly clock: Clock;
   readonly endTurn: () => void;
   readonly onError: (error: unknown) => void;
+  /** Whether another process has the claim's token as well, and may have saved the outcome. Default `false`. */
+  readonly isShared?: boolean;
 }
+
+/** What became of a commit. `repeated`: another process has saved the outcome, and has told everybody. */
+export type Saved = CommitResult['status'] | 'repeated';
 
 /**
  * One call that holds its run's claim, from before it is forwarded until its outcome is saved. Exactly one of
@@ -62,12 +67,16 @@ export class Step {
   #ended = false;
   #settled = false;
   #overran = false;
+  #isShared: boolean;
+  /** Whether something was saved from here, or may have been: then a commit that the store knows already is our own. */
+  #mayHaveSaved = false;
   #onTaken: (() => void) | undefined;
   #stopRenewing: () => void = () => {};
   #stopLimit: () => void = () => {};
 
   constructor(parts: StepParts, onTooLong: () => void) {
     this.#parts = parts;
+    this.#isShared = parts.isShared === true;
     this.key = parts.key;
     this.token = parts.token;
     this.tool = parts.description.tool;
@@ -103,10 +112,11 @@ export class Step {
 
   /**
    * Goes on after its call was answered, for another `limitMs`, and calls back once: where that is over, or where the claim turns out to have been
-   * settled or taken elsewhere. Then the step has ended.
+   * settled or taken elsewhere. Then the step has ended. From now on other processes may have the token.
    */
   goOn(limitMs: number, onOver: () => void, onTaken: () => void): void {
     if (this.#ended) return;
+    this.#isShared = true;
     this.#onTaken = onTaken;
     this.#stopLimit();
     // A process that stood still may have missed the end: it asks before it says that there was none.
@@ -119,28 +129,36 @@ export class Step {
   /**
    * Saves the move. A store that fails is asked again while the lease lasts: the claim's token makes that harmless. Rejects
    * where it could not be asked to the end; the outcome is unknown to everybody else then.
+   *
+   * The first answer to a commit may be lost, and the next one says `repeated`, as it does where a driver asks twice. Such a
+   * commit is this step's own, and what depends on it has still to be told. Only where others have the token may it be theirs.
    */
   async commit(
     move: Pick<CommitRequest, 'snapshot' | 'trail'>,
     options: ReleaseOptions = {},
-  ): Promise<CommitResult['status']> {
+  ): Promise<Saved> {
     if (!this.#end()) return 'lost';
     const { store, key, token, ttlMs, clock, times, onError } = this.#parts;
     try {
       const request = { ...key, ...move, token, ttlMs, ...options };
-      const insisting = { clock, forMs: times.leaseMs, onError };
-      const { status } = await persist(() => store.commit(request), insisting);
-      this.#settled = status === 'committed';
-      return status;
+      const onFailure = (error: unknown): void => {
+        this.#mayHaveSaved = true;
+        onError(error);
+      };
+      const insisting = { clock, forMs: times.leaseMs, onError: onFailure };
+      const result = await persist(() => store.commit(request), insisting);
+      this.#settled = result.status === 'committed';
+      const isTheirs = this.#isShared && !this.#mayHaveSaved;
+      return result.status === 'committed' && result.repeated && isTheirs
+        ? 'repeated'
+        : result.status;
     } finally {
       this.#parts.endTurn();
     }
   }
 
   /** The same where the call is not forwarded. If it cannot be saved the claim is let go, since nothing ran whose outcome could be unknown. */
-  async commitUnforwarded(
-    move: Pick<CommitRequest, 'snapshot' | 'trail'>,
-  ): Promise<CommitResult['status']> {
+  async commitUnforwarded(move: Pick<CommitRequest, 'snapshot' | 'trail'>): Promise<Saved> {
     try {
       return await this.commit(move, UNBEGUN);
     } catch (error) {
@@ -160,6 +178,7 @@ export class Step {
     const { store, key, token, ttlMs } = this.#parts;
     if (store.commitIn === undefined) return 'unsupported';
     if (this.#ended) return 'lost';
+    this.#mayHaveSaved = true;
     return (await store.commitIn(client, { ...key, ...move, token, ttlMs })).status;
   }
 

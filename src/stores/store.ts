@@ -125,10 +125,15 @@ export type ClaimResult =
 
 export interface CommitRequest extends RunKey {
   /**
-   * The claim's token. Committing again with it is answered as the first time, and changes nothing; a store remembers
+   * The claim's token. Committing again with it changes nothing, and is answered `repeated`; a store remembers
    * at least the last 16 tokens that each workflow of a run has settled, by commit or by release.
    */
   readonly token: string;
+  /**
+   * A token of the committer's own, where the claim is another's: a person resolves a held run. The commit is remembered by
+   * this token. The claim's own is spent as by a release, so that a late commit of its holder is `lost`. Default: `token`.
+   */
+  readonly as?: string | undefined;
   /**
    * The next position, context included: without one, none is kept. The store sets `version` to one more than it was,
    * and `updatedAt` to its own time.
@@ -143,7 +148,12 @@ export interface CommitRequest extends RunKey {
 }
 
 export type CommitResult =
-  | { readonly status: 'committed'; readonly version: number }
+  | {
+      readonly status: 'committed';
+      readonly version: number;
+      /** The token had committed before: this time nothing was changed. The caller, its driver or another process asked twice. */
+      readonly repeated?: true;
+    }
   /** The claim is no longer this token's: it was released, resolved, taken over after its lease, or never there. */
   | { readonly status: 'lost' }
   | { readonly status: 'unknown' };
@@ -241,7 +251,7 @@ export interface AtomicStateStore {
 export interface TransactionalStateStore<Client> extends AtomicStateStore {
   /**
    * The same as `commit`, on a client that has a transaction open: undone where that is rolled back. Committing again
-   * outside of it, with the same token, is answered as always.
+   * outside of it, with the same token, is answered `repeated`.
    */
   commitIn(client: Client, request: CommitRequest): Promise<CommitResult>;
 }

@@ -103,19 +103,18 @@ export function commitStep(
   request: CommitRequest,
   now: number,
 ): Outcome<CommitResult> {
-  const { token } = request;
-  const before = workflow && findSettled(workflow, token);
+  const { token, as = token } = request;
+  const before = workflow && findSettled(workflow, as);
   if (before?.version !== undefined)
-    return { result: { status: 'committed', version: before.version } };
+    return { result: { status: 'committed', version: before.version, repeated: true } };
   if (workflow?.claim?.token !== token) return { result: { status: 'lost' } };
 
   const version = (workflow.snapshot.version ?? 0) + 1;
   const snapshot = copySnapshot({ ...request.snapshot, updatedAt: now, version });
   const trail = appended(workflow.trail, entryOf(request.trail, version, now), TRAIL_KEPT);
-  return {
-    result: { status: 'committed', version },
-    next: { ...letGo(workflow, { token, version }, request.settles), snapshot, trail },
-  };
+  const left = letGo(workflow, as === token ? { token, version } : { token }, request.settles);
+  const settled = as === token ? left.settled : spend(left.settled, { token: as, version });
+  return { result: { status: 'committed', version }, next: { ...left, settled, snapshot, trail } };
 }
 
 /** The workflow with the lease moved, or `undefined` where the claim is not the token's. */

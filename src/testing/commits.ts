@@ -6,8 +6,10 @@ import {
   claimOf,
   commitOf,
   HOUR,
+  LONG,
   opened,
   type Promises,
+  repeated,
   SHORT,
   type Stage,
   same,
@@ -119,7 +121,7 @@ async function racer(store: AtomicStateStore, run: string, steps: number): Promi
 
 function tokenPromises(promises: Promises): void {
   promises(
-    'committing again with one token is answered as the first time, and changes nothing',
+    'committing again with one token changes nothing, and the answer says that it is repeated',
     async (stage) => {
       const { store } = stage;
       const run = await opened(stage);
@@ -129,11 +131,11 @@ function tokenPromises(promises: Promises): void {
       assert.deepEqual(first, { status: 'committed', version: 1 });
       assert.deepEqual(
         await store.commit(commitOf(request, { snapshot: { state: 'elsewhere' } })),
-        first,
+        repeated(1),
       );
       assert.equal((await store.read(run, HOUR))?.workflows.checkout?.snapshot.state, 'has_items');
       await step(store, run);
-      assert.deepEqual(await store.commit(commitOf(request)), first);
+      assert.deepEqual(await store.commit(commitOf(request)), repeated(1));
       const trail = await store.history(request);
       assert.deepEqual(
         trail.map(({ version }) => version),
@@ -151,12 +153,12 @@ function tokenPromises(promises: Promises): void {
       await claimed(store, first);
       await store.commit(commitOf(first));
       await claimed(store, second);
-      assert.deepEqual(await store.commit(commitOf(first)), { status: 'committed', version: 1 });
+      assert.deepEqual(await store.commit(commitOf(first)), repeated(1));
       assert.deepEqual(await store.commit(commitOf(second)), { status: 'committed', version: 2 });
     },
   );
 
-  promises('50 commits at once with one token are one commit', async (stage) => {
+  promises('50 commits at once with one token are one commit, and 49 repeat it', async (stage) => {
     const { store } = stage;
     const run = await opened(stage);
     const request = claimOf(run);
@@ -164,7 +166,11 @@ function tokenPromises(promises: Promises): void {
     const results = await Promise.all(
       Array.from({ length: 50 }, () => store.commit(commitOf(request))),
     );
-    for (const result of results) assert.deepEqual(result, { status: 'committed', version: 1 });
+    const [first, ...others] = results.sort(
+      (a, b) => Number(isRepeated(a)) - Number(isRepeated(b)),
+    );
+    assert.deepEqual(first, { status: 'committed', version: 1 });
+    for (const other of others) assert.deepEqual(other, repeated(1));
     assert.equal((await store.history(request)).length, 1);
   });
 
@@ -177,10 +183,7 @@ function tokenPromises(promises: Promises): void {
       await store.commit(commitOf(request));
     }
     for (const [index, request] of requests.entries()) {
-      assert.deepEqual(await store.commit(commitOf(request)), {
-        status: 'committed',
-        version: index + 1,
-      });
+      assert.deepEqual(await store.commit(commitOf(request)), repeated(index + 1));
       assert.equal((await store.claim(request)).status, 'state');
     }
   });
@@ -238,13 +241,49 @@ function latePromises(promises: Promises): void {
         const late = claimOf(run, { leaseMs: SHORT, step: { uncertain } });
         await claimed(store, late);
         await stage.wait(SHORT);
-        const answer: CommitResult = { status: 'committed', version: 1 };
-        assert.deepEqual(await store.commit(commitOf(late)), answer);
-        assert.deepEqual(await store.commit(commitOf(late)), answer);
+        assert.deepEqual(await store.commit(commitOf(late)), { status: 'committed', version: 1 });
+        assert.deepEqual(await store.commit(commitOf(late)), repeated(1));
         assert.equal((await claimed(store, claimOf(run))).snapshot.state, 'has_items');
       },
     );
   }
+
+  promises(
+    'a commit in the name of whoever resolves a held step spends the token of its claim',
+    async (stage) => {
+      const { store } = stage;
+      const run = await opened(stage);
+      const held = claimOf(run, { leaseMs: SHORT });
+      await claimed(store, held);
+      await stage.wait(SHORT);
+      const resolved = commitOf(held, { as: `${held.token}-resolved` });
+      assert.deepEqual(await store.commit(resolved), { status: 'committed', version: 1 });
+      assert.deepEqual(await store.commit(resolved), repeated(1));
+      assert.deepEqual(await store.commit(commitOf(held)), { status: 'lost' });
+      assert.equal((await store.claim(held)).status, 'state');
+      assert.equal(await store.renew(held, held.token, LONG), false);
+      assert.equal((await claimed(store, claimOf(run))).snapshot.state, 'has_items');
+      assert.deepEqual(await store.commit(resolved), repeated(1));
+      assert.equal((await store.history(held)).length, 1);
+    },
+  );
+
+  promises('a commit in the name of another is lost where the holder came first', async (stage) => {
+    const { store } = stage;
+    const run = await opened(stage);
+    const late = claimOf(run, { leaseMs: SHORT });
+    await claimed(store, late);
+    await stage.wait(SHORT);
+    assert.deepEqual(await store.commit(commitOf(late)), { status: 'committed', version: 1 });
+    assert.deepEqual(await store.commit(commitOf(late, { as: `${late.token}-resolved` })), {
+      status: 'lost',
+    });
+    assert.deepEqual(await store.commit(commitOf(late)), repeated(1));
+  });
+}
+
+function isRepeated(result: CommitResult): boolean {
+  return result.status === 'committed' && result.repeated === true;
 }
 
 async function unmoved({ store }: Stage, run: string): Promise<void> {

@@ -6,6 +6,7 @@ import type {
   ClaimRequest,
   ClaimResult,
   CommitRequest,
+  CommitResult,
   SessionRecord,
   StepDescription,
 } from '../stores/store.ts';
@@ -95,6 +96,11 @@ export function commitOf(claim: ClaimRequest, changes: Partial<CommitRequest> = 
     ttlMs: HOUR,
     ...changes,
   };
+}
+
+/** The answer to a commit that arrives again. */
+export function repeated(version: number): CommitResult {
+  return { status: 'committed', version, repeated: true };
 }
 
 export async function opened(stage: Stage, session: SessionRecord = {}): Promise<string> {

@@ -200,8 +200,11 @@ describe('a commit that fails', () => {
     expect(upstream.ledger.calls).toEqual(['pay']);
   });
 
-  it('counts once where the store did it and only its answer was lost', async () => {
+  it('counts once and is told once where the store did it and only its answer was lost', async () => {
     await start();
+    await client.streaming;
+    const moves: unknown[] = [];
+    gate.onTransition(({ event }) => void moves.push(event));
     store.fail('commit', 1, 'done');
     const call = client.call('pay');
     await expect.poll(() => store.asked.filter((each) => each === 'commit').length).toBe(1);
@@ -211,6 +214,21 @@ describe('a commit that fails', () => {
     expect(trail.map(({ version, from, to }) => [version, from, to])).toEqual([
       [1, 'open', 'paid'],
     ]);
+    expect(moves).toEqual(['PAY']);
+    expect(client.log.filter((each) => each === 'list_changed')).toHaveLength(1);
+  });
+
+  it('is told where the driver asked twice by itself, and the answer is that of the second time', async () => {
+    await start();
+    const moves: unknown[] = [];
+    gate.onTransition(({ event }) => void moves.push(event));
+    const { commit } = store;
+    store.commit = async (request) => {
+      await commit(request);
+      return commit(request);
+    };
+    expect((await client.call('pay')).isError).toBe(false);
+    expect(moves).toEqual(['PAY']);
   });
 
   it('is asked for once more after a freeze that outlasted the lease, since it may have been done', async () => {
@@ -292,6 +310,27 @@ describe('an unknown outcome', () => {
     ]);
     expect(await runs.resolve(run(), 'succeeded')).toEqual({ resolved: false, reason: 'not-held' });
     expect(upstream.ledger.calls.filter((each) => each === 'pay')).toEqual(['pay']);
+  });
+
+  it('that somebody resolved is not what a late result says, and moves the run once', async () => {
+    await start();
+    const held = latch();
+    handler = held.opened;
+    store.fail('renew');
+    const late = client.call('pay');
+    await expect.poll(() => upstream.ledger.calls).toEqual(['pay']);
+    clock.advance(LEASE);
+    const moves: unknown[] = [];
+    gate.onTransition(({ event }) => void moves.push(event));
+    const runs = runsOf(gate, { store });
+    expect(await runs.resolve(run(), 'succeeded')).toEqual({ resolved: true, state: 'paid' });
+    held.open();
+    expect(await late).toMatchObject({
+      isError: true,
+      text: expect.stringContaining('its outcome could not be recorded'),
+    });
+    expect(moves).toEqual(['PAY']);
+    expect(await runs.history(run())).toHaveLength(1);
   });
 
   it('that turns out to have failed leaves the run where it was, and the tool may be called again with a new key', async () => {

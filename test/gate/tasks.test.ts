@@ -298,6 +298,43 @@ describe('an end that is seen elsewhere', () => {
     expect(app.errors).toEqual([]);
   });
 
+  it('is told once, although two processes see it and both show it as the success that it is', async () => {
+    const moves: string[] = [];
+    const watched = (process: string) => {
+      const workflow = checkoutGate();
+      workflow.onTransition(({ event }) => void moves.push(`${process} ${event}`));
+      return { workflow: workflow as never };
+    };
+    const app = await start({ shape: STATELESS, ...watched('one') });
+    const session = await app.begin();
+    const beside = await startBeside(app, watched('other'));
+    const taskId = await createTask(session, 'cart.add_item');
+    await app.tasks.finish(taskId, 'added');
+    const there = RawSession.resume(beside.url, session.id);
+    expect(textOf(await there.ask('tasks/result', { taskId }))).toBe('added');
+    const body = { jsonrpc: '2.0', id: 'again', method: 'tasks/result', params: { taskId } };
+    const again = await session.post(body);
+    expect(again.messages.map((each) => each.method ?? textOf(each))).toEqual(['added']);
+    expect(moves).toEqual(['other ADD_ITEM']);
+    expect([...app.errors, ...beside.errors]).toEqual([]);
+  });
+
+  it('is told by the process whose commit was saved though its answer was lost', async () => {
+    const moves: unknown[] = [];
+    const workflow = checkoutGate();
+    workflow.onTransition(({ event }) => void moves.push(event));
+    const app = await start({ workflow: workflow as never });
+    const session = await app.begin();
+    const taskId = await createTask(session, 'cart.add_item');
+    await app.tasks.finish(taskId, 'added');
+    app.store.fail('commit', 1, 'done');
+    const asked = session.ask('tasks/result', { taskId });
+    await expect.poll(() => app.store.asked).toContain('commit');
+    await pass(app.clock, 1_000, 50);
+    expect(textOf(await asked)).toBe('added');
+    expect(moves).toEqual(['ADD_ITEM']);
+  });
+
   it('is no unknown outcome to a process that stood still until the task’s life was over', async () => {
     const frozen = new ManualClock();
     const app = await start({ shape: STATELESS, gate: { clock: frozen } });

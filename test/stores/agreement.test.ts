@@ -26,10 +26,15 @@ const claim = fc.record({
   create: fc.boolean(),
   leaseMs: fc.constantFrom(10, 1_000),
 });
+const commit = fc.record({
+  kind: fc.constant('commit'),
+  ...name,
+  as: fc.constantFrom(undefined, undefined, 't1', 't5', 'other'),
+});
 /** One thing that a client, a crash or the clock may do. */
 const action = fc.oneof(
   { weight: 5, arbitrary: claim },
-  { weight: 4, arbitrary: fc.record({ kind: fc.constant('commit'), ...name }) },
+  { weight: 4, arbitrary: commit },
   { weight: 1, arbitrary: fc.record({ kind: fc.constantFrom('renew', 'release'), ...name }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constantFrom('read', 'history'), ...name }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constantFrom('open', 'delete'), ...name }) },
@@ -110,6 +115,7 @@ async function perform(store: AtomicStateStore, time: ManualTime, each: Action):
   if ('ms' in each) return time.advance(each.ms);
   const { run, workflow, token, digest, uncertain, state } = each;
   const create = 'create' in each && each.create ? { principal: 'alice' } : undefined;
+  const as = ('as' in each ? each.as : undefined) ?? token;
   const states = 'states' in each ? each.states : undefined;
   const leaseMs = 'leaseMs' in each ? each.leaseMs : 1_000;
   const ttlMs = 2 * HOUR;
@@ -122,8 +128,9 @@ async function perform(store: AtomicStateStore, time: ManualTime, each: Action):
       return store.commit(
         commitOf(request, {
           snapshot: { state, context: { digest } },
-          trail: { from: '', to: state, event: token },
+          trail: { from: '', to: state, event: as },
           ttlMs,
+          as,
         }),
       );
     case 'renew':

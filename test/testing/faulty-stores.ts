@@ -164,6 +164,30 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     },
   }),
   'loses a commit that comes twice': (store) => onceOnly(store),
+  'does not say that a commit is repeated': (store) => ({
+    commit: async (request) => {
+      const result = await store.commit(request);
+      return result.status === 'committed'
+        ? { status: 'committed', version: result.version }
+        : result;
+    },
+  }),
+  'commits in no name but the token of the claim': (store) => ({
+    commit: ({ as: _, ...request }) => store.commit(request),
+  }),
+  'commits in the name of another after the holder has': (store) => {
+    const versions = new Map<string, number>();
+    return {
+      commit: async (request) => {
+        const result = await store.commit(request);
+        if (result.status === 'committed') versions.set(request.token, result.version);
+        const version = versions.get(request.token);
+        return result.status === 'lost' && version !== undefined && request.as !== undefined
+          ? { status: 'committed', version }
+          : result;
+      },
+    };
+  },
   'does not commit after the lease': (store) => ({
     commit: async (request) => {
       const holder = (await store.read(request.run, HOUR))?.workflows[request.workflow]?.claim;

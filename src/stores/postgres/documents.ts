@@ -83,6 +83,7 @@ export function commitDocument(request: CommitRequest): Document {
     payload: jsonOrNull(trail.payload),
     ttl_ms: duration(request.ttlMs),
     settles: request.settles !== false,
+    settled_as: textOrNull(request.as),
   };
 }
 

@@ -5,9 +5,16 @@ import { createRunFunctions } from './run-functions.ts';
 import { createStepFunctions } from './step-functions.ts';
 import type { PostgresClient, PostgresPool } from './types.ts';
 
-/** Each is run once in a schema, in this order, and is never changed once it was published. */
-const MIGRATIONS: readonly ((names: PostgresNames) => string)[] = [
-  (names) => createTables(names) + createRunFunctions(names) + createStepFunctions(names),
+/**
+ * What each version does to the tables. Each is run once in a schema, in this order, and is never changed once it was
+ * published. After the last of them the functions are made anew, whatever they were.
+ */
+const VERSIONS: readonly ((names: PostgresNames) => string)[] = [
+  createTables,
+  ({ events }) => `
+COMMENT ON COLUMN ${events}.claim_token IS
+  'The claim that committed it, or a token of whoever resolved it, so that a commit that arrives twice is known.';
+`,
 ];
 
 /** One for all schemas and prefixes, since two of them may make the same schema. */
@@ -40,12 +47,14 @@ export async function migrate(pool: PostgresPool, names: PostgresNames): Promise
 async function applyPending(client: PostgresClient, names: PostgresNames): Promise<void> {
   const applied = await latestVersion(client, names);
   if (applied === 0) await client.query(createMigrationsTable(names));
-  for (const [index, migration] of MIGRATIONS.entries()) {
+  if (applied >= VERSIONS.length) return;
+  for (const [index, changeTables] of VERSIONS.entries()) {
     const version = index + 1;
     if (version <= applied) continue;
-    await client.query(migration(names));
+    await client.query(changeTables(names));
     await client.query(`INSERT INTO ${names.migrations} (version) VALUES ($1)`, [version]);
   }
+  await client.query(createRunFunctions(names) + createStepFunctions(names));
 }
 
 async function latestVersion(client: PostgresClient, names: PostgresNames): Promise<number> {

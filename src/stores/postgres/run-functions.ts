@@ -22,7 +22,7 @@ export function createRunFunctions(names: PostgresNames): string {
 }
 
 const makeRun = ({ makeRun, sweepRuns, runs, workflows }: PostgresNames) => `
-CREATE FUNCTION ${makeRun}(request json, replace_living boolean) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${makeRun}(request json, replace_living boolean) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   asked  record;
   ttl    interval;
@@ -50,7 +50,7 @@ COMMENT ON FUNCTION ${makeRun} IS
 `;
 
 const lockRun = ({ lockRun, runs }: PostgresNames) => `
-CREATE FUNCTION ${lockRun}(wanted text) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${lockRun}(wanted text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   lives_until timestamptz;
 BEGIN
@@ -62,7 +62,7 @@ COMMENT ON FUNCTION ${lockRun} IS 'Waits for the run''s row, and says whether th
 `;
 
 const expireRun = ({ expireRun, runs, workflows }: PostgresNames) => `
-CREATE FUNCTION ${expireRun}(locked text, ttl_ms double precision) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${expireRun}(locked text, ttl_ms double precision) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   moment  timestamptz := clock_timestamp();
   ttl     interval := ttl_ms * interval '1 millisecond';
@@ -79,7 +79,7 @@ COMMENT ON FUNCTION ${expireRun} IS 'Sets when a locked run expires: not before 
 `;
 
 const touchRun = ({ touchRun, expireRun, runs }: PostgresNames) => `
-CREATE FUNCTION ${touchRun}(touched text, ttl_ms double precision) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${touchRun}(touched text, ttl_ms double precision) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   moment  timestamptz := clock_timestamp();
   ttl     interval := ttl_ms * interval '1 millisecond';
@@ -98,7 +98,7 @@ COMMENT ON FUNCTION ${touchRun} IS 'Sets when a known run expires, without waiti
 `;
 
 const toJson = ({ toJson, workflows }: PostgresNames) => `
-CREATE FUNCTION ${toJson}(flow ${workflows}, moment timestamptz) RETURNS json LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION ${toJson}(flow ${workflows}, moment timestamptz) RETURNS json LANGUAGE sql AS $$
   SELECT CASE WHEN flow.id IS NOT NULL THEN json_build_object(
     'workflow', flow.workflow_type,
     'state', flow.state,
@@ -119,7 +119,7 @@ COMMENT ON FUNCTION ${toJson} IS 'A row of workflows as the middleware reads it;
 `;
 
 const readRun = ({ readRun, touchRun, toJson, runs, workflows }: PostgresNames) => `
-CREATE FUNCTION ${readRun}(wanted text, ttl_ms double precision) RETURNS json LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${readRun}(wanted text, ttl_ms double precision) RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
   moment  timestamptz := statement_timestamp();
   seen    json;
@@ -144,7 +144,7 @@ COMMENT ON FUNCTION ${readRun} IS
 `;
 
 const sweepRuns = ({ sweepRuns, runs }: PostgresNames) => `
-CREATE FUNCTION ${sweepRuns}(at_most integer, spared text) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${sweepRuns}(at_most integer, spared text) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
   swept integer;
 BEGIN
@@ -162,7 +162,7 @@ COMMENT ON FUNCTION ${sweepRuns} IS
 `;
 
 const inState = ({ inState, runs, workflows }: PostgresNames) => `
-CREATE FUNCTION ${inState}(request json) RETURNS json LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${inState}(request json) RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
   asked  record;
 BEGIN

@@ -23,8 +23,13 @@ function withoutKey(unsettled: string, key: string): string {
 /** A step that is settled needs its key no more; one that was not begun leaves it to the next try. */
 const LEFT_UNSETTLED = `unsettled = CASE WHEN asked.settles IS FALSE THEN unsettled ELSE ${withoutKey('unsettled', 'idempotency_key')} END`;
 
+/** The released tokens with one more. */
+function spent(token: string): string {
+  return `(${token} || array_remove(released, ${token}))[1:${REMEMBERED}]`;
+}
+
 const judge = ({ judge, workflows, events }: PostgresNames) => `
-CREATE FUNCTION ${judge}(flow ${workflows}, moment timestamptz, token text, states text[], initial_state text)
+CREATE OR REPLACE FUNCTION ${judge}(flow ${workflows}, moment timestamptz, token text, states text[], initial_state text)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   spent boolean := token = ANY (flow.released) OR EXISTS (
@@ -56,7 +61,7 @@ const claim = ({
   expireRun,
   ...names
 }: PostgresNames) => `
-CREATE FUNCTION ${claim}(request json) RETURNS json LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${claim}(request json) RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
   asked    record;
   flow     ${names.workflows};
@@ -130,18 +135,20 @@ COMMENT ON FUNCTION ${claim} IS 'Takes the lease for a step, or says why not: un
 `;
 
 const commit = ({ commit, lockRun, expireRun, workflows, events }: PostgresNames) => `
-CREATE FUNCTION ${commit}(request json) RETURNS json LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${commit}(request json) RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
-  asked  record;
-  flow   ${workflows};
-  made   bigint;
+  asked    record;
+  flow     ${workflows};
+  settler  text;
+  answer   json;
 BEGIN
   SELECT * INTO asked
     FROM json_to_record(request) AS r(
       run text, workflow text, token text, state text, context text,
       from_state text, to_state text, event text, tool text, actor text, payload text, ttl_ms double precision,
-      settles boolean
+      settles boolean, settled_as text
     );
+  settler := coalesce(asked.settled_as, asked.token);
   IF NOT ${lockRun}(asked.run) THEN
     RETURN json_build_object('status', 'unknown');
   END IF;
@@ -150,6 +157,7 @@ BEGIN
      SET (state, context, version, updated_at)
        = (asked.state, asked.context::json, version + 1, clock_timestamp()),
          ${LEFT_UNSETTLED},
+         released = CASE WHEN settler = asked.token THEN released ELSE ${spent('asked.token')} END,
          ${NO_CLAIM}
    WHERE run = asked.run AND workflow_type = asked.workflow AND claim_token = asked.token
   RETURNING * INTO flow;
@@ -157,26 +165,25 @@ BEGIN
     INSERT INTO ${events} (workflow_id, version, run, workflow_type, from_state, to_state,
                            event, payload, actor, tool, claim_token, occurred_at)
     VALUES (flow.id, flow.version, asked.run, asked.workflow, asked.from_state, asked.to_state,
-            asked.event, asked.payload::json, asked.actor, asked.tool, asked.token, flow.updated_at);
-    made := flow.version;
+            asked.event, asked.payload::json, asked.actor, asked.tool, settler, flow.updated_at);
+    answer := json_build_object('status', 'committed', 'version', flow.version);
   ELSE
-    SELECT e.version INTO made
+    SELECT json_build_object('status', 'committed', 'version', e.version, 'repeated', true) INTO answer
       FROM ${workflows} w JOIN ${events} e ON e.workflow_id = w.id
-     WHERE w.run = asked.run AND w.workflow_type = asked.workflow AND e.claim_token = asked.token;
+     WHERE w.run = asked.run AND w.workflow_type = asked.workflow AND e.claim_token = settler;
   END IF;
 
   PERFORM ${expireRun}(asked.run, asked.ttl_ms);
-  RETURN CASE WHEN made IS NULL THEN json_build_object('status', 'lost')
-              ELSE json_build_object('status', 'committed', 'version', made) END;
+  RETURN coalesce(answer, json_build_object('status', 'lost'));
 END
 $$;
 COMMENT ON FUNCTION ${commit} IS
-  'Moves the workflow, appends the event and lets the claim go; or says which version this claim has '
-  'already made, or that it is lost.';
+  'Moves the workflow, appends the event and lets the claim go; or says which version this token has '
+  'already made, or that the claim is lost.';
 `;
 
 const renew = ({ renew, lockRun, runs, workflows }: PostgresNames) => `
-CREATE FUNCTION ${renew}(request json, lease_ms double precision) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${renew}(request json, lease_ms double precision) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   asked  record;
   lease  timestamptz;
@@ -196,7 +203,7 @@ COMMENT ON FUNCTION ${renew} IS 'Makes the lease of a claim end later, and with 
 `;
 
 const release = ({ release, lockRun, workflows }: PostgresNames) => `
-CREATE FUNCTION ${release}(request json) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${release}(request json) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   asked record;
 BEGIN
@@ -204,7 +211,7 @@ BEGIN
   IF ${lockRun}(asked.run) THEN
     UPDATE ${workflows} SET ${LEFT_UNSETTLED}, ${NO_CLAIM}
      WHERE run = asked.run AND workflow_type = asked.workflow AND claim_token = asked.token;
-    UPDATE ${workflows} SET released = (asked.token || array_remove(released, asked.token))[1:${REMEMBERED}]
+    UPDATE ${workflows} SET released = ${spent('asked.token')}
      WHERE run = asked.run AND workflow_type = asked.workflow;
   END IF;
 END
@@ -214,7 +221,7 @@ COMMENT ON FUNCTION ${release} IS
 `;
 
 const history = ({ history, runs, workflows, events }: PostgresNames) => `
-CREATE FUNCTION ${history}(wanted text, of_workflow text, at_most bigint) RETURNS json LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION ${history}(wanted text, of_workflow text, at_most bigint) RETURNS json LANGUAGE sql AS $$
   SELECT coalesce(json_agg(json_build_object(
            'version', entry.version,
            'from', entry.from_state,

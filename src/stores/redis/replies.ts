@@ -57,7 +57,9 @@ export function parseClaim(reply: Reply): ClaimResult {
 
 export function parseCommit(reply: Reply): CommitResult {
   const { status, lines } = reply;
-  if (status === 'committed') return { status, version: Number(lines[0]) };
+  const [version, repeated] = lines;
+  if (status === 'committed')
+    return { status, version: Number(version), ...(repeated === 'repeated' && { repeated: true }) };
   if (status === 'lost' || status === 'unknown') return { status };
   throw unexpected('commit', reply);
 }

@@ -108,15 +108,17 @@ function claimArguments(request: ClaimRequest): string[] {
 
 function commitArguments(request: CommitRequest, trailLimit: number): string[] {
   const { state, context } = request.snapshot;
+  const { token, as = token } = request;
   return [
     JSON.stringify(request.workflow),
-    JSON.stringify(request.token),
+    JSON.stringify(token),
     JSON.stringify(state),
     optionalJson(context),
     JSON.stringify(request.trail),
     String(trailLimit),
     duration(request.ttlMs),
     settling(request),
+    JSON.stringify(as),
   ];
 }
 

@@ -128,7 +128,7 @@ return answer('claimed', key)
 
 export const COMMIT = script(lua`
 local token, state, context, entry = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local trail_limit, ttl, settles = ARGV[6], ARGV[7], ARGV[8] ~= 'unsettled'
+local trail_limit, ttl, settles, as = ARGV[6], ARGV[7], ARGV[8] ~= 'unsettled', ARGV[9]
 if not exists() then
   return 'unknown'
 end
@@ -137,9 +137,9 @@ local function answer(...)
   return reply(...)
 end
 
-local before = spent_on(token)
+local before = spent_on(as)
 if before and before ~= '-' then
-  return answer('committed', before)
+  return answer('committed', before, 'repeated')
 end
 if get('token') ~= token then
   return answer('lost')
@@ -150,7 +150,10 @@ redis.call('HSET', RUN,
   field('state'), state, field('context'), context, field('version'), version, field('updated'), time)
 redis.call('HSET', TRAIL, field(version), time .. ' ' .. entry)
 redis.call('HDEL', TRAIL, field(digits(version - trail_limit)))
-spend(token, version)
+if as ~= token then
+  spend(token, '-')
+end
+spend(as, version)
 drop_claim(settles)
 return answer('committed', version)
 `);

@@ -1,9 +1,14 @@
 import { randomUUID } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import type { Pool } from 'pg';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { postgresStore } from '../../../src/stores/postgres.ts';
-import { HOUR, step } from '../../../src/testing/fixtures.ts';
+import { claimOf, commitOf, HOUR, repeated, step } from '../../../src/testing/fixtures.ts';
 import { makePostgresSchema, type PostgresSchema } from '../../helpers/postgres-schema.ts';
 import { startStoreProcess } from '../../helpers/store-process.ts';
+
+/** What migrate() made before it knew of any other version. */
+const schemaOfVersion1 = await readFile(new URL('schema-1.sql', import.meta.url), 'utf8');
 
 let database: PostgresSchema;
 beforeEach(async () => {
@@ -33,7 +38,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
         postgresStore({ pool, schema: database.schema }),
       );
       await Promise.all(stores.map((store) => store.migrate()));
-      expect(await applied()).toEqual([1]);
+      expect(await applied()).toEqual([1, 2]);
     },
   );
 
@@ -41,7 +46,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
     const { url, schema } = database;
     const address = { kind: 'postgres', url, schema, migrate: true } as const;
     const processes = await Promise.all([1, 2, 3].map(() => startStoreProcess(address)));
-    expect(await applied()).toEqual([1]);
+    expect(await applied()).toEqual([1, 2]);
     const run = randomUUID();
     await processes[0]?.store.open(run, {}, HOUR);
     for (const [index, { store }] of processes.entries())
@@ -90,7 +95,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
     expect(await catalogue()).toEqual(['workflows']);
     await pool.query(`DROP TABLE ${schema}.workflows`);
     await store.migrate();
-    expect(await applied()).toEqual([1]);
+    expect(await applied()).toEqual([1, 2]);
   });
 
   it('takes a schema and a prefix of any letters', async () => {
@@ -112,6 +117,82 @@ describe('migrate()', { timeout: 60_000 }, () => {
       [database.schema],
     );
     expect(rows).toEqual([]);
+  });
+});
+
+describe('migrate() of a schema of version 1', { timeout: 60_000 }, () => {
+  /** What an older process asks: a function with a document that has no more than it knew. */
+  type Ask = (call: string, ...values: unknown[]) => Promise<unknown>;
+  let pool: Pool;
+  let old: Ask;
+  let run: string;
+
+  beforeEach(async () => {
+    pool = database.connect();
+    await pool.query(schemaOfVersion1.replaceAll('"schema_1"', database.schema));
+    run = randomUUID();
+    old = async (call, ...values) => {
+      const { rows } = await pool.query(
+        `SELECT ${database.schema}.${call}::text AS answer`,
+        values,
+      );
+      return JSON.parse(rows[0].answer || 'null');
+    };
+  });
+
+  const claimDocument = (token: string) => ({
+    ...{ run, long_key: null, principal: 'alice', minted: null, workflow: 'checkout', token },
+    ...{ tool: 'cart.pay', digest: 'd', uncertain: 'hold', states: null, state: 'empty' },
+    ...{ context: '{"sum":1}', version: 0, make_run: true, new_key: randomUUID() },
+    ...{ lease_ms: HOUR, ttl_ms: HOUR },
+  });
+  const commitDocument = (token: string) => ({
+    ...{ run, workflow: 'checkout', token, state: 'paid', context: null, from_state: 'empty' },
+    ...{ to_state: 'paid', event: 'PAY', tool: 'cart.pay', actor: null, payload: null },
+    ...{ ttl_ms: HOUR, settles: true },
+  });
+  const request = (token: string) => ({ ...claimOf(run), token });
+
+  it('keeps its runs, their claims and their trails', async () => {
+    await old('workflow_claim($1)', claimDocument('one'));
+    await old('workflow_commit($1)', commitDocument('one'));
+    await old('workflow_claim($1)', claimDocument('two'));
+    const store = postgresStore({ pool, schema: database.schema });
+    await store.migrate();
+    expect(await applied()).toEqual([1, 2]);
+    const record = await store.read(run, HOUR);
+    expect(record?.session).toEqual({ principal: 'alice' });
+    expect(record?.workflows.checkout).toMatchObject({
+      snapshot: { state: 'paid', version: 1 },
+      claim: { token: 'two', live: true },
+    });
+    expect(await store.commit(commitOf(request('one')))).toEqual(repeated(1));
+    expect(await store.commit(commitOf(request('two')))).toEqual({
+      status: 'committed',
+      version: 2,
+    });
+    expect(await store.history({ run, workflow: 'checkout' })).toHaveLength(2);
+  });
+
+  it('goes on serving the processes that are not deployed anew yet', async () => {
+    const store = postgresStore({ pool, schema: database.schema });
+    await store.migrate();
+    expect(await old('workflow_claim($1)', claimDocument('one'))).toMatchObject({
+      status: 'claimed',
+    });
+    expect(await old('workflow_renew($1, $2)', commitDocument('one'), HOUR)).toBe(true);
+    expect(await old('workflow_commit($1)', commitDocument('one'))).toEqual({
+      status: 'committed',
+      version: 1,
+    });
+    await old('workflow_claim($1)', claimDocument('two'));
+    await old('workflow_release($1)', { run, workflow: 'checkout', token: 'two', settles: true });
+    expect(await old('workflow_read_run($1, $2)', run, HOUR)).toMatchObject({
+      principal: 'alice',
+      workflows: [{ state: 'paid', version: 1, claim: null }],
+    });
+    await old('workflow_make_run($1, true)', { run, long_key: null, ttl_ms: HOUR });
+    expect((await store.read(run, HOUR))?.workflows).toEqual({});
   });
 });
 
