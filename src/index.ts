@@ -100,6 +100,7 @@ export type {
   FsmSnapshot,
   FsmStateStore,
   Json,
+  OpenResult,
   ReleaseOptions,
   RunKey,
   RunRecord,

@@ -4,6 +4,7 @@ import type {
   ClaimResult,
   CommitRequest,
   CommitResult,
+  OpenResult,
   ReleaseOptions,
   RunKey,
   RunRecord,
@@ -44,9 +45,12 @@ class DocumentStore implements AtomicStateStore {
     this.#now = now;
   }
 
-  open(key: string, session: SessionRecord, ttlMs: number): Promise<void> {
-    return this.#change(key, (slot, now) => {
-      slot.run = { session, workflows: [], expiresAt: now + ttlMs };
+  open(key: string, session: SessionRecord, ttlMs: number, openedBy?: string): Promise<OpenResult> {
+    return this.#change(key, (slot, now): OpenResult => {
+      const isOwn = openedBy !== undefined && slot.run?.openedBy === openedBy;
+      if (slot.run !== null) return { status: isOwn ? 'opened' : 'taken' };
+      slot.run = { session, openedBy, workflows: [], expiresAt: now + ttlMs };
+      return { status: 'opened' };
     });
   }
 

@@ -15,6 +15,8 @@ import type {
 /** One run as it is kept: plain JSON. Workflows are a list of pairs, because one may be called `__proto__`. */
 export interface Run {
   readonly session: SessionRecord;
+  /** The token that opened it, if one did. */
+  readonly openedBy?: string | undefined;
   readonly workflows: [name: string, workflow: Workflow][];
   expiresAt: number;
 }

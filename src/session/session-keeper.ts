@@ -1,4 +1,5 @@
 import type { NotificationBus } from '../notify/bus.ts';
+import type { OpenResult } from '../stores/store.ts';
 import type { Clock } from './clock.ts';
 import type { GuardedStore } from './guarded-store.ts';
 import type { LiveSession } from './live-session.ts';
@@ -29,8 +30,8 @@ export interface SessionsConfig {
 /** Where the parts of an exchange begin and end a run. */
 export interface SessionKeeper {
   readonly config: SessionsConfig;
-  /** Starts a run under the id that the client will send from now on. */
-  open(run: string, binding: string | undefined, minted: boolean): Promise<void>;
+  /** Starts a run under the id that the client will send from now on, unless that one is in use. */
+  open(run: string, binding: string | undefined, minted: boolean): Promise<OpenResult>;
   /** Ends a run; from now on it is unknown. */
   close(session: LiveSession): Promise<void>;
 }

@@ -18,6 +18,30 @@ import type { LiveSession } from './live-session.ts';
 import type { RunContext } from './run-context.ts';
 import type { SessionKeeper } from './session-keeper.ts';
 
+/** How an `initialize` is answered that begins no run. */
+interface Failure {
+  readonly status: number;
+  readonly code: number;
+  readonly words: string;
+}
+
+const NOT_RECORDED: Failure = {
+  status: 503,
+  code: JSON_RPC.SERVER_ERROR,
+  words: 'The session could not be recorded; try again later',
+};
+const ID_TAKEN: Failure = {
+  status: 500,
+  code: JSON_RPC.INTERNAL_ERROR,
+  words:
+    'The server named the session by an id that is in use, so none was opened. ' +
+    'It must make a new id for each session, such as randomUUID()',
+};
+/** Without the id, which is a credential. */
+const IN_USE =
+  'the upstream answered initialize with the id of a session that is in use. That session goes on, and the new one was refused. ' +
+  'Make a new id for each session, such as sessionIdGenerator: () => randomUUID(), or none, and the middleware makes it';
+
 /** An `initialize`: a run begins when, and only when, it succeeds. */
 export class Handshake implements Part {
   readonly stage = 'session';
@@ -46,23 +70,21 @@ export class Handshake implements Part {
       return;
     const run = adopted === undefined ? newSessionId() : String(adopted);
     try {
-      await this.#sessions.open(run, this.#binding, adopted === undefined);
-      this.#succeeded = true;
+      const { status } = await this.#sessions.open(run, this.#binding, adopted === undefined);
+      if (status !== 'opened') return this.#fail(message, new Error(IN_USE), ID_TAKEN);
     } catch (error) {
-      this.#sessions.config.onError(error);
-      const id = message.value.id as RequestId;
-      message.replace(
-        errorResponse(
-          id,
-          JSON_RPC.SERVER_ERROR,
-          'The session could not be recorded; try again later',
-        ),
-      );
-      res.statusCode = 503;
-      res.removeHeader(SESSION_HEADER);
-      return;
+      return this.#fail(message, error, NOT_RECORDED);
     }
+    this.#succeeded = true;
     if (adopted === undefined) res.setHeader(SESSION_HEADER, run);
+  }
+
+  #fail(message: Message, error: unknown, { status, code, words }: Failure): void {
+    const { res } = this.#exchange.tap;
+    this.#sessions.config.onError(error);
+    message.replace(errorResponse(message.value.id as RequestId, code, words));
+    res.statusCode = status;
+    res.removeHeader(SESSION_HEADER);
   }
 
   onHead(): void {

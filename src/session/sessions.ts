@@ -1,6 +1,6 @@
 import type { NotificationBus } from '../notify/bus.ts';
 import { Relay } from '../notify/relay.ts';
-import type { RunRecord, SessionRecord } from '../stores/store.ts';
+import type { OpenResult, RunRecord, SessionRecord } from '../stores/store.ts';
 import { type Era, eraOf, headerSaysStateless } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { acceptsEventStream, requestHeader, setRequestHeader } from '../wire/headers.ts';
@@ -17,7 +17,7 @@ import {
 } from './call-runs.ts';
 import { type HandleKeeper, serveHandles } from './handles.ts';
 import { HeldStreams } from './held-streams.ts';
-import { SESSION_HEADER } from './ids.ts';
+import { newToken, SESSION_HEADER } from './ids.ts';
 import { LiveSession } from './live-session.ts';
 import { noteNotices } from './notices.ts';
 import { Callers, type Identity, NOBODY } from './principal.ts';
@@ -99,12 +99,13 @@ export class Sessions implements SessionKeeper {
     return this.#enterSession(exchange, found, identity);
   }
 
-  /** Starts a run under the id that the client will send from now on. */
-  async open(run: string, binding: string | undefined, minted: boolean): Promise<void> {
+  /** Starts a run under the id that the client will send from now on, unless that one is in use. */
+  async open(run: string, binding: string | undefined, minted: boolean): Promise<OpenResult> {
     this.#warnOfStore();
     const record = { principal: binding, minted };
-    await this.config.store.open(run, record, this.config.idleMs);
-    this.table.set(this.#live(run, record));
+    const opened = await this.config.store.open(run, record, this.config.idleMs, newToken());
+    if (opened.status === 'opened') this.table.set(this.#live(run, record));
+    return opened;
   }
 
   /** Ends a run; from now on it is unknown. */

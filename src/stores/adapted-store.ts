@@ -9,6 +9,7 @@ import type {
   CommitRequest,
   CommitResult,
   FsmStateStore,
+  OpenResult,
   ReleaseOptions,
   RunKey,
   RunRecord,
@@ -21,6 +22,7 @@ import {
   lastEntries,
   liveUntil,
   newWorkflow,
+  openedAgain,
   recordsOf,
   releaseStep,
   renewStep,
@@ -40,6 +42,8 @@ interface Kept {
 interface Run extends Omit<Kept, 'expiresAt'> {
   readonly key: string;
   readonly session: SessionRecord;
+  /** The token that opened it, where one did. */
+  readonly openedBy: string | undefined;
   /** `undefined` for a run that this operation makes. */
   saved: SavedSession | undefined;
 }
@@ -65,9 +69,12 @@ export class AdaptedStore implements AtomicStateStore {
     this.#kept = new RunTable({ maxRuns: RUNS_KEPT, now, isPinned });
   }
 
-  open(key: string, session: SessionRecord, ttlMs: number): Promise<void> {
+  open(key: string, session: SessionRecord, ttlMs: number, token?: string): Promise<OpenResult> {
     return this.#queue.run(key, async () => {
-      await this.#refresh(newRun(key, session), ttlMs);
+      const known = await this.#load(key);
+      if (known) return openedAgain(known, token);
+      await this.#refresh(newRun(key, session, token), ttlMs);
+      return { status: 'opened' };
     });
   }
 
@@ -172,11 +179,11 @@ export class AdaptedStore implements AtomicStateStore {
    * none is still under way when another has failed.
    */
   async #save(run: Run, expiresAt: number): Promise<void> {
-    const { key, workflows, unsure, session } = run;
+    const { key, workflows, unsure, session, openedBy } = run;
     for (const [name, { snapshot }] of workflows)
       await this.#saved.saveWorkflow(key, name, snapshot);
     unsure.clear();
-    const saved = { ...session, workflows: [...workflows.keys()], expiresAt };
+    const saved = { ...session, openedBy, workflows: [...workflows.keys()], expiresAt };
     await this.#saved.saveSession(key, saved, this.#now());
     run.saved = saved;
   }
@@ -194,10 +201,11 @@ export class AdaptedStore implements AtomicStateStore {
   }
 }
 
-function newRun(key: string, { principal, minted }: SessionRecord): Run {
+function newRun(key: string, { principal, minted }: SessionRecord, openedBy?: string): Run {
   return {
     key,
     session: { principal, minted },
+    openedBy,
     saved: undefined,
     workflows: new Map(),
     unsure: new Set(),
@@ -206,7 +214,11 @@ function newRun(key: string, { principal, minted }: SessionRecord): Run {
 
 /** What is saved is the truth about a workflow, unless it may be there by a save that seemed to fail. */
 function merge(key: string, { session, snapshots }: SavedRun, kept: Kept | undefined): Run {
-  const run = { ...newRun(key, session), saved: session, unsure: new Set(kept?.unsure) };
+  const run = {
+    ...newRun(key, session, session.openedBy),
+    saved: session,
+    unsure: new Set(kept?.unsure),
+  };
   for (const [name, saved] of snapshots) {
     const known = kept?.workflows.get(name);
     const fromOutside = workflowAt(saved);

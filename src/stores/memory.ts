@@ -8,6 +8,7 @@ import type {
   ClaimResult,
   CommitRequest,
   CommitResult,
+  OpenResult,
   ReleaseOptions,
   RunKey,
   RunRecord,
@@ -21,6 +22,7 @@ import {
   lastEntries,
   liveUntil,
   newWorkflow,
+  openedAgain,
   recordsOf,
   releaseStep,
   renewStep,
@@ -59,6 +61,8 @@ export function isMemoryStore(store: AtomicStateStore): boolean {
 
 interface Run {
   readonly session: SessionRecord;
+  /** The token that opened it, where one did. */
+  readonly openedBy: string | undefined;
   readonly workflows: Map<string, WorkflowState>;
   expiresAt: number;
 }
@@ -75,8 +79,16 @@ class MemoryStore implements AtomicStateStore {
     this.#now = now;
   }
 
-  async open(run: string, session: SessionRecord, ttlMs: number): Promise<void> {
-    this.#make(run, session, this.#now() + ttlMs);
+  async open(
+    key: string,
+    session: SessionRecord,
+    ttlMs: number,
+    token?: string,
+  ): Promise<OpenResult> {
+    const known = this.#runs.get(key);
+    if (known) return openedAgain(known, token);
+    this.#make(key, session, this.#now() + ttlMs, token);
+    return { status: 'opened' };
   }
 
   async read(key: string, ttlMs: number): Promise<RunRecord | undefined> {
@@ -154,9 +166,15 @@ class MemoryStore implements AtomicStateStore {
     for (const { key } of found.sort((a, b) => a.since - b.since)) yield key;
   }
 
-  #make(key: string, { principal, minted }: SessionRecord, expiresAt: number): Run {
+  #make(
+    key: string,
+    { principal, minted }: SessionRecord,
+    expiresAt: number,
+    openedBy?: string,
+  ): Run {
     const run: Run = {
       session: Object.freeze({ principal, minted }),
+      openedBy,
       workflows: new Map(),
       expiresAt,
     };

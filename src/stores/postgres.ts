@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import * as z from 'zod';
 import { parseOptions } from '../options.ts';
 import {
@@ -5,8 +6,8 @@ import {
   commitDocument,
   type Document,
   duration,
+  openDocument,
   releaseDocument,
-  runDocument,
   runsDocument,
   stepDocument,
 } from './postgres/documents.ts';
@@ -97,9 +98,8 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
     call<CommitResult>(client, `${names.commit}($1)`, commitDocument(request));
 
   return {
-    async open(run, session, ttlMs) {
-      await call(pool, `${names.makeRun}($1, true)`, runDocument(run, session, ttlMs));
-    },
+    open: (run, session, ttlMs, token = randomUUID()) =>
+      call(pool, `${names.open}($1)`, openDocument(run, session, ttlMs, token)),
 
     async read(run, ttlMs) {
       const row = await call<RunRow | null>(

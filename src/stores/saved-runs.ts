@@ -6,6 +6,8 @@ import type { FsmSnapshot, FsmStateStore, Json } from './store.ts';
 export interface SavedSession {
   readonly principal?: string | undefined;
   readonly minted?: boolean | undefined;
+  /** The token that opened the run, where one did. */
+  readonly openedBy?: string | undefined;
   /** The workflows that have a snapshot. One that is listed and has none was evicted. */
   readonly workflows: readonly string[];
   /** Milliseconds since the epoch. */
@@ -30,6 +32,7 @@ const sessionSchema = snapshotSchema.extend({ state: z.enum(['open', 'ended']) }
 const sessionContextSchema = z.object({
   principal: z.string().optional(),
   minted: z.boolean().optional(),
+  openedBy: z.string().optional(),
   workflows: z.array(z.string()),
   expiresAt: z.number(),
 });
@@ -66,10 +69,11 @@ export class SavedRuns {
   }
 
   async saveSession(run: string, session: SavedSession, now: number): Promise<void> {
-    const { principal, minted, workflows, expiresAt } = session;
+    const { principal, minted, openedBy, workflows, expiresAt } = session;
     const context: Json = { workflows: [...workflows], expiresAt };
     if (principal !== undefined) context.principal = principal;
     if (minted !== undefined) context.minted = minted;
+    if (openedBy !== undefined) context.openedBy = openedBy;
     await this.#store.save(sessionKey(run), { state: 'open', updatedAt: now, context });
   }
 

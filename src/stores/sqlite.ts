@@ -11,6 +11,7 @@ import type {
   ClaimResult,
   CommitRequest,
   CommitResult,
+  OpenResult,
   ReleaseOptions,
   RunKey,
   RunRecord,
@@ -23,6 +24,7 @@ import {
   commitStep,
   liveUntil,
   newWorkflow,
+  openedAgain,
   recordsOf,
   releaseStep,
   renewStep,
@@ -100,8 +102,12 @@ class FileStore implements SqliteStore {
     this.#now = now;
   }
 
-  async open(key: string, session: SessionRecord, ttlMs: number): Promise<void> {
-    await this.#transactions.change(() => this.#make(key, session, this.#now(), ttlMs));
+  open(key: string, session: SessionRecord, ttlMs: number, token?: string): Promise<OpenResult> {
+    return this.#change(key, (known, now) => {
+      if (known) return openedAgain(known, token);
+      this.#make(key, session, now, ttlMs, token);
+      return { status: 'opened' };
+    });
   }
 
   async read(key: string, ttlMs: number): Promise<RunRecord | undefined> {
@@ -195,9 +201,9 @@ class FileStore implements SqliteStore {
     });
   }
 
-  #make(key: string, session: SessionRecord, now: number, ttlMs: number): Run {
+  #make(key: string, session: SessionRecord, now: number, ttlMs: number, openedBy?: string): Run {
     this.#runs.sweep(now, SWEPT_BY_EACH_NEW_RUN);
-    return this.#runs.make(key, session, now, now + ttlMs);
+    return this.#runs.make(key, { session, openedBy, expiresAt: now + ttlMs }, now);
   }
 
   #keepAlive(run: Run, now: number, ttlMs: number): void {

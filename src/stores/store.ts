@@ -72,6 +72,11 @@ export interface TrailEntry {
 /** A trail entry before the store has stamped it with its version and time. */
 export type TrailDraft = Omit<TrailEntry, 'version' | 'at'>;
 
+export type OpenResult =
+  | { readonly status: 'opened' }
+  /** A run is there already: it is as it was, its expiry too. */
+  | { readonly status: 'taken' };
+
 export interface ClaimRequest extends RunKey {
   /**
    * Made by the caller, unguessable, for one claim only. While the claim is this token's, asking again gives the same answer
@@ -188,10 +193,13 @@ export interface RunsQuery {
  */
 export interface AtomicStateStore {
   /**
-   * Starts a run. Replaces whatever was under that key, workflows, claims and trail included; that can only be a run that
-   * an upstream named twice.
+   * Starts a run, unless there is one under that key: an upstream may use a session id twice, for another principal even. A
+   * key is free again once its run was deleted or has expired; nothing is left of that run then, its trail included.
+   *
+   * `token` is made by the caller, unguessable, for one call only: asking again with it is answered as the first time, and
+   * changes nothing, so a driver may retry. Without one a run that is there is `taken`, whoever opened it.
    */
-  open(run: string, session: SessionRecord, ttlMs: number): Promise<void>;
+  open(run: string, session: SessionRecord, ttlMs: number, token?: string): Promise<OpenResult>;
 
   /** The run, or `undefined` where it is unknown. Sets its expiry to `ttlMs` from now, as a claim does. */
   read(run: string, ttlMs: number): Promise<RunRecord | undefined>;

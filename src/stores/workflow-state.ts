@@ -6,6 +6,7 @@ import type {
   CommitResult,
   FsmSnapshot,
   Json,
+  OpenResult,
   ReleaseOptions,
   StepDescription,
   TrailDraft,
@@ -48,6 +49,14 @@ const TRAIL_KEPT = 50;
 /** The contract's 16, with room for tokens that were released without ever claiming. */
 const TOKENS_KEPT = 32;
 const KEYS_KEPT = 16;
+
+/** What opening a run is answered that is there already. */
+export function openedAgain(
+  { openedBy }: { readonly openedBy: string | undefined },
+  token: string | undefined,
+): OpenResult {
+  return { status: token !== undefined && token === openedBy ? 'opened' : 'taken' };
+}
 
 /** A workflow as it is at its first claim. */
 export function newWorkflow(initial: FsmSnapshot, now: number): WorkflowState {

@@ -88,19 +88,20 @@ export function hostilePromises(promises: Promises): void {
   }
 
   promises('names that look alike are not the same', async ({ store, run }) => {
-    for (const [one, other] of LOOKALIKES) {
-      await store.open(run + one, {}, HOUR);
-      assert.equal(await store.read(run + other, HOUR), undefined, JSON.stringify([one, other]));
-      await step(store, run + one, { workflow: one });
+    for (const [index, [one, other]] of LOOKALIKES.entries()) {
+      const key = (name: string): string => `${run}-${index}${name}`;
+      await store.open(key(one), {}, HOUR);
+      assert.equal(await store.read(key(other), HOUR), undefined, JSON.stringify([one, other]));
+      await step(store, key(one), { workflow: one });
       assert.equal(
-        await step(store, run + one, { workflow: other }),
+        await step(store, key(one), { workflow: other }),
         1,
         JSON.stringify([one, other]),
       );
-      const record = await store.read(run + one, HOUR);
+      const record = await store.read(key(one), HOUR);
       assert.deepEqual(Object.keys(record?.workflows ?? {}).sort(), [one, other].sort());
       const refused = await store.claim(
-        claimOf(run + one, { workflow: 'w', initial: at(one), states: [other] }),
+        claimOf(key(one), { workflow: 'w', initial: at(one), states: [other] }),
       );
       assert.equal(refused.status, 'state', JSON.stringify([one, other]));
     }

@@ -4,6 +4,7 @@ import {
   claimOf,
   claimStatus,
   commitOf,
+  count,
   HOUR,
   LONG,
   opened,
@@ -15,6 +16,9 @@ import {
 
 /** Time enough for the calls between two waits, even on a busy machine. */
 const TTL = 1_000;
+
+const OPENED = { status: 'opened' };
+const TAKEN = { status: 'taken' };
 
 export function runPromises(promises: Promises): void {
   openPromises(promises);
@@ -57,20 +61,68 @@ function openPromises(promises: Promises): void {
     assert.equal(await store.read(run, HOUR), undefined);
   });
 
-  promises('opening a run again replaces all of it', async (stage) => {
+  promises('a run that is there is not opened again, and stays whole', async (stage) => {
     const { store } = stage;
     const run = await opened(stage, { principal: 'alice' });
     await step(store, run);
-    const old = claimOf(run);
-    await claimed(store, old);
-    await store.open(run, { principal: 'bob' }, HOUR);
+    const live = claimOf(run);
+    await claimed(store, live);
+    for (const token of [undefined, `${run}-other`])
+      assert.deepEqual(await store.open(run, { principal: 'bob' }, HOUR, token), TAKEN);
     const record = await store.read(run, HOUR);
-    assert.equal(record?.session.principal, 'bob');
-    assert.deepEqual(Object.keys(record?.workflows ?? { none: 0 }), []);
-    assert.deepEqual(await store.history(old), []);
-    assert.deepEqual(await store.commit(commitOf(old)), { status: 'lost' });
-    assert.equal((await claimed(store, claimOf(run))).snapshot.state, 'empty');
+    assert.equal(record?.session.principal, 'alice');
+    assert.equal(record?.workflows.checkout?.claim?.token, live.token);
+    assert.equal((await store.history(live)).length, 1);
+    assert.deepEqual(await store.commit(commitOf(live)), { status: 'committed', version: 2 });
   });
+
+  promises(
+    'opening a run again with the same token changes nothing, and is answered as the first time',
+    async (stage) => {
+      const { store, run } = stage;
+      const token = `${run}-token`;
+      const open = () => store.open(run, { principal: 'alice' }, HOUR, token);
+      assert.deepEqual(await open(), OPENED);
+      await step(store, run);
+      assert.deepEqual(await open(), OPENED);
+      assert.equal((await store.read(run, HOUR))?.workflows.checkout?.snapshot.version, 1);
+      await store.claim(claimOf(`${run}-made`, { create: {}, token }));
+      assert.deepEqual(await store.open(`${run}-made`, {}, HOUR, token), TAKEN);
+    },
+  );
+
+  promises(
+    'of 50 that open one run at once one does, and the others hear that it is taken',
+    async ({ store, run }) => {
+      const results = await Promise.all(
+        Array.from({ length: 50 }, (_, index) =>
+          store.open(run, { principal: `${index}` }, HOUR, `${run}-${index}`),
+        ),
+      );
+      const winner = results.findIndex(({ status }) => status === 'opened');
+      assert.equal(
+        count(results, ({ status }) => status === 'taken'),
+        49,
+      );
+      assert.equal((await store.read(run, HOUR))?.session.principal, `${winner}`);
+    },
+  );
+
+  promises(
+    'opening a run that is there does not push its expiry out, and a run that has expired can be opened',
+    async (stage) => {
+      const { store } = stage;
+      const run = `${stage.run}-expiring`;
+      await step(store, run, { create: { principal: 'alice' }, leaseMs: SHORT }, { ttlMs: TTL });
+      assert.deepEqual(await store.open(run, {}, HOUR), TAKEN);
+      await stage.wait(TTL);
+      assert.deepEqual(await store.open(run, { principal: 'bob' }, HOUR), OPENED);
+      const record = await store.read(run, HOUR);
+      assert.equal(record?.session.principal, 'bob');
+      assert.deepEqual(Object.keys(record?.workflows ?? { none: 0 }), []);
+      assert.deepEqual(await store.history({ run, workflow: 'checkout' }), []);
+    },
+  );
 
   promises(
     'two workflows of a run, and one workflow of two runs, do not touch each other',
@@ -120,7 +172,7 @@ function endPromises(promises: Promises): void {
     await step(store, run);
     const { idempotencyKey } = await claimed(store, dead);
     await store.delete(run);
-    await store.open(run, {}, HOUR);
+    assert.deepEqual(await store.open(run, {}, HOUR), OPENED);
     assert.deepEqual(await store.commit(commitOf(dead)), { status: 'lost' });
     const fresh = await claimed(store, claimOf(run, { step: dead.step }));
     assert.equal(fresh.snapshot.state, 'empty');

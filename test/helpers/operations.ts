@@ -8,7 +8,7 @@ export function everyOperation(
 ): Record<string, () => Promise<unknown>> {
   const [first, second] = [claimOf(run), claimOf(run)];
   return {
-    open: () => store.open(run, { principal: 'alice' }, HOUR),
+    open: () => store.open(run, { principal: 'alice' }, HOUR, run),
     read: () => store.read(run, HOUR),
     claim: () => store.claim(first),
     renew: () => store.renew(first, first.token, 60_000),

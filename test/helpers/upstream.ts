@@ -84,6 +84,8 @@ export interface UpstreamOptions {
   /** Mounted between the middlewares and the MCP route. */
   readonly behind?: readonly RequestHandler[];
   readonly eventStore?: () => EventStore;
+  /** Names the sessions of a stateful upstream. Default: a UUID each. */
+  readonly sessionIdGenerator?: () => string;
   /** Given to `gateFetch()`. */
   readonly fetch?: GateFetchOptions;
   readonly makeServer?: (ledger: Ledger) => McpServer;
@@ -170,7 +172,7 @@ function statefulRoute(make: () => McpServer, shape: UpstreamShape, options: Ups
     if (transport === undefined) {
       const eventStore = options.eventStore?.();
       const created = new StreamableHTTPServerTransport({
-        sessionIdGenerator: () => randomUUID(),
+        sessionIdGenerator: options.sessionIdGenerator ?? randomUUID,
         enableJsonResponse: shape.answers === 'json',
         onsessioninitialized: (session) => void transports.set(session, created),
         onsessionclosed: (session) => void transports.delete(session),

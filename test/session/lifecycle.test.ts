@@ -2,6 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { CallerRequest } from '../../src/index.ts';
 import { startCheckout } from '../helpers/checkout-app.ts';
+import { connect } from '../helpers/client.ts';
 import { latch } from '../helpers/latch.ts';
 import {
   callOf,
@@ -105,6 +106,77 @@ describe('a session begins', () => {
     expect(app.store.asked).toEqual([]);
   });
 });
+
+describe.each(['json', 'sse'] as const)(
+  'a session id that the upstream uses twice (%s)',
+  (answers) => {
+    const IN_USE =
+      'The server named the session by an id that is in use, so none was opened. ' +
+      'It must make a new id for each session, such as randomUUID()';
+    const start = () =>
+      startCheckout({
+        shape: { mode: 'stateful', answers },
+        sessionIdGenerator: () => 'shop-1',
+        session: { principal: (req) => String(req.headers['x-user']), sessionCacheMs: 0 },
+      });
+    const as = (user: string) => ({ 'x-user': user });
+
+    it.each(['ann', 'bob'])(
+      'leaves the first run whole, and refuses the second session (%s)',
+      async (user) => {
+        const app = await start();
+        const first = await app.beginAt('payment', as('ann'));
+        const refused = await send(app.url, { headers: as(user), body: INITIALIZE });
+        expect([refused.status, refused.messages]).toEqual([
+          500,
+          [{ jsonrpc: '2.0', id: 'init', error: { code: -32603, message: IN_USE } }],
+        ]);
+        expect(refused.headers).not.toHaveProperty('mcp-session-id');
+        expect(app.errors).toEqual([
+          expect.objectContaining({
+            message: expect.stringMatching(/id of a session that is in use.*sessionIdGenerator/s),
+          }),
+        ]);
+        expect(String(app.errors[0])).not.toContain('shop-1');
+        expect(await first.tools()).toEqual(['cart.pay', 'cart.view']);
+        expect((await app.data.history({ run: 'shop-1', workflow: 'checkout' })).length).toBe(2);
+        const stranger = RawSession.resume(app.url, 'shop-1', as('bob'));
+        expect((await stranger.post(callOf(1, 'cart.pay'))).status).toBe(404);
+      },
+    );
+
+    it('is told to the real client, which opens no session', async () => {
+      const app = await start();
+      await app.begin(as('ann'));
+      await expect(connect(app.url, as('bob'))).rejects.toThrow(/make a new id for each session/);
+    });
+
+    it('is free again after a DELETE, and after the session was idle for too long', async () => {
+      const app = await start();
+      const first = await app.beginAt('payment', as('ann'));
+      expect((await first.end()).status).toBe(200);
+      const second = await app.beginAt('has_items', as('bob'));
+      expect(await second.tools()).toEqual(['cart.add_item', 'cart.checkout', 'cart.view']);
+      app.clock.advance(DAY - 1);
+      expect((await send(app.url, { headers: as('ann'), body: INITIALIZE })).status).toBe(500);
+      app.clock.advance(1);
+      const third = await app.begin(as('ann'));
+      expect(await third.tools()).toEqual(['cart.add_item', 'cart.view']);
+    });
+
+    it('is not what a driver that asks twice by itself has met', async () => {
+      const app = await start();
+      const { open } = app.store;
+      app.store.open = async (...args) => {
+        await open(...args);
+        return open(...args);
+      };
+      const session = await app.begin(as('ann'));
+      expect(await session.tools()).toEqual(['cart.add_item', 'cart.view']);
+      expect(app.errors).toEqual([]);
+    });
+  },
+);
 
 describe.each(MODES)('a request outside of a session, %s', (mode) => {
   it('is told with its own id that the header is missing', async () => {

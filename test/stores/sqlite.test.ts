@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type Database from 'libsql';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { InterlockError } from '../../src/errors.ts';
+import { SCHEMA } from '../../src/stores/sqlite/schema.ts';
 import { type SqliteDatabase, type SqliteStore, sqliteStore } from '../../src/stores/sqlite.ts';
 import { claimed, claimOf, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
@@ -22,6 +23,33 @@ async function makeStore() {
 }
 
 describeStateStore('sqliteStore()', makeStore, { describe, it });
+
+describe('sqliteStore() on a file of an older version', () => {
+  it('keeps its runs, and goes on beside a process that is not deployed anew yet', async () => {
+    const file = makeSqliteFile();
+    const database = file.connect();
+    database.exec(SCHEMA);
+    const time = 1_700_000_000_000;
+    const expires = time + HOUR;
+    database.exec(`
+      INSERT INTO workflow_runs (run, created_at, expires_at, principal, minted) VALUES ('old', ${time}, ${expires}, 'alice', 0);
+      INSERT INTO workflows (run, workflow_type, state, context, version, updated_at, claim, unsettled, settled)
+      VALUES ('old', 'checkout', 'has_items', NULL, 1, ${time}, NULL, '[]', '[]')`);
+    const store = sqliteStore({ database, now: () => time });
+    const other = sqliteStore({ database: file.connect(), now: () => time });
+    expect(await store.open('old', {}, HOUR)).toEqual({ status: 'taken' });
+    expect(await store.read('old', HOUR)).toMatchObject({
+      session: { principal: 'alice' },
+      workflows: { checkout: { snapshot: { state: 'has_items', version: 1 } } },
+    });
+    expect(await step(other, 'old')).toBe(2);
+    database.exec(
+      `INSERT INTO workflow_runs (run, created_at, expires_at, principal, minted) VALUES ('beside', ${time}, ${expires}, NULL, NULL)`,
+    );
+    expect(await step(store, 'beside')).toBe(1);
+    file.remove();
+  });
+});
 
 describe('sqliteStore()', () => {
   let file: SqliteFile;

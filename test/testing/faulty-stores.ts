@@ -252,24 +252,60 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     },
   }),
   'deletes nothing': () => ({ delete: async () => {} }),
-  'starts over instead of ending': (store) => ({ delete: (run) => store.open(run, {}, HOUR) }),
-  'keeps a run that is opened again': (store) => ({
-    open: async (run, session, ttlMs) => {
-      if (!(await store.read(run, ttlMs))) await store.open(run, session, ttlMs);
+  'starts over instead of ending': (store) => ({
+    delete: async (run) => {
+      await store.delete(run);
+      await store.open(run, {}, HOUR);
+    },
+  }),
+  'replaces a run that is opened again': (store) => ({
+    open: async (run, ...rest) => {
+      await store.delete(run);
+      return store.open(run, ...rest);
+    },
+  }),
+  'does not say that a run is taken': (store) => ({
+    open: async (...args) => {
+      await store.open(...args);
+      return { status: 'opened' };
+    },
+  }),
+  'takes a driver that opens a run twice for two': (store) => ({
+    open: (run, session, ttlMs) => store.open(run, session, ttlMs),
+  }),
+  'takes the token of a claim for one that opens': (store) => {
+    const tokens = new Map<string, string>();
+    return {
+      claim: (request) => {
+        tokens.set(request.run, request.token);
+        return store.claim(request);
+      },
+      open: async (run, session, ttlMs, token) =>
+        token !== undefined && tokens.get(run) === token
+          ? { status: 'opened' }
+          : store.open(run, session, ttlMs, token),
+    };
+  },
+  'reads a run before it opens it': (store) => ({
+    open: async (run, session, ttlMs, token) => {
+      const known = await store.read(run, HOUR);
+      await Promise.resolve();
+      const result = await store.open(run, session, ttlMs, token);
+      return known ? result : { status: 'opened' };
     },
   }),
   'forgets the principal': (store) => ({
-    open: (run, { minted }, ttlMs) => store.open(run, { minted }, ttlMs),
+    open: (run, { minted }, ...rest) => store.open(run, { minted }, ...rest),
   }),
   'takes an empty principal for none': (store) => ({
-    open: (run, { principal, minted }, ttlMs) =>
-      store.open(run, { principal: principal || undefined, minted }, ttlMs),
+    open: (run, { principal, minted }, ...rest) =>
+      store.open(run, { principal: principal || undefined, minted }, ...rest),
   }),
   'forgets that it made the id up': (store) => ({
-    open: (run, { principal }, ttlMs) => store.open(run, { principal }, ttlMs),
+    open: (run, { principal }, ...rest) => store.open(run, { principal }, ...rest),
   }),
   'never expires': (store) => ({
-    open: (run, session) => store.open(run, session, 1_000 * HOUR),
+    open: (run, session, _, token) => store.open(run, session, 1_000 * HOUR, token),
     claim: (request) => store.claim({ ...request, ttlMs: 1_000 * HOUR }),
     commit: (request) => store.commit({ ...request, ttlMs: 1_000 * HOUR }),
   }),

@@ -26,7 +26,7 @@ export function duration(ms: number): number {
   return Math.min(ms, LONGEST_MS);
 }
 
-export function runDocument(run: string, session: SessionRecord, ttlMs: number): Document {
+function runDocument(run: string, session: SessionRecord, ttlMs: number): Document {
   const { principal, minted } = session;
   const key = encodeKey(run);
   const wholeKey = encodeText(run);
@@ -37,6 +37,15 @@ export function runDocument(run: string, session: SessionRecord, ttlMs: number):
     minted: minted ?? null,
     ttl_ms: duration(ttlMs),
   };
+}
+
+export function openDocument(
+  run: string,
+  session: SessionRecord,
+  ttlMs: number,
+  token: string,
+): Document {
+  return { ...runDocument(run, session, ttlMs), opened_by: encodeText(token) };
 }
 
 export function stepDocument({ run, workflow }: RunKey, token: string): Document {

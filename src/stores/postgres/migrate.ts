@@ -11,7 +11,10 @@ import type { PostgresClient, PostgresPool } from './types.ts';
  */
 const VERSIONS: readonly ((names: PostgresNames) => string)[] = [
   createTables,
-  ({ events }) => `
+  ({ runs, events }) => `
+ALTER TABLE ${runs} ADD COLUMN opened_by text;
+COMMENT ON COLUMN ${runs}.opened_by IS
+  'The token of the call that opened the run, so that a call that arrives twice is known. NULL: not opened, but made by a claim.';
 COMMENT ON COLUMN ${events}.claim_token IS
   'The claim that committed it, or a token of whoever resolved it, so that a commit that arrives twice is known.';
 `,

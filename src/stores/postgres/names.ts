@@ -6,6 +6,7 @@ const SUFFIXES = {
   workflows: 'workflows',
   events: 'workflow_events',
   migrations: 'workflow_migrations',
+  open: 'workflow_open',
   makeRun: 'workflow_make_run',
   lockRun: 'workflow_lock_run',
   expireRun: 'workflow_expire_run',

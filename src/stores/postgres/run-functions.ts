@@ -16,7 +16,7 @@ export const NOW = 'floor(extract(epoch FROM clock_timestamp()) * 1000)';
  * be over.
  */
 export function createRunFunctions(names: PostgresNames): string {
-  return [makeRun, lockRun, expireRun, touchRun, toJson, readRun, inState, sweepRuns]
+  return [makeRun, open, lockRun, expireRun, touchRun, toJson, readRun, inState, sweepRuns]
     .map((create) => create(names))
     .join('');
 }
@@ -28,14 +28,16 @@ DECLARE
   ttl    interval;
 BEGIN
   SELECT * INTO asked
-    FROM json_to_record(request) AS r(run text, long_key text, principal text, minted boolean, ttl_ms double precision);
+    FROM json_to_record(request) AS r(
+      run text, long_key text, principal text, minted boolean, opened_by text, ttl_ms double precision
+    );
   ttl := asked.ttl_ms * interval '1 millisecond';
 
-  INSERT INTO ${runs} AS r (run, long_key, principal, minted, expires_at)
-  VALUES (asked.run, asked.long_key, asked.principal, asked.minted, clock_timestamp() + ttl)
+  INSERT INTO ${runs} AS r (run, long_key, principal, minted, opened_by, expires_at)
+  VALUES (asked.run, asked.long_key, asked.principal, asked.minted, asked.opened_by, clock_timestamp() + ttl)
       ON CONFLICT (run) DO UPDATE
-     SET (principal, minted, created_at, expires_at)
-       = (EXCLUDED.principal, EXCLUDED.minted, EXCLUDED.created_at, EXCLUDED.expires_at)
+     SET (principal, minted, opened_by, created_at, expires_at)
+       = (EXCLUDED.principal, EXCLUDED.minted, EXCLUDED.opened_by, EXCLUDED.created_at, EXCLUDED.expires_at)
    WHERE replace_living OR r.expires_at <= clock_timestamp();
   IF FOUND THEN
     DELETE FROM ${workflows} WHERE run = asked.run;
@@ -47,6 +49,20 @@ $$;
 COMMENT ON FUNCTION ${makeRun} IS
   'Starts a run in place of what is left under its key. A run that lives is replaced or left as it is; its '
   'row is locked either way.';
+`;
+
+const open = ({ open, makeRun, runs }: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${open}(request json) RETURNS json LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM ${makeRun}(request, replace_living => false);
+  RETURN json_build_object('status', (
+    SELECT CASE WHEN opened_by = request->>'opened_by' THEN 'opened' ELSE 'taken' END
+      FROM ${runs} WHERE run = request->>'run'
+  ));
+END
+$$;
+COMMENT ON FUNCTION ${open} IS
+  'Starts a run, unless another one lives under its key: opened, also where it was by the same token, or taken.';
 `;
 
 const lockRun = ({ lockRun, runs }: PostgresNames) => `

@@ -72,7 +72,8 @@ export function parseRun({ lines: [now, ...pairs] }: Reply): RunRecord {
     const [name = '', value = ''] = pairs.slice(i, i + 2);
     const colon = name.indexOf(':');
     if (colon < 0) {
-      session = JSON.parse(value);
+      const { openedBy: _, ...record } = JSON.parse(value);
+      session = record;
     } else {
       const workflow: string = JSON.parse(name.slice(colon + 1));
       const fields = fieldsOf.get(workflow) ?? new Map<string, string>();

@@ -48,9 +48,10 @@ export function scriptedStore(evaluate: Evaluate, options: ScriptedStoreOptions)
   }
 
   return {
-    async open(runKey, session, ttlMs) {
-      const reply = await run(scripts.OPEN, runKey, ['', sessionText(session), duration(ttlMs)]);
-      expectStatus('open', reply, 'ok');
+    async open(runKey, session, ttlMs, token = randomUUID()) {
+      const args = ['', sessionText(session, token), duration(ttlMs)];
+      const reply = await run(scripts.OPEN, runKey, args);
+      return { status: expectStatus('open', reply, 'opened', 'taken') };
     },
 
     async read(runKey, ttlMs) {
@@ -131,8 +132,9 @@ function snapshotArguments({ state, context, version = 0 }: FsmSnapshot): string
   return [JSON.stringify(state), optionalJson(context), String(version)];
 }
 
-function sessionText({ principal, minted }: SessionRecord): string {
-  return JSON.stringify({ principal, minted });
+/** A driver that asks twice sends the same text, and nobody else does: of a run that is opened the token is in it. */
+function sessionText({ principal, minted }: SessionRecord, openedBy?: string): string {
+  return JSON.stringify({ principal, minted, openedBy });
 }
 
 /** Absent is not the same as `null`, and no JSON text is empty. */
@@ -145,9 +147,14 @@ function duration(ms: number): string {
   return String(Math.min(Math.ceil(ms), Number.MAX_SAFE_INTEGER));
 }
 
-function expectStatus(operation: string, reply: Reply, ...known: readonly string[]): string {
-  if (!known.includes(reply.status)) throw unexpected(operation, reply);
-  return reply.status;
+function expectStatus<Status extends string>(
+  operation: string,
+  reply: Reply,
+  ...known: readonly Status[]
+): Status {
+  const status = known.find((each) => each === reply.status);
+  if (status === undefined) throw unexpected(operation, reply);
+  return status;
 }
 
 /** Only the beginning counts: some drivers append the command, and with it the caller's own texts. */

@@ -6,7 +6,7 @@ import { lua, PRELUDE } from './prelude.ts';
  *
  * | field of the run | value                                                                       |
  * |------------------|-----------------------------------------------------------------------------|
- * | `session`        | the session record                                                          |
+ * | `session`        | the session record, with the token that opened the run                      |
  * | `state:"w"`      | the state of workflow w; likewise `context`, `version` and `updated`        |
  * | `token:"w"`      | the claim, where there is one; likewise `until`, `uncertain`, `step`, `key` |
  * | `unfinished:"w"` | steps whose outcome is unknown: `key step`, newest first                    |
@@ -22,10 +22,14 @@ export interface Script {
 
 export const OPEN = script(lua`
 local session, ttl = ARGV[2], ARGV[3]
-redis.call('DEL', RUN, TRAIL)
+local known = redis.call('HGET', RUN, 'session')
+if known then
+  return known == session and 'opened' or 'taken'
+end
+redis.call('DEL', TRAIL)
 redis.call('HSET', RUN, 'session', session)
 live_for(ttl)
-return 'ok'
+return 'opened'
 `);
 
 export const READ = script(lua`

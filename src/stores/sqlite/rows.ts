@@ -6,6 +6,7 @@ import type { SqliteValue } from './database.ts';
 export interface RunRow {
   readonly principal: string | null;
   readonly minted: number | null;
+  readonly opened_by: string | null;
   readonly expires_at: number;
 }
 
@@ -113,7 +114,7 @@ export function fromTrailEntry({
   return [version, ...texts, jsonOrNull(payload), textOrNull(actor), textOrNull(tool), at];
 }
 
-function textOrNull(text: string | null | undefined): string | null {
+export function textOrNull(text: string | null | undefined): string | null {
   return text == null ? null : encodeText(text);
 }
 

@@ -9,28 +9,31 @@ import {
   fromWorkflow,
   type RunInState,
   type RunRow,
+  textOrNull,
   toSession,
   toTrailEntry,
   toWorkflow,
   type WorkflowRow,
 } from './rows.ts';
-import { SCHEMA } from './schema.ts';
+import { addMissingColumns, SCHEMA } from './schema.ts';
 
 /** A run as it is in the file. The trails stay there: what is in one here is new. */
 export interface Run {
   /** Its key as text that the file keeps. */
   readonly id: string;
   readonly session: SessionRecord;
+  /** The token that opened it, where one did. */
+  readonly openedBy: string | undefined;
   readonly workflows: Map<string, WorkflowState>;
   readonly expiresAt: number;
 }
 
 const STATEMENTS = {
   selectRun:
-    'SELECT principal, minted, expires_at FROM workflow_runs WHERE run = ? AND expires_at > ?',
+    'SELECT principal, minted, opened_by, expires_at FROM workflow_runs WHERE run = ? AND expires_at > ?',
   selectExpired: 'SELECT run FROM workflow_runs WHERE expires_at <= ? LIMIT ?',
   insertRun:
-    'INSERT INTO workflow_runs (run, created_at, expires_at, principal, minted) VALUES (?, ?, ?, ?, ?)',
+    'INSERT INTO workflow_runs (run, created_at, expires_at, opened_by, principal, minted) VALUES (?, ?, ?, ?, ?, ?)',
   expireRun: 'UPDATE workflow_runs SET expires_at = ? WHERE run = ?',
   deleteRun: 'DELETE FROM workflow_runs WHERE run = ?',
   selectWorkflows: 'SELECT * FROM workflows WHERE run = ?',
@@ -60,6 +63,7 @@ export class SqliteRuns {
 
   constructor(database: SqliteDatabase) {
     database.exec(SCHEMA);
+    addMissingColumns(database);
     const prepared = Object.entries(STATEMENTS).map(([name, sql]) => [name, database.prepare(sql)]);
     this.#sql = Object.fromEntries(prepared);
   }
@@ -73,15 +77,17 @@ export class SqliteRuns {
     const workflows = new Map(
       rows.map((each) => [decodeText(each.workflow_type), toWorkflow(each)]),
     );
-    return { id, session: toSession(row), workflows, expiresAt: row.expires_at };
+    const openedBy = row.opened_by === null ? undefined : decodeText(row.opened_by);
+    return { id, session: toSession(row), openedBy, workflows, expiresAt: row.expires_at };
   }
 
   /** Replaces what is under the key. */
-  make(key: string, session: SessionRecord, now: number, expiresAt: number): Run {
+  make(key: string, run: Pick<Run, 'session' | 'openedBy' | 'expiresAt'>, now: number): Run {
     const id = encodeText(key);
+    const { session, openedBy, expiresAt } = run;
     this.#remove(id);
-    this.#sql.insertRun.run(id, now, expiresAt, ...fromSession(session));
-    return { id, session, workflows: new Map(), expiresAt };
+    this.#sql.insertRun.run(id, now, expiresAt, textOrNull(openedBy), ...fromSession(session));
+    return { id, session, openedBy, workflows: new Map(), expiresAt };
   }
 
   expire({ id }: Run, expiresAt: number): void {

@@ -1,3 +1,5 @@
+import type { SqliteDatabase } from './database.ts';
+
 /**
  * Times are milliseconds since the epoch. A context, a payload and the three columns of a workflow that only
  * the store reads are JSON text. In other text a backslash is doubled, and NUL and half surrogate pairs are
@@ -43,3 +45,17 @@ CREATE TABLE IF NOT EXISTS workflow_events (
   PRIMARY KEY (run, workflow_type, version)
 ) STRICT;
 `;
+
+/** What later versions keep beside that. `NULL` is what an older version, which may use the file at the same time, says of it. */
+const ADDED = [
+  // The token that opened the run.
+  ['workflow_runs', 'opened_by', 'TEXT'],
+] as const;
+
+export function addMissingColumns(database: SqliteDatabase): void {
+  for (const [table, column, type] of ADDED) {
+    const known = database.prepare('SELECT 1 FROM pragma_table_info(?) WHERE name = ?');
+    if (known.all(table, column).length > 0) continue;
+    database.exec(`ALTER TABLE ${table} ADD COLUMN ${column} ${type}`);
+  }
+}

@@ -47,10 +47,11 @@ describe('what the store keeps in Redis', () => {
     expect(await redis.keys(`*${run}*`)).toEqual([]);
   });
 
-  it('has nothing of an older trail once the run is opened anew, or made anew after it was evicted', async () => {
+  it('has nothing of an older trail once the run is opened or made anew after it was evicted', async () => {
     const run = randomUUID();
     const [key, trail] = runKeys(prefix, run);
     await step(store, run, { create: {} });
+    await redis.del(key);
     await store.open(run, {}, HOUR);
     expect(await redis.keys(`*${run}*`)).toEqual([key]);
     await step(store, run);
