@@ -1,47 +1,35 @@
-import { afterEach, describe, expect, it } from 'vitest';
-import { fsmGate, sessionStore, stateSync } from '../src/index.ts';
-import { checkoutGate } from './helpers/checkout.ts';
-import { connect, type TestClient } from './helpers/client.ts';
-import { SHAPES, shapeName, startUpstream, type Upstream } from './helpers/upstream.ts';
-
-let upstream: Upstream;
-let client: TestClient;
-
-afterEach(async () => {
-  await client.close();
-  await upstream.close();
-});
+import { describe, expect, it } from 'vitest';
+import { scene } from './helpers/scene.ts';
+import { SHAPES, shapeName } from './helpers/upstream.ts';
 
 describe.each(SHAPES)(
   'checkout on an upstream: $mode $answers Express $express parser $parser',
   (shape) => {
     it(`shows in each state the tools of that state, and moves on with each success (${shapeName(shape)})`, async () => {
       const policies = [{ match: 'cart.add_item', invalidates: ['cart.*'] }];
-      upstream = await startUpstream({
-        shape,
-        middlewares: [sessionStore(), fsmGate(checkoutGate()), stateSync({ policies })],
-      });
-      client = await connect(upstream.url);
+      const { client: connect, ledger, run } = await scene({ shape, sync: { policies } });
+      const client = await connect();
 
-      expect(await client.tools()).toEqual(['cart.add_item', 'cart.view']);
-      const early = await client.call('cart.pay');
+      await client.sees(['cart.add_item', 'cart.view']);
+      const early = await client.isRefused('cart.pay', 'state');
       expect(early.isError).toBe(true);
       expect(early.text).toBe(
         '[System: cart.pay is not available while checkout is in "empty". Available now: cart.add_item. ' +
           'To reach cart.pay, call cart.add_item, then cart.checkout first.]',
       );
-      const added = await client.call('cart.add_item');
+      const added = await client.calls('cart.add_item');
       expect(added.texts).toEqual([
         'cart.add_item done',
         '[System: Cache invalidated for cart.* — caused by cart.add_item]',
       ]);
-      expect(await client.tools()).toEqual(['cart.add_item', 'cart.checkout', 'cart.view']);
-      await client.call('cart.checkout');
-      expect(await client.tools()).toEqual(['cart.pay', 'cart.view']);
-      await client.call('cart.pay');
-      expect(await client.tools()).toEqual(['cart.view']);
-      expect(upstream.ledger.calls).toEqual(['cart.add_item', 'cart.checkout', 'cart.pay']);
-      await expect.poll(() => client.log.filter((each) => each === 'list_changed').length).toBe(3);
+      await client.sees(['cart.add_item', 'cart.checkout', 'cart.view']);
+      await client.calls('cart.checkout');
+      await client.sees(['cart.pay', 'cart.view']);
+      await client.calls('cart.pay');
+      await client.sees(['cart.view']);
+      await run(client.run).isIn('confirmed');
+      expect(ledger.calls).toEqual(['cart.add_item', 'cart.checkout', 'cart.pay']);
+      await client.isTold(3);
     });
   },
 );

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
-import type { AddressInfo } from 'node:net';
 import { NodeStreamableHTTPServerTransport } from '@modelcontextprotocol/node';
 import { McpServer } from '@modelcontextprotocol/server';
 import express, { type RequestHandler } from 'express';
 import * as z from 'zod';
 import type { Middleware } from '../../src/index.ts';
+import { listen } from './serve.ts';
 import { authenticate, startTwoEras } from './two-eras.ts';
 import { type Ledger, runCartTool, startUpstream } from './upstream.ts';
 
@@ -87,18 +87,8 @@ async function startStatefulV2(middlewares: readonly Middleware[]): Promise<AnyU
     }
     await transport.handleRequest(req, res, req.body);
   });
-  const server = app.listen(0, '127.0.0.1');
-  await new Promise((resolve) => server.once('listening', resolve));
-  const { port } = server.address() as AddressInfo;
-  return {
-    url: new URL(`http://127.0.0.1:${port}/mcp`),
-    calls: () => ledger.calls,
-    close: () =>
-      new Promise((resolve) => {
-        server.close(() => resolve());
-        server.closeAllConnections();
-      }),
-  };
+  const { url, close } = await listen(app);
+  return { url, calls: () => ledger.calls, close };
 }
 
 function cartServer(ledger: Ledger): McpServer {

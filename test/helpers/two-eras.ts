@@ -1,4 +1,3 @@
-import type { AddressInfo } from 'node:net';
 import {
   Client,
   type ClientOptions,
@@ -10,6 +9,7 @@ import express, { type RequestHandler } from 'express';
 import * as z from 'zod';
 import type { Middleware } from '../../src/index.ts';
 import { type RawResponse, send, type WireMessage } from './raw.ts';
+import { listen } from './serve.ts';
 
 export const STATELESS = '2026-07-28';
 export const CLAIM = 'io.modelcontextprotocol/protocolVersion';
@@ -78,21 +78,8 @@ export async function startTwoEras(options: TwoErasOptions = {}): Promise<TwoEra
   if (middlewares.length > 0) app.use('/mcp', ...(middlewares as readonly RequestHandler[]));
   const node = toNodeHandler(handler);
   app.all('/mcp', (req, res) => node(req, res, req.body));
-  const server = app.listen(0, '127.0.0.1');
-  await new Promise((resolve) => server.once('listening', resolve));
-  const { port } = server.address() as AddressInfo;
-  return {
-    url: new URL(`http://127.0.0.1:${port}/mcp`),
-    calls,
-    gates,
-    aborted,
-    handler,
-    close: () =>
-      new Promise((resolve) => {
-        server.close(() => resolve());
-        server.closeAllConnections();
-      }),
-  };
+  const { url, close } = await listen(app);
+  return { url, calls, gates, aborted, handler, close };
 }
 
 let lastId = 0;

@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto';
-import type { AddressInfo } from 'node:net';
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import {
   type EventStore,
@@ -11,6 +10,7 @@ import * as z from 'zod';
 import type { GateFetchOptions } from '../../src/fetch.ts';
 import type { Middleware } from '../../src/index.ts';
 import { fetchRoute } from './fetch-upstream.ts';
+import { listen } from './serve.ts';
 
 /** How the upstream is built; each of them is a way in which people serve MCP with the official SDK. */
 export interface UpstreamShape {
@@ -149,19 +149,8 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Upst
     '/mcp',
     shape.mode === 'stateful' ? statefulRoute(make, shape, options) : statelessRoute(make, shape),
   );
-  const server = app.listen(0, '127.0.0.1');
-  await new Promise((resolve) => server.once('listening', resolve));
-  const { port } = server.address() as AddressInfo;
-  return {
-    url: new URL(`http://127.0.0.1:${port}/mcp`),
-    app,
-    ledger,
-    close: () =>
-      new Promise((resolve) => {
-        server.close(() => resolve());
-        server.closeAllConnections();
-      }),
-  };
+  const { url, close } = await listen(app);
+  return { url, app, ledger, close };
 }
 
 function statefulRoute(make: () => McpServer, shape: UpstreamShape, options: UpstreamOptions) {

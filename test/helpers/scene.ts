@@ -1,0 +1,253 @@
+import { expect, onTestFinished } from 'vitest';
+import {
+  type AtomicStateStore,
+  type Clock,
+  type FsmGateOptions,
+  fsmGate,
+  memoryStore,
+  type Runs,
+  runsOf,
+  type SessionMiddleware,
+  type SessionStoreOptions,
+  type StateMachineGate,
+  type StateSyncOptions,
+  sessionStore,
+  stateSync,
+} from '../../src/index.ts';
+import { checkoutGate } from './checkout.ts';
+import { connect, type TestClient, type ToolResult } from './client.ts';
+import { FaultyStore } from './faulty-store.ts';
+import { latch } from './latch.ts';
+import { ManualClock } from './manual-clock.ts';
+import { RawSession } from './raw.ts';
+import { authenticate, startTwoEras, type TwoErasOptions } from './two-eras.ts';
+import { type Ledger, startUpstream, type UpstreamOptions } from './upstream.ts';
+
+type AnyGate = StateMachineGate<string, string>;
+
+/** What every scene takes. */
+export interface StageOptions {
+  /** One workflow, or several on one route. Default: the checkout of the README. */
+  readonly workflow?: AnyGate | readonly AnyGate[];
+  readonly session?: SessionStoreOptions;
+  readonly gate?: FsmGateOptions;
+  /** Without it there is no `stateSync()`. */
+  readonly sync?: StateSyncOptions;
+  /** Default: in memory, by the scene's clock. */
+  readonly data?: AtomicStateStore;
+  /** Another process of the same app: it shares that one's clock and data, and nothing else. */
+  readonly beside?: Pick<Stage, 'clock' | 'data'>;
+}
+
+/** The middlewares, with time, the store and what they say in the test's hands. */
+export interface Stage {
+  readonly clock: ManualClock;
+  /** What the middlewares are given: `data`, but it can fail, and says what it was asked. */
+  readonly store: FaultyStore;
+  readonly data: AtomicStateStore;
+  readonly errors: unknown[];
+  readonly warnings: string[];
+  readonly sessions: SessionMiddleware;
+  /** The first workflow's runs. */
+  readonly runs: Runs;
+}
+
+export interface SceneOptions extends StageOptions, Omit<UpstreamOptions, 'middlewares'> {}
+
+/** An app of SDK v1 behind the middlewares, and those who use it. Everything ends with the test. */
+export interface Scene extends Stage {
+  readonly url: URL;
+  readonly ledger: Ledger;
+  /** A client of the SDK, connected; the name is that of its user. */
+  client(user?: string): Promise<SceneClient>;
+  /** A session that is driven message by message. */
+  session(headers?: Record<string, string>): Promise<RawSession>;
+  /** A run by its key, such as a session's id. */
+  run(key: string): SceneRun;
+}
+
+/** Plays in an app of SDK v1, which speaks MCP up to 2025-11-25. `x-user` authenticates. */
+export async function scene(options: SceneOptions = {}): Promise<Scene> {
+  const { stage, middlewares } = makeStage(options);
+  const { before = [], ...upstreamOptions } = options;
+  const upstream = await startUpstream({
+    ...upstreamOptions,
+    before: [authenticate, ...before],
+    middlewares,
+  });
+  onTestFinished(() => upstream.close());
+  const { url, ledger } = upstream;
+  return {
+    ...stage,
+    url,
+    ledger,
+    client: (user) => SceneClient.connect(url, user),
+    session: (headers) => RawSession.begin(url, headers),
+    run: (key) => new SceneRun(stage.runs, key),
+  };
+}
+
+/** Plays in an app of SDK v2, which serves both eras. `x-user` authenticates. */
+export async function sceneOfBothEras(
+  options: StageOptions & Omit<TwoErasOptions, 'middlewares'> = {},
+) {
+  const { stage, middlewares } = makeStage(options);
+  const app = await startTwoEras({ ...options, middlewares });
+  onTestFinished(() => app.close());
+  return { ...stage, ...app, run: (key: string) => new SceneRun(stage.runs, key) };
+}
+
+function makeStage({
+  workflow = checkoutGate(),
+  session,
+  gate,
+  sync,
+  beside,
+  data: given,
+}: StageOptions) {
+  const clock = beside?.clock ?? new ManualClock();
+  const fresh = () => memoryStore({ now: clock.now, maxRuns: session?.maxSessions });
+  const data = given ?? beside?.data ?? fresh();
+  const store = new FaultyStore(data);
+  const errors: unknown[] = [];
+  const warnings: string[] = [];
+  const observed: ObservedOptions = {
+    clock,
+    onError: (error) => void errors.push(error),
+    onWarning: (warning) => void warnings.push(warning),
+  };
+  const { clock: _, ...observers } = observed;
+  const gates: readonly AnyGate[] = Array.isArray(workflow) ? workflow : [workflow];
+  const [first = checkoutGate()] = gates;
+  const sessions = sessionStore({ store, ...observed, ...session });
+  onTestFinished(() => sessions.close());
+  const middlewares = [
+    sessions,
+    ...gates.map((each) => fsmGate(each, { ...observed, ...gate })),
+    ...(sync === undefined ? [] : [stateSync({ ...observers, ...sync })]),
+  ];
+  const runs = runsOf(first, { sessions }) as Runs;
+  const stage: Stage = { clock, store, data, errors, warnings, sessions, runs };
+  return { stage, middlewares };
+}
+
+interface ObservedOptions {
+  readonly clock: Clock;
+  readonly onError: (error: unknown) => void;
+  readonly onWarning: (warning: string) => void;
+}
+
+/** A client, by what it does and sees. */
+export class SceneClient {
+  readonly raw: TestClient;
+
+  private constructor(raw: TestClient) {
+    this.raw = raw;
+  }
+
+  static async connect(url: URL, user?: string): Promise<SceneClient> {
+    const raw = await connect(url, user === undefined ? {} : { 'x-user': user });
+    onTestFinished(() => raw.close());
+    return new SceneClient(raw);
+  }
+
+  /** The key of its session's run. */
+  get run(): string {
+    return String(this.raw.transport.sessionId);
+  }
+
+  /** Calls a tool, which must succeed. */
+  async calls(tool: string, args: Record<string, unknown> = {}): Promise<ToolResult> {
+    const result = await this.raw.call(tool, args);
+    expect(result, `${tool} was to succeed`).toMatchObject({ isError: false });
+    return result;
+  }
+
+  /** Calls a tool, which must be refused for that reason. */
+  async isRefused(
+    tool: string,
+    reason: string,
+    args: Record<string, unknown> = {},
+  ): Promise<ToolResult> {
+    const result = await this.raw.call(tool, args);
+    expect(result.meta['mcp-interlock/refusal'], `${tool} was to be refused`).toMatchObject({
+      reason,
+    });
+    return result;
+  }
+
+  /** Lists the tools, which must be these. */
+  async sees(tools: readonly string[]): Promise<void> {
+    expect(await this.raw.tools()).toEqual(tools);
+  }
+
+  /** How often it was told that its list changed. */
+  get told(): number {
+    return this.raw.log.filter((each) => each === 'list_changed').length;
+  }
+
+  /** Waits until it was told so often. */
+  async isTold(times: number): Promise<void> {
+    await expect.poll(() => this.told).toBe(times);
+  }
+}
+
+/** A run, as the public API sees it. */
+export class SceneRun {
+  readonly runs: Runs;
+  readonly key: string;
+
+  constructor(runs: Runs, key: string) {
+    this.runs = runs;
+    this.key = key;
+  }
+
+  async isIn(state: string): Promise<void> {
+    expect((await this.runs.read(this.key))?.snapshot.state).toBe(state);
+  }
+
+  async is(status: 'idle' | 'running' | 'held'): Promise<void> {
+    expect((await this.runs.read(this.key))?.status).toBe(status);
+  }
+
+  /** The tools of its moves, oldest first; `null` for moves that no call made. */
+  async moves(): Promise<(string | null)[]> {
+    return (await this.runs.history(this.key)).map(({ tool }) => tool ?? null);
+  }
+}
+
+/** A call whose handler is at work until `finish()`. */
+export interface HeldCall<T> {
+  readonly answer: Promise<T>;
+  finish(): void;
+}
+
+/** Begins a call, and resolves once its handler is at work. */
+export async function begins<T>(
+  { ledger }: Pick<Scene, 'ledger'>,
+  tool: string,
+  call: () => Promise<T>,
+): Promise<HeldCall<T>> {
+  const handler = latch();
+  const before = ledger.calls.length;
+  ledger.gates.set(tool, handler.opened);
+  const answer = call();
+  // A test that fails before it waits for the answer has failed for its own reason.
+  answer.catch(() => {});
+  await expect.poll(() => ledger.calls.slice(before)).toContain(tool);
+  ledger.gates.delete(tool);
+  return { answer, finish: handler.open };
+}
+
+/** Lets time pass bit by bit, so that what each timer begins is done before the next one fires. */
+export async function pass(clock: ManualClock, ms: number, bit = 500): Promise<void> {
+  for (let left = ms; left > 0; left -= bit) {
+    clock.advance(Math.min(left, bit));
+    await settle(1);
+  }
+}
+
+/** Leaves room for everything that is on its way inside this process. */
+export async function settle(turns = 20): Promise<void> {
+  for (let turn = 0; turn < turns; turn++) await new Promise((resolve) => setImmediate(resolve));
+}
