@@ -1,5 +1,10 @@
 // In the order of a request.
-export { type SessionMiddleware, type SessionStoreOptions, sessionStore } from './session-store.ts';
+export {
+  type CloseOptions,
+  type SessionMiddleware,
+  type SessionStoreOptions,
+  sessionStore,
+} from './session-store.ts';
 export type { CallerRequest } from './session/principal.ts';
 export {
   type HandleKey,

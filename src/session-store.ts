@@ -72,12 +72,26 @@ export interface SessionStoreOptions extends CommonOptions {
 /** Where a session middleware carries its sessions, for those who move runs from outside of a request. */
 export const SESSIONS: unique symbol = Symbol('mcp-interlock.sessions');
 
+/** Options of {@link SessionMiddleware.close}. */
+export interface CloseOptions {
+  /** How long to wait for steps that run, in milliseconds. Default 0. `onError` is told of those that still run then. */
+  drainMs?: number | undefined;
+}
+
+const closeSchema = z.strictObject({ drainMs: z.number().min(0).default(0) });
+
 /** What {@link sessionStore} returns. */
 export interface SessionMiddleware extends Middleware {
   /** For `runsOf(gate, { sessions })`. */
   readonly [SESSIONS]: Sessions;
-  /** Ends the streams that this process serves and leaves the bus, for an orderly end of the process. Sessions stay in the store. */
-  close(): Promise<void>;
+  /**
+   * For an orderly end of the process, while its server still listens. From now on new steps are refused
+   * as `unavailable` and new sessions with 503. Waits for the steps that run, but for those that tasks
+   * carry; then ends the streams that this process serves, and leaves the bus. Sessions stay in the store.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG`
+   */
+  close(options?: CloseOptions): Promise<void>;
 }
 
 const millis = z.number().positive();
@@ -125,7 +139,8 @@ export function sessionStore(options?: SessionStoreOptions): SessionMiddleware {
     return (await sessions.enter(exchange)) === undefined ? 'answered' : (next) => next();
   });
   return Object.assign(middleware, {
-    close: () => sessions.shutDown(),
+    close: async (given?: CloseOptions) =>
+      sessions.shutDown(parseOptions('close()', closeSchema, given).drainMs),
     [SESSIONS]: sessions,
   } as const);
 }

@@ -196,8 +196,9 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const app: Express, mcpHandler: RequestHandler, tasks: StateMachineGate;`,
   'docs/instances.md': `
     import type { Express, RequestHandler } from 'express';
+    import type { Server } from 'node:http';
     import { fsmGate, sessionStore, type StateMachineGate } from 'mcp-interlock';
-    declare const app: Express, mcpHandler: RequestHandler, checkout: StateMachineGate;`,
+    declare const app: Express, mcpHandler: RequestHandler, checkout: StateMachineGate, server: Server;`,
 };
 
 describe('the tables of options', () => {

@@ -23,7 +23,7 @@ function makeServer(cart: string): McpServer {
     return say(`To pay: ${shop.total(cart)} EUR.`);
   });
   server.registerTool('cart.pay', { description: 'Pays what is in the cart.' }, async () => {
-    shop.pay(cart, currentStep()?.idempotencyKey ?? crypto.randomUUID());
+    await shop.pay(cart, currentStep()?.idempotencyKey ?? crypto.randomUUID());
     return say('Paid. Thank you.');
   });
   server.registerTool('cart.view', { description: 'Shows the cart.' }, async () => {

@@ -25,10 +25,18 @@ const policies = [
   { match: 'cart.*', invalidates: ['cart.view'] },
 ];
 
+const sessions = sessionStore({ store });
+
 const app = express();
-app.all('/mcp', sessionStore({ store }), fsmGate(checkout), stateSync({ policies }), mcpHandler);
+app.all('/mcp', sessions, fsmGate(checkout), stateSync({ policies }), mcpHandler);
 
 const server = app.listen(Number(process.env.PORT ?? 3000), '127.0.0.1', () => {
   const { port } = server.address() as AddressInfo;
   console.log(`Listening on http://127.0.0.1:${port}/mcp`);
+});
+
+// Steps that run come to their end. New ones are told to try again, and find the next process then.
+process.once('SIGTERM', async () => {
+  await sessions.close({ drainMs: 20_000 });
+  server.close();
 });

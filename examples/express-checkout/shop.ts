@@ -30,7 +30,7 @@ export class Shop {
   }
 
   /** Paying again with the same key does nothing, as with a payment provider. */
-  pay(cart: string, key: string): void {
+  async pay(cart: string, key: string): Promise<void> {
     this.#database
       .prepare('INSERT OR IGNORE INTO payments VALUES (?, ?, ?)')
       .run(key, cart, this.total(cart));

@@ -39,6 +39,8 @@ export class GatePart implements Part {
   readonly #admission: Admission;
   readonly #judge: Judge;
   readonly #calls = new Map<string, PendingCall>();
+  /** Called when no client waits any more. */
+  #answered: (() => void) | undefined;
 
   constructor(config: GateConfig, exchange: Exchange, admission: Admission) {
     this.#config = config;
@@ -65,6 +67,7 @@ export class GatePart implements Part {
       if (verdict === 'ended') return false;
       if (typeof verdict !== 'object') continue;
       this.#calls.set(idKey(verdict.id), verdict);
+      this.#answered ??= verdict.context.turns.answering();
       // In the session era a disconnect "SHOULD NOT be interpreted as the client cancelling its request"; in the stateless era it is that.
       if (this.#admission.era === 'session') this.#exchange.tap.withholdClose();
     }
@@ -130,11 +133,13 @@ export class GatePart implements Part {
   }
 
   onDepart(): void {
+    this.#answered?.();
     this.#admission.session.departed.add(this.#exchange.tap);
   }
 
   onClose(): void {
     const { tap } = this.#exchange;
+    this.#answered?.();
     this.#admission.session.departed.delete(tap);
     for (const call of this.#unsettled) {
       if (!this.#isResumable) abandonStep(call.step, this.#config);

@@ -209,6 +209,7 @@ export class Judge {
     const { reason, snapshot } = why;
     const heldTool = 'heldTool' in why ? why.heldTool : undefined;
     const words = 'words' in why ? why.words : undefined;
+    const cause = 'cause' in why ? why.cause : undefined;
     if (reason === 'cancelled' || reason === 'unknown') {
       await this.#exchange.drop(incoming);
       return 'answered';
@@ -241,7 +242,7 @@ export class Judge {
     };
     await this.#exchange.answer(
       incoming,
-      this.#reply(incoming, refusal, { heldTool, words, foreseen: workflow.foresees }),
+      this.#reply(incoming, refusal, { heldTool, words, cause, foreseen: workflow.foresees }),
     );
     return 'answered';
   }

@@ -101,7 +101,8 @@ export class GatedTask {
       ttlMs,
       times,
       clock,
-      endTurn() {},
+      turn: undefined,
+      endRequest() {},
       onError,
       isShared: true,
     };

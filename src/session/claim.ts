@@ -11,7 +11,7 @@ import type { InFlight } from './in-flight.ts';
 import { releaseClaim } from './release-claim.ts';
 import type { RunContext } from './run-context.ts';
 import { Step, type StepParts, type StepTimes } from './step.ts';
-import type { Turn, WaitingCall, WaitLimits } from './turns.ts';
+import type { Turn, WaitLimits } from './turns.ts';
 import { UNBEGUN } from './unbegun.ts';
 
 /** As much of a run as its claims depend on. */
@@ -39,6 +39,8 @@ export interface NotClaimed {
   readonly snapshot?: FsmSnapshot | undefined;
   /** The tool whose outcome is unknown, where the run is held. */
   readonly heldTool?: string;
+  /** Why it is unavailable, where the store has nothing to do with that. */
+  readonly cause?: string;
 }
 
 type Granted = Extract<ClaimResult, { status: 'claimed' }>;
@@ -57,7 +59,7 @@ export async function claimStep(options: ClaimOptions): Promise<Step | NotClaime
   const deadline = clock.now() + times.waitMs;
   const taken = context.turns.take(turnKey(context, workflow), times.waitMs, request, waiting);
   const turn = isPromise(taken) ? await taken : taken;
-  if (turn === undefined) return { reason: request.cancelled ? 'cancelled' : 'busy' };
+  if (turn === undefined) return calledOff(options) ?? { reason: 'busy' };
   try {
     const claimed = await claimInTurn(options, turn, deadline);
     if (!(claimed instanceof Step)) turn.end();
@@ -78,20 +80,23 @@ async function claimInTurn(
   const token = newToken();
   let leave: (() => void) | undefined;
   try {
-    for (let attempt = 0; !request.cancelled; attempt++) {
+    for (let attempt = 0; !context.turns.isOff(request, waiting); attempt++) {
       const result = await ask(options, context.store, token);
       if (result.status === 'claimed') {
         const parts = partsOf(options, token, result, turn);
-        if (!request.cancelled) return new Step(parts, options.onTooLong);
+        if (!context.turns.isOff(request, waiting)) {
+          turn.step = parts;
+          return new Step(parts, options.onTooLong);
+        }
         await releaseClaim(parts, UNBEGUN);
-        parts.endTurn();
+        parts.endRequest();
       } else if (result.status === 'busy' && clock.now() < deadline) {
         leave ??= turn.wait(request, waiting);
         if (leave === undefined) return refusal(result);
-        await pause(backOff(attempt, result.remainingMs), clock, request);
+        await pause(options, backOff(attempt, result.remainingMs));
       } else if (!request.cancelled) return refusal(result);
     }
-    return { reason: 'cancelled' };
+    return calledOff(options) ?? { reason: 'cancelled' };
   } finally {
     leave?.();
   }
@@ -105,12 +110,6 @@ function partsOf(
 ): StepParts {
   const { run, store, ttlMs } = context;
   const key = { run, workflow };
-  // The request's id is in flight for as long as the step is, on whatever stream its result comes.
-  const endStep = request.beginStep();
-  const endTurn = (): void => {
-    endStep();
-    turn.end();
-  };
   return {
     key,
     token,
@@ -122,7 +121,9 @@ function partsOf(
     ttlMs,
     times,
     clock,
-    endTurn,
+    turn,
+    // Its id is in flight for as long as the step is, on whatever stream its result comes.
+    endRequest: request.beginStep(),
     onError,
   };
 }
@@ -153,6 +154,13 @@ async function ask(
   }
 }
 
+/** Why a call waits no longer, if nobody waits for it, or this process ends. */
+function calledOff({ context, waiting, request }: ClaimOptions): NotClaimed | undefined {
+  if (request.cancelled) return { reason: 'cancelled' };
+  if (!context.turns.isOff(request, waiting)) return undefined;
+  return { reason: 'unavailable', cause: 'the server is being restarted' };
+}
+
 function refusal(result: ClaimResult): NotClaimed {
   if (result.status === 'unknown') return { reason: 'unknown' };
   if (result.status === 'held')
@@ -170,14 +178,17 @@ function backOff(attempt: number, remainingMs: number): number {
   return ceiling / 2 + (Math.random() * ceiling) / 2;
 }
 
-function pause(ms: number, clock: Clock, call: Pick<WaitingCall, 'onCancel'>): Promise<void> {
+function pause({ context, waiting, clock, request }: ClaimOptions, ms: number): Promise<void> {
   return new Promise((resolve) => {
+    let forget = (): void => {};
     const done = (): void => {
       stop();
       forget();
       resolve();
     };
     const stop = clock.after(ms, done);
-    const forget = call.onCancel(done);
+    // It may have been called off while the store was asked.
+    if (context.turns.isOff(request, waiting)) done();
+    else forget = context.turns.onOff(request, waiting, done);
   });
 }

@@ -32,7 +32,7 @@ import {
   turnAwayUnknown,
   unfitRequest,
 } from './turn-away.ts';
-import { Turns } from './turns.ts';
+import { type RunningStep, Turns } from './turns.ts';
 
 /** A session that the caller may use, and its run where that had to be read. */
 type Found = Pick<RunContext, 'session' | 'fresh'>;
@@ -52,6 +52,7 @@ export class Sessions implements SessionKeeper {
   readonly #held: HeldStreams;
   readonly #cacheMs: number;
   #storeWarning: string | undefined;
+  #ended: Promise<void> | undefined;
 
   constructor(config: SessionsConfig) {
     this.config = config;
@@ -115,12 +116,25 @@ export class Sessions implements SessionKeeper {
     this.#relay?.ended(session.run);
   }
 
-  /** Ends the streams that are served here, and leaves the bus: for an orderly end of the process. */
-  async shutDown(): Promise<void> {
+  /**
+   * For an orderly end of the process: begins no step any more, waits at most `drainMs` for those that
+   * run, ends the streams that are served here, and leaves the bus.
+   */
+  async shutDown(drainMs: number): Promise<void> {
+    const { turns } = this.#keeper;
+    turns.close();
+    const left = await turns.drain(drainMs);
+    if (left.length > 0 && this.#ended === undefined)
+      this.config.onError(leftRunning(left, drainMs));
+    this.#ended ??= this.#end();
+    await this.#ended;
+  }
+
+  async #end(): Promise<void> {
     this.#held.endAll();
     this.table.each((session) => session.streams.endAll());
     this.#audiences.endAll();
-    await this.#relay?.close();
+    await this.#relay?.close().catch(this.config.onError);
   }
 
   /** What is needed to move runs that no request is about. */
@@ -168,6 +182,10 @@ export class Sessions implements SessionKeeper {
         JSON_RPC.INVALID_REQUEST,
         'Invalid Request: initialize must stand alone',
       );
+    }
+    if (this.#keeper.turns.closed) {
+      exchange.tap.res.setHeader('retry-after', 1);
+      return turnAway(exchange, 503, JSON_RPC.SERVER_ERROR, 'The server is being restarted');
     }
     // A handshake begins a session. One that names another must neither learn of it nor take it over.
     setRequestHeader(exchange.req, SESSION_HEADER, undefined);
@@ -315,6 +333,16 @@ function isOtherRoute(req: RequestPort): boolean {
   if (req.method !== 'GET' && req.method !== 'HEAD') return false;
   const { [SESSION_HEADER]: session, 'last-event-id': last } = req.headers;
   return session === undefined && last === undefined && !acceptsEventStream(req);
+}
+
+function leftRunning(steps: readonly RunningStep[], drainMs: number): Error {
+  const calls = steps.map(({ key, description }) => {
+    return `${JSON.stringify(description.tool)} of ${JSON.stringify(key.workflow)}`;
+  });
+  return new Error(
+    `close(): still running after ${drainMs} ms: ${calls.join(', ')}. ` +
+      'Their outcomes are unknown if the process ends before they do',
+  );
 }
 
 /** What is known of the client's other requests where nothing joins them: nothing. */

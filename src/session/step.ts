@@ -10,6 +10,7 @@ import type { Clock } from './clock.ts';
 import type { GuardedStore } from './guarded-store.ts';
 import { persist } from './persist.ts';
 import { releaseClaim } from './release-claim.ts';
+import type { Turn } from './turns.ts';
 import { UNBEGUN } from './unbegun.ts';
 
 /** How long a step may take, in milliseconds. */
@@ -37,7 +38,10 @@ export interface StepParts {
   readonly ttlMs: number;
   readonly times: StepTimes;
   readonly clock: Clock;
-  readonly endTurn: () => void;
+  /** The run's turn in this process; none where another process had it when the call was forwarded. */
+  readonly turn: Turn | undefined;
+  /** Frees the request's id. */
+  readonly endRequest: () => void;
   readonly onError: (error: unknown) => void;
   /** Whether another process has the claim's token as well, and may have saved the outcome. Default `false`. */
   readonly isShared?: boolean;
@@ -117,6 +121,7 @@ export class Step {
   goOn(limitMs: number, onOver: () => void, onTaken: () => void): void {
     if (this.#ended) return;
     this.#isShared = true;
+    this.#parts.turn?.outlive();
     this.#onTaken = onTaken;
     this.#stopLimit();
     // A process that stood still may have missed the end: it asks before it says that there was none.
@@ -153,7 +158,7 @@ export class Step {
         ? 'repeated'
         : result.status;
     } finally {
-      this.#parts.endTurn();
+      this.#leave();
     }
   }
 
@@ -189,7 +194,7 @@ export class Step {
     try {
       await releaseClaim(this.#parts, options);
     } finally {
-      this.#parts.endTurn();
+      this.#leave();
     }
   }
 
@@ -201,7 +206,7 @@ export class Step {
 
   /** Nobody will learn the outcome here: the claim stands until its lease ends. */
   abandon(): void {
-    if (this.#end()) this.#parts.endTurn();
+    if (this.#end()) this.#leave();
   }
 
   #end(): boolean {
@@ -210,6 +215,11 @@ export class Step {
     this.#stopRenewing();
     this.#stopLimit();
     return true;
+  }
+
+  #leave(): void {
+    this.#parts.turn?.end();
+    this.#parts.endRequest();
   }
 
   #renewLater(): void {

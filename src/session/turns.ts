@@ -6,45 +6,58 @@ export interface WaitingCall {
   readonly cancelled: boolean;
   /** About how much memory it takes up while it waits, in bytes. */
   readonly bytes: number;
-  /** Calls back once, when the wait is called off; the returned function forgets about it. */
+  /** Calls back once, when it is cancelled; the returned function forgets about it. */
   onCancel(callback: () => void): () => void;
 }
 
-/** How many calls may wait for one run, and how much memory they may take up together. */
+/** How many calls of clients may wait for one run, and how much memory they may take up together. */
 export interface WaitLimits {
   readonly maxWaiting: number;
   readonly maxWaitingBytes: number;
 }
 
-interface Waiter {
-  settle(turn: Turn | undefined): void;
+/** A step that has its run's turn, as far as `close()` tells of it. */
+export interface RunningStep {
+  readonly key: { readonly workflow: string };
+  readonly description: { readonly tool: string };
 }
 
-interface Queue {
-  readonly waiters: Waiter[];
-  /** What the call that has the turn waits for itself, so that no other may wait behind it. */
-  readonly obstacles: Set<object>;
-  /** Calls that wait, and their bytes: for their turn, or with it for another process. */
-  calls: number;
-  bytes: number;
+interface TurnListener {
+  onEnd(queue: Queue): void;
+  onOutlive(): void;
 }
 
 /** Within this process one call at a time may claim a run: the one that has its turn. */
 export class Turn {
-  readonly #onEnd: () => void;
+  /** Set once the run was claimed. */
+  step: RunningStep | undefined;
   readonly #queue: Queue;
+  readonly #listener: TurnListener;
   #over = false;
+  #awaited = true;
 
-  constructor(queue: Queue, onEnd: () => void) {
+  constructor(queue: Queue, listener: TurnListener) {
     this.#queue = queue;
-    this.#onEnd = onEnd;
+    this.#listener = listener;
+    queue.turn = this;
+  }
+
+  /** Whether `close()` waits for its end. */
+  get awaited(): boolean {
+    return this.#awaited;
   }
 
   /** Starts the next one. Calling it again does nothing. */
   end(): void {
     if (this.#over) return;
     this.#over = true;
-    this.#onEnd();
+    this.#listener.onEnd(this.#queue);
+  }
+
+  /** A task carries its step, which may outlive this process: `close()` does not wait for it. */
+  outlive(): void {
+    this.#awaited = false;
+    this.#listener.onOutlive();
   }
 
   /**
@@ -52,38 +65,110 @@ export class Turn {
    * is called. `undefined` where too many wait already.
    */
   wait(call: WaitingCall, limits: WaitLimits | undefined): (() => void) | undefined {
-    return enter(this.#queue, call, limits);
+    return this.#queue.enter(call, limits);
   }
 }
 
-/** First come, first served, one at a time for each key, within this process. */
+/** The calls of one run that have to do with its turn. */
+class Queue {
+  readonly key: string;
+  turn: Turn | undefined;
+  readonly waiters: ((turn: Turn | undefined) => void)[] = [];
+  /** What the call that has the turn waits for itself, so that no other may wait behind it. */
+  readonly obstacles = new Set<object>();
+  #calls = 0;
+  #bytes = 0;
+
+  constructor(key: string) {
+    this.key = key;
+  }
+
+  enter({ bytes }: WaitingCall, limits: WaitLimits | undefined): (() => void) | undefined {
+    if (limits === undefined) return () => {};
+    const { maxWaiting, maxWaitingBytes } = limits;
+    if (this.#calls >= maxWaiting || this.#bytes + bytes > maxWaitingBytes) return undefined;
+    this.#calls++;
+    this.#bytes += bytes;
+    return () => {
+      this.#calls--;
+      this.#bytes -= bytes;
+    };
+  }
+}
+
+/**
+ * First come, first served, one at a time for each key, within this process. What has no limits comes
+ * from no client: it waits however many others do, and while the process ends.
+ */
 export class Turns {
   readonly #queues = new Map<string, Queue>();
   readonly #clock: Clock;
+  readonly #onClose = new Set<() => void>();
+  readonly #onLess = new Set<() => void>();
+  readonly #listener: TurnListener = {
+    onEnd: (queue) => this.#next(queue),
+    onOutlive: () => callAll(this.#onLess),
+  };
+  /** Clients that wait for the answer to a step. */
+  #answers = 0;
+  #closed = false;
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
-  /**
-   * Waits for its turn; `undefined` where it was not had within `waitMs`, was called off, or may not
-   * be waited for. Without limits a call is not counted either.
-   */
+  /** Whether this process ends: no call of a client begins a step any more. */
+  get closed(): boolean {
+    return this.#closed;
+  }
+
+  /** Waits for its turn; `undefined` where it was not had within `waitMs`, was called off, or may not be waited for. */
   take(
     key: string,
     waitMs: number,
     call: WaitingCall,
     limits?: WaitLimits,
   ): Promise<Turn | undefined> | Turn | undefined {
+    if (this.isOff(call, limits)) return undefined;
     const known = this.#queues.get(key);
     if (known === undefined) {
-      const queue = { waiters: [], obstacles: new Set<object>(), calls: 0, bytes: 0 };
+      const queue = new Queue(key);
       this.#queues.set(key, queue);
-      return this.#turn(key, queue);
+      return new Turn(queue, this.#listener);
     }
-    if (known.obstacles.size > 0) return undefined;
-    const leave = enter(known, call, limits);
-    return leave && this.#wait(known.waiters, waitMs, call, leave);
+    const leave = known.obstacles.size > 0 ? undefined : known.enter(call, limits);
+    return leave && this.#wait(known, waitMs, { call, limits, leave });
+  }
+
+  /** Whether a call need not wait any longer: it was cancelled, or the process ends. */
+  isOff(call: Pick<WaitingCall, 'cancelled'>, limits: WaitLimits | undefined): boolean {
+    return call.cancelled || (this.#closed && limits !== undefined);
+  }
+
+  /** Calls back once that is so; the returned function forgets about it. */
+  onOff(
+    call: Pick<WaitingCall, 'onCancel'>,
+    limits: WaitLimits | undefined,
+    callback: () => void,
+  ): () => void {
+    if (limits !== undefined) this.#onClose.add(callback);
+    const forget = call.onCancel(callback);
+    return () => {
+      this.#onClose.delete(callback);
+      forget();
+    };
+  }
+
+  /** A client waits for the answer to a step until what is returned is called: `close()` lets it go out. */
+  answering(): () => void {
+    this.#answers++;
+    let over = false;
+    return () => {
+      if (over) return;
+      over = true;
+      this.#answers--;
+      callAll(this.#onLess);
+    };
   }
 
   /** Turns away everybody who waits, and who comes before what is returned is called or the turn ends. */
@@ -92,66 +177,77 @@ export class Turns {
     if (queue === undefined) return () => {};
     const obstacle = {};
     queue.obstacles.add(obstacle);
-    for (const waiter of queue.waiters.splice(0)) waiter.settle(undefined);
+    for (const settle of queue.waiters.splice(0)) settle(undefined);
     return () => void queue.obstacles.delete(obstacle);
   }
 
+  /** From now on no call of a client has a turn, and none waits for one. */
+  close(): void {
+    this.#closed = true;
+    callAll(this.#onClose);
+  }
+
+  /** Waits for so long for the steps that run and their answers, and gives those that still run. */
+  async drain(ms: number): Promise<RunningStep[]> {
+    const isDone = (): boolean => this.#answers === 0 && this.#awaited.length === 0;
+    if (ms > 0 && !isDone()) {
+      await new Promise<void>((resolve) => {
+        const done = (): void => {
+          stop();
+          this.#onLess.delete(look);
+          resolve();
+        };
+        const look = (): void => {
+          if (isDone()) done();
+        };
+        const stop = this.#clock.after(ms, done);
+        this.#onLess.add(look);
+      });
+    }
+    return this.#awaited.flatMap(({ step }) => step ?? []);
+  }
+
+  get #awaited(): Turn[] {
+    return [...this.#queues.values()].flatMap(({ turn }) => (turn?.awaited === true ? turn : []));
+  }
+
   #wait(
-    waiters: Waiter[],
+    { waiters }: Queue,
     waitMs: number,
-    call: WaitingCall,
-    leave: () => void,
+    waiting: { call: WaitingCall; limits: WaitLimits | undefined; leave: () => void },
   ): Promise<Turn | undefined> {
     return new Promise((resolve) => {
-      const waiter: Waiter = {
-        settle(turn) {
-          stopTimer();
-          forget();
-          leave();
-          resolve(turn);
-        },
+      const settle = (turn: Turn | undefined): void => {
+        stopTimer();
+        forget();
+        waiting.leave();
+        resolve(turn);
       };
       const giveUp = (): void => {
-        const at = waiters.indexOf(waiter);
-        if (at !== -1) waiters.splice(at, 1);
-        waiter.settle(undefined);
+        const at = waiters.indexOf(settle);
+        if (at === -1) return;
+        waiters.splice(at, 1);
+        settle(undefined);
       };
-      waiters.push(waiter);
+      waiters.push(settle);
       let forget = (): void => {};
       const stopTimer = this.#clock.after(waitMs, giveUp);
-      forget = call.onCancel(giveUp);
+      forget = this.onOff(waiting.call, waiting.limits, giveUp);
     });
   }
 
-  #turn(key: string, queue: Queue): Turn {
-    return new Turn(queue, () => {
-      const next = queue.waiters.shift();
-      if (next === undefined) {
-        this.#queues.delete(key);
-        return;
-      }
+  #next(queue: Queue): void {
+    const settle = queue.waiters.shift();
+    if (settle === undefined) this.#queues.delete(queue.key);
+    else {
       queue.obstacles.clear();
-      next.settle(this.#turn(key, queue));
-    });
+      settle(new Turn(queue, this.#listener));
+    }
+    callAll(this.#onLess);
   }
 }
 
-/** Counts a call among those that wait, until what is returned is called; `undefined` where it does not fit in. */
-function enter(
-  queue: Queue,
-  { bytes }: WaitingCall,
-  limits: WaitLimits | undefined,
-): (() => void) | undefined {
-  if (limits === undefined) return () => {};
-  if (queue.calls >= limits.maxWaiting || queue.bytes + bytes > limits.maxWaitingBytes)
-    return undefined;
-  queue.calls++;
-  queue.bytes += bytes;
-  let left = false;
-  return () => {
-    if (left) return;
-    left = true;
-    queue.calls--;
-    queue.bytes -= bytes;
-  };
+/** Callbacks that may take themselves off the list. */
+function callAll(callbacks: ReadonlySet<() => void>): void {
+  if (callbacks.size > 0) for (const callback of [...callbacks]) callback();
 }

@@ -25,6 +25,8 @@ export interface RefusalDetails {
   readonly words?: string | undefined;
   /** The tool whose outcome is unknown, for `'held'`. Default: the one that was called. */
   readonly heldTool?: string | undefined;
+  /** Why nothing is read, for `'unavailable'`. Default: that it cannot be. */
+  readonly cause?: string | undefined;
   /** Whether every way is known, so that no path means no way. Default `true`. */
   readonly foreseen?: boolean | undefined;
 }
@@ -96,8 +98,8 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
     `${name(tool)} was not run, because it belongs to no run of ${name(workflow)}.`,
     sentence(words ?? 'The operator must choose what names runs'),
   ],
-  unavailable: ({ tool, workflow }) => [
-    `${name(tool)} was not run, because the state of ${name(workflow)} cannot be read now.`,
+  unavailable: ({ tool, workflow }, { cause }) => [
+    `${name(tool)} was not run, because ${cause ?? `the state of ${name(workflow)} cannot be read now`}.`,
     'Try again later.',
   ],
 };

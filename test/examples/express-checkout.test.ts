@@ -1,7 +1,16 @@
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
-import { expect, it } from 'vitest';
+import { expect, it, onTestFinished } from 'vitest';
 import { ROOT } from '../helpers/consumer.ts';
+import { Page } from '../helpers/markdown.ts';
+import { ADDRESS } from '../helpers/program.ts';
+import { RawSession, reasonOf, type WireMessage } from '../helpers/raw.ts';
 
 const run = promisify(execFile);
 
@@ -18,3 +27,62 @@ it('plays the checkout to its end with the client of the SDK, through a kill of 
   expect(stdout).toContain('SIGKILL');
   expect(stdout.trim().split('\n').at(-1)).toBe('Everything was as it should be.');
 }, 60_000);
+
+/** The server as a deployment starts it, with a bank that waits for the test's word. */
+async function startServer(folder: string) {
+  const bank = pathToFileURL(join(ROOT, 'test/helpers/slow-bank.ts')).href;
+  const child = spawn(
+    process.execPath,
+    ['--import', 'tsx', '--import', bank, 'examples/express-checkout/server.ts'],
+    {
+      cwd: ROOT,
+      env: {
+        ...process.env,
+        PORT: '0',
+        RUNS_DB: join(folder, 'runs.db'),
+        SHOP_DB: join(folder, 'shop.db'),
+      },
+      stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
+    },
+  );
+  onTestFinished(() => void child.kill('SIGKILL'));
+  for await (const line of createInterface({ input: child.stdout as NodeJS.ReadableStream })) {
+    const address = ADDRESS.exec(line);
+    if (address !== null) return { child, url: new URL(address[0]) };
+  }
+  throw new Error('the server ended before it listened');
+}
+
+const textOf = (message: WireMessage): unknown => message.result?.content[0].text;
+
+it('brings a step to its end that runs when SIGTERM comes, and holds no run', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'interlock-drain-'));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const { child, url } = await startServer(folder);
+  const session = await RawSession.begin(url);
+  const other = await RawSession.begin(url);
+  await session.call('cart.add_item', { sku: 'tea' });
+  await session.call('cart.checkout');
+  const paying = session.call('cart.pay');
+  await once(child, 'message');
+
+  const exited = once(child, 'exit');
+  child.kill('SIGTERM');
+  await expect
+    .poll(async () => reasonOf(await other.call('cart.add_item', { sku: 'tea' })))
+    .toBe('unavailable');
+  child.send('paid');
+  expect(textOf(await paying)).toBe('Paid. Thank you.');
+  expect(await exited).toEqual([0, null]);
+
+  const next = await startServer(folder);
+  const resumed = RawSession.resume(next.url, session.id);
+  expect(await resumed.tools()).toEqual(['cart.view']);
+  expect(textOf(await resumed.call('cart.view'))).toBe('Items: tea. Payments: 1.');
+}, 60_000);
+
+it('ends as the page about several instances shows', () => {
+  const end = new Page('docs/instances.md').blocks('ts').find((block) => block.includes('SIGTERM'));
+  const server = readFileSync(join(ROOT, 'examples/express-checkout/server.ts'), 'utf8');
+  expect(server).toContain(end ?? 'no such code');
+});

@@ -4,6 +4,7 @@ import {
   type FsmGateOptions,
   fsmGate,
   memoryStore,
+  type SessionMiddleware,
   type SessionStoreOptions,
   type StateMachineGate,
   type StateSyncOptions,
@@ -31,6 +32,7 @@ export interface CheckoutAppOptions extends Omit<UpstreamOptions, 'middlewares'>
 
 /** The checkout server behind the three middlewares, with time and the store in the test's hands. Closed with the test. */
 export interface CheckoutApp extends Upstream {
+  readonly sessions: SessionMiddleware;
   readonly clock: ManualClock;
   /** What the middlewares are given: `data`, but it can fail. */
   readonly store: FaultyStore;
@@ -53,10 +55,11 @@ export async function startCheckout(options: CheckoutAppOptions = {}): Promise<C
     onError: (error: unknown) => void errors.push(error),
     onWarning: (warning: string) => void warnings.push(warning),
   };
+  const sessions = sessionStore({ store, clock, ...observers, ...session });
   const upstream = await startUpstream({
     ...rest,
     middlewares: [
-      sessionStore({ store, clock, ...observers, ...session }),
+      sessions,
       fsmGate(workflow, { clock, ...observers, ...gate }),
       ...(second === undefined ? [] : [fsmGate(second, { clock, ...observers, ...gate })]),
       ...(sync === undefined ? [] : [stateSync({ ...observers, ...sync })]),
@@ -66,6 +69,7 @@ export async function startCheckout(options: CheckoutAppOptions = {}): Promise<C
   const begin = (headers?: Record<string, string>) => RawSession.begin(upstream.url, headers);
   return {
     ...upstream,
+    sessions,
     clock,
     store,
     data,
