@@ -1,57 +1,36 @@
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import {
   type FsmGateOptions,
-  fsmGate,
   handleKey,
   managedHandle,
-  memoryStore,
   principalKey,
   type RunKeyStrategy,
   runsOf,
   sessionKey,
-  sessionStore,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { connect } from '../helpers/client.ts';
+import { sceneOfBothEras } from '../helpers/scene.ts';
 import {
   AUTO,
   callStateless,
   connectV2,
   PINNED,
-  startTwoEras,
-  type TwoErasApp,
   type TwoErasOptions,
 } from '../helpers/two-eras.ts';
 
-const closing: (() => unknown)[] = [];
-let warnings: string[];
-
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
-
 async function serve(
   key: RunKeyStrategy | readonly RunKeyStrategy[] | undefined,
-  options: FsmGateOptions = {},
-  app: TwoErasOptions = {},
-): Promise<{ url: URL; app: TwoErasApp; store: ReturnType<typeof memoryStore> }> {
-  warnings = [];
-  const store = memoryStore();
-  const onWarning = (warning: string) => void warnings.push(warning);
-  const started = await startTwoEras({
-    middlewares: [
-      sessionStore({ key, store, onWarning }),
-      fsmGate(checkoutGate(), { onWarning, ...options }),
-    ],
-    ...app,
-  });
-  closing.push(started.close);
-  return { url: started.url, app: started, store };
+  gate: FsmGateOptions = {},
+  options: TwoErasOptions = {},
+) {
+  const app = await sceneOfBothEras({ session: { key }, gate, ...options });
+  return { ...app, app, store: app.data };
 }
 
 describe('a stateless request without a run key', () => {
   it('is refused where it calls a gated tool, and the developer is warned once', async () => {
-    const { url, app } = await serve(undefined);
+    const { url, app, warnings } = await serve(undefined);
     const refused = await callStateless(url, 'cart.add_item', {}, { user: 'alice' });
     expect(refused.text).toBe(
       '[System: cart.add_item was not run, because it belongs to no run of checkout. Nothing in this request names a run of it. The operator must choose what does.]',
@@ -71,11 +50,9 @@ describe('principalKey()', () => {
     const auto = await connectV2(url, 'alice', AUTO);
     const pinned = await connectV2(url, 'alice', PINNED);
     const v1 = await connect(url, { 'x-user': 'alice' });
-    closing.push(
-      () => auto.close(),
-      () => pinned.close(),
-      () => v1.close(),
-    );
+    onTestFinished(() => auto.close());
+    onTestFinished(() => pinned.close());
+    onTestFinished(() => v1.close());
     await auto.callTool({ name: 'cart.add_item', arguments: {} });
     await pinned.callTool({ name: 'cart.checkout', arguments: {} });
     expect((await v1.call('cart.pay')).text).toBe('cart.pay done');
@@ -87,7 +64,7 @@ describe('principalKey()', () => {
   });
 
   it('gives nobody in particular no run', async () => {
-    const { url, app } = await serve(principalKey());
+    const { url, app, warnings } = await serve(principalKey());
     expect((await callStateless(url, 'cart.add_item')).text).toContain(
       'Its runs belong to those who call it, and this request names nobody.',
     );
@@ -101,7 +78,7 @@ describe('principalKey()', () => {
     const { url } = await serve([sessionKey(), principalKey()]);
     await callStateless(url, 'cart.add_item', {}, { user: 'alice' });
     const v1 = await connect(url, { 'x-user': 'alice' });
-    closing.push(() => v1.close());
+    onTestFinished(() => v1.close());
     expect(await v1.tools()).toEqual(['cart.add_item', 'cart.view']);
     expect((await callStateless(url, 'cart.checkout', {}, { user: 'alice' })).text).toBe(
       'cart.checkout done',
@@ -160,7 +137,7 @@ describe('managedHandle()', () => {
   it('begins a run by a tool of its own, and asks each gated tool for it', async () => {
     const { url, app } = await serve(key());
     const client = await connectV2(url, 'alice', PINNED);
-    closing.push(() => client.close());
+    onTestFinished(() => client.close());
     const { tools } = await client.listTools();
     expect(tools.map(({ name }) => name)).toEqual([
       'checkout.start',

@@ -1,34 +1,15 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import {
   type FsmGateOptions,
-  fsmGate,
   handleKey,
   principalKey,
   type RunKeyStrategy,
   sessionKey,
-  sessionStore,
 } from '../../src/index.ts';
-import { checkoutGate } from '../helpers/checkout.ts';
 import { connect } from '../helpers/client.ts';
 import { INITIALIZE, RawSession, send, type WireMessage } from '../helpers/raw.ts';
-import {
-  ask,
-  callStateless,
-  startTwoEras,
-  stateless,
-  type TwoErasOptions,
-} from '../helpers/two-eras.ts';
-
-const closing: (() => unknown)[] = [];
-let warnings: string[];
-
-beforeEach(() => {
-  warnings = [];
-});
-
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
+import { sceneOfBothEras } from '../helpers/scene.ts';
+import { ask, callStateless, stateless, type TwoErasOptions } from '../helpers/two-eras.ts';
 
 const HINTS: TwoErasOptions = {
   serverOptions: {
@@ -37,21 +18,12 @@ const HINTS: TwoErasOptions = {
   },
 };
 
-async function serve(
+function serve(
   key: RunKeyStrategy | readonly RunKeyStrategy[],
-  options: FsmGateOptions = {},
+  gate: FsmGateOptions = {},
   app: TwoErasOptions = HINTS,
 ) {
-  const onWarning = (warning: string): void => void warnings.push(warning);
-  const started = await startTwoEras({
-    middlewares: [
-      sessionStore({ key, onWarning }),
-      fsmGate(checkoutGate(), { onWarning, ...options }),
-    ],
-    ...app,
-  });
-  closing.push(started.close);
-  return started;
+  return sceneOfBothEras({ session: { key }, gate, ...app });
 }
 
 const alice = { user: 'alice' };
@@ -111,7 +83,7 @@ describe('a stable list', () => {
   });
 
   it('changes no capability, and its refusals and results carry no caching fields', async () => {
-    const { url } = await serve(principalKey());
+    const { url, warnings } = await serve(principalKey());
     expect((await declares(url))[1]).toBe(false);
     for (const { result } of [
       await callStateless(url, 'cart.pay', {}, alice),
@@ -127,7 +99,7 @@ describe('a stable list', () => {
     const { url } = await serve(sessionKey(), { visibility: 'stable' });
     expect((await declares(url))[0]).toBe(false);
     const client = await connect(url, { 'x-user': 'alice' });
-    closing.push(() => client.close());
+    onTestFinished(() => client.close());
     await client.streaming;
     const list = await client.client.listTools();
     for (const tool of ['cart.add_item', 'cart.checkout', 'cart.pay']) {
@@ -141,7 +113,7 @@ describe('a stable list', () => {
 
   it('is what handles have, whatever was chosen, and a warning says so once', async () => {
     const key = handleKey('basket_id', { createdBy: 'create_basket' });
-    const { url } = await serve(key, { visibility: 'hide' });
+    const { url, warnings } = await serve(key, { visibility: 'hide' });
     expect(await declares(url)).toEqual([false, false]);
     expect(namesIn(await listed(url))).toContain('cart.pay');
     const { messages } = await send(url, { body: { jsonrpc: '2.0', id: 1, method: 'tools/list' } });
@@ -162,7 +134,7 @@ describe('a stable list', () => {
 
 describe('a list that hides, in the stateless era', () => {
   it('shows each principal what is available to it, and nobody more than anybody has', async () => {
-    const { url } = await serve(principalKey(), { visibility: 'hide' });
+    const { url, warnings } = await serve(principalKey(), { visibility: 'hide' });
     await callStateless(url, 'cart.add_item', {}, alice);
     expect(namesIn(await listed(url))).toEqual(['cart.add_item', 'cart.checkout', 'cart.view']);
     expect(namesIn(await listed(url, 'bob'))).toEqual(['cart.add_item', 'cart.view']);
