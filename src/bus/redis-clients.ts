@@ -3,13 +3,15 @@ import type { Link, LinkEvents } from './standing-link.ts';
 /** What the bus uses of node-redis: the value of `createClient()` or `createCluster()`. */
 export interface NodeRedisPubSub {
   publish(channel: string, message: string): Promise<unknown>;
-  duplicate(): NodeRedisPubSub;
+  duplicate(overrides?: object): NodeRedisPubSub;
   connect(): Promise<unknown>;
   subscribe(channel: string, listener: (message: unknown) => void): Promise<unknown>;
   unsubscribe(channel: string, listener: (message: unknown) => void): Promise<unknown>;
   ping(): Promise<unknown>;
-  on(event: 'ready' | 'error', listener: (error: unknown) => void): unknown;
+  on(event: 'connect' | 'ready' | 'error', listener: (error: unknown) => void): unknown;
   destroy(): void;
+  /** A cluster's are of another shape. */
+  readonly options?: { readonly socket?: object | undefined } | undefined;
   readonly isOpen: boolean;
   /** The cluster of version 5 does not say. */
   readonly isReady?: boolean;
@@ -28,6 +30,7 @@ export interface IoredisPubSub {
   on(event: 'message', listener: (channel: string, message: string) => void): unknown;
   on(event: 'ready' | 'error' | 'end', listener: (error: unknown) => void): unknown;
   off(event: 'message', listener: (channel: string, message: string) => void): unknown;
+  off(event: 'ready', listener: () => void): unknown;
   disconnect(): void;
   readonly status: string;
   readonly isCluster: boolean;
@@ -61,7 +64,7 @@ export function isAway(client: RedisPubSub): boolean {
 export function linkThrough(
   subscriber: RedisPubSub,
   channel: string,
-  { message }: LinkEvents,
+  { message, mended, failing }: LinkEvents,
 ): Link {
   if (isNodeRedis(subscriber)) {
     const onText = (text: unknown): void => message(String(text));
@@ -73,47 +76,63 @@ export function linkThrough(
   const onMessage = (to: string, text: string): void => {
     if (to === channel) message(text);
   };
+  // Does nothing where the driver subscribes again by itself.
+  const onReady = (): void => void subscriber.subscribe(channel).then(mended, failing);
   subscriber.on('message', onMessage);
+  subscriber.on('ready', onReady);
   return {
     listening: subscriber.subscribe(channel),
     close: () => {
       subscriber.off('message', onMessage);
+      subscriber.off('ready', onReady);
       return subscriber.unsubscribe(channel);
     },
   };
 }
 
-/** Subscribes on a connection of the bus's own, like the caller's. The driver reconnects and subscribes again by itself. */
+/** Subscribes on a connection of the bus's own, like the caller's. */
 export function linkLike(client: RedisPubSub, channel: string, events: LinkEvents): Link {
   return isNodeRedis(client)
     ? linkLikeNodeRedis(client, channel, events)
     : linkLikeIoredis(client, channel, events);
 }
 
+/**
+ * A single connection is opened once, and the bus opens the next one. A client of node-redis that is destroyed while
+ * it connects, as it may always do where it connects again by itself, connects all the same and stays.
+ */
 function linkLikeNodeRedis(client: NodeRedisPubSub, channel: string, events: LinkEvents): Link {
-  const connection = client.duplicate();
-  const { unref } = connection;
-  // It is not open any more where its strategy for reconnecting gave up, as it does after a timeout of its socket.
+  const isCluster = client.unref === undefined;
+  const socket = { ...client.options?.socket, reconnectStrategy: false };
+  const connection = isCluster ? client.duplicate() : client.duplicate({ socket });
   connection.on('error', (error) =>
     connection.isOpen ? events.failing(error) : events.lost(error),
   );
   connection.on('ready', events.mended);
+  const connected = new Promise((resolve) => connection.on('connect', resolve));
+  const connecting = connection.connect();
   const listen = async (): Promise<void> => {
-    await connection.connect();
+    await connecting;
     await connection.subscribe(channel, (text) => events.message(String(text)));
-    unref?.call(connection);
+    connection.unref?.();
   };
   return {
     listening: listen(),
     // A cluster would ask any of its nodes, and not the one on which it listens.
-    check: unref === undefined ? undefined : () => connection.ping(),
-    close: () => connection.destroy(),
+    check: isCluster ? undefined : () => connection.ping(),
+    close: async () => {
+      if (!isCluster) await Promise.race([connected, connecting.catch(() => {})]);
+      connection.destroy();
+    },
   };
 }
 
-/** The caller's own settings may be made for commands, which rather fail than wait. */
+/**
+ * The caller's own settings may be made for commands, which rather fail than wait. ioredis drops the promise of the
+ * subscription that it makes again by itself, and where the connection ends meanwhile, its rejection ends the process.
+ */
 const PATIENT = {
-  autoResubscribe: true,
+  autoResubscribe: false,
   enableOfflineQueue: true,
   lazyConnect: false,
   maxRetriesPerRequest: null,
@@ -122,13 +141,15 @@ const PATIENT = {
 function linkLikeIoredis(client: IoredisPubSub, channel: string, events: LinkEvents): Link {
   const { isCluster } = client;
   const connection = isCluster ? client.duplicate([], PATIENT) : client.duplicate(PATIENT);
-  const listening = connection.subscribe(channel);
-  const unref = (): void => connection.stream?.unref?.();
-  connection.on('message', (_channel, text) => events.message(text));
-  connection.on('ready', () => {
-    events.mended();
-    listening.then(unref, () => {});
+  const listening = new Promise<void>((resolve) => {
+    const heard = (): void => {
+      resolve();
+      events.mended();
+      connection.stream?.unref?.();
+    };
+    connection.on('ready', () => connection.subscribe(channel).then(heard, events.lost));
   });
+  connection.on('message', (_channel, text) => events.message(text));
   connection.on('error', events.failing);
   connection.on('end', () => events.lost(new Error('the driver gave the connection up')));
   return {

@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import * as z from 'zod';
 import {
   BusListeners,
@@ -59,16 +60,19 @@ export function remoteBus({ send, onError, ...parts }: RemoteBusParts): Notifica
       }
     },
 
-    async subscribe(listener) {
+    async subscribe(listener, signal) {
       link ??= new StandingLink({ ...parts, onMessage, onError });
       const remove = listeners.add(listener);
-      await link.listening;
-      return async () => {
+      const stop = async (): Promise<void> => {
         if (!remove() || listeners.size > 0) return;
         const last = link;
         link = undefined;
         await last?.close();
       };
+      const aborted = signal && !signal.aborted ? [once(signal, 'abort')] : [];
+      if (!signal?.aborted) await Promise.race([link.listening, ...aborted]);
+      if (signal?.aborted) await stop();
+      return stop;
     },
   };
 }

@@ -15,9 +15,13 @@ export interface NotificationBus {
 
   /**
    * Calls `listener` for each message from now on, through reconnections, until the returned function is called. Resolves
-   * once it listens, and goes on trying until then.
+   * once it listens, and goes on trying until then, or until `signal` is aborted: then it resolves at once, the listener
+   * is not called any more, and nothing of it keeps the process alive.
    */
-  subscribe(listener: (message: string) => void): Promise<() => Promise<void>>;
+  subscribe(
+    listener: (message: string) => void,
+    signal?: AbortSignal,
+  ): Promise<() => Promise<void>>;
 }
 
 /** A bus could not hand a message over, or does not hear at the moment. The driver's own error is the cause. */

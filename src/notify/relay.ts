@@ -47,6 +47,7 @@ export class Relay {
   readonly #self = randomUUID();
   readonly #speaking = new Set<RelayedSession>();
   readonly #unsubscribe: Promise<(() => Promise<void>) | undefined>;
+  readonly #leaving = new AbortController();
   #stopHeartbeat: () => void = () => {};
 
   constructor(bus: NotificationBus, clock: RelayClock, listener: RelayListener) {
@@ -54,7 +55,7 @@ export class Relay {
     this.#clock = clock;
     this.#listener = listener;
     this.#unsubscribe = bus
-      .subscribe((text) => this.#hear(text))
+      .subscribe((text) => this.#hear(text), this.#leaving.signal)
       .catch((error: unknown) => {
         listener.onError(error);
         return undefined;
@@ -98,10 +99,11 @@ export class Relay {
     this.#send(run, { kind: 'changed', ...(onlyTools ? {} : { lists }), ...but });
   }
 
-  /** Stops listening. */
+  /** Stops listening, or trying to. */
   async close(): Promise<void> {
     this.#stopHeartbeat();
     this.#speaking.clear();
+    this.#leaving.abort();
     await (await this.#unsubscribe)?.();
   }
 

@@ -5,12 +5,15 @@ import { createClient, createClientPool, RESP_TYPES } from 'redis';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { redisBus } from '../../src/bus/redis.ts';
 import { BusUnavailable } from '../../src/notify/bus.ts';
+import { latch } from '../helpers/latch.ts';
 import { startRedis } from '../services/redis.ts';
 import type { Service } from '../services/server-process.ts';
 import { sharedRedis } from '../services/shared.ts';
 import { describeBus } from './describe-bus.ts';
 import { heardAtLast, heardBefore, listenTo } from './hearing.ts';
 import { PUB_SUB_DRIVERS, type PubSubClient, type PubSubDriver } from './redis-clients.ts';
+
+const NODE_REDIS = PUB_SUB_DRIVERS.filter(({ name }) => name.startsWith('node-redis'));
 
 const open: PubSubClient[] = [];
 const connect = async (driver: PubSubDriver, url: string) => {
@@ -112,6 +115,19 @@ describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', { timeout: 30_000 }, 
     await expect.poll(() => subscribers(redis.url)).toBe(0);
   });
 
+  it('leaves no connection behind where it is given up while it connects', async () => {
+    const client = await connect(driver, redis.url);
+    const before = await connections(redis.url);
+    const bus = redisBus({ client, onError: () => {} });
+    for (let times = 1; times <= 5; times += 1) {
+      const giveUp = new AbortController();
+      const listening = bus.subscribe(() => {}, giveUp.signal);
+      giveUp.abort();
+      await (await listening)();
+    }
+    await expect.poll(() => connections(redis.url)).toBe(before);
+  });
+
   it('hears nothing of another channel', async () => {
     const client = await connect(driver, redis.url);
     const [one, other] = [
@@ -147,6 +163,23 @@ describe('redisBus()', { timeout: 30_000 }, () => {
     redis = await startRedis();
   });
   afterAll(() => redis?.stop());
+
+  it.each(NODE_REDIS)(
+    'leaves no connection of $name behind where it is left while it connects again',
+    async (driver) => {
+      const client = await connect(driver, redis.url);
+      const before = await connections(redis.url);
+      for (let times = 1; times <= 5; times += 1) {
+        const broken = latch();
+        const bus = redisBus({ client, onError: broken.open });
+        const hearing = await listenTo(bus);
+        await killSubscribers(redis.url);
+        await broken.opened;
+        await hearing.stop();
+      }
+      await expect.poll(() => connections(redis.url)).toBe(before);
+    },
+  );
 
   it('listens again where node-redis gives its connection up', async () => {
     const client = createClient({ url: redis.url, socket: { reconnectStrategy: false } });
@@ -269,6 +302,11 @@ describe('redisBus() options', () => {
 
 function killSubscribers(url: string): Promise<unknown> {
   return onServer(url, (server) => server.call('CLIENT', 'KILL', 'TYPE', 'pubsub'));
+}
+
+async function connections(url: string): Promise<number> {
+  const list = await onServer(url, (server) => server.call('CLIENT', 'LIST'));
+  return String(list).trim().split('\n').length;
 }
 
 async function subscribers(url: string): Promise<unknown> {

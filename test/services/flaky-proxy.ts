@@ -5,6 +5,10 @@ export interface FlakyProxy {
   readonly port: number;
   /** The next bytes that the server sends are thrown away, and their connection with them. Resolves once that happened. */
   dropNextAnswer(): Promise<void>;
+  /** The next bytes of a client that match are thrown away, and its connection is left open. Resolves once that happened. */
+  swallow(pattern: RegExp): Promise<void>;
+  /** Breaks the connections that are open. New ones work. */
+  cut(): void;
   stop(): Promise<void>;
 }
 
@@ -12,6 +16,7 @@ export interface FlakyProxy {
 export async function startFlakyProxy(target: number): Promise<FlakyProxy> {
   const sockets = new Set<Socket>();
   let dropped: (() => void) | undefined;
+  let swallowing: { readonly pattern: RegExp; resolve(): void } | undefined;
 
   const server = createServer((client) => {
     const upstream = connect(target, '127.0.0.1');
@@ -23,7 +28,11 @@ export async function startFlakyProxy(target: number): Promise<FlakyProxy> {
         sockets.delete(socket);
       });
     }
-    client.on('data', (data) => upstream.write(data));
+    client.on('data', (data) => {
+      if (!swallowing?.pattern.test(data.toString())) return void upstream.write(data);
+      swallowing.resolve();
+      swallowing = undefined;
+    });
     upstream.on('data', (data) => {
       if (!dropped) return void client.write(data);
       client.destroy();
@@ -38,6 +47,13 @@ export async function startFlakyProxy(target: number): Promise<FlakyProxy> {
       new Promise((resolve) => {
         dropped = resolve;
       }),
+    swallow: (pattern) =>
+      new Promise((resolve) => {
+        swallowing = { pattern, resolve };
+      }),
+    cut() {
+      for (const socket of sockets) socket.destroy();
+    },
     async stop() {
       for (const socket of sockets) socket.destroy();
       await new Promise((resolve) => server.close(resolve));

@@ -1,0 +1,141 @@
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { Pool } from 'pg';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { postgresStore } from '../../src/stores/postgres.ts';
+import { ADDRESS, type Program, startProgram } from '../helpers/program.ts';
+import { INITIALIZE, RawSession, send } from '../helpers/raw.ts';
+import { startFlakyProxy } from '../services/flaky-proxy.ts';
+import { startPostgres } from '../services/postgres.ts';
+import { startRedis } from '../services/redis.ts';
+import type { Service } from '../services/server-process.ts';
+
+const APP = fileURLToPath(new URL('./outage-app.ts', import.meta.url));
+const REDIS_DRIVERS = ['ioredis 6', 'ioredis 5', 'node-redis 6', 'node-redis 5'];
+
+/** What is left open where a test fails. */
+const open: { kill9?(): Promise<void>; stop?(): Promise<void> }[] = [];
+afterEach(async () => {
+  for (const each of open.splice(0)) await (each.kill9 ?? each.stop)?.();
+});
+
+interface App {
+  readonly url: URL;
+  readonly program: Program;
+  /** Tells it to end in order. Resolves to its exit status: 1 where a promise that rejected was caught by no one. */
+  end(): Promise<unknown>;
+}
+
+async function startApp(driver: string, address: string): Promise<App> {
+  const program = await startProgram(APP, { args: [driver, address], ready: ADDRESS });
+  open.push(program);
+  const { child } = program;
+  const gone = once(child, 'exit');
+  return {
+    url: new URL(program.match),
+    program,
+    async end() {
+      child.kill('SIGTERM');
+      return (await gone)[0];
+    },
+  };
+}
+
+const comesUp = (url: URL) =>
+  expect
+    .poll(async () => (await send(url, { body: INITIALIZE })).status, { timeout: 30_000 })
+    .toBe(200);
+const takesAStep = (session: RawSession) =>
+  expect
+    .poll(() => session.call('cart.add_item'), { timeout: 30_000 })
+    .toMatchObject({ result: { content: [{ text: 'cart.add_item done' }] } });
+/** Whether the store says so, or the session is no longer known for sure. */
+async function refusesAStep(session: RawSession): Promise<void> {
+  const call = { id: 'away', method: 'tools/call', params: { name: 'cart.add_item' } };
+  const { status, text } = await session.post({ jsonrpc: '2.0', ...call });
+  expect([status, text]).toSatisfy(
+    () => status === 503 || (status === 200 && text.includes('"isError":true')),
+  );
+}
+
+describe.each([
+  ...REDIS_DRIVERS.map((driver) => [driver, startRedis] as const),
+  ['pg', startPostgres] as const,
+])(
+  'the process of an app whose store and bus go through %s',
+  { timeout: 120_000 },
+  (driver, start) => {
+    let server: Service;
+    beforeAll(async () => {
+      server = await start();
+      if (driver !== 'pg') return;
+      const pool = new Pool({ connectionString: server.url });
+      pool.on('error', () => {});
+      await postgresStore({ pool }).migrate();
+      await pool.end();
+    });
+    afterAll(() => server?.stop());
+
+    it('lives while the server is down at first, goes and comes back, and ends in order', async () => {
+      await server.kill9();
+      const app = await startApp(driver, server.url);
+      expect((await send(app.url, { body: INITIALIZE })).status).toBe(503);
+      await server.restart();
+      await comesUp(app.url);
+      for (let outage = 1; outage <= 2; outage += 1) {
+        const session = await RawSession.begin(app.url);
+        await takesAStep(session);
+        const stream = await session.listen();
+        await server.kill9();
+        await refusesAStep(session);
+        // Tells the other instances so.
+        stream.cut();
+        if (outage === 2) break;
+        await server.restart();
+        await comesUp(app.url);
+      }
+      expect(await app.end()).toBe(0);
+      await server.restart();
+    });
+
+    it('ends in order where the server was never there', async () => {
+      await server.kill9();
+      const app = await startApp(driver, server.url);
+      expect((await send(app.url, { body: INITIALIZE })).status).toBe(503);
+      expect(await app.end()).toBe(0);
+      await server.restart();
+    });
+
+    it('lives, and ends in order, while the server does not answer its subscription', async () => {
+      const proxy = await startFlakyProxy(Number(new URL(server.url).port));
+      open.push(proxy);
+      const address = new URL(server.url);
+      address.port = String(proxy.port);
+      const app = await startApp(driver, address.href);
+      await comesUp(app.url);
+      for (let times = 1; times <= 3; times += 1) {
+        const swallowed = proxy.swallow(/\bsubscribe\b|\bLISTEN\b/i);
+        proxy.cut();
+        await swallowed;
+      }
+      expect(await app.end()).toBe(0);
+    });
+  },
+);
+
+describe('the process of an app whose store goes through libsql', { timeout: 60_000 }, () => {
+  it('lives after its database was closed, and ends in order', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'interlock-outage-'));
+    const app = await startApp('libsql', join(folder, 'runs.db'));
+    const session = await RawSession.begin(app.url);
+    await takesAStep(session);
+    app.program.child.kill('SIGUSR2');
+    await expect.poll(() => refusesAStep(session).then(() => true)).toBe(true);
+    expect((await send(app.url, { body: INITIALIZE })).status).toBe(503);
+    expect(await app.end()).toBe(0);
+    await rm(folder, { recursive: true });
+  });
+});
