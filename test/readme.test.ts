@@ -117,13 +117,17 @@ describe('every code of the documentation', () => {
       '@modelcontextprotocol/server',
       '@types/express',
       '@types/node',
+      '@types/passport',
       '@types/pg',
       '@upstash/redis',
       'express',
+      'express-oauth2-jwt-bearer',
       'hono',
       'ioredis',
+      'jose',
       'libsql',
       'mcp-handler',
+      'passport',
       'pg',
       'redis',
       'vitest',
@@ -187,6 +191,11 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     import { fsmGate, handleKey, managedHandle, principalKey, type StateMachineGate } from 'mcp-interlock';
     import { sessionKey, sessionStore } from 'mcp-interlock';
     declare const app: Express, mcpHandler: RequestHandler, checkout: StateMachineGate;`,
+  'docs/authentication.md': `
+    import type { Express, RequestHandler } from 'express';
+    import { fsmGate, sessionStore, type StateMachineGate } from 'mcp-interlock';
+    declare const app: Express, mcpHandler: RequestHandler, authenticate: RequestHandler;
+    declare const checkout: StateMachineGate, issuer: string, audience: string;`,
   'docs/prompts-and-resources.md': `
     import { type FsmConfig, StateMachineGate } from 'mcp-interlock';
     declare const machine: FsmConfig<'has_items' | 'payment' | 'confirmed', 'PAY'>;`,

@@ -1,6 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
+import type { Part } from '../wire/exchange.ts';
 import { isObject, type JsonObject } from '../wire/json-rpc.ts';
 
 /** A request as `principal()` is given it: Node's own (Express's), and by `gateFetch()` this much of a `Request`. */
@@ -52,12 +53,35 @@ export function identityOf(req: CallerRequest): Identity {
 const REMEDY = 'Give sessionStore({ principal }) what names the user.';
 const MISSING =
   'req.auth carries no issuer and subject (extra.iss, extra.sub), so sessions are bound to';
+const UNPROTECTED =
+  'so a run is bound to nobody, and another user who learns the session id can move it';
+const PAGE = 'see docs/authentication.md of mcp-interlock';
 
-/** Names the callers of one mounted middleware, and warns once where what names them is weaker than it looks. */
+/** A request, with all that authentication is used to leave on it. */
+interface MarkedRequest extends CallerRequest {
+  readonly user?: unknown;
+  readonly session?: unknown;
+}
+
+/** What suggests that somebody in particular calls, the strongest first. */
+const MARKS: readonly (readonly [what: string, isThere: (req: MarkedRequest) => boolean])[] = [
+  ['req.auth', ({ auth }) => isThere(auth)],
+  ['req.user', ({ user }) => isThere(user)],
+  ['an Authorization header', ({ headers }) => isThere(headers.authorization)],
+  ['req.session', ({ session }) => isThere(session)],
+  ['a Cookie header', ({ headers }) => isThere(headers.cookie)],
+];
+
+/**
+ * Names the callers of one mounted middleware, and warns once where what names them is weaker than it looks, or where somebody
+ * seems to call whom nothing names.
+ */
 export class Callers {
   readonly #principal: PrincipalOf | undefined;
   readonly #onWarning: (warning: string) => void;
   readonly #given = new Set<string>();
+  #isUnfoundTold = false;
+  #isLateTold = false;
 
   constructor(principal: PrincipalOf | undefined, onWarning: (warning: string) => void) {
     this.#principal = principal;
@@ -69,25 +93,65 @@ export class Callers {
    * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the app's own `principal()` names nobody properly; and what that throws.
    */
   identify(req: CallerRequest): Identity {
-    if (this.#principal !== undefined) {
-      const principal = checked(this.#principal(req));
-      return { principal, binding: principal };
-    }
-    const identity = identityOf(req);
-    if (identity.principal === undefined && authOf(req) !== undefined) {
+    const identity = this.#identityOf(req);
+    if (identity.principal !== undefined) return identity;
+    if (this.#principal === undefined && authOf(req) !== undefined) {
       const { binding } = identity;
       this.#warnOnce(
-        binding === undefined ? 'nobody' : 'the client id, which all users of one app share',
+        `${MISSING} ${binding === undefined ? 'nobody' : 'the client id, which all users of one app share'}. ${REMEDY}`,
       );
-    }
+    } else if (!this.#isUnfoundTold) this.#warnOfUnfound(req);
     return identity;
   }
 
-  #warnOnce(boundTo: string): void {
-    if (this.#given.has(boundTo)) return;
-    this.#given.add(boundTo);
-    this.#onWarning(`${MISSING} ${boundTo}. ${REMEDY}`);
+  /**
+   * Looks, once the response to such a request begins, whether authentication came behind the middleware. `undefined` where
+   * there is nothing to look for: it was there already, or was warned of.
+   */
+  lookout(req: MarkedRequest): Part | undefined {
+    if (this.#isLateTold || isThere(req.auth) || isThere(req.user)) return undefined;
+    return {
+      stage: 'session',
+      onHead: () => {
+        const late = ['auth', 'user'].find((name) => isThere(Reflect.get(req, name)));
+        if (late === undefined || this.#isLateTold) return;
+        this.#isLateTold = true;
+        this.#onWarning(
+          `req.${late} was set behind sessionStore(), which had looked for it already, ${UNPROTECTED}. ` +
+            `Mount authentication in front; ${PAGE}`,
+        );
+      },
+    };
   }
+
+  #identityOf(req: CallerRequest): Identity {
+    if (this.#principal === undefined) return identityOf(req);
+    const principal = checked(this.#principal(req));
+    return { principal, binding: principal };
+  }
+
+  #warnOfUnfound(req: MarkedRequest): void {
+    const [mark] = MARKS.find(([, isMarked]) => isMarked(req)) ?? [];
+    if (mark === undefined) return;
+    this.#isUnfoundTold = true;
+    const remedy =
+      this.#principal === undefined
+        ? 'Mount authentication in front that leaves issuer and subject in req.auth, or give sessionStore({ principal })'
+        : 'sessionStore({ principal }) returned undefined for it';
+    this.#onWarning(
+      `a request has ${mark}, and no principal came of it, ${UNPROTECTED}. ${remedy}; ${PAGE}`,
+    );
+  }
+
+  #warnOnce(warning: string): void {
+    if (this.#given.has(warning)) return;
+    this.#given.add(warning);
+    this.#onWarning(warning);
+  }
+}
+
+function isThere(value: unknown): boolean {
+  return value !== undefined && value !== null && value !== false && value !== '';
 }
 
 function authOf(req: CallerRequest): JsonObject | undefined {

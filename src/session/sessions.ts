@@ -150,6 +150,12 @@ export class Sessions implements SessionKeeper {
     this.#keeper.tell(run, lists);
   }
 
+  /** Authentication that stands behind is seen where a session begins, and where there are none. */
+  #lookOut(exchange: Exchange, { principal }: Identity): void {
+    const lookout = principal === undefined ? this.#callers.lookout(exchange.req) : undefined;
+    if (lookout !== undefined) exchange.join(lookout);
+  }
+
   #warnOfStore(): void {
     if (this.#storeWarning !== undefined) this.config.onWarning(this.#storeWarning);
     this.#storeWarning = undefined;
@@ -190,6 +196,7 @@ export class Sessions implements SessionKeeper {
     // A handshake begins a session. One that names another must neither learn of it nor take it over.
     setRequestHeader(exchange.req, SESSION_HEADER, undefined);
     exchange.join(new Handshake(this, exchange, identity.binding));
+    this.#lookOut(exchange, identity);
     return this.#admitNowhere(exchange, identity, keysBeforeSessions(this.config.keys));
   }
 
@@ -233,6 +240,7 @@ export class Sessions implements SessionKeeper {
     const request = Request.begin(exchange, session);
     if (request === undefined) return turnAwayDoubled(exchange);
     exchange.join(request);
+    this.#lookOut(exchange, identity);
     const admitted = this.#admit(exchange, { era, identity, session, own: undefined });
     if (exchange.req.method !== 'GET') return admitted;
     return admitted.then((admission) => this.#listenAlone(exchange, session, admission));

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Callers, identityOf } from '../../src/session/principal.ts';
 
-const requestOf = (auth: unknown) => ({ auth }) as unknown as IncomingMessage;
+const requestOf = (auth: unknown) => ({ auth, headers: {} }) as unknown as IncomingMessage;
 const identified = (auth: unknown) => identityOf(requestOf(auth));
 
 describe('the identity of a caller', () => {

@@ -3,6 +3,7 @@ import type { RequestHandler } from 'express';
 import { describe, expect, it } from 'vitest';
 import { startCheckout } from '../helpers/checkout-app.ts';
 import { callOf, PROTOCOL, type RawResponse, RawSession, send } from '../helpers/raw.ts';
+import { ask } from '../helpers/two-eras.ts';
 
 /** Authentication as a test means it: the header's JSON is what the app leaves in `req.auth`. */
 const authenticate: RequestHandler = (req, _res, next) => {
@@ -159,6 +160,74 @@ describe('a warning', () => {
   it('is not given where nobody authenticates anybody', async () => {
     const app = await startCheckout();
     await (await app.begin()).call('cart.view');
+    expect(app.warnings).toEqual([]);
+  });
+
+  const leaving =
+    (left: object): RequestHandler =>
+    (req, _res, next) => {
+      Object.assign(req, left);
+      next();
+    };
+
+  it.each([
+    ['an Authorization header', { authorization: 'Bearer t1' }, {}],
+    ['a Cookie header', { cookie: 'sid=1' }, {}],
+    ['req.user', {}, { user: { id: 7 } }],
+    ['req.session', {}, { session: { id: 's1' } }],
+    ['req.auth', {}, { auth: () => ({ userId: 7 }) }],
+  ])('is given once where a request has %s, and nobody was found', async (mark, headers, left) => {
+    const app = await startCheckout({ before: [leaving(left)] });
+    for (const _ of ['first', 'second']) await (await app.begin(headers)).call('cart.view');
+    expect(app.warnings).toEqual([
+      expect.stringMatching(
+        new RegExp(`a request has ${mark}, and no principal came of it.*docs/authentication.md`),
+      ),
+    ]);
+  });
+
+  it("is given where the app's own principal() finds nobody in such a request, and not where it finds somebody", async () => {
+    const principal = (req: { headers: IncomingHttpHeaders }) => req.headers['x-user']?.toString();
+    const app = await startCheckout({ session: { principal } });
+    await app.begin({ authorization: 'Bearer t1', cookie: 'sid=1', 'x-user': 'ann' });
+    expect(app.warnings).toEqual([]);
+    await app.begin({ authorization: 'Bearer t1' });
+    expect(app.warnings).toEqual([
+      expect.stringContaining('sessionStore({ principal }) returned undefined'),
+    ]);
+  });
+
+  it('is given where a stateless request has such a mark', async () => {
+    const app = await startCheckout();
+    await ask(app.url, 'tools/list', {}, { changes: { authorization: 'Bearer t1' } });
+    expect(app.warnings).toEqual([expect.stringContaining('an Authorization header')]);
+  });
+
+  it.each([
+    ['auth', { auth: { iss: 'i', sub: 'ann' } }],
+    ['user', { user: { id: 7 } }],
+  ])('is given once where req.%s is set behind the middlewares', async (name, left) => {
+    const app = await startCheckout({ behind: [leaving(left)] });
+    for (const _ of ['first', 'second']) await (await app.begin()).call('cart.view');
+    expect(app.warnings).toEqual([
+      expect.stringMatching(
+        new RegExp(`req.${name} was set behind sessionStore\\(\\).*Mount authentication in front`),
+      ),
+    ]);
+  });
+
+  it('is given where it is set behind for a stateless request', async () => {
+    const app = await startCheckout({ behind: [leaving({ user: { id: 7 } })] });
+    await ask(app.url, 'tools/list');
+    expect(app.warnings).toEqual([expect.stringContaining('req.user was set behind')]);
+  });
+
+  it('is not given where authentication stands in front, though something behind adds to it', async () => {
+    const app = await startCheckout({
+      before: [authenticate],
+      behind: [leaving({ user: { id: 7 } })],
+    });
+    await (await app.begin({ ...as(SDK), authorization: 'Bearer t1' })).call('cart.view');
     expect(app.warnings).toEqual([]);
   });
 });
