@@ -54,10 +54,10 @@ class DocumentStore implements AtomicStateStore {
     });
   }
 
-  read(key: string, ttlMs: number): Promise<RunRecord | undefined> {
+  read(key: string, ttlMs: number, about?: string): Promise<RunRecord | undefined> {
     return this.#change(key, ({ run }, now) => {
       if (run === null) return undefined;
-      keepAlive(run, ttlMs, now);
+      keepAlive(run, about !== undefined && workflowOf(run, about)?.ended ? 0 : ttlMs, now);
       return recordOf(run, now);
     });
   }
@@ -67,7 +67,8 @@ class DocumentStore implements AtomicStateStore {
       if (slot.run === null && request.create === undefined) return { status: 'unknown' };
       slot.run ??= { session: request.create ?? {}, workflows: [], expiresAt: 0 };
       const result = claimStep(slot.run, request, now);
-      keepAlive(slot.run, request.ttlMs, now);
+      const hasEnded = workflowOf(slot.run, request.workflow)?.ended;
+      keepAlive(slot.run, hasEnded ? 0 : request.ttlMs, now);
       return result;
     });
   }

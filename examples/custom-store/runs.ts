@@ -24,6 +24,8 @@ export interface Run {
 interface Workflow {
   snapshot: FsmSnapshot;
   claim?: Claim | undefined;
+  /** What the last commit said of its end. */
+  ended?: boolean;
   /** Steps whose outcome nobody saw: a new try of one gets its old idempotency key. */
   unsettled: Claim[];
   /** Tokens that were committed, with the version that they made, or released, with `null`. */
@@ -86,6 +88,7 @@ export function commitStep(workflow: Workflow, request: CommitRequest, now: numb
   const version = (workflow.snapshot.version ?? 0) + 1;
   workflow.snapshot = { ...request.snapshot, updatedAt: now, version };
   workflow.trail = [...workflow.trail, { ...trail, version, at: now }].slice(-KEPT.trail);
+  workflow.ended = request.ended ?? false;
   if (as !== token) settle(workflow, as, version);
   settle(workflow, token, as === token ? version : null, request.settles);
   return { status: 'committed', version };
@@ -101,13 +104,20 @@ export function releaseStep(
 }
 
 /** The token is spent; where the claim is its own, the claim is gone, and so is the idempotency key of a step that is settled by it. */
-function settle(workflow: Workflow, token: string, version: number | null, settles = true): void {
+function settle(
+  workflow: Workflow,
+  token: string,
+  version: number | null,
+  settles: CommitRequest['settles'] = true,
+): void {
   const { claim } = workflow;
   workflow.settled = [...workflow.settled, [token, version] as [string, number | null]].slice(
     -KEPT.settled,
   );
   if (claim?.token !== token) return;
-  if (settles) workflow.unsettled = workflow.unsettled.filter((each) => !isSameStep(each, claim));
+  if (settles === 'all') workflow.unsettled = [];
+  else if (settles)
+    workflow.unsettled = workflow.unsettled.filter((each) => !isSameStep(each, claim));
   workflow.claim = undefined;
 }
 
@@ -123,17 +133,25 @@ export function renewStep(
   return true;
 }
 
-/** Moves the expiry, but not for a change of less than a tenth: so a look at a run rarely has to be written down. */
+/**
+ * Moves the expiry, but not for a change of less than a tenth: so a look at a run rarely has to be written down. With 0 it
+ * stays, as for a look at what has ended; but no run expires before a claim of it.
+ */
 export function keepAlive(run: Run, ttlMs: number, now: number): void {
-  const wanted = now + ttlMs;
+  const wanted = ttlMs === 0 ? run.expiresAt : now + ttlMs;
   if (run.expiresAt > wanted || run.expiresAt < wanted - ttlMs / 10) run.expiresAt = wanted;
   for (const [, { claim }] of run.workflows)
     run.expiresAt = Math.max(run.expiresAt, claim?.leaseEnd ?? 0);
 }
 
 export function recordOf({ session, workflows }: Run, now: number): RunRecord {
-  const records = workflows.map(([name, { snapshot, claim }]) => {
-    return [name, claim ? { snapshot, claim: viewOf(claim, now) } : { snapshot }] as const;
+  const records = workflows.map(([name, { snapshot, claim, ended }]) => {
+    const record = {
+      snapshot,
+      ...(claim && { claim: viewOf(claim, now) }),
+      ...(ended !== undefined && { ended }),
+    };
+    return [name, record] as const;
   });
   return { session, workflows: Object.fromEntries(records), now };
 }

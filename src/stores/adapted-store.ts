@@ -19,6 +19,7 @@ import type {
 import {
   claimStep,
   commitStep,
+  hasEnded,
   lastEntries,
   liveUntil,
   newWorkflow,
@@ -78,11 +79,11 @@ export class AdaptedStore implements AtomicStateStore {
     });
   }
 
-  read(key: string, ttlMs: number): Promise<RunRecord | undefined> {
+  read(key: string, ttlMs: number, about?: string): Promise<RunRecord | undefined> {
     return this.#queue.run(key, async () => {
       const run = await this.#load(key);
       if (!run) return undefined;
-      await this.#refresh(run, ttlMs);
+      await this.#refresh(run, ttlMs, hasEnded(run, about));
       const now = this.#now();
       return { session: run.session, workflows: recordsOf(run.workflows, now), now };
     });
@@ -97,7 +98,7 @@ export class AdaptedStore implements AtomicStateStore {
       const workflow = run.workflows.get(request.workflow) ?? newWorkflow(request.initial, now);
       const { result, next } = claimStep(workflow, request, now, randomUUID);
       if (next) run.workflows.set(request.workflow, next);
-      await this.#refresh(run, request.ttlMs);
+      await this.#refresh(run, request.ttlMs, workflow.ended);
       return result;
     });
   }
@@ -165,11 +166,12 @@ export class AdaptedStore implements AtomicStateStore {
     return undefined;
   }
 
-  /** Saves the run where something of it is not saved yet, or its expiry is too far off, and remembers it. */
-  async #refresh(run: Run, ttlMs: number): Promise<void> {
+  /** Saves the run where something of it is not saved yet, or its expiry is to move and is too far off, and remembers it. */
+  async #refresh(run: Run, ttlMs: number, keepsExpiry = false): Promise<void> {
     const now = this.#now();
-    if (!isSaved(run) || !isFresh(run.saved?.expiresAt, now, ttlMs))
-      await this.#save(run, now + ttlMs);
+    const { expiresAt } = run.saved ?? {};
+    if (!isSaved(run) || !(keepsExpiry || isFresh(expiresAt, now, ttlMs)))
+      await this.#save(run, (keepsExpiry && expiresAt) || now + ttlMs);
     this.#keep(run);
   }
 
@@ -179,20 +181,34 @@ export class AdaptedStore implements AtomicStateStore {
    * none is still under way when another has failed.
    */
   async #save(run: Run, expiresAt: number): Promise<void> {
-    const { key, workflows, unsure, session, openedBy } = run;
+    const { key, workflows, unsure } = run;
     for (const [name, { snapshot }] of workflows)
       await this.#saved.saveWorkflow(key, name, snapshot);
     unsure.clear();
-    const saved = { ...session, openedBy, workflows: [...workflows.keys()], expiresAt };
+    await this.#saveSession(run, expiresAt);
+  }
+
+  async #saveSession(run: Run, expiresAt: number): Promise<void> {
+    const { key, workflows, session, openedBy } = run;
+    const names = [...workflows.keys()];
+    const ended = names.filter((name) => workflows.get(name)?.ended);
+    const saved = { ...session, openedBy, workflows: names, ended, expiresAt };
     await this.#saved.saveSession(key, saved, this.#now());
     run.saved = saved;
   }
 
+  /** What was committed is unsure until all of it is saved. The session record has nothing of it but the end. */
   async #commitTo(run: Run, name: string, next: WorkflowState): Promise<void> {
-    run.unsure.add(name);
-    await this.#saved.saveWorkflow(run.key, name, next.snapshot);
-    run.unsure.delete(name);
-    run.workflows.set(name, next);
+    const { key, workflows, unsure, saved } = run;
+    unsure.add(name);
+    await this.#saved.saveWorkflow(key, name, next.snapshot);
+    const isSaidToEnd = saved?.ended?.includes(name) ?? false;
+    if (saved && isSaidToEnd !== (next.ended ?? false)) {
+      const after = { ...run, workflows: new Map(workflows).set(name, next) };
+      await this.#saveSession(after, saved.expiresAt);
+    }
+    unsure.delete(name);
+    workflows.set(name, next);
   }
 
   #keep({ key, workflows, unsure, saved }: Run): void {
@@ -221,7 +237,7 @@ function merge(key: string, { session, snapshots }: SavedRun, kept: Kept | undef
   };
   for (const [name, saved] of snapshots) {
     const known = kept?.workflows.get(name);
-    const fromOutside = workflowAt(saved);
+    const fromOutside = workflowAt(saved, session.ended?.includes(name) || undefined);
     if (known === undefined) run.workflows.set(name, fromOutside);
     else if (run.unsure.has(name)) run.workflows.set(name, known);
     else run.workflows.set(name, { ...known, snapshot: fromOutside.snapshot });

@@ -19,6 +19,7 @@ import type {
 import {
   claimStep,
   commitStep,
+  hasEnded,
   lastEntries,
   liveUntil,
   newWorkflow,
@@ -91,11 +92,11 @@ class MemoryStore implements AtomicStateStore {
     return { status: 'opened' };
   }
 
-  async read(key: string, ttlMs: number): Promise<RunRecord | undefined> {
+  async read(key: string, ttlMs: number, about?: string): Promise<RunRecord | undefined> {
     const run = this.#runs.get(key);
     if (!run) return undefined;
     const now = this.#now();
-    keepAlive(run, now, ttlMs);
+    keepAlive(run, now, hasEnded(run, about) ? undefined : ttlMs);
     return { session: run.session, workflows: recordsOf(run.workflows, now), now };
   }
 
@@ -107,7 +108,7 @@ class MemoryStore implements AtomicStateStore {
     const workflow = run.workflows.get(request.workflow) ?? newWorkflow(request.initial, now);
     const { result, next } = claimStep(workflow, request, now, randomUUID);
     if (next) run.workflows.set(request.workflow, next);
-    keepAlive(run, now, request.ttlMs);
+    keepAlive(run, now, workflow.ended ? undefined : request.ttlMs);
     return result;
   }
 
@@ -183,6 +184,8 @@ class MemoryStore implements AtomicStateStore {
   }
 }
 
-function keepAlive(run: Run, now: number, ttlMs: number): void {
-  run.expiresAt = Math.max(now + ttlMs, liveUntil(run.workflows.values(), now));
+/** Without a time the run lives on for as long as it would have, and as a claim of it. */
+function keepAlive(run: Run, now: number, ttlMs: number | undefined): void {
+  const until = ttlMs === undefined ? run.expiresAt : now + ttlMs;
+  run.expiresAt = Math.max(until, liveUntil(run.workflows.values(), now));
 }

@@ -101,12 +101,13 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
     open: (run, session, ttlMs, token = randomUUID()) =>
       call(pool, `${names.open}($1)`, openDocument(run, session, ttlMs, token)),
 
-    async read(run, ttlMs) {
+    async read(run, ttlMs, about) {
       const row = await call<RunRow | null>(
         pool,
-        `${names.readRun}($1, $2)`,
+        `${names.readRun}($1, $2, $3)`,
         encodeKey(run),
         duration(ttlMs),
+        about === undefined ? null : encodeText(about),
       );
       return row ? toRunRecord(row) : undefined;
     },
@@ -159,10 +160,10 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
 async function call<Answer>(
   client: PostgresClient,
   invocation: string,
-  ...values: readonly (Document | string | number)[]
+  ...values: readonly (Document | string | number | null)[]
 ): Promise<Answer> {
   const parameters = values.map((value) =>
-    typeof value === 'object' ? JSON.stringify(value) : value,
+    typeof value === 'object' && value !== null ? JSON.stringify(value) : value,
   );
   const { rows } = await client
     .query(`SELECT ${invocation}::text AS answer`, parameters)

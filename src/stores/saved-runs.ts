@@ -10,6 +10,8 @@ export interface SavedSession {
   readonly openedBy?: string | undefined;
   /** The workflows that have a snapshot. One that is listed and has none was evicted. */
   readonly workflows: readonly string[];
+  /** Those of them that have ended, as far as that is known. */
+  readonly ended?: readonly string[] | undefined;
   /** Milliseconds since the epoch. */
   readonly expiresAt: number;
 }
@@ -34,6 +36,7 @@ const sessionContextSchema = z.object({
   minted: z.boolean().optional(),
   openedBy: z.string().optional(),
   workflows: z.array(z.string()),
+  ended: z.array(z.string()).optional(),
   expiresAt: z.number(),
 });
 
@@ -69,11 +72,12 @@ export class SavedRuns {
   }
 
   async saveSession(run: string, session: SavedSession, now: number): Promise<void> {
-    const { principal, minted, openedBy, workflows, expiresAt } = session;
+    const { principal, minted, openedBy, workflows, ended = [], expiresAt } = session;
     const context: Json = { workflows: [...workflows], expiresAt };
     if (principal !== undefined) context.principal = principal;
     if (minted !== undefined) context.minted = minted;
     if (openedBy !== undefined) context.openedBy = openedBy;
+    if (ended.length > 0) context.ended = [...ended];
     await this.#store.save(sessionKey(run), { state: 'open', updatedAt: now, context });
   }
 

@@ -22,6 +22,7 @@ import type {
 import {
   claimStep,
   commitStep,
+  hasEnded,
   liveUntil,
   newWorkflow,
   openedAgain,
@@ -110,16 +111,19 @@ class FileStore implements SqliteStore {
     });
   }
 
-  async read(key: string, ttlMs: number): Promise<RunRecord | undefined> {
+  async read(key: string, ttlMs: number, about?: string): Promise<RunRecord | undefined> {
+    const wanted = (run: Run): number | undefined => (hasEnded(run, about) ? undefined : ttlMs);
     const seen = await this.#transactions.look(() => {
       const now = this.#now();
       const run = this.#runs.find(key, now);
+      if (!run) return undefined;
+      const isFresh = newExpiry(run, now, wanted(run)) === undefined;
       // What was found may have been written since `now`, by another process.
-      return run && { record: recordOf(run, now, this.#now()), isFresh: isFresh(run, now, ttlMs) };
+      return { record: recordOf(run, now, this.#now()), isFresh };
     });
     if (!seen || seen.isFresh) return seen?.record;
     return this.#change(key, (run, now) => {
-      if (run) this.#keepAlive(run, now, ttlMs);
+      if (run) this.#keepAlive(run, now, wanted(run));
       return run && recordOf(run, now);
     });
   }
@@ -132,7 +136,7 @@ class FileStore implements SqliteStore {
       const workflow = run.workflows.get(request.workflow) ?? newWorkflow(request.initial, now);
       const { result, next } = claimStep(workflow, request, now, randomUUID);
       if (next) this.#runs.save(run, request.workflow, next);
-      this.#keepAlive(run, now, ttlMs);
+      this.#keepAlive(run, now, workflow.ended ? undefined : ttlMs);
       return result;
     });
   }
@@ -206,9 +210,9 @@ class FileStore implements SqliteStore {
     return this.#runs.make(key, { session, openedBy, expiresAt: now + ttlMs }, now);
   }
 
-  #keepAlive(run: Run, now: number, ttlMs: number): void {
-    const until = Math.max(now + ttlMs, liveUntil(run.workflows.values(), now));
-    if (!isFresh(run, now, ttlMs)) this.#runs.expire(run, until);
+  #keepAlive(run: Run, now: number, ttlMs: number | undefined): void {
+    const until = newExpiry(run, now, ttlMs);
+    if (until !== undefined) this.#runs.expire(run, until);
   }
 }
 
@@ -216,12 +220,20 @@ function recordOf({ session, workflows }: Run, now: number, seenAt = now): RunRe
   return { session, workflows: recordsOf(workflows, now), now: seenAt };
 }
 
-/** Whether the expiry may stay as it is, so that most looks at a run write nothing. */
-function isFresh({ expiresAt, workflows }: Run, now: number, ttlMs: number): boolean {
-  const enough = now + FRESH_ENOUGH * ttlMs;
-  return (
-    expiresAt >= Math.max(enough, liveUntil(workflows.values(), now)) && expiresAt <= now + ttlMs
-  );
+/**
+ * When the run is to expire from now on; `undefined` where that may stay as it is, so that most looks at a run write nothing.
+ * Without a time to live it stays, unless a claim lives longer.
+ */
+function newExpiry(
+  { expiresAt, workflows }: Run,
+  now: number,
+  ttlMs: number | undefined,
+): number | undefined {
+  const claimed = liveUntil(workflows.values(), now);
+  const [least, most] =
+    ttlMs === undefined ? [expiresAt, expiresAt] : [now + FRESH_ENOUGH * ttlMs, now + ttlMs];
+  if (expiresAt >= Math.max(least, claimed) && expiresAt <= most) return undefined;
+  return Math.max(most, claimed);
 }
 
 function isDatabase(value: unknown): boolean {

@@ -41,6 +41,8 @@ export interface ClaimView extends StepDescription {
 export interface WorkflowRecord {
   readonly snapshot: FsmSnapshot;
   readonly claim?: ClaimView;
+  /** What its last commit said of its end; absent where none said anything, as those of older versions. */
+  readonly ended?: boolean;
 }
 
 /** A whole run: who it belongs to, and each workflow of it that was ever claimed. */
@@ -97,7 +99,8 @@ export interface ClaimRequest extends RunKey {
   readonly leaseMs: number;
   /**
    * How long the run lives after this operation, whatever its answer, in milliseconds; longer where a claim of it lives
-   * longer. A store may leave the expiry as it is while nine tenths of this remain.
+   * longer. A store may leave the expiry as it is while nine tenths of this remain. A claim of a workflow that has ended
+   * leaves it as it is but for the claim's own life.
    */
   readonly ttlMs: number;
 }
@@ -146,10 +149,18 @@ export interface CommitRequest extends RunKey {
   readonly snapshot: Pick<FsmSnapshot, 'state' | 'context'>;
   /** Saved in the same atomic operation as the snapshot. */
   readonly trail: TrailDraft;
-  /** As {@link ClaimRequest.ttlMs}. */
+  /** As {@link ClaimRequest.ttlMs}, also of a workflow that has ended. */
   readonly ttlMs: number;
-  /** As in {@link ReleaseOptions}: `false` where something is saved and the step was not begun. Default `true`. */
-  readonly settles?: boolean | undefined;
+  /**
+   * Whether the workflow has come to its end. Looks at it, and claims of it, do not keep the run alive from then on, until
+   * a commit says otherwise. Default `false`.
+   */
+  readonly ended?: boolean | undefined;
+  /**
+   * As in {@link ReleaseOptions}: `false` where something is saved and the step was not begun. `'all'` where the workflow
+   * begins anew: the keys of all tries are forgotten, since no call is one of theirs any more. Default `true`.
+   */
+  readonly settles?: boolean | 'all' | undefined;
 }
 
 export type CommitResult =
@@ -201,8 +212,11 @@ export interface AtomicStateStore {
    */
   open(run: string, session: SessionRecord, ttlMs: number, token?: string): Promise<OpenResult>;
 
-  /** The run, or `undefined` where it is unknown. Sets its expiry to `ttlMs` from now, as a claim does. */
-  read(run: string, ttlMs: number): Promise<RunRecord | undefined>;
+  /**
+   * The run, or `undefined` where it is unknown. Sets its expiry to `ttlMs` from now, as a claim does; but not where the
+   * look is `about` a workflow that has ended.
+   */
+  read(run: string, ttlMs: number, about?: string): Promise<RunRecord | undefined>;
 
   /**
    * Tests, in this order, and takes the lease if all hold: the run exists (or `create` says to make it); the token is

@@ -18,6 +18,8 @@ import type {
 export interface WorkflowState {
   readonly snapshot: FsmSnapshot;
   readonly claim: Claim | undefined;
+  /** As {@link WorkflowRecord.ended}. */
+  readonly ended?: boolean | undefined;
   /** Steps whose outcome nobody saw, oldest first. */
   readonly unsettled: readonly Unsettled[];
   /** Tokens that were committed or released, oldest first. */
@@ -63,11 +65,12 @@ export function newWorkflow(initial: FsmSnapshot, now: number): WorkflowState {
   return workflowAt({ ...initial, updatedAt: now });
 }
 
-/** A workflow of which nothing but its snapshot is known. */
-export function workflowAt(snapshot: FsmSnapshot): WorkflowState {
+/** A workflow of which no claims and no trail are known. */
+export function workflowAt(snapshot: FsmSnapshot, ended?: boolean): WorkflowState {
   return {
     snapshot: copySnapshot(snapshot),
     claim: undefined,
+    ended,
     unsettled: [],
     settled: [],
     trail: [],
@@ -80,7 +83,7 @@ export function claimStep(
   now: number,
   newKey: () => string,
 ): Outcome<ClaimResult> {
-  const { snapshot, claim, settled, trail } = workflow;
+  const { snapshot, claim } = workflow;
   const { token, states, step } = request;
   const refuse = (result: ClaimResult) => ({ result });
 
@@ -102,7 +105,7 @@ export function claimStep(
   const taken = { token, tool, digest, uncertain, idempotencyKey, leaseEnd: now + request.leaseMs };
   return {
     result: { status: 'claimed', snapshot, now, idempotencyKey },
-    next: { snapshot, claim: taken, unsettled, settled, trail },
+    next: { ...workflow, claim: taken, unsettled },
   };
 }
 
@@ -112,7 +115,7 @@ export function commitStep(
   request: CommitRequest,
   now: number,
 ): Outcome<CommitResult> {
-  const { token, as = token } = request;
+  const { token, as = token, ended = false } = request;
   const before = workflow && findSettled(workflow, as);
   if (before?.version !== undefined)
     return { result: { status: 'committed', version: before.version, repeated: true } };
@@ -123,7 +126,8 @@ export function commitStep(
   const trail = appended(workflow.trail, entryOf(request.trail, version, now), TRAIL_KEPT);
   const left = letGo(workflow, as === token ? { token, version } : { token }, request.settles);
   const settled = as === token ? left.settled : spend(left.settled, { token: as, version });
-  return { result: { status: 'committed', version }, next: { ...left, settled, snapshot, trail } };
+  const next = { ...left, settled, snapshot, trail, ended };
+  return { result: { status: 'committed', version }, next };
 }
 
 /** The workflow with the lease moved, or `undefined` where the claim is not the token's. */
@@ -153,10 +157,22 @@ export function recordsOf(
   now: number,
 ): Record<string, WorkflowRecord> {
   const records: Record<string, WorkflowRecord> = Object.create(null);
-  for (const [name, { snapshot, claim }] of workflows) {
-    records[name] = claim ? { snapshot, claim: viewOf(claim, now) } : { snapshot };
+  for (const [name, { snapshot, claim, ended }] of workflows) {
+    records[name] = {
+      snapshot,
+      ...(claim && { claim: viewOf(claim, now) }),
+      ...(ended !== undefined && { ended }),
+    };
   }
   return records;
+}
+
+/** Whether a look at a run is about a workflow that is known to have ended. */
+export function hasEnded(
+  { workflows }: { readonly workflows: ReadonlyMap<string, WorkflowState> },
+  about: string | undefined,
+): boolean {
+  return about !== undefined && workflows.get(about)?.ended === true;
 }
 
 /** When the last lease ends that is running, or `now` where none is. */
@@ -209,12 +225,15 @@ function freezeDeeply(value: Json): void {
 }
 
 function letGo(
-  { snapshot, claim, unsettled, settled, trail }: WorkflowState,
+  workflow: WorkflowState,
   token: Settled,
-  settles = true,
+  settles: CommitRequest['settles'] = true,
 ): WorkflowState {
-  const others = unsettled.filter((step) => !settles || !claim || !isSameStep(step, claim));
-  return { snapshot, claim: undefined, unsettled: others, settled: spend(settled, token), trail };
+  const { claim, unsettled, settled } = workflow;
+  const isLeft = (step: Unsettled): boolean =>
+    !settles || (settles !== 'all' && claim !== undefined && !isSameStep(step, claim));
+  const left = { unsettled: unsettled.filter(isLeft), settled: spend(settled, token) };
+  return { ...workflow, ...left, claim: undefined };
 }
 
 function spend(settled: readonly Settled[], token: Settled): readonly Settled[] {

@@ -89,6 +89,23 @@ export function idempotencyPromises(promises: Promises): void {
   });
 
   promises(
+    'all keys are forgotten once a commit says that the workflow begins anew',
+    async (stage) => {
+      const { store } = stage;
+      const run = await opened(stage);
+      const keys = [await unknownOutcome(stage, run, 'a'), await unknownOutcome(stage, run, 'b')];
+      const anew = claimOf(run);
+      await claimed(store, anew);
+      await store.commit(commitOf(anew, { settles: 'all' }));
+      for (const [index, digest] of ['a', 'b'].entries()) {
+        const request = stepOf(run, digest);
+        assert.notEqual((await claimed(store, request)).idempotencyKey, keys[index]);
+        await store.commit(commitOf(request));
+      }
+    },
+  );
+
+  promises(
     'the key of a step is one and the same however often its outcome is unknown',
     async (stage) => {
       const run = await opened(stage);

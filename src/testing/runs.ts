@@ -24,6 +24,7 @@ export function runPromises(promises: Promises): void {
   openPromises(promises);
   endPromises(promises);
   expiryPromises(promises);
+  endedPromises(promises);
   createPromises(promises);
 }
 
@@ -255,6 +256,61 @@ function expiryPromises(promises: Promises): void {
     assert.deepEqual(await store.commit(commitOf(leased)), { status: 'committed', version: 1 });
     assert.deepEqual(await store.commit(commitOf(renewed)), { status: 'committed', version: 1 });
   });
+}
+
+/** What a commit says of a workflow's end, and what that means for how long its run lives. */
+function endedPromises(promises: Promises): void {
+  promises('a read says what the last commit said of the workflow’s end', async (stage) => {
+    const { store } = stage;
+    const run = await opened(stage);
+    const ended = async () => (await store.read(run, HOUR))?.workflows.checkout?.ended;
+    await claimed(store, claimOf(run, { workflow: 'other' }));
+    assert.equal((await store.read(run, HOUR))?.workflows.other?.ended ?? false, false);
+    await step(store, run);
+    assert.equal(await ended(), false);
+    await step(store, run, {}, { ended: true });
+    assert.equal(await ended(), true);
+    const request = claimOf(run);
+    await claimed(store, request);
+    assert.equal(await ended(), true);
+    await store.release(request, request.token);
+    assert.equal(await ended(), true);
+    await step(store, run, {}, { ended: false });
+    assert.equal(await ended(), false);
+  });
+
+  promises(
+    'what looks at a workflow that has ended leaves the expiry of its run alone, and its commit does not',
+    async (stage) => {
+      const { store, run } = stage;
+      const made = async (end: string, ended = true): Promise<string> => {
+        const key = `${run}-${end}`;
+        await step(store, key, { create: {}, leaseMs: SHORT }, { ended, ttlMs: TTL });
+        return key;
+      };
+      await store.read(await made('read whole'), HOUR);
+      const other = await made('read about another');
+      await step(store, other, { workflow: 'other', leaseMs: SHORT, ttlMs: TTL }, { ttlMs: TTL });
+      await store.read(other, HOUR, 'other');
+      await step(store, await made('committed'), { leaseMs: SHORT }, { ended: true });
+      await store.read(await made('never ended', false), HOUR, 'checkout');
+      const leased = claimOf(await made('claimed'), { leaseMs: LONG });
+      await claimed(store, leased);
+
+      await store.read(await made('read'), HOUR, 'checkout');
+      assert.equal(await claimStatus(store, await made('refused'), { states: [] }), 'state');
+      const released = claimOf(await made('released'), { leaseMs: SHORT });
+      await claimed(store, released);
+      await store.release(released, released.token);
+
+      await stage.wait(TTL);
+      for (const end of ['read whole', 'read about another', 'committed', 'never ended', 'claimed'])
+        assert.ok(await store.read(`${run}-${end}`, HOUR), end);
+      for (const end of ['read', 'refused', 'released'])
+        assert.equal(await store.read(`${run}-${end}`, HOUR), undefined, end);
+      assert.deepEqual(await store.commit(commitOf(leased)), { status: 'committed', version: 2 });
+    },
+  );
 }
 
 function createPromises(promises: Promises): void {

@@ -94,6 +94,15 @@ export function restartPromises(promises: Promises): void {
     assert.equal(await step(reopened, run, { states: ['payment'] }), 2);
   });
 
+  promises('a workflow that has ended is known to have', async (stage) => {
+    const run = await opened(stage);
+    await step(stage.store, run, { workflow: 'other' });
+    await step(stage.store, run, {}, { ended: true });
+    const workflows = (await (await stage.reopen()).read(run, HOUR))?.workflows;
+    assert.equal(workflows?.checkout?.ended, true);
+    assert.equal(workflows?.other?.ended ?? false, false);
+  });
+
   promises('a run that was ended stays ended', async (stage) => {
     const run = await opened(stage);
     await step(stage.store, run);

@@ -42,6 +42,7 @@ describe('sqliteStore() on a file of an older version', () => {
       session: { principal: 'alice' },
       workflows: { checkout: { snapshot: { state: 'has_items', version: 1 } } },
     });
+    expect((await store.read('old', HOUR))?.workflows.checkout).not.toHaveProperty('ended');
     expect(await step(other, 'old')).toBe(2);
     database.exec(
       `INSERT INTO workflow_runs (run, created_at, expires_at, principal, minted) VALUES ('beside', ${time}, ${expires}, NULL, NULL)`,

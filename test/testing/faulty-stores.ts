@@ -41,7 +41,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       claim: (request) => joined.claim({ ...join(request), create: {} }),
       commit: (request) => joined.commit(join(request)),
       history: (key, limit) => joined.history(join(key), limit),
-      read: (run, ttlMs) => store.read(run, ttlMs),
+      read: (...args) => store.read(...args),
     };
   },
   'starts every workflow in one state': (store) => ({
@@ -309,7 +309,45 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     claim: (request) => store.claim({ ...request, ttlMs: 1_000 * HOUR }),
     commit: (request) => store.commit({ ...request, ttlMs: 1_000 * HOUR }),
   }),
-  'does not count a read as use': (store) => ({ read: (run) => store.read(run, 1) }),
+  'does not count a read as use': (store) => ({
+    read: (run, _, about) => store.read(run, 1, about),
+  }),
+  'does not keep what a commit says of the end': (store) => ({
+    commit: ({ ended: _, ...request }) => store.commit(request),
+  }),
+  'takes an end for good': (store) => {
+    const ended = new Set<string>();
+    return {
+      commit: (request) => {
+        if (request.ended) ended.add(request.run);
+        return store.commit({ ...request, ended: ended.has(request.run) });
+      },
+    };
+  },
+  'keeps a run alive that is looked at after its end': (store) => ({
+    read: (run, ttlMs) => store.read(run, ttlMs),
+  }),
+  'keeps a run alive that is claimed after its end': (store) => ({
+    claim: async (request) => {
+      const result = await store.claim(request);
+      await store.read(request.run, request.ttlMs);
+      return result;
+    },
+  }),
+  'lets a run go whatever is committed after its end': (store) => ({
+    commit: (request) => store.commit({ ...request, ttlMs: request.ended ? 1 : request.ttlMs }),
+  }),
+  'lets one workflow end the whole run': (store) => ({
+    read: async (run, ttlMs, about) => {
+      const workflows = Object.entries((await store.read(run, 1, about))?.workflows ?? {});
+      const ended = workflows.find(([, { ended }]) => ended)?.[0];
+      return store.read(run, ttlMs, ended ?? about);
+    },
+  }),
+  'begins a workflow anew with the keys of old tries': (store) => ({
+    commit: (request) =>
+      store.commit({ ...request, settles: request.settles === 'all' ? true : request.settles }),
+  }),
   'has case-insensitive run keys': (store) => withRunKeys(store, (run) => run.toLowerCase()),
   'cuts run keys at NUL': (store) => withRunKeys(store, (run) => run.split('\u0000')[0] ?? ''),
   'trims run keys': (store) => withRunKeys(store, (run) => run.trim()),
@@ -395,8 +433,8 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
         contexts.set(request.run, request.snapshot.context);
         return store.commit(request);
       },
-      read: async (run, ttlMs) => {
-        const record = await store.read(run, ttlMs);
+      read: async (run, ...rest) => {
+        const record = await store.read(run, ...rest);
         const checkout = record?.workflows.checkout;
         if (!record || !checkout || !contexts.has(run)) return record;
         const snapshot = { ...checkout.snapshot, context: contexts.get(run) as never };
@@ -434,8 +472,8 @@ function withTimes(
       const result = await store.claim(request);
       return result.status === 'unknown' ? result : (changed(result) as ClaimResult);
     },
-    read: async (run, ttlMs) => {
-      const record = await store.read(run, ttlMs);
+    read: async (...args) => {
+      const record = await store.read(...args);
       return record && (changed(record) as RunRecord);
     },
   };
@@ -460,7 +498,7 @@ function withRunKeys(store: AtomicStateStore, change: (run: string) => string): 
   const changed = <T extends RunKey>(key: T): T => ({ ...key, run: change(key.run) });
   return {
     open: (run, ...rest) => store.open(change(run), ...rest),
-    read: (run, ttlMs) => store.read(change(run), ttlMs),
+    read: (run, ...rest) => store.read(change(run), ...rest),
     claim: (request) => store.claim(changed(request)),
     commit: (request) => store.commit(changed(request)),
     renew: (key, ...rest) => store.renew(changed(key), ...rest),
@@ -501,8 +539,8 @@ function withContexts(
         ? result
         : { ...result, snapshot: changed(result.snapshot) };
     },
-    read: async (run, ttlMs) => {
-      const record = await store.read(run, ttlMs);
+    read: async (...args) => {
+      const record = await store.read(...args);
       const workflows = Object.entries(record?.workflows ?? {}).map(
         ([name, { snapshot, ...rest }]) =>
           [name, { ...rest, snapshot: changed(snapshot) }] as const,

@@ -92,7 +92,9 @@ export function commitDocument(request: CommitRequest): Document {
     payload: jsonOrNull(trail.payload),
     ttl_ms: duration(request.ttlMs),
     settles: request.settles !== false,
+    settles_all: request.settles === 'all',
     settled_as: textOrNull(request.as),
+    ended: request.ended === true,
   };
 }
 

@@ -11,7 +11,11 @@ import type { PostgresClient, PostgresPool } from './types.ts';
  */
 const VERSIONS: readonly ((names: PostgresNames) => string)[] = [
   createTables,
-  ({ runs, events }) => `
+  ({ runs, workflows, events, readRun }) => `
+DROP FUNCTION IF EXISTS ${readRun}(text, double precision);
+ALTER TABLE ${workflows} ADD COLUMN ended boolean;
+COMMENT ON COLUMN ${workflows}.ended IS
+  'Whether the last commit said that the workflow has come to its end. NULL: none said anything.';
 ALTER TABLE ${runs} ADD COLUMN opened_by text;
 COMMENT ON COLUMN ${runs}.opened_by IS
   'The token of the call that opened the run, so that a call that arrives twice is known. NULL: not opened, but made by a claim.';

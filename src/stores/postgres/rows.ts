@@ -19,6 +19,7 @@ interface WorkflowRow {
   readonly context: string | null;
   readonly version: number;
   readonly updatedAt: number;
+  readonly ended: boolean | null;
   readonly claim: ClaimRow | null;
 }
 
@@ -106,10 +107,11 @@ export function toTrailEntry(row: EventRow): TrailEntry {
 function toWorkflows(rows: readonly WorkflowRow[]): Record<string, WorkflowRecord> {
   const workflows: Record<string, WorkflowRecord> = Object.create(null);
   for (const row of rows) {
-    const snapshot = toSnapshot(row);
-    workflows[decodeText(row.workflow)] = row.claim
-      ? { snapshot, claim: toClaimView(row.claim) }
-      : { snapshot };
+    workflows[decodeText(row.workflow)] = {
+      snapshot: toSnapshot(row),
+      ...(row.claim && { claim: toClaimView(row.claim) }),
+      ...(row.ended !== null && { ended: row.ended }),
+    };
   }
   return workflows;
 }

@@ -91,7 +91,8 @@ BEGIN
      AND (expires_at NOT BETWEEN moment + 0.9 * ttl AND moment + ttl OR expires_at < leased);
 END
 $$;
-COMMENT ON FUNCTION ${expireRun} IS 'Sets when a locked run expires: not before a claim in it does.';
+COMMENT ON FUNCTION ${expireRun} IS
+  'Sets when a locked run expires: not before a claim in it does. Without a time to live, only where a claim lives longer.';
 `;
 
 const touchRun = ({ touchRun, expireRun, runs }: PostgresNames) => `
@@ -121,6 +122,7 @@ CREATE OR REPLACE FUNCTION ${toJson}(flow ${workflows}, moment timestamptz) RETU
     'context', flow.context::text,
     'version', flow.version,
     'updatedAt', floor(extract(epoch FROM flow.updated_at) * 1000),
+    'ended', flow.ended,
     'claim', CASE WHEN flow.claim_token IS NOT NULL THEN json_build_object(
       'token', flow.claim_token,
       'tool', flow.claim_tool,
@@ -135,7 +137,8 @@ COMMENT ON FUNCTION ${toJson} IS 'A row of workflows as the middleware reads it;
 `;
 
 const readRun = ({ readRun, touchRun, toJson, runs, workflows }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${readRun}(wanted text, ttl_ms double precision) RETURNS json LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${readRun}(wanted text, ttl_ms double precision, about text DEFAULT NULL)
+RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
   moment  timestamptz := statement_timestamp();
   seen    json;
@@ -151,7 +154,9 @@ BEGIN
     INTO seen
     FROM ${runs} r
    WHERE r.run = wanted AND r.expires_at > moment;
-  PERFORM ${touchRun}(wanted, ttl_ms);
+  IF NOT EXISTS (SELECT FROM ${workflows} WHERE run = wanted AND workflow_type = about AND ended) THEN
+    PERFORM ${touchRun}(wanted, ttl_ms);
+  END IF;
   RETURN seen;
 END
 $$;

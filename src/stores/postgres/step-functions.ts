@@ -21,7 +21,7 @@ function withoutKey(unsettled: string, key: string): string {
 }
 
 /** A step that is settled needs its key no more; one that was not begun leaves it to the next try. */
-const LEFT_UNSETTLED = `unsettled = CASE WHEN asked.settles IS FALSE THEN unsettled ELSE ${withoutKey('unsettled', 'idempotency_key')} END`;
+const LEFT_UNSETTLED = `CASE WHEN asked.settles IS FALSE THEN unsettled ELSE ${withoutKey('unsettled', 'idempotency_key')} END`;
 
 /** The released tokens with one more. */
 function spent(token: string): string {
@@ -85,7 +85,9 @@ BEGIN
   IF FOUND THEN
     verdict := ${judge}(flow, moment, asked.token, asked.states, asked.state);
     IF verdict <> 'claimed' THEN
-      PERFORM ${touchRun}(asked.run, asked.ttl_ms);
+      IF flow.ended IS NOT TRUE THEN
+        PERFORM ${touchRun}(asked.run, asked.ttl_ms);
+      END IF;
       RETURN json_build_object('status', verdict, 'flow', ${toJson}(flow, moment), 'now', ${NOW});
     END IF;
   END IF;
@@ -127,7 +129,7 @@ BEGIN
      WHERE id = flow.id RETURNING * INTO flow;
   END IF;
 
-  PERFORM ${expireRun}(asked.run, asked.ttl_ms);
+  PERFORM ${expireRun}(asked.run, CASE WHEN flow.ended THEN NULL ELSE asked.ttl_ms END);
   RETURN json_build_object('status', verdict, 'flow', ${toJson}(flow, moment), 'now', ${NOW});
 END
 $$;
@@ -146,7 +148,7 @@ BEGIN
     FROM json_to_record(request) AS r(
       run text, workflow text, token text, state text, context text,
       from_state text, to_state text, event text, tool text, actor text, payload text, ttl_ms double precision,
-      settles boolean, settled_as text
+      settles boolean, settles_all boolean, settled_as text, ended boolean
     );
   settler := coalesce(asked.settled_as, asked.token);
   IF NOT ${lockRun}(asked.run) THEN
@@ -156,7 +158,8 @@ BEGIN
   UPDATE ${workflows}
      SET (state, context, version, updated_at)
        = (asked.state, asked.context::json, version + 1, clock_timestamp()),
-         ${LEFT_UNSETTLED},
+         ended = asked.ended,
+         unsettled = CASE WHEN asked.settles_all THEN '[]' ELSE ${LEFT_UNSETTLED} END,
          released = CASE WHEN settler = asked.token THEN released ELSE ${spent('asked.token')} END,
          ${NO_CLAIM}
    WHERE run = asked.run AND workflow_type = asked.workflow AND claim_token = asked.token
@@ -209,7 +212,7 @@ DECLARE
 BEGIN
   SELECT * INTO asked FROM json_to_record(request) AS r(run text, workflow text, token text, settles boolean);
   IF ${lockRun}(asked.run) THEN
-    UPDATE ${workflows} SET ${LEFT_UNSETTLED}, ${NO_CLAIM}
+    UPDATE ${workflows} SET unsettled = ${LEFT_UNSETTLED}, ${NO_CLAIM}
      WHERE run = asked.run AND workflow_type = asked.workflow AND claim_token = asked.token;
     UPDATE ${workflows} SET released = ${spent('asked.token')}
      WHERE run = asked.run AND workflow_type = asked.workflow;

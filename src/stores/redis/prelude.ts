@@ -48,6 +48,11 @@ local function live_for(ttl)
   redis.call('PEXPIRE', TRAIL, digits(rest))
 end
 
+-- A look at a workflow that has ended does not keep its run alive, but a claim in it does.
+local function live_on(ttl)
+  live_for(get('ended') == '1' and redis.call('PTTL', RUN) or ttl)
+end
+
 local function reply(...)
   return table.concat({...}, '\n')
 end
@@ -81,13 +86,14 @@ local function spend(token, result)
   save_items('spent', spent)
 end
 
--- A step that is settled by it needs its key no more; one that was not begun leaves it to the next try.
+-- A step that is settled by it needs its key no more; one that was not begun leaves it to the next try. A workflow that
+-- begins anew settles all of them.
 local function drop_claim(settles)
   local unfinished, key = items('unfinished'), get('key')
-  if settles and #unfinished > 0 then
+  if settles ~= 'unsettled' and #unfinished > 0 then
     local others = {}
     for _, item in ipairs(unfinished) do
-      if string.match(item, '^%S+') ~= key then
+      if settles ~= 'all' and string.match(item, '^%S+') ~= key then
         others[#others + 1] = item
       end
     end

@@ -98,12 +98,13 @@ export function parseTrail({ status, lines }: Reply): TrailEntry[] {
 function parseWorkflow(fields: ReadonlyMap<string, string>, now: number): WorkflowRecord {
   const text = (name: string) => fields.get(name) ?? '';
   const snapshot = parseSnapshot(['state', 'context', 'version', 'updated'].map(text));
-  if (!fields.has('token')) return { snapshot };
+  const ended = fields.has('ended') ? { ended: text('ended') === '1' } : {};
+  if (!fields.has('token')) return { snapshot, ...ended };
   const claim = parseClaimView(
     ['token', 'key', 'step', 'uncertain'].map(text),
     Number(text('until')) > now,
   );
-  return { snapshot, claim };
+  return { snapshot, claim, ...ended };
 }
 
 function parseSnapshot([

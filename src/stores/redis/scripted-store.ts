@@ -54,8 +54,9 @@ export function scriptedStore(evaluate: Evaluate, options: ScriptedStoreOptions)
       return { status: expectStatus('open', reply, 'opened', 'taken') };
     },
 
-    async read(runKey, ttlMs) {
-      const reply = await run(scripts.READ, runKey, ['', duration(ttlMs)]);
+    async read(runKey, ttlMs, about) {
+      const args = [about === undefined ? '' : JSON.stringify(about), duration(ttlMs)];
+      const reply = await run(scripts.READ, runKey, args);
       return expectStatus('read', reply, 'run', 'unknown') === 'run' ? parseRun(reply) : undefined;
     },
 
@@ -120,10 +121,12 @@ function commitArguments(request: CommitRequest, trailLimit: number): string[] {
     duration(request.ttlMs),
     settling(request),
     JSON.stringify(as),
+    request.ended === true ? '1' : '0',
   ];
 }
 
-function settling({ settles }: ReleaseOptions = {}): string {
+function settling({ settles }: Pick<CommitRequest, 'settles'> = {}): string {
+  if (settles === 'all') return settles;
   return settles === false ? 'unsettled' : 'settled';
 }
 

@@ -8,6 +8,7 @@ import { lua, PRELUDE } from './prelude.ts';
  * |------------------|-----------------------------------------------------------------------------|
  * | `session`        | the session record, with the token that opened the run                      |
  * | `state:"w"`      | the state of workflow w; likewise `context`, `version` and `updated`        |
+ * | `ended:"w"`      | what its last commit said of its end: `1` or `0`                            |
  * | `token:"w"`      | the claim, where there is one; likewise `until`, `uncertain`, `step`, `key` |
  * | `unfinished:"w"` | steps whose outcome is unknown: `key step`, newest first                    |
  * | `spent:"w"`      | settled tokens: `version token`, or `- token` if released, newest first     |
@@ -37,7 +38,7 @@ local ttl = ARGV[2]
 if not exists() then
   return 'unknown'
 end
-live_for(ttl)
+live_on(ttl)
 local lines = redis.call('HGETALL', RUN)
 table.insert(lines, 1, 'run')
 table.insert(lines, 2, digits(now()))
@@ -76,7 +77,7 @@ if get('state') then
   state, context, version, updated = get('state'), get('context'), get('version'), get('updated')
 end
 local function answer(status, ...)
-  live_for(ttl)
+  live_on(ttl)
   return reply(status, state, context, version, updated, digits(time), ...)
 end
 
@@ -132,7 +133,7 @@ return answer('claimed', key)
 
 export const COMMIT = script(lua`
 local token, state, context, entry = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local trail_limit, ttl, settles, as = ARGV[6], ARGV[7], ARGV[8] ~= 'unsettled', ARGV[9]
+local trail_limit, ttl, settles, as, ended = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 if not exists() then
   return 'unknown'
 end
@@ -151,7 +152,8 @@ end
 
 local version, time = digits(get('version') + 1), digits(now())
 redis.call('HSET', RUN,
-  field('state'), state, field('context'), context, field('version'), version, field('updated'), time)
+  field('state'), state, field('context'), context, field('version'), version, field('updated'), time,
+  field('ended'), ended)
 redis.call('HSET', TRAIL, field(version), time .. ' ' .. entry)
 redis.call('HDEL', TRAIL, field(digits(version - trail_limit)))
 if as ~= token then
@@ -173,7 +175,7 @@ return 'renewed'
 `);
 
 export const RELEASE = script(lua`
-local token, settles = ARGV[2], ARGV[3] ~= 'unsettled'
+local token, settles = ARGV[2], ARGV[3]
 if not exists() then
   return 'ok'
 end

@@ -17,6 +17,7 @@ export interface WorkflowRow {
   readonly version: number;
   readonly updated_at: number;
   readonly claim: string | null;
+  readonly ended: number | null;
   readonly unsettled: string;
   readonly settled: string;
 }
@@ -60,16 +61,18 @@ export function toWorkflow(row: WorkflowRow): WorkflowState {
       ...(context !== null && { context: JSON.parse(context) as Json }),
     },
     claim: claim === null ? undefined : JSON.parse(claim),
+    ended: row.ended === null ? undefined : row.ended !== 0,
     unsettled: JSON.parse(row.unsettled),
     settled: JSON.parse(row.settled),
     trail: [],
   };
 }
 
-/** `state`, `context`, `version`, `updated_at`, `claim`, `unsettled` and `settled`. */
+/** `state`, `context`, `version`, `updated_at`, `claim`, `ended`, `unsettled` and `settled`. */
 export function fromWorkflow({
   snapshot,
   claim,
+  ended,
   unsettled,
   settled,
 }: WorkflowState): SqliteValue[] {
@@ -80,6 +83,7 @@ export function fromWorkflow({
     version,
     updatedAt,
     jsonOrNull(claim),
+    ended === undefined ? null : Number(ended),
     JSON.stringify(unsettled),
     JSON.stringify(settled),
   ];

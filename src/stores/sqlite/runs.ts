@@ -39,8 +39,8 @@ const STATEMENTS = {
   selectWorkflows: 'SELECT * FROM workflows WHERE run = ?',
   replaceWorkflow: `
     INSERT OR REPLACE INTO workflows
-      (run, workflow_type, state, context, version, updated_at, claim, unsettled, settled)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+      (run, workflow_type, state, context, version, updated_at, claim, ended, unsettled, settled)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
   deleteWorkflows: 'DELETE FROM workflows WHERE run = ?',
   selectInState: `
     SELECT run, updated_at

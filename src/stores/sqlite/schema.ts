@@ -50,6 +50,8 @@ CREATE TABLE IF NOT EXISTS workflow_events (
 const ADDED = [
   // The token that opened the run.
   ['workflow_runs', 'opened_by', 'TEXT'],
+  // What the last commit said of the workflow's end.
+  ['workflows', 'ended', 'INTEGER'],
 ] as const;
 
 export function addMissingColumns(database: SqliteDatabase): void {

@@ -166,6 +166,7 @@ describe('migrate() of a schema of version 1', { timeout: 60_000 }, () => {
       snapshot: { state: 'paid', version: 1 },
       claim: { token: 'two', live: true },
     });
+    expect(record?.workflows.checkout).not.toHaveProperty('ended');
     expect(await store.commit(commitOf(request('one')))).toEqual(repeated(1));
     expect(await store.commit(commitOf(request('two')))).toEqual({
       status: 'committed',

@@ -61,6 +61,34 @@ describe('what the store keeps in Redis', () => {
     expect(await redis.exists(trail)).toBe(0);
   });
 
+  it('reads and goes on with a run that an older version wrote', async () => {
+    const run = randomUUID();
+    const [key, trail] = runKeys(prefix, run);
+    const time = Date.now();
+    const fields = {
+      state: '"paid"',
+      context: '',
+      version: '1',
+      updated: `${time}`,
+      spent: '1 "old"',
+    };
+    const named = Object.entries(fields).map(([name, value]) => [`${name}:"checkout"`, value]);
+    await redis.hset(key, { session: '{"principal":"alice"}', ...Object.fromEntries(named) });
+    await redis.hset(trail, '1:"checkout"', `${time} {"from":"empty","to":"paid","event":"PAY"}`);
+    await Promise.all([key, trail].map((each) => redis.pexpire(each, HOUR)));
+    const record = await store.read(run, HOUR, 'checkout');
+    expect(record).toMatchObject({
+      session: { principal: 'alice' },
+      workflows: { checkout: { snapshot: { state: 'paid', version: 1 } } },
+    });
+    expect(record?.workflows.checkout).not.toHaveProperty('ended');
+    expect(await store.open(run, { principal: 'alice' }, HOUR)).toEqual({ status: 'taken' });
+    expect(await store.commit(commitOf({ ...claimOf(run), token: 'old' }))).toEqual(repeated(1));
+    expect(await step(store, run, {}, { ended: true })).toBe(2);
+    expect((await store.read(run, HOUR))?.workflows.checkout?.ended).toBe(true);
+    expect(await store.history({ run, workflow: 'checkout' })).toHaveLength(2);
+  });
+
   it.each([1e15, Number.MAX_SAFE_INTEGER, Number.POSITIVE_INFINITY, 1000.5])(
     'takes a time to live of %d ms',
     async (ttlMs) => {
