@@ -20,17 +20,15 @@ export const report = new StateMachineGate({
 /** Stands in front of an MCP server that `target` names without its path: `http://127.0.0.1:3001`. */
 export function gateInFrontOf(target: string, store?: StateStore): Express {
   const app = express();
-  app.use(
+  // One route for the gate and the proxy: no path that the one does not match reaches the other.
+  app.all(
     '/mcp',
     sessionStore({ store }),
     // Shorter than the 10 minutes of the default: where the server dies in mid-call, the run stays busy that long.
     fsmGate(report, { maxStepMs: 60_000 }),
     stateSync({ policies: [{ match: 'get-sum', invalidates: ['get-structured-content'] }] }),
-  );
-  app.use(
     createProxyMiddleware<IncomingMessage, ServerResponse>({
       target,
-      pathFilter: '/mcp',
       // Servers that check the Host header see their own name.
       changeOrigin: true,
       on: { proxyRes: passOn },

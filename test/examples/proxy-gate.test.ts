@@ -12,7 +12,7 @@ import { connect } from '../helpers/client.ts';
 import { latch } from '../helpers/latch.ts';
 import { ADDRESS, type Program, startProgram } from '../helpers/program.ts';
 import { expectQuoted } from '../helpers/quoted.ts';
-import { callOf, RawSession, reasonOf, type WireMessage } from '../helpers/raw.ts';
+import { callOf, RawSession, reasonOf, send, type WireMessage } from '../helpers/raw.ts';
 import { startUpstream, type Upstream } from '../helpers/upstream.ts';
 import { freePort } from '../services/ports.ts';
 
@@ -211,11 +211,85 @@ it('gives a call up at once where the connection broke and no event id could bri
   expect((await runs.read(session.id))?.snapshot.state).toBe('started');
 });
 
+/** A server that takes every path for its own, and every message for a request that it answers. */
+async function startOpenServer(): Promise<{ target: string; seen: string[] }> {
+  const seen: string[] = [];
+  const app = express().use(express.json(), (req, res) => {
+    seen.push(`${req.method} ${req.originalUrl} ${req.body?.method}`);
+    res.json({ jsonrpc: '2.0', id: req.body?.id, result: {} });
+  });
+  return { target: (await listen(app)).origin, seen };
+}
+
+// Spellings of the route's own path that Express takes for it, or a server behind it might.
+const TARGETS = [
+  '/mcp',
+  '/mcp/',
+  '/MCP',
+  '/Mcp/',
+  '/mcp?x=1',
+  '/mcp?/../other',
+  '/mcpx',
+  '/mcp-admin',
+  '/mcp/x',
+  '/mcp/mcp',
+  '/mcp//',
+  '/mcp;x',
+  '/mcp;/..',
+  '/mcp.json',
+  '/mcp%2F',
+  '/mcp%2f..%2fmcp',
+  '/mcp%3Fx',
+  '/mcp%00',
+  '/%6dcp',
+  '/mc%70',
+  '//mcp',
+  '///mcp',
+  '/./mcp',
+  '/mcp/.',
+  '/mcp/../mcp',
+  '/x/../mcp',
+  '/%2e%2e/mcp',
+  '\\mcp',
+  'mcp',
+  '*',
+  'http://127.0.0.1/mcp',
+  'http://127.0.0.1/mcpx',
+  'http://other.example/mcp',
+  'http:///mcp',
+  'HTTP://127.0.0.1//mcp',
+];
+
+it.each(TARGETS)(
+  'forwards no call of a hidden tool, and nothing but its own route: %s',
+  async (target) => {
+    const { target: server, seen } = await startOpenServer();
+    const session = await RawSession.begin((await startGate(server)).url);
+    const initialize = ['POST /mcp initialize', 'POST /mcp notifications/initialized'];
+    expect(seen.splice(0)).toEqual(initialize);
+
+    const { headers } = session;
+    const call = await send(session.url, { target, headers, body: callOf(7, 'echo') });
+    expect([call.status, reasonOf(call.messages[0])]).toBeOneOf([
+      [200, 'state'],
+      [400, undefined],
+      [404, undefined],
+    ]);
+    expect(seen).toEqual([]);
+
+    // The route itself takes an allowed call, and a GET only of a session. Anything else takes nothing.
+    await send(session.url, { method: 'GET', target, headers: { accept: 'text/event-stream' } });
+    await send(session.url, { target, headers, body: callOf(8, 'get-sum') });
+    const forwarded = seen.map((each) => each.split(' ').at(-1));
+    expect(forwarded).toEqual(call.status === 200 ? ['tools/call'] : []);
+  },
+);
+
 it('works behind a body parser, if the proxy writes the body anew', async () => {
   const app = express().use(express.json());
   const target = everything.target;
-  app.use('/mcp', sessionStore(), fsmGate(report));
-  app.use(createProxyMiddleware({ target, pathFilter: '/mcp', on: { proxyReq: fixRequestBody } }));
+  const proxy = createProxyMiddleware({ target, on: { proxyReq: fixRequestBody } });
+  app.all('/mcp', sessionStore(), fsmGate(report), proxy);
   const session = await RawSession.begin(await listen(app));
   const batch = [callOf('a', 'echo', { message: 'hello' }), callOf('b', 'get-sum', { a: 1, b: 2 })];
   const { messages } = await session.post(batch);

@@ -13,6 +13,8 @@ export type WireMessage = Record<string, any>;
 
 export interface RawRequest {
   readonly method?: string;
+  /** The request's target as it goes out, where it is another one than the URL's path. */
+  readonly target?: string;
   readonly headers?: Record<string, string>;
   /** Text goes out as it is, anything else as JSON. */
   readonly body?: unknown;
@@ -112,13 +114,15 @@ async function begin(
   return { response, sent };
 }
 
-function start(url: URL, { method = 'POST', headers = {}, body }: RawRequest): ClientRequest {
+function start(url: URL, options: RawRequest): ClientRequest {
+  const { method = 'POST', target, headers = {}, body } = options;
   const type: Record<string, string> =
     body === undefined ? {} : { 'content-type': 'application/json' };
   const sent = request(url, {
     method,
     agent: false,
     headers: { accept: BOTH, ...type, ...headers },
+    ...(target !== undefined && { path: target }),
   });
   sent.end(
     body === undefined || typeof body === 'string' || Buffer.isBuffer(body)
