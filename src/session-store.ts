@@ -12,7 +12,7 @@ import type { NotificationBus } from './notify/bus.ts';
 import { functionOption, parseOptions } from './options.ts';
 import { type Clock, DEFAULT_IDLE_MS, systemClock } from './session/clock.ts';
 import { guardStore } from './session/guarded-store.ts';
-import type { PrincipalOf } from './session/principal.ts';
+import type { ClientOf, PrincipalOf } from './session/principal.ts';
 import { admissionOf } from './session/run-context.ts';
 import { parseKeys, type RunKeyStrategy, sessionKey } from './session/run-key.ts';
 import { Sessions } from './session/sessions.ts';
@@ -48,10 +48,19 @@ export interface SessionStoreOptions extends CommonOptions {
   /** The most sessions that a process keeps in memory. The least recently used is forgotten first. Default 10,000. */
   maxSessions?: number | undefined;
   /**
-   * The most live sessions of one principal in a process, and the most GET streams of one that has no
-   * session. Default 1,000.
+   * The most live sessions of one principal in a process, and the most GET streams of one that was
+   * given no session. With one more the principal's least recently used session ends, unless requests
+   * or steps are under way in it; where each has some, `initialize` is answered 429. Default 1,000.
    */
   maxSessionsPerPrincipal?: number | undefined;
+  /**
+   * Says what a request came from, such as an address (`req.ip`, where that is not a balancer's), so
+   * that callers without a principal are limited too. `undefined` is not limited. Anything else but a
+   * non-empty string is an error, and so is a promise: the request is refused. Default: none is limited.
+   */
+  clientOf?: ClientOf | undefined;
+  /** The same limit for all sessions that `clientOf` names alike; only its own make way for a caller's new one. Default 1,000. */
+  maxSessionsPerClient?: number | undefined;
   /** The most GET streams that the middleware serves for one session, where the upstream has none. Default 4. */
   maxStreams?: number | undefined;
   /** Whether to serve a GET stream where the upstream answers 405. Turn it off where no process lives long. Default `true`. */
@@ -105,6 +114,8 @@ const optionsSchema = z.strictObject({
   sessionCacheMs: z.number().min(0).default(5_000),
   maxSessions: z.int().min(1).default(10_000),
   maxSessionsPerPrincipal: z.int().min(1).default(1_000),
+  clientOf: functionOption<ClientOf>().optional(),
+  maxSessionsPerClient: z.int().min(1).default(1_000),
   maxStreams: z.int().min(1).default(4),
   serveStreams: z.boolean().default(true),
   keepAliveMs: millis.default(15_000),
@@ -167,6 +178,7 @@ export function createSessions(what: string, options: SessionStoreOptions | unde
       ...observers,
       keys: parseKeys(config.key),
       principal: config.principal,
+      clientOf: config.clientOf,
       bus: config.bus,
       store: guarded,
       storeWarning: isMemoryStore(store) ? aloneInMemory(process.env, cluster.isWorker) : undefined,

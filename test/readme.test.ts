@@ -179,7 +179,9 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const app: Express, mcpHandler: RequestHandler, store: AtomicStateStore, run: string, config: FsmConfig;
     declare const db: { slots: { isAvailable(slot: string): Promise<boolean> } };`,
   'docs/stores.md': '',
-  'docs/guarantees.md': '',
+  'docs/guarantees.md': `
+    import { type AtomicStateStore, sessionStore } from 'mcp-interlock';
+    declare const store: AtomicStateStore;`,
   'docs/runs.md': `
     import type { Express, RequestHandler } from 'express';
     import { type AtomicStateStore, type FsmConfig, fsmGate, StateMachineGate } from 'mcp-interlock';

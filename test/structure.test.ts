@@ -21,6 +21,9 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   basics: [],
 };
 
+/** The files at the top that every room may import. */
+const BASICS = ['errors.ts', 'faults.ts', 'nearest.ts', 'options.ts', 'stars.ts', 'use-order.ts'];
+
 /** Where the store's types may be named by those who are given a store, or its snapshots, and make none. */
 const MAY_NAME_THE_STORE = ['gate', 'session', 'notify', 'testing', 'workflow'];
 
@@ -165,7 +168,5 @@ function leavesTypes(text: string): boolean {
 function roomOf(path: string): string {
   if (path.includes('/')) return path.slice(0, path.indexOf('/'));
   if (path === 'index.ts') return 'index';
-  return ['errors.ts', 'faults.ts', 'nearest.ts', 'options.ts', 'stars.ts'].includes(path)
-    ? 'basics'
-    : 'top';
+  return BASICS.includes(path) ? 'basics' : 'top';
 }

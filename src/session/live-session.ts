@@ -11,6 +11,7 @@ import {
 import { LateResponses } from '../wire/late-responses.ts';
 import type { ResponseTap } from '../wire/response-tap.ts';
 import { type CallersRequest, InFlight } from './in-flight.ts';
+import type { Seat } from './quotas.ts';
 
 const MAX_QUESTIONS = 100;
 
@@ -22,6 +23,8 @@ export class LiveSession {
   readonly departed = new Set<ResponseTap>();
   /** Responses that may come, or come again, on a resuming GET stream. */
   readonly late = new LateResponses();
+  /** Its place among those that are counted; none where it is no session, or not known any more. */
+  seat: Seat<LiveSession> | undefined;
   record: SessionRecord;
   /** When the store last confirmed the session. */
   checkedAt: number;
@@ -39,8 +42,13 @@ export class LiveSession {
     this.checkedAt = checkedAt;
   }
 
+  /** Whether a request of it is under way: it is not answered, or its step goes on. */
+  get running(): boolean {
+    return this.#inFlight.size > 0;
+  }
+
   get idle(): boolean {
-    return this.#inFlight.size === 0 && this.streams.size === 0 && this.departed.size === 0;
+    return !this.running && this.streams.size === 0 && this.departed.size === 0;
   }
 
   /** How often the run has moved here: tells whether what was read of it still holds. */
@@ -57,9 +65,15 @@ export class LiveSession {
   begin(id: RequestId, request?: CallersRequest): InFlight | undefined {
     const key = idKey(id);
     if (this.#inFlight.has(key)) return undefined;
-    const entry = new InFlight(() => void this.#inFlight.delete(key), request);
+    const entry = new InFlight(() => this.#end(key), request);
+    if (!this.running) this.seat?.withdraw();
     this.#inFlight.set(key, entry);
     return entry;
+  }
+
+  #end(key: string): void {
+    this.#inFlight.delete(key);
+    if (!this.running) this.seat?.offer();
   }
 
   /** The request of that id, while it is in flight. */

@@ -22,6 +22,9 @@ interface NamesCallers {
 /** The principal of a request, however the app authenticates. `undefined` means nobody in particular. */
 export type PrincipalOf = NamesCallers['principal'];
 
+/** What a request came from, such as its address. `undefined` limits nothing. */
+export type ClientOf = NamesCallers['principal'];
+
 /** Whom a run is bound to. */
 export interface Identity {
   /** Issuer and subject. A client id is not one: it names the app, and all its users share it. */
@@ -71,6 +74,17 @@ const MARKS: readonly (readonly [what: string, isThere: (req: MarkedRequest) => 
   ['req.session', ({ session }) => isThere(session)],
   ['a Cookie header', ({ headers }) => isThere(headers.cookie)],
 ];
+
+/**
+ * What a request came from, where the app says so.
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the app's `clientOf()` names it badly; and what that throws.
+ */
+export function clientNamed(
+  clientOf: ClientOf | undefined,
+  req: CallerRequest,
+): string | undefined {
+  return clientOf && checkedName('clientOf()', clientOf(req));
+}
 
 /**
  * Names the callers of one mounted middleware, and warns once where what names them is weaker than it looks, or where somebody
@@ -126,7 +140,7 @@ export class Callers {
 
   #identityOf(req: CallerRequest): Identity {
     if (this.#principal === undefined) return identityOf(req);
-    const principal = checked(this.#principal(req));
+    const principal = checkedName('principal()', this.#principal(req));
     return { principal, binding: principal };
   }
 
@@ -158,14 +172,16 @@ function authOf(req: CallerRequest): JsonObject | undefined {
   return isObject(req.auth) ? req.auth : undefined;
 }
 
+const UNDEFINED = { 'principal()': 'nobody in particular', 'clientOf()': 'no limit' } as const;
+
 /** What a store gives back must equal what it was given, so only names are taken. */
-function checked(principal: unknown): string | undefined {
-  if (principal === undefined || isName(principal)) return principal;
+function checkedName(what: keyof typeof UNDEFINED, name: unknown): string | undefined {
+  if (name === undefined || isName(name)) return name;
   // A promise that nobody waits for would end the process if it were rejected.
-  Promise.resolve(principal).catch(() => {});
+  Promise.resolve(name).catch(() => {});
   throw new InterlockError(
     'ERR_INTERLOCK_CONFIG',
-    `sessionStore(): principal() must return a non-empty string, or undefined for nobody in particular; it returned ${showValue(principal)}`,
+    `sessionStore(): ${what} must return a non-empty string, or undefined for ${UNDEFINED[what]}; it returned ${showValue(name)}`,
   );
 }
 

@@ -3,7 +3,8 @@ import type { OpenResult } from '../stores/store.ts';
 import type { Clock } from './clock.ts';
 import type { GuardedStore } from './guarded-store.ts';
 import type { LiveSession } from './live-session.ts';
-import type { PrincipalOf } from './principal.ts';
+import type { ClientOf, PrincipalOf } from './principal.ts';
+import type { Owner } from './quotas.ts';
 import type { RunKeyStrategy } from './run-key.ts';
 
 /** How the sessions of one mounted middleware are kept. */
@@ -13,10 +14,12 @@ export interface SessionsConfig {
   readonly keys: readonly RunKeyStrategy[];
   readonly clock: Clock;
   readonly principal: PrincipalOf | undefined;
+  readonly clientOf: ClientOf | undefined;
   readonly idleMs: number;
   readonly sessionCacheMs: number;
   readonly maxSessions: number;
   readonly maxSessionsPerPrincipal: number;
+  readonly maxSessionsPerClient: number;
   readonly maxStreams: number;
   readonly serveStreams: boolean;
   readonly keepAliveMs: number;
@@ -27,11 +30,19 @@ export interface SessionsConfig {
   readonly onWarning: (warning: string) => void;
 }
 
+/** Who opens a session: whom it is bound to, and among whose it counts. */
+export interface Opening extends Owner {
+  readonly binding: string | undefined;
+}
+
 /** Where the parts of an exchange begin and end a run. */
 export interface SessionKeeper {
   readonly config: SessionsConfig;
-  /** Starts a run under the id that the client will send from now on, unless that one is in use. */
-  open(run: string, binding: string | undefined, minted: boolean): Promise<OpenResult>;
+  /**
+   * Starts a run under the id that the client will send from now on, unless that one is in use.
+   * `full`: its caller has as many sessions as he may have, and none of them can make way.
+   */
+  open(run: string, caller: Opening, minted: boolean): Promise<OpenResult['status'] | 'full'>;
   /** Ends a run; from now on it is unknown. */
   close(session: LiveSession): Promise<void>;
 }

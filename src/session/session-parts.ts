@@ -16,7 +16,8 @@ import type { InFlight } from './in-flight.ts';
 import { keepAlive } from './keep-alive.ts';
 import type { LiveSession } from './live-session.ts';
 import type { RunContext } from './run-context.ts';
-import type { SessionKeeper } from './session-keeper.ts';
+import type { Opening, SessionKeeper } from './session-keeper.ts';
+import { TOO_MANY_SESSIONS } from './turn-away.ts';
 
 /** How an `initialize` is answered that begins no run. */
 interface Failure {
@@ -37,6 +38,11 @@ const ID_TAKEN: Failure = {
     'The server named the session by an id that is in use, so none was opened. ' +
     'It must make a new id for each session, such as randomUUID()',
 };
+const CROWDED: Failure = {
+  status: 429,
+  code: JSON_RPC.SERVER_ERROR,
+  words: TOO_MANY_SESSIONS,
+};
 /** Without the id, which is a credential. */
 const IN_USE =
   'the upstream answered initialize with the id of a session that is in use. That session goes on, and the new one was refused. ' +
@@ -47,13 +53,13 @@ export class Handshake implements Part {
   readonly stage = 'session';
   readonly #sessions: SessionKeeper;
   readonly #exchange: Exchange;
-  readonly #binding: string | undefined;
+  readonly #caller: Opening;
   #succeeded = false;
 
-  constructor(sessions: SessionKeeper, exchange: Exchange, binding: string | undefined) {
+  constructor(sessions: SessionKeeper, exchange: Exchange, caller: Opening) {
     this.#sessions = sessions;
     this.#exchange = exchange;
-    this.#binding = binding;
+    this.#caller = caller;
   }
 
   wants(): boolean {
@@ -70,18 +76,19 @@ export class Handshake implements Part {
       return;
     const run = adopted === undefined ? newSessionId() : String(adopted);
     try {
-      const { status } = await this.#sessions.open(run, this.#binding, adopted === undefined);
-      if (status !== 'opened') return this.#fail(message, new Error(IN_USE), ID_TAKEN);
+      const opened = await this.#sessions.open(run, this.#caller, adopted === undefined);
+      if (opened === 'full') return this.#fail(message, CROWDED);
+      if (opened === 'taken') return this.#fail(message, ID_TAKEN, new Error(IN_USE));
     } catch (error) {
-      return this.#fail(message, error, NOT_RECORDED);
+      return this.#fail(message, NOT_RECORDED, error);
     }
     this.#succeeded = true;
     if (adopted === undefined) res.setHeader(SESSION_HEADER, run);
   }
 
-  #fail(message: Message, error: unknown, { status, code, words }: Failure): void {
+  #fail(message: Message, { status, code, words }: Failure, error?: unknown): void {
     const { res } = this.#exchange.tap;
-    this.#sessions.config.onError(error);
+    if (error !== undefined) this.#sessions.config.onError(error);
     message.replace(errorResponse(message.value.id as RequestId, code, words));
     res.statusCode = status;
     res.removeHeader(SESSION_HEADER);

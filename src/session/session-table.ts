@@ -1,49 +1,104 @@
 import { topicOf } from '../notify/relay.ts';
+import { type Placed, UseOrder } from '../use-order.ts';
 import type { LiveSession } from './live-session.ts';
+import type { Seat } from './quotas.ts';
 
-/** The sessions that this process knows, the least recently used forgotten first. */
+export interface SessionTableOptions {
+  /** How many sessions are known, as long as enough of them may be forgotten. */
+  readonly maxSessions: number;
+  /** A session that was not used for this long has expired, in milliseconds. */
+  readonly idleMs: number;
+  /** Whether sessions are looked for by what they are called on the bus. */
+  readonly hasTopics?: boolean;
+}
+
+interface Entry extends Placed<Entry> {
+  readonly session: LiveSession;
+  usedAt: number;
+}
+
+/** How many sessions one use, or one that is added, looks at. More than one leaves for each that comes. */
+const LOOKS = 2;
+
+/**
+ * The sessions that this process knows. Those that have expired leave as others are used, and the
+ * least recently used one where there are too many. One in which something is under way stays.
+ */
 export class SessionTable {
-  readonly #sessions = new Map<string, LiveSession>();
-  /** By what they are called on the bus; kept only where there is one. */
+  readonly #entries = new Map<string, Entry>();
+  readonly #order = new UseOrder<Entry>();
   readonly #topics: Map<string, LiveSession> | undefined;
   readonly #max: number;
+  readonly #idleMs: number;
 
-  constructor(max: number, hasTopics = false) {
-    this.#max = max;
+  constructor({ maxSessions, idleMs, hasTopics = false }: SessionTableOptions) {
+    this.#max = maxSessions;
+    this.#idleMs = idleMs;
     this.#topics = hasTopics ? new Map() : undefined;
+  }
+
+  get size(): number {
+    return this.#entries.size;
   }
 
   byTopic(topic: string): LiveSession | undefined {
     return this.#topics?.get(topic);
   }
 
+  /** To be looked for is no use. */
   get(run: string): LiveSession | undefined {
-    const session = this.#sessions.get(run);
-    if (session !== undefined) {
-      this.#sessions.delete(run);
-      this.#sessions.set(run, session);
-    }
-    return session;
+    return this.#entries.get(run)?.session;
   }
 
-  set(session: LiveSession): void {
-    const known = this.#sessions.get(session.run) === session;
-    this.#sessions.set(session.run, session);
-    if (!known) this.#topics?.set(topicOf(session.run), session);
-    if (this.#sessions.size <= this.#max) return;
-    for (const [run, candidate] of this.#sessions) {
-      if (!candidate.idle || candidate === session) continue;
-      this.delete(run);
-      return;
-    }
+  /** A request of the session came. */
+  use(session: LiveSession, now: number): void {
+    const entry = this.#entries.get(session.run);
+    if (entry?.session !== session) return;
+    this.#touch(entry, now);
+    if (!session.running) session.seat?.offer();
+    this.#forgetOldest(session, now);
+  }
+
+  /** In place of what was there under its name. */
+  add(session: LiveSession, seat: Seat<LiveSession>, now: number): void {
+    this.delete(session.run);
+    const entry = { session, usedAt: now, older: undefined, newer: undefined };
+    this.#entries.set(session.run, entry);
+    this.#order.touch(entry);
+    this.#topics?.set(topicOf(session.run), session);
+    session.seat = seat;
+    seat.take(session);
+    this.#forgetOldest(session, now);
   }
 
   each(visit: (session: LiveSession) => void): void {
-    for (const session of this.#sessions.values()) visit(session);
+    for (const { session } of this.#entries.values()) visit(session);
   }
 
   delete(run: string): void {
-    this.#sessions.delete(run);
+    const entry = this.#entries.get(run);
+    if (entry === undefined) return;
+    this.#entries.delete(run);
+    this.#order.remove(entry);
     this.#topics?.delete(topicOf(run));
+    entry.session.seat?.leave();
+    entry.session.seat = undefined;
+  }
+
+  /** What is under way counts as a use, so that it keeps none of those behind it. */
+  #forgetOldest(current: LiveSession, now: number): void {
+    for (let looks = 0; looks < LOOKS; looks++) {
+      const { oldest } = this.#order;
+      if (oldest === undefined || oldest.session === current) return;
+      const hasExpired = now - oldest.usedAt >= this.#idleMs;
+      if (!hasExpired && this.size <= this.#max) return;
+      if (oldest.session.idle) this.delete(oldest.session.run);
+      else this.#touch(oldest, now);
+    }
+  }
+
+  #touch(entry: Entry, now: number): void {
+    entry.usedAt = now;
+    this.#order.touch(entry);
   }
 }

@@ -3,7 +3,7 @@ import { Relay } from '../notify/relay.ts';
 import type { OpenResult, RunRecord, SessionRecord } from '../stores/store.ts';
 import { type Era, eraOf, headerSaysStateless } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
-import { acceptsEventStream, requestHeader, setRequestHeader } from '../wire/headers.ts';
+import { requestHeader, setRequestHeader } from '../wire/headers.ts';
 import { JSON_RPC, type ListKind } from '../wire/json-rpc.ts';
 import type { RequestPort } from '../wire/ports.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
@@ -20,15 +20,19 @@ import { HeldStreams } from './held-streams.ts';
 import { newToken, SESSION_HEADER } from './ids.ts';
 import { LiveSession } from './live-session.ts';
 import { noteNotices } from './notices.ts';
-import { Callers, type Identity, NOBODY } from './principal.ts';
+import { Callers, clientNamed, type Identity, NOBODY } from './principal.ts';
+import { Quotas } from './quotas.ts';
 import { type Admission, admit, type RunContext } from './run-context.ts';
-import type { SessionKeeper, SessionsConfig } from './session-keeper.ts';
+import type { Opening, SessionKeeper, SessionsConfig } from './session-keeper.ts';
 import { Handshake, Request, Stream, Termination } from './session-parts.ts';
 import { SessionTable } from './session-table.ts';
 import {
+  isOtherRoute,
   turnAway,
   turnAwayContradiction,
+  turnAwayCrowded,
   turnAwayDoubled,
+  turnAwayNameless,
   turnAwayUnknown,
   unfitRequest,
 } from './turn-away.ts';
@@ -49,6 +53,7 @@ export class Sessions implements SessionKeeper {
   readonly #keeper: RunKeeper & HandleKeeper;
   readonly #audiences = new Audiences();
   readonly #callers: Callers;
+  readonly #quotas: Quotas<LiveSession>;
   readonly #held: HeldStreams;
   readonly #cacheMs: number;
   #storeWarning: string | undefined;
@@ -56,7 +61,8 @@ export class Sessions implements SessionKeeper {
 
   constructor(config: SessionsConfig) {
     this.config = config;
-    this.table = new SessionTable(config.maxSessions, config.bus !== undefined);
+    this.table = new SessionTable({ ...config, hasTopics: config.bus !== undefined });
+    this.#quotas = new Quotas(config);
     this.#relay = config.bus && this.#join(config.bus);
     this.#held = new HeldStreams(config);
     this.#storeWarning = config.storeWarning;
@@ -93,7 +99,7 @@ export class Sessions implements SessionKeeper {
       return this.#handshake(exchange, identity);
     const run = requestHeader(req, SESSION_HEADER);
     if (run === undefined) return this.#withoutSession(exchange, identity);
-    const found = await this.#find(run, identity.binding);
+    const found = await this.#find(run, identity, req);
     if (found === 'unavailable')
       return turnAway(exchange, 503, JSON_RPC.SERVER_ERROR, 'The session store is unavailable');
     if (found === 'unknown') return turnAwayUnknown(exchange);
@@ -101,12 +107,39 @@ export class Sessions implements SessionKeeper {
   }
 
   /** Starts a run under the id that the client will send from now on, unless that one is in use. */
-  async open(run: string, binding: string | undefined, minted: boolean): Promise<OpenResult> {
+  async open(
+    run: string,
+    caller: Opening,
+    minted: boolean,
+  ): Promise<OpenResult['status'] | 'full'> {
     this.#warnOfStore();
-    const record = { principal: binding, minted };
-    const opened = await this.config.store.open(run, record, this.config.idleMs, newToken());
-    if (opened.status === 'opened') this.table.set(this.#live(run, record));
-    return opened;
+    const seat = await this.#quotas.makeRoom(caller, (session) => this.#endUnlessUsed(session));
+    if (seat === undefined) return 'full';
+    const record = { principal: caller.binding, minted };
+    try {
+      const { status } = await this.config.store.open(run, record, this.config.idleMs, newToken());
+      if (status === 'opened')
+        this.table.add(this.#live(run, record), seat, this.config.clock.now());
+      else seat.leave();
+      return status;
+    } catch (error) {
+      seat.leave();
+      throw error;
+    }
+  }
+
+  /**
+   * Ends a session that makes way for another one. This process knows of its own requests, and asks the
+   * store about steps: while a claim stands, one runs somewhere or nobody knows what it came to.
+   */
+  async #endUnlessUsed(session: LiveSession): Promise<void> {
+    const { run, seat } = session;
+    const record = await this.config.store.read(run, this.config.idleMs);
+    const claimed = Object.values(record?.workflows ?? {}).some(({ claim }) => claim);
+    const isUsed = session.running || seat?.isFree || this.table.get(run) !== session;
+    if (claimed || isUsed) return;
+    if (record === undefined) this.#forget(run);
+    else await this.close(session);
   }
 
   /** Ends a run; from now on it is unknown. */
@@ -195,7 +228,10 @@ export class Sessions implements SessionKeeper {
     }
     // A handshake begins a session. One that names another must neither learn of it nor take it over.
     setRequestHeader(exchange.req, SESSION_HEADER, undefined);
-    exchange.join(new Handshake(this, exchange, identity.binding));
+    const { binding, principal } = identity;
+    const caller = { binding, principal, client: clientNamed(this.config.clientOf, exchange.req) };
+    if (this.#quotas.isBarred(caller)) return turnAwayCrowded(exchange);
+    exchange.join(new Handshake(this, exchange, caller));
     this.#lookOut(exchange, identity);
     return this.#admitNowhere(exchange, identity, keysBeforeSessions(this.config.keys));
   }
@@ -209,12 +245,7 @@ export class Sessions implements SessionKeeper {
     if (probes || headerSaysStateless(req)) return this.#admitNowhere(exchange, identity);
     if (this.config.keys.some(({ kind }) => kind !== 'session'))
       return this.#enterAlone(exchange, 'session', identity);
-    return turnAway(
-      exchange,
-      400,
-      JSON_RPC.SERVER_ERROR,
-      `Bad Request: Mcp-Session-Id header is required. ${ONE_LINE}`,
-    );
+    return turnAwayNameless(exchange);
   }
 
   /** Lets a request in that belongs to no run, and whose calls have none. */
@@ -271,7 +302,8 @@ export class Sessions implements SessionKeeper {
 
   async #find(
     run: string,
-    binding: string | undefined,
+    { binding, principal }: Identity,
+    req: RequestPort,
   ): Promise<Found | 'unknown' | 'unavailable'> {
     const { store, clock, idleMs } = this.config;
     // "It MUST only contain visible ASCII characters", and the keys of other runs do not.
@@ -280,7 +312,9 @@ export class Sessions implements SessionKeeper {
     // Whoever is not the owner is asked about in the store like any unknown session, which answers him alike, and as late.
     const own = known?.record.principal === binding ? known : undefined;
     // A clock may go back, and nobody may be believed until it has caught up.
-    const age = own && clock.now() - own.checkedAt;
+    const now = clock.now();
+    if (own) this.table.use(own, now);
+    const age = own && now - own.checkedAt;
     if (own && age !== undefined && age >= 0 && age < this.#cacheMs) return foundWithout(own);
     const moves = known?.moves ?? 0;
     let record: RunRecord | undefined;
@@ -293,10 +327,22 @@ export class Sessions implements SessionKeeper {
     }
     if (record === undefined) this.#forget(run);
     if (record === undefined || record.session.principal !== binding) return 'unknown';
-    const session = this.table.get(run) ?? this.#live(run, record.session);
+    const session = this.table.get(run) ?? this.#adopt(run, record.session, principal, req);
     session.checkedAt = clock.now();
-    this.table.set(session);
     return { session, fresh: () => (session.moves === moves ? record : undefined) };
+  }
+
+  /** A session that was begun in another process, or was forgotten in this one. */
+  #adopt(
+    run: string,
+    record: SessionRecord,
+    principal: string | undefined,
+    req: RequestPort,
+  ): LiveSession {
+    const session = this.#live(run, record);
+    const seat = this.#quotas.seat({ principal, client: clientNamed(this.config.clientOf, req) });
+    this.table.add(session, seat, session.checkedAt);
+    return session;
   }
 
   #forget(run: string): void {
@@ -327,20 +373,6 @@ export class Sessions implements SessionKeeper {
     exchange.join(new Stream(this, exchange, { session, listed: admission?.listed, hasRoom }));
     return admission;
   }
-}
-
-/** The cure for a route of the app's own that stands below the middlewares. */
-const ONE_LINE =
-  'It comes with the answer to initialize. A route that is not MCP must not stand behind sessionStore(): mount it with app.all() on the MCP route alone.';
-
-/**
- * Under `app.use()` the middlewares see the app's other routes too. Of MCP a GET asks for a stream,
- * names a session or resumes (MCP 2025-11-25, Transports, "Listening for Messages from the Server").
- */
-function isOtherRoute(req: RequestPort): boolean {
-  if (req.method !== 'GET' && req.method !== 'HEAD') return false;
-  const { [SESSION_HEADER]: session, 'last-event-id': last } = req.headers;
-  return session === undefined && last === undefined && !acceptsEventStream(req);
 }
 
 function leftRunning(steps: readonly RunningStep[], drainMs: number): Error {

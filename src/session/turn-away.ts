@@ -1,7 +1,9 @@
 import type { Contradiction } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
-import { hasBody } from '../wire/headers.ts';
+import { acceptsEventStream, hasBody } from '../wire/headers.ts';
 import { errorResponse, JSON_RPC } from '../wire/json-rpc.ts';
+import type { RequestPort } from '../wire/ports.ts';
+import { SESSION_HEADER } from './ids.ts';
 
 /** Only a POST carries messages (MCP 2025-11-25, Transports). An upstream that is less strict must not find one that nobody looked at. */
 export function unfitRequest(exchange: Exchange): Promise<undefined> | undefined {
@@ -20,6 +22,16 @@ export function unfitRequest(exchange: Exchange): Promise<undefined> | undefined
   );
 }
 
+/**
+ * Under `app.use()` the middlewares see the app's other routes too. Of MCP a GET asks for a stream,
+ * names a session or resumes (MCP 2025-11-25, Transports, "Listening for Messages from the Server").
+ */
+export function isOtherRoute(req: RequestPort): boolean {
+  if (req.method !== 'GET' && req.method !== 'HEAD') return false;
+  const { [SESSION_HEADER]: session, 'last-event-id': last } = req.headers;
+  return session === undefined && last === undefined && !acceptsEventStream(req);
+}
+
 /** A batch is answered as a whole, as SDK v2 does: where it names a version there are no batches. */
 export async function turnAwayContradiction(
   { tap, isBatch, messages }: Exchange,
@@ -27,6 +39,22 @@ export async function turnAwayContradiction(
 ): Promise<undefined> {
   const id = isBatch ? undefined : messages[0]?.id;
   tap.respond(400, errorResponse(id ?? null, code, message));
+}
+
+/** No session is named, and nothing else names a run. What stands below the middlewares by mistake is told the cure. */
+export function turnAwayNameless(exchange: Exchange): Promise<undefined> {
+  const required = 'Bad Request: Mcp-Session-Id header is required';
+  const cure =
+    'It comes with the answer to initialize. A route that is not MCP must not stand behind sessionStore(): mount it with app.all() on the MCP route alone.';
+  return turnAway(exchange, 400, JSON_RPC.SERVER_ERROR, `${required}. ${cure}`);
+}
+
+/** RFC 6585, section 4. */
+export const TOO_MANY_SESSIONS =
+  'Too many sessions: this caller has as many as one may have, and each of them is in use. End one with DELETE, or try again later';
+
+export function turnAwayCrowded(exchange: Exchange): Promise<undefined> {
+  return turnAway(exchange, 429, JSON_RPC.SERVER_ERROR, TOO_MANY_SESSIONS);
 }
 
 export function turnAwayDoubled(exchange: Exchange): Promise<undefined> {

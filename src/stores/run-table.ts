@@ -1,3 +1,5 @@
+import { type Placed, UseOrder } from '../use-order.ts';
+
 /** What the table has to know of a run. */
 export interface Expiring {
   /** Milliseconds since the epoch, on the table's clock. From then on the run is unknown. */
@@ -12,12 +14,9 @@ export interface RunTableOptions<Run> {
   readonly isPinned: (run: Run, now: number) => boolean;
 }
 
-/** A run between its neighbours in the order of use: the table's ring links the newest one to the oldest. */
-interface Entry<Run> {
+interface Entry<Run> extends Placed<Entry<Run>> {
   readonly key: string;
   run: Run;
-  older: Entry<Run>;
-  newer: Entry<Run>;
 }
 
 /** How many runs an insertion may look at to find one to evict. */
@@ -29,13 +28,11 @@ const SWEEP_SHARE = 1 / 4;
 /**
  * Runs by their key, and in the order of their last use. An expired run is not there; its memory is freed by later
  * insertions, so that no timer is needed.
- *
- * The order is a linked ring, since the order of a `Map` costs a search through its deleted entries at each eviction.
  */
 export class RunTable<Run extends Expiring> {
   readonly #entries = new Map<string, Entry<Run>>();
   readonly #options: RunTableOptions<Run>;
-  #oldest: Entry<Run> | undefined;
+  readonly #order = new UseOrder<Entry<Run>>();
   #insertionsSinceSweep = 0;
 
   constructor(options: RunTableOptions<Run>) {
@@ -55,7 +52,7 @@ export class RunTable<Run extends Expiring> {
       this.#remove(entry);
       return undefined;
     }
-    this.#touch(entry);
+    this.#order.touch(entry);
     return entry.run;
   }
 
@@ -64,15 +61,16 @@ export class RunTable<Run extends Expiring> {
     const known = this.#entries.get(key);
     if (known !== undefined) {
       known.run = run;
-      this.#touch(known);
+      this.#order.touch(known);
       return;
     }
     this.#insertionsSinceSweep += 1;
     if (this.#insertionsSinceSweep >= this.size * SWEEP_SHARE) this.#sweep();
     this.#evict();
-    const entry = { key, run } as Entry<Run>;
+    // With all of its members from the start, so that every entry has one shape.
+    const entry: Entry<Run> = { key, run, older: undefined, newer: undefined };
     this.#entries.set(key, entry);
-    this.#link(entry);
+    this.#order.touch(entry);
   }
 
   delete(key: string): void {
@@ -96,38 +94,15 @@ export class RunTable<Run extends Expiring> {
   #evict(): void {
     const { maxRuns, now, isPinned } = this.#options;
     for (let looks = 0; looks < LOOKS && this.size >= maxRuns; looks += 1) {
-      const oldest = this.#oldest;
+      const { oldest } = this.#order;
       if (oldest === undefined) return;
-      if (isPinned(oldest.run, now())) this.#touch(oldest);
+      if (isPinned(oldest.run, now())) this.#order.touch(oldest);
       else this.#remove(oldest);
     }
   }
 
   #remove(entry: Entry<Run>): void {
     this.#entries.delete(entry.key);
-    this.#unlink(entry);
-  }
-
-  #touch(entry: Entry<Run>): void {
-    this.#unlink(entry);
-    this.#link(entry);
-  }
-
-  /** Makes the entry the newest one. */
-  #link(entry: Entry<Run>): void {
-    const oldest = this.#oldest ?? entry;
-    const newest = this.#oldest?.older ?? entry;
-    entry.newer = oldest;
-    entry.older = newest;
-    oldest.older = entry;
-    newest.newer = entry;
-    this.#oldest = oldest;
-  }
-
-  #unlink(entry: Entry<Run>): void {
-    const { older, newer } = entry;
-    older.newer = newer;
-    newer.older = older;
-    if (this.#oldest === entry) this.#oldest = newer === entry ? undefined : newer;
+    this.#order.remove(entry);
   }
 }

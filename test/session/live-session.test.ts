@@ -1,7 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { InFlight } from '../../src/session/in-flight.ts';
 import { LiveSession } from '../../src/session/live-session.ts';
+import { Quotas } from '../../src/session/quotas.ts';
 import { SessionTable } from '../../src/session/session-table.ts';
+import type { ResponseTap } from '../../src/wire/response-tap.ts';
 
 const sessionOf = (run: string): LiveSession => new LiveSession(run, {}, 0);
 
@@ -86,36 +88,114 @@ describe("a question of the upstream's", () => {
 });
 
 describe('the table of sessions', () => {
+  const HOUR = 3_600_000;
+  const quotas = new Quotas<LiveSession>({
+    maxSessionsPerPrincipal: 1_000,
+    maxSessionsPerClient: 1_000,
+    onWarning() {},
+  });
+  let now: number;
+  let table: SessionTable;
+
+  const tableOf = (maxSessions: number): void => {
+    now = 0;
+    table = new SessionTable({ maxSessions, idleMs: HOUR });
+  };
+  const add = (run: string | LiveSession): LiveSession => {
+    const session = typeof run === 'string' ? sessionOf(run) : run;
+    table.add(session, quotas.seat({ principal: undefined, client: undefined }), now);
+    return session;
+  };
+  const known = (...runs: string[]) => runs.filter((run) => table.get(run)?.run === run);
+
   it('forgets the one that was not used for the longest time, and keeps as many as it may', () => {
-    const table = new SessionTable(2);
-    for (const run of ['a', 'b']) table.set(sessionOf(run));
-    table.get('a');
-    table.set(sessionOf('c'));
-    expect(['a', 'b', 'c'].map((run) => table.get(run)?.run)).toEqual(['a', undefined, 'c']);
+    tableOf(2);
+    const first = add('a');
+    add('b');
+    table.use(first, now);
+    add('c');
+    expect(known('a', 'b', 'c')).toEqual(['a', 'c']);
   });
 
   it('keeps those in which something is under way, and grows where that is so in all of them', () => {
-    const table = new SessionTable(2);
+    tableOf(2);
     const busy = sessionOf('busy');
     const request = busy.begin(1);
-    table.set(busy);
-    for (const run of ['a', 'b', 'c']) table.set(sessionOf(run));
-    expect(['busy', 'a', 'b', 'c'].map((run) => table.get(run)?.run)).toEqual([
-      'busy',
-      undefined,
-      undefined,
-      'c',
-    ]);
+    add(busy);
+    for (const run of ['a', 'b', 'c']) add(run);
+    expect(known('busy', 'a', 'b', 'c')).toEqual(['busy', 'c']);
     request?.end();
-    for (const run of ['d', 'e']) table.set(sessionOf(run));
+    for (const run of ['d', 'e']) add(run);
     expect(table.get('busy')).toBeUndefined();
+    tableOf(1);
+    const running = ['a', 'b', 'c'].map((run) => {
+      const session = sessionOf(run);
+      const begun = session.begin(1);
+      add(session);
+      return begun;
+    });
+    expect(known('a', 'b', 'c')).toEqual(['a', 'b', 'c']);
+    for (const each of running) each?.end();
+    add('d');
+    add('e');
+    expect(table.size).toBe(1);
+  });
+
+  it('forgets those that have expired, as others are used', () => {
+    tableOf(10_000);
+    for (let index = 0; index < 100; index++) add(`old ${index}`);
+    now += HOUR - 1;
+    const used = add('used');
+    expect(table.size).toBe(101);
+    now += 1;
+    for (let use = 0; use < 50; use++) table.use(used, now);
+    expect(table.size).toBe(1);
+    expect(known('used')).toEqual(['used']);
+  });
+
+  it('keeps an expired one in which something is under way, and none of those behind it', () => {
+    tableOf(10_000);
+    const [running, streaming, departed] = ['running', 'streaming', 'departed'].map(add) as [
+      LiveSession,
+      LiveSession,
+      LiveSession,
+    ];
+    const request = running.begin(1);
+    const tap = { inject() {}, abandon() {} } as unknown as ResponseTap;
+    streaming.addStream(tap);
+    departed.departed.add(tap);
+    for (let index = 0; index < 10; index++) add(`old ${index}`);
+    now += HOUR;
+    const used = add('used');
+    for (let use = 0; use < 10; use++) table.use(used, now);
+    expect(table.size).toBe(4);
+    expect(known('running', 'streaming', 'departed')).toHaveLength(3);
+    request?.end();
+    streaming.removeStream(tap);
+    departed.departed.delete(tap);
+    now += HOUR;
+    for (let use = 0; use < 5; use++) table.use(used, now);
+    expect(table.size).toBe(1);
+  });
+
+  it('waits where the clock went back, and forgets then', () => {
+    tableOf(10);
+    now = HOUR;
+    add('a');
+    now = 0;
+    const used = add('used');
+    table.use(used, now);
+    expect(known('a')).toEqual(['a']);
+    now = 2 * HOUR;
+    table.use(used, now);
+    expect(known('a')).toEqual([]);
   });
 
   it('takes any name for a name', () => {
-    const table = new SessionTable(10);
+    tableOf(10);
     for (const run of ['__proto__', 'constructor', '']) {
       expect(table.get(run)).toBeUndefined();
-      table.set(sessionOf(run));
+      add(run);
       expect(table.get(run)?.run).toBe(run);
       table.delete(run);
       expect(table.get(run)).toBeUndefined();

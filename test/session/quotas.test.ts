@@ -1,0 +1,149 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { type Owner, Quotas, type Seat } from '../../src/session/quotas.ts';
+
+const LIMITS = { maxSessionsPerPrincipal: 3, maxSessionsPerClient: 4, onWarning() {} };
+
+/** A session as the rule sees it: whose it is, whether it may make way, and when that was said last. */
+interface Known {
+  readonly owner: Owner;
+  readonly seat: Seat<Known>;
+  free: boolean;
+  at: number;
+}
+
+/** The rule in its plainest form: each question looks at every session. */
+class Model {
+  readonly sessions: Known[] = [];
+
+  #isFull({ principal, client }: Owner): { principal: boolean; client: boolean } {
+    const count = (is: (owner: Owner) => boolean) =>
+      this.sessions.filter(({ owner }) => is(owner)).length;
+    return {
+      principal:
+        principal !== undefined &&
+        count((owner) => owner.principal === principal) >= LIMITS.maxSessionsPerPrincipal,
+      client:
+        client !== undefined &&
+        count((owner) => owner.client === client) >= LIMITS.maxSessionsPerClient,
+    };
+  }
+
+  isFull(owner: Owner): boolean {
+    const full = this.#isFull(owner);
+    return full.principal || full.client;
+  }
+
+  /** Those that may make way for this caller, by the limit that is met. */
+  free(owner: Owner, by: 'principal' | 'client'): Known[] {
+    return this.sessions
+      .filter((each) => each.free && each.owner.principal === owner.principal)
+      .filter((each) => by === 'principal' || each.owner.client === owner.client)
+      .sort((a, b) => a.at - b.at);
+  }
+
+  isBarred(owner: Owner): boolean {
+    const full = this.#isFull(owner);
+    return (
+      (full.principal && this.free(owner, 'principal').length === 0) ||
+      (full.client && this.free(owner, 'client').length === 0)
+    );
+  }
+
+  next(owner: Owner): Known | undefined {
+    const full = this.#isFull(owner);
+    if (full.principal) return this.free(owner, 'principal')[0];
+    return full.client ? this.free(owner, 'client')[0] : undefined;
+  }
+}
+
+const name = (...names: string[]) => fc.option(fc.constantFrom(...names), { nil: undefined });
+const owners = fc.record({
+  principal: name('ann', 'bob', '__proto__'),
+  client: name('192.0.2.1', 'ann', ''),
+});
+const step = fc.record({
+  owner: owners,
+  act: fc.constantFrom('open', 'open', 'open', 'adopt', 'withdraw', 'offer', 'leave', 'make room'),
+  pick: fc.nat(),
+});
+
+describe('the sessions of principals and clients', () => {
+  it('count, and make way, as the plainest rule says', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { maxLength: 60 }), async (steps) => {
+        const quotas = new Quotas<Known>(LIMITS);
+        const model = new Model();
+        let time = 0;
+        const sit = (owner: Owner, seat: Seat<Known>): void => {
+          const known: Known = { owner, seat, free: true, at: ++time };
+          seat.take(known);
+          model.sessions.push(known);
+        };
+        for (const { owner, act, pick } of steps) {
+          const picked = model.sessions[pick % Math.max(model.sessions.length, 1)];
+          expect(quotas.isBarred(owner)).toBe(model.isBarred(owner));
+          if (act === 'adopt') sit(owner, quotas.seat(owner));
+          if (act === 'open') {
+            const seat = quotas.reserve(owner);
+            expect(seat === undefined).toBe(model.isFull(owner));
+            if (seat !== undefined) sit(owner, seat);
+          }
+          if (act === 'make room') {
+            // Each is asked once, in the order of use; none of them ends before the second one.
+            const ended: Known[] = [];
+            const seat = await quotas.makeRoom(owner, async (known) => {
+              expect(known).toBe(model.next(owner));
+              known.free = false;
+              if (ended.push(known) === 1) return;
+              known.seat.leave();
+              model.sessions.splice(model.sessions.indexOf(known), 1);
+            });
+            expect(seat === undefined).toBe(model.isFull(owner));
+            if (seat === undefined) expect(model.next(owner)).toBeUndefined();
+            else sit(owner, seat);
+          }
+          if (picked === undefined) continue;
+          if (act === 'leave') {
+            picked.seat.leave();
+            picked.seat.leave();
+            picked.seat.offer();
+            model.sessions.splice(model.sessions.indexOf(picked), 1);
+          }
+          if (act === 'offer') picked.at = ++time;
+          if (act === 'offer' || act === 'withdraw') {
+            picked.free = act === 'offer';
+            picked.seat[act]();
+            expect(picked.seat.isFree).toBe(picked.free);
+          }
+        }
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it('may make way later where it could not be asked, and is asked about again', async () => {
+    const quotas = new Quotas<string>({ ...LIMITS, maxSessionsPerPrincipal: 1 });
+    const ann = { principal: 'ann', client: undefined };
+    const seat = quotas.seat(ann);
+    seat.take('first');
+    const failure = new Error('the store is down');
+    await expect(quotas.makeRoom(ann, () => Promise.reject(failure))).rejects.toBe(failure);
+    const asked: string[] = [];
+    const made = await quotas.makeRoom(ann, async (holder) => {
+      asked.push(holder);
+      seat.leave();
+    });
+    expect([made === undefined, asked]).toEqual([false, ['first']]);
+  });
+
+  it('count from the moment at which they are about to be opened', () => {
+    const quotas = new Quotas<object>(LIMITS);
+    const ann = { principal: 'ann', client: undefined };
+    const seats = [1, 2, 3].map(() => quotas.reserve(ann));
+    expect(seats).not.toContain(undefined);
+    expect([quotas.reserve(ann), quotas.isBarred(ann)]).toEqual([undefined, true]);
+    seats[0]?.leave();
+    expect(quotas.reserve(ann)).toBeDefined();
+  });
+});
