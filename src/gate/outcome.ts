@@ -36,6 +36,7 @@ function taskOf(taskId: unknown, ttl: unknown): CreatedTask | undefined {
  */
 export function outcomeOf(message: Message): Outcome {
   const { result, error } = message.value;
+  if (message.isContradictory) return 'unknown';
   // It asks for something that the client cannot give: an input, by another name.
   if (isObject(error) && error.code === JSON_RPC.MISSING_CAPABILITY) return 'input_required';
   if (error !== undefined) return 'failed';

@@ -1,6 +1,6 @@
 import { UNBEGUN } from '../session/unbegun.ts';
 import type { ReleaseOptions } from '../stores/store.ts';
-import { isObject, type ListKind } from '../wire/json-rpc.ts';
+import { isObject, type JsonObject, type ListKind } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { announcement } from '../workflow/advice.ts';
@@ -25,7 +25,8 @@ export function settle(
   const outcome = outcomeOf(message);
   if (outcome === 'unknown') {
     abandonStep(call.step, config);
-    return AS_IT_CAME;
+    if (!message.isContradictory) return AS_IT_CAME;
+    return replacing(unknownReply(call, config, false));
   }
   const move = moveAfter(outcome, call, message);
   // A step that asks for something goes on with the next call, and keeps its key for it.
@@ -54,12 +55,25 @@ interface Saving {
   readonly onListChanged: (lists: readonly ListKind[]) => void;
 }
 
-async function commit(
+function unknownReply(
   { id, step, era }: PendingCall,
+  { workflow }: GateConfig,
+  ran: boolean,
+): JsonObject {
+  return unknownOutcomeReply(id, step.tool, workflow.id, { ran, era });
+}
+
+function replacing(reply: JsonObject): Transform {
+  return (message) => message.replace(reply);
+}
+
+async function commit(
+  call: PendingCall,
   move: Move,
   config: GateConfig,
   { options, onListChanged }: Saving,
 ): Promise<Transform> {
+  const { step } = call;
   const { workflow, announce, onError } = config;
   const { snapshot, trail } = move;
   const status = await step.commit({ snapshot, trail }, options).catch((error: unknown) => {
@@ -68,8 +82,7 @@ async function commit(
   });
   if (status !== 'committed' && status !== 'repeated') {
     onError(new UnknownOutcome(step, status));
-    const reply = unknownOutcomeReply(id, step.tool, workflow.id, { ran: true, era });
-    return (message) => message.replace(reply);
+    return replacing(unknownReply(call, config, true));
   }
   const { from, to } = trail;
   if (status === 'committed') {

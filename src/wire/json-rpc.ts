@@ -49,6 +49,11 @@ export function kindOf(message: unknown): MessageKind {
     : 'invalid';
 }
 
+/** "Either the result member or error member MUST be included, but both members MUST NOT be included" (JSON-RPC 2.0, section 5). */
+export function isContradictory(message: JsonObject): boolean {
+  return Object.hasOwn(message, 'result') && Object.hasOwn(message, 'error');
+}
+
 /** `1` and `"1"` are different ids, so they get different keys. */
 export function idKey(id: RequestId): string {
   return typeof id === 'number' ? `n${id}` : `s${id}`;

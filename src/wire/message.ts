@@ -33,6 +33,8 @@ export class Message {
   #edits = 0;
   /** Whether it is left out of the stream that it came on. */
   dropped = false;
+  /** Whether it stands for an answer of the upstream's that says two things at once. */
+  isContradictory = false;
   /** Messages that go out on the same stream right before this one. A JSON answer has no room for them. */
   readonly before: JsonObject[] = [];
 

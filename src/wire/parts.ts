@@ -4,10 +4,10 @@ import { type Incoming, isLeft } from './incoming.ts';
 import {
   errorResponse,
   idKey,
+  isContradictory,
   isRequestId,
   JSON_RPC,
   type JsonObject,
-  type RequestId,
 } from './json-rpc.ts';
 import type { Message } from './message.ts';
 import { type Part, withPart } from './part.ts';
@@ -72,6 +72,7 @@ export class Parts implements ResponseObserver {
   }
 
   onMessage(message: Message): MaybePromise<void> {
+    if (isContradictory(message.value)) this.#contradict(message);
     return inOrder(this.#parts, (part) => part.onMessage?.(message));
   }
 
@@ -108,13 +109,11 @@ export class Parts implements ResponseObserver {
         this.onError(error);
       }
     }
-    const error = (id: RequestId | null): JsonObject =>
-      errorResponse(id, JSON_RPC.INTERNAL_ERROR, UNREADABLE);
     const open = this.#forwarded.filter(
       ({ id }) => id !== undefined && !this.#responded.has(idKey(id)),
     );
-    const told = [...this.takeAnswers(), ...open.map(({ id }) => error(id ?? null))];
-    return told.length > 0 || hasBegun ? told : [error(null)];
+    const told = [...this.takeAnswers(), ...open.map(({ id }) => unreadable(id))];
+    return told.length > 0 || hasBegun ? told : [unreadable(null)];
   }
 
   onDepart(): void {
@@ -130,6 +129,13 @@ export class Parts implements ResponseObserver {
     try {
       this.#onError(error);
     } catch {}
+  }
+
+  /** Clients disagree about which of the two counts, so the client is shown neither. */
+  #contradict(message: Message): void {
+    this.onError(new Error('an answer of the upstream has both a result and an error'));
+    message.isContradictory = true;
+    message.replace(unreadable(message.value.id));
   }
 
   /** It is the connection that calls, and nothing may be thrown at it. */
@@ -152,4 +158,8 @@ export class Parts implements ResponseObserver {
     if (this.#answersTaken) return [];
     return this.#messages.map(({ answer }) => answer).filter((answer) => answer !== undefined);
   }
+}
+
+function unreadable(id: unknown): JsonObject {
+  return errorResponse(isRequestId(id) ? id : null, JSON_RPC.INTERNAL_ERROR, UNREADABLE);
 }
