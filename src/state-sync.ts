@@ -14,6 +14,7 @@ import { type SyncConfig, SyncPart } from './sync/sync-part.ts';
 import { ToolDeclaration } from './tool.ts';
 import type { Exchange } from './wire/exchange.ts';
 import { Note } from './wire/note.ts';
+import { ToolHints } from './wire/upstream-list.ts';
 
 /** Options of {@link stateSync} beside the configuration itself. */
 export interface StateSyncOptions extends StateSyncConfig, CommonOptions {
@@ -57,6 +58,7 @@ export function stateSync(options: StateSyncOptions): Middleware {
     onInvalidation: parsed.onInvalidation,
     notificationSink: parsed.notificationSink,
     notes: new LateNotes(),
+    hints: new ToolHints(),
   };
   const mounted = new Note<Exchange, true>();
   return withExchange(parsed, (exchange) => {

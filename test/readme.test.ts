@@ -34,6 +34,7 @@ describe('the first code of the README', () => {
   const consumer = new Consumer();
   let app: ChildProcess;
   let client: TestClient;
+  let url: URL;
 
   beforeAll(async () => {
     consumer.linkInterlock();
@@ -58,7 +59,8 @@ describe('the first code of the README', () => {
       env,
       stdio: 'inherit',
     });
-    client = await vi.waitFor(() => connect(new URL(`http://127.0.0.1:${port}/mcp`)), {
+    url = new URL(`http://127.0.0.1:${port}/mcp`);
+    client = await vi.waitFor(() => connect(url), {
       timeout: 20_000,
       interval: 100,
     });
@@ -94,6 +96,16 @@ describe('the first code of the README', () => {
       if (next !== undefined) await client.call(next, { sku: 'tea' });
     }
     expect(shown).toEqual(readme.tableAfter('A client of this server sees'));
+  });
+
+  it('tells of stale data where something changed, and not where it was only looked at', async () => {
+    const fresh = await connect(url);
+    const texts = async (tool: string) => (await fresh.call(tool, { sku: 'tea' })).texts;
+    expect((await texts('cart.add_item')).at(-1)).toBe(
+      '[System: Cache invalidated for cart.view — caused by cart.add_item]',
+    );
+    expect((await texts('cart.view')).join()).not.toContain('Cache invalidated');
+    await fresh.close();
   });
 });
 

@@ -14,12 +14,13 @@ import {
 import type { Message } from '../wire/message.ts';
 import type { ResponseTap } from '../wire/response-tap.ts';
 import { after, inOrder, type MaybePromise } from '../wire/task-line.ts';
+import { pageAsSent } from '../wire/upstream-list.ts';
 import type { PendingCall, Transform } from './call.ts';
 import { declareListChanged, declaresChanges } from './changed-lists.ts';
 import type { GateConfig } from './gate-config.ts';
 import { Judge } from './judge.ts';
 import { tellListChanged } from './list-changed.ts';
-import { pageAsSent } from './listed.ts';
+
 import { createdTask } from './outcome.ts';
 import { unknownOutcomeReply } from './replies.ts';
 import { settle } from './settle.ts';

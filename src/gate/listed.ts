@@ -1,30 +1,13 @@
 import { nearestName } from '../nearest.ts';
 import type { Uncertain } from '../stores/store.ts';
 import { isObject } from '../wire/json-rpc.ts';
-import type { Message } from '../wire/message.ts';
-import { Note } from '../wire/note.ts';
+import { ToolHints } from '../wire/upstream-list.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 
 /** Never more names than this are remembered of an upstream that keeps making up new ones. */
 const MAX_NAMES = 10_000;
 
 type Warn = (warning: string) => void;
-type Pages = Readonly<Record<string, readonly unknown[]>>;
-
-const pages = new Note<Message, Pages>();
-
-/**
- * One page of a list as the upstream sent it, whatever other gates on the route have taken out of it since. Each gate asks
- * before it changes the list itself.
- */
-export function pageAsSent(message: Message, member: string): readonly unknown[] {
-  const kept = pages.of(message)?.[member];
-  if (kept !== undefined) return kept;
-  const now = message.at('result', member);
-  const page: readonly unknown[] = Array.isArray(now) ? now : [];
-  pages.put(message, { ...pages.of(message), [member]: page });
-  return page;
-}
 
 /** What an upstream lists of one kind, to warn of bindings that gate nothing. */
 export class ListedNames {
@@ -61,7 +44,7 @@ export class ListedNames {
 /** What the upstream's lists have taught this process about its tools. */
 export class ListedTools {
   readonly #names: ListedNames;
-  readonly #repeatable = new Map<string, boolean>();
+  readonly #hints = new ToolHints();
 
   constructor({ id, toolNames }: Workflow) {
     this.#names = new ListedNames(id, toolNames);
@@ -69,17 +52,12 @@ export class ListedTools {
 
   /** As {@link ListedNames.note}. */
   note(page: readonly unknown[], isLastPage: boolean, warn: Warn): void {
-    for (const tool of page) {
-      if (!isObject(tool) || typeof tool.name !== 'string') continue;
-      if (this.#repeatable.size >= MAX_NAMES) continue;
-      const hints = isObject(tool.annotations) ? tool.annotations : {};
-      this.#repeatable.set(tool.name, hints.idempotentHint === true || hints.readOnlyHint === true);
-    }
+    this.#hints.note(page);
     this.#names.note(page, isLastPage, warn);
   }
 
   /** What may happen after an unknown outcome, by the tool's annotations. Not to be repeated, until a list has said otherwise. */
   uncertainOf(tool: string): Uncertain {
-    return this.#repeatable.get(tool) === true ? 'retry' : 'hold';
+    return this.#hints.isRepeatable(tool) ? 'retry' : 'hold';
   }
 }

@@ -1,12 +1,13 @@
 import type { Admission } from '../session/run-context.ts';
 import { isObject, type JsonObject } from '../wire/json-rpc.ts';
 import type { ElementEdit, Message } from '../wire/message.ts';
+import { pageAsSent } from '../wire/upstream-list.ts';
 import { availabilityNote } from '../workflow/advice.ts';
 import type { BoundRead, BoundReads } from '../workflow/reads.ts';
 import { whereaboutsOf } from '../workflow/whereabouts.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { GateConfig } from './gate-config.ts';
-import { pageAsSent } from './listed.ts';
+
 import { stateNow } from './state-now.ts';
 import { forbidCaching, visibilityFor, withNote } from './tool-list.ts';
 

@@ -9,6 +9,7 @@ const KEPT_NAMES = 2048;
 
 /** A policy made ready: its pattern split, and the one frozen object that all its tools share. */
 interface Rule {
+  readonly match: string;
   readonly pattern: readonly string[];
   readonly resolved: ResolvedPolicy;
 }
@@ -24,17 +25,18 @@ interface Rule {
  * Later changes to the objects that were given have no effect.
  */
 export class PolicyEngine {
-  readonly #resolve: (name: string) => ResolvedPolicy | undefined;
+  readonly #find: (name: string) => Rule | undefined;
+  readonly #unmatched: ResolvedPolicy | undefined;
 
   constructor(policies: readonly SyncPolicy[], defaults?: PolicyDefaults) {
     const fallback = parseDefaults(defaults).cacheControl;
     const rules = parsePolicies(policies).map((policy) => toRule(policy, fallback));
-    const unmatched = fallback && resolved(fallback, []);
+    this.#unmatched = fallback && resolved(fallback, []);
     const search = (name: string) => {
       const segments = splitName(name);
-      return rules.find((rule) => matchSegments(rule.pattern, segments))?.resolved ?? unmatched;
+      return rules.find((rule) => matchSegments(rule.pattern, segments));
     };
-    this.#resolve = memoise(search, { entries: KEPT_NAMES, nameLength: LONGEST_KEPT_NAME });
+    this.#find = memoise(search, { entries: KEPT_NAMES, nameLength: LONGEST_KEPT_NAME });
   }
 
   /**
@@ -43,12 +45,18 @@ export class PolicyEngine {
    * nothing.
    */
   resolve(name: string): ResolvedPolicy | undefined {
-    return this.#resolve(name);
+    return this.#find(name)?.resolved ?? this.#unmatched;
+  }
+
+  /** The `match` of the policy that counts for a tool, as it was given; `undefined` where none matches. */
+  matchOf(name: string): string | undefined {
+    return this.#find(name)?.match;
   }
 }
 
 function toRule(policy: SyncPolicy, fallback: CacheDirective | undefined): Rule {
   return {
+    match: policy.match,
     pattern: policy.match.split('.'),
     resolved: resolved(policy.cacheControl ?? fallback, policy.invalidates ?? []),
   };

@@ -10,6 +10,7 @@ import type { Exchange, Part } from '../wire/exchange.ts';
 import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import type { ElementEdit, Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
+import { pageAsSent, type ToolHints } from '../wire/upstream-list.ts';
 import type { LateNotes } from './late-notes.ts';
 
 /** A mounted `stateSync()`: everything that is worked out once, at construction. */
@@ -18,6 +19,7 @@ export interface SyncConfig extends Pick<StateSyncConfig, 'onInvalidation' | 'no
   readonly placement: 'append' | 'prepend';
   readonly now: () => number;
   readonly notes: LateNotes;
+  readonly hints: ToolHints;
 }
 
 /** A call that makes data stale if it succeeds. */
@@ -43,7 +45,7 @@ export class SyncPart implements Part {
     for (const { id, method, message } of exchange.requests) {
       const tool = method === 'tools/call' ? message.at('params', 'name') : undefined;
       if (typeof tool !== 'string' || id === undefined) continue;
-      const patterns = config.engine.resolve(tool)?.invalidates;
+      const patterns = staleAfter(tool, config);
       if (patterns !== undefined)
         this.#mutations.set(idKey(id), { id, tool, patterns, told: false });
     }
@@ -56,8 +58,10 @@ export class SyncPart implements Part {
   onMessage(message: Message): MaybePromise<void> {
     const { id, method, result } = message.value;
     if (method !== undefined || !isObject(result)) return;
-    if (Array.isArray(result.tools))
+    if (Array.isArray(result.tools)) {
+      this.#config.hints.note(pageAsSent(message, 'tools'));
       message.editElements(['result', 'tools'], (tool) => this.#decorated(tool));
+    }
     if (!isRequestId(id)) return;
     const mutation = this.#mutations.get(idKey(id));
     if (mutation !== undefined) this.#markStale(mutation, message);
@@ -124,4 +128,14 @@ export class SyncPart implements Part {
       } catch {}
     }
   }
+}
+
+/**
+ * What a success of a tool makes stale. A glob such as `cart.*` takes in tools that only read: they
+ * change nothing unless a policy names them. And a caller has just read its own answer.
+ */
+function staleAfter(tool: string, { engine, hints }: SyncConfig): readonly string[] | undefined {
+  const patterns = engine.resolve(tool)?.invalidates;
+  if (patterns === undefined || patterns.every((pattern) => pattern === tool)) return undefined;
+  return hints.isReadOnly(tool) && engine.matchOf(tool) !== tool ? undefined : patterns;
 }

@@ -49,7 +49,7 @@ export function kindOf(message: unknown): MessageKind {
     : 'invalid';
 }
 
-/** "Either the result member or error member MUST be included, but both members MUST NOT be included" (JSON-RPC 2.0, section 5). */
+/** JSON-RPC 2.0, section 5: a response has a result or an error, "but both members MUST NOT be included". */
 export function isContradictory(message: JsonObject): boolean {
   return Object.hasOwn(message, 'result') && Object.hasOwn(message, 'error');
 }

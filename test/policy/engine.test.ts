@@ -71,6 +71,7 @@ describe('PolicyEngine', () => {
             expect(engine.resolve(asked)?.invalidates).toEqual(
               winner === -1 ? undefined : [`p${winner}`],
             );
+            expect(engine.matchOf(asked)).toBe(patterns[winner]);
           }
         },
       ),
