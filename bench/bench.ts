@@ -1,10 +1,12 @@
 /**
  * Measures what the middlewares cost: the same app of the official SDK bare and gated, in two processes that take turns
- * under load. Prints throughput as a ratio, gated to bare, of paired rounds.
+ * under load. Prints throughput as a ratio, gated to bare, of paired rounds. Then how the time that a
+ * client's input costs grows with its length.
  *
  *   npm run bench -- [--quick] [--only TEXT] [--rounds N] [--profile FOLDER]
  */
 import { parseArgs } from 'node:util';
+import { GROWING, measureGrowth } from './lengths.ts';
 import { ServerProcess, type Turn } from './server-process.ts';
 import { WORKLOADS, type Workload } from './setups.ts';
 
@@ -76,7 +78,8 @@ function round(value: number, digits = 0): number {
   return Number(value.toFixed(digits));
 }
 
-const chosen = WORKLOADS.filter(({ name }) => name.includes(values.only));
+const isChosen = ({ name }: { readonly name: string }): boolean => name.includes(values.only);
+const chosen = WORKLOADS.filter(isChosen);
 console.log(
   `Throughput gated / bare, ${rounds} rounds of ${turnMs} ms each, ${connections} connections, Node ${process.version}`,
 );
@@ -85,4 +88,11 @@ for (const workload of chosen) {
   table[workload.name] = summary(await measure(workload));
   console.log(`${workload.name}: ${table[workload.name]?.median}`);
 }
-console.table(table);
+if (chosen.length > 0) console.table(table);
+const growing = GROWING.filter(isChosen).map(
+  (each) => [each.name, measureGrowth(each, turnMs)] as const,
+);
+if (growing.length > 0) {
+  console.log('Microseconds by length; a growth of 1 is in proportion to it');
+  console.table(Object.fromEntries(growing));
+}

@@ -6,6 +6,7 @@ import { checkStates } from './binding-checks.ts';
 import type { BoundState, Model } from './position.ts';
 import { parseResourcePattern, type ResourcePattern } from './resource-pattern.ts';
 import { readUri, schemeOf } from './uri-readings.ts';
+import { readTemplate } from './uri-template.ts';
 
 /** What a binding of a prompt or a resource may say beside its states. */
 export interface ReadOptions {
@@ -97,7 +98,8 @@ export class BoundReads {
 
   /** What is bound of all resources that a URI template can make. */
   ofTemplate(uriTemplate: string): readonly BoundRead[] {
-    return [...this.#resources.values()].filter(({ pattern }) => pattern.matchesAllOf(uriTemplate));
+    const uris = readTemplate(uriTemplate);
+    return [...this.#resources.values()].filter(({ pattern }) => pattern.matchesAll(uris));
   }
 
   /** Whether `isOpen` says the same of each prompt before and after a move. */

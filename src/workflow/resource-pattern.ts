@@ -11,7 +11,6 @@ import {
   withoutEmpty,
   withoutTail,
 } from './uri-readings.ts';
-import { urisOf } from './uri-template.ts';
 
 /** Stands alone between slashes, for zero or more segments. */
 const GLOBSTAR = '**';
@@ -41,9 +40,8 @@ export class ResourcePattern {
     return scheme === this.scheme && readings.some((reading) => covers(this.#globs, reading));
   }
 
-  /** Whether it matches everything that a URI template (RFC 6570) can make, as far as that can be told. */
-  matchesAllOf(template: string): boolean {
-    const uris = urisOf(template).map(readUri);
+  /** Whether it matches each of the URIs that a template makes, as `readTemplate()` gives them. */
+  matchesAll(uris: readonly (ReadUri | undefined)[]): boolean {
     return uris.length > 0 && uris.every((uri) => uri !== undefined && this.matches(uri));
   }
 }
@@ -81,9 +79,10 @@ function covers(globs: readonly string[], segments: Reading): boolean {
   /** How many of the segments the globs so far can cover. */
   let covered = [true, ...segments.map(() => false)];
   for (const glob of globs) {
+    const first = covered.indexOf(true);
+    if (first === -1) return false;
     if (glob === GLOBSTAR) {
-      const first = covered.indexOf(true);
-      covered = covered.map((_, count) => first !== -1 && count >= first);
+      covered = covered.map((_, count) => count >= first);
     } else {
       const before = covered;
       covered = [

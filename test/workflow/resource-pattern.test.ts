@@ -1,7 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parseResourcePattern } from '../../src/workflow/resource-pattern.ts';
-import { readUri } from '../../src/workflow/uri-readings.ts';
+import { type ReadUri, readUri } from '../../src/workflow/uri-readings.ts';
+import { readTemplate } from '../../src/workflow/uri-template.ts';
+import { readUri as readByReference } from './reference-uri-readings.ts';
 
 /** What a pattern makes of a URI. */
 function held(pattern: string, uri: string): 'matched' | 'unclear' | 'free' {
@@ -110,6 +112,9 @@ describe('another spelling of a bound URI', () => {
     'docs://vault/secret.txt%ff',
     'docs://vault／secret.txt',
     'docs://vault/%25252525252573ecret.txt',
+    'docs://vault/%252573ecret.txt',
+    `docs://vault/e${'\u0301\u0327'.repeat(16)}`,
+    'docs://vault/secret%252520.txt',
     ' docs://vault/secret.txt',
     'do\tcs://vault/secret.txt',
     'vault/secret.txt',
@@ -120,6 +125,7 @@ describe('another spelling of a bound URI', () => {
   it.each([
     ['long', 'x'.repeat(5_000)],
     ['deep', 'x/'.repeat(500)],
+    ['long once it is written in ASCII', '\ufdfa'.repeat(500)],
   ])('is unclear where it is too %s', (_, path) =>
     expect(readUri(`docs://${path}`)).toBeUndefined(),
   );
@@ -173,6 +179,52 @@ describe('another spelling of a bound URI', () => {
   });
 });
 
+const PATTERNS = [
+  'docs://**',
+  'docs://*',
+  'docs://*/*',
+  'docs://a/**',
+  'docs://a/b*',
+  'docs://**/report*.pdf',
+  'docs://caf\u00e9/**',
+  'docs://a/*/c',
+  'https://example.com/**',
+  'file:///srv/*/b',
+].map(parseResourcePattern);
+
+const matches = (pattern: (typeof PATTERNS)[number], read: ReadUri | undefined): boolean =>
+  read !== undefined && pattern.matches(read);
+
+const segment = fc.oneof(
+  fc.constantFrom('a', 'b', 'bc', 'c', 'srv', 'Report-7.pdf', 'caf\u00e9', 'A b', '100%', 'x.'),
+  fc.string({ unit: fc.constantFrom(...'abz09-_~\u00e9\u4e2d+,'), minLength: 1, maxLength: 8 }),
+);
+/** As it is, encoded as every client does it, or again, as inside of another URI. */
+const writtenSegment = fc.tuple(segment, fc.integer({ min: 0, max: 2 })).map(([text, times]) => {
+  if (times === 0) return text.replace(/[ %]/g, encodeURIComponent);
+  return times === 1 ? encodeURIComponent(text) : encodeURIComponent(encodeURIComponent(text));
+});
+
+/** What servers list: no dot segments, no control characters, no user, a sensible length. */
+const honestUri = fc
+  .tuple(
+    fc.constantFrom('docs://', 'DOCS://', 'docs:/', 'docs:', 'https://example.com/', 'file:///'),
+    fc.array(writtenSegment, { minLength: 1, maxLength: 6 }),
+    fc.constantFrom('', '/', '?q=1', '?q=a%20b&r=/c', '#top', '?q#f'),
+  )
+  .map(([start, segments, end]) => `${start}${segments.join('/')}${end}`);
+
+const anyUri = fc
+  .array(
+    fc.oneof(
+      fc.constantFrom('.', '..', '/', '//', '%2e', '%252f', '%25252e', '?', '#', ' ', '%20', ';'),
+      fc.constantFrom('a', 'b', 'B', '%61', '%zz', '%', '%c3%a9', '\u00ad', '\uff0e', '@', '\\'),
+      fc.constantFrom('. . .', '....', '%FF', '%00', '\ufdfa', 'caf\u00e9', 'cafe\u0301', ':'),
+    ),
+    { maxLength: 12 },
+  )
+  .map((parts) => `docs://${parts.join('')}`);
+
 describe('reading a URI', () => {
   it('never throws, and says the same of a URI as of what new URL() makes of it', () => {
     const unit = fc.constantFrom(...'ab:/?#@%.*2eF\\ \u0000é[]{}');
@@ -194,8 +246,36 @@ describe('reading a URI', () => {
     );
   });
 
+  it('judges an honest URI as every release before it', () => {
+    fc.assert(
+      fc.property(honestUri, (uri) => {
+        expect(readUri(uri)).toBeDefined();
+        for (const pattern of PATTERNS)
+          expect([pattern.key, matches(pattern, readUri(uri))]).toEqual([
+            pattern.key,
+            matches(pattern, readByReference(uri)),
+          ]);
+      }),
+      { numRuns: 1_000 },
+    );
+  });
+
+  it('refuses any other URI, or judges it as every release before it', () => {
+    fc.assert(
+      fc.property(anyUri, (uri) => {
+        const read = readUri(uri);
+        if (read === undefined) return;
+        const before = readByReference(uri);
+        expect(before).toBeDefined();
+        for (const pattern of PATTERNS)
+          expect(matches(pattern, read)).toBe(matches(pattern, before));
+      }),
+      { numRuns: 2_000 },
+    );
+  });
+
   it('takes no time over a URI that is made to take time', () => {
-    const uri = `docs://${'a/'.repeat(250)}%2525252F${'a'.repeat(3_000)}`;
+    const uri = `docs://${'a/'.repeat(250)}%252F${'a'.repeat(3_000)}`;
     const pattern = parseResourcePattern(`docs://${'**/a/'.repeat(20)}${'*a'.repeat(20)}b`);
     const read = readUri(uri);
     expect(read !== undefined && pattern.matches(read)).toBe(false);
@@ -223,7 +303,7 @@ describe('a URI template', () => {
     ['docs://**', 'docs://{unclosed', false],
     ['docs://**', `docs://${'{a}'.repeat(50)}`, false],
   ])('%s matches all that %s makes: %s', (pattern, template, all) => {
-    expect(parseResourcePattern(pattern).matchesAllOf(template)).toBe(all);
+    expect(parseResourcePattern(pattern).matchesAll(readTemplate(template))).toBe(all);
   });
 });
 
