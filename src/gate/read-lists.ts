@@ -7,8 +7,7 @@ import type { BoundRead, BoundReads } from '../workflow/reads.ts';
 import { whereaboutsOf } from '../workflow/whereabouts.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { GateConfig } from './gate-config.ts';
-
-import { stateNow } from './state-now.ts';
+import { stateForLists } from './state-now.ts';
 import { forbidCaching, visibilityFor, withNote } from './tool-list.ts';
 
 const NEVER_SHOWN =
@@ -42,7 +41,7 @@ export async function showReads(
     if (!Array.isArray(elements)) continue;
     if (member === 'prompts') notePrompts(message, config);
     const isStable = visibilityFor(config, admission) === 'stable';
-    const edit = isStable ? describing(config) : await hiding(config, admission);
+    const edit = isStable ? describing(config) : await hiding(config, admission, member);
     if (!isStable) forbidCaching(message);
     message.editElements(['result', member], (element) =>
       isObject(element) ? edit(element, boundOf(element)) : 'keep',
@@ -75,9 +74,10 @@ function noteOf(workflow: Workflow, bound: BoundRead): string {
   return note;
 }
 
-async function hiding(config: GateConfig, { listed }: Admission): Promise<Edit> {
+async function hiding(config: GateConfig, admission: Admission, member: string): Promise<Edit> {
   const { workflow, warnOnce } = config;
-  const found = listed === undefined ? 'unknown' : await stateNow(config, listed);
+  const kind = member === 'prompts' ? 'prompts' : 'resources';
+  const found = await stateForLists(config, admission, [kind]);
   return (_, bound) => {
     if (bound === 'unclear') {
       warnOnce(NEVER_SHOWN);

@@ -1,22 +1,56 @@
-import type { RunContext } from '../session/run-context.ts';
+import type { Admission, RunContext } from '../session/run-context.ts';
 import type { FsmSnapshot, RunRecord } from '../stores/store.ts';
+import type { ListKind } from '../wire/json-rpc.ts';
 import { understood } from './admit.ts';
 import type { GateConfig } from './gate-config.ts';
+
+type Unknown = 'unknown' | 'unavailable';
 
 /** Where the run stands; `unknown` where it has ended, `unavailable` where the store cannot be asked. */
 export async function stateNow(
   config: GateConfig,
   context: RunContext,
-): Promise<FsmSnapshot | 'unknown' | 'unavailable'> {
-  const { workflow, onError } = config;
-  let record: RunRecord | undefined;
+): Promise<FsmSnapshot | Unknown> {
+  const record = await recordNow(config, context);
+  return record === 'away' ? 'unavailable' : standing(config, context, record);
+}
+
+/**
+ * The same for lists that hide what is not available, of the run that they are about. Where the store cannot be asked, the client
+ * is told to list again once it can.
+ */
+export async function stateForLists(
+  config: GateConfig,
+  admission: Admission,
+  lists: readonly ListKind[],
+): Promise<FsmSnapshot | Unknown> {
+  const { listed } = admission;
+  if (listed === undefined) return 'unknown';
+  const record = await recordNow(config, listed);
+  if (record !== 'away') return standing(config, listed, record);
+  admission.listMissed(lists);
+  return 'unavailable';
+}
+
+async function recordNow(
+  { onError }: GateConfig,
+  { fresh, store, run, ttlMs }: RunContext,
+): Promise<RunRecord | undefined | 'away'> {
   try {
-    record = context.fresh() ?? (await context.store.read(context.run, context.ttlMs));
+    return fresh() ?? (await store.read(run, ttlMs));
   } catch (error) {
     onError(error);
-    return 'unavailable';
+    return 'away';
   }
-  if (record === undefined && context.create === undefined) return 'unknown';
+}
+
+function standing(
+  config: GateConfig,
+  { create }: RunContext,
+  record: RunRecord | undefined,
+): FsmSnapshot | Unknown {
+  const { workflow } = config;
+  if (record === undefined && create === undefined) return 'unknown';
   const stored = record !== undefined && Object.hasOwn(record.workflows, workflow.id);
   const snapshot = stored ? record?.workflows[workflow.id]?.snapshot : undefined;
   if (snapshot === undefined) return { ...workflow.start, updatedAt: 0 };

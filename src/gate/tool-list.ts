@@ -14,7 +14,7 @@ import { availabilityNote } from '../workflow/advice.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { withArgument } from './argument-schema.ts';
 import type { GateConfig, Visibility } from './gate-config.ts';
-import { stateNow } from './state-now.ts';
+import { stateForLists } from './state-now.ts';
 
 const STALE_HIDE =
   'visibility "hide" has no effect where calls name their runs by a handle: a list names none. Every tool is listed';
@@ -50,9 +50,9 @@ export async function hideUnavailable(
   admission: Admission,
 ): Promise<void> {
   const { workflow } = config;
-  const { listed } = admission;
-  const found = listed === undefined ? 'unknown' : await stateNow(config, listed);
-  if (workflow.toolNames.length > 0) forbidCaching(message);
+  if (workflow.toolNames.length === 0) return;
+  const found = await stateForLists(config, admission, ['tools']);
+  forbidCaching(message);
   message.editElements(['result', 'tools'], (tool) => {
     if (!isObject(tool) || typeof tool.name !== 'string' || !workflow.isBound(tool.name))
       return 'keep';

@@ -19,6 +19,8 @@ export interface RunKeeper {
   /** Tells whoever listens to a run, here and elsewhere, but for one session that knows already. */
   tell(run: string, lists: readonly ListKind[], except?: LiveSession): void;
   listen(run: string, tell: (lists: readonly ListKind[]) => void, session: LiveSession): () => void;
+  /** Lists of a run were served incomplete: its clients are told again once the store can be asked. */
+  missed(run: string, lists: readonly ListKind[]): void;
   /** As {@link Admission.holdOpen}. */
   holdOpen(tap: ResponseTap, last: JsonObject): () => void;
 }
@@ -92,6 +94,11 @@ export class CallRuns implements Admission {
     const { own } = this.#caller;
     if (own?.run === run) return own;
     return this.#contexts.get(run) ?? this.#newContext(run, { create: undefined, gone: undefined });
+  }
+
+  listMissed(lists: readonly ListKind[]): void {
+    const run = this.#caller.own?.run ?? this.listed?.run;
+    if (run !== undefined) this.#keeper.missed(run, lists);
   }
 
   holdOpen(tap: ResponseTap, last: JsonObject): () => void {

@@ -19,6 +19,7 @@ import { type HandleKeeper, serveHandles } from './handles.ts';
 import { HeldStreams } from './held-streams.ts';
 import { newToken, SESSION_HEADER } from './ids.ts';
 import { LiveSession } from './live-session.ts';
+import { MissedLists } from './missed-lists.ts';
 import { noteNotices } from './notices.ts';
 import { Callers, clientNamed, type Identity, NOBODY } from './principal.ts';
 import { Quotas } from './quotas.ts';
@@ -55,6 +56,7 @@ export class Sessions implements SessionKeeper {
   readonly #callers: Callers;
   readonly #quotas: Quotas<LiveSession>;
   readonly #held: HeldStreams;
+  readonly #missed: MissedLists;
   readonly #cacheMs: number;
   #storeWarning: string | undefined;
   #ended: Promise<void> | undefined;
@@ -66,6 +68,12 @@ export class Sessions implements SessionKeeper {
     this.#relay = config.bus && this.#join(config.bus);
     this.#held = new HeldStreams(config);
     this.#storeWarning = config.storeWarning;
+    this.#missed = new MissedLists({
+      ...config,
+      ttlMs: config.idleMs,
+      maxRuns: config.maxSessions,
+      tell: (run, lists) => this.tellListChanged(run, lists),
+    });
     this.#keeper = {
       keys: config.keys,
       store: config.store,
@@ -78,6 +86,7 @@ export class Sessions implements SessionKeeper {
         this.#relay?.changed(run, lists, except?.run);
       },
       listen: (run, tell, session) => this.#audiences.add(run, { tell, session }),
+      missed: (run, lists) => this.#missed.add(run, lists),
       holdOpen: (tap, last) => this.#held.hold(tap, last),
     };
     this.#callers = new Callers(config.principal, config.onWarning);
@@ -164,6 +173,7 @@ export class Sessions implements SessionKeeper {
   }
 
   async #end(): Promise<void> {
+    this.#missed.close();
     this.#held.endAll();
     this.table.each((session) => session.streams.endAll());
     this.#audiences.endAll();
@@ -348,6 +358,7 @@ export class Sessions implements SessionKeeper {
   #forget(run: string): void {
     const session = this.table.get(run);
     this.table.delete(run);
+    this.#missed.forget(run);
     session?.streams.endAll();
   }
 
