@@ -1,5 +1,6 @@
 import * as z from 'zod';
 import { InterlockError } from './errors.ts';
+import { Aliases } from './gate/alias.ts';
 import type { GateConfig, Visibility } from './gate/gate-config.ts';
 import { GatePart } from './gate/gate-part.ts';
 import { ListedNames, ListedTools } from './gate/listed.ts';
@@ -37,8 +38,9 @@ export interface FsmGateOptions extends CommonOptions {
    */
   visibility?: Visibility | undefined;
   /**
-   * How a call out of order is refused: `explain` says what is available and how to get there; `unknown-tool` is answered as the upstream
-   * answers for a tool that it does not have, where the list hides it. Default `explain`.
+   * How a call out of order is refused: `explain` says what is available and how to get there.
+   * `unknown-tool` is answered as the upstream answers for a tool that it does not have, where the list
+   * hides it; each call of a bound tool costs one read of the store more. Default `explain`.
    */
   refusal?: 'explain' | 'unknown-tool' | undefined;
   /** How long a call waits for another one of the same run, in milliseconds. Default 10,000. */
@@ -118,6 +120,7 @@ export function fsmGate<S extends string, E extends string>(
     announce,
     visibility,
     refusal,
+    aliases: new Aliases(),
   };
   const configs = new WeakMap<Observers, GateConfig>();
   const configOf = (observers: Observers): GateConfig => {

@@ -3,6 +3,7 @@ import type { StepTimes } from '../session/step.ts';
 import type { WaitLimits } from '../session/turns.ts';
 import type { Observers } from '../wire/exchange.ts';
 import type { Workflow } from '../workflow/workflow.ts';
+import type { Aliases } from './alias.ts';
 import type { ListedNames, ListedTools } from './listed.ts';
 
 /** A mounted gate: everything that is worked out once, at construction, but for whom it tells of mistakes. */
@@ -18,6 +19,8 @@ export interface GateConfig extends Observers {
   readonly announce: boolean;
   /** `explain` says what is available and how to get there; `unknown-tool` is what the upstream says of a tool it does not have. */
   readonly refusal: 'explain' | 'unknown-tool';
+  /** The names under which the upstream is asked for what is hidden. */
+  readonly aliases: Aliases;
   /** Whether a list has only what is available, or all and says of each tool where it is. Default: by the era. */
   readonly visibility: Visibility | undefined;
   /** What a list that has all tools says of each bound one. */

@@ -26,7 +26,7 @@ import { unknownOutcomeReply } from './replies.ts';
 import { settle } from './settle.ts';
 import { isCancelledStep } from './step-note.ts';
 import { carryOn } from './tasks.ts';
-import { describeTools, hideUnavailable, visibilityFor } from './tool-list.ts';
+import { describeTools, hideUnavailable, keepsSecrets, visibilityFor } from './tool-list.ts';
 import { abandonStep } from './unknown-outcome.ts';
 
 const TOOLS = Buffer.from('"tools"');
@@ -39,6 +39,8 @@ export class GatePart implements Part {
   readonly #exchange: Exchange;
   readonly #admission: Admission;
   readonly #judge: Judge;
+  /** Whether answers may be about what is hidden. */
+  readonly #rewrites: boolean;
   readonly #calls = new Map<string, PendingCall>();
   /** Called when no client waits any more. */
   #answered: (() => void) | undefined;
@@ -47,6 +49,7 @@ export class GatePart implements Part {
     this.#config = config;
     this.#exchange = exchange;
     this.#admission = admission;
+    this.#rewrites = keepsSecrets(config, admission) && mayAskForHidden(exchange);
     this.#judge = new Judge(config, exchange, admission, (id) => this.#giveUp(id));
   }
 
@@ -83,7 +86,7 @@ export class GatePart implements Part {
   wants(bytes: Buffer): boolean {
     return (
       this.#calls.size > 0 ||
-      this.#judge.aliases.size > 0 ||
+      this.#rewrites ||
       this.#declares ||
       bytes.includes(TOOLS) ||
       bytes.includes(ESCAPED_ASCII)
@@ -91,7 +94,11 @@ export class GatePart implements Part {
   }
 
   onMessage(message: Message): MaybePromise<void> {
-    for (const [tool, alias] of this.#judge.aliases) message.rename(alias, tool);
+    if (this.#rewrites) {
+      this.#config.aliases.takeOut(message);
+      // An answer about what does not exist would keep its length, its tag and its line ends.
+      message.rewrite();
+    }
     const { id, method, result } = message.value;
     if (method !== undefined) return this.#noteQuestion(id);
     const call = isRequestId(id) ? this.#calls.get(idKey(id)) : undefined;
@@ -233,4 +240,18 @@ const CLIENT_LEFT = 499;
 /** The upstream's transport turned the request away (RFC 9110, section 15.5): nothing ran. */
 function isRejection({ res: { statusCode }, departed }: ResponseTap): boolean {
   return statusCode >= 400 && statusCode < 500 && statusCode !== CLIENT_LEFT && !departed;
+}
+
+const ASKING = new Set([
+  'tools/call',
+  'prompts/get',
+  'resources/read',
+  'resources/subscribe',
+  'completion/complete',
+  'subscriptions/listen',
+]);
+
+/** On a GET, answers to earlier requests come again. */
+function mayAskForHidden({ req, requests }: Exchange): boolean {
+  return req.method === 'GET' || requests.some(({ method }) => ASKING.has(method ?? ''));
 }

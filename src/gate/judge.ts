@@ -1,5 +1,5 @@
 import type { NotClaimed } from '../session/claim.ts';
-import { digestOf, newToken } from '../session/ids.ts';
+import { digestOf } from '../session/ids.ts';
 import { InFlight } from '../session/in-flight.ts';
 import type { Admission, NoRun, RunContext } from '../session/run-context.ts';
 import { Step } from '../session/step.ts';
@@ -22,7 +22,7 @@ import type { NotAdmitted } from './not-admitted.ts';
 import { badToolName, refusalReply } from './replies.ts';
 import { stateNow } from './state-now.ts';
 import { stepNote } from './step-note.ts';
-import { visibilityFor } from './tool-list.ts';
+import { keepsSecrets } from './tool-list.ts';
 
 const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
 
@@ -45,8 +45,6 @@ export class Judge {
   readonly #config: GateConfig;
   readonly #exchange: Exchange;
   readonly #admission: Admission;
-  /** Made-up names that stand for hidden tools, by the hidden tool's name. */
-  readonly aliases = new Map<string, string>();
   readonly #giveUp: (id: RequestId) => void;
 
   constructor(
@@ -61,12 +59,12 @@ export class Judge {
     this.#giveUp = giveUp;
   }
 
-  get #hides(): boolean {
-    return visibilityFor(this.#config, this.#admission) === 'hide';
+  get #keepsSecrets(): boolean {
+    return keepsSecrets(this.#config, this.#admission);
   }
 
   async judge(incoming: Incoming): Promise<Verdict> {
-    const { workflow, onError } = this.#config;
+    const { workflow } = this.#config;
     const { message } = incoming;
     // A handler must be able to trust the key, so nobody but a gate sets it.
     if (
@@ -81,25 +79,51 @@ export class Judge {
       return 'answered';
     }
     if (!workflow.isBound(tool)) return 'forward';
+    const context = this.#admission.runOf(incoming);
+    this.#takeHandleOut(incoming);
+    const binding = this.#match(incoming, tool);
+    // In front of all that is done about bound tools alone: a hidden one must look like none of them.
+    if (binding !== undefined && this.#keepsSecrets && (await this.#isHidden(tool, context)))
+      return this.#alias(incoming, tool);
     const fault = headerFault(this.#exchange.req, incoming, this.#admission.era);
     if (fault !== undefined) {
       await this.#exchange.reject(400, fault.code, fault.message);
       return 'ended';
     }
-    const context = this.#admission.runOf(incoming);
-    this.#takeHandleOut(incoming);
-    let binding: CallBinding | undefined;
-    try {
-      binding = workflow.match(tool, message.at('params', 'arguments'));
-    } catch (error) {
-      onError(error);
-      return this.#refuse(incoming, tool, { reason: 'unavailable' }, []);
-    }
     if (binding === undefined) return 'forward';
+    if (binding === 'failed') return this.#refuse(incoming, tool, { reason: 'unavailable' }, []);
     if ('advice' in context) return this.#refuseUnnamed(incoming, tool, context);
     return binding.moves || workflow.shield !== undefined
       ? this.#claim(incoming, tool, binding, context)
       : this.#test(incoming, tool, binding, context);
+  }
+
+  #match({ message }: Incoming, tool: string): CallBinding | 'failed' | undefined {
+    try {
+      return this.#config.workflow.match(tool, message.at('params', 'arguments'));
+    } catch (error) {
+      this.#config.onError(error);
+      return 'failed';
+    }
+  }
+
+  /** Whether the list does not show a tool now: no gated one where the run is not known. */
+  async #isHidden(tool: string, context: RunContext | NoRun): Promise<boolean> {
+    if ('advice' in context) {
+      this.#warnOf(tool, context);
+      return true;
+    }
+    const found = await stateNow(this.#config, context);
+    return typeof found !== 'object' || !this.#config.workflow.isVisible(tool, found.state);
+  }
+
+  /** Has the upstream say that there is no such tool. */
+  async #alias(incoming: Incoming, tool: string): Promise<Verdict> {
+    const { aliases } = this.#config;
+    askForAlias(this.#exchange.req, incoming, ['params', 'name'], aliases.ofName(tool));
+    // What a gate in front has claimed for it never runs, so the upstream's answer is no outcome.
+    await this.#exchange.callOff(incoming);
+    return 'forward';
   }
 
   /** A call that cannot move the run needs no claim: it may run beside others. */
@@ -205,7 +229,7 @@ export class Judge {
     why: NotClaimed | NotAdmitted,
     states: readonly BoundState[],
   ): Promise<Verdict> {
-    const { workflow, refusal: style } = this.#config;
+    const { workflow } = this.#config;
     const { reason, snapshot } = why;
     const heldTool = 'heldTool' in why ? why.heldTool : undefined;
     const words = 'words' in why ? why.words : undefined;
@@ -216,18 +240,9 @@ export class Judge {
     }
     const position = snapshot && understood(this.#config, snapshot);
     const state = (position ?? snapshot)?.state;
-    const isHidden = this.#hides && (state === undefined || !workflow.isVisible(tool, state));
-    if (style === 'unknown-tool' && isHidden) {
-      const makeAlias = (): string => `t${newToken()}`;
-      askForAlias(this.#exchange.req, incoming, this.aliases, {
-        param: 'name',
-        name: tool,
-        makeAlias,
-      });
-      // What a gate in front has claimed for it never runs, so the upstream's answer is no outcome.
-      await this.#exchange.callOff(incoming);
-      return 'forward';
-    }
+    // It was shown when it was called; while it waited for its turn, another call moved the run.
+    if (this.#keepsSecrets && state !== undefined && !workflow.isVisible(tool, state))
+      return this.#alias(incoming, tool);
     const readable = snapshot === undefined || position !== undefined;
     const refusal: Refusal = {
       workflow: workflow.id,
@@ -247,18 +262,17 @@ export class Judge {
     return 'answered';
   }
 
-  /** A call without a run is refused, whatever the style: that it is gated is no secret which the list would keep. */
-  async #refuseUnnamed(
-    incoming: Incoming,
-    tool: string,
-    { advice, warning }: NoRun,
-  ): Promise<Verdict> {
-    const { workflow, warnOnce } = this.#config;
-    if (warning !== undefined)
-      warnOnce(`a call of ${JSON.stringify(tool)} was refused: ${warning}`);
+  async #refuseUnnamed(incoming: Incoming, tool: string, named: NoRun): Promise<Verdict> {
+    const { workflow } = this.#config;
+    this.#warnOf(tool, named);
     const refusal: Refusal = { workflow: workflow.id, tool, reason: 'no-run', available: [] };
-    await this.#exchange.answer(incoming, this.#reply(incoming, refusal, { words: advice }));
+    await this.#exchange.answer(incoming, this.#reply(incoming, refusal, { words: named.advice }));
     return 'answered';
+  }
+
+  #warnOf(tool: string, { warning }: NoRun): void {
+    if (warning !== undefined)
+      this.#config.warnOnce(`a call of ${JSON.stringify(tool)} was refused: ${warning}`);
   }
 
   #reply(incoming: Incoming, refusal: Refusal, details: RefusalDetails): JsonObject {

@@ -1,22 +1,31 @@
-import { newToken } from '../session/ids.ts';
 import type { Admission } from '../session/run-context.ts';
 import { turnAwayUnknown } from '../session/turn-away.ts';
+import type { FsmSnapshot } from '../stores/store.ts';
 import { headerFault } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
-import type { Incoming } from '../wire/incoming.ts';
-import { errorResponse, idKey, JSON_RPC, META_PREFIX } from '../wire/json-rpc.ts';
-import type { ReadRefusal, ReadRefusalReason } from '../workflow/read-advice.ts';
-import { readRefusalFor } from '../workflow/read-advice.ts';
+import { type Incoming, isAmbiguous } from '../wire/incoming.ts';
+import { errorResponse, idKey, JSON_RPC, type JsonObject, META_PREFIX } from '../wire/json-rpc.ts';
+import type { Position } from '../workflow/position.ts';
+import {
+  type ReadRefusal,
+  type ReadRefusalReason,
+  readRefusalFor,
+} from '../workflow/read-advice.ts';
 import type { BoundRead } from '../workflow/reads.ts';
 import { askedCall, refusedByGuard } from './admit.ts';
-import { askForAlias, type Hidden } from './alias.ts';
+import { askForAlias } from './alias.ts';
 import type { GateConfig } from './gate-config.ts';
+import { nothingToComplete } from './replies.ts';
 import { stateNow } from './state-now.ts';
-import { visibilityFor } from './tool-list.ts';
+import { keepsSecrets } from './tool-list.ts';
 
-const UNCLEAR = 'Invalid params: uri must be an absolute URI in its normal form';
+const UNCLEAR = 'uri must be an absolute URI in its normal form';
 const NAME_RUNS =
   'nothing in its request names a run. Prompts and resources belong to the run that sessionKey() or principalKey() names, and to no handle';
+
+/** The URIs of a subscription, and the most that it may name: each takes time to read. */
+const SUBSCRIBED = 'resourceSubscriptions';
+const MOST_URIS = 256;
 
 /** One prompt or resource that a client asks for, and all that is bound of it. */
 interface AskedRead {
@@ -24,28 +33,33 @@ interface AskedRead {
   readonly kind: 'prompt' | 'resource';
   /** The prompt's name, or the URI as it was written. */
   readonly name: string;
-  readonly bound: readonly BoundRead[];
+  readonly bound: Bound;
 }
 
-interface Refused {
-  readonly reason: ReadRefusalReason;
-  readonly state?: string | undefined;
+/** `unclear`: a URI that is odd, and so is refused whatever is bound of it. */
+type Bound = readonly BoundRead[] | 'unclear';
+
+/** Whether a run allows a read: without a reason it does. */
+interface Tested {
+  /** `ended`: the session that names the run is over. */
+  readonly reason?: ReadRefusalReason | 'unclear' | 'ended';
+  /** Where the run stands, as far as that is known. */
+  readonly found?: FsmSnapshot;
+  /** The guard's own. */
   readonly words?: string | undefined;
-  readonly path?: readonly string[] | undefined;
-  /** Whether its list does not show it now. */
-  readonly isHidden: boolean;
 }
+
+/** Where the run stands that lists are about. */
+type Found = Awaited<ReturnType<typeof stateNow>> | 'no-run';
 
 /** What became of one request: it goes on, it was answered, or the run turned out to have ended. */
 export type ReadVerdict = 'forward' | 'answered' | 'ended';
 
-/** Decides about the prompts and resources that one exchange asks for. They move nothing, so nothing is claimed. */
+/** Decides about the prompts and resources that one exchange asks for. Nothing is claimed for them. */
 export class ReadJudge {
   readonly #config: GateConfig;
   readonly #exchange: Exchange;
   readonly #admission: Admission;
-  /** Made-up names that stand for hidden prompts and resources, by the hidden one's name. */
-  readonly aliases = new Map<string, string>();
   /** The requests for gated resources that go on. */
   readonly gated = new Set<string>();
 
@@ -57,114 +71,220 @@ export class ReadJudge {
 
   async judge(incoming: Incoming): Promise<ReadVerdict> {
     const { reads } = this.#config.workflow;
-    if (incoming.method === 'prompts/get' && reads.bindsPrompts)
-      return this.#judge(incoming, 'prompt', (name) => reads.ofPrompt(name));
-    if (incoming.method === 'resources/read' && reads.bindsResources)
-      return this.#judge(incoming, 'resource', (uri) => reads.ofResource(uri));
-    return 'forward';
+    const { method } = incoming;
+    if (method === 'completion/complete') return this.#complete(incoming);
+    if (method === 'prompts/get' && reads.bindsPrompts)
+      return this.#read(incoming, 'prompt', (name) => reads.ofPrompt(name));
+    if (!reads.bindsResources) return 'forward';
+    if (method === 'resources/read' || method === 'resources/subscribe')
+      return this.#read(incoming, 'resource', (uri) => reads.ofResource(uri));
+    return method === 'subscriptions/listen' ? this.#listen(incoming) : 'forward';
   }
 
-  async #judge(
+  /** Whether the run does not allow a resource now. Guards are not asked, as for lists. */
+  async isHidden(uri: string): Promise<boolean> {
+    const bound = this.#config.workflow.reads.ofResource(uri);
+    return bound.length > 0 && (await this.#test(bound)).reason !== undefined;
+  }
+
+  async #read(
     incoming: Incoming,
     kind: AskedRead['kind'],
-    boundOf: (name: string) => readonly BoundRead[] | 'unclear',
+    boundOf: (name: string) => Bound,
   ): Promise<ReadVerdict> {
     const param = kind === 'prompt' ? 'name' : 'uri';
     const name = incoming.message.at('params', param);
-    if (typeof name !== 'string')
-      return this.#answer(incoming, `Invalid params: ${param} must be a string`);
-    const bound = boundOf(name);
-    if (bound !== 'unclear' && bound.length === 0) return 'forward';
-    const fault = headerFault(this.#exchange.req, incoming, this.#admission.era);
-    if (fault !== undefined) {
-      await this.#exchange.reject(400, fault.code, fault.message);
-      return 'ended';
-    }
-    if (bound !== 'unclear') return this.#test({ incoming, kind, name, bound });
-    return this.#hides ? this.#alias(incoming, kind, name) : this.#answer(incoming, UNCLEAR);
-  }
-
-  async #test(asked: AskedRead): Promise<ReadVerdict> {
-    const { workflow, warnOnce } = this.#config;
-    const { incoming, kind, bound } = asked;
-    const context = this.#admission.listed;
-    if (context === undefined) {
-      warnOnce(
-        `a request for the ${kind} ${JSON.stringify(bound[0]?.name)} was refused: ${NAME_RUNS}`,
-      );
-      return this.#refuse(asked, { reason: 'no-run', isHidden: false });
-    }
-    const found = await stateNow(this.#config, context);
-    if (found === 'unknown') return this.#end();
-    if (found === 'unavailable')
-      return this.#refuse(asked, { reason: 'unavailable', isHidden: true });
-    const { state } = found;
-    if (!bound.every((each) => workflow.allows(state, each))) {
-      const { updatedAt: _, version: __, ...position } = found;
-      const [only, ...others] = bound;
-      // Where several must allow it at once, the way to one of them may lead nowhere.
-      const path = only && others.length === 0 ? workflow.pathTo(only.states, position) : undefined;
-      return this.#refuse(asked, { reason: 'state', state, path, isHidden: true });
-    }
-    const guards = bound.flatMap((each) => each.guards);
-    const refused = await refusedByGuard(
-      this.#config,
-      { guards },
-      found,
-      askedCall(incoming, asked.name, context),
-    );
-    if (refused !== undefined)
-      return this.#refuse(asked, { reason: 'guard', state, words: refused.words, isHidden: false });
+    if (typeof name !== 'string') return this.#invalid(incoming, `${param} must be a string`);
+    const asked = { incoming, kind, name, bound: boundOf(name) };
+    const tested = await this.#judge(asked, ['params', param]);
+    if (typeof tested === 'string') return tested;
+    const refused = tested.reason === undefined ? await this.#guard(asked, tested) : tested;
+    if (refused !== undefined) return this.#refuse(asked, refused);
     if (kind === 'resource' && incoming.id !== undefined) this.gated.add(idKey(incoming.id));
     return 'forward';
   }
 
-  async #refuse(
-    { incoming, kind, name, bound }: AskedRead,
-    { reason, state, words, path, isHidden }: Refused,
-  ): Promise<ReadVerdict> {
-    const { workflow } = this.#config;
-    if (isHidden && this.#hides) return this.#alias(incoming, kind, name);
-    const refusal: ReadRefusal = {
-      workflow: workflow.id,
-      state,
-      ...(kind === 'prompt' ? { prompt: name } : { resource: name }),
-      reason,
-      available: state === undefined ? [] : workflow.available(state),
-      path,
-    };
-    const foreseen = workflow.foresees && bound.length === 1;
-    return this.#answer(incoming, readRefusalFor(refusal, { words, foreseen }), {
-      [`${META_PREFIX}refusal`]: refusal,
-    });
+  /** A client asks at each key: what is hidden has nothing to complete, and that is no error. */
+  async #complete(incoming: Incoming): Promise<ReadVerdict> {
+    const { reads } = this.#config.workflow;
+    const path = ['params', 'ref'];
+    const type = incoming.message.at(...path, 'type');
+    const kind = type === 'ref/prompt' ? 'prompt' : 'resource';
+    if (kind === 'prompt' ? !reads.bindsPrompts : !reads.bindsResources) return 'forward';
+    const param = kind === 'prompt' ? 'name' : 'uri';
+    const name = incoming.message.at(...path, param);
+    const isClear = ['type', param].every((key) => !isAmbiguous(incoming, path, key));
+    if (typeof name !== 'string' || type !== `ref/${kind}` || !isClear)
+      return this.#invalid(
+        incoming,
+        'ref must be a ref/prompt with a name or a ref/resource with a uri',
+      );
+    const bound = kind === 'prompt' ? reads.ofPrompt(name) : reads.ofReference(name);
+    const tested = await this.#judge({ incoming, kind, name, bound }, [...path, param]);
+    if (typeof tested === 'string') return tested;
+    if (tested.reason === undefined) return 'forward';
+    await this.#exchange.answer(incoming, nothingToComplete(incoming, this.#admission.era));
+    return 'answered';
   }
 
-  /** Whether what is not available must not be told from what does not exist. */
-  get #hides(): boolean {
-    const { refusal } = this.#config;
-    return refusal === 'unknown-tool' && visibilityFor(this.#config, this.#admission) === 'hide';
-  }
-
-  /** Asks the upstream for what it surely does not have, so that the answer has the upstream's own shape. */
-  #alias(incoming: Incoming, kind: AskedRead['kind'], name: string): ReadVerdict {
-    // No template of the upstream's makes such a URN, which stays as it is where it is parsed.
-    const hidden: Hidden =
-      kind === 'prompt'
-        ? { param: 'name', name, makeAlias: () => `p${newToken()}` }
-        : { param: 'uri', name, makeAlias: () => `urn:${newToken()}:none` };
-    askForAlias(this.#exchange.req, incoming, this.aliases, hidden);
+  /**
+   * A server acknowledges what of a subscription it honours (MCP 2026-07-28, "Subscriptions"). So the
+   * upstream is not asked for what the run does not allow, and the client sees that in its answer.
+   */
+  async #listen(incoming: Incoming): Promise<ReadVerdict> {
+    const path = ['params', 'notifications'];
+    const uris = incoming.message.at(...path, SUBSCRIBED);
+    const isClear =
+      !isAmbiguous(incoming, ['params'], 'notifications') &&
+      !isAmbiguous(incoming, path, SUBSCRIBED);
+    if (uris === undefined && isClear) return 'forward';
+    if (!isClear || !isListOfUris(uris))
+      return this.#invalid(incoming, `${SUBSCRIBED} must be an array of at most ${MOST_URIS} URIs`);
+    const asked = uris.map((name) => this.#subscription(incoming, name));
+    if (asked.every(({ bound }) => bound.length === 0)) return 'forward';
+    const found = await this.#look();
+    if (found === 'unknown' && !this.#keepsSecrets) return this.#end();
+    const { aliases } = this.#config;
+    const honoured: string[] = [];
+    let areHeadersFit: boolean | undefined;
+    for (const each of asked) {
+      const tested = each.bound.length === 0 ? {} : this.#testAt(found, each.bound);
+      const isHidden = tested.reason !== undefined && this.#keepsSecrets;
+      if (isHidden) honoured.push(aliases.ofUri(each.name));
+      else if (each.bound.length === 0) honoured.push(each.name);
+      else {
+        areHeadersFit ??= !(await this.#rejects(incoming));
+        if (!areHeadersFit) return 'ended';
+        if (tested.reason === undefined && (await this.#guard(each, tested)) === undefined)
+          honoured.push(each.name);
+      }
+    }
+    if (honoured.join('\n') !== uris.join('\n'))
+      incoming.message.set([...path, SUBSCRIBED], honoured);
     return 'forward';
   }
 
-  async #answer(incoming: Incoming, message: string, data?: unknown): Promise<ReadVerdict> {
-    const response = errorResponse(incoming.id ?? null, JSON_RPC.INVALID_PARAMS, message, data);
-    await this.#exchange.answer(incoming, response);
+  #subscription(incoming: Incoming, name: string): AskedRead {
+    const bound = this.#config.workflow.reads.ofResource(name);
+    return { incoming, kind: 'resource', name, bound };
+  }
+
+  /** What the run says of it; `forward` where the upstream is to say that it does not have it. */
+  async #judge(
+    { incoming, kind, name, bound }: AskedRead,
+    path: readonly string[],
+  ): Promise<Tested | 'forward' | 'ended'> {
+    if (bound.length === 0) return 'forward';
+    const first = this.#keepsSecrets ? await this.#test(bound) : undefined;
+    // In front of all that is done about bound ones alone: a hidden one must look like none of them.
+    if (first?.reason !== undefined) {
+      const { aliases } = this.#config;
+      const alias = kind === 'prompt' ? aliases.ofName(name) : aliases.ofUri(name);
+      askForAlias(this.#exchange.req, incoming, path, alias);
+      return 'forward';
+    }
+    if (await this.#rejects(incoming)) return 'ended';
+    const tested = first ?? (await this.#test(bound));
+    return tested.reason === 'ended' ? this.#end() : tested;
+  }
+
+  /** Where the run stands that lists are about. */
+  async #look(): Promise<Found> {
+    const { listed } = this.#admission;
+    return listed === undefined ? 'no-run' : stateNow(this.#config, listed);
+  }
+
+  async #test(bound: Bound): Promise<Tested> {
+    return bound === 'unclear' ? { reason: 'unclear' } : this.#testAt(await this.#look(), bound);
+  }
+
+  #testAt(found: Found, bound: Bound): Tested {
+    const { workflow, warnOnce } = this.#config;
+    if (bound === 'unclear') return { reason: 'unclear' };
+    if (found === 'no-run') {
+      warnOnce(`a request for ${JSON.stringify(bound[0]?.name)} was refused: ${NAME_RUNS}`);
+      return { reason: 'no-run' };
+    }
+    if (found === 'unknown') return { reason: 'ended' };
+    if (found === 'unavailable') return { reason: 'unavailable' };
+    const isAllowed = bound.every((each) => workflow.allows(found.state, each));
+    return isAllowed ? { found } : { found, reason: 'state' };
+  }
+
+  /** Why a guard refuses what the state allows. */
+  async #guard(
+    { incoming, name, bound }: AskedRead,
+    { found }: Tested,
+  ): Promise<Tested | undefined> {
+    const { listed } = this.#admission;
+    if (found === undefined || listed === undefined || bound === 'unclear') return undefined;
+    const guards = bound.flatMap((each) => each.guards);
+    const call = askedCall(incoming, name, listed);
+    const refused = await refusedByGuard(this.#config, { guards }, found, call);
+    return refused && { reason: 'guard', found, words: refused.words };
+  }
+
+  /** Whether the request was turned away, since its headers do not say what its body says. */
+  async #rejects(incoming: Incoming): Promise<boolean> {
+    const fault = headerFault(this.#exchange.req, incoming, this.#admission.era);
+    if (fault !== undefined) await this.#exchange.reject(400, fault.code, fault.message);
+    return fault !== undefined;
+  }
+
+  async #refuse(
+    { incoming, kind, name, bound }: AskedRead,
+    { reason, found, words }: Tested,
+  ): Promise<ReadVerdict> {
+    const { workflow } = this.#config;
+    if (bound === 'unclear' || reason === 'unclear') return this.#invalid(incoming, UNCLEAR);
+    const [only, ...others] = bound;
+    // Where several must allow it at once, the way to one of them may lead nowhere.
+    const leads = reason === 'state' && only !== undefined && others.length === 0;
+    const refusal: ReadRefusal = {
+      workflow: workflow.id,
+      state: found?.state,
+      ...(kind === 'prompt' ? { prompt: name } : { resource: name }),
+      reason: reason as ReadRefusalReason,
+      available: found === undefined ? [] : workflow.available(found.state),
+      path:
+        leads && found !== undefined ? workflow.pathTo(only.states, positionOf(found)) : undefined,
+    };
+    const foreseen = workflow.foresees && others.length === 0;
+    const data = { [`${META_PREFIX}refusal`]: refusal };
+    const text = readRefusalFor(refusal, { words, foreseen });
+    await this.#exchange.answer(incoming, invalidParams(incoming, text, data));
+    return 'answered';
+  }
+
+  /** Whether what is not available must not be told from what does not exist. */
+  get #keepsSecrets(): boolean {
+    return keepsSecrets(this.#config, this.#admission);
+  }
+
+  async #invalid(incoming: Incoming, why: string): Promise<ReadVerdict> {
+    await this.#exchange.answer(incoming, invalidParams(incoming, `Invalid params: ${why}`));
     return 'answered';
   }
 
   /** The run is named by its session, which is over then. */
-  async #end(): Promise<ReadVerdict> {
+  async #end(): Promise<'ended'> {
     await turnAwayUnknown(this.#exchange);
     return 'ended';
   }
+}
+
+function invalidParams({ id }: Incoming, message: string, data?: unknown): JsonObject {
+  return errorResponse(id ?? null, JSON_RPC.INVALID_PARAMS, message, data);
+}
+
+function positionOf({ updatedAt: _, version: __, ...position }: FsmSnapshot): Position {
+  return position;
+}
+
+function isListOfUris(value: unknown): value is readonly string[] {
+  return (
+    Array.isArray(value) &&
+    value.length <= MOST_URIS &&
+    value.every((each) => typeof each === 'string')
+  );
 }

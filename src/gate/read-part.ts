@@ -10,6 +10,9 @@ import { type ReadLists, readListsOf, showReads } from './read-lists.ts';
 import { forbidCaching } from './tool-list.ts';
 
 const ESCAPED_ASCII = '\\u00';
+const UPDATED = 'notifications/resources/updated';
+/** Of that method, whether or not its slashes are escaped. */
+const UPDATED_MARK = 'updated';
 
 /** What one gate does about prompts and resources in one exchange. There is no such part where it binds none. */
 export class ReadPart implements Part {
@@ -31,6 +34,7 @@ export class ReadPart implements Part {
     this.#lists = readListsOf(config.workflow.reads);
     this.#marks = [
       ESCAPED_ASCII,
+      ...(config.workflow.reads.bindsResources ? [UPDATED_MARK] : []),
       ...[...this.#lists.keys()].map((member) => JSON.stringify(member)),
     ];
     this.#declared = declaresChanges(config, exchange, admission) ? readLists(config.workflow) : [];
@@ -49,14 +53,13 @@ export class ReadPart implements Part {
   }
 
   wants(bytes: Buffer): boolean {
-    const { aliases, gated } = this.#judge;
-    if (aliases.size > 0 || gated.size > 0 || this.#declared.length > 0) return true;
+    if (this.#judge.gated.size > 0 || this.#declared.length > 0) return true;
     return this.#marks.some((mark) => bytes.includes(mark));
   }
 
   onMessage(message: Message): MaybePromise<void> {
-    for (const [name, alias] of this.#judge.aliases) message.rename(alias, name);
     const { id, method, result } = message.value;
+    if (method === UPDATED) return this.#dropHidden(message);
     if (method !== undefined || !isObject(result)) return;
     // Whether it may be read depends on the run, and so on the time.
     if (isRequestId(id) && this.#judge.gated.has(idKey(id))) forbidCaching(message);
@@ -64,5 +67,13 @@ export class ReadPart implements Part {
     // By their shape, as the tools.
     const isList = [...this.#lists.keys()].some((member) => Array.isArray(result[member]));
     return isList ? showReads(message, this.#config, this.#admission, this.#lists) : undefined;
+  }
+
+  /** A change of a resource that the run does not allow now is none of the client's business. */
+  async #dropHidden(message: Message): Promise<void> {
+    if (!this.#config.workflow.reads.bindsResources) return;
+    const uri = message.at('params', 'uri');
+    // What is no text is no URI, and so none that is available.
+    if (await this.#judge.isHidden(typeof uri === 'string' ? uri : '')) message.dropped = true;
   }
 }

@@ -48,9 +48,17 @@ export function badToolName(incoming: Incoming): JsonObject {
   );
 }
 
-/** `resultType` is required since MCP 2026-07-28 ("Results"). */
+/** Says that there is nothing to complete, as of an argument without completions. */
+export function nothingToComplete({ id }: Incoming, era: Era): JsonObject {
+  return resultOf(id ?? null, { completion: { values: [], total: 0, hasMore: false } }, era);
+}
+
 function toolError(id: RequestId | null, text: string, meta: JsonObject, era: Era): JsonObject {
-  const result = { content: [{ type: 'text', text }], isError: true, _meta: meta };
+  return resultOf(id, { content: [{ type: 'text', text }], isError: true, _meta: meta }, era);
+}
+
+/** `resultType` is required since MCP 2026-07-28 ("Results"). */
+function resultOf(id: RequestId | null, result: JsonObject, era: Era): JsonObject {
   return {
     jsonrpc: '2.0',
     id,

@@ -35,6 +35,11 @@ export function visibilityFor(
   return visibility ?? (isStateless ? 'stable' : 'hide');
 }
 
+/** Whether what a run hides must not be told from what does not exist. */
+export function keepsSecrets(config: GateConfig, admission: Admission): boolean {
+  return config.refusal === 'unknown-tool' && visibilityFor(config, admission) === 'hide';
+}
+
 /** What a stable list says of each bound tool, the same bytes for every caller. */
 export function availabilityNotes(workflow: Workflow): ReadonlyMap<string, string> {
   const places = workflow.toolNames.map((tool) => [tool, workflow.whereabouts(tool)] as const);

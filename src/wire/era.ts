@@ -71,7 +71,8 @@ export function headerFault(req: RequestPort, call: Incoming, era: Era): Contrad
   const name = message.at('params', method === 'resources/read' ? 'uri' : 'name');
   if (era === 'session') return headerSaysStateless(req) ? missingClaim(call) : undefined;
   const repeats =
-    requestHeader(req, 'mcp-method') === method && decoded(requestHeader(req, 'mcp-name')) === name;
+    requestHeader(req, 'mcp-method') === method &&
+    decodedHeader(requestHeader(req, 'mcp-name')) === name;
   return repeats
     ? undefined
     : {
@@ -91,7 +92,7 @@ function missingClaim(call: Incoming): Contradiction {
 }
 
 /** Sentinel encoding of what does not fit into a header ("Value Encoding"). */
-function decoded(value: string | undefined): string | undefined {
+export function decodedHeader(value: string | undefined): string | undefined {
   const encoded = value === undefined ? null : /^=\?base64\?(.*)\?=$/.exec(value);
   return encoded === null ? value : Buffer.from(encoded[1] ?? '', 'base64').toString();
 }

@@ -103,10 +103,18 @@ export class Message {
     );
   }
 
-  /** Replaces a name wherever it stands in the text, inside of strings too. */
-  rename(from: string, to: string): void {
-    const inString = JSON.stringify(to).slice(1, -1);
-    if (this.text.includes(from)) this.#setText(this.text.replaceAll(from, () => inString));
+  /** Replaces a name wherever it stands in the text, inside of strings too. A pattern must be global. */
+  rename(from: string | RegExp, to: string | ((...found: string[]) => string)): void {
+    const name = typeof to === 'string' ? () => to : to;
+    const text = this.text.replaceAll(from, (...found: string[]) =>
+      JSON.stringify(name(...found)).slice(1, -1),
+    );
+    if (text !== this.text) this.#setText(text);
+  }
+
+  /** Has it written anew although nothing in it changes: what is around it must not tell that. */
+  rewrite(): void {
+    this.#edits++;
   }
 
   /** Adds an element to the array at `path`; without such an array nothing happens. */

@@ -33,14 +33,17 @@ export class Payload {
   }
 
   get changed(): boolean {
-    return this.messages.some((message) => message.changed);
+    return this.messages.some(({ changed, dropped }) => changed || dropped);
   }
 
-  /** The text as it is now, with further messages behind its own. Of unchanged text no character is touched. */
+  /**
+   * The text as it is now: without the messages that were dropped, with further ones behind its own. Of
+   * unchanged text no character is touched.
+   */
   textWith(more: readonly JsonObject[] = []): string {
     if (!this.changed && more.length === 0) return this.#text;
     const texts = [
-      ...this.messages.map(({ text }) => text),
+      ...this.messages.filter(({ dropped }) => !dropped).map(({ text }) => text),
       ...more.map((each) => JSON.stringify(each)),
     ];
     return this.#isBatch || texts.length > 1 ? `[${texts.join(',')}]` : (texts[0] ?? '');

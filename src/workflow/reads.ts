@@ -102,6 +102,12 @@ export class BoundReads {
     return [...this.#resources.values()].filter(({ pattern }) => pattern.matchesAll(uris));
   }
 
+  /** What is bound of what a completion refers to: a resource, or a template. */
+  ofReference(uriOrTemplate: string): readonly BoundRead[] | 'unclear' {
+    const isTemplate = uriOrTemplate.includes('{');
+    return isTemplate ? this.ofTemplate(uriOrTemplate) : this.ofResource(uriOrTemplate);
+  }
+
   /** Whether `isOpen` says the same of each prompt before and after a move. */
   samePrompts(isOpen: (bound: BoundRead, when: 'before' | 'after') => boolean): boolean {
     return isSame([...this.#prompts.values()], isOpen);
