@@ -37,7 +37,7 @@ import {
   turnAwayUnknown,
   unfitRequest,
 } from './turn-away.ts';
-import { type RunningStep, Turns } from './turns.ts';
+import { leftRunning, Turns } from './turns.ts';
 
 /** A session that the caller may use, and its run where that had to be read. */
 type Found = Pick<RunContext, 'session' | 'fresh'>;
@@ -384,16 +384,6 @@ export class Sessions implements SessionKeeper {
     exchange.join(new Stream(this, exchange, { session, listed: admission?.listed, hasRoom }));
     return admission;
   }
-}
-
-function leftRunning(steps: readonly RunningStep[], drainMs: number): Error {
-  const calls = steps.map(({ key, description }) => {
-    return `${JSON.stringify(description.tool)} of ${JSON.stringify(key.workflow)}`;
-  });
-  return new Error(
-    `close(): still running after ${drainMs} ms: ${calls.join(', ')}. ` +
-      'Their outcomes are unknown if the process ends before they do',
-  );
 }
 
 /** What is known of the client's other requests where nothing joins them: nothing. */

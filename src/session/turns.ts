@@ -251,3 +251,14 @@ export class Turns {
 function callAll(callbacks: ReadonlySet<() => void>): void {
   if (callbacks.size > 0) for (const callback of [...callbacks]) callback();
 }
+
+/** What is said of steps that a process had to leave behind. */
+export function leftRunning(steps: readonly RunningStep[], drainMs: number): Error {
+  const calls = steps.map(({ key, description }) => {
+    return `${JSON.stringify(description.tool)} of ${JSON.stringify(key.workflow)}`;
+  });
+  return new Error(
+    `close(): still running after ${drainMs} ms: ${calls.join(', ')}. ` +
+      'Their outcomes are unknown if the process ends before they do',
+  );
+}
