@@ -199,10 +199,10 @@ function overlapFaults(
 }
 
 /** The trail is one chain of moves of the machine, and has no more of them than handlers and people made. */
-function trailFaults({ machine, trail, attempts, outside, info, asked }: RunFacts): Found[] {
+function trailFaults({ machine, trail, attempts, outside, info }: RunFacts): Found[] {
   if (trail === undefined) return [];
   const { moves, now } = trail;
-  const wasUsed = attempts.length > 0 || asked.some(([, { told }]) => told.kind === 'tools');
+  const wasUsed = attempts.some(({ binding }) => isStep(binding));
   if (now === undefined)
     return wasUsed ? [{ kind: 'lost', text: 'the store does not know the run' }] : [];
   const faults: Found[] = [];

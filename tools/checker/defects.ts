@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { RequestHandler } from 'express';
 import type { AtomicStateStore } from '../../src/index.ts';
 import type { FaultKind } from './check.ts';
-import type { OutsideApi, Surroundings } from './scene.ts';
+import type { OutsideApi, Surroundings } from './stage.ts';
 
 /** A deliberate fault, and what the checker must call what comes of it, beside whatever else follows from it. */
 export interface Defect extends Surroundings {

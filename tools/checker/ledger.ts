@@ -20,6 +20,8 @@ export interface HandlerArguments {
   /** How long the handler takes. */
   readonly ms: number;
   readonly fail?: boolean | undefined;
+  /** For bindings that ask for it. */
+  readonly action?: string | undefined;
 }
 
 export interface HandlerCall {

@@ -10,7 +10,7 @@ export interface Random {
 
 /** Each name has a sequence of its own, so that what one part chooses does not depend on how fast another one is. */
 export function seeded(seed: number, name: string): Random {
-  const next = mulberry32(hash(`${seed}:${name}`));
+  const next = mulberry32(mix(seed, name));
   const below = (limit: number) => Math.floor(next() * limit);
   return {
     between: (least, most) => least + below(most - least + 1),
@@ -28,6 +28,11 @@ export function seeded(seed: number, name: string): Random {
       return order;
     },
   };
+}
+
+/** A seed of its own for each name. */
+export function mix(seed: number, name: string): number {
+  return hash(`${seed}:${name}`);
 }
 
 /** FNV-1a. */

@@ -120,41 +120,67 @@ export class Recorder {
     caller: Caller,
     method: string,
     params: Record<string, unknown>,
-    { signal, timeoutMs = HANGS_AFTER_MS, onHead }: SendOptions & HeadListener = {},
+    options: SendOptions & HeadListener = {},
   ): Promise<Exchange> {
+    const exchange = this.#begin(caller, method, params);
+    await this.#exchange(endpoint, caller, [exchange], exchange.request, options);
+    return exchange;
+  }
+
+  /** Sends several requests in one body; each has an exchange of its own. */
+  async batch(
+    endpoint: Endpoint,
+    caller: Caller,
+    requests: readonly { readonly method: string; readonly params: Record<string, unknown> }[],
+  ): Promise<Exchange[]> {
+    const exchanges = requests.map(({ method, params }) => this.#begin(caller, method, params));
+    const body = exchanges.map(({ request }) => request);
+    await this.#exchange(endpoint, caller, exchanges, body);
+    return exchanges;
+  }
+
+  #begin(caller: Caller, method: string, params: Record<string, unknown>): Exchange {
     const { call, id } = this.log.nextCall();
     const message = messageOf(caller, id, method, params, call);
-    const exchange: Exchange = {
-      call,
-      run: caller.run,
-      sent: now(),
-      request: message,
-      messages: [],
-    };
+    const { run } = caller;
+    const exchange: Exchange = { call, run, sent: now(), request: message, messages: [] };
     this.log.exchanges.push(exchange);
+    return exchange;
+  }
+
+  async #exchange(
+    endpoint: Endpoint,
+    caller: Caller,
+    exchanges: readonly Exchange[],
+    body: unknown,
+    { signal, timeoutMs = HANGS_AFTER_MS, onHead }: SendOptions & HeadListener = {},
+  ): Promise<void> {
+    const note = (what: Partial<Exchange>): void => {
+      for (const exchange of exchanges) Object.assign(exchange, what);
+    };
     endpoint.inFlight++;
-    const sent = post(endpoint, caller, message);
+    const sent = post(endpoint, caller, body);
     const hangUp = (): void => void sent.destroy();
     signal?.addEventListener('abort', hangUp);
     const timer = setTimeout(() => {
-      exchange.hung = true;
+      note({ hung: true });
       sent.destroy();
     }, timeoutMs);
     try {
       const response = await headOf(sent);
       onHead?.(response);
-      exchange.status = response.statusCode ?? 0;
-      exchange.isStream = isEventStream(response);
-      await readAll(response, (each) => exchange.messages.push({ at: now(), message: each }));
+      note({ status: response.statusCode ?? 0, isStream: isEventStream(response) });
+      await readAll(response, (message) => {
+        for (const { messages } of exchanges) messages.push({ at: now(), message });
+      });
     } catch {
-      exchange.broke = true;
+      note({ broke: true });
     } finally {
       clearTimeout(timer);
       signal?.removeEventListener('abort', hangUp);
-      exchange.ended = now();
+      note({ ended: now() });
       endpoint.inFlight--;
     }
-    return exchange;
   }
 
   /**
@@ -249,7 +275,7 @@ function post(
   message: any,
   isKept = true,
 ): ClientRequest {
-  const { method, params } = message;
+  const { method, params } = Array.isArray(message) ? { method: '', params: {} } : message;
   const name = params.name ?? params.uri;
   const routing = {
     'mcp-protocol-version': STATELESS_PROTOCOL,

@@ -126,7 +126,7 @@ class RunReplay {
   }
 
   #addStep(attempt: RunFacts['attempts'][number]): void {
-    const { name, tool, key, started, ended, outcome } = attempt;
+    const { name, tool, key, started, ended } = attempt;
     const what = `${name} (${tool})`;
     // A success is saved before the next step begins, though its answer may take longer.
     const before = (): string =>
@@ -142,8 +142,7 @@ class RunReplay {
       // Another step has begun: the outcome of this one comes too late.
       if (this.#last !== attempt) return;
       const onMove = (from: string, to: string) => moves.add(JSON.stringify([from, to]));
-      const strict = outcome === 'failed';
-      this.#positions.open({ id: name, kind: 'move', event, strict, tool, key, onMove });
+      this.#positions.open({ id: name, kind: 'move', event, tool, key, onMove });
     });
     const told = this.#told.get(name);
     if (told === undefined) return;
@@ -288,7 +287,7 @@ class RunReplay {
     if (step === undefined) return { event: undefined };
     const { success, failure } = step.binding;
     return {
-      event: does.outcome === 'succeeded' ? success : failure,
+      event: does.outcome === 'succeeded' ? (success ?? '') : failure,
       tool: step.tool,
       key: does.key,
     };
@@ -330,16 +329,15 @@ function mayFollow(
   last: RunFacts['attempts'][number],
   next: RunFacts['attempts'][number],
 ): boolean {
-  // What sends no event lets the run go.
   if (last.ended !== undefined && eventOf(last) === undefined) return true;
   if (last.outcome === 'failed') return next.key !== last.key;
   if (last.binding.uncertain === 'hold') return false;
   return next.key === last.key || stepOf(next) !== stepOf(last);
 }
 
-/** What the outcome sends. */
+/** What the outcome sends; a success without an event is a commit, too. A failure without one lets the run go. */
 function eventOf({ binding, outcome }: RunFacts['attempts'][number]): string | undefined {
-  return outcome === 'failed' ? binding.failure : binding.success;
+  return outcome === 'failed' ? binding.failure : (binding.success ?? '');
 }
 
 /** One step: repetitions have the same tool and the same arguments. */

@@ -1,0 +1,146 @@
+import { execFile } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { deflateSync, gzipSync } from 'node:zlib';
+import { describe, expect, it } from 'vitest';
+import { DEFECTS } from '../../tools/checker/defects.ts';
+import { everyReading } from '../../tools/fuzz/readers.ts';
+import { sessionsAround } from '../../tools/fuzz/sessions.ts';
+import { type Finding, replayOf, runOnce, type Target } from '../../tools/fuzz/target.ts';
+import { TARGETS } from '../../tools/fuzz/targets.ts';
+
+/** A new one each time; it is in the name of each test that fuzzes by it. */
+const SEED = Math.floor(Math.random() * 1e9);
+/** A minute for all of them together. */
+const MS = 60_000 / TARGETS.length;
+
+async function fuzz(target: Target, ms: number): Promise<Finding[]> {
+  const open = await target.open();
+  try {
+    const end = performance.now() + ms;
+    for (let run = 0; run === 0 || performance.now() < end; run++) {
+      const found = await runOnce(target, open, SEED, run);
+      if (found !== undefined) return [found];
+    }
+    return [];
+  } finally {
+    await open.close();
+  }
+}
+
+describe(`fuzzing with seed ${SEED}`, { timeout: 150_000 }, () => {
+  it.each(TARGETS.filter(({ name }) => name !== 'differential'))('$name: $what', async (target) => {
+    const findings = await fuzz(target, MS);
+    expect(findings.map((each) => `${each.text}\n${replayOf(each)}`)).toEqual([]);
+  });
+
+  it.each(['shows-all', 'refuses-legal', 'forgets-commits', 'praises-failures'] as const)(
+    'finds a gate that is broken on purpose: %s',
+    async (name) => {
+      const [found] = await fuzz(sessionsAround(DEFECTS[name]), 60_000);
+      expect(found?.text).toBeDefined();
+    },
+  );
+});
+
+const CALL = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"cart.pay"}}';
+const post = (body: string | Buffer, ...rawHeaders: string[]) =>
+  everyReading({ method: 'POST', rawHeaders, body: Buffer.from(body as string) });
+
+describe('everyReading()', () => {
+  it.each<[string, string | Buffer, string[]?]>([
+    ['as it is', CALL],
+    ['in a batch', `[${CALL}]`],
+    ['behind another value', `{} ${CALL}`],
+    ['behind a comment', `/* */${CALL}`],
+    ['with single quotes', CALL.replaceAll('"', "'")],
+    ['with its last key', CALL.replace('"name"', '"name":"cart.view","name"')],
+    ['with its first key', CALL.replace('"cart.pay"', '"cart.pay","name":"cart.view"')],
+    ['with a key in capitals', CALL.replace('"method"', '"METHOD"')],
+    ['with a long s', CALL.replace('"params"', '"param\u017f"')],
+    ['with an escape', CALL.replace('"name"', '"\\u006eame"')],
+    ['with a key that ends at a NUL', CALL.replace('"name"', '"name\\u0000x"')],
+    ['with a prototype', `{"result":{},"__proto__":${CALL}}`],
+    ['with a list for a name', CALL.replace('"cart.pay"', '["cart.pay"]')],
+    ['with a byte that is dropped', spliced('70ff6179')],
+    ['with overlong UTF-8', spliced('c1b06179')],
+    ['in UTF-16', Buffer.from(CALL, 'utf16le')],
+    ['in UTF-16 with a mark and swapped bytes', Buffer.from(`\ufeff${CALL}`, 'utf16le').swap16()],
+    ['in gzip', gzipSync(CALL)],
+    ['in deflate', deflateSync(CALL)],
+    [
+      'as a form',
+      'method=tools/call&params[name]=cart.pay',
+      ['content-type', 'application/x-www-form-urlencoded'],
+    ],
+    ['in its headers', '{}', ['Mcp-Method', 'tools/call', 'Mcp-Name', 'cart.pay']],
+    [
+      'in encoded headers',
+      '{}',
+      ['Mcp-Method', 'tools/call', 'Mcp-Name', '=?base64?Y2FydC5wYXk=?='],
+    ],
+    [
+      'in the second of two headers',
+      '{}',
+      ['mcp-method', 'ping', 'mcp-method', 'tools/call', 'mcp-name', 'cart.pay'],
+    ],
+  ])('finds a call %s', (_, body, headers = []) => {
+    expect(post(body, ...headers).map(({ name }) => name)).toContain('cart.pay');
+  });
+
+  it('finds the arguments that another reader sees', () => {
+    const call = (args: string) => CALL.replace('"cart.pay"', `"cart","arguments":${args}`);
+    for (const args of [
+      '{"action":"view","action":"pay"}',
+      '{"action":"pay","action":"view"}',
+      '{"action":"view","Action":"pay"}',
+      '{"__proto__":{"action":"pay"}}',
+    ]) {
+      expect(
+        post(call(args)).map(({ action }) => action),
+        args,
+      ).toContain('pay');
+    }
+  });
+
+  it('finds none where there is none', () => {
+    expect(post(CALL.replace('tools/call', 'ping'))).toEqual([]);
+    expect(
+      post('{"jsonrpc":"2.0","id":1,"result":{"a":"&method=tools/call&params[name]=cart.pay"}}'),
+    ).toEqual([]);
+  });
+});
+
+function spliced(pay: string): Buffer {
+  const [before = '', after = ''] = CALL.split('pay');
+  return Buffer.concat([Buffer.from(before), Buffer.from(pay, 'hex'), Buffer.from(after)]);
+}
+
+describe('npm run fuzz', { timeout: 60_000 }, () => {
+  it('prints its seed and plays one run of a target again', async () => {
+    const { status, stdout } = await run('--seed', '5', '--target', 'globs', '--run', '3');
+    expect(stdout).toContain('npm run fuzz -- --seed 5: globs');
+    expect(stdout).toMatch(/globs +2000 inputs\nNOTHING FOUND with seed 5/);
+    expect(status).toBe(0);
+  });
+
+  it.each([
+    ['--minutes', 'x', 'expected a number above 0, got "x"'],
+    ['--target', 'all', 'expected one of differential, bodies, sessions, uris'],
+    ['--run', '-1', 'argument'],
+  ])('refuses %s %s, and says what is right', async (option, value, message) => {
+    const { status, stderr } = await run(option, value);
+    expect(stderr).toContain(message);
+    expect(status).toBe(1);
+  });
+});
+
+function run(...args: string[]) {
+  const script = fileURLToPath(new URL('../../tools/fuzz/fuzz.ts', import.meta.url));
+  return new Promise<{ status: number | null; stdout: string; stderr: string }>((resolve) => {
+    const child = execFile(
+      process.execPath,
+      ['--import', 'tsx', script, ...args],
+      (_, stdout, stderr) => resolve({ status: child.exitCode, stdout, stderr }),
+    );
+  });
+}
