@@ -1,7 +1,7 @@
 import * as z from 'zod';
 import { InterlockError } from './errors.ts';
 import { Aliases } from './gate/alias.ts';
-import type { GateConfig, Visibility } from './gate/gate-config.ts';
+import type { GateConfig, Visibility, WhenEnded } from './gate/gate-config.ts';
 import { GatePart } from './gate/gate-part.ts';
 import { ListedNames, ListedTools } from './gate/listed.ts';
 import { ListenPart } from './gate/listen-part.ts';
@@ -43,6 +43,12 @@ export interface FsmGateOptions extends CommonOptions {
    * hides it; each call of a bound tool costs one read of the store more. Default `explain`.
    */
   refusal?: 'explain' | 'unknown-tool' | undefined;
+  /**
+   * What becomes of a run in a final state. `keep`: it stays there, and every call is refused that its bindings do not allow there. `restart`: the next
+   * call that the initial state allows begins it anew, and lists and refusals are the initial state's from the end on. Default: `restart` for runs
+   * of principals, who have no other one; `keep` for those of sessions and handles.
+   */
+  whenEnded?: WhenEnded | undefined;
   /** How long a call waits for another one of the same run, in milliseconds. Default 10,000. */
   waitMs?: number | undefined;
   /** The most calls that wait for one run in this process. Default 100. With one more, that one is refused as `busy` at once. */
@@ -67,6 +73,7 @@ const optionsSchema = z.strictObject({
   announce: z.boolean().default(false),
   visibility: z.enum(['hide', 'stable']).optional(),
   refusal: z.enum(['explain', 'unknown-tool']).default('explain'),
+  whenEnded: z.enum(['keep', 'restart']).optional(),
   waitMs: millis.default(10_000),
   maxWaiting: z.int().min(0).default(100),
   maxWaitingBytes: z
@@ -105,7 +112,8 @@ export function fsmGate<S extends string, E extends string>(
   }
   const parsed = parseOptions('fsmGate()', optionsSchema, options);
   const { maxBodyBytes, maxBatch, maxMessageBytes, onError, onWarning, ...rest } = parsed;
-  const { clock, announce, visibility, refusal, maxWaiting, maxWaitingBytes, ...times } = rest;
+  const { clock, announce, visibility, refusal, whenEnded, maxWaiting, maxWaitingBytes, ...times } =
+    rest;
   const workflow = gate.compile();
   noteMount(workflow, visibility);
   for (const warning of workflow.warnings) observersOf(parsed).onWarning(warning);
@@ -121,6 +129,7 @@ export function fsmGate<S extends string, E extends string>(
     visibility,
     refusal,
     aliases: new Aliases(),
+    whenEnded,
   };
   const configs = new WeakMap<Observers, GateConfig>();
   const configOf = (observers: Observers): GateConfig => {

@@ -21,7 +21,7 @@ export {
   sessionKey,
 } from './session/run-key.ts';
 export { type FsmGateOptions, fsmGate } from './fsm-gate.ts';
-export type { Visibility } from './gate/gate-config.ts';
+export type { Visibility, WhenEnded } from './gate/gate-config.ts';
 export { type StateSyncOptions, stateSync } from './state-sync.ts';
 export type { CommonOptions, Middleware } from './middleware.ts';
 
@@ -71,6 +71,7 @@ export type { RunsOptions } from './runs-options.ts';
 export type {
   Resolution,
   ResolveOptions,
+  Restarted,
   RunView,
   SendOptions,
   Sent,

@@ -8,6 +8,8 @@ export interface RunView {
   readonly context?: Json | undefined;
   /** `idle`: nothing is under way. `running`: a step is. `held`: a step ended with an unknown outcome, and waits to be resolved. */
   readonly status: 'idle' | 'running' | 'held';
+  /** Whether it has come to a final state; of a statechart, to one of the machine itself. */
+  readonly ended: boolean;
   /** The step that is running or held. */
   readonly claim?: ClaimView;
 }
@@ -21,6 +23,11 @@ export type Resolution =
 export type Sent =
   | { readonly sent: true; readonly changed: boolean; readonly state: string }
   | { readonly sent: false; readonly reason: NotMoved | 'unhandled' };
+
+/** What `restart()` did. `busy`: a step of the run is running. */
+export type Restarted =
+  | { readonly restarted: true; readonly state: string }
+  | { readonly restarted: false; readonly reason: NotMoved };
 
 /** What `update()` did. */
 export type Updated =

@@ -87,7 +87,7 @@ const resolveSchema = requestSchema.extend({ event: z.unknown().optional() });
 
 /** What `send()`, `update()` and `resolve()` are told beside what to do. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
 export function parseRequest(
-  what: 'send()' | 'update()',
+  what: 'send()' | 'update()' | 'restart()',
   options: unknown,
 ): z.output<typeof requestSchema> {
   return withJson(what, parseOptions(what, requestSchema, options));

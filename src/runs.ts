@@ -1,4 +1,5 @@
 import { InterlockError } from './errors.ts';
+import { ANEW, restartOf } from './gate/ends.ts';
 import { eventOfHeld, moveOfHeld } from './gate/held.ts';
 import { moveTo } from './gate/move.ts';
 import { moveFromOutside, type OutsideMover, tellMoved } from './gate/outside-move.ts';
@@ -8,6 +9,7 @@ import { showValue } from './options.ts';
 import type {
   Resolution,
   ResolveOptions,
+  Restarted,
   RunView,
   SendOptions,
   Sent,
@@ -48,7 +50,7 @@ export class Runs<E extends string = string> {
     run: string,
   ): Promise<{ readonly view: RunView; readonly stored: FsmSnapshot } | undefined> {
     const { store, ttlMs } = this.#mover;
-    const record = await store.read(run, ttlMs);
+    const record = await store.read(run, ttlMs, this.#workflow.id);
     if (record === undefined) return undefined;
     const { id, start } = this.#workflow;
     const entry = Object.hasOwn(record.workflows, id) ? record.workflows[id] : undefined;
@@ -96,7 +98,7 @@ export class Runs<E extends string = string> {
         if (!handled) return undefined;
         const due = workflow.dueActions(isFirst);
         const reached = { position, actions: [...due, ...actions] };
-        return moveTo(from.state, reached, { event: name, ...said({ actor, payload }) });
+        return moveTo(workflow, from.state, reached, { event: name, ...said({ actor, payload }) });
       },
     );
     if (moved === 'unchanged') return { sent: false, reason: 'unhandled' };
@@ -121,19 +123,33 @@ export class Runs<E extends string = string> {
     const step = openStepOf(run, this.#workflow.id);
     if (step !== undefined) return { updated: true, context: step.update(change) };
     const workflow = this.#workflow;
-    const moved = await moveFromOutside(
-      this.#mover,
-      run,
-      { name: 'update', payload: null },
-      (from, isFirst) => {
-        const position = workflow.withData(from, change(workflow.dataOf(from)));
-        const actions = workflow.dueActions(isFirst);
-        return moveTo(from.state, { position, actions }, { event: null, ...said({ actor }) });
-      },
-    );
+    const moved = await moveFromOutside(this.#mover, run, { name: 'update' }, (from, isFirst) => {
+      const position = workflow.withData(from, change(workflow.dataOf(from)));
+      const actions = workflow.dueActions(isFirst);
+      return moveTo(
+        workflow,
+        from.state,
+        { position, actions },
+        { event: null, ...said({ actor }) },
+      );
+    });
     if (moved === 'unchanged') return { updated: false, reason: 'busy' };
     if (typeof moved === 'string') return { updated: false, reason: moved };
     return { updated: true, context: workflow.dataOf(moved.snapshot) };
+  }
+
+  /**
+   * Begins a run anew, whichever state it is in: its data are the first ones again, its version and its trail go on. Not while a step of it is running or
+   * held, which is found out at once.
+   */
+  async restart(run: string, options?: Pick<SendOptions, 'actor'>): Promise<Restarted> {
+    const { actor } = parseRequest('restart()', options);
+    const what = { name: 'restart', waitMs: 0, ...ANEW };
+    const moved = await moveFromOutside(this.#mover, run, what, (from) =>
+      restartOf(this.#workflow, from.state, actor),
+    );
+    if (typeof moved === 'object') return { restarted: true, state: moved.trail.to };
+    return { restarted: false, reason: moved === 'unchanged' ? 'busy' : moved };
   }
 
   /**
@@ -201,7 +217,13 @@ export class Runs<E extends string = string> {
 
   #view(snapshot: FsmSnapshot, status: RunView['status'], claim?: ClaimView): RunView {
     const context = this.#workflow.dataOf(snapshot);
-    return { snapshot, status, ...(context !== undefined && { context }), ...(claim && { claim }) };
+    return {
+      snapshot,
+      status,
+      ended: this.#workflow.hasEnded(snapshot.state),
+      ...(context !== undefined && { context }),
+      ...(claim && { claim }),
+    };
   }
 }
 

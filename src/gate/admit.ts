@@ -8,6 +8,7 @@ import { isObject } from '../wire/json-rpc.ts';
 import type { GuardedCall } from '../workflow/binding.ts';
 import type { CallBinding } from '../workflow/call.ts';
 import type { Position } from '../workflow/position.ts';
+import { beginsAnew, shownPosition } from './ends.ts';
 import type { GateConfig } from './gate-config.ts';
 import { askGuards } from './guard.ts';
 import { countCall } from './loop.ts';
@@ -98,10 +99,11 @@ async function test(
     await step.release(UNBEGUN);
     return { reason: 'unavailable' };
   }
-  const stands = workflow.stand(step.snapshot);
+  const { run } = step.key;
+  const stands = shownPosition(config, run, workflow.stand(step.snapshot));
   const { updatedAt } = step.snapshot;
-  const isAllowed =
-    workflow.claimable(binding) !== undefined || workflow.allows(stands.state, binding);
+  const wasTested = workflow.claimable(binding, beginsAnew(config, run)) !== undefined;
+  const isAllowed = wasTested || workflow.allows(stands.state, binding);
   if (!isAllowed) {
     await step.release(UNBEGUN);
     return { reason: 'state', snapshot: { ...stands, updatedAt } };
@@ -122,7 +124,8 @@ async function test(
 /** A call that a guard refuses is one of those that a model may repeat for ever. */
 async function keepCount(config: GateConfig, step: Step, position: Position): Promise<void> {
   const actions = config.workflow.dueActions(step.isFirst);
-  const move = moveTo(position.state, { position, actions }, { event: null, tool: step.tool });
+  const said = { event: null, tool: step.tool };
+  const move = moveTo(config.workflow, position.state, { position, actions }, said);
   await saveUnforwarded(config, step, move);
 }
 

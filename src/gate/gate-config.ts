@@ -23,11 +23,16 @@ export interface GateConfig extends Observers {
   readonly aliases: Aliases;
   /** Whether a list has only what is available, or all and says of each tool where it is. Default: by the era. */
   readonly visibility: Visibility | undefined;
+  /** What becomes of runs that have ended. Default: by what names them. */
+  readonly whenEnded: WhenEnded | undefined;
   /** What a list that has all tools says of each bound one. */
   readonly notes: ReadonlyMap<string, string>;
   /** Warns once of each likely mistake. */
   readonly warnOnce: (warning: string) => void;
 }
+
+/** What becomes of a run in a final state: it stays there, or the next call begins it anew. */
+export type WhenEnded = 'keep' | 'restart';
 
 /** `hide`: only what is available in the run's state. `stable`: every tool, whatever the run. */
 export type Visibility = 'hide' | 'stable';

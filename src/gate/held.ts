@@ -40,5 +40,5 @@ export function moveOfHeld(
   const reached = next?.position ?? position;
   const due = workflow.dueActions(version === 0);
   const actions = [...due, ...(next?.actions ?? [])];
-  return moveTo(position.state, { position: reached, actions }, { event, ...said });
+  return moveTo(workflow, position.state, { position: reached, actions }, { event, ...said });
 }

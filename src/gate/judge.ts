@@ -16,6 +16,7 @@ import { askForAlias } from './alias.ts';
 import type { PendingCall } from './call.ts';
 import { changedLists } from './changed-lists.ts';
 import { claimRun } from './claim-run.ts';
+import { beginsAnew, shownPosition, shownState } from './ends.ts';
 import type { GateConfig } from './gate-config.ts';
 import { type Move, movesOf } from './move.ts';
 import type { NotAdmitted } from './not-admitted.ts';
@@ -162,6 +163,7 @@ export class Judge {
       return this.#refuse(incoming, tool, { reason: 'busy' }, binding.states);
     }
     const request = context.session.inFlight(id) ?? new InFlight();
+    const isRestarted = beginsAnew(this.#config, context.run);
     const wanted = {
       context,
       description: {
@@ -170,7 +172,8 @@ export class Judge {
         // What is a step for the sake of the count alone may be repeated.
         uncertain: binding.uncertain ?? (binding.moves ? listed.uncertainOf(tool) : 'retry'),
       },
-      states: workflow.claimable(binding),
+      states: workflow.claimable(binding, isRestarted),
+      restarts: isRestarted && workflow.allows(workflow.initial, binding) ? context : undefined,
       times,
       waiting,
       request,
@@ -219,7 +222,8 @@ export class Judge {
   #tellMoved({ trail }: Move, context: RunContext): void {
     const { workflow, visibility } = this.#config;
     const isHidden = visibility !== 'stable' && !this.#admission.byArgument;
-    const lists = isHidden ? changedLists(workflow, trail.from, trail.to) : [];
+    const shown = (state: string): string => shownState(this.#config, context.run, state);
+    const lists = isHidden ? changedLists(workflow, shown(trail.from), shown(trail.to)) : [];
     if (lists.length > 0) context.listChanged(lists, false);
   }
 
@@ -238,7 +242,10 @@ export class Judge {
       await this.#exchange.drop(incoming);
       return 'answered';
     }
-    const position = snapshot && understood(this.#config, snapshot);
+    const context = this.#admission.runOf(incoming);
+    const stands = snapshot && understood(this.#config, snapshot);
+    const position =
+      stands && 'run' in context ? shownPosition(this.#config, context.run, stands) : stands;
     const state = (position ?? snapshot)?.state;
     // It was shown when it was called; while it waited for its turn, another call moved the run.
     if (this.#keepsSecrets && state !== undefined && !workflow.isVisible(tool, state))
@@ -255,10 +262,10 @@ export class Judge {
           ? workflow.pathTo(states, position)
           : undefined,
     };
-    await this.#exchange.answer(
-      incoming,
-      this.#reply(incoming, refusal, { heldTool, words, cause, foreseen: workflow.foresees }),
-    );
+    const hasEnded = reason === 'state' && state !== undefined && workflow.hasEnded(state);
+    const anew = hasEnded && 'anew' in context ? context.anew : undefined;
+    const details = { heldTool, words, cause, anew, foreseen: workflow.foresees };
+    await this.#exchange.answer(incoming, this.#reply(incoming, refusal, details));
     return 'answered';
   }
 

@@ -23,7 +23,7 @@ export async function countCall(
   const { tool, key } = step;
   const due = config.workflow.dueActions(step.isFirst);
   const reached = { position: next.position, actions: [...due, ...next.actions] };
-  const move = moveTo(position.state, reached, { event, tool });
+  const move = moveTo(config.workflow, position.state, reached, { event, tool });
   if (!(await saveUnforwarded(config, step, move))) return { reason: 'unavailable' };
   const { calls } = count;
   tell(

@@ -1,11 +1,12 @@
-import type { CommitRequest, TrailDraft } from '../stores/store.ts';
+import type { Saving } from '../session/step.ts';
+import type { TrailDraft } from '../stores/store.ts';
 import type { CallBinding } from '../workflow/call.ts';
 import type { FsmAction, Next, Position } from '../workflow/position.ts';
 import type { AnyEventSource, FailedCall, SucceededCall, ToolResult } from '../workflow/sender.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 
 /** What a commit saves: the next position, and the trail entry that says how it was reached. */
-export interface Move extends Pick<CommitRequest, 'snapshot' | 'trail'> {
+export interface Move extends Saving {
   /** What the machine asks to be done once that is saved. */
   readonly actions: readonly FsmAction[];
 }
@@ -46,11 +47,13 @@ export interface MovingCall extends CallOrigin {
 
 /** A move to where something led. */
 export function moveTo(
+  workflow: Pick<Workflow, 'hasEnded'>,
   from: string,
   { position, actions }: Pick<Next, 'position' | 'actions'>,
   said: Omit<TrailDraft, 'from' | 'to'>,
 ): Move {
-  return { snapshot: { ...position }, trail: { from, to: position.state, ...said }, actions };
+  const trail = { from, to: position.state, ...said };
+  return { snapshot: { ...position }, trail, ended: workflow.hasEnded(position.state), actions };
 }
 
 export function movesOf(
@@ -66,14 +69,14 @@ export function movesOf(
 
   const by = { tool, ...(actor === undefined ? {} : { actor }) };
   const stay = (): Move =>
-    moveTo(from.state, { position: from, actions: due }, { event: null, ...by });
+    moveTo(workflow, from.state, { position: from, actions: due }, { event: null, ...by });
   const send = (source: AnyEventSource, outcome: SucceededCall | FailedCall): Move | undefined => {
     const sent = workflow.eventFrom(source, outcome);
     if (sent === undefined) return undefined;
     const { type, payload } = sent;
     const { position, actions } = workflow.next(from, type, payload);
     const said = { event: type, ...by, ...(payload === undefined ? {} : { payload }) };
-    return moveTo(from.state, { position, actions: [...due, ...actions] }, said);
+    return moveTo(workflow, from.state, { position, actions: [...due, ...actions] }, said);
   };
   const trySend = (
     source: AnyEventSource | undefined,

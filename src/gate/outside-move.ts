@@ -5,11 +5,13 @@ import { InFlight } from '../session/in-flight.ts';
 import { Step } from '../session/step.ts';
 import type { Turns } from '../session/turns.ts';
 import { UNBEGUN } from '../session/unbegun.ts';
+import type { CommitRequest } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import type { Position } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { changedLists } from './changed-lists.ts';
 import { claimRun } from './claim-run.ts';
+import { shownState } from './ends.ts';
 import { isStableEverywhere } from './mounts.ts';
 import type { Move } from './move.ts';
 import { takeEffect } from './take-effect.ts';
@@ -29,6 +31,14 @@ export interface OutsideMover {
 /** Why a run was not moved. */
 export type NotMoved = 'unknown-run' | 'busy' | 'held';
 
+/** How a move from outside is told from others, and what is particular about it. */
+interface OutsideCall extends Pick<CommitRequest, 'settles'> {
+  readonly name: string;
+  readonly payload?: unknown;
+  /** How long it waits for the step that is under way. */
+  readonly waitMs?: number;
+}
+
 /** As for a step of a call whose gate has no options. */
 const TIMES = { waitMs: 10_000, leaseMs: 8_000, maxStepMs: 60_000, cancelGraceMs: 0 } as const;
 
@@ -40,7 +50,7 @@ const TIMES = { waitMs: 10_000, leaseMs: 8_000, maxStepMs: 60_000, cancelGraceMs
 export async function moveFromOutside(
   mover: OutsideMover,
   run: string,
-  what: { readonly name: string; readonly payload: unknown },
+  { name, payload = null, settles, waitMs = TIMES.waitMs }: OutsideCall,
   change: (from: Position, isFirst: boolean) => Move | undefined,
 ): Promise<Move | NotMoved | 'unchanged'> {
   const { workflow, store, ttlMs, turns, onError } = mover;
@@ -48,12 +58,12 @@ export async function moveFromOutside(
     context: { run, store, ttlMs, turns, create: undefined },
     // Nobody but this move's own commit does anything, so it may be repeated.
     description: {
-      tool: what.name,
-      digest: digestOf(what.payload ?? null),
+      tool: name,
+      digest: digestOf(payload),
       uncertain: 'retry' as const,
     },
     states: undefined,
-    times: TIMES,
+    times: { ...TIMES, waitMs },
     request: new InFlight(),
     onTooLong: () => {},
   };
@@ -74,16 +84,22 @@ export async function moveFromOutside(
     await step.release(UNBEGUN);
     return 'unchanged';
   }
-  const { snapshot, trail } = move;
-  const status = await step.commit({ snapshot, trail });
+  const { actions: _, ...saved } = move;
+  const status = await step.commit(saved, { settles });
   if (status !== 'committed') return status === 'unknown' ? 'unknown-run' : 'busy';
   takeEffect(workflow, move, run, onError);
   tellMoved(mover, run, move);
   return move;
 }
 
-/** Tells the clients of a run that moved, if they see other things now. */
+/** Tells the clients of a run that moved, if they see other things now, whichever way the gate takes runs that have ended. */
 export function tellMoved({ workflow, tell }: OutsideMover, run: string, { trail }: Move): void {
-  const lists = isStableEverywhere(workflow) ? [] : changedLists(workflow, trail.from, trail.to);
-  if (lists.length > 0) tell(run, lists);
+  if (isStableEverywhere(workflow)) return;
+  const lists = (['keep', 'restart'] as const).flatMap((whenEnded) => {
+    const [from, to] = [trail.from, trail.to].map((state) =>
+      shownState({ workflow, whenEnded }, run, state),
+    );
+    return from === undefined || to === undefined ? [] : changedLists(workflow, from, to);
+  });
+  if (lists.length > 0) tell(run, [...new Set(lists)]);
 }

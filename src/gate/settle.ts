@@ -6,6 +6,7 @@ import { after, type MaybePromise } from '../wire/task-line.ts';
 import { announcement } from '../workflow/advice.ts';
 import type { PendingCall, Transform } from './call.ts';
 import { changedLists } from './changed-lists.ts';
+import { shownState } from './ends.ts';
 import type { GateConfig } from './gate-config.ts';
 import type { Move } from './move.ts';
 import { type Outcome, outcomeOf } from './outcome.ts';
@@ -75,8 +76,8 @@ async function commit(
 ): Promise<Transform> {
   const { step } = call;
   const { workflow, announce, onError } = config;
-  const { snapshot, trail } = move;
-  const status = await step.commit({ snapshot, trail }, options).catch((error: unknown) => {
+  const { actions: _, ...saved } = move;
+  const status = await step.commit(saved, options).catch((error: unknown) => {
     onError(error);
     return 'failed' as const;
   });
@@ -84,14 +85,16 @@ async function commit(
     onError(new UnknownOutcome(step, status));
     return replacing(unknownReply(call, config, true));
   }
-  const { from, to } = trail;
+  const { from, to } = move.trail;
+  const { run } = step.key;
+  const shown = shownState(config, run, to);
   if (status === 'committed') {
-    takeEffect(workflow, move, step.key.run, onError);
-    const lists = to === from ? [] : changedLists(workflow, from, to);
+    takeEffect(workflow, move, run, onError);
+    const lists = to === from ? [] : changedLists(workflow, shownState(config, run, from), shown);
     if (lists.length > 0) onListChanged(lists);
   }
   if (to === from || !announce) return AS_IT_CAME;
-  const text = announcement(workflow.id, to, workflow.available(to));
+  const text = announcement(workflow.id, to, workflow.available(shown));
   return (message) =>
     isObject(message.value.result) &&
     message.insert(['result', 'content'], { type: 'text', text }, 'end');

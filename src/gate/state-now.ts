@@ -1,12 +1,14 @@
+import { quoteNames } from '../errors.ts';
 import type { Admission, RunContext } from '../session/run-context.ts';
 import type { FsmSnapshot, RunRecord } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import { understood } from './admit.ts';
+import { beginsAnew, shownPosition } from './ends.ts';
 import type { GateConfig } from './gate-config.ts';
 
 type Unknown = 'unknown' | 'unavailable';
 
-/** Where the run stands; `unknown` where it has ended, `unavailable` where the store cannot be asked. */
+/** Where the run stands for its clients; `unknown` where it is no more, `unavailable` where the store cannot be asked. */
 export async function stateNow(
   config: GateConfig,
   context: RunContext,
@@ -33,11 +35,11 @@ export async function stateForLists(
 }
 
 async function recordNow(
-  { onError }: GateConfig,
+  { workflow, onError }: GateConfig,
   { fresh, store, run, ttlMs }: RunContext,
 ): Promise<RunRecord | undefined | 'away'> {
   try {
-    return fresh() ?? (await store.read(run, ttlMs));
+    return fresh() ?? (await store.read(run, ttlMs, workflow.id));
   } catch (error) {
     onError(error);
     return 'away';
@@ -46,7 +48,7 @@ async function recordNow(
 
 function standing(
   config: GateConfig,
-  { create }: RunContext,
+  { run, create }: RunContext,
   record: RunRecord | undefined,
 ): FsmSnapshot | Unknown {
   const { workflow } = config;
@@ -57,6 +59,18 @@ function standing(
   const position = understood(config, snapshot);
   if (position === undefined) return 'unavailable';
   const known = { ...position, updatedAt: snapshot.updatedAt };
-  const next = workflow.overdue(known, record?.now ?? config.clock.now());
-  return next === undefined ? known : { ...next.position, updatedAt: known.updatedAt };
+  const { position: now } = workflow.overdue(known, record?.now ?? config.clock.now()) ?? {};
+  warnOfNeverShown(config, run);
+  const shown = shownPosition(config, run, now ?? known);
+  return { ...shown, updatedAt: snapshot.updatedAt };
+}
+
+/** Once for each gate: a run that begins anew with the next call is never seen at its end. */
+function warnOfNeverShown(config: GateConfig, run: string): void {
+  const { workflow, warnOnce } = config;
+  if (workflow.onlyAtEnd.length === 0 || !beginsAnew(config, run)) return;
+  warnOnce(
+    `${quoteNames(workflow.onlyAtEnd)} of "${workflow.id}" never available: bound to final states alone, in which no run is seen ` +
+      `where the next call begins it anew, as by default the runs of principals. Bind to other states too, or give fsmGate({ whenEnded: 'keep' })`,
+  );
 }

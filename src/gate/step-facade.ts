@@ -31,8 +31,8 @@ export function stepFacade(call: PendingCall, workflow: Workflow): CurrentStep {
       return workflow.dataOf(call.moves.from);
     },
     async commitIn(client) {
-      const { snapshot, trail } = call.moves.succeedsAnyway();
-      const status = await step.commitIn(client, { snapshot, trail });
+      const { actions: _, ...saved } = call.moves.succeedsAnyway();
+      const status = await step.commitIn(client, saved);
       if (status === 'unsupported')
         throw new Error('the store has no transactions that a step could be committed in');
       if (status !== 'committed')

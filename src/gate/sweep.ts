@@ -16,8 +16,8 @@ export async function* overdueRuns({ store, workflow }: OutsideMover): AsyncIter
 
 /** Moves a run whose state's time is over. One that is busy is left alone: whoever has it looks at the time as well. */
 export async function expireFromOutside(mover: OutsideMover, run: string): Promise<boolean> {
-  const record = await mover.store.read(run, mover.ttlMs);
   const { id } = mover.workflow;
+  const record = await mover.store.read(run, mover.ttlMs, id);
   const entry =
     record !== undefined && Object.hasOwn(record.workflows, id) ? record.workflows[id] : undefined;
   if (entry === undefined || entry.claim?.live === true) return false;
@@ -28,11 +28,6 @@ export async function expireFromOutside(mover: OutsideMover, run: string): Promi
   if (mover.workflow.overdue(snapshot, record?.now ?? mover.clock.now()) === undefined)
     return false;
   // The claim alone applies it, since it looks at the time first.
-  const result = await moveFromOutside(
-    mover,
-    run,
-    { name: 'sweep', payload: null },
-    () => undefined,
-  );
+  const result = await moveFromOutside(mover, run, { name: 'sweep' }, () => undefined);
   return result === 'unchanged';
 }

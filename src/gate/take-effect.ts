@@ -1,4 +1,5 @@
 import type { Step } from '../session/step.ts';
+import type { CommitRequest } from '../stores/store.ts';
 import type { ErrorListener } from '../workflow/listeners.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { GateConfig } from './gate-config.ts';
@@ -9,9 +10,10 @@ export async function saveUnforwarded(
   { workflow, onError }: Pick<GateConfig, 'workflow' | 'onError'>,
   step: Step,
   move: Move,
+  options?: Pick<CommitRequest, 'settles'>,
 ): Promise<boolean> {
-  const { snapshot, trail } = move;
-  const status = await step.commitUnforwarded({ snapshot, trail }).catch(() => 'failed');
+  const { actions: _, ...saved } = move;
+  const status = await step.commitUnforwarded(saved, options).catch(() => 'failed');
   if (status !== 'committed') return false;
   takeEffect(workflow, move, step.key.run, onError);
   return true;

@@ -93,7 +93,10 @@ export class CallRuns implements Admission {
   runNamed(run: string): RunContext {
     const { own } = this.#caller;
     if (own?.run === run) return own;
-    return this.#contexts.get(run) ?? this.#newContext(run, { create: undefined, gone: undefined });
+    return (
+      this.#contexts.get(run) ??
+      this.#newContext(run, { create: undefined, gone: undefined, anew: undefined })
+    );
   }
 
   listMissed(lists: readonly ListKind[]): void {
@@ -127,15 +130,20 @@ export class CallRuns implements Admission {
     if (key.kind === 'session') return this.#caller.own;
     const { principal } = this.#caller.identity;
     if (key.kind !== 'principal' || principal === undefined) return undefined;
-    return this.#context(key.runKey(principal), { create: { principal }, gone: undefined });
+    return this.#context(key.runKey(principal), {
+      create: { principal },
+      gone: undefined,
+      anew: undefined,
+    });
   }
 
   #handled(key: HandleKey | ManagedHandle, handle: string): RunContext {
     const run = key.runKey(handle, this.#caller.identity.binding);
-    return this.#context(run, { create: undefined, gone: goneAdvice(key) });
+    const [gone, anew] = [goneAdvice(key), startingAdvice(key)];
+    return this.#context(run, { create: undefined, gone, anew });
   }
 
-  #context(run: string, parts: Pick<RunContext, 'create' | 'gone'>): RunContext {
+  #context(run: string, parts: Pick<RunContext, 'create' | 'gone' | 'anew'>): RunContext {
     const known = this.#contexts.get(run);
     if (known !== undefined) return known;
     const context = this.#newContext(run, parts);
@@ -143,7 +151,7 @@ export class CallRuns implements Admission {
     return context;
   }
 
-  #newContext(run: string, parts: Pick<RunContext, 'create' | 'gone'>): RunContext {
+  #newContext(run: string, parts: Pick<RunContext, 'create' | 'gone' | 'anew'>): RunContext {
     const keeper = this.#keeper;
     const { session, era, identity } = this.#caller;
     return {
@@ -180,6 +188,7 @@ export function runOfSession(
     actor,
     create: undefined,
     gone: undefined,
+    anew: undefined,
     fresh,
     listChanged(lists, toldHere) {
       session.noteMove();

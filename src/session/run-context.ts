@@ -24,6 +24,8 @@ export interface RunContext {
   readonly create: SessionRecord | undefined;
   /** What a call is told whose run turns out to be unknown; `undefined` where the session itself is over then. */
   readonly gone: string | undefined;
+  /** What begins another run, in words for the model; `undefined` where no tool does. */
+  readonly anew: string | undefined;
   /** The run as it was read for this very request, if it had to be, and has not moved since. */
   fresh(): RunRecord | undefined;
   /** Some of the run's lists are others now. `toldHere`: the client hears of it on the stream of its own call. */

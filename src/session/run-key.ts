@@ -24,13 +24,21 @@ export class SessionKey {
   }
 }
 
+/** With a space in it, which no session id contains (MCP 2025-11-25: visible ASCII), so that no client can name it by that header. */
+const PRINCIPAL_RUN = 'principal ';
+
+/** Whether a run is a principal's, as its key says. */
+export function isPrincipalRun(run: string): boolean {
+  return run.startsWith(PRINCIPAL_RUN);
+}
+
 /** Runs by principal. Made by {@link principalKey}. */
 export class PrincipalKey {
   readonly kind = 'principal';
 
   /** The run's key, for `runsOf()`. Give what `sessionStore({ principal })` returns, or issuer and subject where it is not used. */
   runKey(principal: string | IssuedPrincipal): string {
-    return `principal ${principalText(principal)}`;
+    return `${PRINCIPAL_RUN}${principalText(principal)}`;
   }
 }
 
@@ -178,7 +186,7 @@ function isStrategy(value: unknown): value is RunKeyStrategy {
   );
 }
 
-/** With a space in front, which no session id contains (MCP 2025-11-25: visible ASCII), so that no client can name it by that header. */
+/** With a space in it, as a principal's. */
 function handleRun(argument: string, handle: string, principal?: string | IssuedPrincipal): string {
   const owner = principal === undefined ? null : principalText(principal);
   return `handle ${JSON.stringify([argument, owner, handle])}`;

@@ -47,6 +47,9 @@ export interface StepParts {
   readonly isShared?: boolean;
 }
 
+/** As much of a commit as a move says. */
+export type Saving = Pick<CommitRequest, 'snapshot' | 'trail' | 'ended'>;
+
 /** What became of a commit. `repeated`: another process has saved the outcome, and has told everybody. */
 export type Saved = CommitResult['status'] | 'repeated';
 
@@ -138,10 +141,7 @@ export class Step {
    * The first answer to a commit may be lost, and the next one says `repeated`, as it does where a driver asks twice. Such a
    * commit is this step's own, and what depends on it has still to be told. Only where others have the token may it be theirs.
    */
-  async commit(
-    move: Pick<CommitRequest, 'snapshot' | 'trail'>,
-    options: ReleaseOptions = {},
-  ): Promise<Saved> {
+  async commit(move: Saving, options: Pick<CommitRequest, 'settles'> = {}): Promise<Saved> {
     if (!this.#end()) return 'lost';
     const { store, key, token, ttlMs, clock, times, onError } = this.#parts;
     try {
@@ -163,9 +163,12 @@ export class Step {
   }
 
   /** The same where the call is not forwarded. If it cannot be saved the claim is let go, since nothing ran whose outcome could be unknown. */
-  async commitUnforwarded(move: Pick<CommitRequest, 'snapshot' | 'trail'>): Promise<Saved> {
+  async commitUnforwarded(
+    move: Saving,
+    options: Pick<CommitRequest, 'settles'> = UNBEGUN,
+  ): Promise<Saved> {
     try {
-      return await this.commit(move, UNBEGUN);
+      return await this.commit(move, options);
     } catch (error) {
       void releaseClaim(this.#parts, UNBEGUN, 1);
       throw error;
@@ -176,10 +179,7 @@ export class Step {
    * Saves the move in a transaction that the handler has open. The step goes on: the middleware's own commit, which comes with the
    * result, finds it done.
    */
-  async commitIn(
-    client: unknown,
-    move: Pick<CommitRequest, 'snapshot' | 'trail'>,
-  ): Promise<CommitResult['status'] | 'unsupported'> {
+  async commitIn(client: unknown, move: Saving): Promise<CommitResult['status'] | 'unsupported'> {
     const { store, key, token, ttlMs } = this.#parts;
     if (store.commitIn === undefined) return 'unsupported';
     if (this.#ended) return 'lost';

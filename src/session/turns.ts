@@ -136,7 +136,8 @@ export class Turns {
       this.#queues.set(key, queue);
       return new Turn(queue, this.#listener);
     }
-    const leave = known.obstacles.size > 0 ? undefined : known.enter(call, limits);
+    const mayWait = waitMs > 0 && known.obstacles.size === 0;
+    const leave = mayWait ? known.enter(call, limits) : undefined;
     return leave && this.#wait(known, waitMs, { call, limits, leave });
   }
 

@@ -23,6 +23,8 @@ export interface Refusal {
 export interface RefusalDetails {
   /** The guard's own words, for `'guard'`; how to come to a run, for `'no-run'`. */
   readonly words?: string | undefined;
+  /** How to come to a new run, for `'state'` where this one has ended. */
+  readonly anew?: string | undefined;
   /** The tool whose outcome is unknown, for `'held'`. Default: the one that was called. */
   readonly heldTool?: string | undefined;
   /** Why nothing is read, for `'unavailable'`. Default: that it cannot be. */
@@ -69,10 +71,14 @@ export function availabilityNote({
 }
 
 const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetails) => string[]> = {
-  state: (refusal, { foreseen = true }) => [
+  state: (refusal, { foreseen = true, anew }) => [
     `${subject(refusal)} is not available${during(refusal)}.`,
     availability(refusal.workflow, refusal.available),
-    ...(foreseen || refusal.path !== undefined ? way(refusal) : []),
+    ...(anew !== undefined
+      ? [`This run of ${name(refusal.workflow)} has ended.`, sentence(anew)]
+      : foreseen || refusal.path !== undefined
+        ? way(refusal)
+        : []),
   ],
   guard: (refusal, { words }) => [
     `${subject(refusal)} was refused${during(refusal)}: ${sentence(words ?? 'a condition for it is not met')}`,

@@ -82,6 +82,7 @@ function parseState(workflow: string, name: string, config: unknown): MachineSta
       targets.map(([event, target]) => [event, parseTarget(what, `on.${event}`, target)]),
     ),
     ...(after !== undefined && { after: parseDeadline(what, after) }),
+    isFinal: type === 'final',
   };
 }
 

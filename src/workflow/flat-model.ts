@@ -16,6 +16,7 @@ export function flatModel(machine: Machine): Model {
     deadline: (state) => states.get(state)?.after,
     deadlines: names.filter((name) => states.get(name)?.after !== undefined),
     has: (state) => states.has(state),
+    isFinal: (state) => states.get(state)?.isFinal === true,
     isIn: (state, bound) => bound.includes(state),
     eventsIn: (state) => [...(states.get(state)?.on.keys() ?? [])],
     handlers: (event) => statesHandling(machine, event),

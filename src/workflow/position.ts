@@ -59,6 +59,8 @@ export interface Model {
   readonly deadlines: readonly string[];
   /** Whether a run can be in this state. */
   has(state: string): boolean;
+  /** Whether a run in this state has come to its end. Never in an unknown state. */
+  isFinal(state: string): boolean;
   /** Whether a run in `state` is in one of `bound`. Never in an unknown state. */
   isIn(state: string, bound: readonly BoundState[]): boolean;
   /** The events that can be handled in a run's state, as far as the state alone can tell. */

@@ -53,6 +53,10 @@ export class BoundReads {
     return this.#resources.size > 0;
   }
 
+  get all(): readonly BoundRead[] {
+    return [...this.#prompts.values(), ...this.#resources.values()];
+  }
+
   get promptNames(): readonly string[] {
     return [...this.#prompts.keys()];
   }

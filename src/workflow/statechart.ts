@@ -40,6 +40,7 @@ class Statechart implements Model {
   /** By the identifiers that XState remembers states by. */
   readonly #paths: ReadonlyMap<string, string>;
   readonly #read = new Map<string, ActiveStates>();
+  readonly #finals = new Map<string, boolean>();
   /** The events that some transition with a guard takes. */
   readonly #guarded: readonly string[];
 
@@ -77,6 +78,15 @@ class Statechart implements Model {
 
   has(state: string): boolean {
     return this.#active(state) !== undefined;
+  }
+
+  isFinal(state: string): boolean {
+    const known = this.#finals.get(state);
+    if (known !== undefined) return known;
+    const isFinal = this.has(state) && this.#revive({ state }).status === 'done';
+    if (this.#finals.size >= MOST_TEXTS_KEPT) this.#finals.clear();
+    this.#finals.set(state, isFinal);
+    return isFinal;
   }
 
   isIn(state: string, bound: readonly BoundState[]): boolean {

@@ -10,6 +10,7 @@ export interface MachineState {
   readonly on: ReadonlyMap<string, string>;
   /** Where it leads by itself, and after how long. */
   readonly after?: Deadline;
+  readonly isFinal: boolean;
 }
 
 /** A state that is left by itself. */

@@ -42,6 +42,8 @@ export class Workflow {
   readonly warnings: readonly string[];
   /** Where every run begins. */
   readonly start: Position;
+  /** What is bound to final states and to nothing else, by name. */
+  readonly onlyAtEnd: readonly string[];
   /** Whether {@link pathTo} knows every way there is: not where guards, payloads or functions of bindings have a say. */
   readonly foresees: boolean;
   /** Stops models that go round in circles, where the gate has been told to. */
@@ -53,6 +55,8 @@ export class Workflow {
   readonly #unconditional: ReadonlyMap<string, CallBinding>;
   readonly #views: ToolViews;
   readonly #reach = new Map<string, Reach>();
+  /** Of a flat machine. */
+  readonly #finals: readonly string[];
 
   constructor(parts: WorkflowParts) {
     const { model, tools, warnings, deployment } = parts;
@@ -60,6 +64,7 @@ export class Workflow {
     this.initial = model.start.state;
     this.start = Object.freeze(stamped(model.start, deployment));
     this.states = model.names;
+    this.#finals = model.isFlat ? model.names.filter((name) => model.isFinal(name)) : [];
     this.#parts = parts;
     this.shield = parts.shield;
     this.#model = model;
@@ -67,6 +72,12 @@ export class Workflow {
     this.toolNames = Object.freeze([...this.#tools.keys()]);
     this.#views = new ToolViews(model, this.#tools);
     this.reads = parts.reads;
+    const boundTo = [...this.#tools].map(([name, bindings]) => {
+      return { name, states: bindings.flatMap(({ states }) => states) };
+    });
+    const isEnd = (state: BoundState): boolean => typeof state === 'string' && model.isFinal(state);
+    const atEnd = [...boundTo, ...parts.reads.all].filter(({ states }) => states.every(isEnd));
+    this.onlyAtEnd = Object.freeze(atEnd.map(({ name }) => name));
     this.warnings = Object.freeze([...warnings]);
     this.foresees =
       model.isFlat &&
@@ -78,6 +89,11 @@ export class Workflow {
   /** Whether a run can be in this state. */
   hasState(name: string): boolean {
     return this.#model.has(name);
+  }
+
+  /** Whether a run in this state has come to its end: a final state, of a statechart one of the machine itself. */
+  hasEnded(state: string): boolean {
+    return this.#model.isFinal(state);
   }
 
   /**
@@ -186,14 +202,21 @@ export class Workflow {
 
   /**
    * The stored states in which a store may grant the claim of such a call. `undefined` where they cannot be listed: the
-   * claim is taken in any state then, and {@link allows} says whether to keep it.
+   * claim is taken in any state then, and {@link allows} says whether to keep it. Where a run that has ended begins anew, it
+   * may be claimed at its end for what is allowed at its start, and for nothing else.
    */
-  claimable({ states }: Pick<CallBinding, 'states'>): readonly string[] | undefined {
+  claimable(
+    { states }: Pick<CallBinding, 'states'>,
+    beginsAnew = false,
+  ): readonly string[] | undefined {
     const { version, migrate } = this.#parts.deployment;
     if (!this.#model.isFlat || version !== undefined || migrate !== undefined) return undefined;
     // A run may be in another state than the stored one by now.
     if (this.#model.deadlines.length > 0) return undefined;
-    return states as readonly string[];
+    const names = states as readonly string[];
+    if (!beginsAnew || this.#finals.length === 0) return names;
+    const kept = names.filter((name) => !this.hasEnded(name));
+    return names.includes(this.initial) ? [...kept, ...this.#finals] : kept;
   }
 
   /**

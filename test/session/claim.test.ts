@@ -42,6 +42,7 @@ function processOf(): RunContext {
     actor: undefined,
     create: undefined,
     gone: undefined,
+    anew: undefined,
     fresh: () => undefined,
     listChanged: () => {},
     listen: () => () => {},
