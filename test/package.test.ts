@@ -26,7 +26,10 @@ gate.bindTool('door.close', 'opne', 'CLOSE');
 gate.bindTool('door.close', 'open', 'CLOES');
 
 const app = express();
-app.use('/mcp', sessionStore({ store: memoryStore() }), fsmGate(gate), stateSync({ policies: [] }));
+const syncing = stateSync({ policies: [] });
+app.all('/mcp', sessionStore({ store: memoryStore() }), fsmGate(gate), syncing, (_req, res) => {
+  res.end();
+});
 export const left: string = gate.currentState satisfies 'open' | 'closed';
 export type Options = UpstashStoreOptions | Parameters<typeof redisStore>[0];
 `;

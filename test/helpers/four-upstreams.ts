@@ -73,7 +73,7 @@ async function startStatefulV2(middlewares: readonly Middleware[]): Promise<AnyU
   const transports = new Map<string, NodeStreamableHTTPServerTransport>();
   const app = express();
   app.use(authenticate);
-  if (middlewares.length > 0) app.use('/mcp', ...(middlewares as readonly RequestHandler[]));
+  if (middlewares.length > 0) app.all('/mcp', ...(middlewares as readonly RequestHandler[]));
   app.all('/mcp', async (req, res) => {
     let transport = transports.get(String(req.headers['mcp-session-id']));
     if (transport === undefined) {

@@ -75,7 +75,7 @@ export async function startTwoEras(options: TwoErasOptions = {}): Promise<TwoEra
   const app = express();
   app.use(authenticate);
   const { middlewares = [] } = options;
-  if (middlewares.length > 0) app.use('/mcp', ...(middlewares as readonly RequestHandler[]));
+  if (middlewares.length > 0) app.all('/mcp', ...(middlewares as readonly RequestHandler[]));
   const node = toNodeHandler(handler);
   app.all('/mcp', (req, res) => node(req, res, req.body));
   const { url, close } = await listen(app);

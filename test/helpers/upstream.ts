@@ -143,7 +143,7 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Upst
   if (shape.host !== undefined && shape.host !== 'express') {
     const serving = { shape, ledger, makeServer: make, eventStore: options.eventStore };
     app.all('/mcp', fetchRoute(serving, middlewares, options.fetch));
-  } else if (middlewares.length > 0) app.use('/mcp', ...(middlewares as readonly RequestHandler[]));
+  } else if (middlewares.length > 0) app.all('/mcp', ...(middlewares as readonly RequestHandler[]));
   for (const handler of options.behind ?? []) app.use('/mcp', handler);
   app.all(
     '/mcp',
