@@ -60,9 +60,15 @@ export interface FsmGateOptions extends CommonOptions {
    * that died.
    */
   leaseMs?: number | undefined;
-  /** A step that runs longer is given up on, and its outcome is unknown. In milliseconds, default 10 minutes. */
+  /**
+   * A step that runs longer is given up on: its outcome is unknown, and its upstream is told that nobody waits. In milliseconds, default
+   * 10 minutes.
+   */
   maxStepMs?: number | undefined;
-  /** How long the outcome of a cancelled step is still waited for, in milliseconds. Default 5,000. */
+  /**
+   * How long the client of a cancelled step waits for its outcome, in milliseconds. Default 5,000. An outcome that comes later is saved
+   * all the same, as long as nobody has resolved the run or taken it over.
+   */
   cancelGraceMs?: number | undefined;
   /** Time, for tests. Default: the system's. */
   clock?: Clock | undefined;

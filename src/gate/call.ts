@@ -15,6 +15,8 @@ export interface PendingCall {
   readonly step: Step;
   readonly context: RunContext;
   readonly era: Era;
+  /** What brings its outcome. A task is asked for again where it could not be saved. Default: the call's response. */
+  readonly carrier?: 'task';
   /** What its outcomes save. */
   moves: Moves;
   /** Whether its handler changed the run's data, which is saved whatever the outcome. */

@@ -1,16 +1,9 @@
 import { turnKey } from '../session/claim.ts';
-import type { Admission, RunContext } from '../session/run-context.ts';
+import type { Admission } from '../session/run-context.ts';
 import { UNBEGUN } from '../session/unbegun.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
-import {
-  idKey,
-  isObject,
-  isRequestId,
-  type JsonObject,
-  type ListKind,
-  type RequestId,
-} from '../wire/json-rpc.ts';
+import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { ResponseTap } from '../wire/response-tap.ts';
 import { after, inOrder, type MaybePromise } from '../wire/task-line.ts';
@@ -27,7 +20,7 @@ import { settle } from './settle.ts';
 import { isCancelledStep } from './step-note.ts';
 import { carryOn } from './tasks.ts';
 import { describeTools, hideUnavailable, keepsSecrets, visibilityFor } from './tool-list.ts';
-import { abandonStep } from './unknown-outcome.ts';
+import { giveUpStep } from './unknown-outcome.ts';
 
 const TOOLS = Buffer.from('"tools"');
 const ESCAPED_ASCII = Buffer.from('\\u00');
@@ -50,7 +43,7 @@ export class GatePart implements Part {
     this.#exchange = exchange;
     this.#admission = admission;
     this.#rewrites = keepsSecrets(config, admission) && mayAskForHidden(exchange);
-    this.#judge = new Judge(config, exchange, admission, (id) => this.#giveUp(id));
+    this.#judge = new Judge(config, exchange, admission, (id, isOver) => this.#giveUp(id, isOver));
   }
 
   /** The call that is about to be forwarded as a step, if any. */
@@ -111,20 +104,20 @@ export class GatePart implements Part {
 
   /** No response came. Where the stream can be resumed it comes there; else nobody knows the outcome. */
   onEnd(): MaybePromise<JsonObject[]> {
-    const unsettled = this.#unsettled;
-    if (unsettled.length === 0) return [];
+    const open = this.#unanswered;
+    if (open.length === 0) return [];
     if (isRejection(this.#exchange.tap)) {
       return after(
-        inOrder(unsettled, ({ step }) => step.release(UNBEGUN)),
+        inOrder(open, ({ step }) => step.release(UNBEGUN)),
         () => [],
       );
     }
     if (this.#isResumable) {
-      for (const call of unsettled) this.#expectLate(call);
+      for (const call of open) this.#expectLate(call);
       return [];
     }
-    for (const { step } of unsettled) abandonStep(step, this.#config);
-    return unsettled.map((call) => this.#unknownReply(call));
+    for (const { step } of open) giveUpStep(step, this.#config);
+    return open.map((call) => this.#unknownReply(call));
   }
 
   /** Answered by somebody else after it was claimed here: nothing happened. */
@@ -133,11 +126,11 @@ export class GatePart implements Part {
     if (call === undefined) return;
     this.#calls.delete(idKey(call.id));
     delete call.context.step;
-    return call.step.withdraw();
+    return call.step.release(UNBEGUN);
   }
 
   onUnreadable(): void {
-    for (const { step } of this.#unsettled) abandonStep(step, this.#config);
+    for (const { step } of this.#unanswered) giveUpStep(step, this.#config);
   }
 
   onDepart(): void {
@@ -149,8 +142,8 @@ export class GatePart implements Part {
     const { tap } = this.#exchange;
     this.#answered?.();
     this.#admission.session.departed.delete(tap);
-    for (const call of this.#unsettled) {
-      if (!this.#isResumable) abandonStep(call.step, this.#config);
+    for (const call of this.#unanswered) {
+      if (!this.#isResumable) giveUpStep(call.step, this.#config);
       else if (!tap.ended) this.#expectLate(call);
     }
   }
@@ -165,7 +158,8 @@ export class GatePart implements Part {
     return this.#exchange.tap.resumable && this.#admission.era === 'session';
   }
 
-  get #unsettled(): PendingCall[] {
+  /** Calls whose upstream has not answered yet, whatever their client was told. */
+  get #unanswered(): PendingCall[] {
     return [...this.#calls.values()].filter((call) => call.transform === undefined);
   }
 
@@ -189,13 +183,11 @@ export class GatePart implements Part {
       return after(call.step.release(UNBEGUN), () => () => {});
     const task = createdTask(message);
     if (task !== undefined) return carryOn(call, task, this.#config, this.#admission);
-    return settle(call, message, this.#config, (lists) =>
-      this.#tellListChanged(message, call.context, lists),
-    );
-  }
-
-  #tellListChanged(message: Message, context: RunContext, lists: readonly ListKind[]): void {
-    tellListChanged(this.#config, this.#exchange, this.#admission, { message, context, lists });
+    const { context } = call;
+    return settle(call, message, this.#config, (lists, isLate) => {
+      const change = { message: isLate ? undefined : message, context, lists };
+      tellListChanged(this.#config, this.#exchange, this.#admission, change);
+    });
   }
 
   /**
@@ -205,7 +197,8 @@ export class GatePart implements Part {
   #noteQuestion(id: unknown): void {
     if (!isRequestId(id)) return;
     const { session } = this.#admission;
-    for (const { context } of this.#unsettled) {
+    for (const { context, step } of this.#unanswered) {
+      if (step.state !== 'claimed') continue;
       session.onAnswer(id, context.turns.refuseOthers(turnKey(context, this.#config.workflow.id)));
     }
   }
@@ -219,14 +212,17 @@ export class GatePart implements Part {
     else await hideUnavailable(message, this.#config, this.#admission);
   }
 
-  /** The step took too long, or was cancelled and did not stop: the client is told that nobody knows. */
-  #giveUp(id: RequestId): void {
+  /**
+   * The step was cancelled and did not stop, or took too long: the client is told that nobody knows.
+   * The upstream goes on meanwhile, and what it says late is saved; it is told where that `isOver`.
+   */
+  #giveUp(id: RequestId, isOver: boolean): void {
     const call = this.#calls.get(idKey(id));
     if (call === undefined || call.transform !== undefined) return;
-    abandonStep(call.step, this.#config);
     const { tap } = this.#exchange;
-    tap.abandon([this.#unknownReply(call)]);
-    tap.releaseClose();
+    if (call.step.state === 'claimed') tap.abandon([this.#unknownReply(call)]);
+    giveUpStep(call.step, this.#config, !isOver);
+    if (isOver) tap.releaseClose();
   }
 
   #unknownReply({ id, step, era }: PendingCall): JsonObject {

@@ -46,13 +46,13 @@ export class Judge {
   readonly #config: GateConfig;
   readonly #exchange: Exchange;
   readonly #admission: Admission;
-  readonly #giveUp: (id: RequestId) => void;
+  readonly #giveUp: (id: RequestId, isOver: boolean) => void;
 
   constructor(
     config: GateConfig,
     exchange: Exchange,
     admission: Admission,
-    giveUp: (id: RequestId) => void,
+    giveUp: (id: RequestId, isOver: boolean) => void,
   ) {
     this.#config = config;
     this.#exchange = exchange;
@@ -177,7 +177,7 @@ export class Judge {
       times,
       waiting,
       request,
-      onTooLong: () => this.#giveUp(id),
+      onTooLong: () => this.#giveUp(id, true),
     };
     const step = await claimRun(this.#config, wanted, (move) => this.#tellMoved(move, context));
     // It may have waited for its turn, and others may have moved the run meanwhile, in another process too.
@@ -205,7 +205,7 @@ export class Judge {
       incoming.message.set(['params', '_meta', IDEMPOTENCY_KEY], step.idempotencyKey);
     context.step = incoming;
     stepNote.put(incoming, true);
-    request.onNotice(() => clock.after(times.cancelGraceMs, () => this.#giveUp(id)));
+    request.onNotice(() => clock.after(times.cancelGraceMs, () => this.#giveUp(id, false)));
     const moves = movesOf(workflow, binding, position, {
       tool: step.tool,
       args: asked.args,

@@ -6,7 +6,8 @@ import type { GateConfig } from './gate-config.ts';
 
 /** Lists of a run that show other things now, and the message that says so to whoever moved it. */
 export interface ListChange {
-  readonly message: Message;
+  /** None where it has gone already. */
+  readonly message: Message | undefined;
   readonly context: RunContext;
   readonly lists: readonly ListKind[];
 }
@@ -22,5 +23,6 @@ export function tellListChanged(
   // A list that is stable in this era may hide in the other one, for whoever else the run is shared with.
   if (config.visibility === 'stable' || byArgument) return;
   const isOwn = era === 'session' && context === listed;
-  context.listChanged(lists, isOwn && exchange.announceListChange(message, lists));
+  const isTold = isOwn && message !== undefined && exchange.announceListChange(message, lists);
+  context.listChanged(lists, isTold);
 }

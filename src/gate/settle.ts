@@ -1,3 +1,4 @@
+import type { Saved } from '../session/step.ts';
 import { UNBEGUN } from '../session/unbegun.ts';
 import type { ReleaseOptions } from '../stores/store.ts';
 import { isObject, type JsonObject, type ListKind } from '../wire/json-rpc.ts';
@@ -12,20 +13,23 @@ import type { Move } from './move.ts';
 import { type Outcome, outcomeOf } from './outcome.ts';
 import { unknownOutcomeReply } from './replies.ts';
 import { takeEffect } from './take-effect.ts';
-import { abandonStep, UnknownOutcome } from './unknown-outcome.ts';
+import { giveUpStep, UnknownOutcome } from './unknown-outcome.ts';
 
 const AS_IT_CAME: Transform = () => {};
+
+/** Told which lists show other things now. `isLate`: the message that says what the call came to has gone already. */
+export type ListListener = (lists: readonly ListKind[], isLate: boolean) => void;
 
 /** Saves what a call came to, before its client hears of it. */
 export function settle(
   call: PendingCall,
   message: Message,
   config: GateConfig,
-  onListChanged: (lists: readonly ListKind[]) => void,
+  onListChanged: ListListener,
 ): MaybePromise<Transform> {
   const outcome = outcomeOf(message);
   if (outcome === 'unknown') {
-    abandonStep(call.step, config);
+    giveUpStep(call.step, config);
     if (!message.isContradictory) return AS_IT_CAME;
     return replacing(unknownReply(call, config, false));
   }
@@ -33,7 +37,7 @@ export function settle(
   // A step that asks for something goes on with the next call, and keeps its key for it.
   const options = outcome === 'input_required' ? UNBEGUN : {};
   if (move === undefined) return after(call.step.release(options), () => AS_IT_CAME);
-  return commit(call, move, config, { options, onListChanged });
+  return commit(call, { move, options, onListChanged }, config);
 }
 
 /** What is to be saved; nothing where the run stays as it is. */
@@ -51,9 +55,11 @@ function moveAfter(
   return move ?? (isUpdated === true ? moves.stays() : undefined);
 }
 
-interface Saving {
+/** What is saved of a call, and who is told of it. */
+interface Settlement {
+  readonly move: Move;
   readonly options: ReleaseOptions;
-  readonly onListChanged: (lists: readonly ListKind[]) => void;
+  readonly onListChanged: ListListener;
 }
 
 function unknownReply(
@@ -70,32 +76,64 @@ function replacing(reply: JsonObject): Transform {
 
 async function commit(
   call: PendingCall,
-  move: Move,
+  settlement: Settlement,
   config: GateConfig,
-  { options, onListChanged }: Saving,
 ): Promise<Transform> {
   const { step } = call;
   const { workflow, announce, onError } = config;
+  const isLate = step.state === 'unsettled';
+  const status = await save(call, settlement, config, false);
+  if (status === 'failed' && call.carrier !== 'task') saveLater(call, settlement, config);
+  if (status !== 'committed' && status !== 'repeated') {
+    onError(new UnknownOutcome(step, isLate ? `its result came late: ${status}` : status));
+    return replacing(unknownReply(call, config, true));
+  }
+  const { from, to } = settlement.move.trail;
+  if (to === from || !announce) return AS_IT_CAME;
+  const text = announcement(
+    workflow.id,
+    to,
+    workflow.available(shownState(config, step.key.run, to)),
+  );
+  return (message) =>
+    isObject(message.value.result) &&
+    message.insert(['result', 'content'], { type: 'text', text }, 'end');
+}
+
+/** Saves a move and tells of it, once: not where another process did so before. */
+async function save(
+  { step }: PendingCall,
+  { move, options, onListChanged }: Settlement,
+  config: GateConfig,
+  isLate: boolean,
+): Promise<Saved | 'failed'> {
+  const { workflow, onError } = config;
   const { actions: _, ...saved } = move;
   const status = await step.commit(saved, options).catch((error: unknown) => {
     onError(error);
     return 'failed' as const;
   });
-  if (status !== 'committed' && status !== 'repeated') {
-    onError(new UnknownOutcome(step, status));
-    return replacing(unknownReply(call, config, true));
-  }
-  const { from, to } = move.trail;
+  if (status !== 'committed') return status;
   const { run } = step.key;
-  const shown = shownState(config, run, to);
-  if (status === 'committed') {
-    takeEffect(workflow, move, run, onError);
-    const lists = to === from ? [] : changedLists(workflow, shownState(config, run, from), shown);
-    if (lists.length > 0) onListChanged(lists);
-  }
-  if (to === from || !announce) return AS_IT_CAME;
-  const text = announcement(workflow.id, to, workflow.available(shown));
-  return (message) =>
-    isObject(message.value.result) &&
-    message.insert(['result', 'content'], { type: 'text', text }, 'end');
+  const { from, to } = move.trail;
+  const shown = (state: string): string => shownState(config, run, state);
+  takeEffect(workflow, move, run, onError);
+  const lists = from === to ? [] : changedLists(workflow, shown(from), shown(to));
+  if (lists.length > 0) onListChanged(lists, isLate);
+  return status;
+}
+
+/**
+ * Tries again now and then, for as long as a step may take: its client was told that nobody knows, but
+ * the store may be back before somebody has resolved the run.
+ */
+function saveLater(call: PendingCall, settlement: Settlement, config: GateConfig): void {
+  const { clock, times, onError } = config;
+  const deadline = clock.now() + times.maxStepMs;
+  const tryAgain = async (): Promise<void> => {
+    const status = await save(call, settlement, config, true);
+    if (status === 'failed' && clock.now() < deadline) later();
+  };
+  const later = (): void => void clock.after(times.leaseMs, () => void tryAgain().catch(onError));
+  later();
 }

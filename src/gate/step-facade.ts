@@ -4,7 +4,7 @@ import type { PendingCall } from './call.ts';
 
 /** Whether what the step saves is settled. */
 export function isOver({ transform, step }: PendingCall): boolean {
-  return transform !== undefined || step.ended;
+  return transform !== undefined || step.isOver;
 }
 
 /** A step as its handler sees it. */

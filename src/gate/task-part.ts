@@ -1,10 +1,11 @@
 import type { Admission } from '../session/run-context.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
-import { idKey, isRequestId, type JsonObject, type ListKind } from '../wire/json-rpc.ts';
+import { idKey, isRequestId, type JsonObject } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import type { GateConfig } from './gate-config.ts';
 import { tellListChanged } from './list-changed.ts';
+import type { ListListener } from './settle.ts';
 import {
   endInAnswer,
   endInNotice,
@@ -80,8 +81,10 @@ export class TaskPart implements Part {
     const { reply } = end;
     const { era } = this.#admission;
     const context = this.#admission.runNamed(task.ticket.run);
-    const onListChanged = (lists: readonly ListKind[]): void =>
-      tellListChanged(this.#config, this.#exchange, this.#admission, { message, context, lists });
+    const onListChanged: ListListener = (lists, isLate) => {
+      const change = { message: isLate ? undefined : message, context, lists };
+      tellListChanged(this.#config, this.#exchange, this.#admission, change);
+    };
     const transform = await task.settle(reply, { era, context, onListChanged });
     if (reply === undefined) return;
     transform(reply);

@@ -3,16 +3,15 @@ import type { GuardedStore } from '../session/guarded-store.ts';
 import type { Admission, RunContext } from '../session/run-context.ts';
 import { Step } from '../session/step.ts';
 import type { Era } from '../wire/era.ts';
-import type { ListKind } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { CallBinding } from '../workflow/call.ts';
 import type { PendingCall, Transform } from './call.ts';
 import type { GateConfig } from './gate-config.ts';
 import { type Moves, movesOf } from './move.ts';
 import type { CreatedTask } from './outcome.ts';
-import { settle } from './settle.ts';
+import { type ListListener, settle } from './settle.ts';
 import { findTicket, keepTicket, type Ticket, ticketRun } from './task-ticket.ts';
-import { abandonStep } from './unknown-outcome.ts';
+import { giveUpStep } from './unknown-outcome.ts';
 
 const AS_IT_CAME: Transform = () => {};
 
@@ -23,7 +22,7 @@ const tables = new WeakMap<GuardedStore, Map<string, GatedTask>>();
 export interface Witness {
   readonly era: Era;
   readonly context: RunContext;
-  readonly onListChanged: (lists: readonly ListKind[]) => void;
+  readonly onListChanged: ListListener;
 }
 
 /** A task that a step's call created, until some time after its end. */
@@ -56,12 +55,14 @@ export class GatedTask {
   ): Promise<Transform> {
     const { clock, times, onError } = this.#config;
     const { isUpdated = false } = this.ticket;
-    const step = this.#step?.ended === false ? this.#step : this.#resumed(context);
-    this.#step = undefined;
-    const call: PendingCall = { id: 0, step, context, era, moves: this.#moves(), isUpdated };
+    this.#step ??= this.#resumed(context);
+    const step = this.#step;
+    const moves = this.#moves();
+    const call: PendingCall = { id: 0, step, context, era, carrier: 'task', moves, isUpdated };
     const transform = reply && (await settle(call, reply, this.#config, onListChanged));
     if (reply === undefined) await step.release();
-    if (step.settled) context.store.delete(this.#key).catch(onError);
+    if (step.state === 'saved' || step.state === 'released')
+      context.store.delete(this.#key).catch(onError);
     else this.#transform = undefined;
     clock.after(times.maxStepMs, () => this.forget(context.store));
     return transform ?? AS_IT_CAME;
@@ -131,13 +132,13 @@ export async function carryOn(
     ...(isUpdated && { isUpdated }),
   };
   const lifeMs = Math.min(Math.ceil(ttlMs ?? times.maxStepMs), LONGEST_MS);
-  if (!step.ended) {
+  if (step.state === 'claimed') {
     const task = new GatedTask(key, ticket, config, step);
     tableOf(store).set(key, task);
     const forget = (): void => task.forget(store);
     const giveUp = (): void => {
       forget();
-      abandonStep(step, config);
+      giveUpStep(step, config);
     };
     step.goOn(lifeMs, giveUp, forget);
   }

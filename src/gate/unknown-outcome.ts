@@ -1,7 +1,10 @@
 import type { Step } from '../session/step.ts';
 import type { GateConfig } from './gate-config.ts';
 
-/** Told to `onError` when nobody will learn what a step came to. A run whose step must not be repeated is held until it is resolved. */
+/**
+ * Told to `onError` when nobody knows what a step came to. A run whose step must not be repeated is held until it is resolved, or
+ * until its outcome comes after all.
+ */
 export class UnknownOutcome extends Error {
   override readonly name = 'UnknownOutcome';
   /** The run key. */
@@ -21,9 +24,11 @@ export class UnknownOutcome extends Error {
   }
 }
 
-/** Gives up on a step, and says so. */
-export function abandonStep(step: Step, { onError }: Pick<GateConfig, 'onError'>): void {
-  if (step.ended) return;
-  step.abandon();
-  onError(new UnknownOutcome(step, 'no result came'));
+/** Waits for a step's outcome no longer, and says so where somebody did. `mayCome` as in {@link Step.giveUp}. */
+export function giveUpStep(
+  step: Step,
+  { onError }: Pick<GateConfig, 'onError'>,
+  mayCome = false,
+): void {
+  if (step.giveUp(mayCome)) onError(new UnknownOutcome(step, 'no result came'));
 }

@@ -19,7 +19,7 @@ export interface StepTimes {
   readonly waitMs: number;
   /** How long a claim lives without being renewed. */
   readonly leaseMs: number;
-  /** After this long a step that is still running is given up on: its outcome is unknown. */
+  /** After this long a step is given up on, and its upstream is told that nobody waits any more. */
   readonly maxStepMs: number;
   /** How long the outcome of a cancelled step is still waited for. */
   readonly cancelGraceMs: number;
@@ -50,13 +50,21 @@ export interface StepParts {
 /** As much of a commit as a move says. */
 export type Saving = Pick<CommitRequest, 'snapshot' | 'trail' | 'ended'>;
 
-/** What became of a commit. `repeated`: another process has saved the outcome, and has told everybody. */
+/** What became of a commit. `repeated`: it had been saved before, and everybody has been told. */
 export type Saved = CommitResult['status'] | 'repeated';
 
 /**
- * One call that holds its run's claim, from before it is forwarded until its outcome is saved. Exactly one of
- * {@link commit}, {@link release} and {@link abandon} ends it; whatever comes after that changes nothing.
+ * Where a step is in its life.
+ *
+ * - `claimed`: it holds the run, and renews its lease.
+ * - `unsettled`: nobody knows its outcome. Its lease runs out, and its run goes by what it allows then;
+ *   an outcome that comes late is saved, for as long as nobody has resolved the run or taken it over.
+ * - `saving`: the store is asked to save what it came to, or to let the run go.
+ * - `saved`, `released`, `lost`: it is over. Lost is what somebody else has settled.
  */
+export type StepState = 'claimed' | 'unsettled' | 'saving' | 'saved' | 'released' | 'lost';
+
+/** One call that holds its run's claim, from before it is forwarded until its outcome is saved. */
 export class Step {
   readonly key: RunKey;
   /** The claim's: whoever has it can settle the step. */
@@ -71,8 +79,7 @@ export class Step {
   /** The same for every try of one step whose outcome was unknown. */
   readonly idempotencyKey: string;
   readonly #parts: StepParts;
-  #ended = false;
-  #settled = false;
+  #state: StepState = 'claimed';
   #overran = false;
   #isShared: boolean;
   /** Whether something was saved from here, or may have been: then a commit that the store knows already is our own. */
@@ -81,6 +88,7 @@ export class Step {
   #stopRenewing: () => void = () => {};
   #stopLimit: () => void = () => {};
 
+  /** `onTooLong` is called once, where the step or its late outcome is still waited for after the longest time. */
   constructor(parts: StepParts, onTooLong: () => void) {
     this.#parts = parts;
     this.#isShared = parts.isShared === true;
@@ -98,18 +106,18 @@ export class Step {
     this.#renewLater();
   }
 
+  get state(): StepState {
+    return this.#state;
+  }
+
   /** Whether nothing of the run was committed before. */
   get isFirst(): boolean {
     return (this.snapshot.version ?? 0) === 0;
   }
 
-  get ended(): boolean {
-    return this.#ended;
-  }
-
-  /** Whether it ended here with a commit that the store confirmed, or with a release. */
-  get settled(): boolean {
-    return this.#settled;
+  /** Whether nothing that it comes to can be saved any more. */
+  get isOver(): boolean {
+    return this.#state !== 'claimed' && this.#state !== 'unsettled';
   }
 
   /** Whether it took longer than a step may. */
@@ -119,10 +127,10 @@ export class Step {
 
   /**
    * Goes on after its call was answered, for another `limitMs`, and calls back once: where that is over, or where the claim turns out to have been
-   * settled or taken elsewhere. Then the step has ended. From now on other processes may have the token.
+   * settled or taken elsewhere. From now on other processes may have the token.
    */
   goOn(limitMs: number, onOver: () => void, onTaken: () => void): void {
-    if (this.#ended) return;
+    if (this.#state !== 'claimed') return;
     this.#isShared = true;
     this.#parts.turn?.outlive();
     this.#onTaken = onTaken;
@@ -130,20 +138,22 @@ export class Step {
     // A process that stood still may have missed the end: it asks before it says that there was none.
     this.#stopLimit = this.#parts.clock.after(limitMs, async () => {
       await this.#renew();
-      if (!this.#ended) onOver();
+      if (this.#state === 'claimed') onOver();
     });
   }
 
   /**
-   * Saves the move. A store that fails is asked again while the lease lasts: the claim's token makes that harmless. Rejects
-   * where it could not be asked to the end; the outcome is unknown to everybody else then.
+   * Saves the move, also where the step was given up on. A store that fails is asked again for as long
+   * as a lease lasts: the claim's token makes that harmless. Rejects where it could not be asked to the
+   * end: the step is unsettled then, and can be saved later.
    *
    * The first answer to a commit may be lost, and the next one says `repeated`, as it does where a driver asks twice. Such a
    * commit is this step's own, and what depends on it has still to be told. Only where others have the token may it be theirs.
    */
   async commit(move: Saving, options: Pick<CommitRequest, 'settles'> = {}): Promise<Saved> {
-    if (!this.#end()) return 'lost';
+    if (this.isOver) return this.#state === 'saved' ? 'repeated' : 'lost';
     const { store, key, token, ttlMs, clock, times, onError } = this.#parts;
+    this.#become('saving');
     try {
       const request = { ...key, ...move, token, ttlMs, ...options };
       const onFailure = (error: unknown): void => {
@@ -152,13 +162,15 @@ export class Step {
       };
       const insisting = { clock, forMs: times.leaseMs, onError: onFailure };
       const result = await persist(() => store.commit(request), insisting);
-      this.#settled = result.status === 'committed';
+      this.#become(result.status === 'committed' ? 'saved' : 'lost');
       const isTheirs = this.#isShared && !this.#mayHaveSaved;
       return result.status === 'committed' && result.repeated && isTheirs
         ? 'repeated'
         : result.status;
-    } finally {
-      this.#leave();
+    } catch (error) {
+      this.#become('unsettled');
+      this.#forgetCall();
+      throw error;
     }
   }
 
@@ -170,6 +182,7 @@ export class Step {
     try {
       return await this.commit(move, options);
     } catch (error) {
+      this.#become('released');
       void releaseClaim(this.#parts, UNBEGUN, 1);
       throw error;
     }
@@ -182,43 +195,49 @@ export class Step {
   async commitIn(client: unknown, move: Saving): Promise<CommitResult['status'] | 'unsupported'> {
     const { store, key, token, ttlMs } = this.#parts;
     if (store.commitIn === undefined) return 'unsupported';
-    if (this.#ended) return 'lost';
+    if (this.isOver) return 'lost';
     this.#mayHaveSaved = true;
     return (await store.commitIn(client, { ...key, ...move, token, ttlMs })).status;
   }
 
-  /** Lets the run go without a move: nothing happened, or nothing that moves it. Does not wait for a store that fails. */
+  /**
+   * Lets the run go without a move: nothing happened, or nothing that moves it. That may also turn out
+   * when the step was given up on already. Does not wait for a store that fails.
+   */
   async release(options: ReleaseOptions = {}): Promise<void> {
-    if (!this.#end()) return;
-    this.#settled = true;
+    if (this.isOver) return;
+    this.#become('saving');
     try {
       await releaseClaim(this.#parts, options);
     } finally {
-      this.#leave();
+      this.#become('released');
     }
   }
 
-  /** Lets the run go where the call was not forwarded after all, which may turn out when it was given up on already. */
-  async withdraw(): Promise<void> {
-    if (this.#ended && !this.#settled) await releaseClaim(this.#parts, UNBEGUN);
-    else await this.release(UNBEGUN);
+  /**
+   * Waits for its outcome no longer: the claim stands until its lease ends. `mayCome` says whether the
+   * outcome may still come late, on the same response: until the longest time is over its request's id
+   * is in flight. Returns whether somebody still waited.
+   */
+  giveUp(mayCome = false): boolean {
+    const waited = this.#state === 'claimed';
+    if (waited) this.#become('unsettled');
+    if (!mayCome && this.#state === 'unsettled') this.#forgetCall();
+    return waited;
   }
 
-  /** Nobody will learn the outcome here: the claim stands until its lease ends. */
-  abandon(): void {
-    if (this.#end()) this.#leave();
-  }
-
-  #end(): boolean {
-    if (this.#ended) return false;
-    this.#ended = true;
+  /** The only place where the state changes: it alone ends the turn, and stops what a state does not need. */
+  #become(state: StepState): void {
+    this.#state = state;
     this.#stopRenewing();
-    this.#stopLimit();
-    return true;
+    if (state === 'saving') return;
+    this.#parts.turn?.end();
+    if (state !== 'unsettled') this.#forgetCall();
   }
 
-  #leave(): void {
-    this.#parts.turn?.end();
+  /** No answer of the call is waited for any more. */
+  #forgetCall(): void {
+    this.#stopLimit();
     this.#parts.endRequest();
   }
 
@@ -226,7 +245,7 @@ export class Step {
     const { clock, times } = this.#parts;
     this.#stopRenewing = clock.after(times.leaseMs / 3, async () => {
       await this.#renew();
-      if (!this.#ended) this.#renewLater();
+      if (this.#state === 'claimed') this.#renewLater();
     });
   }
 
@@ -234,8 +253,8 @@ export class Step {
     const { store, key, token, times, onError } = this.#parts;
     const isOurs = await store.renew(key, token, times.leaseMs).catch(onError);
     // A step whose answer is still to come finds that out when it commits.
-    if (isOurs !== false || this.#onTaken === undefined || this.#ended) return;
-    this.abandon();
+    if (isOurs !== false || this.#onTaken === undefined || this.#state !== 'claimed') return;
+    this.#become('lost');
     this.#onTaken();
   }
 }

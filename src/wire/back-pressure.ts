@@ -57,6 +57,8 @@ export class BackPressure {
   }
 
   get #flows(): boolean {
-    return this.#out.gone || (this.#waiting <= HIGH_WATER_MARK && !this.#out.blocked);
+    return (
+      this.#out.gone || this.#out.ended || (this.#waiting <= HIGH_WATER_MARK && !this.#out.blocked)
+    );
   }
 }

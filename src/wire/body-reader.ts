@@ -22,7 +22,7 @@ export interface ReaderContext {
   readonly out: ResponseOut;
   readonly observer: ResponseObserver;
   readonly limits: ReaderLimits;
-  /** Something else is sent in place of this body: nothing of it counts any more. */
+  /** Something else is sent in place of this body, which is only looked at. */
   isReplaced(): boolean;
   /** An event id went by: a client can resume this stream after it was cut. */
   onEventId(): void;

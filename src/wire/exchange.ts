@@ -208,7 +208,7 @@ export class Exchange {
 
   /** Tells the client on this very stream that its lists changed, of each once, in front of the message that is being passed on. */
   announceListChange(message: Message, lists: readonly ListKind[]): boolean {
-    if (this.tap.mode !== 'sse' || this.tap.departed) return false;
+    if (this.tap.mode !== 'sse' || this.tap.isLeft) return false;
     for (const told of lists.map((kind) => listChanged(kind))) {
       if (!message.before.some(({ method }) => method === told.method)) message.before.push(told);
     }

@@ -1,5 +1,5 @@
 import { EventEmitter } from 'node:events';
-import type { ServerResponse } from 'node:http';
+import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { InterlockError } from '../errors.ts';
 import { type HeaderList, setResponseHeaders } from './headers.ts';
 import { callbackIn, type Done, nodeError, refuseWrite, toBytes } from './write-arguments.ts';
@@ -13,6 +13,8 @@ export interface Originals {
   emit(event: string, ...args: unknown[]): boolean;
   /** Calls back once all of it is on its way to the client, or nobody is left to read it. */
   onceFinished(done: () => void): void;
+  /** Other headers go than those that the upstream has set so far, which it still finds there. */
+  keepHeaders(): void;
 }
 
 /** Where the upstream's calls go instead. */
@@ -42,7 +44,7 @@ export interface ResponseSink {
 }
 
 /** Node's methods, in the one of their forms that is used here. */
-interface Before extends Omit<Originals, 'onceFinished'> {
+interface Before extends Omit<Originals, 'onceFinished' | 'keepHeaders'> {
   on(event: string, listener: Listener): unknown;
   destroy(error?: Error): unknown;
 }
@@ -54,6 +56,7 @@ class ResponsePatch implements Originals {
   /** What the response says of itself, which may be kept from the upstream. */
   destroyed: boolean;
   readonly #before: Before;
+  #kept: OutgoingHttpHeaders = {};
   #withEnd = false;
 
   constructor(res: ServerResponse, sink: ResponseSink) {
@@ -66,7 +69,7 @@ class ResponsePatch implements Originals {
 
   writeHead(status: number, reason?: string): void {
     this.#before.writeHead.call(this.res, status, reason);
-    if (this.sink.headLost) Object.assign(this.res, HEADERS_OF_NOBODY);
+    if (this.sink.headLost) Object.assign(this.res, headersOfNobody(this.#kept));
   }
 
   write(bytes: Uint8Array, done?: Done): boolean {
@@ -97,6 +100,10 @@ class ResponsePatch implements Originals {
   onceFinished(done: () => void): void {
     if (this.res.writableFinished) process.nextTick(done);
     else this.res.once('finish', done);
+  }
+
+  keepHeaders(): void {
+    this.#kept = this.res.getHeaders();
   }
 
   /** `isEnd` where nothing was written before. */
@@ -193,16 +200,34 @@ const METHODS = {
   },
 };
 
-/** An upstream that answers after it was given up on sees no error of its own making. */
-const HEADERS_OF_NOBODY = {
-  setHeader: itself,
-  setHeaders: itself,
-  appendHeader: itself,
-  removeHeader: itself,
-};
-
-function itself(this: ServerResponse): ServerResponse {
-  return this;
+/**
+ * An upstream that answers after it was given up on sees no error of its own making, and the headers
+ * that it gives. They say how its body is to be read, and go nowhere.
+ */
+function headersOfNobody(
+  kept: OutgoingHttpHeaders,
+): Partial<Record<keyof ServerResponse, unknown>> {
+  const headers = new Map<string, unknown>(Object.entries(kept));
+  const givenAs = (name: string): unknown => headers.get(name.toLowerCase());
+  return {
+    setHeader(this: ServerResponse, name: string, value: unknown) {
+      headers.set(name.toLowerCase(), value);
+      return this;
+    },
+    appendHeader(this: ServerResponse, name: string, value: unknown) {
+      headers.set(name.toLowerCase(), [givenAs(name) ?? [], value].flat());
+      return this;
+    },
+    setHeaders(this: ServerResponse, given: Iterable<[string, unknown]>) {
+      for (const [name, value] of given) headers.set(name.toLowerCase(), value);
+      return this;
+    },
+    removeHeader: (name: string) => void headers.delete(name.toLowerCase()),
+    getHeader: givenAs,
+    hasHeader: (name: string) => headers.has(name.toLowerCase()),
+    getHeaderNames: () => [...headers.keys()],
+    getHeaders: () => Object.fromEntries(headers),
+  };
 }
 
 const VISIBLE_STATE: PropertyDescriptorMap = {
@@ -216,7 +241,7 @@ const VISIBLE_STATE: PropertyDescriptorMap = {
   writableEnded: seen(({ sink }) => sink.ended),
   // Whoever left will not read it, and the upstream must not take that for a failure of its own.
   writableFinished: seen(
-    ({ res, sink }) => plain(res, 'writableFinished') || (sink.departed && sink.ended),
+    ({ res, sink }) => sink.ended && (plain(res, 'writableFinished') || sink.departed),
   ),
   writableNeedDrain: seen(({ sink }) => sink.owesDrain),
   closed: seen(({ res, sink }) => plain(res, 'closed') === true && !sink.closeWithheld),

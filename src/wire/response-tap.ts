@@ -37,7 +37,10 @@ export class ResponseTap implements ResponseSink {
   readonly #close: VirtualClose;
   readonly #own: OwnAnswer;
   #reader: BodyReader = IGNORE;
+  /** Something else is sent in place of the upstream's body, or of the rest of it. */
   #replaced = false;
+  /** The client has an answer already, and what the upstream still says is only looked at. */
+  #answeredEarly = false;
 
   constructor(host: Host, observer: ResponseObserver, limits: ReaderLimits) {
     const { response: res } = host;
@@ -62,7 +65,9 @@ export class ResponseTap implements ResponseSink {
       isGone: () => this.#close.gone,
       writeError: () =>
         this.#close.withheld ? undefined : nodeError('ERR_STREAM_DESTROYED', 'The client left'),
-      onEnd: () => this.#close.release(),
+      onEnd: () => {
+        if (this.#isDone) this.#close.release();
+      },
     });
     this.#own = new OwnAnswer(res, this.#out, limits.isBatch);
     this.#pressure = new BackPressure(
@@ -75,6 +80,11 @@ export class ResponseTap implements ResponseSink {
   /** Whether the client left, unseen by the upstream. */
   get departed(): boolean {
     return this.#close.departed;
+  }
+
+  /** Whether the client has left it to the upstream alone: it went away, or was answered early. */
+  get isLeft(): boolean {
+    return this.#replaced || this.#close.departed;
   }
 
   /** From now on a client that leaves does not cut the upstream off: it sees a healthy response until it is done. */
@@ -106,11 +116,19 @@ export class ResponseTap implements ResponseSink {
     this.#line.add(() => this.#own.give(status, body));
   }
 
-  /** Ends the response early, with these as its last messages, whatever the upstream still writes. A raw body stays the upstream's. */
+  /**
+   * Ends the response early, with these as its last messages. What the upstream still writes is looked
+   * at, and where a close is withheld it does not notice. A raw body stays the upstream's.
+   */
   abandon(messages: JsonObject[]): void {
     if (this.#out.ended || this.mode === 'raw') return;
     this.#replaced = true;
-    this.#line.add(() => this.#own.giveLast(messages, this.#observer));
+    this.#answeredEarly = true;
+    if (!this.headTaken) this.#original.keepHeaders();
+    this.#line.add(async () => {
+      await this.#own.giveLast(messages, this.#observer);
+      this.#pressure.flowAgain();
+    });
   }
 
   // --- ResponseSink: what the upstream calls -------------------------------------------------
@@ -129,8 +147,8 @@ export class ResponseTap implements ResponseSink {
 
   takeHead(statusMessage: string | undefined, withEnd: boolean): void {
     this.headTaken = true;
-    if (this.#replaced) return;
-    this.#out.noteHead(statusMessage, withEnd);
+    if (this.#isDeaf) return;
+    if (!this.#replaced) this.#out.noteHead(statusMessage, withEnd);
     this.#open();
   }
 
@@ -143,6 +161,7 @@ export class ResponseTap implements ResponseSink {
   end(last: Buffer, done: Done): void {
     this.ended = true;
     this.#read((reader) => reader.end(last));
+    if (this.#answeredEarly) this.#line.add(() => this.#close.release());
     if (done !== undefined) this.#line.add(() => this.#onceFinished(done));
   }
 
@@ -161,8 +180,8 @@ export class ResponseTap implements ResponseSink {
   }
 
   close(): boolean {
-    if (this.#host.isCutHere()) this.#close.release();
-    return this.#close.connectionClosed(this.#out.ended);
+    if (!this.#out.ended && this.#host.isCutHere()) this.#close.release();
+    return this.#close.connectionClosed(this.#out.ended && this.#isDone);
   }
 
   destroy(): void {
@@ -170,6 +189,16 @@ export class ResponseTap implements ResponseSink {
   }
 
   // --- The way of the bytes -------------------------------------------------------------------
+
+  /** Whether nothing is to come from the upstream any more. */
+  get #isDone(): boolean {
+    return !this.#answeredEarly || this.ended;
+  }
+
+  /** Whether nothing that comes is even looked at. */
+  get #isDeaf(): boolean {
+    return this.#replaced && !this.#answeredEarly;
+  }
 
   #open(): void {
     this.mode = this.#classify();
@@ -196,7 +225,7 @@ export class ResponseTap implements ResponseSink {
   }
 
   #read(step: (reader: BodyReader) => ReturnType<BodyReader['end']>): void {
-    this.#line.add(() => (this.#replaced ? undefined : step(this.#reader)));
+    this.#line.add(() => (this.#isDeaf ? undefined : step(this.#reader)));
   }
 
   #onDepart(): void {
@@ -225,6 +254,10 @@ export class ResponseTap implements ResponseSink {
     const isStream = this.mode === 'sse' || this.mode === 'stream';
     this.#replaced = true;
     if (!this.#out.ended) this.mode = 'unreadable';
+    if (this.#answeredEarly) {
+      this.#answeredEarly = false;
+      this.#close.release();
+    }
     try {
       await this.#own.refuse(this.#observer, isStream);
     } catch (second) {

@@ -59,8 +59,7 @@ export class SseReader implements BodyReader {
   }
 
   #look(block: Buffer): MaybePromise<void> {
-    const { isReplaced, observer } = this.#context;
-    if (isReplaced()) return;
+    const { observer } = this.#context;
     this.#limit(block.length);
     // A byte order mark counts only in front of everything, and something may come to stand in front of it.
     const bytes = this.#isFirst ? withoutByteOrderMark(block) : block;
@@ -97,6 +96,7 @@ export class SseReader implements BodyReader {
     bytes: Buffer,
     ids: readonly unknown[],
   ): MaybePromise<void> {
+    if (this.#context.isReplaced()) return;
     const { changed, messages } = payload;
     const own = changed ? Buffer.from(formatEvent(payload.textWith(), event.otherLines)) : bytes;
     const before = messages.flatMap((message) => message.before).map(eventOf);
@@ -115,7 +115,7 @@ export class SseReader implements BodyReader {
 
   /** The headers, the middleware's own answers, and what waited for them. */
   #begin(): MaybePromise<void> {
-    if (this.#begun) return;
+    if (this.#begun || this.#context.isReplaced()) return;
     this.#begun = true;
     const { out, observer } = this.#context;
     return after(out.sendHead(), () => {
@@ -126,6 +126,7 @@ export class SseReader implements BodyReader {
   }
 
   #send(bytes: Buffer): MaybePromise<void> {
+    if (this.#context.isReplaced()) return;
     if (this.#held === undefined)
       return after(this.#begin(), () => this.#context.out.writeEvent(bytes));
     this.#held.push(Buffer.from(bytes));

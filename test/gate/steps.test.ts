@@ -272,7 +272,6 @@ describe('a commit that fails', () => {
       run: run(),
     });
 
-    store.heal();
     clock.advance(LEASE);
     expect((await client.call('pay')).text).toContain('ended with an unknown outcome');
     expect(upstream.ledger.calls).toEqual(['pay']);

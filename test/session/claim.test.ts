@@ -140,7 +140,7 @@ describe('a claim', () => {
   });
 
   it('of another process that died is an unknown outcome: held, with the tool that it was', async () => {
-    (await granted(processOf())).abandon();
+    (await granted(processOf())).giveUp();
     const waiting = claim(processOf(), {
       description: { tool: 'ship', digest: 'd', uncertain: 'hold' },
     });
@@ -229,27 +229,65 @@ describe('a step', () => {
     expect(tooLong).toBe(1);
   });
 
-  it.each(['commit', 'release', 'abandon'] as const)(
-    'ends once: whatever comes after %s changes nothing',
-    async (first) => {
-      const step = await granted(processOf());
-      const end = {
-        commit: () => step.commit(MOVE),
-        release: () => step.release(),
-        abandon: () => step.abandon(),
-      };
-      await end[first]();
-      expect(step.ended).toBe(true);
-      store.take();
-      await step.release();
-      step.abandon();
-      expect(await step.commit(MOVE)).toBe('lost');
-      expect(store.take()).toEqual([]);
-      expect(clock.pending).toBe(0);
-    },
-  );
+  it.each([
+    ['commit', 'saved', 'repeated'],
+    ['release', 'released', 'lost'],
+  ] as const)('ends once: whatever comes after %s changes nothing', async (first, state, then) => {
+    const step = await granted(processOf());
+    if (first === 'commit') await step.commit(MOVE);
+    else await step.release();
+    expect([step.state, step.isOver]).toEqual([state, true]);
+    store.take();
+    await step.release();
+    expect(step.giveUp()).toBe(false);
+    expect(await step.commit(MOVE)).toBe(then);
+    expect([store.take(), step.state, clock.pending]).toEqual([[], state, 0]);
+  });
 
-  it.each(['commit', 'release', 'abandon'] as const)(
+  it('that was given up on is saved when its outcome comes late, for as long as nobody took the run over', async () => {
+    const context = processOf();
+    const step = await granted(context);
+    expect([step.giveUp(), step.giveUp(), step.state]).toEqual([true, false, 'unsettled']);
+    await pass(clock, 2 * TIMES.leaseMs);
+    expect(await claim(context)).toMatchObject({ reason: 'held' });
+    expect(await step.commit(MOVE)).toBe('committed');
+    expect(await claim(context)).toMatchObject({ reason: 'state', snapshot: { state: 'paid' } });
+    expect(clock.pending).toBe(0);
+  });
+
+  it('that was given up on and taken over is lost', async () => {
+    const description = { tool: 'pay', digest: 'd', uncertain: 'retry' } as const;
+    const step = await granted(processOf(), { description });
+    step.giveUp();
+    await pass(clock, TIMES.leaseMs);
+    const next = await granted(processOf(), { description });
+    expect([await step.commit(MOVE), step.state]).toEqual(['lost', 'lost']);
+    expect(await next.commit(MOVE)).toBe('committed');
+  });
+
+  it('that was given up on keeps its id in flight while its answer may come, at most for the longest time', async () => {
+    for (const ending of ['answer', 'time', 'nothing'] as const) {
+      let isFree = false;
+      const request = new InFlight(() => {
+        isFree = true;
+      });
+      const step = await granted(processOf(), { request, workflow: ending });
+      request.end();
+      step.giveUp(true);
+      await settle();
+      expect(isFree).toBe(false);
+      if (ending === 'answer') await step.commit(MOVE);
+      if (ending === 'nothing') step.giveUp();
+      if (ending === 'time') {
+        await pass(clock, TIMES.maxStepMs);
+        step.giveUp();
+      }
+      expect([isFree, clock.pending, tooLong]).toEqual([true, 0, ending === 'time' ? 1 : 0]);
+      tooLong = 0;
+    }
+  });
+
+  it.each(['commit', 'release', 'giveUp'] as const)(
     'lets the next call of its process in with %s',
     async (how) => {
       const context = processOf();
@@ -259,10 +297,20 @@ describe('a step', () => {
       else await step[how]();
       await pass(clock, TIMES.leaseMs);
       expect(await next).toEqual(
-        how === 'abandon' ? expect.objectContaining({ reason: 'held' }) : expect.any(Step),
+        how === 'giveUp' ? expect.objectContaining({ reason: 'held' }) : expect.any(Step),
       );
     },
   );
+
+  it('whose commit failed to the end can be saved later', async () => {
+    const step = await granted(processOf());
+    store.fail('commit');
+    const committing = step.commit(MOVE).catch((error: Error) => error.name);
+    await pass(clock, 20_000);
+    expect([await committing, step.state]).toEqual(['StoreUnavailable', 'unsettled']);
+    store.heal();
+    expect(await step.commit(MOVE)).toBe('committed');
+  });
 
   it('lets the next call in even when its commit fails to the end', async () => {
     const context = processOf();

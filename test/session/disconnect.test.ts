@@ -150,7 +150,10 @@ describe.each(SHAPES)(
       ]);
       paying.open();
       await settle();
-      expect(reasonOf(await session.call('cart.pay'))).toBe('held');
+      // An SDK that is told that its client has left answers no more, but in JSON. That is saved.
+      const isAnswered =
+        shape.mode === 'stateful' && shape.answers === 'json' && !('host' in shape);
+      expect(reasonOf(await session.call('cart.pay'))).toBe(isAnswered ? 'state' : 'held');
     });
 
     it('and cancels it afterwards, is not told, and the outcome is still waited for during the grace', async () => {

@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { type CheckoutApp, startCheckout } from '../helpers/checkout-app.ts';
+import { runsOf } from '../../src/index.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
+import { type CheckoutApp, pass, startCheckout } from '../helpers/checkout-app.ts';
 import type { FaultyStore } from '../helpers/faulty-store.ts';
 import { callOf, INITIALIZE, type RawResponse, reasonOf, send } from '../helpers/raw.ts';
 
@@ -164,7 +166,7 @@ describe('a claim that the store did not answer in time', () => {
 });
 
 describe('a commit that fails to the end', () => {
-  it('is told to the client without a word of the store, and leaves a run that waits to be resolved', async () => {
+  it('is told to the client without a word of the store, and is saved when the store is back', async () => {
     const app = await startCheckout();
     const session = await app.beginAt('payment');
     app.store.fail('commit');
@@ -201,9 +203,59 @@ describe('a commit that fails to the end', () => {
       },
     });
     expectNoLeak(await call);
-    app.store.heal();
-    app.clock.advance(8_000);
+    await pass(app.clock, 60_000);
     expect(reasonOf(await session.call('cart.pay'))).toBe('held');
-    expect(app.ledger.calls).toEqual(['cart.pay']);
+    app.store.heal();
+    await pass(app.clock, 20_000);
+    expect(reasonOf(await session.call('cart.pay'))).toBe('state');
+    expect(await session.tools()).toEqual(['cart.view']);
+    expect([app.ledger.calls, app.clock.pending]).toEqual([['cart.pay'], 0]);
+  });
+
+  /** A session whose cart.pay has run, and could not be saved for as long as a lease lasts. */
+  async function unsaved(app: CheckoutApp) {
+    const session = await app.beginAt('payment');
+    app.store.take();
+    app.store.fail('commit');
+    const call = session.call('cart.pay');
+    await expect.poll(() => app.store.asked).toContain('commit');
+    await pass(app.clock, 15_000);
+    expect((await call).result._meta['mcp-interlock/outcome']).toMatchObject({ ran: true });
+    return session;
+  }
+
+  it('is told of once, when it is saved after all', async () => {
+    const workflow = checkoutGate();
+    const app = await startCheckout({ workflow });
+    const session = await unsaved(app);
+    const moves: unknown[] = [];
+    workflow.onTransition(({ currentState }) => void moves.push(currentState));
+    const listening = await session.listen();
+    listening.messages.length = 0;
+    // It is saved, and the store's answer is lost: the next try finds it done.
+    app.store.fail('commit', 2, 'done');
+    await pass(app.clock, 60_000);
+    expect(moves).toEqual(['confirmed']);
+    await expect.poll(() => listening.messages).toHaveLength(1);
+  });
+
+  it('is not saved over what a person has said of it', async () => {
+    const workflow = checkoutGate();
+    const app = await startCheckout({ workflow });
+    const session = await unsaved(app);
+    const runs = runsOf(workflow, { store: app.data });
+    expect(await runs.resolve(session.id, 'failed')).toMatchObject({ resolved: true });
+    app.store.heal();
+    await pass(app.clock, 60_000);
+    const view = await runs.read(session.id);
+    expect(view).toMatchObject({ status: 'idle', snapshot: { state: 'payment' } });
+    expect(app.clock.pending).toBe(0);
+  });
+
+  it('is not tried for ever', async () => {
+    const app = await startCheckout({ gate: { maxStepMs: 60_000 } });
+    await unsaved(app);
+    await pass(app.clock, 120_000);
+    expect(app.clock.pending).toBe(0);
   });
 });

@@ -184,6 +184,22 @@ describe.each(HOSTS)(
       ]);
       expect(reasonOf(await session.call('cart.pay'))).toBe('held');
     });
+
+    it('whose client comes back after the longest time finds it saved, and is given the result', async () => {
+      const app = await start({
+        makeServer: pollingServer,
+        gate: { maxStepMs: 20_000, announce: true },
+      });
+      const session = await app.beginAt('payment');
+      const calling = await session.stream(callOf('p', 'cart.pay'));
+      const id = await primed(calling);
+      await expect.poll(() => calling.ended).toBe(true);
+      await pass(app.clock, 60_000);
+      expect(reasonOf(await session.call('cart.pay'))).toBe('held');
+      const resumed = await resume(session, id);
+      await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
+      expect(await session.tools()).toEqual(['cart.view']);
+    });
   },
 );
 

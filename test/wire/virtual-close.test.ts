@@ -214,7 +214,7 @@ describe.each(HOSTS)('a client that leaves in the middle of a step, on %s,', (ho
     expect(told.filter((each) => each === 'close')).toHaveLength(1);
   });
 
-  it('is given up on with the step, and what the upstream still says is nobody’s business', async () => {
+  it('is given up on with the step, and what the upstream still says is seen all the same', async () => {
     const told: string[] = [];
     const [left, wrote] = [latch(), latch()];
     const upstream: Upstream = async (_req, res) => {
@@ -235,7 +235,7 @@ describe.each(HOSTS)('a client that leaves in the middle of a step, on %s,', (ho
     await expect.poll(() => told.at(-1)).toBe('close');
     left.open();
     await wrote.opened;
-    expect(told).not.toContain('message 1');
+    await expect.poll(() => told.slice(-2)).toEqual(['message 1', 'end']);
     expect(errors).toEqual([]);
   });
 });
@@ -257,19 +257,24 @@ describe('a client that stays', () => {
     expect(told).toEqual(['message 1', 'head', 'end', 'close']);
   });
 
-  it('and whose step is given up on is told so, while the upstream goes on undisturbed', async () => {
+  it('and whose step is given up on is told so, while the upstream goes on undisturbed, and is seen to its end', async () => {
     for (const type of ['text/event-stream', 'application/json', undefined] as const) {
       const told: string[] = [];
+      const seen: unknown[] = [];
       const [begun, givenUp, over] = [latch(), latch(), latch()];
+      const result = type === 'application/json' ? '{"jsonrpc":"2.0","id":1,"result":{}}' : RESULT;
       const upstream: Upstream = async (_req, res) => {
+        res.once('close', () => seen.push('close'));
         if (type !== undefined)
           res.writeHead(200, { 'content-type': type, 'content-length': 5_000 });
         if (type === 'text/event-stream') res.write(PROGRESS);
         begun.open();
         await givenUp.opened;
         if (type === undefined) res.setHeader('x-late', '1').writeHead(200, SSE_TYPE);
-        res.write(RESULT);
-        await new Promise<void>((resolve) => void res.end(RESULT, resolve));
+        if (type === undefined) seen.push(res.getHeader('X-Late'), res.hasHeader('date'));
+        seen.push(shown(res));
+        res.write(result.slice(0, 20));
+        await new Promise<void>((resolve) => void res.end(result.slice(20), resolve));
         over.open();
       };
       const { url, exchanges, errors } = await serve(upstream, { parts: claiming(told) });
@@ -283,8 +288,45 @@ describe('a client that stays', () => {
       const replied = type === 'text/event-stream' ? `${PROGRESS}event: message\ndata: ` : '';
       expect(body.toString().trimEnd()).toBe(replied + JSON.stringify(reply));
       expect([status, complete, errors]).toEqual([200, true, []]);
-      expect(told).not.toContain('message 1');
+      await expect.poll(() => told.at(-1)).toBe('close');
+      expect(told.filter((each) => each !== 'head')).toEqual([
+        ...(type === 'text/event-stream' ? ['message notifications/progress'] : []),
+        'depart',
+        'message 1',
+        'end',
+        'close',
+      ]);
+      expect(seen).toEqual([...(type === undefined ? ['1', false] : []), HEALTHY, 'close']);
     }
+  });
+});
+
+describe('a client that does not read what it was told', () => {
+  it('does not stall an upstream that waits for drain', async () => {
+    const told: string[] = [];
+    const [full, done] = [latch(), latch()];
+    const noise = `data: {"jsonrpc":"2.0","method":"${'x'.repeat(60_000)}"}\n\n`;
+    const upstream: Upstream = async (_req, res) => {
+      res.writeHead(200, SSE_TYPE);
+      for (let count = 0; count < 1_000 && res.write(noise); count++);
+      full.open();
+      await once(res, 'drain');
+      res.end(RESULT);
+      done.open();
+    };
+    const { url, exchanges } = await serve(upstream, { parts: claiming(told) });
+    const socket = connect(Number(url.port), url.hostname);
+    socket.on('error', () => {});
+    socket.write(
+      `POST /mcp HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${CALL.length}\r\n\r\n${CALL}`,
+    );
+    socket.pause();
+    await full.opened;
+    exchanges[0]?.tap.abandon([{ jsonrpc: '2.0', id: 1, error: { code: 0, message: '' } }]);
+    await done.opened;
+    await expect.poll(() => told).toContain('end');
+    expect(told).toContain('message 1');
+    socket.destroy();
   });
 });
 

@@ -93,7 +93,7 @@ export class FetchHost implements Host {
     const sink = this.#sink;
     if (sink === undefined) return;
     if (!isResponse(response)) throw notAResponse(response);
-    if (!sink.headLost) this.response.take(response);
+    this.response.take(response);
     sink.takeHead(response.statusText === '' ? undefined : response.statusText, false);
     if (response.body !== null) {
       sink.flush();

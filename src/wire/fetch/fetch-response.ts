@@ -105,6 +105,9 @@ export class FetchResponse implements ResponsePort, Originals {
     queueMicrotask(done);
   }
 
+  /** A handler's headers come all at once, with its response. */
+  keepHeaders(): void {}
+
   destroy(error: unknown = new Error('the response was cut off')): void {
     if (this.#over) return;
     this.#over = true;
