@@ -48,6 +48,7 @@ export type { FsmAction, StateTag } from './workflow/position.ts';
 export type { ActionContext, ActionListener } from './workflow/actions.ts';
 export type { Migrate, StoredRun } from './workflow/deployment.ts';
 export type {
+  XStateContext,
   XStateEvents,
   XStateMachine,
   XStatePaths,

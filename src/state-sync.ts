@@ -3,6 +3,7 @@ import { type CommonOptions, commonShape, type Middleware, withExchange } from '
 import { functionOption, parseOptions } from './options.ts';
 import { PolicyEngine } from './policy/engine.ts';
 import type {
+  CacheDirective,
   InvalidationEvent,
   PolicyDefaults,
   ResourceNotification,
@@ -17,7 +18,9 @@ import { Note } from './wire/note.ts';
 import { ToolHints } from './wire/upstream-list.ts';
 
 /** Options of {@link stateSync} beside the configuration itself. */
-export interface StateSyncOptions extends StateSyncConfig, CommonOptions {
+export interface StateSyncOptions<D extends string = CacheDirective>
+  extends StateSyncConfig<D>,
+    CommonOptions {
   /** Policies of single tools, declared with `tool()`. They come before `policies`. */
   readonly tools?: readonly ToolDeclaration<string, string>[] | undefined;
   /**
@@ -44,11 +47,15 @@ const optionsSchema = z.strictObject({
 
 /**
  * Writes cache directives into tool descriptions, and tells the model after a successful call which data went stale. Needs no store and
- * no other middleware.
+ * no other middleware. Directives that TypeScript has widened to strings, as in `const policies = [{ … }]`, are checked here.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_POLICY`
  */
-export function stateSync(options: StateSyncOptions): Middleware {
+export function stateSync<D extends string>(
+  options: StateSyncOptions<D> & (string extends D ? unknown : never),
+): Middleware;
+export function stateSync(options: StateSyncOptions): Middleware;
+export function stateSync(options: StateSyncOptions<string>): Middleware {
   const parsed = parseOptions('stateSync()', optionsSchema, options);
   const declared = parsed.tools.flatMap(({ policy }) => policy ?? []);
   const config: SyncConfig = {

@@ -28,7 +28,7 @@ export class PolicyEngine {
   readonly #find: (name: string) => Rule | undefined;
   readonly #unmatched: ResolvedPolicy | undefined;
 
-  constructor(policies: readonly SyncPolicy[], defaults?: PolicyDefaults) {
+  constructor(policies: readonly SyncPolicy<string>[], defaults?: PolicyDefaults<string>) {
     const fallback = parseDefaults(defaults).cacheControl;
     const rules = parsePolicies(policies).map((policy) => toRule(policy, fallback));
     this.#unmatched = fallback && resolved(fallback, []);

@@ -27,7 +27,7 @@ interface Candidate {
  *
  * Throws `ERR_INTERLOCK_POLICY` for a malformed policy.
  */
-export function detectOverlaps(policies: readonly SyncPolicy[]): OverlapWarning[] {
+export function detectOverlaps(policies: readonly SyncPolicy<string>[]): OverlapWarning[] {
   const candidates = parsePolicies(policies).map(({ match }, index) => ({
     index,
     match,

@@ -4,29 +4,32 @@
  */
 export type CacheDirective = 'no-store' | 'immutable';
 
-/** What is true of every tool whose name matches. Of several policies that match, the first one counts. */
-export interface SyncPolicy {
+/**
+ * What is true of every tool whose name matches. Of several policies that match, the first one counts. `D` is what
+ * TypeScript knows of the directives: `string` where it has widened them.
+ */
+export interface SyncPolicy<D extends string = CacheDirective> {
   /**
    * A glob over the tool's name on the wire, as `matchGlob()` reads it: `sprints.get`, `sprints.*`,
    * `sprints.**`.
    */
   readonly match: string;
   /** Shown in the tool's description. Default: that of the configuration's `defaults`. */
-  readonly cacheControl?: CacheDirective | undefined;
+  readonly cacheControl?: D | undefined;
   /** Globs over the tools whose answers are stale once a call of this one has succeeded. Default: none. */
   readonly invalidates?: readonly string[] | undefined;
 }
 
 /** What holds for a tool where its policy, if it has one, says nothing. */
-export interface PolicyDefaults {
+export interface PolicyDefaults<D extends string = CacheDirective> {
   /** Default: no directive, and so no decoration. */
-  readonly cacheControl?: CacheDirective | undefined;
+  readonly cacheControl?: D | undefined;
 }
 
 /** How `stateSync()` tells the model which data went stale. */
-export interface StateSyncConfig {
-  readonly policies: readonly SyncPolicy[];
-  readonly defaults?: PolicyDefaults | undefined;
+export interface StateSyncConfig<D extends string = CacheDirective> {
+  readonly policies: readonly SyncPolicy<D>[];
+  readonly defaults?: PolicyDefaults<D> | undefined;
   /** Called after each invalidation, for logs and metrics. What it throws is swallowed. */
   readonly onInvalidation?: ((event: InvalidationEvent) => void) | undefined;
   /** Given one notification for each invalidated pattern. Never awaited; a rejection is swallowed. */

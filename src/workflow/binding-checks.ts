@@ -37,6 +37,31 @@ export function checkStates(model: Model, what: string, states: readonly BoundSt
   }
 }
 
+/**
+ * What is odd about binding a tool again: the new bindings do not replace the old ones. That is meant where `when` tells
+ * the calls apart, and within one declaration.
+ */
+export function rebindingWarnings(
+  model: Model,
+  known: readonly AnyBinding[],
+  added: readonly AnyBinding[],
+): string[] {
+  const isWhole = ({ when }: AnyBinding): boolean => when === undefined;
+  if (!known.some(isWhole) || !added.some(isWhole)) return [];
+  const tool = showValue(known[0]?.tool);
+  const states = [...known, ...added].flatMap((binding) => binding.states);
+  const names = new Set(
+    states.map((each) =>
+      typeof each === 'string' ? showValue(each) : `tag ${showValue(each.tag)}`,
+    ),
+  );
+  return [
+    `workflow "${model.id}": tool ${tool} is bound again, which adds to its binding and does not replace it: ` +
+      `now it is available in ${[...names].join(', ')}. ` +
+      `If that is meant, say it at once: bind(tool(${tool}).bindState(…).bindState(…))`,
+  ];
+}
+
 /** What is odd about a binding without being wrong: an event that none of its states handles moves nothing. */
 export function bindingWarnings(model: Model, binding: AnyBinding): string[] {
   return namedEvents(binding).flatMap((event) => {

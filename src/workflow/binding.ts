@@ -14,8 +14,8 @@ import {
 /** Chooses, by a call's arguments, the calls that a binding is about. Must be quick, synchronous and free of effects. */
 export type CallTest = (args: Record<string, unknown>) => boolean;
 
-/** A call that a guard is asked about, before it is forwarded. */
-export interface GuardedCall {
+/** A call that a guard is asked about, before it is forwarded. `X` is what the machine's context is, as JSON. */
+export interface GuardedCall<X = Json | undefined> {
   /** The run key. */
   readonly run: string;
   /** The tool; where a prompt or a resource is guarded, its name or URI. */
@@ -26,20 +26,22 @@ export interface GuardedCall {
   /** The run's state. */
   readonly state: string;
   /** The run's shared data; for a statechart its context. */
-  readonly context: Json | undefined;
+  readonly context: X;
 }
 
 /** `true` lets a call through. Anything else refuses it, a string with these words for the model. */
-export type Guard = (call: GuardedCall) => boolean | string | Promise<boolean | string>;
+export type Guard<X = Json | undefined> = (
+  call: GuardedCall<X>,
+) => boolean | string | Promise<boolean | string>;
 
 /** What a binding may say beside its states. */
-export interface BindingOptions<E extends string = string> {
+export interface BindingOptions<E extends string = string, X = Json | undefined> {
   /** The event that a successful call sends, or a function of its arguments and result that says which. Default: none, so the call moves nothing. */
   readonly success?: EventSource<E, SucceededCall> | undefined;
   /** The event that a failed call sends: one whose result is an error. Default: none, so the run stays where it is. */
   readonly failure?: EventSource<E, FailedCall> | undefined;
   /** Asked before the call is forwarded. Where it throws, or takes longer than its deadline, the call is refused. Default: none. */
-  readonly guard?: Guard | undefined;
+  readonly guard?: Guard<X> | undefined;
   /**
    * Binds one action of a tool that does several things: only calls whose arguments it accepts are gated by this
    * binding. If it throws, or returns anything but a boolean, the call is refused. Default: every call.

@@ -29,6 +29,19 @@ export interface FsmConfig<S extends string = string, E extends string = string>
   readonly states: { readonly [state in S]: FsmStateConfig<NoInfer<S>, E> };
 }
 
+/** An {@link FsmConfig} in which `N` is what TypeScript knows of the names that its values are. */
+export interface WidenedConfig<S extends string, E extends string, N extends string> {
+  readonly id?: string | undefined;
+  readonly initial: N;
+  readonly states: {
+    readonly [state in S]: {
+      readonly on?: { readonly [event in E]?: N } | undefined;
+      readonly after?: { readonly [ms: number]: N } | undefined;
+      readonly type?: N | undefined;
+    };
+  };
+}
+
 const ID = z.string().regex(/^[\w.-]{1,64}$/, 'expected 1 to 64 letters, digits, "_", "." or "-"');
 
 const configSchema = z.strictObject({

@@ -11,7 +11,7 @@ import {
   parseBinding,
   parseDeclaration,
 } from './binding.ts';
-import { bindingWarnings, checkBinding } from './binding-checks.ts';
+import { bindingWarnings, checkBinding, rebindingWarnings } from './binding-checks.ts';
 import { type FsmConfig, parseConfig } from './config.ts';
 import { adopt, type Deployment, stamped } from './deployment.ts';
 import { openContext } from './envelope.ts';
@@ -28,21 +28,44 @@ import type { TransitionResult } from './transition.ts';
 import { Workflow } from './workflow.ts';
 import { isXStateMachine, type XStateMachine } from './xstate.ts';
 
-/** `S` are the names that a binding may give, `E` the events, `T` the tags, `C` what the current state can be. */
+/** What a gate is made of, which never changes: its clones share it. */
+class Made {
+  readonly model: Model;
+  readonly now: () => number;
+  readonly deployment: Deployment;
+  readonly shield: LoopShield | undefined;
+  readonly onAction: ActionListener | undefined;
+  readonly onError: ErrorListener;
+
+  constructor(machine: unknown, options: GateOptions | undefined) {
+    const what = 'StateMachineGate()';
+    const { loopShield, ...rest } = parseOptions(what, gateOptionsSchema, options);
+    const { now, onError, onAction, ...deployment } = rest;
+    this.model = isXStateMachine(machine)
+      ? statechartModel(machine, onAction !== undefined)
+      : flatModel(parseConfig(machine));
+    this.shield = loopShield === undefined ? undefined : new LoopShield(this.model, loopShield);
+    this.now = now;
+    this.deployment = deployment;
+    this.onAction = onAction;
+    this.onError = onError;
+  }
+}
+
+/**
+ * `S` are the names that a binding may give, `E` the events, `T` the tags, `C` what the current state can be, `X` what
+ * guards are given of the machine's context.
+ */
 export class Gate<
   S extends string = string,
   E extends string = string,
   T extends string = never,
   C extends string = S,
+  X = Json | undefined,
 > {
-  readonly #model: Model;
-  readonly #now: () => number;
+  readonly #made: Made;
   readonly #listeners: Listeners;
-  readonly #deployment: Deployment;
-  readonly #shield: LoopShield | undefined;
-  readonly #onAction: ActionListener | undefined;
-  readonly #onError: ErrorListener;
-  readonly #tools = new Map<string, AnyBinding[]>();
+  readonly #tools = new Map<string, readonly AnyBinding[]>();
   readonly #reads = new BoundReads();
   readonly #warnings: string[] = [];
   /** What is due with the first move. */
@@ -52,29 +75,18 @@ export class Gate<
   #updatedAt: number;
   #disposed = false;
 
-  constructor(machine: FsmConfig<S, E> | XStateMachine, options?: GateOptions) {
-    const { now, onError, onAction, loopShield, ...deployment } = parseOptions(
-      'StateMachineGate()',
-      gateOptionsSchema,
-      options,
-    );
-    this.#model = isXStateMachine(machine)
-      ? statechartModel(machine, onAction !== undefined)
-      : flatModel(parseConfig(machine));
-    this.#shield = loopShield === undefined ? undefined : new LoopShield(this.#model, loopShield);
-    this.#now = now;
-    this.#onError = onError;
-    this.#onAction = onAction;
-    this.#deployment = deployment;
-    this.#listeners = new Listeners(onError);
-    this.#position = stamped(this.#model.start, deployment);
-    this.#due = this.#model.startActions;
-    this.#updatedAt = now();
+  constructor(machine: FsmConfig<S, E> | XStateMachine | Made, options?: GateOptions) {
+    const made = machine instanceof Made ? machine : new Made(machine, options);
+    this.#made = made;
+    this.#listeners = new Listeners(made.onError);
+    this.#position = stamped(made.model.start, made.deployment);
+    this.#due = made.model.startActions;
+    this.#updatedAt = made.now();
   }
 
   /** The workflow's name, `'workflow'` unless the configuration says otherwise. */
   get id(): string {
-    return this.#model.id;
+    return this.#made.model.id;
   }
 
   get currentState(): C {
@@ -91,18 +103,18 @@ export class Gate<
   }
 
   /**
-   * Makes a tool available in `states`, and there only; a successful call of it sends `event`. Bindings of one
-   * tool add up. A tool that was never bound is always available.
+   * Makes a tool available in `states`, and there only; a successful call of it sends `event`. Binding a tool again adds
+   * to its bindings and replaces none; without `when` that is warned of. A tool that was never bound is always available.
    *
    * @throws InterlockError `ERR_INTERLOCK_BINDING` for an unknown state or tag, or once the gate is mounted, `ERR_INTERLOCK_EVENT`
    */
-  bindTool(name: string, states: BoundStates<S, T>, event?: E | BindingOptions<E>): this {
-    return this.#add([parseBinding(name, states, event)]);
+  bindTool(name: string, states: BoundStates<S, T>, event?: E | BindingOptions<E, X>): this {
+    return this.#add([[parseBinding(name, states, event)]]);
   }
 
   /** Adds the bindings of tools that were declared with `tool()`; all of them, or none if it throws as `bindTool` does. */
   bind(...tools: readonly BindableTool<S, E, T>[]): this {
-    return this.#add(tools.flatMap(parseDeclaration));
+    return this.#add(tools.map(parseDeclaration));
   }
 
   /**
@@ -110,9 +122,9 @@ export class Gate<
    *
    * @throws InterlockError `ERR_INTERLOCK_BINDING`, `ERR_INTERLOCK_CONFIG`
    */
-  bindPrompt(name: string, states: BoundStates<S, T>, options?: ReadOptions): this {
+  bindPrompt(name: string, states: BoundStates<S, T>, options?: ReadOptions<X>): this {
     this.#assertBindable('bindPrompt');
-    this.#reads.addPrompt(this.#model, name, states, options);
+    this.#reads.addPrompt(this.#made.model, name, states, options);
     return this;
   }
 
@@ -122,16 +134,16 @@ export class Gate<
    *
    * @throws InterlockError `ERR_INTERLOCK_BINDING`, `ERR_INTERLOCK_CONFIG`
    */
-  bindResource(uriPattern: string, states: BoundStates<S, T>, options?: ReadOptions): this {
+  bindResource(uriPattern: string, states: BoundStates<S, T>, options?: ReadOptions<X>): this {
     this.#assertBindable('bindResource');
-    this.#reads.addResource(this.#model, uriPattern, states, options);
+    this.#reads.addResource(this.#made.model, uriPattern, states, options);
     return this;
   }
 
   /** Whether the tool is visible in the current state. A tool that is not bound always is. */
   isToolAllowed(name: string): boolean {
     const bindings = this.#tools.get(name);
-    return bindings === undefined || isVisibleIn(this.#model, bindings, this.#position.state);
+    return bindings === undefined || isVisibleIn(this.#made.model, bindings, this.#position.state);
   }
 
   /** Those of `allTools` that are visible in the current state, in their order. */
@@ -146,9 +158,9 @@ export class Gate<
   getTransitionEvent(name: string): E | undefined {
     const bindings = this.#tools.get(name) ?? [];
     const { state } = this.#position;
-    const available = bindings.some(({ states }) => this.#model.isIn(state, states));
+    const available = bindings.some(({ states }) => this.#made.model.isIn(state, states));
     const source = available
-      ? eventIn(this.#model, bindings, state, 'success')
+      ? eventIn(this.#made.model, bindings, state, 'success')
       : bindings[0]?.success;
     return typeof source === 'string' ? (source as E) : undefined;
   }
@@ -164,15 +176,16 @@ export class Gate<
     this.#assertUsable('transition');
     const name = parseEvent('transition()', event);
     const { state: from } = this.#position;
-    const { position, changed, actions } = this.#model.next(this.#position, name, payload);
+    const { position, changed, actions } = this.#made.model.next(this.#position, name, payload);
     const result = { changed, previousState: from, currentState: position.state };
-    if (position !== this.#position) [this.#position, this.#updatedAt] = [position, this.#now()];
+    if (position !== this.#position)
+      [this.#position, this.#updatedAt] = [position, this.#made.now()];
     if (changed) this.#listeners.emit({ ...result, event: name });
     const due = [...this.#due, ...actions];
     this.#due = [];
     const { data: context } = openContext(position.context);
     const about = { workflow: this.id, event: name, from, to: position.state, context };
-    actOn(due, about, this.#onAction, this.#onError);
+    actOn(due, about, this.#made.onAction, this.#made.onError);
     return result as TransitionResult<C>;
   }
 
@@ -199,8 +212,34 @@ export class Gate<
   restore(snapshot: FsmSnapshot): void {
     this.#assertUsable('restore');
     const { updatedAt, version: _, ...stored } = parseSnapshot(this.id, snapshot);
-    [this.#position, this.#updatedAt] = [adopt(this.#model, this.#deployment, stored), updatedAt];
+    [this.#position, this.#updatedAt] = [
+      adopt(this.#made.model, this.#made.deployment, stored),
+      updatedAt,
+    ];
     this.#due = [];
+  }
+
+  /**
+   * Another gate of the same machine, bindings and options, at the same position. It moves and is bound on its own, and
+   * has none of the callbacks. The middlewares need none: a gate that is mounted is a template for every run.
+   */
+  clone(): Gate<S, E, T, C, X> {
+    this.#assertUsable('clone');
+    const copy = new Gate<S, E, T, C, X>(this.#made);
+    for (const [tool, bindings] of this.#tools) copy.#tools.set(tool, bindings);
+    copy.#reads.addAll(this.#reads);
+    copy.#warnings.push(...this.#warnings);
+    [copy.#position, copy.#updatedAt, copy.#due] = [this.#position, this.#updatedAt, this.#due];
+    return copy;
+  }
+
+  /**
+   * Does nothing: a gate is ready once it is made. It is here for code that was written for gates that load XState.
+   *
+   * @returns whether the machine is one of XState
+   */
+  async init(): Promise<boolean> {
+    return !this.#made.model.isFlat;
   }
 
   /** Lets go of the callbacks. The gate can still be read, and no longer be used. */
@@ -213,25 +252,31 @@ export class Gate<
   compile(): Workflow {
     this.#assertUsable('compile');
     this.#workflow ??= new Workflow({
-      model: this.#model,
+      model: this.#made.model,
       tools: this.#tools,
       warnings: this.#warnings,
       reads: this.#reads,
       listeners: this.#listeners,
-      deployment: this.#deployment,
-      onAction: this.#onAction,
-      shield: this.#shield,
-      onError: this.#onError,
+      deployment: this.#made.deployment,
+      onAction: this.#made.onAction,
+      shield: this.#made.shield,
+      onError: this.#made.onError,
     });
     return this.#workflow;
   }
 
-  #add(bindings: readonly AnyBinding[]): this {
+  #add(declarations: readonly (readonly AnyBinding[])[]): this {
     this.#assertBindable('bindTool');
-    for (const binding of bindings) checkBinding(this.#model, binding);
-    for (const binding of bindings) {
-      this.#tools.set(binding.tool, [...(this.#tools.get(binding.tool) ?? []), binding]);
-      this.#warnings.push(...bindingWarnings(this.#model, binding));
+    for (const binding of declarations.flat()) checkBinding(this.#made.model, binding);
+    for (const bindings of declarations) {
+      const tool = bindings[0]?.tool;
+      if (tool === undefined) continue;
+      const known = this.#tools.get(tool) ?? [];
+      this.#tools.set(tool, [...known, ...bindings]);
+      this.#warnings.push(
+        ...rebindingWarnings(this.#made.model, known, bindings),
+        ...bindings.flatMap((binding) => bindingWarnings(this.#made.model, binding)),
+      );
     }
     return this;
   }

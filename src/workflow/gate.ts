@@ -1,7 +1,9 @@
-import type { FsmConfig } from './config.ts';
+import type { Json } from '../stores/store.ts';
+import type { FsmConfig, WidenedConfig } from './config.ts';
 import { Gate } from './gate-core.ts';
 import type { GateOptions } from './gate-options.ts';
 import type {
+  XStateContext,
   XStateEvents,
   XStateMachine,
   XStatePaths,
@@ -15,7 +17,8 @@ export type StateMachineGate<
   E extends string = string,
   T extends string = never,
   C extends string = S,
-> = Gate<S, E, T, C>;
+  X = Json | undefined,
+> = Gate<S, E, T, C, X>;
 
 /** The two ways to make a gate, so that each infers its names. */
 export interface StateMachineGateConstructor {
@@ -27,7 +30,17 @@ export interface StateMachineGateConstructor {
   new <M extends XStateMachine>(
     machine: M,
     options?: GateOptions,
-  ): Gate<XStatePaths<M>, XStateEvents<M>, XStateTags<M>, XStateTexts<M>>;
+  ): Gate<XStatePaths<M>, XStateEvents<M>, XStateTags<M>, XStateTexts<M>, XStateContext<M>>;
+  /**
+   * Of a flat machine whose names TypeScript has widened to strings, as in `const config = { … }` or with
+   * `satisfies FsmConfig`: they are checked here.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_INITIAL` or `ERR_INTERLOCK_TARGET`
+   */
+  new <S extends string, E extends string, N extends string>(
+    config: WidenedConfig<S, E, N> & (string extends N ? unknown : never),
+    options?: GateOptions,
+  ): Gate<S, E>;
   /**
    * Of a flat machine, run by the built-in engine.
    *

@@ -1,6 +1,7 @@
 import * as z from 'zod';
 import { InterlockError } from '../errors.ts';
 import { functionOption, parseOptions, showValue } from '../options.ts';
+import type { Json } from '../stores/store.ts';
 import { type Guard, parseStates } from './binding.ts';
 import { checkStates } from './binding-checks.ts';
 import type { BoundState, Model } from './position.ts';
@@ -9,12 +10,12 @@ import { readUri, schemeOf } from './uri-readings.ts';
 import { readTemplate } from './uri-template.ts';
 
 /** What a binding of a prompt or a resource may say beside its states. */
-export interface ReadOptions {
+export interface ReadOptions<X = Json | undefined> {
   /**
    * Asked before the prompt or the resource is. Its `tool` is the prompt's name, or the URI as the client wrote it; `args` are the
    * prompt's arguments. Where it throws, or takes longer than its deadline, it refuses. Default: none.
    */
-  readonly guard?: Guard | undefined;
+  readonly guard?: Guard<X> | undefined;
 }
 
 /** A prompt, or the resources that a pattern matches, and where they are available: all bindings of it, added up. */
@@ -77,6 +78,12 @@ export class BoundReads {
     const bound = boundRead(model, 'resource', String(uriPattern), states, options);
     const { key } = pattern;
     this.#resources.set(key, { ...addedUp(this.#resources.get(key), bound), pattern });
+  }
+
+  /** Takes over all that another one has. */
+  addAll(other: BoundReads): void {
+    for (const [name, bound] of other.#prompts) this.#prompts.set(name, bound);
+    for (const [key, bound] of other.#resources) this.#resources.set(key, bound);
   }
 
   /** What is bound of a prompt; nothing where it is always available. */

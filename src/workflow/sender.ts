@@ -39,6 +39,10 @@ export type EventSource<E extends string, Call> =
 /** The same for either outcome, where nobody asks any more what the names are. */
 export type AnyEventSource = string | ((call: never) => unknown);
 
+function isThenable(value: unknown): boolean {
+  return isTable(value) && typeof value.then === 'function';
+}
+
 /** @throws InterlockError `ERR_INTERLOCK_EVENT` unless it is a non-empty string. */
 export function parseEvent(what: string, event: unknown): string {
   if (typeof event === 'string' && event !== '') return event;
@@ -54,7 +58,7 @@ export function parseSource(what: string, source: unknown): AnyEventSource {
 /**
  * The event that a call sends.
  *
- * @throws InterlockError `ERR_INTERLOCK_EVENT` where a function returns no event; whatever it throws, and an Error where its payload is not JSON
+ * @throws InterlockError `ERR_INTERLOCK_EVENT` where a function returns no event, or a promise of one; whatever it throws, and an Error where its payload is not JSON
  */
 export function eventFrom(
   source: AnyEventSource,
@@ -63,8 +67,12 @@ export function eventFrom(
   if (typeof source === 'string') return { type: source };
   const sent: unknown = source(call as never);
   if (sent === undefined) return undefined;
-  // A promise that nobody waits for would end the process if it were rejected.
-  Promise.resolve(sent).catch(() => {});
+  if (isThenable(sent)) {
+    // One that nothing waits for would end the process if it were rejected.
+    Promise.resolve(sent).catch(() => {});
+    const message = 'a function of a binding: expected the name of an event, got a promise';
+    throw new InterlockError('ERR_INTERLOCK_EVENT', `${message}: it must not be asynchronous`);
+  }
   const { type, payload } = isTable(sent) ? sent : { type: sent, payload: undefined };
   const event = parseEvent('a function of a binding', type);
   return payload === undefined

@@ -1,4 +1,5 @@
 import { isTable } from '../options.ts';
+import type { Json } from '../stores/store.ts';
 
 /**
  * A state machine of XState 5, as far as a gate needs to know: what `createMachine()` and `setup().createMachine()` make.
@@ -41,6 +42,28 @@ export type XStateTags<M> = M extends {
 }
   ? Tag
   : string;
+
+/** What guards are given of a machine's context, which is kept as JSON: its type, as far as JSON holds it. */
+export type XStateContext<M> = M extends {
+  getInitialSnapshot(scope: never, input?: never): { readonly context: infer Context };
+}
+  ? AsJson<Context>
+  : Json | undefined;
+
+/** What `T` is once it was written as JSON and read again. Functions and the like are gone. */
+type AsJson<T> = unknown extends T
+  ? Json
+  : T extends string | number | boolean | null
+    ? T
+    : T extends bigint | symbol | undefined | ((...args: never) => unknown)
+      ? never
+      : T extends readonly unknown[]
+        ? { -readonly [I in keyof T]: AsJson<T[I]> }
+        : string extends keyof T
+          ? { [key: string]: AsJson<T[keyof T]> }
+          : { -readonly [K in keyof T as undefined extends T[K] ? never : K]: AsJson<T[K]> } & {
+              -readonly [K in keyof T as undefined extends T[K] ? K : never]?: AsJson<T[K]>;
+            };
 
 type ValueOf<M> = M extends {
   getInitialSnapshot(scope: never, input?: never): { readonly value: infer Value };

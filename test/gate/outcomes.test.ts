@@ -151,7 +151,7 @@ describe('a success that is a function', () => {
       '"PAYED", which no state handles; did you mean "PAID"?',
     ],
     ['returns no event', () => 7, 'expected the name of an event, got 7'],
-    ['is asynchronous', async () => 'PAID', 'expected the name of an event'],
+    ['is asynchronous', async () => 'PAID', 'expected the name of an event, got a promise'],
     [
       'returns a payload that is not JSON',
       () => ({ type: 'PAID', payload: new Date(0) }),

@@ -5,6 +5,7 @@
 import { createMachine, setup } from 'xstate';
 import {
   fsmGate,
+  type Json,
   runsOf,
   StateMachineGate,
   type StateStore,
@@ -119,3 +120,45 @@ gate.bind(pay);
 const misspelt = tool('pay').bindState('placed', { success: () => 'DECLIND' });
 // @ts-expect-error
 gate.bind(misspelt);
+
+// A guard is given the machine's context, as JSON holds it.
+interface Order {
+  readonly total: number;
+  note?: string;
+  paidAt: string | undefined;
+  readonly lines: readonly { readonly sku: string; tags: string[] }[];
+  made: Date;
+  recount(): void;
+  extra: unknown;
+}
+const ordering = new StateMachineGate(
+  setup({ types: { context: {} as Order } }).createMachine({
+    context: () => ({}) as Order,
+    initial: 'a',
+    states: { a: { on: { GO: 'b' } }, b: {} },
+  }),
+);
+ordering.bindTool('t', 'a', {
+  guard({ context }) {
+    assertType<Same<typeof context.total, number>>();
+    assertType<Same<typeof context.paidAt, string | undefined>>();
+    assertType<Same<typeof context.extra, Json | undefined>>();
+    assertType<Same<typeof context.recount, never>>();
+    const [line] = context.lines;
+    return context.total > 0 && context.note !== '' && line?.tags[0] === line?.sku;
+  },
+});
+// @ts-expect-error
+ordering.bindTool('t', 'a', { guard: ({ context }) => context.totl > 0 });
+ordering.bindPrompt('p', 'a', { guard: ({ context }) => context.total > 0 });
+ordering.bindResource('docs://**', 'a', { guard: async ({ context }) => context.total > 0 });
+const anyContext: StateMachineGate[] = [ordering, gate];
+void anyContext;
+fsmGate(ordering);
+plain.bindTool('t', 'a', { guard: ({ context }) => context?.total === 1 });
+flat.bindTool('t', 'a', {
+  guard({ context }) {
+    assertType<Same<typeof context, Json | undefined>>();
+    return true;
+  },
+});

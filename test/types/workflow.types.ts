@@ -132,3 +132,47 @@ gate.bindResource('docs://**', ['empty', 'paymnt']);
 gate.bindPrompt('p', 'empty', 'ADD_ITEM');
 // @ts-expect-error
 gate.bindResource('docs://**', 'empty', { success: 'ADD_ITEM' });
+
+// A configuration in a constant of its own, whose values TypeScript widens: its states and events are known all the same.
+const separate = {
+  id: 'checkout',
+  initial: 'empty',
+  states: {
+    empty: { on: { ADD_ITEM: 'has_items' } },
+    has_items: { on: { CHECKOUT: 'payment', CLEAR: 'empty' }, after: { 1000: 'empty' } },
+    payment: { on: { PAY: 'confirmed', CANCEL: 'has_items' } },
+    confirmed: { type: 'final' },
+  },
+};
+const fromSeparate = new StateMachineGate(separate, { version: 1 });
+assertType<Same<typeof fromSeparate, StateMachineGate<States, Events>>>();
+fromSeparate.bindTool('t', ['empty', 'payment'], 'PAY');
+// @ts-expect-error
+fromSeparate.bindTool('t', 'emty');
+// @ts-expect-error
+fromSeparate.bindTool('t', 'payment', 'PAYY');
+const satisfying = {
+  initial: 'empty',
+  states: { empty: { on: { GO: 'done' } }, done: { type: 'final' } },
+} satisfies FsmConfig;
+const fromSatisfying = new StateMachineGate(satisfying);
+assertType<Same<typeof fromSatisfying, StateMachineGate<'empty' | 'done', 'GO'>>>();
+new StateMachineGate({ initial: 'a', states: { a: {} } } satisfies FsmConfig);
+new StateMachineGate({ initial: 'a', states: { a: {} } } as const satisfies FsmConfig);
+// What TypeScript still knows, it checks.
+const halfKnown = { initial: 'c', states: { a: { on: { GO: 'c' } }, b: {} } } as const;
+// @ts-expect-error
+new StateMachineGate(halfKnown);
+const wrongKey = { intial: 'a', states: { a: {} } };
+// @ts-expect-error
+new StateMachineGate(wrongKey);
+const wrongType = { initial: 'a', states: { a: { on: { GO: 7 } } } };
+// @ts-expect-error
+new StateMachineGate(wrongType);
+// A generic function gives on what it is given.
+function gateOf<S extends string, E extends string>(config: FsmConfig<S, E>) {
+  return new StateMachineGate(config);
+}
+const passedOn = gateOf({ initial: 'a', states: { a: { on: { GO: 'a' } } } });
+assertType<Same<typeof passedOn, StateMachineGate<'a', 'GO'>>>();
+new StateMachineGate<'a', 'GO'>({ initial: 'a', states: { a: { on: { GO: 'a' } } } });

@@ -80,6 +80,29 @@ describe('a workflow definition', () => {
     expect(error.message).toContain('did you mean "empty"?');
   });
 
+  it('is checked at construction where TypeScript has widened its names', () => {
+    const separate = {
+      id: 'checkout',
+      initial: 'emty',
+      states: { empty: { on: { PAY: 'payd' } }, paid: { type: 'final' } },
+    };
+    const known = 'Known are "empty", "paid"';
+    expect(() => new StateMachineGate(separate)).toThrow(
+      `the initial state "emty" of workflow "checkout" does not exist, did you mean "empty"? ${known}`,
+    );
+    separate.initial = 'empty';
+    expect(() => new StateMachineGate(separate)).toThrow(
+      `leads to "payd", which does not exist, did you mean "paid"? ${known}`,
+    );
+    separate.states.empty.on.PAY = 'paid';
+    separate.states.paid.type = 'finale';
+    expect(() => new StateMachineGate(separate)).toThrow(
+      'state "paid" of workflow "checkout": type: expected "final", got "finale"',
+    );
+    separate.states.paid.type = 'final';
+    expect(new StateMachineGate(separate).currentState).toBe('empty');
+  });
+
   it('leads to its own states only', () => {
     const error = refuse({
       initial: 'empty',

@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { createMachine } from 'xstate';
 import { tool } from '../../src/tool.ts';
 import type { FsmConfig } from '../../src/workflow/config.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
@@ -180,6 +181,28 @@ describe('warnings', () => {
     expect(gate.warnings).toEqual([
       expect.stringContaining('sends "PAYY", which no state handles; did you mean "PAY"?'),
     ]);
+  });
+
+  it.each([
+    ['by two calls of bindTool()', (gate: StateMachineGate) => gate.bindTool('t', 'payment')],
+    ['by two declarations', (gate: StateMachineGate) => gate.bind(tool('t').bindState('payment'))],
+  ])('tell of a tool that is bound again without "when", because that adds: %s', (_, again) => {
+    const gate: StateMachineGate = new StateMachineGate(checkoutConfig);
+    again(gate.bindTool('t', ['empty', 'payment'], 'PAY'));
+    expect(gate.warnings).toEqual([
+      'workflow "checkout": tool "t" is bound again, which adds to its binding and does not replace it: ' +
+        'now it is available in "empty", "payment". ' +
+        'If that is meant, say it at once: bind(tool("t").bindState(…).bindState(…))',
+    ]);
+  });
+
+  it('tell nothing of bindings that "when" tells apart, or that one declaration adds up', () => {
+    const gate = new StateMachineGate(checkoutConfig)
+      .bindTool('t', 'empty', { when: ({ a }) => a === 1 })
+      .bindTool('t', 'payment')
+      .bindTool('t', 'confirmed', { when: ({ a }) => a === 2 })
+      .bind(tool('u').bindState('empty', 'ADD_ITEM').bindState('payment', 'PAY'), tool('u'));
+    expect(gate.warnings).toEqual([]);
   });
 });
 
@@ -418,6 +441,81 @@ describe('restore', () => {
     });
     expect(gate.snapshot()).toEqual({ state: 'payment', updatedAt: 5, context: { a: 1 } });
     expect(moves).toEqual([]);
+  });
+});
+
+describe('clone', () => {
+  it('is at the same position, and goes its own way from there', async () => {
+    const gate = checkoutGate();
+    await gate.transition('ADD_ITEM');
+    const copy = gate.clone();
+    expect(copy).toBeInstanceOf(StateMachineGate);
+    expect(copy.snapshot()).toEqual(gate.snapshot());
+    expect(copy.isToolAllowed('cart.checkout')).toBe(true);
+    expect(copy.isToolAllowed('cart.pay')).toBe(false);
+    await copy.transition('CHECKOUT');
+    expect([gate.currentState, copy.currentState]).toEqual(['has_items', 'payment']);
+    gate.restore({ state: 'confirmed', updatedAt: 0 });
+    expect(copy.currentState).toBe('payment');
+    gate.dispose();
+    expect((await copy.transition('PAY')).currentState).toBe('confirmed');
+  });
+
+  it('has the bindings, the warnings and the options, and none of the callbacks', async () => {
+    const moves: Move[] = [];
+    const gate = new StateMachineGate(checkoutConfig, { now: () => 7 });
+    gate
+      .bindTool('t', 'empty', 'PAY')
+      .bindPrompt('p', 'payment')
+      .onTransition((move) => moves.push(move));
+    const copy = gate.clone();
+    expect(copy.id).toBe(gate.id);
+    expect(copy.warnings).toEqual(gate.warnings);
+    expect(gate.warnings).toHaveLength(1);
+    await copy.transition('ADD_ITEM');
+    expect(moves).toEqual([]);
+    expect(copy.snapshot()).toEqual({ state: 'has_items', updatedAt: 7 });
+    expect(copy.compile().reads.promptNames).toEqual(['p']);
+  });
+
+  it('can be bound once the gate is mounted, which does not change the gate', () => {
+    const gate = checkoutGate();
+    gate.compile();
+    const copy = gate.clone().bindTool('refund', 'confirmed').bindResource('docs://**', 'payment');
+    expect(copy.isToolAllowed('refund')).toBe(false);
+    expect(gate.isToolAllowed('refund')).toBe(true);
+    expect(gate.compile().reads.bindsResources).toBe(false);
+  });
+
+  it('of a statechart does what is due with its first move by itself', async () => {
+    const actions: string[] = [];
+    const machine = createMachine({
+      initial: 'a',
+      entry: 'greet',
+      states: { a: { on: { GO: 'b' } }, b: {} },
+    });
+    const gate = new StateMachineGate(machine, { onAction: ({ type }) => void actions.push(type) });
+    const copy = gate.clone();
+    await gate.transition('GO');
+    await copy.transition('GO');
+    expect(actions).toEqual(['greet', 'greet']);
+  });
+
+  it('is not made of a gate that was disposed of', () => {
+    const gate = checkoutGate();
+    gate.dispose();
+    expect(() => gate.clone()).toThrow(thrownWith('ERR_INTERLOCK_DISPOSED', 'clone()'));
+  });
+});
+
+describe('init', () => {
+  it('does nothing, and says whether the machine is one of XState', async () => {
+    const gate = checkoutGate();
+    expect(await gate.init()).toBe(false);
+    expect(gate.currentState).toBe('empty');
+    expect(
+      await new StateMachineGate(createMachine({ initial: 'a', states: { a: {} } })).init(),
+    ).toBe(true);
   });
 });
 

@@ -35,7 +35,7 @@ describe('compile', () => {
     expect(workflow).toMatchObject({ id: 'checkout', initial: 'empty', toolNames: ['b', 'a'] });
     expect(workflow.states).toEqual(['empty', 'has_items', 'payment', 'confirmed']);
     expect(workflow.warnings).toEqual(gate.warnings);
-    expect(workflow.warnings).toHaveLength(1);
+    expect(workflow.warnings).toHaveLength(2);
   });
 });
 

@@ -1,0 +1,32 @@
+/**
+ * Checked by the compiler alone: each `@ts-expect-error` is a promise that the line under it does not compile, and
+ * everything else is one that it does.
+ */
+import { detectOverlaps, PolicyEngine, stateSync } from '../../src/index.ts';
+
+// Policies in a constant of their own, whose directives TypeScript widens.
+const policies = [
+  { match: 'sprints.get', cacheControl: 'no-store' },
+  { match: 'sprints.*', invalidates: ['sprints.*'] },
+];
+const defaults = { cacheControl: 'no-store' };
+stateSync({ policies });
+stateSync({ policies, defaults, onInvalidation: ({ patterns }) => void patterns.length });
+const options = { policies, defaults };
+stateSync(options);
+new PolicyEngine(policies, defaults).resolve('sprints.get');
+detectOverlaps(policies);
+stateSync({ policies: [{ match: 'a' }] });
+stateSync({ policies: [] });
+
+// Directives that TypeScript knows are checked.
+stateSync({ policies: [{ match: 'a', cacheControl: 'immutable' }], defaults: {} });
+// @ts-expect-error
+stateSync({ policies: [{ match: 'a', cacheControl: 'nostore' }] });
+// @ts-expect-error
+stateSync({ policies: [{ match: 'a' }], defaults: { cacheControl: 'nostore' } });
+const misspelt = [{ match: 'a', cacheControl: 'nostore' }] as const;
+// @ts-expect-error
+stateSync({ policies: misspelt });
+// @ts-expect-error
+stateSync({ policies: [{ match: 'a', invalidate: ['a'] }] });
