@@ -127,38 +127,31 @@ export const uris: Target = {
       property: fc.asyncProperty(fc.array(uri, { minLength: 1, maxLength: 10 }), (all) =>
         judge(host, all),
       ),
-      describe: (all: string[]) =>
-        all.map((each) => `  resources/read of ${JSON.stringify(each)}`).join('\n'),
+      describe: (all: string[]) => all.map((each) => `  ${JSON.stringify(each)}`).join('\n'),
       close: () => host.close(),
     };
   },
 };
 
 async function judge(host: Host, all: readonly string[]): Promise<void> {
-  const messages = all.map((each, id) => ({
-    jsonrpc: '2.0',
-    id,
-    method: 'resources/read',
-    params: { uri: each },
-  }));
+  for (const method of ['resources/read', 'resources/subscribe']) await judgeAs(method, host, all);
+}
+
+async function judgeAs(method: string, host: Host, all: readonly string[]): Promise<void> {
+  const messages = all.map((each, id) => ({ jsonrpc: '2.0', id, method, params: { uri: each } }));
   const { got } = await host.post(messages);
-  const forwarded = new Set(
-    got.flatMap(({ body }) =>
-      ([JSON.parse(body.toString())].flat() as { params: { uri: string } }[]).map(
-        ({ params }) => params.uri,
-      ),
-    ),
-  );
+  const passed = got.flatMap(({ body }) => [JSON.parse(body.toString())].flat());
+  const forwarded = new Set(passed.map(({ params }: { params: { uri: string } }) => params.uri));
   for (const each of forwarded) {
     const secret = [...readingsOf(each)].find(isSecret);
     if (secret !== undefined)
       broken(
-        'it forwarded a read that the state hides',
+        `it forwarded a ${method} that the state hides`,
         `${JSON.stringify(each)} may be ${secret}`,
       );
   }
   for (const each of all) {
     if (OPEN.includes(each) && !forwarded.has(each))
-      broken(`it did not forward a read of ${each}, which nothing binds`);
+      broken(`it did not forward a ${method}`, `of ${each}, which nothing binds`);
   }
 }
