@@ -10,6 +10,7 @@ import {
   hideable,
   isStateless,
   isStep,
+  seenState,
   shownIn,
 } from './reading.ts';
 import {
@@ -270,7 +271,7 @@ function toldFaults(
   streams: readonly Listening[],
 ): Found[] {
   if (info.lists !== 'hide') return [];
-  const show = (state: string) => String(shownIn(machine, tools, state));
+  const show = (state: string) => String(shownIn(machine, tools, seenState(machine, info, state)));
   const changed = (name: string) => {
     const pairs = [...(moves.get(name) ?? [])].map((pair) => JSON.parse(pair) as [string, string]);
     return pairs.length > 0 && pairs.every(([from, to]) => show(from) !== show(to));

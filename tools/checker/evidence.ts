@@ -3,8 +3,10 @@ export interface Machine {
   /** The gate's id. */
   readonly id: string;
   readonly initial: string;
-  /** For each state where its events lead. One without events is final. */
+  /** For each state where its events lead. */
   readonly states: Readonly<Record<string, Readonly<Record<string, string>>>>;
+  /** The states in which a run has ended. */
+  readonly final?: readonly string[];
   readonly bindings: readonly MachineBinding[];
 }
 

@@ -23,9 +23,14 @@ export const SHOP: Machine = {
 /** What the server lists: the machine's tools, and one that no gate knows. */
 export const SHOP_TOOLS = [...SHOP.bindings.map(({ tool }) => tool), 'cart.view'];
 /** A gate as the machine's data says. */
-export function gateOf({ id, initial, states, bindings }: Machine): StateMachineGate {
+export function gateOf({ id, initial, states, bindings, final = [] }: Machine): StateMachineGate {
   assertMachine({ id, initial, states, bindings });
-  const config = Object.fromEntries(Object.entries(states).map(([state, on]) => [state, { on }]));
+  const config = Object.fromEntries(
+    Object.entries(states).map(([state, on]) => [
+      state,
+      final.includes(state) ? { type: 'final' as const } : { on },
+    ]),
+  );
   const gate = new StateMachineGate({ id, initial, states: config });
   for (const { tool, from, success, failure, uncertain, when } of bindings) {
     gate.bindTool(tool, [...from], {

@@ -36,14 +36,17 @@ export interface OpenObservation {
 /** The set of all positions that explain what was seen. See MODEL.md. */
 export class Positions {
   readonly #machine: Machine;
+  /** Whether an ended run may start again at any moment. */
+  readonly #restarts: boolean;
   readonly #trail: Map<number, TrailMove> | undefined;
   /** Entries before it may be missing. */
   readonly #trailFrom: number;
   readonly #open = new Map<string, OpenMove | OpenObservation>();
   #all: Position[];
 
-  constructor(machine: Machine, trail: Trail | undefined) {
+  constructor(machine: Machine, trail: Trail | undefined, restarts = false) {
     this.#machine = machine;
+    this.#restarts = restarts;
     const moves = trail?.now === undefined ? undefined : trail.moves;
     this.#trail = moves && new Map(moves.map((move) => [move.version, move]));
     this.#trailFrom = moves?.[0]?.version ?? 1;
@@ -102,15 +105,25 @@ export class Positions {
     const found = new Map(this.#all.map((position) => [nameOf(position), position]));
     const ahead = [...found.values()];
     for (let position = ahead.pop(); position !== undefined; position = ahead.pop()) {
-      for (const item of this.#open.values()) {
-        if (item.kind !== 'move' || position.done.has(item.id)) continue;
-        const next = this.#apply(position, item);
-        if (next === undefined || found.has(nameOf(next))) continue;
+      for (const next of this.#after(position)) {
+        if (found.has(nameOf(next))) continue;
         found.set(nameOf(next), next);
         ahead.push(next);
       }
     }
     return [...found.values()];
+  }
+
+  #after(position: Position): Position[] {
+    const { initial, final = [] } = this.#machine;
+    const isOver = this.#restarts && final.includes(position.state);
+    const again = isOver ? this.commit(position, initial) : undefined;
+    const moves = [...this.#open.values()].filter(
+      (item): item is OpenMove => item.kind === 'move' && !position.done.has(item.id),
+    );
+    return [again && this.#seen(again), ...moves.map((move) => this.#apply(position, move))].filter(
+      (next) => next !== undefined,
+    );
   }
 
   #apply(position: Position, move: OpenMove): Position | undefined {

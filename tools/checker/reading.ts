@@ -4,6 +4,7 @@ import {
   type LedgerLine,
   type Machine,
   type MachineBinding,
+  type RunInfo,
 } from './evidence.ts';
 
 /** What a client was told about its call. */
@@ -146,8 +147,13 @@ export function shownIn(machine: Machine, tools: readonly string[], state: strin
   );
 }
 
-export function isFinal({ states }: Machine, state: string): boolean {
-  return Object.keys(states[state] ?? {}).length === 0;
+/** The state as clients see it: that of an ended run which starts again is the initial one. */
+export function seenState(
+  { initial, final = [] }: Machine,
+  { restarts }: RunInfo,
+  state: string,
+): string {
+  return restarts && final.includes(state) ? initial : state;
 }
 
 export function callOf(exchange: Exchange): string | undefined {

@@ -5,8 +5,8 @@ import {
   type Attempt,
   bindingOf,
   hideable,
-  isFinal,
   isStep,
+  seenState,
   shownIn,
 } from './reading.ts';
 
@@ -86,7 +86,7 @@ class RunReplay {
 
   constructor(facts: RunFacts) {
     this.#facts = facts;
-    this.#positions = new Positions(facts.machine, facts.trail);
+    this.#positions = new Positions(facts.machine, facts.trail, facts.info.restarts);
     for (const [, { told, at }] of facts.asked) {
       if (told.kind === 'done') this.#told.set(told.attempt, at);
     }
@@ -171,23 +171,16 @@ class RunReplay {
       if (last !== undefined && position.step !== undefined && !mayFollow(last, attempt)) {
         return undefined;
       }
-      const at = this.#restarted(position);
-      if (!binding.from.includes(at?.state ?? '')) return undefined;
-      return at && { ...at, step: { key, version: at.version } };
+      // The restart of an ended run is a move of its own, before the step.
+      if (position.state !== this.#visible(position)) return undefined;
+      if (!binding.from.includes(position.state)) return undefined;
+      return { ...position, step: { key, version: position.version } };
     });
-  }
-
-  /** Where a step's claim finds the run: an ended one may start again. */
-  #restarted(position: Position): Position | undefined {
-    const { info, machine } = this.#facts;
-    if (!info.restarts || !isFinal(machine, position.state)) return position;
-    return this.#positions.commit(position, machine.initial);
   }
 
   /** The state as clients see it. */
   #visible({ state }: Position): string {
-    const { info, machine } = this.#facts;
-    return info.restarts && isFinal(machine, state) ? machine.initial : state;
+    return seenState(this.#facts.machine, this.#facts.info, state);
   }
 
   #addRead({ name, tool, binding, call, started }: RunFacts['attempts'][number]): void {

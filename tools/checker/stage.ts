@@ -118,7 +118,7 @@ export class Stage {
     const caller = await this.recorder.openSession(this.endpoint);
     if (caller === undefined) throw new Error('no session could be started');
     this.#keys.set(caller.run, caller.run);
-    await this.#enter(caller, 'hide');
+    await this.#enter(caller, 'hide', false);
     return caller;
   }
 
@@ -126,13 +126,14 @@ export class Stage {
   async user(name: string): Promise<Caller> {
     const caller = this.recorder.principal(name, { 'x-user': name });
     this.#keys.set(name, principalKey().runKey({ issuer: ISSUER, subject: name }));
-    await this.#enter(caller, this.#options.visibility ?? 'stable');
+    // By default it is the runs of principals that start again.
+    await this.#enter(caller, this.#options.visibility ?? 'stable', true);
     return caller;
   }
 
-  async #enter(caller: Caller, lists: RunInfo['lists']): Promise<void> {
+  async #enter(caller: Caller, lists: RunInfo['lists'], restarts: boolean): Promise<void> {
     const { run } = caller;
-    this.infos.push({ run, lists: this.#options.visibility ?? lists });
+    this.infos.push({ run, lists: this.#options.visibility ?? lists, restarts });
     if (lists === 'stable') return;
     const stream = await this.recorder.listen(this.endpoint, caller);
     if (stream === undefined) throw new Error('no stream could be opened');

@@ -29,16 +29,27 @@ const binding = (tool: string): fc.Arbitrary<MachineBinding> =>
       ...(failure !== undefined && { failure }),
       ...(isGrouped && tool === 't3' && { when: { argument: 'action', equals: 'go' } }),
     }));
-const machine: fc.Arbitrary<Machine> = fc.record({
-  id: fc.constant('any'),
-  initial: fc.constantFrom(...STATES),
-  states: fc
-    .tuple(
-      ...STATES.map(() => fc.dictionary(fc.constantFrom(...EVENTS), fc.constantFrom(...STATES))),
-    )
-    .map((all) => Object.fromEntries(STATES.map((state, at) => [state, { ...all[at] }]))),
-  bindings: fc.tuple(binding('t0'), binding('t1'), binding('t2'), binding('t3')),
-});
+const machine: fc.Arbitrary<Machine> = fc
+  .record({
+    final: fc.constantFrom<readonly string[]>([], [], ['s3'], ['s2', 's3']),
+    id: fc.constant('any'),
+    initial: fc.constantFrom(...STATES),
+    states: fc
+      .tuple(
+        ...STATES.map(() => fc.dictionary(fc.constantFrom(...EVENTS), fc.constantFrom(...STATES))),
+      )
+      .map((all) => Object.fromEntries(STATES.map((state, at) => [state, { ...all[at] }]))),
+    bindings: fc.tuple(binding('t0'), binding('t1'), binding('t2'), binding('t3')),
+  })
+  .map(({ states, final, ...rest }) => ({
+    ...rest,
+    final,
+    states: Object.fromEntries(
+      Object.entries(states).map(([state, on]) => [state, final.includes(state) ? {} : on]),
+    ),
+  }))
+  // A machine that is over before it begins is refused.
+  .filter(({ initial, final }) => !final.includes(initial));
 
 const call = fc.record({
   tool: fc.constantFrom(...TOOLS),
@@ -77,21 +88,24 @@ type Play = typeof play extends fc.Arbitrary<infer T> ? T : never;
 /** What a gate is, in as few words as possible: one run of it. */
 class ModelRun {
   readonly #machine: Machine;
+  /** Whether it begins anew once it has ended. */
+  readonly #restarts: boolean;
   state: string;
 
-  constructor(machine: Machine) {
+  constructor(machine: Machine, restarts: boolean) {
     this.#machine = machine;
+    this.#restarts = restarts;
     this.state = machine.initial;
   }
 
   copy(): ModelRun {
-    const copy = new ModelRun(this.#machine);
+    const copy = new ModelRun(this.#machine, this.#restarts);
     copy.state = this.state;
     return copy;
   }
 
   allows(call: Call): boolean {
-    return this.#bound(call)?.from.includes(this.state) !== false;
+    return this.#bound(call)?.from.includes(this.#seen) !== false;
   }
 
   isStep(call: Call): boolean {
@@ -103,6 +117,7 @@ class ModelRun {
   call(call: Call): boolean {
     if (!this.allows(call)) return false;
     const bound = this.#bound(call);
+    if (bound !== undefined) this.state = this.#seen;
     this.send((call.fail ? bound?.failure : bound?.success) ?? '');
     return true;
   }
@@ -115,10 +130,15 @@ class ModelRun {
     return true;
   }
 
+  get #seen(): string {
+    const { initial, final = [] } = this.#machine;
+    return this.#restarts && final.includes(this.state) ? initial : this.state;
+  }
+
   get shown(): string[] {
     return TOOLS.filter((tool) =>
       this.#bindings(tool).every(
-        ({ from, when }) => when !== undefined || from.includes(this.state),
+        ({ from, when }) => when !== undefined || from.includes(this.#seen),
       ),
     );
   }
@@ -185,7 +205,7 @@ class Game {
   ) {
     this.#stage = stage;
     this.#callers = callers;
-    this.#models = callers.map(() => new ModelRun(machine));
+    this.#models = callers.map(({ era }) => new ModelRun(machine, era === 'stateless'));
     this.#visibility = visibility;
   }
 

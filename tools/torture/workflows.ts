@@ -48,6 +48,7 @@ const checkout: Machine = {
     payment: { PAY: 'confirmed', CANCEL: 'has_items' },
     confirmed: {},
   },
+  final: ['confirmed'],
   bindings: bindingsOf('checkout', {
     'cart.add_item': 'ADD_ITEM',
     'cart.checkout': 'CHECKOUT',
