@@ -215,8 +215,10 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const machine: FsmConfig<'has_items' | 'payment' | 'confirmed', 'PAY'>;`,
   'docs/state-sync.md': `
     import type { Express, RequestHandler } from 'express';
-    import { fsmGate, type StateMachineGate, stateSync } from 'mcp-interlock';
-    declare const app: Express, mcpHandler: RequestHandler, tasks: StateMachineGate;`,
+    import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
+    import { fsmGate, type StateMachineGate, stateSync, type SyncPolicy } from 'mcp-interlock';
+    declare const app: Express, mcpHandler: RequestHandler, tasks: StateMachineGate;
+    declare const policies: SyncPolicy[], server: McpServer;`,
   'docs/instances.md': `
     import type { Express, RequestHandler } from 'express';
     import type { Server } from 'node:http';

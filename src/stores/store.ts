@@ -24,7 +24,7 @@ export type Uncertain = 'hold' | 'retry';
 /** The call that a claim is held for. */
 export interface StepDescription {
   readonly tool: string;
-  /** A digest of the call's arguments: the same call has the same one. */
+  /** A digest of the call's arguments: a call of the same tool is the same call where it is the same. */
   readonly digest: string;
   readonly uncertain: Uncertain;
 }

@@ -49,7 +49,7 @@ export interface BindingOptions<E extends string = string, X = Json | undefined>
   readonly when?: CallTest | undefined;
   /**
    * What happens after a call whose outcome nobody saw: `'hold'` stops the run until somebody resolves it, `'retry'` lets
-   * the same call through again with the same idempotency key. Default: as the tool's annotations allow, else `'hold'`.
+   * the same call through again, with the same idempotency key where its arguments are the same. Default: as the tool's annotations allow, else `'hold'`.
    */
   readonly uncertain?: Uncertain | undefined;
 }
