@@ -62,7 +62,11 @@ async function run(host: FetchHost, stages: Stages, handle: FetchHandler): Promi
   if (exchange === undefined) return;
   const enter = stages.reduceRight<() => void>(
     (next, stage) => () => void passStage(stage, exchange, next),
-    () => void host.forward(handle),
+    () =>
+      void host.forward((own) => {
+        exchange.noteAs(own);
+        return handle(own);
+      }),
   );
   enter();
 }

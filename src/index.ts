@@ -23,7 +23,7 @@ export {
 export { type FsmGateOptions, fsmGate } from './fsm-gate.ts';
 export type { Visibility, WhenEnded } from './gate/gate-config.ts';
 export { type StateSyncOptions, stateSync } from './state-sync.ts';
-export type { CommonOptions, Middleware } from './middleware.ts';
+export { type CommonOptions, type Middleware, notForwarded } from './middleware.ts';
 
 // Workflows, and what is bound to them.
 export { StateMachineGate, type StateMachineGateConstructor } from './workflow/gate.ts';

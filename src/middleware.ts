@@ -115,6 +115,21 @@ async function passInNode(
   if (exchange !== undefined) await passStage(stage, exchange, next);
 }
 
+/**
+ * Tells the middlewares that nothing of a request was sent on, though it was handed to this app: for the error handler of a proxy whose
+ * server refused the connection. Its steps let their runs go at once, with the keys of earlier tries, instead of holding them for an
+ * outcome that nobody knows. Answer the request as you would.
+ *
+ * Call it only where nothing can have run: an error that may come after something was sent (`ECONNRESET`, a time-out) is none of these.
+ * Never go by anything that the server says. A request that is answered already, or is none of theirs, is left alone.
+ *
+ * @param request what the route's handler was given: the request of Node, or the `Request` of `gateFetch()`
+ * @returns a promise that never rejects; there is no need to wait for it
+ */
+export async function notForwarded(request: IncomingMessage | Request): Promise<void> {
+  await Exchange.known(request)?.notForwarded();
+}
+
 /** Runs one stage of an exchange, and what comes behind it; nothing that goes wrong in the stage is forwarded or escapes. */
 export async function passStage(stage: Stage, exchange: Exchange, next: () => void): Promise<void> {
   const observers = stage.observers(exchange);

@@ -1,7 +1,15 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import express, { type Express } from 'express';
 import { createProxyMiddleware } from 'http-proxy-middleware';
-import { fsmGate, StateMachineGate, type StateStore, sessionStore, stateSync } from 'mcp-interlock';
+import {
+  fsmGate,
+  notForwarded,
+  StateMachineGate,
+  type StateStore,
+  sessionStore,
+  stateSync,
+} from 'mcp-interlock';
 
 /** A report is measured, then checked, then announced: an order of which the server behind the gate knows nothing. */
 export const report = new StateMachineGate({
@@ -31,7 +39,7 @@ export function gateInFrontOf(target: string, store?: StateStore): Express {
       target,
       // Servers that check the Host header see their own name.
       changeOrigin: true,
-      on: { proxyRes: passOn },
+      on: { proxyRes: passOn, error: fail },
     }),
   );
   return app;
@@ -45,4 +53,17 @@ function passOn(answer: IncomingMessage, _req: IncomingMessage, res: ServerRespo
   answer.once('close', () => {
     if (!answer.complete) res.destroy();
   });
+}
+
+/** Errors of connections that never came about. After any other one the call may have run. */
+const NEVER_CONNECTED = ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN'];
+
+function fail(
+  error: NodeJS.ErrnoException,
+  req: IncomingMessage,
+  res: ServerResponse | Socket,
+): void {
+  if (NEVER_CONNECTED.includes(error.code ?? '')) void notForwarded(req);
+  if (!('writeHead' in res) || res.headersSent) res.destroy();
+  else res.writeHead(504).end('The server could not be reached.');
 }

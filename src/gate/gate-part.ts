@@ -20,7 +20,7 @@ import { settle } from './settle.ts';
 import { isCancelledStep } from './step-note.ts';
 import { carryOn } from './tasks.ts';
 import { describeTools, hideUnavailable, keepsSecrets, visibilityFor } from './tool-list.ts';
-import { giveUpStep } from './unknown-outcome.ts';
+import { giveUpStep, UnknownOutcome } from './unknown-outcome.ts';
 
 const TOOLS = Buffer.from('"tools"');
 const ESCAPED_ASCII = Buffer.from('\\u00');
@@ -127,6 +127,19 @@ export class GatePart implements Part {
     this.#calls.delete(idKey(call.id));
     delete call.context.step;
     return call.step.release(UNBEGUN);
+  }
+
+  /** A result that comes all the same is of nothing that is known to have run: no client is shown it. */
+  onNotForwarded(): Promise<unknown> {
+    const releasing = this.#unanswered.map((call) => {
+      call.transform = (message) => {
+        if (message.value.result === undefined) return;
+        this.#config.onError(new UnknownOutcome(call.step, 'it was answered after notForwarded()'));
+        message.replace(this.#unknownReply(call));
+      };
+      return call.step.release(UNBEGUN);
+    });
+    return Promise.all(releasing);
   }
 
   onUnreadable(): void {

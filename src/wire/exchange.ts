@@ -41,7 +41,7 @@ export const DEFAULT_LIMITS: WireLimits = {
   maxMessageBytes: 16 * 1024 * 1024,
 };
 
-const exchangeNote = new Note<IncomingMessage, Exchange>();
+const exchangeNote = new Note<IncomingMessage | Request, Exchange>();
 
 /** One HTTP request and its response, shared by every middleware that it passes: read once, written once. */
 export class Exchange {
@@ -96,8 +96,13 @@ export class Exchange {
   }
 
   /** The exchange that an earlier middleware opened for this request, or for the one that it is a copy of. */
-  static known(req: IncomingMessage): Exchange | undefined {
+  static known(req: IncomingMessage | Request): Exchange | undefined {
     return exchangeNote.of(req);
+  }
+
+  /** A host that hands on another request than it was given makes this exchange known by that one too. */
+  noteAs(request: Request): void {
+    exchangeNote.put(request, this);
   }
 
   /** `undefined` where it has been answered already (the body was refused) or where nobody is left to answer. */
@@ -174,6 +179,11 @@ export class Exchange {
   /** Has a message forwarded only to fail, under a name that the upstream does not know: whoever had a hand in it before lets go. */
   callOff(incoming: Incoming): MaybePromise<void> {
     return this.#parts.onAnswered(incoming);
+  }
+
+  /** The host could not hand the request on after all: nothing of it ran. */
+  notForwarded(): Promise<unknown> {
+    return this.#parts.onNotForwarded();
   }
 
   /** Answers the whole request here with a JSON-RPC error for each request in it. */

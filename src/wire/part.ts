@@ -21,6 +21,8 @@ export interface Part {
   staysOpen?(): boolean;
   /** Another part answered this message, so it is not forwarded; or only to fail, under another name. */
   onAnswered?(incoming: Incoming): MaybePromise<void>;
+  /** The host says that nothing of the request was sent on, though it was handed to it. */
+  onNotForwarded?(): Promise<unknown>;
   /** The response cannot be read; the client is told so. */
   onUnreadable?(): MaybePromise<void>;
   /** The client left while its departure is kept from the upstream. */

@@ -47,6 +47,11 @@ export class Parts implements ResponseObserver {
     return inOrder(this.#parts, (part) => part.onAnswered?.(incoming));
   }
 
+  /** All of them know before the host says anything else. */
+  onNotForwarded(): Promise<unknown> {
+    return Promise.all(this.#parts.map((part) => part.onNotForwarded?.()));
+  }
+
   classify(res: HeadPort): BodyMode {
     for (const part of this.#parts) {
       const taken = part.takesOver?.(res);

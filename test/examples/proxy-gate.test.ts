@@ -6,7 +6,7 @@ import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import express, { type Express } from 'express';
 import { createProxyMiddleware, fixRequestBody } from 'http-proxy-middleware';
 import { fsmGate, memoryStore, runsOf, sessionStore } from 'mcp-interlock';
-import { afterAll, beforeAll, expect, it, onTestFinished, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { gateInFrontOf, report } from '../../examples/proxy-gate/gate.ts';
 import { connect } from '../helpers/client.ts';
 import { latch } from '../helpers/latch.ts';
@@ -160,6 +160,47 @@ it('breaks off the answer of a server that died, and does not take the call for 
   await expect(answer.text()).rejects.toThrow('terminated');
   expect((await runs.read(session.id))?.snapshot.state).toBe('measured');
   expect((await session.post({ jsonrpc: '2.0', id: 8, method: 'tools/list' })).status).toBe(504);
+});
+
+describe('a server that cannot be reached', () => {
+  const errors = () => {
+    const spy = vi.spyOn(console, 'error').mockImplementation(() => {});
+    onTestFinished(() => spy.mockRestore());
+    return spy;
+  };
+
+  it('holds no run where it refuses the connection, and the call may be made again', async () => {
+    const upstream = await startPlainServer('json');
+    const { url, runs } = await startGate(upstream.url.origin);
+    const session = await RawSession.begin(url);
+    const told = errors();
+    await upstream.close();
+    for (let call = 0; call < 2; call++) {
+      const { status, text } = await session.post(callOf(call, 'get-sum'));
+      expect([status, text]).toEqual([504, 'The server could not be reached.']);
+      await expect.poll(async () => (await runs.read(session.id))?.status).toBe('idle');
+    }
+    const batch = [callOf('a', 'get-sum'), { jsonrpc: '2.0', id: 'b', method: 'tools/list' }];
+    expect((await session.post(batch)).status).toBe(504);
+    await expect.poll(async () => (await runs.read(session.id))?.status).toBe('idle');
+    expect(told).not.toHaveBeenCalled();
+  });
+
+  it('holds the run where it breaks off a connection that came about', async () => {
+    const upstream = await startPlainServer('json');
+    const { url, runs } = await startGate(upstream.url.origin);
+    const session = await RawSession.begin(url);
+    const told = errors();
+    const hold = latch();
+    upstream.ledger.gates.set('get-sum', hold.opened);
+    const call = session.post(callOf(1, 'get-sum'));
+    await expect.poll(() => upstream.ledger.calls).toEqual(['get-sum']);
+    await upstream.close();
+    expect((await call).status).toBe(504);
+    hold.open();
+    expect(told.mock.calls.flat().map(String).join()).toContain('the outcome of a call of');
+    expect((await runs.read(session.id))?.status).toBe('running');
+  });
 });
 
 /** A server that has `get-sum` and nothing else, and neither sessions nor event ids. */
