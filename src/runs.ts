@@ -5,6 +5,7 @@ import { moveTo } from './gate/move.ts';
 import { moveFromOutside, type OutsideMover, tellMoved } from './gate/outside-move.ts';
 import { expireFromOutside, overdueRuns } from './gate/sweep.ts';
 import { takeEffect } from './gate/take-effect.ts';
+import { tellIfHeld } from './gate/unknown-outcome.ts';
 import { showValue } from './options.ts';
 import type {
   Resolution,
@@ -42,7 +43,9 @@ export class Runs<E extends string = string> {
 
   /** Where the run stands, or `undefined` where there is no such run. */
   async read(run: string): Promise<RunView | undefined> {
-    return (await this.#look(run))?.view;
+    const view = (await this.#look(run))?.view;
+    tellIfHeld({ run, workflow: this.#workflow.id }, view?.claim, this.#mover);
+    return view;
   }
 
   /** The same, with the position that was saved: its state's time may be over by now, but no step in it is cut short. */

@@ -3,6 +3,7 @@ import { Step } from '../session/step.ts';
 import { expire, restart } from './expire.ts';
 import type { GateConfig } from './gate-config.ts';
 import type { Move } from './move.ts';
+import { tellIfHeld } from './unknown-outcome.ts';
 
 /** Deadlines that are shorter than a look at the store would go round for ever. */
 const MOST_MOVES = 16;
@@ -26,7 +27,10 @@ export async function claimRun(
   const options = { ...wanted, workflow: workflow.id, initial: workflow.start, clock, onError };
   for (let moves = 0; moves <= MOST_MOVES; moves++) {
     const step = await claimStep(options);
-    if (!(step instanceof Step)) return step;
+    if (!(step instanceof Step)) {
+      tellIfHeld({ run: wanted.context.run, workflow: workflow.id }, step.held, config);
+      return step;
+    }
     const expired = await expire(config, step);
     const moved = expired ?? (restarts && (await restart(config, step, restarts.actor)));
     if (moved === undefined) return step;

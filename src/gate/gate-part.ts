@@ -20,7 +20,7 @@ import { settle } from './settle.ts';
 import { isCancelledStep } from './step-note.ts';
 import { carryOn } from './tasks.ts';
 import { describeTools, hideUnavailable, keepsSecrets, visibilityFor } from './tool-list.ts';
-import { giveUpStep, UnknownOutcome } from './unknown-outcome.ts';
+import { giveUpStep, tellUnknown } from './unknown-outcome.ts';
 
 const TOOLS = Buffer.from('"tools"');
 const ESCAPED_ASCII = Buffer.from('\\u00');
@@ -134,7 +134,7 @@ export class GatePart implements Part {
     const releasing = this.#unanswered.map((call) => {
       call.transform = (message) => {
         if (message.value.result === undefined) return;
-        this.#config.onError(new UnknownOutcome(call.step, 'it was answered after notForwarded()'));
+        tellUnknown(call.step, 'it was answered after notForwarded()', this.#config, false);
         message.replace(this.#unknownReply(call));
       };
       return call.step.release(UNBEGUN);

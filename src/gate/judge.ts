@@ -235,7 +235,7 @@ export class Judge {
   ): Promise<Verdict> {
     const { workflow } = this.#config;
     const { reason, snapshot } = why;
-    const heldTool = 'heldTool' in why ? why.heldTool : undefined;
+    const heldTool = 'held' in why ? why.held?.tool : undefined;
     const words = 'words' in why ? why.words : undefined;
     const cause = 'cause' in why ? why.cause : undefined;
     if (reason === 'cancelled' || reason === 'unknown') {

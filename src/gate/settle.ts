@@ -13,7 +13,7 @@ import type { Move } from './move.ts';
 import { type Outcome, outcomeOf } from './outcome.ts';
 import { unknownOutcomeReply } from './replies.ts';
 import { takeEffect } from './take-effect.ts';
-import { giveUpStep, UnknownOutcome } from './unknown-outcome.ts';
+import { giveUpStep, tellUnknown } from './unknown-outcome.ts';
 
 const AS_IT_CAME: Transform = () => {};
 
@@ -80,12 +80,13 @@ async function commit(
   config: GateConfig,
 ): Promise<Transform> {
   const { step } = call;
-  const { workflow, announce, onError } = config;
+  const { workflow, announce } = config;
   const isLate = step.state === 'unsettled';
   const status = await save(call, settlement, config, false);
   if (status === 'failed' && call.carrier !== 'task') saveLater(call, settlement, config);
   if (status !== 'committed' && status !== 'repeated') {
-    onError(new UnknownOutcome(step, isLate ? `its result came late: ${status}` : status));
+    const why = isLate ? `its result came late: ${status}` : status;
+    tellUnknown(step, why, config, status === 'failed');
     return replacing(unknownReply(call, config, true));
   }
   const { from, to } = settlement.move.trail;

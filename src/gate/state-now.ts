@@ -5,6 +5,7 @@ import type { ListKind } from '../wire/json-rpc.ts';
 import { understood } from './admit.ts';
 import { beginsAnew, shownPosition } from './ends.ts';
 import type { GateConfig } from './gate-config.ts';
+import { tellIfHeld } from './unknown-outcome.ts';
 
 type Unknown = 'unknown' | 'unavailable';
 
@@ -54,7 +55,8 @@ function standing(
   const { workflow } = config;
   if (record === undefined && create === undefined) return 'unknown';
   const stored = record !== undefined && Object.hasOwn(record.workflows, workflow.id);
-  const snapshot = stored ? record?.workflows[workflow.id]?.snapshot : undefined;
+  const { snapshot, claim } = (stored && record?.workflows[workflow.id]) || {};
+  tellIfHeld({ run, workflow: workflow.id }, claim, config);
   if (snapshot === undefined) return { ...workflow.start, updatedAt: 0 };
   const position = understood(config, snapshot);
   if (position === undefined) return 'unavailable';

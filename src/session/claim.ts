@@ -1,6 +1,7 @@
 import type {
   AtomicStateStore,
   ClaimResult,
+  ClaimView,
   FsmSnapshot,
   StepDescription,
 } from '../stores/store.ts';
@@ -37,8 +38,8 @@ export interface ClaimOptions {
 export interface NotClaimed {
   readonly reason: 'state' | 'busy' | 'held' | 'unavailable' | 'cancelled' | 'unknown';
   readonly snapshot?: FsmSnapshot | undefined;
-  /** The tool whose outcome is unknown, where the run is held. */
-  readonly heldTool?: string;
+  /** The claim of the step whose outcome is unknown, where the run is held. */
+  readonly held?: ClaimView;
   /** Why it is unavailable, where the store has nothing to do with that. */
   readonly cause?: string;
 }
@@ -164,7 +165,7 @@ function calledOff({ context, waiting, request }: ClaimOptions): NotClaimed | un
 function refusal(result: ClaimResult): NotClaimed {
   if (result.status === 'unknown') return { reason: 'unknown' };
   if (result.status === 'held')
-    return { reason: 'held', snapshot: result.snapshot, heldTool: result.claim.tool };
+    return { reason: 'held', snapshot: result.snapshot, held: result.claim };
   return { reason: result.status === 'state' ? 'state' : 'busy', snapshot: result.snapshot };
 }
 

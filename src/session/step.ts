@@ -5,6 +5,7 @@ import type {
   ReleaseOptions,
   RunKey,
   StepDescription,
+  Uncertain,
 } from '../stores/store.ts';
 import type { Clock } from './clock.ts';
 import type { GuardedStore } from './guarded-store.ts';
@@ -78,6 +79,8 @@ export class Step {
   readonly now: number;
   /** The same for every try of one step whose outcome was unknown. */
   readonly idempotencyKey: string;
+  /** What may happen where nobody learns its outcome. */
+  readonly uncertain: Uncertain;
   readonly #parts: StepParts;
   #state: StepState = 'claimed';
   #overran = false;
@@ -96,6 +99,7 @@ export class Step {
     this.token = parts.token;
     this.tool = parts.description.tool;
     this.digest = parts.description.digest;
+    this.uncertain = parts.description.uncertain;
     this.snapshot = parts.snapshot;
     this.now = parts.now;
     this.idempotencyKey = parts.idempotencyKey;

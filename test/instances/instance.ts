@@ -1,3 +1,4 @@
+import Database from 'libsql';
 import pg from 'pg';
 import { createClient } from 'redis';
 import { postgresBus } from '../../src/bus/postgres.ts';
@@ -5,12 +6,13 @@ import { redisBus } from '../../src/bus/redis.ts';
 import { fsmGate, sessionStore } from '../../src/index.ts';
 import { postgresStore } from '../../src/stores/postgres.ts';
 import { redisStore } from '../../src/stores/redis.ts';
+import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { startUpstream } from '../helpers/upstream.ts';
 
 /**
  * One instance of an app, in a process of its own: a server and a transport for each request, everything else in the store
- * that it shares with the others. Prints its address.
+ * that it shares with the others. Prints its address. `HANGS` names a tool whose handler never ends.
  */
 async function backend(kind: string, url: string, name: string) {
   if (kind === 'redis') {
@@ -22,6 +24,7 @@ async function backend(kind: string, url: string, name: string) {
       bus: redisBus({ client, channel: name }),
     };
   }
+  if (kind === 'sqlite') return { store: sqliteStore({ database: new Database(url) }) };
   const pool = new pg.Pool({ connectionString: url, max: 10 });
   pool.on('error', () => {});
   const store = postgresStore({ pool, schema: name });
@@ -34,9 +37,11 @@ process.on('unhandledRejection', (error) => {
   console.error(error);
   process.exit(70);
 });
-const { store, bus } = await backend(kind, url, name);
+const { LEASE_MS, HANGS } = process.env;
+const times = LEASE_MS === undefined ? {} : { leaseMs: Number(LEASE_MS) };
 const upstream = await startUpstream({
   shape: { mode: 'stateless', answers: 'json', express: 5 },
-  middlewares: [sessionStore({ store, bus }), fsmGate(checkoutGate())],
+  middlewares: [sessionStore(await backend(kind, url, name)), fsmGate(checkoutGate(), times)],
 });
+if (HANGS !== undefined) upstream.ledger.gates.set(HANGS, new Promise(() => {}));
 console.log(upstream.url.href);

@@ -145,7 +145,7 @@ describe('a claim', () => {
       description: { tool: 'ship', digest: 'd', uncertain: 'hold' },
     });
     await pass(clock, TIMES.leaseMs + 500);
-    expect(await waiting).toMatchObject({ reason: 'held', heldTool: 'pay' });
+    expect(await waiting).toMatchObject({ reason: 'held', held: { tool: 'pay' } });
   });
 
   it('is given back, if its call was cancelled while the store was asked', async () => {
