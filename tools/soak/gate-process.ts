@@ -1,0 +1,113 @@
+/**
+ * A gate in a process of its own: the documented proxy behind the middlewares, for both eras. Its
+ * parent tells it to let its clock jump, to drain, or to say what it holds.
+ */
+import { Agent } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import express, { type RequestHandler } from 'express';
+import { createProxyMiddleware } from 'http-proxy-middleware';
+import { createClient } from 'redis';
+import { redisBus } from '../../src/bus/redis.ts';
+import {
+  type Clock,
+  fsmGate,
+  notForwarded,
+  principalKey,
+  sessionKey,
+  sessionStore,
+} from '../../src/index.ts';
+import { redisStore } from '../../src/stores/redis.ts';
+import { gateOf, SHOP } from '../checker/machines.ts';
+import type { GateSettings, Holdings, Order } from './fleet.ts';
+
+const settings: GateSettings = JSON.parse(process.argv[2] ?? '');
+const quiet = { onError() {}, onWarning() {} };
+
+/** The system's clock, but for its jumps. Timers do not jump, as in a process whose clock was set. */
+let jumped = 0;
+const clock: Clock = {
+  now: () => Date.now() + jumped,
+  after(ms, task) {
+    const timer = setTimeout(task, ms).unref();
+    return () => clearTimeout(timer);
+  },
+};
+
+const client = createClient({
+  url: settings.store,
+  disableOfflineQueue: true,
+  socket: {
+    connectTimeout: 1000,
+    reconnectStrategy: (retries) => Math.min(50 * 2 ** retries, 500),
+  },
+});
+client.on('error', () => {});
+await client.connect();
+
+const sessions = sessionStore({
+  store: redisStore({ client }),
+  bus: redisBus({ client, heartbeatMs: 1_000, onError() {} }),
+  key: [sessionKey(), principalKey()],
+  idleMs: settings.idleMs,
+  clock,
+  ...quiet,
+});
+const gate = fsmGate(gateOf(SHOP), {
+  visibility: 'hide',
+  leaseMs: settings.leaseMs,
+  waitMs: settings.waitMs,
+  clock,
+  ...quiet,
+});
+const proxy = createProxyMiddleware({
+  target: settings.upstream,
+  // No connection outlives its request, so that none is left of the load.
+  agent: new Agent({ keepAlive: false }),
+  on: {
+    error(error, req, res) {
+      if ('code' in error && error.code === 'ECONNREFUSED') notForwarded(req);
+      if (!('writeHead' in res)) return;
+      if (!res.headersSent) res.writeHead(502);
+      res.end();
+    },
+  },
+});
+
+/** `req.auth` as authentication leaves it. */
+const authenticate: RequestHandler = (req, _res, next) => {
+  const user = req.headers['x-user'];
+  if (typeof user === 'string') {
+    const extra = { iss: settings.issuer, sub: user };
+    Object.assign(req, { auth: { token: 'token', clientId: 'app', scopes: [], extra } });
+  }
+  next();
+};
+
+const app = express();
+app.use(authenticate);
+app.all('/mcp', sessions as RequestHandler, gate as RequestHandler, proxy as RequestHandler);
+const server = app.listen(0, '127.0.0.1', () =>
+  process.send?.({ port: (server.address() as AddressInfo).port }),
+);
+
+function holdings(): Holdings {
+  globalThis.gc?.();
+  const resources: Record<string, number> = {};
+  for (const name of process.getActiveResourcesInfo()) resources[name] = (resources[name] ?? 0) + 1;
+  const listeners = client
+    .eventNames()
+    .reduce((sum, name) => sum + client.listenerCount(name), process.eventNames().length);
+  return { heap: process.memoryUsage().heapUsed, resources, listeners };
+}
+
+process.on('message', async (order: Order) => {
+  if (order.kind === 'jump') jumped += order.ms;
+  if (order.kind === 'measure') process.send?.(holdings());
+  if (order.kind !== 'drain') return;
+  const closed = new Promise((resolve) => server.close(resolve));
+  await sessions.close({ drainMs: order.ms });
+  server.closeIdleConnections();
+  await closed;
+  process.exit();
+});
+process.on('disconnect', () => process.exit());
