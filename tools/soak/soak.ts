@@ -26,6 +26,8 @@ export interface SoakOptions {
   readonly minutes: number;
   readonly seed: number;
   readonly clients: number;
+  /** How long a run lives after its last use, in milliseconds. Default 30 s. */
+  readonly idleMs?: number;
 }
 
 export interface SoakResult {
@@ -45,7 +47,6 @@ export interface SoakResult {
 const ISSUER = 'https://issuer.example';
 const LEASE_MS = 1_500;
 const WAIT_MS = 4_000;
-const IDLE_MS = 30_000;
 /** How much more may be in use at the end: what V8 and the drivers keep for later. */
 const HEAP_SLACK = 8 * 1024 * 1024;
 /** What a disturbance reaches into, on either side. */
@@ -84,11 +85,16 @@ const DISTURBANCES: Readonly<Record<string, (scene: Scene) => unknown>> = {
   },
 };
 
-export async function soak({ minutes, seed, clients }: SoakOptions): Promise<SoakResult> {
+export async function soak({
+  minutes,
+  seed,
+  clients,
+  idleMs = 30_000,
+}: SoakOptions): Promise<SoakResult> {
   const folder = mkdtempSync(join(tmpdir(), 'interlock-soak-'));
   const store = await startRedis({ appendfsync: 'always' });
   const ledger = new RunLedger(join(folder, 'ledger'));
-  const times = { idleMs: IDLE_MS, leaseMs: LEASE_MS, waitMs: WAIT_MS };
+  const times = { idleMs, leaseMs: LEASE_MS, waitMs: WAIT_MS };
   const settings = { store: store.url, issuer: ISSUER, ...times };
   const fleet = await SoakFleet.start(settings, ledger.file);
   const client = createClient({
@@ -101,7 +107,7 @@ export async function soak({ minutes, seed, clients }: SoakOptions): Promise<Soa
   const outages: Window[] = [];
   const world: World = {
     issuer: ISSUER,
-    runs: runsOf(gateOf(SHOP), { store: redisStore({ client }), idleMs: IDLE_MS, onError() {} }),
+    runs: runsOf(gateOf(SHOP), { store: redisStore({ client }), idleMs, onError() {} }),
     endpoint: (random) => fleet.endpoint(random),
     ledgerOf: (run) => ledger.of(run),
     isDead: (server) => fleet.dead.has(server),
@@ -148,14 +154,14 @@ export async function soak({ minutes, seed, clients }: SoakOptions): Promise<Soa
   try {
     // What is made once for all, such as compiled code, is there after the first part.
     await play(now() + Math.min(20_000, minutes * 15_000), 'warm');
-    await delay(IDLE_MS + 2_000);
+    await delay(idleMs + 2_000);
     const before = await fleet.measure();
     const until = now() + minutes * 60_000;
     await Promise.all([play(until, 'soak'), disturb(until)]);
-    await delay(IDLE_MS + 2_000);
+    await delay(idleMs + 2_000);
     // A table that drops what has expired does so when it is used.
     await play(now() + 500, 'last');
-    await delay(IDLE_MS + 2_000);
+    await delay(idleMs + 2_000);
     const after = await fleet.measure();
     const keysLeft = await client.dbSize();
     return {

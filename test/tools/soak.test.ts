@@ -1,0 +1,15 @@
+import { describe, expect, it } from 'vitest';
+import { soak } from '../../tools/soak/soak.ts';
+
+describe('a soak', () => {
+  it('finds no lost or extra move, and nothing left of the load', {
+    timeout: 120_000,
+  }, async () => {
+    const seed = Math.floor(Math.random() * 1e9);
+    console.log(`soak --seed ${seed}`);
+    const result = await soak({ minutes: 0.25, clients: 4, seed, idleMs: 6_000 });
+    expect(result.faults, `seed ${seed}`).toEqual([]);
+    expect(result.chapters).toBeGreaterThan(0);
+    expect(result.tally.done).toBeGreaterThan(0);
+  });
+});
