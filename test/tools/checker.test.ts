@@ -119,8 +119,8 @@ class Story {
     this.show(exchange, begun);
   }
 
-  resolve(key: string, outcome: 'succeeded' | 'failed'): void {
-    const does = { kind: 'resolve', key, outcome } as const;
+  resolve(key: string, outcome: 'succeeded' | 'failed', tool = 'cart.pay'): void {
+    const does = { kind: 'resolve', key, tool, outcome } as const;
     const [asked, answered] = [++this.#at, ++this.#at];
     this.#outside.push({ run: 'a-run', machine: 'shop', asked, answered, does, did: true });
   }
@@ -285,6 +285,21 @@ describe('check()', () => {
     expect(told('failed')).toEqual([]);
     expect(told('succeeded')).toContain('illegal-execution');
     expect(told(undefined)).toContain('illegal-execution');
+  });
+
+  it('moves a run by a decision about a handler that never began, and by none that was not made', () => {
+    const told = (outcome: 'succeeded' | 'failed' | undefined) => {
+      const story = new Story();
+      story.step('cart.add');
+      story.step('cart.checkout');
+      story.break(story.send('cart.pay'));
+      if (outcome !== undefined) story.resolve('a-key', outcome);
+      const declined = ['payment', 'filled', 'cart.pay'] as const;
+      return story.trail([ADDED, CHECKED_OUT, declined]).faults;
+    };
+    expect(told('failed')).toEqual([]);
+    expect(told('succeeded')).toContain('phantom');
+    expect(told(undefined)).toContain('committed-twice');
   });
 
   it('reports an interrupted step that was neither saved nor held', () => {

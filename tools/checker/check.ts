@@ -247,12 +247,17 @@ function countFaults(
   attempts: RunFacts['attempts'],
   outside: RunFacts['outside'],
 ): Found[] {
-  const keys = new Set(outside.flatMap(({ does }) => (does.kind === 'resolve' ? [does.key] : [])));
+  const resolved = outside.flatMap(({ does }) => (does.kind === 'resolve' ? [does] : []));
+  const keys = new Set(resolved.map(({ key }) => key));
+  const begun = new Set(attempts.map(({ key }) => key));
   return [...groupBy(moves, ({ tool }) => tool ?? '')].flatMap(([tool, entries]) => {
     if (tool === '') return [];
-    const made = attempts.filter(
+    const ended = attempts.filter(
       (each) => each.tool === tool && (each.ended !== undefined || keys.has(each.key)),
     );
+    // Of those whose handlers never began, somebody may have decided how they came out.
+    const decided = resolved.filter((each) => each.tool === tool && !begun.has(each.key));
+    const made = [...ended, ...new Set(decided.map(({ key }) => key))];
     return entries.length <= made.length
       ? []
       : [

@@ -98,8 +98,13 @@ export interface OutsideCall {
   answered?: number;
   readonly does:
     | { readonly kind: 'send'; readonly event: string }
-    /** The step that is held, by its key. */
-    | { readonly kind: 'resolve'; readonly key: string; readonly outcome: 'succeeded' | 'failed' }
+    /** The step that is held, by its key, and its tool: its handler may never have begun. */
+    | {
+        readonly kind: 'resolve';
+        readonly key: string;
+        readonly tool: string;
+        readonly outcome: 'succeeded' | 'failed';
+      }
     | { readonly kind: 'look'; state?: string; version?: number };
   /** Whether it did what it was asked. Absent where no answer came. */
   did?: boolean;

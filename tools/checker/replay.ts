@@ -275,15 +275,14 @@ class RunReplay {
 
   #outsideMove(does: Exclude<OutsideCall['does'], { kind: 'look' }>) {
     if (does.kind === 'send') return { event: does.event, strict: true };
-    const step = this.#facts.attempts.find(({ key }) => key === does.key);
-    // A process that died before it called the handler: a decision that it failed moves nothing.
-    if (step === undefined) return { event: undefined };
-    const { success, failure } = step.binding;
-    return {
-      event: does.outcome === 'succeeded' ? (success ?? '') : failure,
-      tool: step.tool,
-      key: does.key,
-    };
+    const { attempts, machine } = this.#facts;
+    const step = attempts.find(({ key }) => key === does.key);
+    // A process may have died before it called the handler; the decision moves the run all the same.
+    const binding = step?.binding ?? machine.bindings.find(({ tool }) => tool === does.tool);
+    const event = does.outcome === 'succeeded' ? (binding?.success ?? '') : binding?.failure;
+    return step === undefined
+      ? { event, tool: does.tool }
+      : { event, tool: step.tool, key: does.key };
   }
 
   #end(): Replay['fault'] {

@@ -215,13 +215,13 @@ class Chapter {
   async #decide(): Promise<void> {
     const view = await this.#world.runs.read(this.#key).catch(() => undefined);
     if (view?.status !== 'held' || view.claim === undefined) return;
-    const { idempotencyKey: key } = view.claim;
+    const { idempotencyKey: key, tool } = view.claim;
     if (this.#isAtWork(key)) return;
     const ends = this.#world.ledgerOf(this.#caller.run).filter((each) => each.key === key);
     const outcome = ends.some((each) => each.outcome === 'succeeded') ? 'succeeded' : 'failed';
     this.#count(`resolved: ${outcome}`);
     await this.#ask(
-      { kind: 'resolve', key, outcome },
+      { kind: 'resolve', key, tool, outcome },
       () => this.#world.runs.resolve(this.#key, outcome, { actor: 'operator' }),
       ({ resolved }) => resolved,
     );

@@ -29,6 +29,8 @@ export interface Holdings {
   /** Handles and timers that keep a process alive, by kind. */
   readonly resources: Readonly<Record<string, number>>;
   readonly listeners: number;
+  /** Connections that are open, by their ports, to tell what a fault is about. */
+  readonly sockets: readonly string[];
 }
 
 interface GateProcess {

@@ -90,6 +90,13 @@ const server = app.listen(0, '127.0.0.1', () =>
   process.send?.({ port: (server.address() as AddressInfo).port }),
 );
 
+const sockets = new Set<string>();
+server.on('connection', (socket) => {
+  const name = `client at ${socket.remotePort}`;
+  sockets.add(name);
+  socket.on('close', () => sockets.delete(name));
+});
+
 function holdings(): Holdings {
   globalThis.gc?.();
   const resources: Record<string, number> = {};
@@ -97,17 +104,17 @@ function holdings(): Holdings {
   const listeners = client
     .eventNames()
     .reduce((sum, name) => sum + client.listenerCount(name), process.eventNames().length);
-  return { heap: process.memoryUsage().heapUsed, resources, listeners };
+  return { heap: process.memoryUsage().heapUsed, resources, listeners, sockets: [...sockets] };
 }
 
 process.on('message', async (order: Order) => {
   if (order.kind === 'jump') jumped += order.ms;
   if (order.kind === 'measure') process.send?.(holdings());
   if (order.kind !== 'drain') return;
-  const closed = new Promise((resolve) => server.close(resolve));
+  server.close();
   await sessions.close({ drainMs: order.ms });
-  server.closeIdleConnections();
-  await closed;
+  // What is still open are the upstream's own streams, which have no end.
+  server.closeAllConnections();
   process.exit();
 });
 process.on('disconnect', () => process.exit());

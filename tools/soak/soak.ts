@@ -194,6 +194,7 @@ function leftOver(before: Holdings, after: Holdings): string[] {
   const left = more.map(
     (kind) => `${kind}: ${before.resources[kind] ?? 0} before, ${after.resources[kind]} after`,
   );
+  if (after.sockets.length > 0) left.push(after.sockets.join(', '));
   if (after.listeners > before.listeners)
     left.push(`listeners: ${before.listeners} before, ${after.listeners} after`);
   if (after.heap > before.heap + HEAP_SLACK)

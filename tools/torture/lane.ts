@@ -128,10 +128,10 @@ export class Lane {
     return this.#arena.ask(async () => {
       const view = await runs.read(log.run);
       if (view?.status !== 'held' || view.claim === undefined) return true;
-      const { idempotencyKey } = view.claim;
+      const { idempotencyKey, tool } = view.claim;
       if (this.#isAtWork(idempotencyKey)) return false;
       const outcome = this.#arena.ledger.hasEffect(idempotencyKey) ? 'succeeded' : 'failed';
-      const does = { kind: 'resolve', key: idempotencyKey, outcome } as const;
+      const does = { kind: 'resolve', key: idempotencyKey, tool, outcome } as const;
       await this.#arena.log.ask(
         { run: log.run, machine: log.workflow, does },
         () => runs.resolve(log.run, outcome, { actor: 'operator' }),
