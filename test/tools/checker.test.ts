@@ -298,7 +298,7 @@ describe('check()', () => {
       return story.trail([ADDED, CHECKED_OUT, declined]).faults;
     };
     expect(told('failed')).toEqual([]);
-    expect(told('succeeded')).toContain('phantom');
+    expect(told('succeeded')).toContain('lost-event');
     expect(told(undefined)).toContain('committed-twice');
   });
 

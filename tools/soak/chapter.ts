@@ -22,6 +22,12 @@ export interface World {
   readonly tally: Record<string, number>;
 }
 
+/** What the checker found in a run, and what it looked at. */
+export interface Judged {
+  readonly evidence: Evidence;
+  readonly faults: readonly Fault[];
+}
+
 const PATIENCE_MS = 60_000;
 
 /**
@@ -34,9 +40,9 @@ export async function playChapter(
   name: string,
   random: Random,
   isOver: () => boolean,
-): Promise<readonly Fault[]> {
+): Promise<Judged | undefined> {
   const chapter = await Chapter.open(world, name, random);
-  if (chapter === undefined) return [];
+  if (chapter === undefined) return undefined;
   for (let left = random.between(10, 60); left > 0 && !isOver(); left--) await chapter.round();
   return chapter.close();
 }
@@ -96,7 +102,7 @@ class Chapter {
   }
 
   /** Until nothing of the run is under way, and somebody has decided about what is held. */
-  async close(): Promise<Fault[]> {
+  async close(): Promise<Judged> {
     const deadline = Date.now() + PATIENCE_MS;
     while (!(await this.#isIdle())) {
       if (Date.now() > deadline) break;
@@ -107,7 +113,7 @@ class Chapter {
     this.#stream?.close();
     const { exchanges, streams, outside } = this.#recorder.log;
     const { run, era } = this.#caller;
-    const faults = check({
+    const evidence: Evidence = {
       machines: [SHOP],
       tools: SHOP_TOOLS,
       runs: [{ run, lists: 'hide' }],
@@ -117,9 +123,9 @@ class Chapter {
       outside,
       trails: [trail],
       ...this.#world.disturbances(),
-    });
+    };
     if (era === 'session') await this.#end();
-    return faults;
+    return { evidence, faults: check(evidence) };
   }
 
   /** A stream that a gate's end took with it is opened again. */

@@ -3,7 +3,7 @@
  * forward and replaced, the upstream and the store restart, clients vanish. The checker judges each
  * run; at the end nothing may be left of all that. `--help` says how.
  */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -14,12 +14,11 @@ import { runsOf } from '../../src/index.ts';
 import { redisStore } from '../../src/stores/redis.ts';
 import { startRedis } from '../../test/services/redis.ts';
 import type { Service } from '../../test/services/server-process.ts';
-import type { Fault } from '../checker/check.ts';
 import { type LedgerLine, now } from '../checker/evidence.ts';
 import { Ledger } from '../checker/ledger.ts';
 import { gateOf, SHOP } from '../checker/machines.ts';
 import { type Random, seeded } from '../checker/random.ts';
-import { playChapter, type World } from './chapter.ts';
+import { type Judged, playChapter, type World } from './chapter.ts';
 import { type Holdings, SoakFleet } from './fleet.ts';
 
 export interface SoakOptions {
@@ -114,7 +113,7 @@ export async function soak({
     disturbances: () => ({ stalls: fleet.stalls, outages }),
     tally: {},
   };
-  const found: Fault[] = [];
+  const found: string[] = [];
   const windows: Window[] = [];
   let hintsLost = 0;
   let chapters = 0;
@@ -124,14 +123,15 @@ export async function soak({
         const name = `${part}-${lane}-${at}`;
         const random = seeded(seed, name);
         const from = now();
-        const faults = await playChapter(world, name, random, () => now() >= until);
+        const judged = await playChapter(world, name, random, () => now() >= until);
         const isCalm = !windows.some((each) => each.from - REACH_MS < now() && each.to > from);
-        for (const fault of faults) {
+        if (judged === undefined) continue;
+        chapters += 1;
+        for (const fault of judged.faults) {
           // A bus may lose hints while it, or one of its instances, is away.
           if (fault.kind === 'untold' && !isCalm) hintsLost += 1;
-          else found.push(fault);
+          else found.push(`${JSON.stringify(fault)}, evidence in ${write(judged, name)}`);
         }
-        chapters += 1;
       }
     });
     await Promise.all(lanes);
@@ -173,7 +173,7 @@ export async function soak({
       after,
       keysLeft,
       faults: [
-        ...found.map((each) => JSON.stringify(each)),
+        ...found,
         ...fleet.crashes,
         ...leftOver(before, after),
         ...(keysLeft > 0 ? [`${keysLeft} keys are left in the store`] : []),
@@ -185,6 +185,13 @@ export async function soak({
     await store.stop();
     rmSync(folder, { recursive: true, force: true });
   }
+}
+
+/** Leaves what a fault was found in behind: `npm run checker -- --judge FILE` judges it again. */
+function write({ evidence }: Judged, name: string): string {
+  const file = join(mkdtempSync(join(tmpdir(), 'interlock-evidence-')), `${name}.json`);
+  writeFileSync(file, JSON.stringify(evidence));
+  return file;
 }
 
 /** What the elder holds at the end, and did not hold before. */
