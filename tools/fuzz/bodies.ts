@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import * as fc from 'fast-check';
-import { type Host, SESSION, startBare, startFetch, startParsed } from './hosts.ts';
-import { type RawRequest, showRequest } from './raw-request.ts';
+import { type Host, startBare, startFetch, startParsed } from './hosts.ts';
+import { type RawRequest, SESSION, showRequest } from './raw-request.ts';
 import type { Got } from './readers.ts';
 import { broken, type OpenTarget, type Target } from './target.ts';
 

@@ -11,12 +11,9 @@ import {
   sessionStore,
   stateSync,
 } from '../../src/index.ts';
-import { type RawAnswer, type RawRequest, sendRaw } from './raw-request.ts';
+import { type RawAnswer, type RawRequest, SESSION, sendRaw } from './raw-request.ts';
 import type { Got } from './readers.ts';
 import { broken } from './target.ts';
-
-/** Stands for each host's own session, which differs. */
-export const SESSION = 'the session';
 
 /** What came of a request. */
 export interface Passed {

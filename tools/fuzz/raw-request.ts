@@ -316,7 +316,7 @@ const STATELESS = tree({
 });
 
 /** What {@link rawRequest} is made of, so that a finding shrinks to what matters. */
-interface Recipe {
+export interface Recipe {
   readonly base: Tree;
   readonly isStateless: boolean;
   readonly changes: readonly Change[];
@@ -332,7 +332,7 @@ interface Recipe {
 const seldom = <T>(usual: T, others: fc.Arbitrary<T>): fc.Arbitrary<T> =>
   fc.oneof({ weight: 5, arbitrary: fc.constant(usual) }, { weight: 1, arbitrary: others });
 
-const recipe: fc.Arbitrary<Recipe> = fc.record({
+export const recipe: fc.Arbitrary<Recipe> = fc.record({
   base: fc.constantFrom(...BASES.map(tree)),
   isStateless: seldom(false, fc.constant(true)),
   changes: fc.array(change, { maxLength: 4 }),
@@ -351,12 +351,13 @@ const recipe: fc.Arbitrary<Recipe> = fc.record({
   id: fc.nat(1000),
 });
 
-/** Valid calls, and what is nearly one: each of them wants to be read as a gated call by somebody. */
-export function rawRequest(session: () => readonly string[]): fc.Arbitrary<RawRequest> {
-  return recipe.map((chosen) => cook(chosen, session()));
-}
+/** Stands for the session of whichever host the request is sent to. */
+export const SESSION = 'the session';
 
-function cook(chosen: Recipe, session: readonly string[]): RawRequest {
+/** Valid calls, and what is nearly one: each of them wants to be read as a gated call by somebody. */
+export const rawRequest: fc.Arbitrary<RawRequest> = recipe.map(cook);
+
+export function cook(chosen: Recipe): RawRequest {
   const { base, isStateless, changes, wrap, encoding, type, extras, method, cuts, id } = chosen;
   const envelope: Tree = {
     members: [
@@ -376,7 +377,7 @@ function cook(chosen: Recipe, session: readonly string[]): RawRequest {
     headers: [
       ...['accept', 'application/json, text/event-stream'],
       ...(contentType === undefined ? [] : ['content-type', contentType]),
-      ...(isStateless ? ['mcp-protocol-version', '2026-07-28'] : session),
+      ...(isStateless ? ['mcp-protocol-version', '2026-07-28'] : ['mcp-session-id', SESSION]),
       ...extras.flat(),
     ],
     body: method === 'GET' || method === 'HEAD' ? Buffer.alloc(0) : body,

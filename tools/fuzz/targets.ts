@@ -1,5 +1,6 @@
 import { bodies } from './bodies.ts';
 import { differential } from './differential.ts';
+import { guided } from './guided.ts';
 import { globs, snapshots } from './pure.ts';
 import { sessionsAround } from './sessions.ts';
 import { streams } from './streams.ts';
@@ -9,6 +10,7 @@ import { uris } from './uris.ts';
 /** What is fuzzed, in the order in which they take turns. */
 export const TARGETS: readonly Target[] = [
   differential,
+  guided,
   bodies,
   sessionsAround(),
   uris,
