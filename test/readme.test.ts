@@ -101,20 +101,20 @@ describe('the first code of the README', () => {
   it('tells of stale data where something changed, and not where it was only looked at', async () => {
     const fresh = await connect(url);
     const texts = async (tool: string) => (await fresh.call(tool, { sku: 'tea' })).texts;
-    expect((await texts('cart.add_item')).at(-1)).toBe(
-      '[System: Cache invalidated for cart.view — caused by cart.add_item]',
+    expect((await texts('cart_add_item')).at(-1)).toBe(
+      '[System: Cache invalidated for cart_view — caused by cart_add_item]',
     );
-    expect((await texts('cart.view')).join()).not.toContain('Cache invalidated');
+    expect((await texts('cart_view')).join()).not.toContain('Cache invalidated');
     await fresh.close();
   });
 });
 
 /** In each state a call that is refused there, and one that leads on. */
 const WAY = [
-  ['cart.pay', 'cart.add_item'],
-  ['cart.pay', 'cart.checkout'],
-  ['cart.checkout', 'cart.pay'],
-  ['cart.pay', undefined],
+  ['cart_pay', 'cart_add_item'],
+  ['cart_pay', 'cart_checkout'],
+  ['cart_checkout', 'cart_pay'],
+  ['cart_pay', undefined],
 ] as const;
 
 describe('every code of the documentation', () => {
@@ -327,7 +327,7 @@ function leadsSomewhere(path: string, link: string): boolean {
 
 it('quotes what a client is told when nobody knows the outcome, as the code says it', () => {
   const said = [false, true].map((ran) =>
-    JSON.stringify(unknownOutcomeReply(1, 'cart.pay', 'checkout', { ran, era: 'session' })),
+    JSON.stringify(unknownOutcomeReply(1, 'cart_pay', 'checkout', { ran, era: 'session' })),
   );
   const quoted = readme.blocks()[1]?.trim().split('\n') ?? [];
   expect(quoted.map((line, index) => said[index]?.includes(line))).toEqual([true, true]);

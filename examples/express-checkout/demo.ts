@@ -17,38 +17,38 @@ const shopper = await Shopper.connect(app.url);
 try {
   console.log(`The checkout of examples/express-checkout, on SQLite, with the SDK's client.`);
 
-  await showState('empty', ['cart.add_item', 'cart.view'], {
-    illegal: 'cart.pay',
+  await showState('empty', ['cart_add_item', 'cart_view'], {
+    illegal: 'cart_pay',
     refusal:
-      '[System: cart.pay is not available while checkout is in "empty". Available now: cart.add_item. ' +
-      'To reach cart.pay, call cart.add_item, then cart.checkout first.]',
+      '[System: cart_pay is not available while checkout is in "empty". Available now: cart_add_item. ' +
+      'To reach cart_pay, call cart_add_item, then cart_checkout first.]',
   });
-  await move('cart.add_item', { sku: 'tea' }, 'Added tea.');
+  await move('cart_add_item', { sku: 'tea' }, 'Added tea.');
 
-  await showState('has_items', ['cart.add_item', 'cart.checkout', 'cart.view'], {
-    illegal: 'cart.pay',
+  await showState('has_items', ['cart_add_item', 'cart_checkout', 'cart_view'], {
+    illegal: 'cart_pay',
     refusal:
-      '[System: cart.pay is not available while checkout is in "has_items". ' +
-      'Available now: cart.add_item, cart.checkout. To reach cart.pay, call cart.checkout first.]',
+      '[System: cart_pay is not available while checkout is in "has_items". ' +
+      'Available now: cart_add_item, cart_checkout. To reach cart_pay, call cart_checkout first.]',
   });
-  await stay('cart.add_item', { sku: 'cups' }, 'Added cups.');
-  await move('cart.checkout', {}, 'To pay: 10 EUR.');
+  await stay('cart_add_item', { sku: 'cups' }, 'Added cups.');
+  await move('cart_checkout', {}, 'To pay: 10 EUR.');
 
   await killAndRestart();
 
-  await showState('payment', ['cart.pay', 'cart.view'], {
-    illegal: 'cart.checkout',
+  await showState('payment', ['cart_pay', 'cart_view'], {
+    illegal: 'cart_checkout',
     refusal:
-      '[System: cart.checkout is not available while checkout is in "payment". Available now: cart.pay. ' +
-      'cart.checkout cannot be reached from here by calling tools.]',
+      '[System: cart_checkout is not available while checkout is in "payment". Available now: cart_pay. ' +
+      'cart_checkout cannot be reached from here by calling tools.]',
   });
   await payTwiceAtOnce();
 
-  await showState('confirmed', ['cart.view'], {
-    illegal: 'cart.pay',
+  await showState('confirmed', ['cart_view'], {
+    illegal: 'cart_pay',
     refusal:
-      '[System: cart.pay is not available while checkout is in "confirmed". ' +
-      'No tool of checkout is available now. cart.pay cannot be reached from here by calling tools.]',
+      '[System: cart_pay is not available while checkout is in "confirmed". ' +
+      'No tool of checkout is available now. cart_pay cannot be reached from here by calling tools.]',
   });
   await endSession();
   console.log('\nEverything was as it should be.');
@@ -80,7 +80,7 @@ async function showState(
 
   expectEqual(refused.state, state);
   expectEqual([...tools.keys()], visible);
-  expectEqual(tools.get('cart.view'), 'Shows the cart. [Cache-Control: no-store]');
+  expectEqual(tools.get('cart_view'), 'Shows the cart. [Cache-Control: no-store]');
   expectEqual(refused, { texts: [refusal], isError: true, state, notified: [] });
 }
 
@@ -99,7 +99,7 @@ async function stay(tool: string, args: Record<string, unknown>, text: string): 
 }
 
 function succeeded(tool: string, text: string, notified: string[]): Answer {
-  const stale = `[System: Cache invalidated for cart.view — caused by ${tool}]`;
+  const stale = `[System: Cache invalidated for cart_view — caused by ${tool}]`;
   return { texts: [text, stale], isError: false, state: undefined, notified };
 }
 
@@ -111,15 +111,15 @@ async function killAndRestart(): Promise<void> {
 }
 
 async function payTwiceAtOnce(): Promise<void> {
-  const answers = await Promise.all([shopper.call('cart.pay'), shopper.call('cart.pay')]);
+  const answers = await Promise.all([shopper.call('cart_pay'), shopper.call('cart_pay')]);
   const [ran, refused] = answers[0].isError ? [answers[1], answers[0]] : answers;
-  const view = await shopper.call('cart.view');
-  say('Two calls of cart.pay at once: one runs, the other waits for it and is tested again');
-  sayCall('cart.pay', {}, ran);
-  sayCall('cart.pay', {}, { ...refused, notified: [] });
-  sayCall('cart.view', {}, view);
+  const view = await shopper.call('cart_view');
+  say('Two calls of cart_pay at once: one runs, the other waits for it and is tested again');
+  sayCall('cart_pay', {}, ran);
+  sayCall('cart_pay', {}, { ...refused, notified: [] });
+  sayCall('cart_view', {}, view);
 
-  expectEqual(ran, succeeded('cart.pay', 'Paid. Thank you.', [LIST_CHANGED]));
+  expectEqual(ran, succeeded('cart_pay', 'Paid. Thank you.', [LIST_CHANGED]));
   expectEqual([refused.isError, refused.state], [true, 'confirmed']);
   expectEqual(view.texts, ['Items: tea, cups. Payments: 1.']);
 }

@@ -12,21 +12,21 @@ function makeServer(cart: string): McpServer {
   const server = new McpServer({ name: 'shop', version: '1.0.0' });
 
   server.registerTool(
-    'cart.add_item',
+    'cart_add_item',
     { description: 'Puts an item into the cart.', inputSchema: { sku: z.string() } },
     async ({ sku }) => {
       shop.add(cart, sku);
       return say(`Added ${sku}.`);
     },
   );
-  server.registerTool('cart.checkout', { description: 'Goes to the till.' }, async () => {
+  server.registerTool('cart_checkout', { description: 'Goes to the till.' }, async () => {
     return say(`To pay: ${shop.total(cart)} EUR.`);
   });
-  server.registerTool('cart.pay', { description: 'Pays what is in the cart.' }, async () => {
+  server.registerTool('cart_pay', { description: 'Pays what is in the cart.' }, async () => {
     await shop.pay(cart, currentStep()?.idempotencyKey ?? crypto.randomUUID());
     return say('Paid. Thank you.');
   });
-  server.registerTool('cart.view', { description: 'Shows the cart.' }, async () => {
+  server.registerTool('cart_view', { description: 'Shows the cart.' }, async () => {
     return say(
       `Items: ${shop.items(cart).join(', ') || 'none'}. Payments: ${shop.payments(cart)}.`,
     );

@@ -15,14 +15,14 @@ const checkout = new StateMachineGate({
     confirmed: { type: 'final' },
   },
 })
-  .bindTool('cart.add_item', ['empty', 'has_items'], 'ADD_ITEM')
-  .bindTool('cart.checkout', ['has_items'], 'CHECKOUT')
-  .bindTool('cart.pay', ['payment'], 'PAY');
+  .bindTool('cart_add_item', ['empty', 'has_items'], 'ADD_ITEM')
+  .bindTool('cart_checkout', ['has_items'], 'CHECKOUT')
+  .bindTool('cart_pay', ['payment'], 'PAY');
 
 const store = sqliteStore({ database: new Database(process.env.RUNS_DB ?? 'runs.db') });
 const policies = [
-  { match: 'cart.view', cacheControl: 'no-store' as const },
-  { match: 'cart.*', invalidates: ['cart.view'] },
+  { match: 'cart_view', cacheControl: 'no-store' as const },
+  { match: 'cart_*', invalidates: ['cart_view'] },
 ];
 
 const sessions = sessionStore({ store });

@@ -61,15 +61,15 @@ it('brings a step to its end that runs when SIGTERM comes, and holds no run', as
   const { child, url } = await startServer(folder);
   const session = await RawSession.begin(url);
   const other = await RawSession.begin(url);
-  await session.call('cart.add_item', { sku: 'tea' });
-  await session.call('cart.checkout');
-  const paying = session.call('cart.pay');
+  await session.call('cart_add_item', { sku: 'tea' });
+  await session.call('cart_checkout');
+  const paying = session.call('cart_pay');
   await once(child, 'message');
 
   const exited = once(child, 'exit');
   child.kill('SIGTERM');
   await expect
-    .poll(async () => reasonOf(await other.call('cart.add_item', { sku: 'tea' })))
+    .poll(async () => reasonOf(await other.call('cart_add_item', { sku: 'tea' })))
     .toBe('unavailable');
   child.send('paid');
   expect(textOf(await paying)).toBe('Paid. Thank you.');
@@ -77,8 +77,8 @@ it('brings a step to its end that runs when SIGTERM comes, and holds no run', as
 
   const next = await startServer(folder);
   const resumed = RawSession.resume(next.url, session.id);
-  expect(await resumed.tools()).toEqual(['cart.view']);
-  expect(textOf(await resumed.call('cart.view'))).toBe('Items: tea. Payments: 1.');
+  expect(await resumed.tools()).toEqual(['cart_view']);
+  expect(textOf(await resumed.call('cart_view'))).toBe('Items: tea. Payments: 1.');
 }, 60_000);
 
 it('ends as the page about several instances shows', () => {

@@ -89,20 +89,20 @@ describe('every request in a process of its own', { timeout: 60_000 }, () => {
   it('walks the checkout, runs parallel duplicates once, and leaves no process behind', async () => {
     const host = await startHost();
     const session = await RawSession.begin(host.url);
-    expect(textOf(await session.call('cart.pay'))).toContain(
-      'To reach cart.pay, call cart.add_item, then',
+    expect(textOf(await session.call('cart_pay'))).toContain(
+      'To reach cart_pay, call cart_add_item, then',
     );
-    const { messages } = await session.post(callOf('add', 'cart.add_item', { sku: 'tea' }));
+    const { messages } = await session.post(callOf('add', 'cart_add_item', { sku: 'tea' }));
     expect(messages.map(({ method, id }) => method ?? id)).toEqual([
       'notifications/tools/list_changed',
       'add',
     ]);
-    expect(textOf(await session.call('cart.checkout'))).toBe('To pay: 10 euros.');
-    const answers = await Promise.all(Array.from({ length: 3 }, () => session.call('cart.pay')));
+    expect(textOf(await session.call('cart_checkout'))).toBe('To pay: 10 euros.');
+    const answers = await Promise.all(Array.from({ length: 3 }, () => session.call('cart_pay')));
     expect(answers.filter((answer) => textOf(answer) === 'Paid.')).toHaveLength(1);
     expect(answers.filter((answer) => reasonOf(answer) === 'state')).toHaveLength(2);
     expect(payments.charges).toHaveLength(1);
-    expect(await session.tools()).toEqual(['cart.view']);
+    expect(await session.tools()).toEqual(['cart_view']);
     expect((await session.listen()).status).toBe(405);
 
     expect(host.instances).toHaveLength(10);
@@ -115,7 +115,7 @@ describe('every request in a process of its own', { timeout: 60_000 }, () => {
     const refused = await send(host.url, { headers, body: '{"jsonrpc":"2.0","id":1,' });
     expect([refused.status, refused.messages]).toEqual([400, [NOT_JSON]]);
     const session = await RawSession.begin(host.url);
-    expect(textOf(await session.call('cart.add_item', { sku: 'tea' }))).toBe('tea is in the cart.');
+    expect(textOf(await session.call('cart_add_item', { sku: 'tea' }))).toBe('tea is in the cart.');
     await expectAllEnded(host);
   });
 });
@@ -132,7 +132,7 @@ describe('a process that is frozen in the middle of a step, for longer than its 
     const session = RawSession.resume(host.url, run);
     const charged = latch();
     payments.answerAfter(charged.opened);
-    const answer = session.call('cart.pay');
+    const answer = session.call('cart_pay');
     await expect.poll(() => payments.charges.length, { timeout: 10_000 }).toBe(1);
     const pid = host.instances[0]?.pid ?? 0;
     process.kill(pid, 'SIGSTOP');
@@ -147,7 +147,7 @@ describe('a process that is frozen in the middle of a step, for longer than its 
 
   it('keeps others from doing it again, and commits late', { timeout: 30_000 }, async () => {
     const { session, runs, run, thaw } = await freeze();
-    expect(reasonOf(await session.call('cart.pay'))).toBe('held');
+    expect(reasonOf(await session.call('cart_pay'))).toBe('held');
     expect(textOf(await thaw())).toBe('Paid.');
     expect(await runs.read(run)).toMatchObject({
       status: 'idle',
@@ -161,11 +161,11 @@ describe('a process that is frozen in the middle of a step, for longer than its 
   }, async () => {
     const { host, runs, run, thaw } = await freeze();
     expect(await runs.resolve(run, 'failed')).toEqual({ resolved: true, state: 'payment' });
-    expect(textOf(await thaw())).toContain('cart.pay ran, but its outcome could not be recorded.');
+    expect(textOf(await thaw())).toContain('cart_pay ran, but its outcome could not be recorded.');
     expect(await runs.read(run)).toMatchObject({ status: 'idle', snapshot: { state: 'payment' } });
     await expect
       .poll(() => host.errors)
-      .toContain('the outcome of a call of "cart.pay" is unknown (lost)');
+      .toContain('the outcome of a call of "cart_pay" is unknown (lost)');
   });
 });
 
@@ -187,17 +187,17 @@ describe("Vercel's own Node runtime", { timeout: 60_000 }, () => {
     const headers = { 'x-forwarded-host': url.host };
     const client = await connect(url, headers);
     onTestFinished(client.close);
-    expect((await client.call('cart.pay')).isError).toBe(true);
-    expect((await client.call('cart.add_item', { sku: 'tea' })).text).toBe('tea is in the cart.');
-    await client.call('cart.checkout');
-    expect(await client.tools()).toEqual(['cart.view', 'cart.pay']);
+    expect((await client.call('cart_pay')).isError).toBe(true);
+    expect((await client.call('cart_add_item', { sku: 'tea' })).text).toBe('tea is in the cart.');
+    await client.call('cart_checkout');
+    expect(await client.tools()).toEqual(['cart_view', 'cart_pay']);
 
     const json = { ...headers, 'content-type': 'application/json' };
     const refused = await send(url, { headers: json, body: '{"jsonrpc":"2.0","id":1,' });
     expect([refused.status, refused.messages]).toEqual([400, [NOT_JSON]]);
 
-    expect((await client.call('cart.pay')).text).toBe('Paid.');
-    expect(await client.tools()).toEqual(['cart.view']);
+    expect((await client.call('cart_pay')).text).toBe('Paid.');
+    expect(await client.tools()).toEqual(['cart_view']);
     expect(payments.charges).toHaveLength(1);
     expect(client.log.filter((each) => each === 'list_changed')).toHaveLength(3);
   });

@@ -10,20 +10,20 @@ export function cartServer(redis: Redis, session: string): McpServer {
   const items = () => redis.lrange<string>(cart, 0, -1);
 
   server.registerTool(
-    'cart.add_item',
+    'cart_add_item',
     { description: 'Puts an item into the cart.', inputSchema: { sku: z.string() } },
     async ({ sku }) => {
       await redis.rpush(cart, sku);
       return say(`${sku} is in the cart.`);
     },
   );
-  server.registerTool('cart.view', { description: 'Shows the cart.' }, async () => {
+  server.registerTool('cart_view', { description: 'Shows the cart.' }, async () => {
     return say(`In the cart: ${(await items()).join(', ') || 'nothing'}.`);
   });
-  server.registerTool('cart.checkout', { description: 'Fixes the price.' }, async () => {
+  server.registerTool('cart_checkout', { description: 'Fixes the price.' }, async () => {
     return say(`To pay: ${(await items()).length * 10} euros.`);
   });
-  server.registerTool('cart.pay', { description: 'Charges the card.' }, async () => {
+  server.registerTool('cart_pay', { description: 'Charges the card.' }, async () => {
     await charge((await items()).length * 10, currentStep()?.idempotencyKey ?? '');
     return say('Paid.');
   });

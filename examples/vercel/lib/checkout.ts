@@ -10,6 +10,6 @@ export const checkout = new StateMachineGate({
     confirmed: { type: 'final' },
   },
 })
-  .bindTool('cart.add_item', ['empty', 'has_items'], 'ADD_ITEM')
-  .bindTool('cart.checkout', ['has_items'], 'CHECKOUT')
-  .bindTool('cart.pay', ['payment'], 'PAY');
+  .bindTool('cart_add_item', ['empty', 'has_items'], 'ADD_ITEM')
+  .bindTool('cart_checkout', ['has_items'], 'CHECKOUT')
+  .bindTool('cart_pay', ['payment'], 'PAY');
