@@ -24,7 +24,7 @@ const AROUND = `
   const checkout = new StateMachineGate({
     initial: 'empty',
     states: { empty: { on: { ADD_ITEM: 'has_items' } }, has_items: {} },
-  }).bindTool('cart.add_item', 'empty', 'ADD_ITEM');
+  }).bindTool('cart_add_item', 'empty', 'ADD_ITEM');
 `;
 const LISTEN = `
   const server = app.listen(0, '127.0.0.1', () => console.log('port ' + server.address().port));
@@ -147,9 +147,9 @@ describe('the code of docs/authentication.md', () => {
         const url = new URL(`http://127.0.0.1:${/port (\d+)/.exec(printed)?.[1] ?? printed}/mcp`);
         expect((await send(url, { body: INITIALIZE })).status).toBe(401);
         const session = await RawSession.begin(url, await tokenOf('ann'));
-        expect(await session.tools()).toContain('cart.add_item');
+        expect(await session.tools()).toContain('cart_add_item');
         const again = RawSession.resume(url, session.id, await tokenOf('ann'));
-        expect(await again.tools()).toContain('cart.add_item');
+        expect(await again.tools()).toContain('cart_add_item');
         const stranger = RawSession.resume(url, session.id, await tokenOf('bob'));
         const list = { jsonrpc: '2.0', id: 1, method: 'tools/list' };
         expect((await stranger.post(list)).status).toBe(404);
