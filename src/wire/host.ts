@@ -13,6 +13,8 @@ export interface Host {
   isCutHere(): boolean;
   /** Reads the body of a POST, at most `limit` bytes of it. */
   readBody(limit: number): Promise<BodyPort | BodyFailure>;
+  /** Nobody will read the body that was put back: a connection that stays open must not keep it. */
+  dropBody(): void;
   /** Leads what the upstream answers into a sink; what is returned leads to the client. */
   redirect(sink: ResponseSink): Originals;
   /** Answers a request that no part of the pipeline has seen. */
@@ -26,6 +28,7 @@ export function nodeHost(req: IncomingMessage, res: ServerResponse): Host {
     isGone: () => req.socket?.destroyed === true,
     isCutHere: () => isCutHere(req),
     readBody: (limit) => RequestBody.read(req, limit),
+    dropBody: () => void req.resume(),
     redirect: (sink) => patchResponse(res, sink),
     refuse(status, json) {
       const bytes = Buffer.from(json);

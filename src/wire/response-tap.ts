@@ -113,6 +113,7 @@ export class ResponseTap implements ResponseSink {
     this.ended = true;
     this.mode = 'empty';
     this.#replaced = true;
+    this.#host.dropBody();
     this.#line.add(() => this.#own.give(status, body));
   }
 

@@ -1,5 +1,7 @@
+import { once } from 'node:events';
+import { Agent, type IncomingMessage, request } from 'node:http';
 import { gzipSync } from 'node:zlib';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { StateMachineGate } from '../../src/index.ts';
 import {
   type CheckoutApp,
@@ -166,6 +168,39 @@ describe('calls that wait for one run', () => {
     expect(textOf(await paying.answer)).toBe('cart.pay done');
     const late = (await Promise.all(answers)).filter((reason) => reason !== 'busy');
     expect(late).toEqual(['state', 'state', 'state', 'state']);
+  });
+
+  it('leave nothing of their bodies behind when they are refused, while their connections stay open', async () => {
+    const requests: IncomingMessage[] = [];
+    const app = await startCheckout({
+      shape: { mode: 'stateless' },
+      before: [
+        (req, _res, next) => {
+          requests.push(req);
+          next();
+        },
+      ],
+    });
+    const session = await app.begin();
+    requests.length = 0;
+    const agent = new Agent({ keepAlive: true });
+    onTestFinished(() => agent.destroy());
+    const body = JSON.stringify(callOf(1, 'cart.pay', { sku: 'x'.repeat(100_000) }));
+    const headers = {
+      'content-type': 'application/json',
+      accept: 'application/json, text/event-stream',
+    };
+    const sent = request(app.url, {
+      agent,
+      method: 'POST',
+      headers: { ...session.headers, ...headers },
+    });
+    sent.end(body);
+    const [response] = (await once(sent, 'response')) as [IncomingMessage];
+    response.resume();
+    await once(response, 'end');
+    await expect.poll(() => requests.map(({ readableLength }) => readableLength)).toEqual([0]);
+    expect(requests[0]?.socket.destroyed).toBe(false);
   });
 
   it('are a hundred at most, in each run', async () => {

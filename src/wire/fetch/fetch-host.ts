@@ -58,6 +58,10 @@ export class FetchHost implements Host {
     return body;
   }
 
+  dropBody(): void {
+    this.#body = undefined;
+  }
+
   redirect(sink: ResponseSink): Originals {
     this.#sink = sink;
     return this.response;
