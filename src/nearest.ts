@@ -34,6 +34,14 @@ export function rightNames(name: string, known: Iterable<string>): string {
     : `did you mean ${JSON.stringify(nearest)}? K${list.slice(1)}`;
 }
 
+/**
+ * Without its letter case, both ways, as Unicode folds: the long s has an s for its capital, and
+ * the Kelvin sign a k for its small letter.
+ */
+export function foldCase(name: string): string {
+  return name.toUpperCase().toLowerCase();
+}
+
 /** Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`. */
 function editDistance(a: string, b: string): number {
   let beforeLast: number[] = [];

@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
-import { decodedHeader } from '../wire/era.ts';
 import { requestHeader, setRequestHeader } from '../wire/headers.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import type { Message } from '../wire/message.ts';
+import { decodedHeader } from '../wire/mirrors.ts';
 import type { RequestPort } from '../wire/ports.ts';
 import { readUri } from '../workflow/uri-readings.ts';
 
@@ -58,7 +58,8 @@ export function askForAlias(
   alias: string,
 ): void {
   // Where the header contradicts the body, the upstream must find that it does.
-  const isRepeated = decodedHeader(requestHeader(req, NAME_HEADER)) === message.at(...path);
+  const header = requestHeader(req, NAME_HEADER);
+  const isRepeated = header !== undefined && decodedHeader(header) === message.at(...path);
   message.set(path, alias);
   if (isRepeated) setRequestHeader(req, NAME_HEADER, alias);
 }

@@ -4,9 +4,10 @@ import { InFlight } from '../session/in-flight.ts';
 import type { Admission, NoRun, RunContext } from '../session/run-context.ts';
 import { Step } from '../session/step.ts';
 import { turnAwayUnknown } from '../session/turn-away.ts';
-import { headerFault } from '../wire/era.ts';
+
 import type { Exchange } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
+import { headerFault } from '../wire/mirrors.ts';
 import { isRequestId, type JsonObject, META_PREFIX, type RequestId } from '../wire/json-rpc.ts';
 import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
 import type { CallBinding } from '../workflow/call.ts';

@@ -1,11 +1,15 @@
 import { nearestName } from '../nearest.ts';
 import type { Uncertain } from '../stores/store.ts';
 import { isObject } from '../wire/json-rpc.ts';
+import type { MirroredArguments } from '../wire/mirrors.ts';
 import { ToolHints } from '../wire/upstream-list.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 
 /** Never more names than this are remembered of an upstream that keeps making up new ones. */
 const MAX_NAMES = 10_000;
+
+/** Mirrored arguments are not looked for any deeper. */
+const DEEPEST = 16;
 
 type Warn = (warning: string) => void;
 
@@ -45,14 +49,22 @@ export class ListedNames {
 export class ListedTools {
   readonly #names: ListedNames;
   readonly #hints = new ToolHints();
+  readonly #mirrored = new Map<string, MirroredArguments>();
+  readonly #workflow: Workflow;
 
-  constructor({ id, toolNames }: Workflow) {
-    this.#names = new ListedNames(id, toolNames);
+  constructor(workflow: Workflow) {
+    this.#workflow = workflow;
+    this.#names = new ListedNames(workflow.id, workflow.toolNames);
   }
 
   /** As {@link ListedNames.note}. */
   note(page: readonly unknown[], isLastPage: boolean, warn: Warn): void {
     this.#hints.note(page);
+    for (const tool of page) {
+      if (!isObject(tool) || typeof tool.name !== 'string') continue;
+      if (this.#workflow.isBound(tool.name))
+        this.#mirrored.set(tool.name, mirroredIn(tool.inputSchema));
+    }
     this.#names.note(page, isLastPage, warn);
   }
 
@@ -60,4 +72,30 @@ export class ListedTools {
   uncertainOf(tool: string): Uncertain {
     return this.#hints.isRepeatable(tool) ? 'retry' : 'hold';
   }
+
+  /**
+   * Which arguments of a bound tool its callers repeat in headers; `undefined` until a list has
+   * said so.
+   */
+  mirroredOf(tool: string): MirroredArguments | undefined {
+    return this.#mirrored.get(tool);
+  }
+}
+
+/**
+ * "Statically reachable" are only properties of properties (MCP 2026-07-28, Streamable HTTP,
+ * "Schema Extension").
+ */
+function mirroredIn(schema: unknown): MirroredArguments {
+  const found = new Map<string, readonly string[]>();
+  const rest: [schema: unknown, path: readonly string[]][] = [[schema, []]];
+  for (let next = rest.pop(); next !== undefined; next = rest.pop()) {
+    const [node, path] = next;
+    if (!isObject(node)) continue;
+    const header = node['x-mcp-header'];
+    if (typeof header === 'string' && path.length > 0) found.set(header.toLowerCase(), path);
+    if (!isObject(node.properties) || path.length === DEEPEST) continue;
+    for (const [key, inner] of Object.entries(node.properties)) rest.push([inner, [...path, key]]);
+  }
+  return found;
 }

@@ -1,10 +1,10 @@
 import type { Admission } from '../session/run-context.ts';
 import { turnAwayUnknown } from '../session/turn-away.ts';
 import type { FsmSnapshot } from '../stores/store.ts';
-import { headerFault } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { type Incoming, isAmbiguous } from '../wire/incoming.ts';
 import { errorResponse, idKey, JSON_RPC, type JsonObject, META_PREFIX } from '../wire/json-rpc.ts';
+import { headerFault } from '../wire/mirrors.ts';
 import type { Position } from '../workflow/position.ts';
 import {
   type ReadRefusal,

@@ -1,6 +1,6 @@
-import { headerFault } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
+import { headerFault } from '../wire/mirrors.ts';
 import type { Clock } from './clock.ts';
 import { CreatedHandles } from './created-handles.ts';
 import type { GuardedStore } from './guarded-store.ts';

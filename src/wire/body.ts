@@ -1,80 +1,82 @@
 import type { IncomingMessage } from 'node:http';
-import { namesOtherCharset, requestHeader, setRequestHeader } from './headers.ts';
+import {
+  isOtherText,
+  notJson,
+  otherText,
+  parseBody,
+  tooLarge,
+  unfitBytes,
+  unfitMedia,
+} from './body-text.ts';
+import { setRequestHeader } from './headers.ts';
 import { isObject } from './json-rpc.ts';
 import { parseJson } from './json-text.ts';
-import type { BodyFailure, BodyPort, RequestPort } from './ports.ts';
+import type { BodyFailure, BodyPort, BodyText } from './ports.ts';
 import { readAndPutBack, replacePutBack } from './put-back.ts';
 
 /** A request with what body parsers and hosts may have put on it. */
 type ParsedRequest = IncomingMessage & { body?: unknown; rawBody?: unknown };
 
-/** Where a body was found: on `req.body`, in the stream that it was put back into, or in both. */
-interface Found {
-  readonly value: unknown;
-  /** The bytes' text; absent where only a parsed value was there. */
-  readonly text: string | undefined;
-  /** What `req.body` was, unless that says nothing about the body. */
-  readonly parsed: unknown;
-  readonly inStream: boolean;
-}
+type Bytes = Uint8Array | string;
 
 /**
- * A request's body, read once and put back for the upstream. Where a parser or the host has set `req.body`, that is used, and otherwise
- * the stream.
+ * A request's body, read once and put back for the upstream. It is what `req.body` says, where a
+ * parser or the host has set that, and otherwise what came on the stream. The upstream may read
+ * `req.rawBody` or the stream all the same, so whatever is there is looked at, and replaced
+ * together.
  */
 export class RequestBody implements BodyPort {
   readonly value: unknown;
-  /** The bytes' text; absent where only a parsed value was there. */
   readonly text: string | undefined;
+  readonly others: readonly BodyText[];
   readonly #req: ParsedRequest;
+  /** What `req.body` was, unless that said nothing about the body. */
   readonly #parsed: unknown;
   readonly #inStream: boolean;
 
-  private constructor(req: ParsedRequest, found: Found) {
+  private constructor(
+    req: ParsedRequest,
+    { value, text }: { readonly value: unknown; readonly text?: string },
+    others: readonly BodyText[],
+    [parsed, inStream]: readonly [parsed: unknown, inStream: boolean],
+  ) {
     this.#req = req;
-    this.value = found.value;
-    this.text = found.text;
-    this.#parsed = found.parsed;
-    this.#inStream = found.inStream;
+    this.value = value;
+    this.text = text;
+    this.others = others;
+    this.#parsed = parsed;
+    this.#inStream = inStream;
   }
 
   static async read(req: ParsedRequest, limit: number): Promise<RequestBody | BodyFailure> {
+    const unfit = unfitMedia(req);
+    if (unfit !== undefined) return unfit;
     let parsed: unknown;
+    let raw: unknown;
     try {
-      // Read once: on some hosts this is a lazy getter that parses, and throws on bad JSON.
-      parsed = req.body;
+      // Read once: on some hosts these are lazy getters that parse, and throw on bad JSON.
+      [parsed, raw] = [req.body, req.rawBody];
     } catch {
       return notJson();
     }
-    if (parsed === undefined || isPlaceholder(req, parsed))
-      return RequestBody.#fromStream(req, limit);
-    if (typeof parsed !== 'string' && !(parsed instanceof Uint8Array)) {
-      return new RequestBody(req, { value: parsed, text: undefined, parsed, inStream: false });
+    if (isPlaceholder(req, parsed)) parsed = undefined;
+    let streamed: Buffer | undefined;
+    if (parsed === undefined || isUnread(req)) {
+      const read = await readStream(req, limit);
+      if (!Buffer.isBuffer(read)) return read;
+      // A host may have made `req.body` up without a stream.
+      if (parsed === undefined || read.length > 0) streamed = read;
     }
-    if (Buffer.byteLength(parsed) > limit) return tooLarge(limit);
-    if (typeof parsed !== 'string' && isOtherText(req)) return otherText();
-    return RequestBody.#fromText(req, Buffer.from(parsed).toString(), { parsed, inStream: false });
-  }
-
-  static async #fromStream(req: ParsedRequest, limit: number): Promise<RequestBody | BodyFailure> {
-    const unfit = unfitBody(req, limit);
-    if (unfit?.status === 413) req.resume();
-    if (unfit !== undefined) return unfit;
-    const bytes = await readAndPutBack(req, limit);
-    if (bytes === 'too-large') return tooLarge(limit);
-    if (bytes === 'aborted') return 'aborted';
     // Adapters to the Fetch API refuse a stream that was read before, put back or not, and take this instead.
-    if (req.rawBody === undefined) assign(req, 'rawBody', bytes);
-    return RequestBody.#fromText(req, bytes.toString(), { parsed: undefined, inStream: true });
-  }
-
-  static #fromText(
-    req: ParsedRequest,
-    text: string,
-    found: Pick<Found, 'parsed' | 'inStream'>,
-  ): RequestBody | BodyFailure {
-    const parsed = parseBody(text);
-    return 'status' in parsed ? parsed : new RequestBody(req, { ...found, ...parsed });
+    if (raw === undefined && streamed !== undefined) assign(req, 'rawBody', streamed);
+    const texts = textsOf(req, [parsed ?? streamed, raw, streamed], limit);
+    if ('status' in texts) return texts;
+    const [main, ...others] = texts;
+    const isText = isBytes(parsed ?? streamed) && main !== undefined;
+    return new RequestBody(req, isText ? main : { value: parsed }, isText ? others : texts, [
+      parsed,
+      streamed !== undefined,
+    ]);
   }
 
   /**
@@ -84,8 +86,7 @@ export class RequestBody implements BodyPort {
   replace(text: string): void {
     const req = this.#req;
     if (req.rawBody !== undefined) assign(req, 'rawBody', inFormOf(req.rawBody, text));
-    // A parser may be mounted between two of our middlewares.
-    const parsed = this.#inStream ? parsedSince(req) : this.#parsed;
+    const parsed = bodyNow(req, this.#parsed);
     if (parsed !== undefined) assign(req, 'body', inFormOf(parsed, text));
     const inStream = this.#inStream && replacePutBack(req, Buffer.from(text));
     if (parsed === undefined && !inStream) {
@@ -97,73 +98,79 @@ export class RequestBody implements BodyPort {
   }
 }
 
-type Unfit = Exclude<BodyFailure, string>;
-
-/** What the headers say against a body, before a byte of it is read. */
-export function unfitBody(req: RequestPort, limit: number): Unfit | undefined {
-  const encoding = requestHeader(req, 'content-encoding');
-  if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
-    return {
-      status: 415,
-      message: 'the request body is encoded; send it plain, or mount a body parser in front',
-    };
-  }
-  if (isOtherText(req)) return otherText();
-  return Number(requestHeader(req, 'content-length')) > limit ? tooLarge(limit) : undefined;
+async function readStream(req: ParsedRequest, limit: number): Promise<Buffer | BodyFailure> {
+  const unfit = unfitBytes(req, limit);
+  if (unfit !== undefined) return unfit;
+  const read = await readAndPutBack(req, limit);
+  return read === 'too-large' ? tooLarge(limit) : read;
 }
 
-/** A body's text without its byte order mark, and what it says. */
-export function parseBody(
-  text: string,
-): { readonly value: unknown; readonly text: string } | Unfit {
-  const plain = text.charCodeAt(0) === 0xfeff ? text.slice(1) : text;
-  try {
-    return { value: parseJson(plain), text: plain };
-  } catch {
-    return notJson();
+/**
+ * What each of the sources says that is text or bytes, and not to the letter what one before it
+ * says.
+ */
+function textsOf(
+  req: ParsedRequest,
+  sources: readonly unknown[],
+  limit: number,
+): readonly BodyText[] | Exclude<BodyFailure, string> {
+  const texts: BodyText[] = [];
+  const seen: Bytes[] = [];
+  for (const source of sources) {
+    if (!isBytes(source) || seen.some((each) => isSame(each, source))) continue;
+    seen.push(source);
+    if (Buffer.byteLength(source) > limit) return tooLarge(limit);
+    if (typeof source !== 'string' && isOtherText(req)) return otherText();
+    const read = parseBody(source);
+    if ('status' in read) return read;
+    if (!texts.some(({ text }) => text === read.text)) texts.push(read);
   }
+  return texts;
 }
 
-/** Some parsers leave an empty object on a request that was none of theirs; the body is in the stream all the same. */
+function isBytes(source: unknown): source is Bytes {
+  return typeof source === 'string' || source instanceof Uint8Array;
+}
+
+function isSame(one: Bytes, other: Bytes): boolean {
+  if (typeof one === 'string' || typeof other === 'string') return one === other;
+  return one === other || Buffer.compare(one, other) === 0;
+}
+
+/**
+ * Whether the stream is still as it came: a host may have set `req.body` and left that to be read.
+ */
+function isUnread({ readableDidRead, readableEnded, destroyed }: ParsedRequest): boolean {
+  return readableDidRead === false && !readableEnded && !destroyed;
+}
+
+/**
+ * Some parsers leave an empty object on a request that was none of theirs; the body is in the
+ * stream all the same.
+ */
 function isPlaceholder(req: ParsedRequest, parsed: unknown): boolean {
-  return (
-    isObject(parsed) &&
-    Object.keys(parsed).length === 0 &&
-    !req.readableDidRead &&
-    !req.readableEnded
-  );
+  return isEmpty(parsed) && !req.readableDidRead && !req.readableEnded;
 }
 
-function parsedSince(req: ParsedRequest): unknown {
-  const { body } = req;
-  return isObject(body) && Object.keys(body).length === 0 ? undefined : body;
+/**
+ * A parser may be mounted between two of our middlewares. A getter is not asked again: it may parse
+ * once more.
+ */
+function bodyNow(req: ParsedRequest, known: unknown): unknown {
+  const own = Object.getOwnPropertyDescriptor(req, 'body');
+  const now: unknown = own === undefined || own.get !== undefined ? known : own.value;
+  return isEmpty(now) ? known : now;
+}
+
+function isEmpty(parsed: unknown): boolean {
+  return isObject(parsed) && Object.keys(parsed).length === 0;
 }
 
 function inFormOf(model: unknown, text: string): unknown {
   if (typeof model === 'string') return text;
-  return model instanceof Uint8Array ? Buffer.from(text) : parseJson(text);
+  return model instanceof Uint8Array ? Buffer.from(text) : parseJson(text).value;
 }
 
 function assign(req: ParsedRequest, name: 'body' | 'rawBody', value: unknown): void {
   Object.defineProperty(req, name, { value, writable: true, configurable: true, enumerable: true });
-}
-
-/**
- * In UTF-7 the same bytes are other text, so that a parser which heeds the content type would see other messages than were judged. JSON is
- * UTF-8 (RFC 8259, section 8.1).
- */
-function isOtherText(req: RequestPort): boolean {
-  return namesOtherCharset(requestHeader(req, 'content-type') ?? '');
-}
-
-function otherText(): Unfit {
-  return { status: 415, message: 'the request body must be UTF-8' };
-}
-
-function notJson(): Unfit {
-  return { status: 400, message: 'Parse error: the request body is not valid JSON' };
-}
-
-export function tooLarge(limit: number): Unfit {
-  return { status: 413, message: `the request body is larger than ${limit} bytes` };
 }

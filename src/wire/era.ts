@@ -8,7 +8,8 @@ export type Era = 'session' | 'stateless';
 
 const STATELESS_SINCE = '2026-07-28';
 const VERSION_HEADER = 'mcp-protocol-version';
-const DIFFERENT = 'the MCP-Protocol-Version header and the body name different versions';
+/** What is said of two versions. */
+export const DIFFERENT = 'the MCP-Protocol-Version header and the body name different versions';
 
 /** What makes a request belong to no era: it must be refused, since upstreams disagree about which part of it counts. */
 export interface Contradiction {
@@ -58,41 +59,6 @@ function isStateless(version: unknown): version is string {
 }
 
 /** What a message says of its version, whatever that is. */
-function claimOf({ message }: Incoming): unknown {
+export function claimOf({ message }: Incoming): unknown {
   return message.at('params', '_meta', META_CLAIM);
-}
-
-/**
- * What is wrong with the headers of a request for a tool, a prompt or a resource: they must say what the body says (MCP 2026-07-28, Streamable HTTP, "Standard Request Headers").
- * An upstream checks it of what it is asked; of what is answered in front of it nobody else does.
- */
-export function headerFault(req: RequestPort, call: Incoming, era: Era): Contradiction | undefined {
-  const { method, message } = call;
-  const name = message.at('params', method === 'resources/read' ? 'uri' : 'name');
-  if (era === 'session') return headerSaysStateless(req) ? missingClaim(call) : undefined;
-  const repeats =
-    requestHeader(req, 'mcp-method') === method &&
-    decodedHeader(requestHeader(req, 'mcp-name')) === name;
-  return repeats
-    ? undefined
-    : {
-        code: JSON_RPC.HEADER_MISMATCH,
-        message: 'Bad Request: the headers do not repeat what the body says',
-      };
-}
-
-/** The header says that a request is stateless, and its body does not. */
-function missingClaim(call: Incoming): Contradiction {
-  return typeof claimOf(call) === 'string'
-    ? { code: JSON_RPC.HEADER_MISMATCH, message: `Bad Request: ${DIFFERENT}` }
-    : {
-        code: JSON_RPC.INVALID_PARAMS,
-        message: `Invalid params: _meta must name the protocol version, as ${META_CLAIM}`,
-      };
-}
-
-/** Sentinel encoding of what does not fit into a header ("Value Encoding"). */
-export function decodedHeader(value: string | undefined): string | undefined {
-  const encoded = value === undefined ? null : /^=\?base64\?(.*)\?=$/.exec(value);
-  return encoded === null ? value : Buffer.from(encoded[1] ?? '', 'base64').toString();
 }

@@ -10,6 +10,7 @@ import {
   listChanged,
 } from './json-rpc.ts';
 import type { Message } from './message.ts';
+import { namesFault } from './mirrors.ts';
 import { Note } from './note.ts';
 import type { Part } from './part.ts';
 import { Parts } from './parts.ts';
@@ -54,7 +55,11 @@ export class Exchange {
   readonly #host: Host;
   readonly #body: BodyPort | undefined;
   readonly #parts: Parts;
-  #forwardedChanges = 0;
+  /**
+   * How much was changed when the upstream was last told; less than nothing where it must be told
+   * in any case.
+   */
+  #forwardedChanges: number;
 
   private constructor(
     host: Host,
@@ -68,6 +73,7 @@ export class Exchange {
     this.#body = body;
     this.messages = incoming.messages;
     this.isBatch = incoming.isBatch;
+    this.#forwardedChanges = incoming.isStale ? -1 : 0;
     this.#parts = new Parts(host.request, incoming.messages, onError);
     const { maxMessageBytes } = limits;
     const holdHead = incoming.messages.some((each) => each.method === 'initialize');
@@ -112,7 +118,13 @@ export class Exchange {
     onError: (error: unknown) => void,
   ): Promise<Exchange | undefined> {
     if (host.request.method !== 'POST') {
-      return new Exchange(host, undefined, { isBatch: false, messages: [] }, limits, onError);
+      return new Exchange(
+        host,
+        undefined,
+        { isBatch: false, messages: [], isStale: false },
+        limits,
+        onError,
+      );
     }
     const body = await host.readBody(limits.maxBodyBytes);
     if (body === 'aborted') return undefined;
@@ -123,9 +135,15 @@ export class Exchange {
       );
       return undefined;
     }
-    const incoming = readIncoming(body.value, body.text, limits.maxBatch);
+    const incoming = readIncoming(body, limits.maxBatch);
     if ('status' in incoming) {
       host.refuse(incoming.status, JSON.stringify(incoming.body));
+      return undefined;
+    }
+    const fault = namesFault(host.request, incoming.messages);
+    if (fault !== undefined) {
+      const id = incoming.isBatch ? undefined : incoming.messages[0]?.id;
+      host.refuse(400, JSON.stringify(errorResponse(id ?? null, fault.code, fault.message)));
       return undefined;
     }
     return new Exchange(host, body, incoming, limits, onError);

@@ -33,6 +33,24 @@ export function hasBody(req: RequestPort): boolean {
   );
 }
 
+/**
+ * Whether a request's media type is JSON, or not named at all. Two of them, or a list, are none:
+ * one reader takes the first, another the last.
+ */
+export function isJsonMedia(req: RequestPort): boolean {
+  const type = requestHeader(req, 'content-type');
+  if (type === undefined || type === '') return true;
+  const isMime = /^[ \t]*application\/(?:[\w!#$%&'*+.^`|~-]+\+)?json[ \t]*(?:;[^,]*)?$/i.test(type);
+  return isMime && countOf(req, 'content-type') < 2;
+}
+
+/**
+ * How often a header came, where the host keeps what came: Node drops all but the first of some.
+ */
+function countOf({ rawHeaders = [] }: RequestPort, name: string): number {
+  return rawHeaders.filter((each, at) => at % 2 === 0 && each.toLowerCase() === name).length;
+}
+
 /** The headers that `writeHead` takes: an object, a flat list of names and values, or a list of pairs. */
 export type HeaderList =
   | OutgoingHttpHeaders

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RequestBody } from './body.ts';
 import type { BodyFailure, BodyPort, RequestPort, ResponsePort } from './ports.ts';
+import { dropRest } from './put-back.ts';
 import { type Originals, patchResponse, type ResponseSink } from './response-patch.ts';
 
 /** One HTTP request and its response, whatever serves them: all that the pipeline knows of Node or of the Fetch API. */
@@ -30,12 +31,22 @@ export function nodeHost(req: IncomingMessage, res: ServerResponse): Host {
     readBody: (limit) => RequestBody.read(req, limit),
     dropBody: () => void req.resume(),
     redirect: (sink) => patchResponse(res, sink),
-    refuse(status, json) {
-      const bytes = Buffer.from(json);
-      res.writeHead(status, { 'content-type': 'application/json', 'content-length': bytes.length });
-      res.end(bytes);
-    },
+    refuse: (status, json) => refuse(req, res, status, Buffer.from(json)),
   };
+}
+
+/**
+ * Answers at once, whatever is still to come of the request. Its connection ends then: nobody knows
+ * where the next request on it begins.
+ */
+function refuse(req: IncomingMessage, res: ServerResponse, status: number, answer: Buffer): void {
+  const headers = { 'content-type': 'application/json', 'content-length': answer.length };
+  if (req.complete || req.destroyed || req.httpVersionMajor !== 1) {
+    res.writeHead(status, headers).end(answer);
+    return;
+  }
+  res.writeHead(status, { ...headers, connection: 'close' }).write(answer);
+  dropRest(req, () => res.end());
 }
 
 /**

@@ -1,3 +1,5 @@
+import { foldCase } from '../nearest.ts';
+import { type Outline, outlinesOf } from './json-outline.ts';
 import {
   errorResponse,
   isObject,
@@ -9,8 +11,9 @@ import {
   type MessageKind,
   type RequestId,
 } from './json-rpc.ts';
-import { elementSpans, memberSpans, rootSpan, spanAt } from './json-text.ts';
-import { Message } from './message.ts';
+import { hasKey, isSameJson } from './json-value.ts';
+import { Message, valueAt } from './message.ts';
+import type { BodyPort } from './ports.ts';
 
 /** One message of a POST, and the middleware's answer to it once it has one: it is not forwarded then. */
 export interface Incoming {
@@ -18,6 +21,8 @@ export interface Incoming {
   readonly message: Message;
   readonly id: RequestId | undefined;
   readonly method: string | undefined;
+  /** As it came: whether `__proto__` is a key in its arguments, at any depth. */
+  readonly namesPrototype: () => boolean;
   answer?: JsonObject;
   /** Nobody waits for an answer any more: it is neither forwarded nor answered. */
   dropped?: boolean;
@@ -26,6 +31,11 @@ export interface Incoming {
 export interface IncomingBody {
   readonly isBatch: boolean;
   readonly messages: readonly Incoming[];
+  /**
+   * Whether the upstream might read something else in another place: what was judged must be
+   * written there.
+   */
+  readonly isStale: boolean;
 }
 
 /** A body that is refused as a whole: the HTTP status, and what the client is told. */
@@ -41,12 +51,31 @@ export function isLeft(incoming: Incoming): boolean {
 
 /** Reads a POST's body as the messages it holds, or says what is wrong with it. */
 export function readIncoming(
-  value: unknown,
-  text: string | undefined,
+  { value, text, others }: Pick<BodyPort, 'value' | 'text' | 'others'>,
   maxBatch: number,
 ): IncomingBody | BadRequest {
+  const whole = readText(value, text, maxBatch);
+  if ('status' in whole) return whole;
+  let best = whole;
+  let isStale = false;
+  for (const other of others) {
+    const read = readText(other.value, other.text, maxBatch);
+    if ('status' in read) return read;
+    if (!agree(whole, read))
+      return bad(null, 'Invalid Request: two sources of the body name different calls');
+    if (!isSameJson(value, other.value)) isStale = true;
+    // A value has lost the characters that a text still has.
+    else if (text === undefined) best = read;
+  }
+  return { ...best, isStale };
+}
+
+type Read = Pick<IncomingBody, 'isBatch' | 'messages'>;
+
+function readText(value: unknown, text: string | undefined, maxBatch: number): Read | BadRequest {
   if (!Array.isArray(value)) {
-    const message = read(value, text);
+    const [outline] = text !== undefined && isObject(value) ? outlinesOf(text) : [];
+    const message = read(value, text, outline);
     return 'status' in message ? message : { isBatch: false, messages: [message] };
   }
   if (value.length === 0) return bad(null, 'Invalid Request: a batch must not be empty');
@@ -59,73 +88,83 @@ export function readIncoming(
       status: 413,
     };
   }
-  const spans = text === undefined ? [] : elementSpans(text, rootSpan(text).start);
+  const outlines = text === undefined ? [] : outlinesOf(text);
   const messages: Incoming[] = [];
+  // What is no object has no outline, and ends this.
   for (const [index, element] of value.entries()) {
-    const message = read(element, text?.slice(spans[index]?.start, spans[index]?.end));
+    const message = read(element, text, outlines[index]);
     if ('status' in message) return message;
     messages.push(message);
   }
   return { isBatch: true, messages };
 }
 
-function read(value: unknown, text: string | undefined): Incoming | BadRequest {
+function read(
+  value: unknown,
+  whole: string | undefined,
+  outline: Outline | undefined,
+): Incoming | BadRequest {
   const kind = kindOf(value);
   const id = isObject(value) && isRequestId(value.id) ? value.id : null;
   if (kind === 'invalid' || !isObject(value))
     return bad(id, 'Invalid Request: not a JSON-RPC 2.0 message');
-  const ambiguous = ambiguousMember(value, text);
-  if (ambiguous !== undefined) return bad(id, `Invalid Request: the member ${ambiguous}`);
+  const fault = oddKey(value, outline?.doubled);
+  if (fault !== undefined) return bad(id, `Invalid Request: the member ${fault}`);
+  const text = outline && whole?.slice(outline.start, outline.end);
   return {
     kind,
-    message: new Message(value, text),
+    message: new Message(value, text, outline?.places),
     id: id ?? undefined,
     method: typeof value.method === 'string' ? value.method : undefined,
+    namesPrototype: namesPrototype(value, outline),
+  };
+}
+
+/** A value is searched once, and only where it is asked about. */
+function namesPrototype(value: JsonObject, outline: Outline | undefined): () => boolean {
+  let found = outline?.namesPrototype;
+  return () => {
+    found ??= hasKey(valueAt(value, ['params', 'arguments']), '__proto__');
+    return found;
   };
 }
 
 const ENVELOPE = ['jsonrpc', 'id', 'method', 'params', 'result', 'error'];
-const CALL_PARAMS = ['name', 'arguments', '_meta'];
-
-/** A member of the message, of its params or of their `_meta` that another parser might take for another one than we do, and why. */
-function ambiguousMember(value: JsonObject, text: string | undefined): string | undefined {
-  const inEnvelope = ambiguousKey(keysAt(value, text, []), ENVELOPE);
-  if (inEnvelope !== undefined || !isObject(value.params)) return inEnvelope;
-  const { params } = value;
-  const inParams = ambiguousKey(
-    keysAt(params, text, ['params']),
-    value.method === 'tools/call' ? CALL_PARAMS : [],
-  );
-  // The era is told by one member of it.
-  if (inParams !== undefined || !isObject(params._meta)) return inParams;
-  const claims = keysAt(params._meta, text, ['params', '_meta']).filter(
-    (key) => foldCase(key) === foldCase(META_CLAIM),
-  );
-  return claims.length > 1 ? ambiguousKey(claims, []) : undefined;
-}
-
-/** Whether a member of the object at `path` may be taken for another one: it stands twice, or in another letter case than its own. */
-export function isAmbiguous({ message }: Incoming, path: readonly string[], key: string): boolean {
-  const value = message.at(...path);
-  if (!isObject(value)) return false;
-  const written = keysAt(value, message.text, path).filter(
-    (each) => foldCase(each) === foldCase(key),
-  );
-  return written.length > 1 || written.some((each) => each !== key);
-}
-
-/** The keys of an object as they came, doubled ones included where there is text. */
-function keysAt(value: JsonObject, text: string | undefined, path: readonly string[]): string[] {
-  const span = text === undefined ? undefined : spanAt(text, path);
-  if (text === undefined || span === undefined) return Object.keys(value);
-  return memberSpans(text, span.start).map(({ key }) => key);
-}
+/**
+ * What is read of the params of each method, so that it must stand there in its own spelling; and
+ * of those of any method.
+ */
+const READ: Readonly<Record<string, readonly string[]>> = {
+  'tools/call': ['_meta', 'name', 'arguments', 'task'],
+  'prompts/get': ['_meta', 'name', 'arguments'],
+  'resources/read': ['_meta', 'uri'],
+};
+const READ_OF_ANY = ['_meta'];
+/** As many members have the envelope, the params and their `_meta` at most; MCP defines ten. */
+const MOST_MEMBERS = 1_000;
 
 /**
- * Of keys that stand twice, letter case aside, parsers disagree about which counts: the first, the last, or (in Go) one of another case. So
- * such a request is ambiguous, and so is a known key in another case than its own.
+ * A key that another parser might take for another one than we do, and why. Of keys that stand
+ * twice, letter case aside, parsers disagree about which counts: the first, the last, or (in Go)
+ * one of another case. And of `__proto__` some make a prototype, which has members too.
  */
+function oddKey(value: JsonObject, doubled: string | undefined): string | undefined {
+  if (doubled !== undefined) return `${JSON.stringify(JSON.parse(`"${doubled}"`))} stands twice`;
+  const { params, method } = value;
+  const inEnvelope = ambiguousKey(Object.keys(value), ENVELOPE);
+  if (inEnvelope !== undefined || !isObject(params)) return inEnvelope;
+  const known = Object.hasOwn(READ, String(method)) ? READ[String(method)] : READ_OF_ANY;
+  const inParams = ambiguousKey(Object.keys(params), known ?? []);
+  if (inParams !== undefined || !isObject(params._meta)) return inParams;
+  const inMeta = Object.keys(params._meta);
+  // Any other key of it is somebody else's. The era is told by one of them.
+  const claims = inMeta.filter((key) => foldCase(key) === foldCase(META_CLAIM));
+  return membersFault(inMeta) ?? (claims.length > 1 ? ambiguousKey(claims, []) : undefined);
+}
+
 function ambiguousKey(keys: readonly string[], known: readonly string[]): string | undefined {
+  const fault = membersFault(keys);
+  if (fault !== undefined) return fault;
   const seen = new Set<string>();
   for (const key of keys) {
     const folded = foldCase(key);
@@ -138,9 +177,39 @@ function ambiguousKey(keys: readonly string[], known: readonly string[]): string
   return undefined;
 }
 
-/** Both ways, as Unicode folds: the long s has an s for its capital, and the Kelvin sign a k for its small letter. */
-function foldCase(key: string): string {
-  return key.toUpperCase().toLowerCase();
+function membersFault(keys: readonly string[]): string | undefined {
+  if (keys.includes('__proto__')) return '"__proto__" must not stand there';
+  if (keys.length <= MOST_MEMBERS) return undefined;
+  return `${JSON.stringify(keys[MOST_MEMBERS])} is one of more than ${MOST_MEMBERS}`;
+}
+
+/**
+ * Whether a member of the object may be taken for another one: there is one of another letter case
+ * beside it, or in its place.
+ */
+export function isAmbiguous({ message }: Incoming, path: readonly string[], key: string): boolean {
+  const object = message.at(...path);
+  if (!isObject(object)) return false;
+  const folded = foldCase(key);
+  return Object.keys(object).some((each) => each !== key && foldCase(each) === folded);
+}
+
+/** What says which calls a body is about. */
+const NAMING = [['id'], ['method'], ['params', 'name'], ['params', 'uri'], ['params', 'taskId']];
+
+/** Whether two sources of one body are about the same calls, whatever the calls are given. */
+function agree(one: Read, other: Read): boolean {
+  return (
+    one.isBatch === other.isBatch &&
+    one.messages.length === other.messages.length &&
+    one.messages.every(({ kind, message }, index) => {
+      const twin = other.messages[index];
+      return (
+        twin?.kind === kind &&
+        NAMING.every((path) => isSameJson(message.at(...path), twin.message.at(...path)))
+      );
+    })
+  );
 }
 
 function bad(id: RequestId | null, message: string): BadRequest {

@@ -2,7 +2,7 @@
  * Edits JSON text in place. Parsing and serialising again would lose what JavaScript cannot hold
  * (`12345678901234567890`, `1.0`), so only the characters that must change are touched.
  *
- * Every function expects text that `JSON.parse` has accepted.
+ * Every function expects text that `JSON.parse` has accepted, but for those that parse it.
  */
 
 /** A value's place in the text: `[start, end)`. */
@@ -18,14 +18,14 @@ export interface MemberSpan extends Span {
   readonly from: number;
 }
 
-const QUOTE = 34;
-const COLON = 58;
+export const QUOTE = 34;
+export const COLON = 58;
 const COMMA = 44;
-const BACKSLASH = 92;
-const OPEN_OBJECT = 123;
-const CLOSE_OBJECT = 125;
-const OPEN_ARRAY = 91;
-const CLOSE_ARRAY = 93;
+export const BACKSLASH = 92;
+export const OPEN_OBJECT = 123;
+export const CLOSE_OBJECT = 125;
+export const OPEN_ARRAY = 91;
+export const CLOSE_ARRAY = 93;
 
 function skipSpace(text: string, at: number): number {
   let i = at;
@@ -34,18 +34,28 @@ function skipSpace(text: string, at: number): number {
   return i;
 }
 
+/** How far a string's end is looked for by hand, before it is worth while to call for a search. */
+const NEAR = 24;
+
 /** Past the string whose opening quote stands at `at`. */
 function skipString(text: string, at: number): number {
-  for (let quote = text.indexOf('"', at + 1); quote !== -1; quote = text.indexOf('"', quote + 1)) {
+  for (let i = at + 1; ; ) {
+    for (const far = Math.min(i + NEAR, text.length); i < far; i++) {
+      const code = text.charCodeAt(i);
+      if (code === QUOTE) return i + 1;
+      if (code === BACKSLASH) i++;
+    }
+    const quote = text.indexOf('"', i);
+    if (quote === -1) return text.length;
     let slashes = 0;
-    while (text.charCodeAt(quote - 1 - slashes) === BACKSLASH) slashes++;
-    if (slashes % 2 === 0) return quote + 1;
+    while (quote - slashes > i && text.charCodeAt(quote - 1 - slashes) === BACKSLASH) slashes++;
+    i = quote + 1;
+    if (slashes % 2 === 0) return i;
   }
-  return text.length;
 }
 
 /** Past the value that begins at `at`. */
-function skipValue(text: string, at: number): number {
+export function skipValue(text: string, at: number): number {
   const first = text.charCodeAt(at);
   if (first === QUOTE) return skipString(text, at);
   if (first !== OPEN_OBJECT && first !== OPEN_ARRAY) return skipScalar(text, at);
@@ -73,29 +83,47 @@ function skipScalar(text: string, at: number): number {
 }
 
 /**
- * `JSON.parse`, with every key as it is written. V8 12.8 and later may take a key that is written with an escape for another one, which begins with that
- * escape's own characters and which an earlier text had (nodejs/node#63785): so a client could hide a member from us, and not from its upstream.
+ * `JSON.parse`, with every key as it is written, and the text with plain keys that was parsed. V8
+ * 12.8 and later may take a key that is written with an escape for another one, which begins with
+ * that escape's own characters and which an earlier text had (nodejs/node#63785): so a client could
+ * hide a member from us, and not from its upstream.
+ *
+ * @throws SyntaxError where the text is no JSON
  */
-export function parseJson(text: string): unknown {
-  const value: unknown = JSON.parse(text);
+export function parseJson(text: string): { readonly value: unknown; readonly text: string } {
   const plain = text.includes('\\') ? withPlainKeys(text) : text;
-  return plain === text ? value : JSON.parse(plain);
+  return { value: JSON.parse(plain), text: plain };
 }
 
-/** The text with no escapes in its keys but those that JSON asks for. */
+/**
+ * The text with no escapes in its keys but those that JSON asks for. Text that is no JSON stays
+ * none.
+ *
+ * @throws SyntaxError where it meets a key that is none
+ */
 export function withPlainKeys(text: string): string {
-  let plain = '';
-  let copied = 0;
-  for (let at = text.indexOf('"'); at !== -1; ) {
-    const end = skipString(text, at);
-    const key = text.charCodeAt(skipSpace(text, end)) === COLON ? text.slice(at, end) : '';
-    if (key.includes('\\')) {
-      plain += text.slice(copied, at) + JSON.stringify(JSON.parse(key));
-      copied = end;
+  const places: Span[] = [];
+  const keys: string[] = [];
+  for (let start = text.indexOf('"'); start !== -1; ) {
+    const end = skipString(text, start);
+    if (text.charCodeAt(skipSpace(text, end)) === COLON) {
+      const key = text.slice(start, end);
+      if (key.includes('\\')) {
+        places.push({ start, end });
+        keys.push(key);
+      }
     }
-    at = text.indexOf('"', end);
+    start = text.indexOf('"', end);
   }
-  return plain + text.slice(copied);
+  if (keys.length === 0) return text;
+  const read = JSON.parse(`[${keys.join(',')}]`) as string[];
+  let copied = 0;
+  const pieces = places.map(({ start, end }, at) => {
+    const before = text.slice(copied, start);
+    copied = end;
+    return before + JSON.stringify(read[at]);
+  });
+  return pieces.join('') + text.slice(copied);
 }
 
 /** The whole text's value, without the space around it. */
@@ -148,6 +176,11 @@ export function spanAt(text: string, path: readonly string[]): Span | undefined 
     span = member;
   }
   return span;
+}
+
+/** Whether nothing but space stands in the object. */
+export function isEmptyObject(text: string, { start, end }: Span): boolean {
+  return skipSpace(text, start + 1) === end - 1;
 }
 
 export function splice(text: string, span: Span, replacement: string): string {

@@ -1,9 +1,14 @@
+import type { Part } from './json-outline.ts';
 import { isObject, type JsonObject } from './json-rpc.ts';
 import {
+  isEmptyObject,
+  type Span,
   spanAt,
+  splice,
   withElementAt,
   withElementsAt,
   withMember,
+  withoutMember,
   withoutMemberAt,
   withValueAt,
 } from './json-text.ts';
@@ -22,14 +27,19 @@ export function valueAt(value: unknown, path: readonly string[]): unknown {
   return current;
 }
 
+type Places = Partial<Record<Part, Span>>;
+
 /**
- * One JSON-RPC message as text and as value, edited in step. The text keeps every character that no edit touches. Where `JSON.stringify`
- * gives it back to the letter the value is edited in its place, which costs less.
+ * One JSON-RPC message as text and as value, edited in step. The text keeps every character that no
+ * edit touches. Where it is known at which places its parts stand, it is cut there. Otherwise the
+ * value is edited in its place, which costs less, where `JSON.stringify` gives the text back to the
+ * letter.
  */
 export class Message {
   #text: string | undefined;
   #value: JsonObject | undefined;
   #plain: boolean | undefined;
+  #places: Places | undefined;
   #edits = 0;
   /** Whether it is left out of the stream that it came on. */
   dropped = false;
@@ -38,10 +48,15 @@ export class Message {
   /** Messages that go out on the same stream right before this one. A JSON answer has no room for them. */
   readonly before: JsonObject[] = [];
 
-  /** Give the text as it came; without one it is made from the value when it is first needed. */
-  constructor(value: JsonObject, text?: string) {
+  /**
+   * Give the text as it came; without one it is made from the value when it is first needed.
+   *
+   * @param places of all of its parts that are there, in a text without space around it
+   */
+  constructor(value: JsonObject, text?: string, places?: Readonly<Places>) {
     this.#text = text;
     this.#value = value;
+    this.#places = places && { ...places };
   }
 
   get text(): string {
@@ -80,6 +95,7 @@ export class Message {
     this.#edit(
       (object) => withEntry(object, path, asRead(value)),
       (text) => withValueAt(text, path, jsonOf(value)),
+      () => this.#setAt(path, jsonOf(value)),
     );
   }
 
@@ -100,6 +116,7 @@ export class Message {
     this.#edit(
       (object) => withEntry(object, path, withoutEntry(parent, key)),
       (text) => withoutMemberAt(text, path, key),
+      () => this.#cut(path, (object) => withoutMember(object, key)),
     );
   }
 
@@ -145,10 +162,85 @@ export class Message {
     );
   }
 
-  /** Edits the value where that is as good: it costs less. The two edits must come to the same. */
-  #edit(inValue: (value: JsonObject) => JsonObject, inText: (text: string) => string): void {
-    if (this.#isPlain) this.#setValue(inValue(this.value));
+  /**
+   * The edits must come to the same. Where the text can be cut at its places, text and value are
+   * both edited.
+   */
+  #edit(
+    inValue: (value: JsonObject) => JsonObject,
+    inText: (text: string) => string,
+    inPlace?: () => void,
+  ): void {
+    if (this.#places !== undefined && inPlace !== undefined) {
+      this.#value = inValue(this.value);
+      inPlace();
+      this.#edits++;
+    } else if (this.#isPlain) this.#setValue(inValue(this.value));
     else this.#setText(inText(this.text));
+  }
+
+  /** Writes the value at `path`; objects that are missing on the way are made. */
+  #setAt(path: readonly string[], json: string): void {
+    const known = this.#spanOf(path);
+    // What stands in it from now on is not known.
+    if (path.length === 1 && path[0] === 'params') this.#places = undefined;
+    if (known !== undefined) {
+      this.#replaceAt(known, json);
+      return;
+    }
+    const around = path.slice(0, -1);
+    const member = `${JSON.stringify(path.at(-1))}:${json}`;
+    const parent = this.#spanOf(around);
+    if (parent === undefined || this.text[parent.start] !== '{') {
+      this.#setAt(around, `{${member}}`);
+      return;
+    }
+    const at = parent.end - 1;
+    const comma = isEmptyObject(this.text, parent) ? '' : ',';
+    this.#replaceAt({ start: at, end: at }, comma + member);
+    const start = at + comma.length + member.length - json.length;
+    if (this.#places !== undefined && path.length === 2 && path[0] === 'params')
+      this.#places[path.join('.') as Part] = { start, end: start + json.length };
+  }
+
+  #cut(path: readonly string[], edit: (object: string) => string): void {
+    const span = this.#spanOf(path);
+    if (span !== undefined) this.#replaceAt(span, edit(this.text.slice(span.start, span.end)));
+  }
+
+  /**
+   * Where the value at `path` stands. What is in one of the parts is not looked for anywhere else.
+   */
+  #spanOf(path: readonly string[]): Span | undefined {
+    const whole = { start: 0, end: this.text.length };
+    const inParams = path[0] === 'params';
+    if (!inParams || this.#places === undefined) return this.#spanIn(whole, path);
+    const { params } = this.#places;
+    if (params === undefined || path.length === 1) return params;
+    const isPart = path[1] === '_meta' || path[1] === 'arguments';
+    if (!isPart) return this.#spanIn(params, path.slice(1));
+    const part = this.#places[`params.${path[1]}` as Part];
+    return part && this.#spanIn(part, path.slice(2));
+  }
+
+  #spanIn(around: Span, path: readonly string[]): Span | undefined {
+    if (path.length === 0) return around;
+    const span = spanAt(this.text.slice(around.start, around.end), path);
+    return span && { start: around.start + span.start, end: around.start + span.end };
+  }
+
+  #replaceAt(span: Span, json: string): void {
+    this.#text = splice(this.text, span, json);
+    const grows = json.length - (span.end - span.start);
+    for (const [part, { start, end }] of Object.entries(this.#places ?? {})) {
+      if (end <= span.start) continue;
+      const isAround = start <= span.start && end >= span.end;
+      // Where a part is within what was replaced, its place is not known any more.
+      if (!isAround && start < span.end) this.#places = undefined;
+      if (this.#places === undefined) return;
+      const moved = isAround ? start : start + grows;
+      this.#places[part as Part] = { start: moved, end: end + grows };
+    }
   }
 
   /** Whether the value says all that the text does. */
@@ -160,6 +252,7 @@ export class Message {
   #setValue(value: JsonObject): void {
     this.#value = value;
     this.#text = undefined;
+    this.#places = undefined;
     this.#plain = true;
     this.#edits++;
   }
@@ -167,6 +260,7 @@ export class Message {
   #setText(text: string): void {
     this.#value = undefined;
     this.#text = text;
+    this.#places = undefined;
     // Most texts that were not plain are not plain afterwards, and it costs nothing to take them for it.
     if (this.#plain) this.#plain = undefined;
     this.#edits++;

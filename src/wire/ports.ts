@@ -33,11 +33,20 @@ export type BodyFailure =
   | 'aborted'
   | { readonly status: 400 | 413 | 415; readonly message: string };
 
+/** JSON text, and what it says. */
+export interface BodyText {
+  readonly value: unknown;
+  /** Without a byte order mark, and with keys that are written as plainly as JSON allows. */
+  readonly text: string;
+}
+
 /** A request's body, read once. */
 export interface BodyPort {
   readonly value: unknown;
-  /** The bytes' text; absent where only a parsed value was there. */
+  /** As in {@link BodyText}; absent where only a parsed value was there. */
   readonly text: string | undefined;
+  /** What the same request says in other places where the upstream may look, in other words. */
+  readonly others: readonly BodyText[];
   /** Replaces what the upstream will read. */
   replace(text: string): void;
 }

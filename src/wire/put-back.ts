@@ -4,8 +4,8 @@ import type { IncomingMessage } from 'node:http';
 export type StreamRead = Buffer | 'too-large' | 'aborted';
 
 /**
- * Reads a request's stream and puts it back, so that the next one reads it as if nobody had: with `unshift` before `end` was emitted.
- * Of a stream that is too large the rest is read and dropped, since a client whose upload is cut off never reads the answer.
+ * Reads a request's stream and puts it back, so that the next one reads it as if nobody had: with
+ * `unshift` before `end` was emitted. Of a stream that is too large the rest is left where it is.
  */
 export function readAndPutBack(req: IncomingMessage, limit: number): Promise<StreamRead> {
   if (req.readableEnded) return Promise.resolve(Buffer.alloc(0));
@@ -26,7 +26,6 @@ export function readAndPutBack(req: IncomingMessage, limit: number): Promise<Str
       }
       if (size > limit) {
         finish('too-large');
-        req.resume();
       } else if (req.complete && size > 0) {
         // In this very tick: `end` is already on its way, and is called off by there being bytes again.
         const bytes = Buffer.concat(chunks);
@@ -36,6 +35,34 @@ export function readAndPutBack(req: IncomingMessage, limit: number): Promise<Str
     };
     req.on('readable', onReadable).on('end', onEnd).on('error', onGone).on('close', onGone);
   });
+}
+
+/**
+ * How much of a body that was refused is still read, and for how long: a client whose upload is cut
+ * off never reads the answer, and one that never ends must not be listened to for ever.
+ */
+export const REST = { ms: 1_000, bytes: 16 * 1024 * 1024 } as const;
+
+/**
+ * Reads and drops what is still to come of a body, as {@link REST} says, and breaks the connection
+ * off after that.
+ */
+export function dropRest(req: IncomingMessage, onEnd: () => void): void {
+  let left: number = REST.bytes;
+  const cut = (): void => void req.destroy();
+  const timer = setTimeout(cut, REST.ms);
+  timer.unref();
+  req.on('data', (chunk: Buffer | string) => {
+    left -= chunk.length;
+    if (left < 0) cut();
+  });
+  const finish = (): void => {
+    clearTimeout(timer);
+    req.off('end', finish).off('close', finish);
+    onEnd();
+  };
+  req.on('error', () => {});
+  req.once('end', finish).once('close', finish).resume();
 }
 
 /** Replaces what was put back. `false` where somebody has read it meanwhile. */

@@ -161,7 +161,7 @@ export const CONTRADICTIONS: readonly Row[] = [
   ),
   {
     name: 'another name in Mcp-Name',
-    gated: MISMATCH,
+    refused: MISMATCH,
     request: (tool) => ({
       headers: { ...headersOf(STATELESS, tool), 'mcp-name': 'cart.other' },
       body: message(tool, STATELESS),
@@ -169,7 +169,7 @@ export const CONTRADICTIONS: readonly Row[] = [
   },
   {
     name: 'another method in Mcp-Method',
-    gated: MISMATCH,
+    refused: MISMATCH,
     request: (tool) => ({
       headers: { ...headersOf(STATELESS, tool), 'mcp-method': 'tools/list' },
       body: message(tool, STATELESS),

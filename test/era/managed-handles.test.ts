@@ -18,7 +18,7 @@ import { connect } from '../helpers/client.ts';
 import { FaultyStore } from '../helpers/faulty-store.ts';
 import { FOUR_UPSTREAMS } from '../helpers/four-upstreams.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
-import { RawSession, send } from '../helpers/raw.ts';
+import { RawSession, send, type WireMessage } from '../helpers/raw.ts';
 import {
   ask,
   callStateless,
@@ -71,6 +71,10 @@ async function begin(url: URL, user?: string): Promise<string> {
 
 const alice = { user: 'alice' };
 const UNKNOWN = 'Its "workflow_run" names no run that is known';
+/** A body that has it twice is none that any two readers agree about. */
+const TWICE = 'stands twice';
+const wordsIn = (message: WireMessage | undefined): unknown =>
+  message?.error?.message ?? message?.result.content[0].text;
 
 describe('a handle of the middleware', () => {
   it('is unguessable, and comes with its lifetime in the words of the tool and of the result', async () => {
@@ -142,27 +146,30 @@ describe('a handle of the middleware', () => {
     ['null', '"workflow_run":null'],
     ['a fraction', '"workflow_run":1.5'],
     ['too long', `"workflow_run":"${'x'.repeat(2_000)}"`],
-    ['there twice', '"workflow_run":"HANDLE","workflow_run":"HANDLE"'],
-    ['there twice, escaped', '"workflow_run":"HANDLE","workflow\\u005frun":"other"'],
+    ['there twice', '"workflow_run":"HANDLE","workflow_run":"HANDLE"', TWICE],
+    ['there twice, escaped', '"workflow_run":"HANDLE","workflow\\u005frun":"other"', TWICE],
     ['there in two letter cases', '"Workflow_Run":"other","workflow_run":"HANDLE"'],
     ['there in another letter case', '"Workflow_Run":"HANDLE"'],
-  ])('is refused where it is %s, whatever else could name a run', async (_what, member) => {
-    const { url, calls } = await serve([key(), sessionKey()]);
-    const handle = await begin(url);
-    const { headers, body } = stateless('tools/call', {
-      name: 'cart.add_item',
-      arguments: { x: 1 },
-    });
-    const written = (request: unknown): string =>
-      JSON.stringify(request).replace('"x":1', member.replaceAll('HANDLE', handle));
-    const alone = await send(url, { headers, body: written(body) });
-    expect(alone.messages[0]?.result.content[0].text).toContain(UNKNOWN);
-    const session = await RawSession.begin(url);
-    const { _meta, ...params } = body.params as Record<string, unknown>;
-    const { messages } = await session.post(written({ ...body, params }));
-    expect(messages[0]?.result.content[0].text).toContain(UNKNOWN);
-    expect(calls).toEqual([]);
-  });
+  ])(
+    'is refused where it is %s, whatever else could name a run',
+    async (_what, member, said = UNKNOWN) => {
+      const { url, calls } = await serve([key(), sessionKey()]);
+      const handle = await begin(url);
+      const { headers, body } = stateless('tools/call', {
+        name: 'cart.add_item',
+        arguments: { x: 1 },
+      });
+      const written = (request: unknown): string =>
+        JSON.stringify(request).replace('"x":1', member.replaceAll('HANDLE', handle));
+      const alone = await send(url, { headers, body: written(body) });
+      expect(wordsIn(alone.messages[0])).toContain(said);
+      const session = await RawSession.begin(url);
+      const { _meta, ...params } = body.params as Record<string, unknown>;
+      const { messages } = await session.post(written({ ...body, params }));
+      expect(wordsIn(messages[0])).toContain(said);
+      expect(calls).toEqual([]);
+    },
+  );
 
   it('is asked for in words where a call has none', async () => {
     const { url } = await serve();

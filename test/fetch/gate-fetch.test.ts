@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { type FetchHandler, type GateFetchOptions, gateFetch } from '../../src/fetch.ts';
 import {
   type CallerRequest,
@@ -122,6 +122,48 @@ describe('gateFetch() turns away, before the handler sees it,', () => {
     });
     const request = new Request(URL, { method: 'POST', body, duplex: 'half' });
     expect(await errorOf(await openShop(never).fetch(request))).toEqual([413, -32700]);
+  });
+
+  it.each([
+    [413, {}],
+    [415, { 'content-encoding': 'gzip' }],
+  ])('a body without an end, with a %i, and soon stops to read it', async (status, headers) => {
+    const chunk = new Uint8Array(1024 * 1024).fill(32);
+    let pulled = 0;
+    const stopped = latch();
+    const body = new ReadableStream({
+      pull(controller) {
+        pulled++;
+        controller.enqueue(chunk);
+      },
+      cancel: () => stopped.open(),
+    });
+    const request = new Request(URL, { method: 'POST', body, duplex: 'half', headers });
+    expect(await errorOf(await openShop(never).fetch(request))).toEqual([status, -32700]);
+    await stopped.opened;
+    expect(pulled).toBeGreaterThan(16);
+    expect(pulled).toBeLessThan(32);
+  });
+
+  it('a body that stalls, and waits for the rest of it no longer than a second', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
+    const stopped = latch();
+    let isStopped = false;
+    const body = new ReadableStream({
+      start: (controller) => controller.enqueue(new Uint8Array(5 * 1024 * 1024)),
+      cancel() {
+        isStopped = true;
+        stopped.open();
+      },
+    });
+    const request = new Request(URL, { method: 'POST', body, duplex: 'half' });
+    expect(await errorOf(await openShop(never).fetch(request))).toEqual([413, -32700]);
+    vi.advanceTimersByTime(999);
+    await settle();
+    expect(isStopped).toBe(false);
+    vi.advanceTimersByTime(1);
+    await stopped.opened;
   });
 
   it('a call of a session that began elsewhere, while the store is down', async () => {

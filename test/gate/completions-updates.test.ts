@@ -124,13 +124,16 @@ describe('completion', () => {
     expect(app.ledger.calls).toEqual([]);
   });
 
-  it('with two names is refused, whichever an upstream would take', async () => {
+  it.each([
+    ['name', -32600],
+    ['Name', -32602],
+  ])('with two names is refused, whichever an upstream would take: %s', async (key, code) => {
     const app = await serve();
     const session = await app.begin();
-    const ref = '{"type":"ref/prompt","name":"order.summary","name":"help"}';
+    const ref = '{"type":"ref/prompt","name":"order.summary","KEY":"help"}'.replace('KEY', key);
     const body = `{"jsonrpc":"2.0","id":9,"method":"completion/complete","params":{"ref":${ref},"argument":{"name":"order","value":""}}}`;
     const { messages } = await session.post(body);
-    expect(messages[0]?.error.code).toBeLessThan(-32600);
+    expect(messages[0]?.error.code).toBe(code);
     expect(app.ledger.calls).toEqual([]);
   });
 

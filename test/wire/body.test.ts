@@ -4,7 +4,7 @@ import type { Readable } from 'node:stream';
 import express, { type RequestHandler } from 'express';
 import fc from 'fast-check';
 import { createProxyMiddleware, fixRequestBody } from 'http-proxy-middleware';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { Exchange } from '../../src/wire/exchange.ts';
 import { type Answer, ask, express4, header, serve, type Upstream, wiring } from './wire-server.ts';
 
@@ -381,7 +381,7 @@ describe('a body that cannot be had', () => {
   it.each([
     'application/json; charset=utf-8',
     'application/json;charset="UTF-8"',
-    'text/plain; charset=UTF8',
+    'application/json; charset=UTF8',
   ])('is not one that says that it is UTF-8: %s', async (type) => {
     const { url } = await serve(tell);
     expect(seenIn(await ask(url, { headers: { 'content-type': type }, body: NOTICE })).stream).toBe(
@@ -401,6 +401,52 @@ describe('a body that cannot be had', () => {
       expect(answer.body.toString()).toContain('larger than 4194304 bytes');
     },
   );
+
+  it.each([
+    ['too large', 413, ''],
+    ['encoded', 415, 'content-encoding: gzip\r\n'],
+  ])('because it is %s is not listened to for ever', async (_, status, header) => {
+    const { url } = await serve(tell);
+    const socket = connect(Number(url.port), url.hostname);
+    socket.on('error', () => {});
+    const closed = new Promise((resolve) => socket.once('close', resolve));
+    let answer = '';
+    socket.on('data', (chunk: Buffer) => {
+      answer += chunk.toString();
+    });
+    socket.write(`POST /mcp HTTP/1.1\r\nhost: x\r\n${header}transfer-encoding: chunked\r\n\r\n`);
+    const chunk = Buffer.from(`${MIB.toString(16)}\r\n${' '.repeat(MIB)}\r\n`);
+    let sent = 0;
+    const pump = (): void => {
+      while (!socket.destroyed && socket.write(chunk)) sent++;
+      sent++;
+    };
+    socket.on('drain', pump);
+    pump();
+    await closed;
+    expect(answer).toMatch(new RegExp(`^HTTP/1.1 ${status} `));
+    expect(answer.toLowerCase()).toContain('\r\nconnection: close\r\n');
+    expect(answer).toContain('"jsonrpc":"2.0"');
+    // What is in the buffers of both sides comes on top.
+    expect(sent).toBeGreaterThan(16);
+    expect(sent).toBeLessThan(64);
+  });
+
+  it('because it is too large is waited for no longer than a second', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
+    const { url } = await serve(tell, { limits: { maxBodyBytes: 10 } });
+    const socket = connect(Number(url.port), url.hostname);
+    const closed = once(socket, 'close');
+    socket.write('POST /mcp HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{');
+    const [answer] = (await once(socket, 'data')) as [Buffer];
+    expect(answer.toString()).toMatch(/^HTTP\/1.1 413 /);
+    vi.advanceTimersByTime(999);
+    await new Promise(setImmediate);
+    expect(socket.closed).toBe(false);
+    vi.advanceTimersByTime(1);
+    await closed;
+  });
 
   it('because it is too large is a 413 where a parser in front has read it into text or bytes', async () => {
     const body = `{"a":"${'é'.repeat(600)}"}`;

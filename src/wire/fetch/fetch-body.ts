@@ -1,15 +1,18 @@
-import { parseBody, tooLarge, unfitBody } from '../body.ts';
-import type { BodyFailure, BodyPort, RequestPort } from '../ports.ts';
+import { parseBody, tooLarge, unfitBytes, unfitMedia } from '../body-text.ts';
+import type { BodyFailure, BodyPort, BodyText, RequestPort } from '../ports.ts';
+import { REST } from '../put-back.ts';
 
 type Bytes = Uint8Array<ArrayBuffer>;
+type Reader = ReadableStreamDefaultReader<Uint8Array>;
 
 /** A `Request`'s body, read once. The handler is given another request, with these bytes. */
 export class FetchBody implements BodyPort {
   readonly value: unknown;
   readonly text: string;
+  readonly others: readonly BodyText[] = [];
   #bytes: Bytes;
 
-  private constructor({ value, text }: Pick<FetchBody, 'value' | 'text'>, bytes: Bytes) {
+  private constructor({ value, text }: BodyText, bytes: Bytes) {
     this.value = value;
     this.text = text;
     this.#bytes = bytes;
@@ -24,12 +27,15 @@ export class FetchBody implements BodyPort {
     if (request.bodyUsed || request.body?.locked) {
       throw new TypeError('the body of a request was read before gateFetch() was given it');
     }
-    const unfit = unfitBody(port, limit);
-    if (unfit !== undefined) return unfit;
+    const unfit = unfitMedia(port) ?? unfitBytes(port, limit);
+    if (unfit !== undefined) {
+      if (request.body !== null) dropRest(request.body.getReader());
+      return unfit;
+    }
     const bytes = await readAll(request, limit);
     if (bytes === 'aborted') return bytes;
     if (bytes === 'too-large') return tooLarge(limit);
-    const parsed = parseBody(Buffer.from(bytes.buffer).toString());
+    const parsed = parseBody(bytes);
     return 'status' in parsed ? parsed : new FetchBody(parsed, bytes);
   }
 
@@ -42,19 +48,42 @@ export class FetchBody implements BodyPort {
   }
 }
 
-async function readAll(request: Request, limit: number): Promise<Bytes | 'too-large' | 'aborted'> {
+async function readAll({ body }: Request, limit: number): Promise<Bytes | 'too-large' | 'aborted'> {
+  if (body === null) return new Uint8Array(0);
   const chunks: Uint8Array[] = [];
   let size = 0;
+  const reader = body.getReader();
   try {
-    for await (const chunk of request.body ?? []) {
-      size += chunk.length;
-      // The rest is read and dropped, since a client whose upload is cut off never reads the answer.
-      if (size <= limit) chunks.push(chunk);
+    for (let read = await reader.read(); !read.done; read = await reader.read()) {
+      size += read.value.length;
+      if (size > limit) {
+        dropRest(reader);
+        return 'too-large';
+      }
+      chunks.push(read.value);
     }
   } catch {
     return 'aborted';
   }
-  return size > limit ? 'too-large' : joined(chunks, size);
+  return joined(chunks, size);
+}
+
+/** Reads on beside the answer, for a while: as {@link REST} says. */
+function dropRest(reader: Reader): void {
+  const drop = async (): Promise<void> => {
+    let left = REST.bytes;
+    for (let read = await reader.read(); !read.done && left > 0; read = await reader.read())
+      left -= read.value.length;
+    await stop();
+  };
+  const stop = (): Promise<void> => {
+    clearTimeout(timer);
+    return reader.cancel();
+  };
+  const ignore = (): void => {};
+  const timer = setTimeout(() => void stop().catch(ignore), REST.ms);
+  timer.unref();
+  void drop().catch(() => clearTimeout(timer));
 }
 
 function joined(chunks: readonly Uint8Array[], size: number): Bytes {

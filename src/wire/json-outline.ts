@@ -1,0 +1,353 @@
+import { randomInt } from 'node:crypto';
+import {
+  BACKSLASH,
+  CLOSE_ARRAY,
+  CLOSE_OBJECT,
+  COLON,
+  OPEN_ARRAY,
+  OPEN_OBJECT,
+  QUOTE,
+  type Span,
+  skipValue,
+} from './json-text.ts';
+
+/**
+ * Where a message stands in the text of a body, where its parts stand in it, and what its keys are
+ * like.
+ */
+export interface Outline extends Span {
+  /** In the message's own text. A part that is not there has no place. */
+  readonly places: Readonly<Partial<Record<Part, Span>>>;
+  /** A key that stands twice in one object, at any depth. Of several it is the last one. */
+  readonly doubled: string | undefined;
+  /** Whether `__proto__` is a key somewhere in the arguments. */
+  readonly namesPrototype: boolean;
+}
+
+/** The parts of a message that are read or written on its way, as paths. */
+export type Part = 'params' | 'params._meta' | 'params.arguments';
+
+type Draft = { -readonly [K in keyof Outline]: Outline[K] } & {
+  readonly places: Partial<Record<Part, Span>>;
+};
+
+/**
+ * Takes down the outline of each message of a body in one pass, without recursion and with no
+ * object for a value: a client decides how deep a body is, and how many keys it has.
+ *
+ * @param text as `parseJson()` gives it, of an object or an array
+ */
+export function outlinesOf(text: string): readonly Outline[] {
+  return new Scan(text).run();
+}
+
+/** What a container is; of any other one only the keys are compared. */
+const OTHER = 0;
+const BATCH = 1;
+const MESSAGE = 2;
+const PARAMS = 3;
+const ARGUMENTS = 4;
+
+/**
+ * How the keys of an object came: each behind the one before it, or not; then they have hashes, and
+ * if they are many, a table.
+ */
+const IN_ORDER = 0;
+const MIXED = 1;
+const TABLED = 2;
+
+/** As many keys of one object are compared one by one; with more of them a table costs less. */
+const FEW = 32;
+/** How far the next mark is looked for by hand, before it is worth while to call for a search. */
+const NEAR = 24;
+
+class Scan {
+  readonly #text: string;
+  readonly #codes: Uint16Array;
+  readonly #outlines: Draft[] = [];
+  #message: Draft | undefined;
+  /** The part that the next value is. */
+  #named: Part | undefined;
+  /** The parts that are containers, and are open. */
+  readonly #open: { readonly part: Part; readonly start: number; readonly depth: number }[] = [];
+  /**
+   * Of the innermost container: what it is, where its keys begin in the list, and how they came.
+   */
+  #zone = OTHER;
+  #first = 0;
+  #order = IN_ORDER;
+  /** The same three of each container around it. */
+  #stack = new Int32Array(3 * 8);
+  #depth = 0;
+  /**
+   * Where the keys of the open objects begin, those of the innermost one last, and their hashes
+   * where they came mixed.
+   */
+  #keys = new Int32Array(32);
+  #hashes = new Int32Array(32);
+  #count = 0;
+  /** Of the open objects that have one, the innermost one's last. */
+  readonly #tables: KeyTable[] = [];
+
+  constructor(text: string) {
+    this.#text = text;
+    this.#codes = codesOf(text);
+  }
+
+  run(): readonly Outline[] {
+    const text = this.#text;
+    const codes = this.#codes;
+    const mark = /["[\]{}]/g;
+    for (let i = 0, near = NEAR; i < codes.length; ) {
+      const code = codes[i] ?? 0;
+      // Numbers, words, commas and space: most of what stands outside of strings.
+      if (code < OPEN_ARRAY ? code !== QUOTE : code > CLOSE_ARRAY && code < OPEN_OBJECT) {
+        if (++i < near) continue;
+        mark.lastIndex = i;
+        if (!mark.test(text)) break;
+        i = mark.lastIndex - 1;
+      } else if (code === QUOTE) i = this.#passString(i);
+      else if (code === OPEN_OBJECT || code === OPEN_ARRAY) this.#enter(i++, code === OPEN_ARRAY);
+      else if (code === CLOSE_OBJECT || code === CLOSE_ARRAY) this.#leave(++i);
+      else i++;
+      near = i + NEAR;
+    }
+    return this.#outlines;
+  }
+
+  /**
+   * Past a string; where it is a key, past the colon; where it names a part that is no container,
+   * past that.
+   */
+  #passString(at: number): number {
+    const end = skipString(this.#text, this.#codes, at);
+    const colon = skipSpace(this.#codes, end);
+    if (this.#codes[colon] !== COLON) return end;
+    const from = at + 1;
+    const length = end - 1 - from;
+    const message = this.#message;
+    if (message === undefined) return colon + 1;
+    if (this.#isDoubled(from, length)) message.doubled = this.#text.slice(from, end - 1);
+    if (this.#zone === ARGUMENTS) {
+      if (length === 9 && this.#text.startsWith('__proto__', from)) message.namesPrototype = true;
+      return colon + 1;
+    }
+    const part = partOf(this.#zone, this.#text, from, length);
+    if (part === undefined) return colon + 1;
+    const start = skipSpace(this.#codes, colon + 1);
+    this.#named = part;
+    if (this.#codes[start] === OPEN_OBJECT || this.#codes[start] === OPEN_ARRAY) return start;
+    const past = skipValue(this.#text, start);
+    this.#note(part, start, past);
+    return past;
+  }
+
+  #enter(at: number, isArray: boolean): void {
+    const frame = 3 * this.#depth;
+    if (frame === this.#stack.length) this.#stack = grown(this.#stack);
+    this.#stack[frame] = this.#zone;
+    this.#stack[frame + 1] = this.#first;
+    this.#stack[frame + 2] = this.#order;
+    this.#zone = this.#zoneInside(isArray);
+    this.#first = this.#count;
+    this.#order = IN_ORDER;
+    if (this.#zone === MESSAGE) {
+      this.#message = { start: at, end: at, places: {}, doubled: undefined, namesPrototype: false };
+      this.#outlines.push(this.#message);
+    } else if (this.#named !== undefined) {
+      this.#open.push({ part: this.#named, start: at, depth: this.#depth });
+      this.#named = undefined;
+    }
+    this.#depth++;
+  }
+
+  /** What the container is that opens inside of the present one. */
+  #zoneInside(isArray: boolean): number {
+    if (this.#depth === 0) return isArray ? BATCH : MESSAGE;
+    if (this.#zone === ARGUMENTS || this.#named === 'params.arguments') return ARGUMENTS;
+    if (isArray) return OTHER;
+    if (this.#zone === BATCH) return MESSAGE;
+    return this.#named === 'params' ? PARAMS : OTHER;
+  }
+
+  #leave(end: number): void {
+    if (this.#zone === MESSAGE && this.#message !== undefined) this.#message.end = end;
+    if (this.#order === TABLED) this.#tables.pop();
+    this.#count = this.#first;
+    const frame = 3 * --this.#depth;
+    this.#zone = this.#stack[frame] ?? OTHER;
+    this.#first = this.#stack[frame + 1] ?? 0;
+    this.#order = this.#stack[frame + 2] ?? IN_ORDER;
+    const last = this.#open.at(-1);
+    if (last?.depth !== this.#depth) return;
+    this.#open.pop();
+    this.#note(last.part, last.start, end);
+  }
+
+  #note(part: Part, start: number, end: number): void {
+    this.#named = undefined;
+    if (this.#message === undefined) return;
+    const { places, start: origin } = this.#message;
+    places[part] = { start: start - origin, end: end - origin };
+  }
+
+  /** Whether the innermost object has had this key before; from now on it has. */
+  #isDoubled(from: number, length: number): boolean {
+    const codes = this.#codes;
+    const at = this.#count++;
+    if (at === this.#keys.length) {
+      this.#keys = grown(this.#keys);
+      this.#hashes = grown(this.#hashes);
+    }
+    this.#keys[at] = from;
+    if (this.#order === IN_ORDER) {
+      // Keys that are counted up differ, however many there are.
+      if (at === this.#first || isBehind(codes, from, length, this.#keys[at - 1] ?? 0))
+        return false;
+      this.#order = MIXED;
+      for (let i = this.#first; i < at; i++) this.#hashes[i] = this.#hashAgain(this.#keys[i] ?? 0);
+    }
+    const hash = hashOf(codes, from, length);
+    this.#hashes[at] = hash;
+    if (this.#order === MIXED) {
+      if (at - this.#first < FEW) return this.#hasAmongFew(at, hash, from, length);
+      this.#order = TABLED;
+      const table = new KeyTable(codes);
+      for (let i = this.#first; i < at; i++) table.insert(this.#hashes[i] ?? 0, this.#keys[i] ?? 0);
+      this.#tables.push(table);
+    }
+    return this.#tables.at(-1)?.add(hash, from, length) === true;
+  }
+
+  #hasAmongFew(at: number, hash: number, from: number, length: number): boolean {
+    for (let i = this.#first; i < at; i++) {
+      if (this.#hashes[i] === hash && isSame(this.#codes, this.#keys[i] ?? 0, from, length))
+        return true;
+    }
+    return false;
+  }
+
+  #hashAgain(from: number): number {
+    return hashOf(this.#codes, from, skipString(this.#text, this.#codes, from - 1) - 1 - from);
+  }
+}
+
+function codesOf(text: string): Uint16Array {
+  const codes = new Uint16Array(text.length);
+  Buffer.from(codes.buffer).write(text, 'utf16le');
+  return codes;
+}
+
+function partOf(zone: number, text: string, from: number, length: number): Part | undefined {
+  if (zone === MESSAGE && length === 6 && text.startsWith('params', from)) return 'params';
+  if (zone !== PARAMS) return undefined;
+  if (length === 5 && text.startsWith('_meta', from)) return 'params._meta';
+  return length === 9 && text.startsWith('arguments', from) ? 'params.arguments' : undefined;
+}
+
+function skipSpace(codes: Uint16Array, at: number): number {
+  let i = at;
+  while (i < codes.length && (codes[i] ?? 0) <= 32) i++;
+  return i;
+}
+
+/** Past the string whose opening quote stands at `at`. */
+function skipString(text: string, codes: Uint16Array, at: number): number {
+  for (let i = at + 1; ; ) {
+    for (const far = Math.min(i + NEAR, codes.length); i < far; i++) {
+      const code = codes[i];
+      if (code === QUOTE) return i + 1;
+      if (code === BACKSLASH) i++;
+    }
+    const quote = text.indexOf('"', i);
+    if (quote === -1) return codes.length;
+    let slashes = 0;
+    while (quote - slashes > i && codes[quote - 1 - slashes] === BACKSLASH) slashes++;
+    i = quote + 1;
+    if (slashes % 2 === 0) return i;
+  }
+}
+
+/** Whether a key is longer than another one, or as long and behind it. `false` when in doubt. */
+function isBehind(codes: Uint16Array, key: number, length: number, other: number): boolean {
+  let order = 0;
+  for (let i = 0; i < length; i++) {
+    const code = codes[other + i] ?? 0;
+    if (code === QUOTE) return true;
+    if (code === BACKSLASH) return false;
+    if (order === 0) order = (codes[key + i] ?? 0) - code;
+  }
+  return order > 0 && codes[other + length] === QUOTE;
+}
+
+/**
+ * Of two keys, of which one has this length. The quote behind it is part of no key that goes on.
+ */
+function isSame(codes: Uint16Array, one: number, other: number, length: number): boolean {
+  for (let i = 0; i <= length; i++) if (codes[one + i] !== codes[other + i]) return false;
+  return true;
+}
+
+function grown(full: Int32Array<ArrayBuffer>): Int32Array<ArrayBuffer> {
+  const larger = new Int32Array(2 * full.length);
+  larger.set(full);
+  return larger;
+}
+
+/** Drawn anew for each process, so that nobody can make up keys that all fall into one slot. */
+const SEED = randomInt(2 ** 31);
+const FACTOR = 2 * randomInt(2 ** 30) + 1;
+
+function hashOf(codes: Uint16Array, key: number, length: number): number {
+  let hash = SEED;
+  for (let i = key; i < key + length; i++) {
+    hash = Math.imul(hash ^ (codes[i] ?? 0), FACTOR);
+    hash ^= hash >>> 15;
+  }
+  return hash;
+}
+
+/** The keys of one object of many: an open hash table of offsets. */
+class KeyTable {
+  readonly #codes: Uint16Array;
+  /** Two numbers a slot: where the key begins, or 0 where the slot is free; and its hash. */
+  #slots = new Int32Array(2 * 128);
+  #size = 0;
+
+  constructor(codes: Uint16Array) {
+    this.#codes = codes;
+  }
+
+  /** `true` where the key is there already. */
+  add(hash: number, key: number, length: number): boolean {
+    const slots = this.#slots;
+    for (let at = slotOf(slots, hash); slots[at] !== 0; at = (at + 2) % slots.length) {
+      if (slots[at + 1] === hash && isSame(this.#codes, slots[at] ?? 0, key, length)) return true;
+    }
+    this.insert(hash, key);
+    return false;
+  }
+
+  /** Adds a key that is not there yet. */
+  insert(hash: number, key: number): void {
+    put(this.#slots, hash, key);
+    // Half of the slots stay free.
+    if (4 * ++this.#size <= this.#slots.length) return;
+    const old = this.#slots;
+    this.#slots = new Int32Array(2 * old.length);
+    for (let at = 0; at < old.length; at += 2) {
+      if (old[at] !== 0) put(this.#slots, old[at + 1] ?? 0, old[at] ?? 0);
+    }
+  }
+}
+
+function slotOf(slots: Int32Array, hash: number): number {
+  return 2 * (hash & (slots.length / 2 - 1));
+}
+
+function put(slots: Int32Array, hash: number, key: number): void {
+  let at = slotOf(slots, hash);
+  while (slots[at] !== 0) at = (at + 2) % slots.length;
+  slots[at] = key;
+  slots[at + 1] = hash;
+}
