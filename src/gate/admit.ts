@@ -4,7 +4,7 @@ import type { WaitingCall } from '../session/turns.ts';
 import { UNBEGUN } from '../session/unbegun.ts';
 import type { FsmSnapshot } from '../stores/store.ts';
 import type { Incoming } from '../wire/incoming.ts';
-import { isObject } from '../wire/json-rpc.ts';
+import { AskedArguments } from '../workflow/asked-arguments.ts';
 import type { GuardedCall } from '../workflow/binding.ts';
 import type { CallBinding } from '../workflow/call.ts';
 import type { Position } from '../workflow/position.ts';
@@ -17,7 +17,9 @@ import type { NotAdmitted } from './not-admitted.ts';
 import { saveUnforwarded } from './take-effect.ts';
 
 /** What a guard is asked beside where the run stands. */
-export type AskedCall = Omit<GuardedCall, 'state' | 'context'>;
+export interface AskedCall extends Omit<GuardedCall, 'state' | 'context' | 'args'> {
+  readonly args: AskedArguments;
+}
 
 /** How long the guards of one call may take. */
 const GUARDS_MS = 5_000;
@@ -43,9 +45,29 @@ export async function refusedByGuard(
   call: AskedCall,
 ): Promise<NotAdmitted | undefined> {
   if (guards.length === 0) return undefined;
-  const about = { ...call, state: position.state, context: workflow.dataOf(position) };
+  const { args } = call;
+  const snapshot = { ...position, updatedAt };
+  const about = {
+    ...call,
+    args: args.members,
+    state: position.state,
+    context: workflow.dataOf(position),
+  };
   const refusal = await askGuards(guards, about, { clock, deadlineMs: GUARDS_MS, onError });
-  return refusal && { reason: 'guard', snapshot: { ...position, updatedAt }, words: refusal.words };
+  // What the guards said of one argument says nothing of the other.
+  return (
+    unclear(args, snapshot) ?? (refusal && { reason: 'guard', snapshot, words: refusal.words })
+  );
+}
+
+/** Refuses a call of which a function of the app has read what another reader reads otherwise. */
+export function unclear(
+  { ambiguous }: AskedArguments,
+  snapshot?: FsmSnapshot,
+): NotAdmitted | undefined {
+  if (ambiguous === undefined) return undefined;
+  const words = `the argument ${JSON.stringify(ambiguous)} must be spelled so, and stand there in no other letter case`;
+  return { reason: 'arguments', snapshot, words };
 }
 
 /** Asks the machine's own guards about the event that the call's success sends, where that is known before the call. */
@@ -135,6 +157,6 @@ export function askedCall(
   tool: string,
   { run, actor }: RunContext,
 ): AskedCall {
-  const args = message.at('params', 'arguments');
-  return { run, tool, args: isObject(args) ? args : {}, principal: actor };
+  const args = new AskedArguments(message.at('params', 'arguments'));
+  return { run, tool, args, principal: actor };
 }

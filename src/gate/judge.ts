@@ -4,15 +4,21 @@ import { InFlight } from '../session/in-flight.ts';
 import type { Admission, NoRun, RunContext } from '../session/run-context.ts';
 import { Step } from '../session/step.ts';
 import { turnAwayUnknown } from '../session/turn-away.ts';
-
 import type { Exchange } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
-import { headerFault } from '../wire/mirrors.ts';
-import { isRequestId, type JsonObject, META_PREFIX, type RequestId } from '../wire/json-rpc.ts';
+import {
+  isObject,
+  isRequestId,
+  type JsonObject,
+  META_PREFIX,
+  type RequestId,
+} from '../wire/json-rpc.ts';
+import { argumentsFault, headerFault } from '../wire/mirrors.ts';
 import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
+import { AskedArguments } from '../workflow/asked-arguments.ts';
 import type { CallBinding } from '../workflow/call.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
-import { type AskedCall, admit, askedCall, refusedByGuard, understood } from './admit.ts';
+import { admit, askedCall, refusedByGuard, unclear, understood } from './admit.ts';
 import { askForAlias } from './alias.ts';
 import type { PendingCall } from './call.ts';
 import { changedLists } from './changed-lists.ts';
@@ -28,6 +34,8 @@ import { keepsSecrets } from './tool-list.ts';
 
 const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
 
+const PROTOTYPE = 'no key in them may be "__proto__", of which some readers make a prototype';
+
 /** What became of one call: it goes on as it is, it goes on as a step, it was answered, or the request was answered as a whole. */
 export type Verdict = 'forward' | PendingCall | 'answered' | 'ended';
 
@@ -37,7 +45,6 @@ interface ClaimedCall {
   readonly binding: CallBinding;
   /** Where it found the run. */
   readonly position: Position;
-  readonly asked: AskedCall;
   readonly context: RunContext;
   readonly request: InFlight;
 }
@@ -83,15 +90,24 @@ export class Judge {
     if (!workflow.isBound(tool)) return 'forward';
     const context = this.#admission.runOf(incoming);
     this.#takeHandleOut(incoming);
-    const binding = this.#match(incoming, tool);
+    const args = new AskedArguments(message.at('params', 'arguments'));
+    const binding = this.#match(tool, args);
     // In front of all that is done about bound tools alone: a hidden one must look like none of them.
     if (binding !== undefined && this.#keepsSecrets && (await this.#isHidden(tool, context)))
       return this.#alias(incoming, tool);
-    const fault = headerFault(this.#exchange.req, incoming, this.#admission.era);
+    const { req } = this.#exchange;
+    const fault =
+      headerFault(req, incoming, this.#admission.era) ??
+      argumentsFault(req, incoming, this.#config.listed.mirroredOf(tool));
     if (fault !== undefined) {
       await this.#exchange.reject(400, fault.code, fault.message);
       return 'ended';
     }
+    if (incoming.namesPrototype())
+      return this.#refuse(incoming, tool, { reason: 'arguments', words: PROTOTYPE }, []);
+    if (typeof binding === 'object') args.foresee(binding);
+    const refused = unclear(args);
+    if (refused !== undefined) return this.#refuse(incoming, tool, refused, []);
     if (binding === undefined) return 'forward';
     if (binding === 'failed') return this.#refuse(incoming, tool, { reason: 'unavailable' }, []);
     if ('advice' in context) return this.#refuseUnnamed(incoming, tool, context);
@@ -100,9 +116,9 @@ export class Judge {
       : this.#test(incoming, tool, binding, context);
   }
 
-  #match({ message }: Incoming, tool: string): CallBinding | 'failed' | undefined {
+  #match(tool: string, { view }: AskedArguments): CallBinding | 'failed' | undefined {
     try {
-      return this.#config.workflow.match(tool, message.at('params', 'arguments'));
+      return this.#config.workflow.match(tool, view);
     } catch (error) {
       this.#config.onError(error);
       return 'failed';
@@ -158,7 +174,7 @@ export class Judge {
     context: RunContext,
   ): Promise<Verdict> {
     const { workflow, times, waiting, listed } = this.#config;
-    const { id, message } = incoming;
+    const { id } = incoming;
     if (!isRequestId(id)) return 'forward';
     if (context.step !== undefined && context.step !== incoming) {
       return this.#refuse(incoming, tool, { reason: 'busy' }, binding.states);
@@ -169,7 +185,7 @@ export class Judge {
       context,
       description: {
         tool,
-        digest: digestOf(message.at('params', 'arguments') ?? {}),
+        digest: digestOf(incoming.message.at('params', 'arguments') ?? {}),
         // What is a step for the sake of the count alone may be repeated.
         uncertain: binding.uncertain ?? (binding.moves ? listed.uncertainOf(tool) : 'retry'),
       },
@@ -194,13 +210,13 @@ export class Judge {
       if (position.moved !== undefined) this.#tellMoved(position.moved, context);
       return this.#refuse(incoming, tool, position, binding.states);
     }
-    return this.#begin(incoming, id, { step, binding, position, asked, context, request });
+    return this.#begin(incoming, id, { step, binding, position, context, request });
   }
 
   /** From here on the call is a step, and is forwarded as one. */
   #begin(incoming: Incoming, id: RequestId, claimed: ClaimedCall): PendingCall {
     const { workflow, times, clock, onError } = this.#config;
-    const { step, binding, position, asked, context, request } = claimed;
+    const { step, binding, position, context, request } = claimed;
     // Where two gates claim one call, the handler gets the first one's key.
     if (context.step === undefined)
       incoming.message.set(['params', '_meta', IDEMPOTENCY_KEY], step.idempotencyKey);
@@ -209,7 +225,7 @@ export class Judge {
     request.onNotice(() => clock.after(times.cancelGraceMs, () => this.#giveUp(id, false)));
     const moves = movesOf(workflow, binding, position, {
       tool: step.tool,
-      args: asked.args,
+      args: argumentsOf(incoming),
       actor: context.actor,
       isFirst: step.isFirst,
       onError,
@@ -300,4 +316,10 @@ export class Judge {
     await turnAwayUnknown(this.#exchange);
     return 'ended';
   }
+}
+
+/** As plain data, which is kept with a task. */
+function argumentsOf({ message }: Incoming): JsonObject {
+  const args = message.at('params', 'arguments');
+  return isObject(args) ? args : {};
 }

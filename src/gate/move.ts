@@ -1,5 +1,6 @@
 import type { Saving } from '../session/step.ts';
 import type { TrailDraft } from '../stores/store.ts';
+import { AskedArguments } from '../workflow/asked-arguments.ts';
 import type { CallBinding } from '../workflow/call.ts';
 import type { FsmAction, Next, Position } from '../workflow/position.ts';
 import type { AnyEventSource, FailedCall, SucceededCall, ToolResult } from '../workflow/sender.ts';
@@ -17,8 +18,11 @@ export interface Moves {
   readonly from: Position;
   readonly origin: CallOrigin;
   /**
-   * Where its success leads. An event that the state does not handle leads nowhere, and is no error. Nor does a success whose move cannot be worked
-   * out, which is told to `onError`: the tool ran.
+   * Where its success leads. An event that the state does not handle leads nowhere, and is no
+   * error. Nor does a success whose move cannot be worked out, which is told to `onError`: the tool
+   * ran.
+   *
+   * @throws Error where it depends on an argument that can be read in two ways. So does `failed()`.
    */
   succeeded(result: ToolResult): Move;
   /** The same before there is a result. @throws Error where the event depends on it */
@@ -45,6 +49,18 @@ export interface MovingCall extends CallOrigin {
   readonly onError: (error: unknown) => void;
 }
 
+/**
+ * Of a call that ran, a function of the app has read an argument that the upstream may have read
+ * otherwise. Where it leads is not to be guessed: its outcome is unknown.
+ */
+class UnclearArguments extends Error {
+  constructor(tool: string, argument: string) {
+    super(
+      `the arguments of ${JSON.stringify(tool)} have ${JSON.stringify(argument)} in another letter case, and what its outcome sends depends on it`,
+    );
+  }
+}
+
 /** A move to where something led. */
 export function moveTo(
   workflow: Pick<Workflow, 'hasEnded'>,
@@ -63,6 +79,7 @@ export function movesOf(
   call: MovingCall,
 ): Moves {
   const { tool, args, actor, isFirst, onError } = call;
+  const asked = new AskedArguments(args);
   const due = workflow.dueActions(isFirst);
   const success = binding.eventIn(from.state);
   const failure = binding.eventIn(from.state, 'failure');
@@ -72,6 +89,7 @@ export function movesOf(
     moveTo(workflow, from.state, { position: from, actions: due }, { event: null, ...by });
   const send = (source: AnyEventSource, outcome: SucceededCall | FailedCall): Move | undefined => {
     const sent = workflow.eventFrom(source, outcome);
+    if (asked.ambiguous !== undefined) throw new UnclearArguments(tool, asked.ambiguous);
     if (sent === undefined) return undefined;
     const { type, payload } = sent;
     const { position, actions } = workflow.next(from, type, payload);
@@ -86,6 +104,7 @@ export function movesOf(
     try {
       return send(source, outcome);
     } catch (error) {
+      if (error instanceof UnclearArguments) throw error;
       onError(error);
       return undefined;
     }
@@ -96,14 +115,17 @@ export function movesOf(
     origin: { tool, args, actor, isFirst },
     stays: stay,
     at: (position) => movesOf(workflow, binding, position, call),
-    succeeded: (result) => trySend(success, { args, result }) ?? stay(),
+    succeeded: (result) => trySend(success, { args: asked.members, result }) ?? stay(),
     succeedsAnyway() {
       if (typeof success === 'function')
         throw new Error(
           `what a success of ${JSON.stringify(tool)} sends depends on its result, which is not there yet`,
         );
-      return (success === undefined ? undefined : send(success, { args, result: {} })) ?? stay();
+      return (
+        (success === undefined ? undefined : send(success, { args: asked.members, result: {} })) ??
+        stay()
+      );
     },
-    failed: (outcome) => trySend(failure, { args, ...outcome }),
+    failed: (outcome) => trySend(failure, { args: asked.members, ...outcome }),
   };
 }

@@ -2,7 +2,15 @@ import type { BoundState } from './position.ts';
 import type { Whereabouts } from './whereabouts.ts';
 
 /** Why a call was refused. */
-export type RefusalReason = 'state' | 'guard' | 'busy' | 'held' | 'loop' | 'unavailable' | 'no-run';
+export type RefusalReason =
+  | 'state'
+  | 'arguments'
+  | 'guard'
+  | 'busy'
+  | 'held'
+  | 'loop'
+  | 'unavailable'
+  | 'no-run';
 
 /** The facts of a refusal, as programs read them in `_meta["mcp-interlock/refusal"]`. */
 export interface Refusal {
@@ -21,7 +29,10 @@ export interface Refusal {
 
 /** What the text of some refusals says beside the facts. */
 export interface RefusalDetails {
-  /** The guard's own words, for `'guard'`; how to come to a run, for `'no-run'`. */
+  /**
+   * The guard's own words, for `'guard'`; what is wrong with them, for `'arguments'`; how to come
+   * to a run, for `'no-run'`.
+   */
   readonly words?: string | undefined;
   /** How to come to a new run, for `'state'` where this one has ended. */
   readonly anew?: string | undefined;
@@ -83,6 +94,10 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
   guard: (refusal, { words }) => [
     `${subject(refusal)} was refused${during(refusal)}: ${sentence(words ?? 'a condition for it is not met')}`,
     availability(refusal.workflow, refusal.available),
+  ],
+  arguments: ({ tool }, { words }) => [
+    `${name(tool)} was not run, because its arguments can be read in two ways: ${sentence(words ?? 'a key of them stands twice')}`,
+    'Correct them, then try again.',
   ],
   busy: ({ tool, workflow }) => [
     `${name(tool)} was not run, because another call of ${name(workflow)} is running.`,

@@ -12,6 +12,8 @@ export interface CallBinding {
   readonly moves: boolean;
   /** What its outcome sends in `state`, if anything: an event, or a function that says which. Default: that of a success. */
   eventIn(state: string, outcome?: 'success' | 'failure'): AnyEventSource | undefined;
+  /** The functions among what its outcomes may send. */
+  readonly sources: readonly Exclude<AnyEventSource, string>[];
   /** Each of them must let the call through. */
   readonly guards: readonly Guard[];
   /**
@@ -28,6 +30,11 @@ export function combine(model: Model, bindings: readonly AnyBinding[]): CallBind
     moves: bindings.some(({ success, failure }) => success !== undefined || failure !== undefined),
     eventIn: (state: string, outcome: 'success' | 'failure' = 'success') =>
       eventIn(model, bindings, state, outcome),
+    sources: Object.freeze(
+      bindings
+        .flatMap(({ success, failure }) => [success, failure])
+        .filter((source) => typeof source === 'function'),
+    ),
     guards: Object.freeze(bindings.flatMap(({ guard }) => guard ?? [])),
     uncertain: strictest(bindings),
   });

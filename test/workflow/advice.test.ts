@@ -68,6 +68,8 @@ describe('the text of a refusal', () => {
       '[System: cart.pay was not run, because the state of checkout cannot be read now. Try again later.]',
     guard:
       '[System: cart.pay was refused while checkout is in "has_items": the slot is taken. Available now: cart.add_item, cart.checkout.]',
+    arguments:
+      '[System: cart.pay was not run, because its arguments can be read in two ways: the slot is taken. Correct them, then try again.]',
     loop: '[System: cart.pay was not run, because it was called again and again without progress. checkout is now in "has_items". Available now: cart.add_item, cart.checkout.]',
   };
 
