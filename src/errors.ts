@@ -11,7 +11,8 @@ export const ERROR_CODES = {
   ERR_INTERLOCK_SNAPSHOT: 'a snapshot is malformed or names a state that does not exist',
   ERR_INTERLOCK_DISPOSED: 'a gate was used after dispose()',
   ERR_INTERLOCK_POLICY: 'a synchronisation policy or a glob pattern is malformed',
-  ERR_INTERLOCK_STORE: 'the store has neither load and save nor the operations of AtomicStateStore',
+  ERR_INTERLOCK_STORE:
+    'the store has neither load and save nor the operations of AtomicStateStore, or loses what it is given',
   ERR_INTERLOCK_MOUNT: 'the middlewares are mounted in an order or number that cannot work',
 } as const;
 

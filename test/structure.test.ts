@@ -13,7 +13,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   session: ['notify', 'wire', 'basics'],
   bus: ['notify', 'basics'],
   notify: ['wire', 'basics'],
-  testing: ['basics'],
+  testing: ['stores', 'basics'],
   stores: ['workflow', 'basics'],
   workflow: ['basics'],
   policy: ['basics'],

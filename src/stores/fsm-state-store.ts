@@ -21,8 +21,13 @@ export interface FsmSnapshot {
  * process, and a warning says so; an `AtomicStateStore` makes them exact across processes.
  */
 export interface FsmStateStore {
-  /** The snapshot saved under this key, or `undefined` where there is none. A key names the gate and the run. */
+  /**
+   * The snapshot saved under this key, or `undefined` where there is none. A key is `session:<run>` for what is known of a run
+   * as a whole, and `<gate's id>:<run>` for each workflow of it.
+   */
   load(sessionId: string): Promise<FsmSnapshot | undefined>;
-  /** Replaces the snapshot under this key. Resolves once it is as durable as the backend makes it. */
+  /**
+   * Replaces the snapshot under this key, with all of its members. Resolves once it is as durable as the backend makes it.
+   */
   save(sessionId: string, snapshot: FsmSnapshot): Promise<void>;
 }

@@ -1,4 +1,5 @@
 import * as z from 'zod';
+import { InterlockError, quoteNames } from '../errors.ts';
 import { parseOptions } from '../options.ts';
 import type { FsmSnapshot, FsmStateStore, Json } from './store.ts';
 
@@ -40,9 +41,14 @@ const sessionContextSchema = z.object({
   expiresAt: z.number(),
 });
 
+/** What a snapshot may have beside its state and its time. */
+const MORE = ['context', 'version'] as const;
+
 /** Runs as snapshots under keys, which is all that a store of `load` and `save` can keep. */
 export class SavedRuns {
   readonly #store: FsmStateStore;
+  /** Those of them that the store was seen to keep. */
+  readonly #kept = new Set<(typeof MORE)[number]>();
 
   constructor(store: FsmStateStore) {
     this.#store = store;
@@ -78,16 +84,35 @@ export class SavedRuns {
     if (minted !== undefined) context.minted = minted;
     if (openedBy !== undefined) context.openedBy = openedBy;
     if (ended.length > 0) context.ended = [...ended];
-    await this.#store.save(sessionKey(run), { state: 'open', updatedAt: now, context });
+    await this.#save(sessionKey(run), { state: 'open', updatedAt: now, context });
   }
 
   async saveWorkflow(run: string, workflow: string, snapshot: FsmSnapshot): Promise<void> {
-    await this.#store.save(workflowKey(run, workflow), { ...snapshot });
+    await this.#save(workflowKey(run, workflow), { ...snapshot });
   }
 
   /** Nothing can be deleted with `save`, so the session record says that the run is over. */
   async end(run: string, now: number): Promise<void> {
     await this.#store.save(sessionKey(run), { state: 'ended', updatedAt: now });
+  }
+
+  /**
+   * Looks once whether the store keeps more of a snapshot than its state and its time: without, the run would be lost at its
+   * first load, and nobody would know why.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where it does not.
+   */
+  async #save(key: string, snapshot: FsmSnapshot): Promise<void> {
+    await this.#store.save(key, snapshot);
+    const isNew = (member: (typeof MORE)[number]): boolean =>
+      !this.#kept.has(member) && Boolean(snapshot[member]);
+    const members = MORE.filter(isNew);
+    const loaded = members.length === 0 ? undefined : await this.#store.load(key);
+    // One that answers late is asked again at the next save.
+    if (isMissing(loaded)) return;
+    const lost = members.filter((member) => isMissing(loaded[member]));
+    if (lost.length > 0) throw forgetful(lost);
+    for (const member of members) this.#kept.add(member);
   }
 
   async #loadWorkflow(run: string, workflow: string): Promise<FsmSnapshot | undefined> {
@@ -101,8 +126,16 @@ export class SavedRuns {
   }
 }
 
+function forgetful(lost: readonly string[]): InterlockError {
+  return new InterlockError(
+    'ERR_INTERLOCK_STORE',
+    `the store does not keep what it is given: load() gave a snapshot back that was saved with ${quoteNames(lost)}, and without. ` +
+      'An FsmSnapshot has a state, updatedAt, and often a version and a context; keep all of it, such as by JSON.stringify()',
+  );
+}
+
 /** Many a key-value client says `null` for what it does not have. */
-function isMissing(loaded: unknown): loaded is undefined | null {
+function isMissing<T>(loaded: T | undefined | null): loaded is undefined | null {
   return loaded === undefined || loaded === null;
 }
 

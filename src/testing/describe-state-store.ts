@@ -2,7 +2,7 @@ import * as z from 'zod';
 import { functionOption, parseOptions } from '../options.ts';
 import { claimPromises } from './claims.ts';
 import { commitPromises } from './commits.ts';
-import { type Promises, type StoreUnderTest, stageOf } from './fixtures.ts';
+import { type Promises, type StoreScope, type StoreUnderTest, stageOf } from './fixtures.ts';
 import { historyPromises } from './history.ts';
 import { hostilePromises } from './hostile.ts';
 import { idempotencyPromises } from './idempotency.ts';
@@ -11,14 +11,6 @@ import { runPromises } from './runs.ts';
 import { sweepPromises } from './sweeps.ts';
 import { sharedTimePromises, timePromises } from './times.ts';
 import { restartPromises, sharedPromises } from './views.ts';
-
-/**
- * How far a store's promises reach.
- * - `'processes'`: everything holds between all clients of the same data.
- * - `'restarts'`: runs and snapshots outlive the process; claims, keys and trail do not (`adaptStateStore`).
- * - `'process'`: nothing outlives the process; `reopen` is not called.
- */
-export type StoreScope = 'processes' | 'restarts' | 'process';
 
 export interface DescribeStateStoreOptions {
   /** The `describe` of your test runner: Vitest, Jest, Mocha, `node:test`. */
@@ -39,7 +31,8 @@ const optionsSchema = z.strictObject({
 });
 
 /**
- * The contract of `AtomicStateStore` as tests, for your own store under your own test runner. Each of its promises is a test
+ * The contract of `AtomicStateStore` as tests, for your own store under your own test runner: with its operations, or with `load`
+ * and `save`, which is tested with the scope `'restarts'`. Each of its promises is a test
  * that gets a store from `makeStore` and closes it; the stores may share data, since run keys are never used twice.
  * It asserts with `node:assert`, and takes a few seconds where the store's clock cannot be advanced.
  *
@@ -64,7 +57,7 @@ export function describeStateStore(
     const test = async () => {
       const made = await makeStore();
       try {
-        await body(stageOf(made));
+        await body(stageOf(made, scope));
       } finally {
         await made.close();
       }

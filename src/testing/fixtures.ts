@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { adaptStateStore, isAtomicStore } from '../stores/adapt.ts';
 import type {
   AtomicStateStore,
   ClaimRequest,
@@ -8,16 +9,27 @@ import type {
   CommitRequest,
   CommitResult,
   SessionRecord,
+  StateStore,
   StepDescription,
 } from '../stores/store.ts';
 
+/**
+ * How far a store's promises reach.
+ * - `'processes'`: everything holds between all clients of the same data.
+ * - `'restarts'`: runs and snapshots outlive the process; claims, keys and trail do not. All that a store of `load` and
+ *   `save` can promise.
+ * - `'process'`: nothing outlives the process; `reopen` is not called.
+ */
+export type StoreScope = 'processes' | 'restarts' | 'process';
+
 /** What `makeStore` gives to each test. */
 export interface StoreUnderTest {
-  readonly store: AtomicStateStore;
+  /** One of `load` and `save` is tested behind `adaptStateStore()`, by a clock of the suite's own. */
+  readonly store: StateStore;
   /** Moves the store's clock, where it can be injected. Without it the suite waits for the real one. */
   readonly advance?: ((ms: number) => Promise<void> | void) | undefined;
   /** A second view of the same data, as another process or a restarted one would have it. */
-  readonly reopen?: (() => Promise<AtomicStateStore>) | undefined;
+  readonly reopen?: (() => Promise<StateStore>) | undefined;
   /** Frees what this store holds, views included. */
   close(): Promise<void>;
 }
@@ -44,19 +56,28 @@ export const SHORT = 60;
 /** A timer may fire a little before a server's clock agrees that the time has come. */
 const TIMER_SLACK = 25;
 
-export function stageOf(made: StoreUnderTest): Stage {
-  const { store, advance, reopen } = made;
+export function stageOf({ store, advance, reopen }: StoreUnderTest, scope: StoreScope): Stage {
+  const isAtomic = isAtomicStore(store);
+  let ahead = 0;
+  const now = (): number => Date.now() + ahead;
+  const adapted = (plain: StateStore): AtomicStateStore =>
+    isAtomicStore(plain) ? plain : adaptStateStore(plain, { now, onWarning() {} });
+  assert.ok(
+    isAtomic || scope !== 'processes',
+    "a store of load and save makes steps exact within one process only: say scope: 'restarts'",
+  );
   return {
-    store,
+    store: adapted(store),
     run: randomUUID(),
-    clockIsInjected: advance !== undefined,
+    clockIsInjected: !isAtomic || advance !== undefined,
     wait: async (ms) => {
+      if (!isAtomic) ahead += ms;
       if (advance) await advance(ms);
-      else await sleep(ms + TIMER_SLACK);
+      else if (isAtomic) await sleep(ms + TIMER_SLACK);
     },
     reopen: async () => {
       assert.ok(reopen, "makeStore() gives no reopen(): add it, or say scope: 'process'");
-      return reopen();
+      return adapted(await reopen());
     },
   };
 }

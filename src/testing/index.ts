@@ -1,6 +1,5 @@
 export {
   type DescribeStateStoreOptions,
   describeStateStore,
-  type StoreScope,
 } from './describe-state-store.ts';
-export type { StoreUnderTest } from './fixtures.ts';
+export type { StoreScope, StoreUnderTest } from './fixtures.ts';

@@ -37,6 +37,16 @@ describeStateStore(
   { describe, it },
 );
 
+describeStateStore(
+  'the smallest store',
+  async () => {
+    const data = mapOf();
+    const open = () => smallestStore(data);
+    return { store: open(), reopen: async () => open(), close: async () => {} };
+  },
+  { describe, it, scope: 'restarts' },
+);
+
 describe('a server with the store in files', () => {
   it('shares its runs with other processes, and goes on where it was after all of them were killed', async () => {
     const root = await makeFolder();

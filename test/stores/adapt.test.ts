@@ -1,10 +1,13 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { sessionStore } from '../../src/index.ts';
 import { type AdaptOptions, adaptStateStore } from '../../src/stores/adapt.ts';
 import type { AtomicStateStore, FsmStateStore } from '../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
 import { JsonStateStore } from '../helpers/json-state-store.ts';
 import { ManualTime } from '../helpers/manual-time.ts';
+import { INITIALIZE, send } from '../helpers/raw.ts';
+import { startUpstream } from '../helpers/upstream.ts';
 
 const KEY = { run: 'run', workflow: 'checkout' };
 
@@ -78,6 +81,8 @@ describe('what adaptStateStore() saves', () => {
 
   it('takes one save for a commit, two for the first claim of a workflow, and none for a read', async () => {
     const { store, plain } = makeStore();
+    // The first save of each kind is looked at, to see whether the store keeps all of it.
+    await step(store, 'looked at', { create: {} });
     await store.open('run', {}, HOUR);
     const [first, second] = [claimOf('run'), claimOf('run')];
     plain.takeCalls();
@@ -112,6 +117,60 @@ describe('what adaptStateStore() saves', () => {
     time.advance(1);
     await store.read('run', HOUR);
     expect(plain.takeCalls().slice(-2)).toEqual(['save checkout:run', 'save session:run']);
+  });
+});
+
+describe('a store that does not keep what adaptStateStore() gives it', () => {
+  /** Exactly what the first version of FsmSnapshot had. */
+  function columns(kept: readonly string[]): FsmStateStore {
+    const rows = new Map<string, string>();
+    return {
+      load: async (key) => JSON.parse(rows.get(key) ?? 'null') ?? undefined,
+      save: async (key, snapshot) => void rows.set(key, JSON.stringify(snapshot, [...kept])),
+    };
+  }
+  const STATE_AND_TIME = ['state', 'updatedAt'];
+  const CONTEXT = ['context', 'workflows', 'expiresAt', 'principal', 'openedBy'];
+
+  it('is told so at the first save, with what was lost', async () => {
+    const store = adapt(columns(STATE_AND_TIME));
+    await expect(store.open('run', {}, HOUR)).rejects.toMatchObject({
+      code: 'ERR_INTERLOCK_STORE',
+      message: expect.stringMatching(/was saved with "context", and without.*updatedAt.*keep all/s),
+    });
+    await expect(store.open('run-2', {}, HOUR)).rejects.toThrow(/does not keep what it is given/);
+  });
+
+  it('is told so at the first commit, where it loses the version', async () => {
+    const store = adapt(columns([...STATE_AND_TIME, ...CONTEXT]));
+    await store.open('run', {}, HOUR);
+    await expect(step(store, 'run')).rejects.toThrow(/was saved with "version", and without/);
+  });
+
+  it('is asked for nothing more once it was seen to keep all of it', async () => {
+    const { store, plain } = makeStore();
+    await step(store, 'run', { create: {} });
+    await step(store, 'run', {}, { snapshot: { state: 'paid', context: { total: 5 } } });
+    plain.takeCalls();
+    await store.open('run-2', {}, HOUR);
+    expect(plain.takeCalls()).toEqual(['load session:run-2', 'save session:run-2']);
+  });
+
+  it('has its clients answered 503, and the reason told to onError', async () => {
+    const errors: unknown[] = [];
+    const onError = (error: unknown) => void errors.push(error);
+    const app = await startUpstream({
+      middlewares: [sessionStore({ store: columns(STATE_AND_TIME), onError, onWarning() {} })],
+    });
+    onTestFinished(() => app.close());
+    const answer = await send(app.url, { body: INITIALIZE });
+    expect(answer.status).toBe(503);
+    expect(answer.text).not.toContain('FsmSnapshot');
+    expect(errors).toEqual([
+      expect.objectContaining({
+        cause: expect.objectContaining({ code: 'ERR_INTERLOCK_STORE' }),
+      }),
+    ]);
   });
 });
 

@@ -1,12 +1,13 @@
 import * as nodeTest from 'node:test';
 import { describe, expect, it } from 'vitest';
 import { memoryStore } from '../../src/stores/memory.ts';
-import type { AtomicStateStore } from '../../src/stores/store.ts';
+import type { AtomicStateStore, FsmStateStore } from '../../src/stores/store.ts';
 import {
   type DescribeStateStoreOptions,
   describeStateStore,
   type StoreScope,
 } from '../../src/testing/index.ts';
+import { JsonStateStore } from '../helpers/json-state-store.ts';
 import { ManualTime } from '../helpers/manual-time.ts';
 import { FAULTS, type Fault, runsOf, withoutClock } from './faulty-stores.ts';
 
@@ -20,6 +21,29 @@ describe('the contract suite', () => {
   it('lets a store pass that has no clock of its own and cannot list its runs', async () => {
     const plain: Fault = (store) => ({ ...withoutClock(store), runs: undefined as never });
     expect(await brokenPromises(plain, 'processes')).toEqual([]);
+  });
+
+  it('takes a store of load and save as it is', async () => {
+    for (const scope of ['process', 'restarts'] as const) {
+      const promises = collectOf(scope, () => new JsonStateStore());
+      expect(await brokenOf(promises)).toEqual([]);
+    }
+  });
+
+  it('catches a store of load and save that loses what it is given', async () => {
+    const texts = new Map<string, string>();
+    const forgetful: FsmStateStore = {
+      load: async (key) => JSON.parse(texts.get(key) ?? 'null') ?? undefined,
+      save: async (key, { state, updatedAt }) =>
+        void texts.set(key, JSON.stringify({ state, updatedAt })),
+    };
+    const broken = await brokenOf(collectOf('process', () => forgetful));
+    expect(broken.length).toBeGreaterThan(50);
+  });
+
+  it('says which scope a store of load and save has', async () => {
+    const [first] = collectOf('processes', () => new JsonStateStore());
+    await expect(first?.run()).rejects.toThrow(/within one process only: say scope: 'restarts'/);
   });
 
   it('has more to say about a store that several processes share', () => {
@@ -136,13 +160,33 @@ function collect(
   return collected;
 }
 
+/** The promises of the suite for a store of `load` and `save`. */
+function collectOf(scope: StoreScope, make: () => FsmStateStore): Collected[] {
+  const collected: Collected[] = [];
+  const makeStore = async () => {
+    const store = make();
+    return { store, reopen: async () => ({ ...operationsOfPlain(store) }), close: async () => {} };
+  };
+  describeStateStore('store', makeStore, {
+    describe: (_name, body) => body(),
+    it: (name, run) => collected.push({ name, run }),
+    scope,
+  });
+  return collected;
+}
+
+function operationsOfPlain(store: FsmStateStore): FsmStateStore {
+  return { load: (key) => store.load(key), save: (key, snapshot) => store.save(key, snapshot) };
+}
+
 /** The names of the promises that a store with the fault does not keep. */
-async function brokenPromises(fault: Fault, scope: StoreScope, watch?: Watch): Promise<string[]> {
+function brokenPromises(fault: Fault, scope: StoreScope, watch?: Watch): Promise<string[]> {
+  return brokenOf(collect(fault, scope, watch));
+}
+
+async function brokenOf(promises: readonly Collected[]): Promise<string[]> {
   const broken: string[] = [];
-  const promises = collect(fault, scope, watch).map(({ name, run }) =>
-    run().catch(() => broken.push(name)),
-  );
-  await Promise.all(promises);
+  await Promise.all(promises.map(({ name, run }) => run().catch(() => broken.push(name))));
   return broken;
 }
 
