@@ -51,9 +51,14 @@ export interface FsmGateOptions extends CommonOptions {
   whenEnded?: WhenEnded | undefined;
   /** How long a call waits for another one of the same run, in milliseconds. Default 10,000. */
   waitMs?: number | undefined;
-  /** The most calls that wait for one run in this process. Default 100. With one more, that one is refused as `busy` at once. */
+  /**
+   * The most calls that wait for one run in this process; the next is refused as `busy`. Default
+   * 100.
+   */
   maxWaiting?: number | undefined;
-  /** The most bytes of request bodies that wait for one run in this process. Default 8 MiB; beyond it as `maxWaiting`. */
+  /**
+   * The most bytes of request bodies that wait for one run, as {@link maxWaiting}. Default 8 MiB.
+   */
   maxWaitingBytes?: number | undefined;
   /**
    * How long a claim lives without being renewed, in milliseconds. Default 8,000. Best shorter than `waitMs`: then a call that waits outlives the claim of a process
@@ -61,13 +66,13 @@ export interface FsmGateOptions extends CommonOptions {
    */
   leaseMs?: number | undefined;
   /**
-   * A step that runs longer is given up on: its outcome is unknown, and its upstream is told that nobody waits. In milliseconds, default
-   * 10 minutes.
+   * A step that runs longer is given up on: its outcome is unknown, and its upstream learns that
+   * its client left. In milliseconds, default 10 minutes.
    */
   maxStepMs?: number | undefined;
   /**
-   * How long the client of a cancelled step waits for its outcome, in milliseconds. Default 5,000. An outcome that comes later is saved
-   * all the same, as long as nobody has resolved the run or taken it over.
+   * How long the client of a cancelled step waits for its outcome, in milliseconds. Default 5,000.
+   * An outcome that comes later is saved, unless the run was resolved or taken over before.
    */
   cancelGraceMs?: number | undefined;
   /** Time, for tests. Default: the system's. */

@@ -116,15 +116,17 @@ async function passInNode(
 }
 
 /**
- * Tells the middlewares that nothing of a request was sent on, though it was handed to this app: for the error handler of a proxy whose
- * server refused the connection. Its steps let their runs go at once, with the keys of earlier tries, instead of holding them for an
- * outcome that nobody knows. Answer the request as you would.
+ * Tells the middlewares that your app sent nothing of this request on: for the error handler of a
+ * proxy whose server refused the connection. The request's steps let their runs go at once, and
+ * keep the idempotency keys of earlier tries. Answer the request as you would without the
+ * middlewares.
  *
- * Call it only where nothing can have run: an error that may come after something was sent (`ECONNRESET`, a time-out) is none of these.
- * Never go by anything that the server says. A request that is answered already, or is none of theirs, is left alone.
+ * Call it only where nothing can have run. `ECONNRESET` or a time-out may come after something was
+ * sent. Never go by what the server says. A request that is answered, or that no middleware saw, is
+ * left alone.
  *
- * @param request what the route's handler was given: the request of Node, or the `Request` of `gateFetch()`
- * @returns a promise that never rejects; there is no need to wait for it
+ * @param request what your handler got: Node's request, or the `Request` of `gateFetch()`
+ * @returns a promise that never rejects; you need not wait for it
  */
 export async function notForwarded(request: IncomingMessage | Request): Promise<void> {
   await Exchange.known(request)?.notForwarded();

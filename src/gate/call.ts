@@ -15,7 +15,7 @@ export interface PendingCall {
   readonly step: Step;
   readonly context: RunContext;
   readonly era: Era;
-  /** What brings its outcome. A task is asked for again where it could not be saved. Default: the call's response. */
+  /** What brings the outcome: a client asks for a task again. Default: the call's response. */
   readonly carrier?: 'task';
   /** What its outcomes save. */
   moves: Moves;

@@ -129,7 +129,9 @@ export class GatePart implements Part {
     return call.step.release(UNBEGUN);
   }
 
-  /** A result that comes all the same is of nothing that is known to have run: no client is shown it. */
+  /**
+   * The upstream should not answer then. A result that comes all the same is shown to no client.
+   */
   onNotForwarded(): Promise<unknown> {
     const releasing = this.#unanswered.map((call) => {
       call.transform = (message) => {
@@ -171,7 +173,7 @@ export class GatePart implements Part {
     return this.#exchange.tap.resumable && this.#admission.era === 'session';
   }
 
-  /** Calls whose upstream has not answered yet, whatever their client was told. */
+  /** Calls that the upstream has not answered; their clients may have been answered by the gate. */
   get #unanswered(): PendingCall[] {
     return [...this.#calls.values()].filter((call) => call.transform === undefined);
   }
@@ -226,8 +228,8 @@ export class GatePart implements Part {
   }
 
   /**
-   * The step was cancelled and did not stop, or took too long: the client is told that nobody knows.
-   * The upstream goes on meanwhile, and what it says late is saved; it is told where that `isOver`.
+   * The step was cancelled and did not stop, or took too long: the client is told that its outcome
+   * is unknown. The upstream goes on, and what it says late is saved. `isOver`: it took too long.
    */
   #giveUp(id: RequestId, isOver: boolean): void {
     const call = this.#calls.get(idKey(id));

@@ -17,7 +17,7 @@ import { giveUpStep, tellUnknown } from './unknown-outcome.ts';
 
 const AS_IT_CAME: Transform = () => {};
 
-/** Told which lists show other things now. `isLate`: the message that says what the call came to has gone already. */
+/** Told which lists show other things now. `isLate`: the call's response has gone already. */
 export type ListListener = (lists: readonly ListKind[], isLate: boolean) => void;
 
 /** Saves what a call came to, before its client hears of it. */
@@ -125,8 +125,8 @@ async function save(
 }
 
 /**
- * Tries again now and then, for as long as a step may take: its client was told that nobody knows, but
- * the store may be back before somebody has resolved the run.
+ * Tries again now and then, for as long as a step may take. The client was told that the outcome
+ * could not be recorded; but the store may come back before a person resolves the run.
  */
 function saveLater(call: PendingCall, settlement: Settlement, config: GateConfig): void {
   const { clock, times, onError } = config;

@@ -10,8 +10,8 @@ type LostStep = Pick<ClaimView, 'tool' | 'idempotencyKey' | 'uncertain'> & {
 };
 
 /**
- * Told to `onError` when nobody knows what a step came to. A run whose step must not be repeated is held until it is resolved, or
- * until its outcome comes after all.
+ * Told to `onError` when a step's outcome is unknown. A run whose step must not be repeated is held
+ * until a person resolves it, or until the outcome comes after all.
  */
 export class UnknownOutcome extends Error {
   override readonly name = 'UnknownOutcome';
@@ -63,7 +63,7 @@ export function tellUnknown(
   onError(new UnknownOutcome(step, why, waits));
 }
 
-/** Waits for a step's outcome no longer, and says so where somebody did. `mayCome` as in {@link Step.giveUp}. */
+/** Gives a step up, and tells `onError` the first time. `mayCome` as in {@link Step.giveUp}. */
 export function giveUpStep(step: Step, config: Pick<GateConfig, 'onError'>, mayCome = false): void {
   if (step.giveUp(mayCome)) tellUnknown(step, 'no result came', config, true);
 }

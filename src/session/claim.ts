@@ -155,7 +155,7 @@ async function ask(
   }
 }
 
-/** Why a call waits no longer, if nobody waits for it, or this process ends. */
+/** Why a call waits no longer: its client called it off, or this process ends. */
 function calledOff({ context, waiting, request }: ClaimOptions): NotClaimed | undefined {
   if (request.cancelled) return { reason: 'cancelled' };
   if (!context.turns.isOff(request, waiting)) return undefined;

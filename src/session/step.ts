@@ -20,7 +20,7 @@ export interface StepTimes {
   readonly waitMs: number;
   /** How long a claim lives without being renewed. */
   readonly leaseMs: number;
-  /** After this long a step is given up on, and its upstream is told that nobody waits any more. */
+  /** After this long a step is given up on, and its upstream learns that its client left. */
   readonly maxStepMs: number;
   /** How long the outcome of a cancelled step is still waited for. */
   readonly cancelGraceMs: number;
@@ -51,17 +51,17 @@ export interface StepParts {
 /** As much of a commit as a move says. */
 export type Saving = Pick<CommitRequest, 'snapshot' | 'trail' | 'ended'>;
 
-/** What became of a commit. `repeated`: it had been saved before, and everybody has been told. */
+/** What became of a commit. `repeated`: it was saved and told before. */
 export type Saved = CommitResult['status'] | 'repeated';
 
 /**
  * Where a step is in its life.
  *
  * - `claimed`: it holds the run, and renews its lease.
- * - `unsettled`: nobody knows its outcome. Its lease runs out, and its run goes by what it allows then;
- *   an outcome that comes late is saved, for as long as nobody has resolved the run or taken it over.
+ * - `unsettled`: its outcome is unknown, and its lease runs out. An outcome that comes late is
+ *   saved, unless a person has resolved the run or another call has taken it over.
  * - `saving`: the store is asked to save what it came to, or to let the run go.
- * - `saved`, `released`, `lost`: it is over. Lost is what somebody else has settled.
+ * - `saved`, `released`, `lost`: it is over. `lost`: another process or a person settled it.
  */
 export type StepState = 'claimed' | 'unsettled' | 'saving' | 'saved' | 'released' | 'lost';
 
@@ -91,7 +91,7 @@ export class Step {
   #stopRenewing: () => void = () => {};
   #stopLimit: () => void = () => {};
 
-  /** `onTooLong` is called once, where the step or its late outcome is still waited for after the longest time. */
+  /** `onTooLong` is called once, if no answer has come after `maxStepMs`. */
   constructor(parts: StepParts, onTooLong: () => void) {
     this.#parts = parts;
     this.#isShared = parts.isShared === true;
@@ -147,9 +147,9 @@ export class Step {
   }
 
   /**
-   * Saves the move, also where the step was given up on. A store that fails is asked again for as long
-   * as a lease lasts: the claim's token makes that harmless. Rejects where it could not be asked to the
-   * end: the step is unsettled then, and can be saved later.
+   * Saves the move, also of an unsettled step. A store that fails is asked again for as long as a
+   * lease lasts, which the claim's token makes harmless. Rejects if all of that failed: the step is
+   * unsettled then, and can be saved later.
    *
    * The first answer to a commit may be lost, and the next one says `repeated`, as it does where a driver asks twice. Such a
    * commit is this step's own, and what depends on it has still to be told. Only where others have the token may it be theirs.
@@ -205,8 +205,8 @@ export class Step {
   }
 
   /**
-   * Lets the run go without a move: nothing happened, or nothing that moves it. That may also turn out
-   * when the step was given up on already. Does not wait for a store that fails.
+   * Lets the run go without a move: nothing happened, or nothing that moves it. An unsettled step
+   * may turn out so too. Does not wait for a store that fails.
    */
   async release(options: ReleaseOptions = {}): Promise<void> {
     if (this.isOver) return;
@@ -219,9 +219,9 @@ export class Step {
   }
 
   /**
-   * Waits for its outcome no longer: the claim stands until its lease ends. `mayCome` says whether the
-   * outcome may still come late, on the same response: until the longest time is over its request's id
-   * is in flight. Returns whether somebody still waited.
+   * Makes it unsettled: the claim stands until its lease ends. `mayCome`: the response may still
+   * bring the outcome, so the request's id stays in flight until then, at most for `maxStepMs`.
+   * Returns whether it was claimed until now.
    */
   giveUp(mayCome = false): boolean {
     const waited = this.#state === 'claimed';
@@ -230,7 +230,10 @@ export class Step {
     return waited;
   }
 
-  /** The only place where the state changes: it alone ends the turn, and stops what a state does not need. */
+  /**
+   * The only place where the state changes. It ends the turn, and the clocks that the state needs
+   * no more.
+   */
   #become(state: StepState): void {
     this.#state = state;
     this.#stopRenewing();

@@ -2,7 +2,7 @@ import type { Clock } from './clock.ts';
 
 /** A call that may have to wait. */
 export interface WaitingCall {
-  /** Nobody waits for its answer any more. */
+  /** Its client cancelled it, or left. */
   readonly cancelled: boolean;
   /** About how much memory it takes up while it waits, in bytes. */
   readonly bytes: number;
@@ -122,7 +122,9 @@ export class Turns {
     return this.#closed;
   }
 
-  /** Waits for its turn; `undefined` where it was not had within `waitMs`, was called off, or may not be waited for. */
+  /**
+   * Waits for its turn. `undefined`: not had within `waitMs`, called off, or too many wait already.
+   */
   take(
     key: string,
     waitMs: number,
@@ -160,7 +162,10 @@ export class Turns {
     };
   }
 
-  /** A client waits for the answer to a step until what is returned is called: `close()` lets it go out. */
+  /**
+   * A client waits for a step's answer, and so does `close()`, until the returned function is
+   * called.
+   */
   answering(): () => void {
     this.#answers++;
     let over = false;
@@ -172,7 +177,10 @@ export class Turns {
     };
   }
 
-  /** Turns away everybody who waits, and who comes before what is returned is called or the turn ends. */
+  /**
+   * Refuses all calls that wait, and each new one until the turn ends or the returned function is
+   * called.
+   */
   refuseOthers(key: string): () => void {
     const queue = this.#queues.get(key);
     if (queue === undefined) return () => {};

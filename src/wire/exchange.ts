@@ -106,7 +106,7 @@ export class Exchange {
     return exchangeNote.of(req);
   }
 
-  /** A host that hands on another request than it was given makes this exchange known by that one too. */
+  /** `gateFetch()` gives its handler another request, which names this exchange too. */
   noteAs(request: Request): void {
     exchangeNote.put(request, this);
   }
@@ -162,8 +162,8 @@ export class Exchange {
   }
 
   /**
-   * Whether the client's connection has ended. Nobody may have been told of it yet, and nobody is
-   * where earlier requests of the connection are still to be answered.
+   * Whether the client's connection has ended. Node tells of that late, and not at all while
+   * earlier requests of the connection are still to be answered.
    */
   get isGone(): boolean {
     return this.#host.isGone();

@@ -14,7 +14,7 @@ export interface Host {
   isCutHere(): boolean;
   /** Reads the body of a POST, at most `limit` bytes of it. */
   readBody(limit: number): Promise<BodyPort | BodyFailure>;
-  /** Nobody will read the body that was put back: a connection that stays open must not keep it. */
+  /** No upstream will read the body that was put back, and an open connection must not keep it. */
   dropBody(): void;
   /** Leads what the upstream answers into a sink; what is returned leads to the client. */
   redirect(sink: ResponseSink): Originals;
