@@ -30,6 +30,8 @@ const commit = fc.record({
   kind: fc.constant('commit'),
   ...name,
   as: fc.constantFrom(undefined, undefined, 't1', 't5', 'other'),
+  ended: fc.boolean(),
+  settles: fc.constantFrom(undefined, false, 'all' as const),
 });
 /** One thing that a client, a crash or the clock may do. */
 const action = fc.oneof(
@@ -131,6 +133,8 @@ async function perform(store: AtomicStateStore, time: ManualTime, each: Action):
           trail: { from: '', to: state, event: as },
           ttlMs,
           as,
+          ended: 'ended' in each && each.ended,
+          settles: 'settles' in each ? each.settles : undefined,
         }),
       );
     case 'renew':
@@ -138,11 +142,11 @@ async function perform(store: AtomicStateStore, time: ManualTime, each: Action):
     case 'release':
       return store.release(request, token);
     case 'read':
-      return store.read(run, ttlMs);
+      return store.read(run, ttlMs, digest === 'd1' ? workflow : undefined);
     case 'history':
       return store.history(request);
     case 'open':
-      return store.open(run, { principal: state }, ttlMs);
+      return store.open(run, { principal: state }, ttlMs, token);
     default:
       return store.delete(run);
   }

@@ -38,8 +38,8 @@ local ttl = ARGV[2]
 if not exists() then
   return 'unknown'
 end
-live_on(ttl)
 local lines = redis.call('HGETALL', RUN)
+live_on(ttl)
 table.insert(lines, 1, 'run')
 table.insert(lines, 2, digits(now()))
 return table.concat(lines, '\n')

@@ -40,10 +40,14 @@ const context = fc.constantFrom({ a: 1 }, null, undefined);
 const open = operation(
   'open',
   { ...names, principal: fc.constantFrom('alice', 'bob', undefined) },
-  (store, { run, principal, ttlMs }) => store.open(run, { principal }, ttlMs),
+  (store, { run, principal, ttlMs, token }) => store.open(run, { principal }, ttlMs, token),
 );
 
-const read = operation('read', names, (store, { run, ttlMs }) => store.read(run, ttlMs));
+const read = operation(
+  'read',
+  { ...names, about: fc.constantFrom('checkout', 'approval', undefined) },
+  (store, { run, ttlMs, about }) => store.read(run, ttlMs, about),
+);
 
 const claim = operation(
   'claim',
@@ -57,11 +61,19 @@ const claim = operation(
 
 const commit = operation(
   'commit',
-  { ...names, context, event: fc.constantFrom('GO', null) },
-  (store, { run, workflow, token, state, context, event }) => {
+  {
+    ...names,
+    context,
+    event: fc.constantFrom('GO', null),
+    ended: fc.constantFrom(true, false, undefined),
+    settles: fc.constantFrom(undefined, undefined, false, 'all' as const),
+    as: fc.constantFrom(undefined, undefined, 'someone'),
+  },
+  (store, { run, workflow, token, state, context, event, ...options }) => {
     const snapshot = { state, ...(context !== undefined && { context }) };
     const trail = { from: 'somewhere', to: state, event };
-    return store.commit(commitOf(claimOf(run, { workflow, token }), { snapshot, trail }));
+    const claim = claimOf(run, { workflow, token });
+    return store.commit(commitOf(claim, { snapshot, trail, ...options }));
   },
 );
 
