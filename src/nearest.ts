@@ -42,6 +42,12 @@ export function foldCase(name: string): string {
   return name.toUpperCase().toLowerCase();
 }
 
+/** A key as a careless reader has it: without its letter case, and over at a NUL, as strings of C are. */
+export function foldKey(key: string): string {
+  const end = key.indexOf('\0');
+  return foldCase(end === -1 ? key : key.slice(0, end));
+}
+
 /** Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`. */
 function editDistance(a: string, b: string): number {
   let beforeLast: number[] = [];

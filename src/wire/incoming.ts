@@ -1,4 +1,4 @@
-import { foldCase } from '../nearest.ts';
+import { foldKey } from '../nearest.ts';
 import { type Outline, outlinesOf } from './json-outline.ts';
 import {
   errorResponse,
@@ -108,7 +108,7 @@ function read(
   const id = isObject(value) && isRequestId(value.id) ? value.id : null;
   if (kind === 'invalid' || !isObject(value))
     return bad(id, 'Invalid Request: not a JSON-RPC 2.0 message');
-  const fault = oddKey(value, outline?.doubled);
+  const fault = oddKey(value, outline?.doubled) ?? oddName(value);
   if (fault !== undefined) return bad(id, `Invalid Request: the member ${fault}`);
   const text = outline && whole?.slice(outline.start, outline.end);
   return {
@@ -146,7 +146,7 @@ const MOST_MEMBERS = 1_000;
 /**
  * A key that another parser might take for another one than we do, and why. Of keys that stand
  * twice, letter case aside, parsers disagree about which counts: the first, the last, or (in Go)
- * one of another case. And of `__proto__` some make a prototype, which has members too.
+ * one of another case; in C a key is over at a NUL. And of `__proto__` some make a prototype, which has members too.
  */
 function oddKey(value: JsonObject, doubled: string | undefined): string | undefined {
   if (doubled !== undefined) return `${JSON.stringify(JSON.parse(`"${doubled}"`))} stands twice`;
@@ -158,8 +158,16 @@ function oddKey(value: JsonObject, doubled: string | undefined): string | undefi
   if (inParams !== undefined || !isObject(params._meta)) return inParams;
   const inMeta = Object.keys(params._meta);
   // Any other key of it is somebody else's. The era is told by one of them.
-  const claims = inMeta.filter((key) => foldCase(key) === foldCase(META_CLAIM));
+  const claims = inMeta.filter((key) => foldKey(key) === foldKey(META_CLAIM));
   return membersFault(inMeta) ?? (claims.length > 1 ? ambiguousKey(claims, []) : undefined);
+}
+
+/** A name that another parser might end sooner than we do: strings of C are over at a NUL. */
+function oddName(value: JsonObject): string | undefined {
+  const [, ...paths] = NAMING;
+  const names = paths.map((path) => [path.at(-1), valueAt(value, path)] as const);
+  const [key] = names.find(([, name]) => typeof name === 'string' && name.includes('\0')) ?? [];
+  return key === undefined ? undefined : `${JSON.stringify(key)} has a NUL in it`;
 }
 
 function ambiguousKey(keys: readonly string[], known: readonly string[]): string | undefined {
@@ -167,7 +175,7 @@ function ambiguousKey(keys: readonly string[], known: readonly string[]): string
   if (fault !== undefined) return fault;
   const seen = new Set<string>();
   for (const key of keys) {
-    const folded = foldCase(key);
+    const folded = foldKey(key);
     if (seen.has(folded)) return `${JSON.stringify(key)} stands twice`;
     seen.add(folded);
     if (known.includes(folded) && folded !== key) {
@@ -190,11 +198,11 @@ function membersFault(keys: readonly string[]): string | undefined {
 export function isAmbiguous({ message }: Incoming, path: readonly string[], key: string): boolean {
   const object = message.at(...path);
   if (!isObject(object)) return false;
-  const folded = foldCase(key);
-  return Object.keys(object).some((each) => each !== key && foldCase(each) === folded);
+  const folded = foldKey(key);
+  return Object.keys(object).some((each) => each !== key && foldKey(each) === folded);
 }
 
-/** What says which calls a body is about. */
+/** What says which calls a body is about: the id, and what else is compared as it is. */
 const NAMING = [['id'], ['method'], ['params', 'name'], ['params', 'uri'], ['params', 'taskId']];
 
 /** Whether two sources of one body are about the same calls, whatever the calls are given. */

@@ -39,8 +39,8 @@ const DIFFERS: Contradiction = {
 
 /**
  * What is wrong with the headers that name a method, or what it is about: where they are there,
- * they must say what the body says, whatever that is and in whichever era. Of a batch, of which
- * every message is judged, they may name any one.
+ * they must say what the body says, whatever that is and in whichever era. Of a batch every
+ * message must be what they name: what is refused of it would stay named.
  */
 export function namesFault(
   req: RequestPort,
@@ -49,7 +49,7 @@ export function namesFault(
   const method = requestHeader(req, METHOD);
   const name = requestHeader(req, NAME);
   if (method === undefined && name === undefined) return undefined;
-  const repeats = messages.some(
+  const repeats = messages.every(
     (each) =>
       (method === undefined || each.method === method) &&
       (name === undefined || mayBeNamed(each, decodedHeader(name))),

@@ -1,4 +1,4 @@
-import { foldCase } from '../nearest.ts';
+import { foldCase, foldKey } from '../nearest.ts';
 import type { CallBinding } from './call.ts';
 
 /**
@@ -72,7 +72,7 @@ export class AskedArguments {
     const ask = (target: object, key: string | symbol): void => {
       if (typeof key !== 'string') return;
       spellings ??= spellingsIn(target);
-      const spelt = spellings.get(foldCase(key));
+      const spelt = spellings.get(foldKey(key));
       if (spelt !== undefined && spelt !== key) this.#ambiguous ??= key;
     };
     return new Proxy(unlocked(object), {
@@ -112,7 +112,7 @@ export class AskedArguments {
 function spellingsIn(object: object): Map<string, string> {
   const spellings = new Map<string, string>();
   for (const key of Object.keys(object)) {
-    const folded = foldCase(key);
+    const folded = foldKey(key);
     spellings.set(folded, spellings.has(folded) ? `${folded}, doubled` : key);
   }
   return spellings;
@@ -139,7 +139,7 @@ function keysIn(args: unknown): readonly string[] | 'many' {
  * Whether a text has the key in it, or a part of a word that is like it, in another letter case.
  */
 function isSpeltOtherwise(text: string, key: string): boolean {
-  const folded = foldCase(key);
+  const folded = foldKey(key);
   const within = foldCase(text);
   if (folded === '') return false;
   for (let at = within.indexOf(folded); at !== -1; at = within.indexOf(folded, at + 1)) {

@@ -323,6 +323,21 @@ describe.each(HOSTS)('a header that says other than the body, behind %s', (host)
     expect(app.ledger.calls).toEqual(['free']);
   });
 
+  it('is refused beside a batch with any message that it does not name', async () => {
+    const { app, session } = await openBank({ shape: { host } });
+    const named = { 'mcp-method': 'tools/call', 'mcp-name': 'money' };
+    const refused = call('money', '{"action":"refund"}');
+    const ping = '{"jsonrpc":"2.0","id":8,"method":"ping"}';
+    // What is left of it would be taken for what the header still names.
+    for (const body of [`[${ping},${refused}]`, `[${refused},${call('free', '{}')}]`]) {
+      const { status, messages } = await session.post(body, named);
+      expect([status, messages[0]?.error?.code]).toEqual([400, MISMATCH]);
+    }
+    expect(app.ledger.calls).toEqual([]);
+    await session.post(`[${call('money', '{}')}]`, named);
+    expect(app.ledger.calls).toEqual(['money']);
+  });
+
   it('is refused beside a body that calls nothing', async () => {
     const { session } = await openBank({ shape: { host } });
     const named = { 'mcp-method': 'tools/call', 'mcp-name': 'money' };
@@ -441,5 +456,31 @@ describe('two sources of one body', () => {
     const other = body.replace('plain', 'money');
     expect((await send(app.url, { headers, body: other })).status).toBe(400);
     expect(streams).toHaveLength(1);
+  });
+});
+
+describe.each(HOSTS)('a NUL, at which strings of C are over, behind %s', (host) => {
+  const view = call('free', '{}');
+
+  it.each<[string, string]>([
+    ['a key of the message', view.replace('{', '{"method\\u0000x":"ping",')],
+    ['a key of its params', view.replace('"name"', '"name\\u0000x":"money","name"')],
+    ['a key that stands alone', call('money', '{}').replace('"arguments"', '"arguments\\u0000"')],
+    ['the method', view.replace('tools/call', 'tools/call\\u0000')],
+    ['the name', view.replace('"free"', '"money\\u0000x"')],
+  ])('is refused in %s', async (_, body) => {
+    const { app, session } = await openBank({ shape: { host } });
+    const { status, messages } = await session.post(body);
+    expect([status, messages[0]?.error?.code]).toEqual([400, INVALID]);
+    expect(app.ledger.calls).toEqual([]);
+  });
+
+  it('is refused in a key of the arguments that a gate asks for, and passes in any other', async () => {
+    const { app, session } = await openBank({ shape: { host } });
+    const { messages } = await session.post(call('money', '{"action\\u0000x":"refund"}'));
+    expect(reasonOf(messages[0])).toBe('arguments');
+    expect(app.ledger.calls).toEqual([]);
+    await session.post(call('money', '{"action":"view","note\\u0000":"a\\u0000b"}'));
+    expect(app.ledger.calls).toEqual(['money']);
   });
 });
