@@ -53,6 +53,58 @@ export function isSameJson(one: unknown, other: unknown): boolean {
   return true;
 }
 
+/** The value as JSON text, however deep it is. What JSON has no text for is `null`. */
+export function textOf(value: unknown): string {
+  try {
+    return JSON.stringify(value) ?? 'null';
+  } catch (error) {
+    // `JSON.stringify` recurses, and how deep it gets is different in each version of V8.
+    if (!(error instanceof RangeError)) throw error;
+    return deepTextOf(value);
+  }
+}
+
+/** An array or an object of which something is still to be written. */
+interface Unwritten {
+  readonly keys: readonly string[] | undefined;
+  readonly values: readonly unknown[];
+  at: number;
+}
+
+function deepTextOf(root: unknown): string {
+  const texts: string[] = [];
+  const open: Unwritten[] = [];
+  for (let next = root; ; ) {
+    const container = containerOf(next);
+    if (container === undefined) texts.push(JSON.stringify(next) ?? 'null');
+    else {
+      texts.push(container.keys ? '{' : '[');
+      open.push(container);
+    }
+    let last = open.at(-1);
+    while (last !== undefined && last.at === last.values.length) {
+      texts.push(last.keys ? '}' : ']');
+      open.pop();
+      last = open.at(-1);
+    }
+    if (last === undefined) return texts.join('');
+    if (last.at > 0) texts.push(',');
+    if (last.keys) texts.push(JSON.stringify(last.keys[last.at]), ':');
+    next = last.values[last.at++];
+  }
+}
+
+function containerOf(value: unknown): Unwritten | undefined {
+  if (Array.isArray(value)) return { keys: undefined, values: value, at: 0 };
+  // Such as a date: it says itself what it is in JSON.
+  if (!isObject(value) || typeof value.toJSON === 'function') return undefined;
+  const keys = Object.keys(value).filter((key) => !LEFT_OUT.has(typeof value[key]));
+  return { keys, values: keys.map((key) => value[key]), at: 0 };
+}
+
+/** What JSON has no text for, by `typeof`. */
+const LEFT_OUT: ReadonlySet<string> = new Set(['undefined', 'function', 'symbol']);
+
 function isContainer(value: unknown): boolean {
   return typeof value === 'object' && value !== null;
 }

@@ -12,7 +12,7 @@ import {
   withoutMemberAt,
   withValueAt,
 } from './json-text.ts';
-import { withEntry, withoutEntry } from './json-value.ts';
+import { textOf, withEntry, withoutEntry } from './json-value.ts';
 
 /** What becomes of one element of an array: kept as it is, dropped, or, where it is an object, some of its members set. */
 export type ElementEdit = 'keep' | 'drop' | JsonObject;
@@ -60,7 +60,7 @@ export class Message {
   }
 
   get text(): string {
-    this.#text ??= JSON.stringify(this.#value);
+    this.#text ??= textOf(this.#value);
     return this.#text;
   }
 
@@ -86,7 +86,7 @@ export class Message {
   replace(value: JsonObject): void {
     this.#edit(
       () => value,
-      () => JSON.stringify(value),
+      () => textOf(value),
     );
   }
 
@@ -94,8 +94,8 @@ export class Message {
   set(path: readonly string[], value: unknown): void {
     this.#edit(
       (object) => withEntry(object, path, asRead(value)),
-      (text) => withValueAt(text, path, jsonOf(value)),
-      () => this.#setAt(path, jsonOf(value)),
+      (text) => withValueAt(text, path, textOf(value)),
+      () => this.#setAt(path, textOf(value)),
     );
   }
 
@@ -146,7 +146,7 @@ export class Message {
           path,
           where === 'start' ? [...more, ...elements] : [...elements, ...more],
         ),
-      (text) => withElementAt(text, path, jsonOf(element), where),
+      (text) => withElementAt(text, path, textOf(element), where),
     );
   }
 
@@ -302,16 +302,12 @@ function withEntries(object: JsonObject, entries: JsonObject): JsonObject {
 
 function withMembers(objectText: string, members: JsonObject): string {
   return Object.entries(members).reduce(
-    (text, [key, value]) => withMember(text, key, jsonOf(value)),
+    (text, [key, value]) => withMember(text, key, textOf(value)),
     objectText,
   );
 }
 
-function jsonOf(value: unknown): string {
-  return JSON.stringify(value) ?? 'null';
-}
-
 /** The value as it is once it was written and read again. */
 function asRead(value: unknown): unknown {
-  return typeof value === 'string' ? value : JSON.parse(jsonOf(value));
+  return typeof value === 'string' ? value : JSON.parse(textOf(value));
 }

@@ -156,8 +156,11 @@ describe.each(MODES)('a call that is no proper one, %s', (mode) => {
 });
 
 describe('arguments that are very deep', () => {
-  it('do not keep a call from being a step', async () => {
-    const app = await startCheckout();
+  it.each([
+    ['which the middleware reads', false],
+    ['which a parser in front has read', true],
+  ])('do not keep a call from being a step, in a body %s', async (_, parser) => {
+    const app = await startCheckout({ shape: { parser } });
     const session = await app.begin();
     const { messages } = await session.post(
       call(`{"name":"cart.add_item","arguments":{"x":${deep(10_000)}}}`),

@@ -13,6 +13,7 @@ import {
   withPlainKeys,
   withValueAt,
 } from '../../src/wire/json-text.ts';
+import { textOf } from '../../src/wire/json-value.ts';
 import { type ElementEdit, Message } from '../../src/wire/message.ts';
 import {
   arrayText,
@@ -283,6 +284,19 @@ describe('a message', () => {
     );
   });
 
+  // How deep `JSON.stringify` gets is different in each version of V8, and for each object that it is given.
+  it.each([1000, 3000, 6000, 10_000, 50_000])(
+    'whose value nests %d levels deep is written again, whether it came as a text or as a value',
+    (levels) => {
+      const text = `{"id":1,"deep":${'{"a":['.repeat(levels)}1${']}'.repeat(levels)}}`;
+      for (const message of [new Message(JSON.parse(text), text), new Message(JSON.parse(text))]) {
+        message.set(['id'], 2);
+        message.set(['more'], [JSON.parse(text)]);
+        expect(message.text).toBe(`{"id":2${text.slice(7, -1)},"more":[${text}]}`);
+      }
+    },
+  );
+
   it('whose value nests too deeply to be written again is edited all the same', () => {
     const deep = `${'['.repeat(50_000)}${']'.repeat(50_000)}`;
     const text = `{"id":1,"deep":${deep}}`;
@@ -339,5 +353,41 @@ describe('a message', () => {
       message.at('a', '__proto__', 'b'),
       message.at('a', 'toString'),
     ]).toEqual([undefined, 1, undefined]);
+  });
+});
+
+describe('a value that nests deeply', () => {
+  it('is written as JSON.stringify writes one that does not', () => {
+    const levels = 20_000;
+    fc.assert(
+      fc.property(fc.jsonValue(), (value) => {
+        const around = (inner: string) =>
+          `${'[1,{"a":'.repeat(levels)}${inner}${',"b":[]},"c"]'.repeat(levels)}`;
+        const deep = JSON.parse(around('null'));
+        let innermost = deep;
+        for (let level = 1; level < levels; level++) innermost = innermost[1].a;
+        innermost[1].a = value;
+        expect(textOf(deep)).toBe(around(JSON.stringify(value)));
+      }),
+      { numRuns: 20 },
+    );
+  });
+
+  it('leaves out, or writes as null, what JSON has no text for', () => {
+    const odd = {
+      f() {},
+      u: undefined,
+      d: new Date(0),
+      l: [undefined, () => {}, Number.NaN],
+      s: Symbol('s'),
+    };
+    const deep = JSON.parse(`${'['.repeat(20_000)}0${']'.repeat(20_000)}`);
+    let innermost = deep;
+    while (Array.isArray(innermost[0])) innermost = innermost[0];
+    innermost[0] = odd;
+    expect(textOf(deep)).toBe(`${'['.repeat(20_000)}${JSON.stringify(odd)}${']'.repeat(20_000)}`);
+    expect(textOf(undefined)).toBe('null');
+    innermost[0] = 1n;
+    expect(() => textOf(deep)).toThrow(TypeError);
   });
 });
