@@ -122,8 +122,8 @@ async function passInNode(
  * middlewares.
  *
  * Call it only where nothing can have run. `ECONNRESET` or a time-out may come after something was
- * sent. Never go by what the server says. A request that is answered, or that no middleware saw, is
- * left alone.
+ * sent. Never go by what the server says, and follow no redirects: only the last connection is
+ * refused then. A request that is answered, or that no middleware saw, is left alone.
  *
  * @param request what your handler got: Node's request, or the `Request` of `gateFetch()`
  * @returns a promise that never rejects; you need not wait for it

@@ -188,7 +188,7 @@ export class GatePart implements Part {
   #deliver(call: PendingCall, message: Message): MaybePromise<void> {
     if (call.transform === undefined) {
       call.transform = this.#settle(call, message);
-      if (this.#isResumable) this.#expectLate(call);
+      if (this.#isResumable) expectReplays(call, this.#config.workflow.id, this.#admission.session);
     }
     return after(call.transform, (transform) => transform(message));
   }
@@ -243,6 +243,21 @@ export class GatePart implements Part {
   #unknownReply({ id, step, era }: PendingCall): JsonObject {
     return unknownOutcomeReply(id, step.tool, this.#config.workflow.id, { ran: false, era });
   }
+}
+
+/** Has each replay changed as the first answer was. It keeps what it takes to do that, and no request. */
+function expectReplays(
+  { id, transform }: Pick<PendingCall, 'id' | 'transform'>,
+  workflow: string,
+  { late }: Admission['session'],
+): void {
+  let known = transform;
+  late.expect(id, workflow, (message) => after(known, (change) => change?.(message)));
+  // A promise keeps the context that it was made in, and with it the whole step.
+  const settle = (change: Transform | undefined): void => {
+    known = change;
+  };
+  Promise.resolve(transform).then(settle, () => {});
 }
 
 /** nginx's "client closed request", which SDK v2 says when the client has left: the handler may have run. */

@@ -110,10 +110,12 @@ export class ReadJudge {
     const path = ['params', 'ref'];
     const type = incoming.message.at(...path, 'type');
     const kind = type === 'ref/prompt' ? 'prompt' : 'resource';
-    if (kind === 'prompt' ? !reads.bindsPrompts : !reads.bindsResources) return 'forward';
     const param = kind === 'prompt' ? 'name' : 'uri';
+    // Of what can be read in two ways, the other one may be the reference that is hidden.
+    const isClear = ['type', 'name', 'uri'].every((key) => !isAmbiguous(incoming, path, key));
+    if (isClear && (kind === 'prompt' ? !reads.bindsPrompts : !reads.bindsResources))
+      return 'forward';
     const name = incoming.message.at(...path, param);
-    const isClear = ['type', param].every((key) => !isAmbiguous(incoming, path, key));
     if (typeof name !== 'string' || type !== `ref/${kind}` || !isClear)
       return this.#invalid(
         incoming,

@@ -124,7 +124,7 @@ function partsOf(
     clock,
     turn,
     // Its id is in flight for as long as the step is, on whatever stream its result comes.
-    endRequest: request.beginStep(),
+    endRequest: request.beginStep(description.uncertain === 'hold'),
     onError,
   };
 }

@@ -14,6 +14,7 @@ export class InFlight implements WaitingCall {
   #onOver: () => void;
   #ended = false;
   #steps = 0;
+  #uncertain = 0;
   #cancelled = false;
   readonly #onCancel = new Set<() => void>();
   readonly #onNotice = new Set<() => void>();
@@ -40,16 +41,26 @@ export class InFlight implements WaitingCall {
     this.#onOver = () => {};
   }
 
-  /** It runs as a step until the returned function is called. */
-  beginStep(): () => void {
+  /**
+   * It runs as a step until the returned function is called. `mustEnd` where nobody may find out
+   * later, by trying it again, what an interrupted one came to.
+   */
+  beginStep(mustEnd: boolean): () => void {
     this.#steps++;
+    if (mustEnd) this.#uncertain++;
     let over = false;
     return () => {
       if (over) return;
       over = true;
       this.#steps--;
+      if (mustEnd) this.#uncertain--;
       if (this.#ended) this.end();
     };
+  }
+
+  /** Whether it runs as a step that must not be interrupted. */
+  get mustEnd(): boolean {
+    return this.#uncertain > 0;
   }
 
   onCancel(callback: () => void): () => void {

@@ -137,6 +137,19 @@ describe('completion', () => {
     expect(app.ledger.calls).toEqual([]);
   });
 
+  it.each([
+    ['a hidden prompt', { type: 'ref/resource', Type: 'ref/prompt', name: 'order.summary' }],
+    ['another name', { type: 'ref/resource', uri: 'docs://terms', Name: 'order.summary' }],
+  ])(
+    'that another reader would take for %s is refused where only prompts are bound',
+    async (_, ref) => {
+      const workflow = checkoutGate().bindPrompt('order.summary', ['has_items', 'payment']);
+      const app = await serve({}, { workflow });
+      expect(await values(await app.begin(), completion(ref))).toMatchObject({ code: -32602 });
+      expect(app.ledger.calls).toEqual([]);
+    },
+  );
+
   it('of what must not be told from what does not exist is the upstream’s error', async () => {
     const app = await serve({ refusal: 'unknown-tool' });
     const session = await app.begin();

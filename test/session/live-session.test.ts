@@ -29,7 +29,7 @@ describe('a request in flight', () => {
   it('keeps its id while it runs as a step, in as many workflows as there are', () => {
     const session = sessionOf('a');
     const request = session.begin(1);
-    const [first, second] = [request?.beginStep(), request?.beginStep()];
+    const [first, second] = [request?.beginStep(false), request?.beginStep(false)];
     request?.end();
     first?.();
     first?.();
