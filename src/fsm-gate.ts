@@ -44,9 +44,10 @@ export interface FsmGateOptions extends CommonOptions {
    */
   refusal?: 'explain' | 'unknown-tool' | undefined;
   /**
-   * What becomes of a run in a final state. `keep`: it stays there, and every call is refused that its bindings do not allow there. `restart`: the next
-   * call that the initial state allows begins it anew, and lists and refusals are the initial state's from the end on. Default: `restart` for runs
-   * of principals, who have no other one; `keep` for those of sessions and handles.
+   * What becomes of a run in a final state. `keep`: it stays there, and every call is refused that
+   * its bindings do not allow there. `restart`: the next call that the initial state allows begins
+   * it anew, and lists and refusals are the initial state's from the end on. Default: `restart` for
+   * runs of principals, who have no other one; `keep` for those of sessions and handles.
    */
   whenEnded?: WhenEnded | undefined;
   /** How long a call waits for another one of the same run, in milliseconds. Default 10,000. */

@@ -142,8 +142,8 @@ export class Runs<E extends string = string> {
   }
 
   /**
-   * Begins a run anew, whichever state it is in: its data are the first ones again, its version and its trail go on. Not while a step of it is running or
-   * held, which is found out at once.
+   * Begins a run anew, whichever state it is in: its data are the first ones again, its version and
+   * its trail go on. Not while a step of it is running or held, which is found out at once.
    */
   async restart(run: string, options?: Pick<SendOptions, 'actor'>): Promise<Restarted> {
     const { actor } = parseRequest('restart()', options);

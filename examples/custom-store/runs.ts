@@ -134,8 +134,9 @@ export function renewStep(
 }
 
 /**
- * Moves the expiry, but not for a change of less than a tenth: so a look at a run rarely has to be written down. With 0 it
- * stays, as for a look at what has ended; but no run expires before a claim of it.
+ * Moves the expiry, but not for a change of less than a tenth: so a look at a run rarely has to be
+ * written down. With 0 it stays, as for a look at what has ended; but no run expires before a claim
+ * of it.
  */
 export function keepAlive(run: Run, ttlMs: number, now: number): void {
   const wanted = ttlMs === 0 ? run.expiresAt : now + ttlMs;

@@ -15,8 +15,8 @@ interface WantedRun extends Omit<ClaimOptions, 'workflow' | 'initial' | 'clock' 
 }
 
 /**
- * Claims a run where it stands now. First a state is left whose time is over, and a run begins anew that has ended, each by a move of its own
- * that `onMoved` is told of.
+ * Claims a run where it stands now. First a state is left whose time is over, and a run begins anew
+ * that has ended, each by a move of its own that `onMoved` is told of.
  */
 export async function claimRun(
   config: Pick<GateConfig, 'workflow' | 'clock' | 'onError'>,

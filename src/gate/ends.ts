@@ -7,15 +7,18 @@ import { type Move, moveTo } from './move.ts';
 /** The trail's event of a run that began anew. */
 const RESTART = 'restart';
 
-/** A run that begins anew has no call in common with the one before: no key of an earlier try is handed out again. */
+/**
+ * A run that begins anew has no call in common with the one before: no key of an earlier try is
+ * handed out again.
+ */
 export const ANEW = { settles: 'all' } as const;
 
 /** How a gate takes runs that have ended. */
 type EndRule = Pick<GateConfig, 'workflow' | 'whenEnded'>;
 
 /**
- * Whether the next call begins a run anew that has ended. Unless the app says, a principal's does, who has no other; where runs are
- * named by sessions and handles a new one is to be had.
+ * Whether the next call begins a run anew that has ended. Unless the app says, a principal's does,
+ * who has no other; where runs are named by sessions and handles a new one is to be had.
  */
 export function beginsAnew({ workflow, whenEnded }: EndRule, run: string): boolean {
   const rule = whenEnded ?? (isPrincipalRun(run) ? 'restart' : 'keep');
@@ -23,7 +26,9 @@ export function beginsAnew({ workflow, whenEnded }: EndRule, run: string): boole
   return rule === 'restart' && !workflow.hasEnded(workflow.initial);
 }
 
-/** Where a run stands for its clients: one that the next call begins anew is at its start already. */
+/**
+ * Where a run stands for its clients: one that the next call begins anew is at its start already.
+ */
 export function shownPosition<P extends Position>(
   rule: EndRule,
   run: string,

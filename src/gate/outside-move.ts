@@ -92,7 +92,10 @@ export async function moveFromOutside(
   return move;
 }
 
-/** Tells the clients of a run that moved, if they see other things now, whichever way the gate takes runs that have ended. */
+/**
+ * Tells the clients of a run that moved, if they see other things now, whichever way the gate takes
+ * runs that have ended.
+ */
 export function tellMoved({ workflow, tell }: OutsideMover, run: string, { trail }: Move): void {
   if (isStableEverywhere(workflow)) return;
   const lists = (['keep', 'restart'] as const).flatMap((whenEnded) => {

@@ -9,7 +9,10 @@ import { tellIfHeld } from './unknown-outcome.ts';
 
 type Unknown = 'unknown' | 'unavailable';
 
-/** Where the run stands for its clients; `unknown` where it is no more, `unavailable` where the store cannot be asked. */
+/**
+ * Where the run stands for its clients; `unknown` where it is no more, `unavailable` where the
+ * store cannot be asked.
+ */
 export async function stateNow(
   config: GateConfig,
   context: RunContext,

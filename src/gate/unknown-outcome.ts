@@ -25,7 +25,10 @@ export class UnknownOutcome extends Error {
   /** Where the documentation says what to do. */
   readonly help = PAGE;
 
-  /** `waits` says whether the claim stays, so that a run whose step must not be repeated waits to be resolved. */
+  /**
+   * `waits` says whether the claim stays, so that a run whose step must not be repeated waits to be
+   * resolved.
+   */
   constructor({ key, tool, idempotencyKey, uncertain }: LostStep, why: string, waits: boolean) {
     const outcome = `the outcome of a call of ${JSON.stringify(tool)} is unknown (${why})`;
     super(waits && uncertain === 'hold' ? `${outcome}. ${remedy(key)}` : outcome);
@@ -69,8 +72,8 @@ export function giveUpStep(step: Step, config: Pick<GateConfig, 'onError'>, mayC
 }
 
 /**
- * Says of a claim that a process left behind, and that holds its run: once in each process. Where that process was killed, no other
- * one would ever say so.
+ * Says of a claim that a process left behind, and that holds its run: once in each process. Where
+ * that process was killed, no other one would ever say so.
  */
 export function tellIfHeld(
   key: RunKey,

@@ -24,7 +24,10 @@ export class SessionKey {
   }
 }
 
-/** With a space in it, which no session id contains (MCP 2025-11-25: visible ASCII), so that no client can name it by that header. */
+/**
+ * With a space in it, which no session id contains (MCP 2025-11-25: visible ASCII), so that no
+ * client can name it by that header.
+ */
 const PRINCIPAL_RUN = 'principal ';
 
 /** Whether a run is a principal's, as its key says. */

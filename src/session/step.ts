@@ -44,7 +44,10 @@ export interface StepParts {
   /** Frees the request's id. */
   readonly endRequest: () => void;
   readonly onError: (error: unknown) => void;
-  /** Whether another process has the claim's token as well, and may have saved the outcome. Default `false`. */
+  /**
+   * Whether another process has the claim's token as well, and may have saved the outcome. Default
+   * `false`.
+   */
   readonly isShared?: boolean;
 }
 
@@ -85,7 +88,10 @@ export class Step {
   #state: StepState = 'claimed';
   #overran = false;
   #isShared: boolean;
-  /** Whether something was saved from here, or may have been: then a commit that the store knows already is our own. */
+  /**
+   * Whether something was saved from here, or may have been: then a commit that the store knows
+   * already is our own.
+   */
   #mayHaveSaved = false;
   #onTaken: (() => void) | undefined;
   #stopRenewing: () => void = () => {};
@@ -151,8 +157,9 @@ export class Step {
    * lease lasts, which the claim's token makes harmless. Rejects if all of that failed: the step is
    * unsettled then, and can be saved later.
    *
-   * The first answer to a commit may be lost, and the next one says `repeated`, as it does where a driver asks twice. Such a
-   * commit is this step's own, and what depends on it has still to be told. Only where others have the token may it be theirs.
+   * The first answer to a commit may be lost, and the next one says `repeated`, as it does where a
+   * driver asks twice. Such a commit is this step's own, and what depends on it has still to be
+   * told. Only where others have the token may it be theirs.
    */
   async commit(move: Saving, options: Pick<CommitRequest, 'settles'> = {}): Promise<Saved> {
     if (this.isOver) return this.#state === 'saved' ? 'repeated' : 'lost';

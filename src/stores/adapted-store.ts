@@ -166,7 +166,10 @@ export class AdaptedStore implements AtomicStateStore {
     return undefined;
   }
 
-  /** Saves the run where something of it is not saved yet, or its expiry is to move and is too far off, and remembers it. */
+  /**
+   * Saves the run where something of it is not saved yet, or its expiry is to move and is too far
+   * off, and remembers it.
+   */
   async #refresh(run: Run, ttlMs: number, keepsExpiry = false): Promise<void> {
     const now = this.#now();
     const { expiresAt } = run.saved ?? {};
@@ -197,7 +200,10 @@ export class AdaptedStore implements AtomicStateStore {
     run.saved = saved;
   }
 
-  /** What was committed is unsure until all of it is saved. The session record has nothing of it but the end. */
+  /**
+   * What was committed is unsure until all of it is saved. The session record has nothing of it but
+   * the end.
+   */
   async #commitTo(run: Run, name: string, next: WorkflowState): Promise<void> {
     const { key, workflows, unsure, saved } = run;
     unsure.add(name);

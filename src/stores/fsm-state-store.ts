@@ -22,12 +22,13 @@ export interface FsmSnapshot {
  */
 export interface FsmStateStore {
   /**
-   * The snapshot saved under this key, or `undefined` where there is none. A key is `session:<run>` for what is known of a run
-   * as a whole, and `<gate's id>:<run>` for each workflow of it.
+   * The snapshot saved under this key, or `undefined` where there is none. A key is `session:<run>`
+   * for what is known of a run as a whole, and `<gate's id>:<run>` for each workflow of it.
    */
   load(sessionId: string): Promise<FsmSnapshot | undefined>;
   /**
-   * Replaces the snapshot under this key, with all of its members. Resolves once it is as durable as the backend makes it.
+   * Replaces the snapshot under this key, with all of its members. Resolves once it is as durable
+   * as the backend makes it.
    */
   save(sessionId: string, snapshot: FsmSnapshot): Promise<void>;
 }

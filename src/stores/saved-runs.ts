@@ -97,8 +97,8 @@ export class SavedRuns {
   }
 
   /**
-   * Looks once whether the store keeps more of a snapshot than its state and its time: without, the run would be lost at its
-   * first load, and nobody would know why.
+   * Looks once whether the store keeps more of a snapshot than its state and its time: without, the
+   * run would be lost at its first load, and no error would say why.
    *
    * @throws InterlockError `ERR_INTERLOCK_STORE` where it does not.
    */

@@ -221,8 +221,8 @@ function recordOf({ session, workflows }: Run, now: number, seenAt = now): RunRe
 }
 
 /**
- * When the run is to expire from now on; `undefined` where that may stay as it is, so that most looks at a run write nothing.
- * Without a time to live it stays, unless a claim lives longer.
+ * When the run is to expire from now on; `undefined` where that may stay as it is, so that most
+ * looks at a run write nothing. Without a time to live it stays, unless a claim lives longer.
  */
 function newExpiry(
   { expiresAt, workflows }: Run,

@@ -41,7 +41,10 @@ export interface ClaimView extends StepDescription {
 export interface WorkflowRecord {
   readonly snapshot: FsmSnapshot;
   readonly claim?: ClaimView;
-  /** What its last commit said of its end; absent where none said anything, as those of older versions. */
+  /**
+   * What its last commit said of its end; absent where none said anything, as those of older
+   * versions.
+   */
   readonly ended?: boolean;
 }
 
@@ -98,9 +101,9 @@ export interface ClaimRequest extends RunKey {
   /** How long the claim lives without being renewed, in milliseconds on the store's clock. */
   readonly leaseMs: number;
   /**
-   * How long the run lives after this operation, whatever its answer, in milliseconds; longer where a claim of it lives
-   * longer. A store may leave the expiry as it is while nine tenths of this remain. A claim of a workflow that has ended
-   * leaves it as it is but for the claim's own life.
+   * How long the run lives after this operation, whatever its answer, in milliseconds; longer where
+   * a claim of it lives longer. A store may leave the expiry as it is while nine tenths of this
+   * remain. A claim of a workflow that has ended leaves it as it is but for the claim's own life.
    */
   readonly ttlMs: number;
 }
@@ -133,13 +136,15 @@ export type ClaimResult =
 
 export interface CommitRequest extends RunKey {
   /**
-   * The claim's token. Committing again with it changes nothing, and is answered `repeated`; a store remembers
-   * at least the last 16 tokens that each workflow of a run has settled, by commit or by release.
+   * The claim's token. Committing again with it changes nothing, and is answered `repeated`; a
+   * store remembers at least the last 16 tokens that each workflow of a run has settled, by commit
+   * or by release.
    */
   readonly token: string;
   /**
-   * A token of the committer's own, where the claim is another's: a person resolves a held run. The commit is remembered by
-   * this token. The claim's own is spent as by a release, so that a late commit of its holder is `lost`. Default: `token`.
+   * A token of the committer's own, where the claim is another's: a person resolves a held run. The
+   * commit is remembered by this token. The claim's own is spent as by a release, so that a late
+   * commit of its holder is `lost`. Default: `token`.
    */
   readonly as?: string | undefined;
   /**
@@ -152,13 +157,14 @@ export interface CommitRequest extends RunKey {
   /** As {@link ClaimRequest.ttlMs}, also of a workflow that has ended. */
   readonly ttlMs: number;
   /**
-   * Whether the workflow has come to its end. Looks at it, and claims of it, do not keep the run alive from then on, until
-   * a commit says otherwise. Default `false`.
+   * Whether the workflow has come to its end. Looks at it, and claims of it, do not keep the run
+   * alive from then on, until a commit says otherwise. Default `false`.
    */
   readonly ended?: boolean | undefined;
   /**
-   * As in {@link ReleaseOptions}: `false` where something is saved and the step was not begun. `'all'` where the workflow
-   * begins anew: the keys of all tries are forgotten, since no call is one of theirs any more. Default `true`.
+   * As in {@link ReleaseOptions}: `false` where something is saved and the step was not begun.
+   * `'all'` where the workflow begins anew: the keys of all tries are forgotten, since no call is
+   * one of theirs any more. Default `true`.
    */
   readonly settles?: boolean | 'all' | undefined;
 }
@@ -167,7 +173,10 @@ export type CommitResult =
   | {
       readonly status: 'committed';
       readonly version: number;
-      /** The token had committed before: this time nothing was changed. The caller, its driver or another process asked twice. */
+      /**
+       * The token had committed before: this time nothing was changed. The caller, its driver or
+       * another process asked twice.
+       */
       readonly repeated?: true;
     }
   /** The claim is no longer this token's: it was released, resolved, taken over after its lease, or never there. */
@@ -204,17 +213,19 @@ export interface RunsQuery {
  */
 export interface AtomicStateStore {
   /**
-   * Starts a run, unless there is one under that key: an upstream may use a session id twice, for another principal even. A
-   * key is free again once its run was deleted or has expired; nothing is left of that run then, its trail included.
+   * Starts a run, unless there is one under that key: an upstream may use a session id twice, for
+   * another principal even. A key is free again once its run was deleted or has expired; nothing is
+   * left of that run then, its trail included.
    *
-   * `token` is made by the caller, unguessable, for one call only: asking again with it is answered as the first time, and
-   * changes nothing, so a driver may retry. Without one a run that is there is `taken`, whoever opened it.
+   * `token` is made by the caller, unguessable, for one call only: asking again with it is answered
+   * as the first time, and changes nothing, so a driver may retry. Without one a run that is there
+   * is `taken`, whoever opened it.
    */
   open(run: string, session: SessionRecord, ttlMs: number, token?: string): Promise<OpenResult>;
 
   /**
-   * The run, or `undefined` where it is unknown. Sets its expiry to `ttlMs` from now, as a claim does; but not where the
-   * look is `about` a workflow that has ended.
+   * The run, or `undefined` where it is unknown. Sets its expiry to `ttlMs` from now, as a claim
+   * does; but not where the look is `about` a workflow that has ended.
    */
   read(run: string, ttlMs: number, about?: string): Promise<RunRecord | undefined>;
 

@@ -31,14 +31,15 @@ const optionsSchema = z.strictObject({
 });
 
 /**
- * The contract of `AtomicStateStore` as tests, for your own store under your own test runner: with its operations, or with `load`
- * and `save`, which is tested with the scope `'restarts'`. Each of its promises is a test
- * that gets a store from `makeStore` and closes it; the stores may share data, since run keys are never used twice.
- * It asserts with `node:assert`, and takes a few seconds where the store's clock cannot be advanced.
+ * The contract of `AtomicStateStore` as tests, for your own store under your own test runner: with
+ * its operations, or with `load` and `save`, which is tested with the scope `'restarts'`. Each of
+ * its promises is a test that gets a store from `makeStore` and closes it; the stores may share
+ * data, since run keys are never used twice. It asserts with `node:assert`, and takes a few seconds
+ * where the store's clock cannot be advanced.
  *
  * ```ts
- * import { describe, it } from 'vitest';
- * describeStateStore('my store', async () => ({ store, reopen, close }), { describe, it });
+ * import { describe, it } from 'vitest'; describeStateStore('my store', async () => ({ store,
+ * reopen, close }), { describe, it });
  * ```
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is missing, wrong or unknown.

@@ -16,7 +16,8 @@ import type {
 /**
  * How far a store's promises reach.
  * - `'processes'`: everything holds between all clients of the same data.
- * - `'restarts'`: runs and snapshots outlive the process; claims, keys and trail do not. All that a store of `load` and
+ * - `'restarts'`: runs and snapshots outlive the process; claims, keys and trail do not. All that a
+ *   store of `load` and
  *   `save` can promise.
  * - `'process'`: nothing outlives the process; `reopen` is not called.
  */
@@ -24,7 +25,9 @@ export type StoreScope = 'processes' | 'restarts' | 'process';
 
 /** What `makeStore` gives to each test. */
 export interface StoreUnderTest {
-  /** One of `load` and `save` is tested behind `adaptStateStore()`, by a clock of the suite's own. */
+  /**
+   * One of `load` and `save` is tested behind `adaptStateStore()`, by a clock of the suite's own.
+   */
   readonly store: StateStore;
   /** Moves the store's clock, where it can be injected. Without it the suite waits for the real one. */
   readonly advance?: ((ms: number) => Promise<void> | void) | undefined;

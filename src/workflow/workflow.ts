@@ -91,7 +91,10 @@ export class Workflow {
     return this.#model.has(name);
   }
 
-  /** Whether a run in this state has come to its end: a final state, of a statechart one of the machine itself. */
+  /**
+   * Whether a run in this state has come to its end: a final state, of a statechart one of the
+   * machine itself.
+   */
   hasEnded(state: string): boolean {
     return this.#model.isFinal(state);
   }
@@ -201,9 +204,10 @@ export class Workflow {
   }
 
   /**
-   * The stored states in which a store may grant the claim of such a call. `undefined` where they cannot be listed: the
-   * claim is taken in any state then, and {@link allows} says whether to keep it. Where a run that has ended begins anew, it
-   * may be claimed at its end for what is allowed at its start, and for nothing else.
+   * The stored states in which a store may grant the claim of such a call. `undefined` where they
+   * cannot be listed: the claim is taken in any state then, and {@link allows} says whether to keep
+   * it. Where a run that has ended begins anew, it may be claimed at its end for what is allowed at
+   * its start, and for nothing else.
    */
   claimable(
     { states }: Pick<CallBinding, 'states'>,

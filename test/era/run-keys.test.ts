@@ -63,6 +63,22 @@ describe('principalKey()', () => {
     );
   });
 
+  it('lets a user pay again, in the stateless era and for whichever client', async () => {
+    const { url, run } = await serve([principalKey()], { visibility: 'hide' });
+    const alice = await connectV2(url, 'alice', PINNED);
+    onTestFinished(() => alice.close());
+    const tools = async () => (await alice.listTools()).tools.map(({ name }) => name);
+    for (let time = 0; time < 2; time++) {
+      expect(await tools()).toEqual(['cart.add_item', 'cart.view']);
+      for (const name of ['cart.add_item', 'cart.checkout', 'cart.pay'])
+        expect((await alice.callTool({ name, arguments: {} })).isError, name).not.toBe(true);
+    }
+    const key = principalKey().runKey({ issuer: 'https://issuer.example', subject: 'alice' });
+    expect((await run(key).runs.history(key)).map(({ event }) => event)).toEqual([
+      ...['ADD_ITEM', 'CHECKOUT', 'PAY', 'restart', 'ADD_ITEM', 'CHECKOUT', 'PAY'],
+    ]);
+  });
+
   it('gives nobody in particular no run', async () => {
     const { url, app, warnings } = await serve(principalKey());
     expect((await callStateless(url, 'cart.add_item')).text).toContain(

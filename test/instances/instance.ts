@@ -11,8 +11,9 @@ import { checkoutGate } from '../helpers/checkout.ts';
 import { startUpstream } from '../helpers/upstream.ts';
 
 /**
- * One instance of an app, in a process of its own: a server and a transport for each request, everything else in the store
- * that it shares with the others. Prints its address. `HANGS` names a tool whose handler never ends.
+ * One instance of an app, in a process of its own: a server and a transport for each request,
+ * everything else in the store that it shares with the others. Prints its address. `HANGS` names a
+ * tool whose handler never ends.
  */
 async function backend(kind: string, url: string, name: string) {
   if (kind === 'redis') {

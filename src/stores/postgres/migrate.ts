@@ -6,8 +6,9 @@ import { createStepFunctions } from './step-functions.ts';
 import type { PostgresClient, PostgresPool } from './types.ts';
 
 /**
- * What each version does to the tables. Each is run once in a schema, in this order, and is never changed once it was
- * published. After the last of them the functions are made anew, whatever they were.
+ * What each version does to the tables. Each is run once in a schema, in this order, and is never
+ * changed once it was published. After the last of them the functions are made anew, whatever they
+ * were.
  */
 const VERSIONS: readonly ((names: PostgresNames) => string)[] = [
   createTables,
@@ -20,7 +21,7 @@ ALTER TABLE ${runs} ADD COLUMN opened_by text;
 COMMENT ON COLUMN ${runs}.opened_by IS
   'The token of the call that opened the run, so that a call that arrives twice is known. NULL: not opened, but made by a claim.';
 COMMENT ON COLUMN ${events}.claim_token IS
-  'The claim that committed it, or a token of whoever resolved it, so that a commit that arrives twice is known.';
+  'The claim that committed it, or a token of the person who resolved it: so a commit that arrives twice is known.';
 `,
 ];
 

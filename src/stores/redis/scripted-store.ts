@@ -135,7 +135,10 @@ function snapshotArguments({ state, context, version = 0 }: FsmSnapshot): string
   return [JSON.stringify(state), optionalJson(context), String(version)];
 }
 
-/** A driver that asks twice sends the same text, and nobody else does: of a run that is opened the token is in it. */
+/**
+ * A driver that asks twice sends the same text, and nobody else does: of a run that is opened the
+ * token is in it.
+ */
 function sessionText({ principal, minted }: SessionRecord, openedBy?: string): string {
   return JSON.stringify({ principal, minted, openedBy });
 }

@@ -2,7 +2,8 @@ import { createHash } from 'node:crypto';
 import { lua, PRELUDE } from './prelude.ts';
 
 /**
- * The store's operations in Lua, one script each. A run is one hash, its trail a second one, both in one slot:
+ * The store's operations in Lua, one script each. A run is one hash, its trail a second one, both
+ * in one slot:
  *
  * | field of the run | value                                                                       |
  * |------------------|-----------------------------------------------------------------------------|
@@ -13,8 +14,9 @@ import { lua, PRELUDE } from './prelude.ts';
  * | `unfinished:"w"` | steps whose outcome is unknown: `key step`, newest first                    |
  * | `spent:"w"`      | settled tokens: `version token`, or `- token` if released, newest first     |
  *
- * A field of the trail is `5:"w"`, its value the time and the entry. Whatever came from a caller is JSON text that no script
- * looks into: Lua would lose empty arrays and long numbers. JSON text has no line break and no tab, so those separate items.
+ * A field of the trail is `5:"w"`, its value the time and the entry. Whatever came from a caller is
+ * JSON text that no script looks into: Lua would lose empty arrays and long numbers. JSON text has
+ * no line break and no tab, so those separate items.
  */
 export interface Script {
   readonly source: string;

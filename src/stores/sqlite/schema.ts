@@ -46,7 +46,10 @@ CREATE TABLE IF NOT EXISTS workflow_events (
 ) STRICT;
 `;
 
-/** What later versions keep beside that. `NULL` is what an older version, which may use the file at the same time, says of it. */
+/**
+ * What later versions keep beside that. `NULL` is what an older version, which may use the file at
+ * the same time, says of it.
+ */
 const ADDED = [
   // The token that opened the run.
   ['workflow_runs', 'opened_by', 'TEXT'],
