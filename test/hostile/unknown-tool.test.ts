@@ -202,7 +202,6 @@ describe('a hidden tool cannot be told from none', () => {
     const clock = setInterval(() => app.clock.advance(500), 1);
     await step.answer;
     clearInterval(clock);
-    app.store.heal();
     app.clock.advance(10_000);
     expect(reasonOf(await session.call('cart.add_item'))).toBe('held');
     await expectAlike(session, plain);
