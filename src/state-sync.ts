@@ -46,8 +46,9 @@ const optionsSchema = z.strictObject({
 });
 
 /**
- * Writes cache directives into tool descriptions, and tells the model after a successful call which data went stale. Needs no store and
- * no other middleware. Directives that TypeScript has widened to strings, as in `const policies = [{ … }]`, are checked here.
+ * Writes cache directives into tool descriptions, and tells the model after a successful call which
+ * data went stale. Needs no store and no other middleware. Directives that TypeScript has widened
+ * to strings, as in `const policies = [{ … }]`, are checked here.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_POLICY`
  */

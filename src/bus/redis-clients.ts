@@ -98,8 +98,9 @@ export function linkLike(client: RedisPubSub, channel: string, events: LinkEvent
 }
 
 /**
- * A single connection is opened once, and the bus opens the next one. A client of node-redis that is destroyed while
- * it connects, as it may always do where it connects again by itself, connects all the same and stays.
+ * A single connection is opened once, and the bus opens the next one. A client of node-redis that
+ * is destroyed while it connects, as it may always do where it connects again by itself, connects
+ * all the same and stays.
  */
 function linkLikeNodeRedis(client: NodeRedisPubSub, channel: string, events: LinkEvents): Link {
   const isCluster = client.unref === undefined;
@@ -128,8 +129,9 @@ function linkLikeNodeRedis(client: NodeRedisPubSub, channel: string, events: Lin
 }
 
 /**
- * The caller's own settings may be made for commands, which rather fail than wait. ioredis drops the promise of the
- * subscription that it makes again by itself, and where the connection ends meanwhile, its rejection ends the process.
+ * The caller's own settings may be made for commands, which rather fail than wait. ioredis drops
+ * the promise of the subscription that it makes again by itself, and where the connection ends
+ * meanwhile, its rejection ends the process.
  */
 const PATIENT = {
   autoResubscribe: false,

@@ -20,10 +20,11 @@ export interface RedisBusOptions extends RemoteBusOptions {
    */
   readonly client: RedisPubSub;
   /**
-   * A second one that listens, of either driver and the caller's too, since a connection that subscribes can do little
-   * else. Give one of ioredis `autoResubscribe: false`, because the bus subscribes again by itself: ioredis drops the
-   * promise of its own try, and ends the process where the connection is closed during it. Default: `client.duplicate()`
-   * while there are listeners.
+   * A second one that listens, of either driver and the caller's too, since a connection that
+   * subscribes can do little else. Give one of ioredis `autoResubscribe: false`, because the bus
+   * subscribes again by itself: ioredis drops the promise of its own try, and ends the process
+   * where the connection is closed during it. Default: `client.duplicate()` while there are
+   * listeners.
    */
   readonly subscriber?: RedisPubSub | undefined;
 }

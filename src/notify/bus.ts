@@ -14,9 +14,10 @@ export interface NotificationBus {
   publish(message: string): Promise<void>;
 
   /**
-   * Calls `listener` for each message from now on, through reconnections, until the returned function is called. Resolves
-   * once it listens, and goes on trying until then, or until `signal` is aborted: then it resolves at once, the listener
-   * is not called any more, and nothing of it keeps the process alive.
+   * Calls `listener` for each message from now on, through reconnections, until the returned
+   * function is called. Resolves once it listens, and goes on trying until then, or until `signal`
+   * is aborted: then it resolves at once, the listener is not called any more, and nothing of it
+   * keeps the process alive.
    */
   subscribe(
     listener: (message: string) => void,

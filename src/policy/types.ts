@@ -5,8 +5,8 @@
 export type CacheDirective = 'no-store' | 'immutable';
 
 /**
- * What is true of every tool whose name matches. Of several policies that match, the first one counts. `D` is what
- * TypeScript knows of the directives: `string` where it has widened them.
+ * What is true of every tool whose name matches. Of several policies that match, the first one
+ * counts. `D` is what TypeScript knows of the directives: `string` where it has widened them.
  */
 export interface SyncPolicy<D extends string = CacheDirective> {
   /**

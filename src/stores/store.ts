@@ -24,7 +24,7 @@ export type Uncertain = 'hold' | 'retry';
 /** The call that a claim is held for. */
 export interface StepDescription {
   readonly tool: string;
-  /** A digest of the call's arguments: a call of the same tool is the same call where it is the same. */
+  /** A digest of the call's arguments. Of one tool, the same digest is the same call. */
   readonly digest: string;
   readonly uncertain: Uncertain;
 }

@@ -38,8 +38,8 @@ export function checkStates(model: Model, what: string, states: readonly BoundSt
 }
 
 /**
- * What is odd about binding a tool again: the new bindings do not replace the old ones. That is meant where `when` tells
- * the calls apart, and within one declaration.
+ * What is odd about binding a tool again: the new bindings do not replace the old ones. That is
+ * meant where `when` tells the calls apart, and within one declaration.
  */
 export function rebindingWarnings(
   model: Model,
@@ -56,7 +56,8 @@ export function rebindingWarnings(
     ),
   );
   return [
-    `workflow "${model.id}": tool ${tool} is bound again, which adds to its binding and does not replace it: ` +
+    `workflow "${model.id}": tool ${tool} is bound again, ` +
+      'which adds to its binding and does not replace it: ' +
       `now it is available in ${[...names].join(', ')}. ` +
       `If that is meant, say it at once: bind(tool(${tool}).bindState(…).bindState(…))`,
   ];

@@ -14,7 +14,10 @@ import {
 /** Chooses, by a call's arguments, the calls that a binding is about. Must be quick, synchronous and free of effects. */
 export type CallTest = (args: Record<string, unknown>) => boolean;
 
-/** A call that a guard is asked about, before it is forwarded. `X` is what the machine's context is, as JSON. */
+/**
+ * A call that a guard is asked about, before it is forwarded. `X` is what the machine's context is,
+ * as JSON.
+ */
 export interface GuardedCall<X = Json | undefined> {
   /** The run key. */
   readonly run: string;
@@ -48,8 +51,9 @@ export interface BindingOptions<E extends string = string, X = Json | undefined>
    */
   readonly when?: CallTest | undefined;
   /**
-   * What happens after a call whose outcome nobody saw: `'hold'` stops the run until somebody resolves it, `'retry'` lets
-   * the same call through again, with the same idempotency key where its arguments are the same. Default: as the tool's annotations allow, else `'hold'`.
+   * What happens after a call whose outcome nobody saw: `'hold'` stops the run until somebody
+   * resolves it, `'retry'` lets the same call through again, with the same idempotency key where
+   * its arguments are the same. Default: as the tool's annotations allow, else `'hold'`.
    */
   readonly uncertain?: Uncertain | undefined;
 }

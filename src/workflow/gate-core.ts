@@ -53,8 +53,8 @@ class Made {
 }
 
 /**
- * `S` are the names that a binding may give, `E` the events, `T` the tags, `C` what the current state can be, `X` what
- * guards are given of the machine's context.
+ * `S` are the names that a binding may give, `E` the events, `T` the tags, `C` what the current
+ * state can be, `X` what guards are given of the machine's context.
  */
 export class Gate<
   S extends string = string,
@@ -103,8 +103,9 @@ export class Gate<
   }
 
   /**
-   * Makes a tool available in `states`, and there only; a successful call of it sends `event`. Binding a tool again adds
-   * to its bindings and replaces none; without `when` that is warned of. A tool that was never bound is always available.
+   * Makes a tool available in `states`, and there only; a successful call of it sends `event`.
+   * Binding a tool again adds to its bindings and replaces none; without `when` that is warned of.
+   * A tool that was never bound is always available.
    *
    * @throws InterlockError `ERR_INTERLOCK_BINDING` for an unknown state or tag, or once the gate is mounted, `ERR_INTERLOCK_EVENT`
    */
@@ -220,8 +221,9 @@ export class Gate<
   }
 
   /**
-   * Another gate of the same machine, bindings and options, at the same position. It moves and is bound on its own, and
-   * has none of the callbacks. The middlewares need none: a gate that is mounted is a template for every run.
+   * Another gate of the same machine, bindings and options, at the same position. It moves and is
+   * bound on its own, and has none of the callbacks. The middlewares need none: a gate that is
+   * mounted is a template for every run.
    */
   clone(): Gate<S, E, T, C, X> {
     this.#assertUsable('clone');
@@ -234,7 +236,8 @@ export class Gate<
   }
 
   /**
-   * Does nothing: a gate is ready once it is made. It is here for code that was written for gates that load XState.
+   * Does nothing: a gate is ready once it is made. It is here for code that was written for gates
+   * that load XState.
    *
    * @returns whether the machine is one of XState
    */

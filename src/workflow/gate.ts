@@ -32,10 +32,11 @@ export interface StateMachineGateConstructor {
     options?: GateOptions,
   ): Gate<XStatePaths<M>, XStateEvents<M>, XStateTags<M>, XStateTexts<M>, XStateContext<M>>;
   /**
-   * Of a flat machine whose names TypeScript has widened to strings, as in `const config = { … }` or with
-   * `satisfies FsmConfig`: they are checked here.
+   * Of a flat machine whose names TypeScript has widened to strings, as in `const config = { … }`
+   * or with `satisfies FsmConfig`: they are checked here.
    *
-   * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_INITIAL` or `ERR_INTERLOCK_TARGET`
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_INITIAL` or
+   * `ERR_INTERLOCK_TARGET`
    */
   new <S extends string, E extends string, N extends string>(
     config: WidenedConfig<S, E, N> & (string extends N ? unknown : never),
@@ -44,7 +45,8 @@ export interface StateMachineGateConstructor {
   /**
    * Of a flat machine, run by the built-in engine.
    *
-   * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_INITIAL` or `ERR_INTERLOCK_TARGET`
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_INITIAL` or
+   * `ERR_INTERLOCK_TARGET`
    */
   new <S extends string = string, E extends string = string>(
     config: FsmConfig<S, E>,

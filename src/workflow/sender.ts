@@ -58,7 +58,8 @@ export function parseSource(what: string, source: unknown): AnyEventSource {
 /**
  * The event that a call sends.
  *
- * @throws InterlockError `ERR_INTERLOCK_EVENT` where a function returns no event, or a promise of one; whatever it throws, and an Error where its payload is not JSON
+ * @throws InterlockError `ERR_INTERLOCK_EVENT` where a function returns no event, or a promise of
+ * one; whatever it throws, and an Error where its payload is not JSON
  */
 export function eventFrom(
   source: AnyEventSource,

@@ -43,7 +43,10 @@ export type XStateTags<M> = M extends {
   ? Tag
   : string;
 
-/** What guards are given of a machine's context, which is kept as JSON: its type, as far as JSON holds it. */
+/**
+ * What guards are given of a machine's context, which is kept as JSON: its type, as far as JSON
+ * holds it.
+ */
 export type XStateContext<M> = M extends {
   getInitialSnapshot(scope: never, input?: never): { readonly context: infer Context };
 }
