@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { Redis as Upstash } from '@upstash/redis';
 import { Redis } from 'ioredis';
+import { Redis as Redis5 } from 'ioredis5';
 import { createClient, createClientPool, RESP_TYPES } from 'redis';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { redisBus } from '../../src/bus/redis.ts';
@@ -210,6 +211,24 @@ describe('redisBus()', { timeout: 30_000 }, () => {
     await hearing.stop();
     client.disconnect();
   });
+
+  it.each([
+    ['ioredis 6', Redis],
+    ['ioredis 5', Redis5],
+  ] as const)(
+    'subscribes again on a subscriber of %s that does not do so by itself',
+    async (_, Driver) => {
+      const client = new Redis(redis.url);
+      const subscriber = new Driver(redis.url, { autoResubscribe: false });
+      const bus = redisBus({ client, subscriber, onError: () => {} });
+      const hearing = await listenTo(bus);
+      await killSubscribers(redis.url);
+      await heardAtLast(bus, hearing);
+      await hearing.stop();
+      subscriber.disconnect();
+      client.disconnect();
+    },
+  );
 
   it('publishes through one driver to a subscriber of the other, and to one that hands out bytes', async () => {
     const client = new Redis(redis.url);
