@@ -3,6 +3,7 @@ import { InterlockError } from './errors.ts';
 import { Aliases } from './gate/alias.ts';
 import type { GateConfig, Visibility, WhenEnded } from './gate/gate-config.ts';
 import { GatePart } from './gate/gate-part.ts';
+import { passGate } from './gate/gates.ts';
 import { ListedNames, ListedTools } from './gate/listed.ts';
 import { ListenPart } from './gate/listen-part.ts';
 import { noteMount } from './gate/mounts.ts';
@@ -23,8 +24,7 @@ import { insideStep } from './session/current-step.ts';
 import { admissionOf } from './session/run-context.ts';
 import type { Sessions } from './session/sessions.ts';
 import { createSessions } from './session-store.ts';
-import type { Exchange, Observers } from './wire/exchange.ts';
-import { Note } from './wire/note.ts';
+import type { Observers } from './wire/exchange.ts';
 import { StateMachineGate } from './workflow/gate.ts';
 
 /** Options of {@link fsmGate}. */
@@ -101,8 +101,6 @@ const optionsSchema = z.strictObject({
   ...commonShape,
 });
 
-const mounted = new Note<Exchange, Map<string, GateConfig>>();
-
 /**
  * Shows a client only the tools that are available in its run's state, refuses every other gated call, moves the run on when a call
  * succeeds, and tells the client that its list changed.
@@ -155,7 +153,7 @@ export function fsmGate<S extends string, E extends string>(
 
   return withExchange(parsed, async (exchange, observers) => {
     const config = configOf(observers);
-    if (!isFirstMount(exchange, config)) return (next) => next();
+    if (!passGate(exchange, config)) return (next) => next();
     ownSessions ??= createSessions('fsmGate()', { onError, onWarning, clock }).sessions;
     const admission = admissionOf(exchange) ?? (await ownSessions.enter(exchange));
     if (admission === undefined) return 'answered';
@@ -185,20 +183,4 @@ function once(onWarning: (warning: string) => void): (warning: string) => void {
     given.add(warning);
     onWarning(warning);
   };
-}
-
-/** A gate that stands in the way twice acts once. Two gates of one id would share a snapshot, so they are refused. */
-function isFirstMount(exchange: Exchange, config: GateConfig): boolean {
-  const gates = mounted.of(exchange) ?? new Map<string, GateConfig>();
-  mounted.put(exchange, gates);
-  const { id } = config.workflow;
-  const earlier = gates.get(id);
-  if (earlier !== undefined && earlier !== config) {
-    throw new InterlockError(
-      'ERR_INTERLOCK_MOUNT',
-      `two gates of the id "${id}" are mounted on one route; give each its own id`,
-    );
-  }
-  gates.set(id, config);
-  return earlier === undefined;
 }

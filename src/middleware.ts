@@ -24,11 +24,14 @@ export interface CommonOptions {
   /** The largest message of a response that is held for inspection, in bytes. Default 16 MiB. The middleware that is mounted first decides. */
   maxMessageBytes?: number | undefined;
   /**
-   * Told of every failure that no client is told of, with the store's own error as `cause`. Default: that of the
-   * `sessionStore()` in front, else `console.error`.
+   * Told of every failure that no client is told of, with the store's own error as `cause`.
+   * Default: that of the `sessionStore()` in front, else `console.error`.
    */
   onError?: ((error: unknown) => void) | undefined;
-  /** Told once of each likely mistake. Default: that of the `sessionStore()` in front, else `process.emitWarning`. */
+  /**
+   * Told once of each likely mistake. Default: that of the `sessionStore()` in front, else
+   * `process.emitWarning`.
+   */
   onWarning?: ((warning: string) => void) | undefined;
 }
 
@@ -66,7 +69,10 @@ export type Enter = (
 /** What a middleware is, whatever hosts it. */
 export interface Stage {
   readonly limits: WireLimits;
-  /** Whom it tells of an exchange, before one is opened too. The same object for the same `sessionStore()` in front. */
+  /**
+   * Whom it tells of an exchange, before one is opened too. The same object for the same
+   * `sessionStore()` in front.
+   */
   observers(exchange?: Exchange): Observers;
   readonly enter: Enter;
 }

@@ -186,7 +186,10 @@ export function createSessions(what: string, options: SessionStoreOptions | unde
   };
 }
 
-/** Hosts that run one app in several processes, or in another one tomorrow, by the variables that they set. */
+/**
+ * Hosts that run one app in several processes, or in another one tomorrow, by the variables that
+ * they set.
+ */
 const HOSTS: readonly (readonly [host: string, ...variables: string[]])[] = [
   ['PM2', 'pm_id', 'NODE_APP_INSTANCE'],
   ['Vercel', 'VERCEL'],
@@ -194,7 +197,10 @@ const HOSTS: readonly (readonly [host: string, ...variables: string[]])[] = [
   ['Cloud Run', 'K_SERVICE'],
 ];
 
-/** What is likely wrong with runs in memory where a process is one of several; nothing where it does not look like that. */
+/**
+ * What is likely wrong with runs in memory where a process is one of several; nothing where it does
+ * not look like that.
+ */
 export function aloneInMemory(env: NodeJS.ProcessEnv, isWorker: boolean): string | undefined {
   const [host, ...variables] = HOSTS.find(([, ...names]) => names.some((name) => env[name])) ?? [];
   const set = variables.find((name) => env[name]);

@@ -13,14 +13,16 @@ import { INITIALIZE, RawSession, send } from './helpers/raw.ts';
 const page = new Page('docs/authentication.md');
 const AUDIENCE = 'https://shop.example';
 
-/** What the page's readers have already; a second import of the same name would be the block's own. */
+/**
+ * What the page's readers have already; a second import of the same name would be the block's own.
+ */
 const AROUND = `
   import express from 'express';
   import { fsmGate, sessionStore, StateMachineGate } from 'mcp-interlock';
   import { mcpHandler } from './mcp-handler.ts';
   import './strategies.ts';
   const app = express();
-  const [issuer, audience] = [process.env.ISSUER_BASE_URL, process.env.AUDIENCE];
+  const { ISSUER_BASE_URL: issuer, AUDIENCE: audience } = process.env;
   const checkout = new StateMachineGate({
     initial: 'empty',
     states: { empty: { on: { ADD_ITEM: 'has_items' } }, has_items: {} },

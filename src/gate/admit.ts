@@ -70,7 +70,10 @@ export function unclear(
   return { reason: 'arguments', snapshot, words };
 }
 
-/** Asks the machine's own guards about the event that the call's success sends, where that is known before the call. */
+/**
+ * Asks the machine's own guards about the event that the call's success sends, where that is known
+ * before the call.
+ */
 function stoppedByMachine(
   { workflow, onError }: GateConfig,
   binding: CallBinding,

@@ -6,7 +6,10 @@ import type { Workflow } from '../workflow/workflow.ts';
 import type { Aliases } from './alias.ts';
 import type { ListedNames, ListedTools } from './listed.ts';
 
-/** A mounted gate: everything that is worked out once, at construction, but for whom it tells of mistakes. */
+/**
+ * A mounted gate: everything that is worked out once, at construction, but for whom it tells of
+ * mistakes.
+ */
 export interface GateConfig extends Observers {
   readonly workflow: Workflow;
   readonly listed: ListedTools;
@@ -25,7 +28,7 @@ export interface GateConfig extends Observers {
   readonly visibility: Visibility | undefined;
   /** What becomes of runs that have ended. Default: by what names them. */
   readonly whenEnded: WhenEnded | undefined;
-  /** What a list that has all tools says of each bound one. */
+  /** What a list that has all tools says of each bound one, where no other gate is on the route. */
   readonly notes: ReadonlyMap<string, string>;
   /** Warns once of each likely mistake. */
   readonly warnOnce: (warning: string) => void;

@@ -8,15 +8,16 @@ import type { Message } from '../wire/message.ts';
 import type { ResponseTap } from '../wire/response-tap.ts';
 import { after, inOrder, type MaybePromise } from '../wire/task-line.ts';
 import { pageAsSent } from '../wire/upstream-list.ts';
-import type { PendingCall, Transform } from './call.ts';
+import { hold, holdersOf, type PendingCall, type Transform } from './call.ts';
 import { declareListChanged, declaresChanges } from './changed-lists.ts';
 import type { GateConfig } from './gate-config.ts';
+import { Gates } from './gates.ts';
 import { Judge } from './judge.ts';
 import { tellListChanged } from './list-changed.ts';
 
 import { createdTask } from './outcome.ts';
 import { unknownOutcomeReply } from './replies.ts';
-import { settle } from './settle.ts';
+import { announcing, settle } from './settle.ts';
 import { isCancelledStep } from './step-note.ts';
 import { carryOn } from './tasks.ts';
 import { describeTools, hideUnavailable, keepsSecrets, visibilityFor } from './tool-list.ts';
@@ -64,6 +65,8 @@ export class GatePart implements Part {
       if (verdict === 'ended') return false;
       if (typeof verdict !== 'object') continue;
       this.#calls.set(idKey(verdict.id), verdict);
+      if (this.#config.announce || !this.#gates.isAlone)
+        hold(this.#exchange, { call: verdict, config: this.#config });
       this.#answered ??= verdict.context.turns.answering();
       // In the session era a disconnect "SHOULD NOT be interpreted as the client cancelling its request"; in the stateless era it is that.
       if (this.#admission.era === 'session') this.#exchange.tap.withholdClose();
@@ -187,7 +190,7 @@ export class GatePart implements Part {
   /** Settles the outcome at the first response, and changes each replay of it in the same way. */
   #deliver(call: PendingCall, message: Message): MaybePromise<void> {
     if (call.transform === undefined) {
-      call.transform = this.#settle(call, message);
+      call.transform = this.#announced(call, this.#settle(call, message));
       if (this.#isResumable) expectReplays(call, this.#config.workflow.id, this.#admission.session);
     }
     return after(call.transform, (transform) => transform(message));
@@ -203,6 +206,20 @@ export class GatePart implements Part {
       const change = { message: isLate ? undefined : message, context, lists };
       tellListChanged(this.#config, this.#exchange, this.#admission, change);
     });
+  }
+
+  /**
+   * Where several gates announce where one call led, the last one speaks for all: only then it is
+   * known what all allow.
+   */
+  #announced(call: PendingCall, transform: MaybePromise<Transform>): MaybePromise<Transform> {
+    const holders = holdersOf(this.#exchange, call.id);
+    if (holders.at(-1)?.call !== call) return transform;
+    return announcing(transform, holders, (config) => Gates.of(config, this.#exchange));
+  }
+
+  get #gates(): Gates {
+    return Gates.of(this.#config, this.#exchange);
   }
 
   /**
@@ -223,7 +240,7 @@ export class GatePart implements Part {
     const isLastPage = message.at('result', 'nextCursor') === undefined;
     listed.note(pageAsSent(message, 'tools'), isLastPage, onWarning);
     const isStable = visibilityFor(this.#config, this.#admission) === 'stable';
-    if (isStable) describeTools(message, this.#config, this.#admission);
+    if (isStable) describeTools(message, this.#gates.notes, this.#config, this.#admission);
     else await hideUnavailable(message, this.#config, this.#admission);
   }
 

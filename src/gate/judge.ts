@@ -25,6 +25,7 @@ import { changedLists } from './changed-lists.ts';
 import { claimRun } from './claim-run.ts';
 import { beginsAnew, shownPosition, shownState } from './ends.ts';
 import type { GateConfig } from './gate-config.ts';
+import { type Demand, Gates } from './gates.ts';
 import { type Move, movesOf } from './move.ts';
 import type { NotAdmitted } from './not-admitted.ts';
 import { badToolName, refusalReply } from './replies.ts';
@@ -268,22 +269,43 @@ export class Judge {
     if (this.#keepsSecrets && state !== undefined && !workflow.isVisible(tool, state))
       return this.#alias(incoming, tool);
     const readable = snapshot === undefined || position !== undefined;
+    const gates = Gates.of(this.#config, this.#exchange);
+    const outlook =
+      position !== undefined && 'run' in context
+        ? await gates.look(this.#admission, context, position)
+        : undefined;
+    const way =
+      reason === 'state'
+        ? outlook?.wayTo(states, (other) => this.#demandOf(other, incoming, tool))
+        : undefined;
     const refusal: Refusal = {
       workflow: workflow.id,
       state,
       tool,
       reason: readable ? reason : 'unavailable',
-      available: state === undefined ? [] : workflow.available(state),
-      path:
-        reason === 'state' && position !== undefined
-          ? workflow.pathTo(states, position)
-          : undefined,
+      available: outlook?.available ?? [],
+      path: way?.path,
     };
     const hasEnded = reason === 'state' && state !== undefined && workflow.hasEnded(state);
     const anew = hasEnded && 'anew' in context ? context.anew : undefined;
-    const details = { heldTool, words, cause, anew, foreseen: workflow.foresees };
+    const details = { heldTool, words, cause, anew, foreseen: way?.foreseen ?? false };
     await this.#exchange.answer(incoming, this.#reply(incoming, refusal, details));
     return 'answered';
+  }
+
+  /** What another gate asks for, to allow this very call. */
+  #demandOf(
+    { workflow, onError }: GateConfig,
+    { message }: Incoming,
+    tool: string,
+  ): ReturnType<Demand> {
+    try {
+      const binding = workflow.match(tool, message.at('params', 'arguments'));
+      return binding === undefined ? [] : [binding.states];
+    } catch (error) {
+      onError(error);
+      return undefined;
+    }
   }
 
   async #refuseUnnamed(incoming: Incoming, tool: string, named: NoRun): Promise<Verdict> {

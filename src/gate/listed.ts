@@ -25,7 +25,10 @@ export class ListedNames {
     this.#bound = bound;
   }
 
-  /** Takes note of one page, as the upstream sent it. `warn` is told once, at the last one, of what is bound and not listed. */
+  /**
+   * Takes note of one page, as the upstream sent it. `warn` is told once, at the last one, of what
+   * is bound and not listed.
+   */
   note(page: readonly unknown[], isLastPage: boolean, warn: Warn): void {
     for (const element of page) {
       const name = isObject(element) ? element.name : undefined;
@@ -68,7 +71,10 @@ export class ListedTools {
     this.#names.note(page, isLastPage, warn);
   }
 
-  /** What may happen after an unknown outcome, by the tool's annotations. Not to be repeated, until a list has said otherwise. */
+  /**
+   * What may happen after an unknown outcome, by the tool's annotations. Not to be repeated, until
+   * a list has said otherwise.
+   */
   uncertainOf(tool: string): Uncertain {
     return this.#hints.isRepeatable(tool) ? 'retry' : 'hold';
   }

@@ -15,6 +15,7 @@ import type { BoundRead } from '../workflow/reads.ts';
 import { askedCall, refusedByGuard } from './admit.ts';
 import { askForAlias } from './alias.ts';
 import type { GateConfig } from './gate-config.ts';
+import { type Demand, Gates } from './gates.ts';
 import { nothingToComplete } from './replies.ts';
 import { stateNow } from './state-now.ts';
 import { keepsSecrets } from './tool-list.ts';
@@ -240,18 +241,26 @@ export class ReadJudge {
     const { workflow } = this.#config;
     if (bound === 'unclear' || reason === 'unclear') return this.#invalid(incoming, UNCLEAR);
     const [only, ...others] = bound;
+    const { listed } = this.#admission;
+    const gates = Gates.of(this.#config, this.#exchange);
+    const outlook =
+      found !== undefined && listed !== undefined
+        ? await gates.look(this.#admission, listed, positionOf(found))
+        : undefined;
     // Where several must allow it at once, the way to one of them may lead nowhere.
     const leads = reason === 'state' && only !== undefined && others.length === 0;
+    const way = leads
+      ? outlook?.wayTo(only.states, (other) => demandOf(other, kind, name))
+      : undefined;
     const refusal: ReadRefusal = {
       workflow: workflow.id,
       state: found?.state,
       ...(kind === 'prompt' ? { prompt: name } : { resource: name }),
       reason: reason as ReadRefusalReason,
-      available: found === undefined ? [] : workflow.available(found.state),
-      path:
-        leads && found !== undefined ? workflow.pathTo(only.states, positionOf(found)) : undefined,
+      available: outlook?.available ?? [],
+      path: way?.path,
     };
-    const foreseen = workflow.foresees && others.length === 0;
+    const foreseen = way?.foreseen ?? false;
     const data = { [`${META_PREFIX}refusal`]: refusal };
     const text = readRefusalFor(refusal, { words, foreseen });
     await this.#exchange.answer(incoming, invalidParams(incoming, text, data));
@@ -277,6 +286,16 @@ export class ReadJudge {
 
 function invalidParams({ id }: Incoming, message: string, data?: unknown): JsonObject {
   return errorResponse(id ?? null, JSON_RPC.INVALID_PARAMS, message, data);
+}
+
+/** What another gate asks for, to allow this read. */
+function demandOf(
+  { workflow: { reads } }: GateConfig,
+  kind: AskedRead['kind'],
+  name: string,
+): ReturnType<Demand> {
+  const bound = kind === 'prompt' ? reads.ofPrompt(name) : reads.ofResource(name);
+  return bound === 'unclear' ? undefined : bound.map(({ states }) => states);
 }
 
 function positionOf({ updatedAt: _, version: __, ...position }: FsmSnapshot): Position {

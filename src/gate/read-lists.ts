@@ -1,12 +1,11 @@
 import type { Admission } from '../session/run-context.ts';
+import type { Exchange } from '../wire/exchange.ts';
 import { isObject, type JsonObject } from '../wire/json-rpc.ts';
 import type { ElementEdit, Message } from '../wire/message.ts';
 import { pageAsSent } from '../wire/upstream-list.ts';
-import { availabilityNote } from '../workflow/advice.ts';
 import type { BoundRead, BoundReads } from '../workflow/reads.ts';
-import { whereaboutsOf } from '../workflow/whereabouts.ts';
-import type { Workflow } from '../workflow/workflow.ts';
 import type { GateConfig } from './gate-config.ts';
+import { Gates } from './gates.ts';
 import { stateForLists } from './state-now.ts';
 import { forbidCaching, visibilityFor, withNote } from './tool-list.ts';
 
@@ -32,16 +31,18 @@ export function readListsOf(reads: BoundReads): ReadLists {
 export async function showReads(
   message: Message,
   config: GateConfig,
+  exchange: Exchange,
   admission: Admission,
   lists: ReadLists,
 ): Promise<void> {
+  const gates = Gates.of(config, exchange);
   const { result } = message.value;
   for (const [member, boundOf] of lists) {
     const elements = isObject(result) ? result[member] : undefined;
     if (!Array.isArray(elements)) continue;
     if (member === 'prompts') notePrompts(message, config);
     const isStable = visibilityFor(config, admission) === 'stable';
-    const edit = isStable ? describing(config) : await hiding(config, admission, member);
+    const edit = isStable ? describing(gates) : await hiding(config, admission, member);
     if (!isStable) forbidCaching(message);
     message.editElements(['result', member], (element) =>
       isObject(element) ? edit(element, boundOf(element)) : 'keep',
@@ -56,22 +57,13 @@ function notePrompts(message: Message, { listedPrompts, onWarning }: GateConfig)
 
 type Edit = (element: JsonObject, bound: ReturnType<BoundOf>) => ElementEdit;
 
-function describing({ workflow }: GateConfig): Edit {
+function describing(gates: Gates): Edit {
   return ({ description }, bound) => {
     if (bound === 'unclear' || bound.length === 0) return 'keep';
     return {
-      description: withNote(description, bound.map((each) => noteOf(workflow, each)).join(' ')),
+      description: withNote(description, bound.map((each) => gates.noteOf(each)).join(' ')),
     };
   };
-}
-
-/** What each bound prompt and resource says of where it is, worked out once: a gate's workflow never changes. */
-const notes = new WeakMap<BoundRead, string>();
-
-function noteOf(workflow: Workflow, bound: BoundRead): string {
-  const note = notes.get(bound) ?? availabilityNote(whereaboutsOf(workflow, [bound]));
-  notes.set(bound, note);
-  return note;
 }
 
 async function hiding(config: GateConfig, admission: Admission, member: string): Promise<Edit> {

@@ -66,7 +66,8 @@ export class ReadPart implements Part {
     declareListChanged(message, this.#declared);
     // By their shape, as the tools.
     const isList = [...this.#lists.keys()].some((member) => Array.isArray(result[member]));
-    return isList ? showReads(message, this.#config, this.#admission, this.#lists) : undefined;
+    if (!isList) return undefined;
+    return showReads(message, this.#config, this.#exchange, this.#admission, this.#lists);
   }
 
   /** A change of a resource that the run does not allow now is none of the client's business. */

@@ -5,13 +5,15 @@ import { isObject, type JsonObject, type ListKind } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { announcement } from '../workflow/advice.ts';
-import type { PendingCall, Transform } from './call.ts';
+import type { HeldCall, PendingCall, Transform } from './call.ts';
 import { changedLists } from './changed-lists.ts';
-import { shownState } from './ends.ts';
+import { shownPosition, shownState } from './ends.ts';
 import type { GateConfig } from './gate-config.ts';
+import type { Gates } from './gates.ts';
 import type { Move } from './move.ts';
 import { type Outcome, outcomeOf } from './outcome.ts';
 import { unknownOutcomeReply } from './replies.ts';
+import { recordNow } from './state-now.ts';
 import { takeEffect } from './take-effect.ts';
 import { giveUpStep, tellUnknown } from './unknown-outcome.ts';
 
@@ -36,7 +38,10 @@ export function settle(
   const move = moveAfter(outcome, call, message);
   // A step that asks for something goes on with the next call, and keeps its key for it.
   const options = outcome === 'input_required' ? UNBEGUN : {};
-  if (move === undefined) return after(call.step.release(options), () => AS_IT_CAME);
+  if (move === undefined) {
+    call.leaves = shownPosition(config, call.step.key.run, call.moves.from);
+    return after(call.step.release(options), () => AS_IT_CAME);
+  }
   return commit(call, { move, options, onListChanged }, config);
 }
 
@@ -80,7 +85,6 @@ async function commit(
   config: GateConfig,
 ): Promise<Transform> {
   const { step } = call;
-  const { workflow, announce } = config;
   const isLate = step.state === 'unsettled';
   const status = await save(call, settlement, config, false);
   if (status === 'failed' && call.carrier !== 'task') saveLater(call, settlement, config);
@@ -89,16 +93,10 @@ async function commit(
     tellUnknown(step, why, config, status === 'failed');
     return replacing(unknownReply(call, config, true));
   }
-  const { from, to } = settlement.move.trail;
-  if (to === from || !announce) return AS_IT_CAME;
-  const text = announcement(
-    workflow.id,
-    to,
-    workflow.available(shownState(config, step.key.run, to)),
-  );
-  return (message) =>
-    isObject(message.value.result) &&
-    message.insert(['result', 'content'], { type: 'text', text }, 'end');
+  const { snapshot, trail } = settlement.move;
+  call.leaves = shownPosition(config, step.key.run, snapshot);
+  if (trail.to !== trail.from) call.movedTo = trail.to;
+  return AS_IT_CAME;
 }
 
 /** Saves a move and tells of it, once: not where another process did so before. */
@@ -137,4 +135,42 @@ function saveLater(call: PendingCall, settlement: Settlement, config: GateConfig
   };
   const later = (): void => void clock.after(times.leaseMs, () => void tryAgain().catch(onError));
   later();
+}
+
+/**
+ * Also says in words where a call has moved the run, for each gate that is to, once all gates that
+ * it is a step of have settled it: what is available then is what all of them allow.
+ */
+export function announcing(
+  transform: MaybePromise<Transform>,
+  held: readonly HeldCall[],
+  gatesOf: (config: GateConfig) => Gates,
+): MaybePromise<Transform> {
+  if (!held.some(({ config }) => config.announce)) return transform;
+  return after(transform, (own) => {
+    const moved = held.filter(({ config, call }) => config.announce && call.movedTo !== undefined);
+    const [first] = moved;
+    if (first === undefined) return own;
+    const leaves = new Map(held.map(({ config, call }) => [config, call.leaves]));
+    const isKnown = gatesOf(first.config).areAll(leaves);
+    const record = isKnown ? undefined : recordNow(first.config, first.call.context);
+    return after(record, (read) => {
+      const texts = moved.map(({ config, call }) => {
+        const available = gatesOf(config).availableAfter(leaves, call.context, read);
+        return announcement(config.workflow.id, call.movedTo ?? '', available);
+      });
+      return adding(texts, own);
+    });
+  });
+}
+
+/** Apart from where the texts are made: what is kept for replays must keep nothing of the request. */
+function adding(texts: readonly string[], own: Transform): Transform {
+  return (message) => {
+    if (isObject(message.value.result)) {
+      for (const text of texts)
+        message.insert(['result', 'content'], { type: 'text', text }, 'end');
+    }
+    own(message);
+  };
 }

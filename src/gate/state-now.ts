@@ -22,8 +22,8 @@ export async function stateNow(
 }
 
 /**
- * The same for lists that hide what is not available, of the run that they are about. Where the store cannot be asked, the client
- * is told to list again once it can.
+ * The same for lists that hide what is not available, of the run that they are about. Where the
+ * store cannot be asked, the client is told to list again once it can.
  */
 export async function stateForLists(
   config: GateConfig,
@@ -38,7 +38,8 @@ export async function stateForLists(
   return 'unavailable';
 }
 
-async function recordNow(
+/** The run's record; `away` where the store cannot be asked. */
+export async function recordNow(
   { workflow, onError }: GateConfig,
   { fresh, store, run, ttlMs }: RunContext,
 ): Promise<RunRecord | undefined | 'away'> {
@@ -50,7 +51,8 @@ async function recordNow(
   }
 }
 
-function standing(
+/** Where a run of that record stands for its clients. */
+export function standing(
   config: GateConfig,
   { run, create }: RunContext,
   record: RunRecord | undefined,

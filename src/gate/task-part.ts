@@ -4,6 +4,7 @@ import { idKey, isRequestId, type JsonObject } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import type { GateConfig } from './gate-config.ts';
+import { Gates } from './gates.ts';
 import { tellListChanged } from './list-changed.ts';
 import type { ListListener } from './settle.ts';
 import {
@@ -85,7 +86,8 @@ export class TaskPart implements Part {
       const change = { message: isLate ? undefined : message, context, lists };
       tellListChanged(this.#config, this.#exchange, this.#admission, change);
     };
-    const transform = await task.settle(reply, { era, context, onListChanged });
+    const gates = Gates.of(this.#config, this.#exchange);
+    const transform = await task.settle(reply, { era, context, gates, onListChanged });
     if (reply === undefined) return;
     transform(reply);
     if (reply.changed) end.tell(reply);

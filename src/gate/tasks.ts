@@ -7,9 +7,10 @@ import type { Message } from '../wire/message.ts';
 import type { CallBinding } from '../workflow/call.ts';
 import type { PendingCall, Transform } from './call.ts';
 import type { GateConfig } from './gate-config.ts';
+import type { Gates } from './gates.ts';
 import { type Moves, movesOf } from './move.ts';
 import type { CreatedTask } from './outcome.ts';
-import { type ListListener, settle } from './settle.ts';
+import { announcing, type ListListener, settle } from './settle.ts';
 import { findTicket, keepTicket, type Ticket, ticketRun } from './task-ticket.ts';
 import { giveUpStep } from './unknown-outcome.ts';
 
@@ -22,6 +23,7 @@ const tables = new WeakMap<GuardedStore, Map<string, GatedTask>>();
 export interface Witness {
   readonly era: Era;
   readonly context: RunContext;
+  readonly gates: Gates;
   readonly onListChanged: ListListener;
 }
 
@@ -51,7 +53,7 @@ export class GatedTask {
 
   async #settle(
     reply: Message | undefined,
-    { era, context, onListChanged }: Witness,
+    { era, context, gates, onListChanged }: Witness,
   ): Promise<Transform> {
     const { clock, times, onError } = this.#config;
     const { isUpdated = false } = this.ticket;
@@ -59,7 +61,9 @@ export class GatedTask {
     const step = this.#step;
     const moves = this.#moves();
     const call: PendingCall = { id: 0, step, context, era, carrier: 'task', moves, isUpdated };
-    const transform = reply && (await settle(call, reply, this.#config, onListChanged));
+    const settled = reply && settle(call, reply, this.#config, onListChanged);
+    const holders = [{ call, config: this.#config }];
+    const transform = settled && (await announcing(settled, holders, () => gates));
     if (reply === undefined) await step.release();
     if (step.state === 'saved' || step.state === 'released')
       context.store.delete(this.#key).catch(onError);

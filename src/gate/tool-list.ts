@@ -70,9 +70,16 @@ export async function hideUnavailable(
 /** The tools of a list that ask for a handle: a tool of two gates asks once. */
 const asking = new Note<Message, Set<unknown>>();
 
-/** Says of each bound tool where it is available, and has it ask for the handle that names its run. */
-export function describeTools(message: Message, config: GateConfig, admission: Admission): void {
-  const { notes, onError } = config;
+/**
+ * Says of each bound tool, by its note, where it is available, and has it ask for the handle that
+ * names its run.
+ */
+export function describeTools(
+  message: Message,
+  notes: ReadonlyMap<string, string>,
+  { onError }: GateConfig,
+  admission: Admission,
+): void {
   const { managed } = admission;
   const asked = asking.of(message) ?? new Set();
   asking.put(message, asked);

@@ -19,7 +19,9 @@ export interface RunKeeper {
   /** Tells whoever listens to a run, here and elsewhere, but for one session that knows already. */
   tell(run: string, lists: readonly ListKind[], except?: LiveSession): void;
   listen(run: string, tell: (lists: readonly ListKind[]) => void, session: LiveSession): () => void;
-  /** Lists of a run were served incomplete: its clients are told again once the store can be asked. */
+  /**
+   * Lists of a run were served incomplete: its clients are told again once the store can be asked.
+   */
   missed(run: string, lists: readonly ListKind[]): void;
   /** As {@link Admission.holdOpen}. */
   holdOpen(tap: ResponseTap, last: JsonObject): () => void;

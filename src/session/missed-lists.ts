@@ -14,18 +14,25 @@ export interface MissedListsConfig {
   readonly onError: (error: unknown) => void;
 }
 
-/** How long after a list the store is first asked again; each time that it fails, twice as long, up to {@link MOST_DELAY_MS}. */
+/**
+ * How long after a list the store is first asked again; each time that it fails, twice as long, up
+ * to {@link MOST_DELAY_MS}.
+ */
 const FIRST_MS = 500;
 const MOST_DELAY_MS = 15_000;
 /** After so long without a miss, the next one is a trouble of its own. */
 const CALM_MS = 60_000;
-/** A store that is just back is not asked by all clients at once: so many are told, and after a pause so many more. */
+/**
+ * A store that is just back is not asked by all clients at once: so many are told, and after a
+ * pause so many more.
+ */
 const TOLD_AT_ONCE = 100;
 const PAUSE_MS = 100;
 
 /**
- * The runs whose lists were served without what their state shows, because the store could not be asked. Once it can be, their
- * clients are told to list again. One question to the store, on one timer, stands for all of them.
+ * The runs whose lists were served without what their state shows, because the store could not be
+ * asked. Once it can be, their clients are told to list again. One question to the store, on one
+ * timer, stands for all of them.
  */
 export class MissedLists {
   readonly #config: MissedListsConfig;
@@ -76,7 +83,10 @@ export class MissedLists {
     });
   }
 
-  /** What one of those who wait would ask is asked: nothing but that says that their lists are whole again. */
+  /**
+   * What one of those who wait would ask is asked: nothing but that says that their lists are whole
+   * again.
+   */
   async #ask(): Promise<void> {
     const [run] = this.#runs.keys();
     if (run === undefined) return;

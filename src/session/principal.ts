@@ -87,8 +87,8 @@ export function clientNamed(
 }
 
 /**
- * Names the callers of one mounted middleware, and warns once where what names them is weaker than it looks, or where somebody
- * seems to call whom nothing names.
+ * Names the callers of one mounted middleware, and warns once where what names them is weaker than
+ * it looks, or where somebody seems to call whom nothing names.
  */
 export class Callers {
   readonly #principal: PrincipalOf | undefined;
@@ -119,8 +119,9 @@ export class Callers {
   }
 
   /**
-   * Looks, once the response to such a request begins, whether authentication came behind the middleware. `undefined` where
-   * there is nothing to look for: it was there already, or was warned of.
+   * Looks, once the response to such a request begins, whether authentication came behind the
+   * middleware. `undefined` where there is nothing to look for: it was there already, or was warned
+   * of.
    */
   lookout(req: MarkedRequest): Part | undefined {
     if (this.#isLateTold || isThere(req.auth) || isThere(req.user)) return undefined;

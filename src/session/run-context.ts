@@ -62,8 +62,8 @@ export interface Admission {
   /** A run by its key, whatever this request names. It is the caller's business that it is the client's. */
   runNamed(run: string): RunContext;
   /**
-   * Such lists go out without what the run's state shows, because the store cannot be asked: once it can, the client is told that
-   * they changed.
+   * Such lists go out without what the run's state shows, because the store cannot be asked: once
+   * it can, the client is told that they changed.
    */
   listMissed(lists: readonly ListKind[]): void;
   /** Keeps a stream of the middleware's own from looking dead, and ends it with `last` at the shutdown, until the returned function is called. */

@@ -55,7 +55,9 @@ export function memoryStore(options: MemoryStoreOptions = {}): AtomicStateStore 
   return new MemoryStore(parseOptions('memoryStore()', optionsSchema, options));
 }
 
-/** Whether the store is one that loses its runs with this process, and shares them with no other. */
+/**
+ * Whether the store is one that loses its runs with this process, and shares them with no other.
+ */
 export function isMemoryStore(store: AtomicStateStore): boolean {
   return store instanceof MemoryStore;
 }

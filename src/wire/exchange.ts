@@ -101,7 +101,10 @@ export class Exchange {
     });
   }
 
-  /** The exchange that an earlier middleware opened for this request, or for the one that it is a copy of. */
+  /**
+   * The exchange that an earlier middleware opened for this request, or for the one that it is a
+   * copy of.
+   */
   static known(req: IncomingMessage | Request): Exchange | undefined {
     return exchangeNote.of(req);
   }

@@ -21,9 +21,15 @@ export interface Refusal {
   /** The tool that was called. */
   readonly tool: string;
   readonly reason: RefusalReason;
-  /** The bound tools that are available in that state. */
+  /**
+   * The bound tools that are available in that state; where several gates stand on the route, those
+   * that all of them allow.
+   */
   readonly available: readonly string[];
-  /** The tools to call first, in order; absent where no way is known. */
+  /**
+   * The tools to call first, in order, each of which all gates of the route allow then; absent
+   * where no way is known.
+   */
   readonly path?: readonly string[] | undefined;
 }
 

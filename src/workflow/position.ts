@@ -70,8 +70,9 @@ export interface Model {
   /** Whether a run that is in one of `bound` can be in one of `names` as well. */
   canBeIn(bound: readonly BoundState[], names: readonly string[]): boolean;
   /**
-   * Whether the state handles the event, and each of its transitions for it has a guard that says no: without a payload, and as
-   * the run's data are now. Not where it does not handle the event at all.
+   * Whether the state handles the event, and each of its transitions for it has a guard that says
+   * no: without a payload, and as the run's data are now. Not where it does not handle the event at
+   * all.
    *
    * @throws Error where a guard throws
    */

@@ -13,6 +13,14 @@ export type Reach = ReadonlyMap<string, Arrival>;
 /** A statechart has more states than a search for a hint is worth. */
 const MOST_COMBINATIONS = 200;
 
+/** Where a successful call of a tool may lead. */
+export interface Leads {
+  /** The other states that it may lead to. */
+  readonly to: readonly Position[];
+  /** Whether it may also leave the run in its state. */
+  readonly mayStay: boolean;
+}
+
 /**
  * Searches the machine breadth first along the events that calls of bound tools send. Equally short ways are told
  * apart by the order in which the tools were bound.
@@ -27,14 +35,40 @@ export function reachFrom(
   for (const [from, { position }] of reach) {
     if (!model.isFlat && reach.size > MOST_COMBINATIONS) break;
     for (const [tool, bindings] of tools) {
-      for (const event of eventsPossible(model, bindings, from)) {
-        const next = positionAfter(model, position, event);
-        if (next !== undefined && !reach.has(next.state))
-          reach.set(next.state, { position: next, last: { tool, from } });
+      for (const next of leadsOf(model, bindings, position)?.to ?? []) {
+        if (!reach.has(next.state)) reach.set(next.state, { position: next, last: { tool, from } });
       }
     }
   }
   return reach;
+}
+
+/**
+ * Where a successful call of a tool with these bindings may lead; `undefined` where none is
+ * allowed. The first binding that is about a call decides, so nothing after a binding that is about
+ * every call can. A function may send whatever is handled there.
+ */
+export function leadsOf(
+  model: Model,
+  bindings: readonly AnyBinding[],
+  from: Position,
+): Leads | undefined {
+  const open = bindings.filter(({ states }) => model.isIn(from.state, states));
+  const senders = open.filter(({ success }) => success !== undefined);
+  const decisive = senders.findIndex(({ when }) => when === undefined);
+  const possible = decisive === -1 ? senders : senders.slice(0, decisive + 1);
+  const to: Position[] = [];
+  let mayStay = decisive === -1 && senders.length < open.length;
+  for (const { success } of possible) {
+    const isNamed = typeof success === 'string';
+    mayStay ||= !isNamed;
+    for (const event of isNamed ? [success] : model.eventsIn(from.state)) {
+      const next = positionAfter(model, from, event, isNamed);
+      if (next === 'stays') mayStay = true;
+      else if (next !== undefined) to.push(next);
+    }
+  }
+  return to.length > 0 || mayStay ? { to, mayStay } : undefined;
 }
 
 /** The tools to call, in order, for the nearest of `states`; `undefined` where none can be reached. */
@@ -56,30 +90,21 @@ function pathOf(reach: Reach, arrival: Arrival): readonly string[] {
   return Object.freeze(path.reverse());
 }
 
-/** A machine whose code does without the payload that there is not, or throws, leads nowhere. */
-function positionAfter(model: Model, position: Position, event: string): Position | undefined {
-  try {
-    return model.next(position, event).position;
-  } catch {
-    return undefined;
-  }
-}
-
 /**
- * The events that some successful call of a tool may send in `state`. The first binding that is about a call decides, so
- * nothing after a binding that is about every call can. A function may send whatever is handled there.
+ * A machine whose code cannot do without the payload that there is not, or throws, leads nowhere.
+ * An event that is known before the call, and that the machine's guards stop, has the call refused.
  */
-function eventsPossible(
+function positionAfter(
   model: Model,
-  bindings: readonly AnyBinding[],
-  state: string,
-): readonly string[] {
-  const senders = bindings.filter(
-    (each) => each.success !== undefined && model.isIn(state, each.states),
-  );
-  const decisive = senders.findIndex(({ when }) => when === undefined);
-  const possible = decisive === -1 ? senders : senders.slice(0, decisive + 1);
-  return possible.flatMap(({ success }) =>
-    typeof success === 'string' ? success : success === undefined ? [] : model.eventsIn(state),
-  );
+  from: Position,
+  event: string,
+  isKnown: boolean,
+): Position | 'stays' | undefined {
+  try {
+    if (isKnown && model.isStopped(from, event)) return undefined;
+    const { position } = model.next(from, event);
+    return position.state === from.state ? 'stays' : position;
+  } catch {
+    return isKnown ? undefined : 'stays';
+  }
 }

@@ -1,40 +1,36 @@
 import type { AnyBinding } from './binding.ts';
-import type { BoundState, Position } from './position.ts';
+import type { BoundState } from './position.ts';
 
-/** Where a tool is to be found, and what it takes to get there. */
-export interface Whereabouts {
+/** What is known of the ways to a place. */
+export interface Way {
+  /** The tools to call, in order; `undefined` where no way is known. */
+  readonly path: readonly string[] | undefined;
+  /** Whether no path means no way. */
+  readonly foreseen: boolean;
+}
+
+/** Where a tool is to be found, and what it takes to get there from the start of a run. */
+export interface Whereabouts extends Way {
   readonly workflow: string;
   readonly states: readonly BoundState[];
-  /** The tools to call from the start of a run; `undefined` where none are known to lead there. */
-  readonly path: readonly string[] | undefined;
-  /** Whether no other way can lead there. */
-  readonly foreseen: boolean;
   /** Whether only some calls of the tool are gated. */
   readonly isGrouped: boolean;
 }
 
-/** As much of a workflow as tells the way. */
-interface Chart {
-  readonly id: string;
-  readonly start: Position;
-  readonly foresees: boolean;
-  pathTo(states: readonly BoundState[], from: Position): readonly string[] | undefined;
-}
-
+/** `wayTo` says how such states are reached from the start of a run. */
 export function whereaboutsOf(
-  workflow: Chart,
+  workflow: string,
   bindings: readonly Pick<AnyBinding, 'states' | 'when'>[],
+  wayTo: (states: readonly BoundState[]) => Way,
 ): Whereabouts {
-  const { id, start, foresees } = workflow;
   const named = bindings.flatMap((binding) => binding.states);
   const states = named.filter(
     (state, index) => named.findIndex((each) => isSame(each, state)) === index,
   );
   return {
-    workflow: id,
+    workflow,
     states,
-    path: workflow.pathTo(states, start),
-    foreseen: foresees,
+    ...wayTo(states),
     isGrouped: bindings.every(({ when }) => when !== undefined),
   };
 }

@@ -10,7 +10,7 @@ import { openContext, withData } from './envelope.ts';
 import type { ErrorListener } from './listeners.ts';
 import type { LoopShield } from './loop-shield.ts';
 import type { BoundState, FsmAction, Model, Next, Position } from './position.ts';
-import { type Reach, reachFrom, shortestPath } from './reach.ts';
+import { type Leads, leadsOf, type Reach, reachFrom, shortestPath } from './reach.ts';
 import type { BoundReads } from './reads.ts';
 import {
   type AnyEventSource,
@@ -23,8 +23,11 @@ import { parseSnapshot } from './snapshot.ts';
 import { ToolViews } from './tool-views.ts';
 import type { Move } from './transition.ts';
 import { arrived, overdue, whenEntered } from './upkeep.ts';
-import { type Whereabouts, whereaboutsOf } from './whereabouts.ts';
+import { type Way, type Whereabouts, whereaboutsOf } from './whereabouts.ts';
 import type { WorkflowParts } from './workflow-parts.ts';
+
+/** So many entries are kept of where tools lead. */
+const MOST_LEADS = 100_000;
 
 /**
  * A gate as the middleware uses it for every request of every run: unchanging, without a current state of its own, and
@@ -55,6 +58,7 @@ export class Workflow {
   readonly #unconditional: ReadonlyMap<string, CallBinding>;
   readonly #views: ToolViews;
   readonly #reach = new Map<string, Reach>();
+  readonly #leads = new Map<string, ReadonlyMap<string, Leads>>();
   /** Of a flat machine. */
   readonly #finals: readonly string[];
 
@@ -152,10 +156,16 @@ export class Workflow {
     return this.#tools.has(tool);
   }
 
-  /** Where the tool is to be found; `undefined` where it is not bound. */
-  whereabouts(tool: string): Whereabouts | undefined {
+  /**
+   * Where the tool is to be found, by this workflow alone unless told otherwise; `undefined` where
+   * it is not bound.
+   */
+  whereabouts(
+    tool: string,
+    wayTo: (states: readonly BoundState[]) => Way = (states) => this.#wayFromStart(states),
+  ): Whereabouts | undefined {
     const bindings = this.#tools.get(tool);
-    return bindings && whereaboutsOf(this, bindings);
+    return bindings && whereaboutsOf(this.id, bindings, wayTo);
   }
 
   /** Whether the tool is shown in `state`. A tool that is not bound always is; a bound one never is in an unknown state. */
@@ -193,8 +203,8 @@ export class Workflow {
   }
 
   /**
-   * Whether a success of such a call would be stopped by the machine's own guards. Not where only its result tells which event
-   * it sends: those guards are asked once it is there.
+   * Whether a success of such a call would be stopped by the machine's own guards. Not where only
+   * its result tells which event it sends: those guards are asked once it is there.
    *
    * @throws Error where a guard throws. The call must be refused then.
    */
@@ -230,6 +240,36 @@ export class Workflow {
   pathTo(states: readonly BoundState[], from: Position): readonly string[] | undefined {
     if (!this.hasState(from.state)) return undefined;
     return shortestPath(this.#model, this.#reachFrom(from), states);
+  }
+
+  /**
+   * Where a successful call of each bound tool may lead that is allowed in a position, in binding
+   * order.
+   */
+  leads(from: Position): ReadonlyMap<string, Leads> {
+    const known = this.#leads.get(from.state);
+    if (known !== undefined) return known;
+    const { isFlat } = this.#model;
+    // What is kept must hold nothing of one run.
+    const at = isFlat ? { state: from.state } : from;
+    const leads = new Map<string, Leads>();
+    for (const [tool, bindings] of this.#tools) {
+      const found = leadsOf(this.#model, bindings, at);
+      if (found !== undefined) leads.set(tool, found);
+    }
+    if (this.#leads.size * this.#tools.size > MOST_LEADS) this.#leads.clear();
+    if (isFlat) this.#leads.set(from.state, leads);
+    return leads;
+  }
+
+  /** Whether what a call of this tool needs depends on its arguments. */
+  isGrouped(tool: string): boolean {
+    return this.#tools.get(tool)?.some(({ when }) => when !== undefined) === true;
+  }
+
+  /** Whether ways depend on nothing but the state, so that they can be kept. */
+  get isFlat(): boolean {
+    return this.#model.isFlat;
   }
 
   /**
@@ -275,6 +315,10 @@ export class Workflow {
     onError: ErrorListener = this.#parts.onError,
   ): void {
     actOn(actions, { ...context, workflow: this.id }, this.#parts.onAction, onError);
+  }
+
+  #wayFromStart(states: readonly BoundState[]): Way {
+    return { path: this.pathTo(states, this.start), foreseen: this.foresees };
   }
 
   /** Worked out once for a flat machine, whose ways depend on nothing but the state. */

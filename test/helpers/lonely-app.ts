@@ -5,7 +5,10 @@ import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { checkoutGate } from './checkout.ts';
 import { startUpstream } from './upstream.ts';
 
-/** A gated app as a host starts it: with `cluster` in a worker of its own, with `sqlite` on a store that others may share. */
+/**
+ * A gated app as a host starts it: with `cluster` in a worker of its own, with `sqlite` on a store
+ * that others may share.
+ */
 const [, , ...wishes] = process.argv;
 
 if (wishes.includes('cluster') && cluster.isPrimary) {

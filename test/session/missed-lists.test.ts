@@ -13,7 +13,9 @@ import { type Scene, scene, sceneOfBothEras } from '../helpers/scene.ts';
 import { ask, callStateless, stateless } from '../helpers/two-eras.ts';
 import { cartServer, type Ledger } from '../helpers/upstream.ts';
 
-/** Longer than a process takes a session for granted, and than a store is left alone that was away. */
+/**
+ * Longer than a process takes a session for granted, and than a store is left alone that was away.
+ */
 const MINUTE = 60_000;
 const LIST = { jsonrpc: '2.0', id: 'list', method: 'tools/list' };
 
@@ -26,7 +28,10 @@ async function listen(session: RawSession): Promise<RawStream> {
   return listening;
 }
 
-/** A session at `payment` that listens, and that was shown a list while the store could not be asked. */
+/**
+ * A session at `payment` that listens, and that was shown a list while the store could not be
+ * asked.
+ */
 async function blind(app: Scene): Promise<{ session: RawSession; told: RawStream }> {
   const session = await app.session();
   for (const tool of ['cart.add_item', 'cart.checkout']) await session.call(tool);

@@ -47,10 +47,15 @@ const shapeAt = (depth: number): fc.Arbitrary<Shape> =>
 
 const KEYS = ['x', 'y', 'z', 'odd|key', '(w)'];
 
-/** Transitions of one event, in the order in which they are tried; `null` for one without a guard. */
+/**
+ * Transitions of one event, in the order in which they are tried; `null` for one without a guard.
+ */
 type Guards = readonly (boolean | null)[];
 
-/** Gives every state an id, so that any of them can be any other's target. `guardsOf` is asked for each event of each state. */
+/**
+ * Gives every state an id, so that any of them can be any other's target. `guardsOf` is asked for
+ * each event of each state.
+ */
 function chartOf(
   root: Shape,
   guardsOf: () => Guards = () => [null],

@@ -1,0 +1,246 @@
+import { InterlockError } from '../errors.ts';
+import type { Admission, RunContext } from '../session/run-context.ts';
+import type { RunRecord } from '../stores/store.ts';
+import type { Exchange } from '../wire/exchange.ts';
+import { Note } from '../wire/note.ts';
+import type { RequestPort } from '../wire/ports.ts';
+import { after, type MaybePromise } from '../wire/task-line.ts';
+import { availabilityNote } from '../workflow/advice.ts';
+import type { BoundState, Position } from '../workflow/position.ts';
+import type { BoundRead } from '../workflow/reads.ts';
+import { type Goal, type Stand, Together } from '../workflow/together.ts';
+import { type Way, whereaboutsOf } from '../workflow/whereabouts.ts';
+import { beginsAnew } from './ends.ts';
+import type { GateConfig } from './gate-config.ts';
+import { recordNow, standing } from './state-now.ts';
+import { keepsSecrets } from './tool-list.ts';
+
+/** So many routes of one app are told apart; on more of them, a gate speaks for itself alone. */
+const MOST_ROUTES = 100;
+
+const NOT_TOLD: Way = { path: undefined, foreseen: false };
+
+const passed = new Note<Exchange, Map<string, GateConfig>>();
+
+/** By the gate that asks, and by route. */
+const known = new WeakMap<GateConfig, Map<string, Gates>>();
+const alone = new WeakMap<GateConfig, Gates>();
+
+/**
+ * What another gate asks for: to be in one of the states of each list. `undefined` where that
+ * cannot be told.
+ */
+export type Demand = (config: GateConfig) => readonly (readonly BoundState[])[] | undefined;
+
+/** What is seen from where a run stands in one workflow. */
+export interface Outlook {
+  /** The bound tools that all gates of the route allow. */
+  readonly available: readonly string[];
+  /** The way to where this gate and all others allow something. */
+  wayTo(states: readonly BoundState[], demand: Demand): Way;
+}
+
+/**
+ * Notes that the exchange has come to a gate. `false` where it was there before: a gate that stands
+ * in the way twice acts once.
+ */
+export function passGate(exchange: Exchange, config: GateConfig): boolean {
+  const gates = passed.of(exchange) ?? new Map<string, GateConfig>();
+  passed.put(exchange, gates);
+  const { id } = config.workflow;
+  const earlier = gates.get(id);
+  // Two gates of one id would share a snapshot.
+  if (earlier !== undefined && earlier !== config) {
+    throw new InterlockError(
+      'ERR_INTERLOCK_MOUNT',
+      `two gates of the id "${id}" are mounted on one route; give each its own id`,
+    );
+  }
+  gates.set(id, config);
+  if (earlier === undefined && gates.size > 1) takeDown([...gates.values()], routeOf(exchange.req));
+  return earlier === undefined;
+}
+
+/**
+ * A gate, and the others that stand on its route, as far as it knows them.
+ *
+ * What one gate refuses never reaches those behind it, so it cannot ask them. It knows them from
+ * earlier requests: an exchange keeps the gates that it has passed, in the order of mounting, and
+ * with each further one all of them take the list down, for that route. A client begins with a
+ * request that passes them all. Where a run stands in the other workflows is in the run's record,
+ * which holds all of them, and is read only where there are others.
+ */
+export class Gates {
+  readonly #own: GateConfig;
+  readonly #others: readonly GateConfig[];
+  readonly #together: Together;
+  #notes: ReadonlyMap<string, string> | undefined;
+  readonly #readNotes = new WeakMap<BoundRead, string>();
+
+  constructor(own: GateConfig, others: readonly GateConfig[] = []) {
+    this.#own = own;
+    this.#others = others;
+    this.#together = new Together([own, ...others].map(({ workflow }) => workflow));
+  }
+
+  /** What the gate knows of the others on the route of this exchange. */
+  static of(own: GateConfig, exchange: Exchange): Gates {
+    const here = known.get(own)?.get(routeOf(exchange.req));
+    if (here !== undefined) return here;
+    const gates = alone.get(own) ?? new Gates(own);
+    alone.set(own, gates);
+    return gates;
+  }
+
+  /** Whether no other gate is known to stand on the route. */
+  get isAlone(): boolean {
+    return this.#others.length === 0;
+  }
+
+  has(config: GateConfig): boolean {
+    return config === this.#own || this.#others.includes(config);
+  }
+
+  isWith(others: readonly GateConfig[]): boolean {
+    return (
+      others.length === this.#others.length && others.every((each, i) => each === this.#others[i])
+    );
+  }
+
+  /** What is seen by a run that stands at `position` in this gate's workflow. */
+  look(admission: Admission, context: RunContext, position: Position): MaybePromise<Outlook> {
+    const record = this.isAlone ? undefined : recordNow(this.#own, context);
+    return after(record, (read) => {
+      // Where a step of another workflow is held, its tools are refused whatever its state.
+      const others = this.#others.map((config) =>
+        place(config, context, read, (claim) => claim?.live !== false),
+      );
+      const stands = [stand(this.#own, context, position), ...others];
+      return {
+        available: this.#together.available(stands),
+        wayTo: (states, demand) => this.#wayTo([states], demand, stands, admission),
+      };
+    });
+  }
+
+  /**
+   * The tools that are available after a move, by which the call leaves the run there in the
+   * workflows that it was a step of. Tools of a workflow in which something else is under way,
+   * which may move it, are left out.
+   */
+  availableAfter(
+    leaves: ReadonlyMap<GateConfig, Position | undefined>,
+    context: RunContext,
+    record: RunRecord | undefined | 'away',
+  ): readonly string[] {
+    const stands = [this.#own, ...this.#others].map((config) =>
+      leaves.has(config)
+        ? stand(config, context, leaves.get(config))
+        : place(config, context, record, (claim) => claim === undefined),
+    );
+    return this.#together.available(stands);
+  }
+
+  /** Whether all gates of the route are among those. */
+  areAll(configs: ReadonlyMap<GateConfig, unknown>): boolean {
+    return this.#others.every((config) => configs.has(config));
+  }
+
+  /**
+   * What a list that shows every tool says of each bound one: the way there leads through all
+   * gates.
+   */
+  get notes(): ReadonlyMap<string, string> {
+    if (this.#others.length === 0) return this.#own.notes;
+    this.#notes ??= this.#describe();
+    return this.#notes;
+  }
+
+  /** The same of a prompt or a resource. */
+  noteOf(bound: BoundRead): string {
+    const { id } = this.#own.workflow;
+    const note =
+      this.#readNotes.get(bound) ??
+      availabilityNote(whereaboutsOf(id, [bound], (states) => this.#fromStart(states)));
+    this.#readNotes.set(bound, note);
+    return note;
+  }
+
+  #describe(): ReadonlyMap<string, string> {
+    const { workflow, notes } = this.#own;
+    const described = [...notes.keys()].flatMap((tool) => {
+      const place = workflow.whereabouts(tool, (states) => this.#fromStart(states));
+      return place === undefined ? [] : [[tool, availabilityNote(place)] as const];
+    });
+    return new Map(described);
+  }
+
+  /** The same for every caller, so nothing is named that some gate may hide from one of them. */
+  #fromStart(states: readonly BoundState[]): Way {
+    const configs = [this.#own, ...this.#others];
+    const stands = configs.map(({ workflow }) => {
+      return { workflow, position: workflow.start, beginsAnew: false };
+    });
+    const way = this.#together.wayTo([[states]], stands);
+    const isSecret = (tool: string): boolean =>
+      this.#others.some(({ refusal, visibility, workflow }) => {
+        return refusal === 'unknown-tool' && visibility !== 'stable' && workflow.isBound(tool);
+      });
+    return way.path?.some(isSecret) === true ? NOT_TOLD : way;
+  }
+
+  #wayTo(own: Goal[number], demand: Demand, stands: readonly Stand[], admission: Admission): Way {
+    const demands = this.#others.map(demand);
+    if (!demands.every((each) => each !== undefined)) return NOT_TOLD;
+    const way = this.#together.wayTo([own, ...demands], stands);
+    // The way to what is shown may lead through what is hidden, and must not be known to exist.
+    const keeping = [this.#own, ...this.#others].map((config) => keepsSecrets(config, admission));
+    const isSecret = (tool: string): boolean =>
+      stands.some(({ workflow, position }, i) => {
+        return keeping[i] && position !== undefined && !workflow.isVisible(tool, position.state);
+      });
+    return way.path?.some(isSecret) === true ? NOT_TOLD : way;
+  }
+}
+
+/**
+ * Where the run stands in another gate's workflow, by what is read of it; not known where a claim
+ * says so.
+ */
+function place(
+  config: GateConfig,
+  context: RunContext,
+  record: RunRecord | undefined | 'away',
+  isKnown: (claim: { readonly live: boolean } | undefined) => boolean,
+): Stand {
+  if (record === 'away') return stand(config, context, undefined);
+  const { id } = config.workflow;
+  const stored = record !== undefined && Object.hasOwn(record.workflows, id);
+  const claim = stored ? record.workflows[id]?.claim : undefined;
+  const found = isKnown(claim) ? standing(config, context, record) : undefined;
+  return stand(config, context, typeof found === 'object' ? found : undefined);
+}
+
+function stand(config: GateConfig, { run }: RunContext, position: Position | undefined): Stand {
+  return { workflow: config.workflow, position, beginsAnew: beginsAnew(config, run) };
+}
+
+function takeDown(gates: readonly GateConfig[], route: string): void {
+  const [first] = gates;
+  const last = gates.at(-1);
+  if (first === undefined || last === undefined || known.get(first)?.get(route)?.has(last)) return;
+  for (const own of gates) {
+    const routes = known.get(own) ?? new Map<string, Gates>();
+    known.set(own, routes);
+    if (routes.size >= MOST_ROUTES && !routes.has(route)) continue;
+    const others = gates.filter((each) => each !== own);
+    const same = [...routes.values()].find((gates) => gates.isWith(others));
+    routes.set(route, same ?? new Gates(own, others));
+  }
+}
+
+/** As Express names it: one gate may stand on several routes, each time with other ones. */
+function routeOf(req: RequestPort): string {
+  const { baseUrl, route } = req as { baseUrl?: unknown; route?: { path?: unknown } };
+  return `${String(baseUrl ?? '')} ${String(route?.path ?? '')}`;
+}

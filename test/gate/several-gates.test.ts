@@ -1,0 +1,330 @@
+import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
+import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
+import express, { type RequestHandler } from 'express';
+import fc from 'fast-check';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import {
+  type FsmGateOptions,
+  fsmGate,
+  memoryStore,
+  StateMachineGate,
+  sessionStore,
+} from '../../src/index.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
+import { connect } from '../helpers/client.ts';
+import { FaultyStore } from '../helpers/faulty-store.ts';
+import { ManualClock } from '../helpers/manual-clock.ts';
+import { RawSession } from '../helpers/raw.ts';
+import { listen } from '../helpers/serve.ts';
+import { toolServer } from '../helpers/tool-server.ts';
+import { cartServer, type Ledger, startUpstream } from '../helpers/upstream.ts';
+
+type AnyGate = StateMachineGate<string, string>;
+
+/** Whoever pays has to show an identity first, and loses it by viewing the cart. */
+const identity = () =>
+  new StateMachineGate({
+    id: 'identity',
+    initial: 'unknown',
+    states: { unknown: { on: { SHOW: 'known' } }, known: { on: { HIDE: 'unknown' } } },
+  })
+    .bindTool('id.show', 'unknown', 'SHOW')
+    .bindTool('cart.pay', 'known')
+    .bindTool('cart.view', ['unknown', 'known'], 'HIDE');
+
+const shop = (ledger: Ledger): McpServer => {
+  const server = cartServer(ledger);
+  server.registerTool('id.show', {}, () => {
+    ledger.calls.push('id.show');
+    return { content: [{ type: 'text', text: 'shown' }] };
+  });
+  server.registerPrompt('receipt', {}, () => ({ messages: [] }));
+  return server;
+};
+
+interface Serving {
+  readonly gates: readonly (readonly [AnyGate, FsmGateOptions?])[];
+  readonly makeServer?: (ledger: Ledger) => McpServer;
+  readonly store?: FaultyStore;
+  readonly clock?: ManualClock;
+}
+
+async function serve({
+  gates,
+  makeServer = shop,
+  clock = new ManualClock(),
+  store = new FaultyStore(memoryStore({ now: clock.now })),
+}: Serving) {
+  const errors: unknown[] = [];
+  const observers = { onError: (error: unknown) => void errors.push(error), onWarning: () => {} };
+  const upstream = await startUpstream({
+    makeServer,
+    middlewares: [
+      sessionStore({ store, clock, ...observers }),
+      ...gates.map(([gate, options]) => fsmGate(gate, { clock, onWarning: () => {}, ...options })),
+    ],
+  });
+  onTestFinished(() => upstream.close());
+  const client = await connect(upstream.url);
+  onTestFinished(() => client.close());
+  return { ...upstream, client, store, clock, errors };
+}
+
+const refusalOf = ({ meta }: { meta: Record<string, unknown> }) =>
+  meta['mcp-interlock/refusal'] as Record<string, unknown>;
+
+describe('a refusal of one of several gates', () => {
+  it.each(['checkout first', 'identity first'])(
+    'offers what all of them allow, and a way whose every call all of them allow (%s)',
+    async (order) => {
+      const both: [AnyGate][] = [[checkoutGate() as AnyGate], [identity() as AnyGate]];
+      const { client, ledger } = await serve({
+        gates: order === 'checkout first' ? both : both.reverse(),
+      });
+      const refused = await client.call('cart.pay');
+      const { available, path } = refusalOf(refused);
+      expect(new Set(available as string[])).toEqual(
+        new Set(['cart.add_item', 'id.show', 'cart.view']),
+      );
+      expect([...(path as string[])].sort()).toEqual(['cart.add_item', 'cart.checkout', 'id.show']);
+      for (const tool of path as string[]) expect((await client.call(tool)).isError).toBe(false);
+      expect((await client.call('cart.pay')).isError).toBe(false);
+      expect(ledger.calls).toEqual([...(path as string[]), 'cart.pay']);
+    },
+  );
+
+  it('leads to where the very call is allowed by all, and not by itself alone', async () => {
+    const { client } = await serve({
+      gates: [[checkoutGate() as AnyGate], [identity() as AnyGate]],
+    });
+    for (const tool of ['cart.add_item', 'cart.checkout']) await client.call(tool);
+    const refused = await client.call('cart.pay');
+    expect(refused.text).toBe(
+      '[System: cart.pay is not available while identity is in "unknown". Available now: id.show, cart.view. To reach cart.pay, call id.show first.]',
+    );
+  });
+
+  it('says nothing of a way, and names none of its tools, where another workflow is not known', async () => {
+    const { client, store } = await serve({
+      gates: [[checkoutGate() as AnyGate], [identity() as AnyGate]],
+    });
+    await client.call('id.show');
+    // The claim says where the run stands in the first workflow; the record that says the rest
+    // cannot be had.
+    store.fail('read');
+    const refused = await client.call('cart.pay');
+    expect(refused.text).toBe(
+      '[System: cart.pay is not available while checkout is in "empty". Available now: cart.add_item.]',
+    );
+  });
+
+  it('names no tool of a workflow whose step is held', async () => {
+    const { client, clock, store, ledger } = await serve({
+      gates: [[checkoutGate() as AnyGate], [identity() as AnyGate]],
+    });
+    await client.call('id.show');
+    store.fail('commit');
+    const viewed = client.call('cart.view');
+    await expect.poll(() => ledger.calls).toContain('cart.view');
+    await expect
+      .poll(() => {
+        clock.advance(2_000);
+        return store.asked.filter((each) => each === 'commit').length;
+      })
+      .toBeGreaterThan(3);
+    clock.advance(20_000);
+    expect((await viewed).isError).toBe(true);
+    store.heal();
+    clock.advance(20_000);
+    const { available, path } = refusalOf(await client.call('cart.pay'));
+    expect([available, path]).toEqual([['cart.add_item'], undefined]);
+  });
+
+  it('costs one read more than that of a gate which stands alone', async () => {
+    const one = await serve({ gates: [[checkoutGate() as AnyGate]] });
+    one.store.take();
+    await one.client.call('cart.pay');
+    const two = await serve({ gates: [[checkoutGate() as AnyGate], [identity() as AnyGate]] });
+    two.store.take();
+    await two.client.call('cart.pay');
+    expect([one.store.take(), two.store.take()]).toEqual([['claim'], ['claim', 'read']]);
+  });
+
+  it('is about prompts too', async () => {
+    const bound = (checkoutGate() as AnyGate).bindPrompt('receipt', 'confirmed');
+    const { url } = await serve({ gates: [[bound], [identity() as AnyGate]] });
+    const session = await RawSession.begin(url);
+    const { error } = await session.ask('prompts/get', { name: 'receipt' });
+    const { available, path } = error.data['mcp-interlock/refusal'];
+    expect(available).toEqual(['cart.add_item', 'id.show', 'cart.view']);
+    expect([...path].sort()).toEqual(['cart.add_item', 'cart.checkout', 'cart.pay', 'id.show']);
+    for (const tool of path) expect((await session.call(tool)).result.isError).toBeUndefined();
+    expect((await session.ask('prompts/get', { name: 'receipt' })).error).toBeUndefined();
+  });
+
+  it('never names what another gate keeps secret', async () => {
+    const hiding = { refusal: 'unknown-tool' } as const;
+    const { client } = await serve({
+      gates: [[identity() as AnyGate], [checkoutGate() as AnyGate, hiding]],
+    });
+    const refused = await client.call('cart.pay');
+    expect(refused.text).toBe(
+      '[System: cart.pay is not available while identity is in "unknown". Available now: id.show, cart.view, cart.add_item.]',
+    );
+    expect(JSON.stringify(refused.meta)).not.toContain('cart.checkout');
+  });
+
+  it('is about the gates of its own route, where one gate stands on two', async () => {
+    const [sessions, gate, strict] = [
+      sessionStore(),
+      fsmGate(checkoutGate()),
+      fsmGate(identity()),
+    ] as readonly RequestHandler[] as [RequestHandler, RequestHandler, RequestHandler];
+    const ledger: Ledger = { calls: [], gates: new Map() };
+    const route: RequestHandler = async (req, res) => {
+      const transport = new StreamableHTTPServerTransport({});
+      await shop(ledger).connect(transport as never);
+      await transport.handleRequest(req, res, req.body);
+    };
+    const app = express();
+    app.all('/loose', sessions, gate, route);
+    app.all('/strict', sessions, gate, strict, route);
+    const { url, close } = await listen(app);
+    onTestFinished(close);
+    for (const path of ['strict', 'loose', 'strict']) {
+      const session = await RawSession.begin(new URL(path, url));
+      const { result } = await session.call('cart.pay');
+      const refusal = result._meta['mcp-interlock/refusal'];
+      const ways = { loose: 2, strict: 3 }[path];
+      expect([path, refusal.path.length]).toEqual([path, ways]);
+      expect(refusal.available.includes('id.show')).toBe(path === 'strict');
+    }
+  });
+});
+
+describe('an announcement of one of several gates', () => {
+  it('offers what all allow once all have moved, though each moves by itself', async () => {
+    const alarm = new StateMachineGate({
+      id: 'alarm',
+      initial: 'off',
+      states: { off: { on: { ARM: 'on' } }, on: {} },
+    })
+      .bindTool('cart.add_item', 'off', 'ARM')
+      .bindTool('cart.checkout', 'off');
+    const announce = { announce: true };
+    const { client } = await serve({
+      gates: [
+        [checkoutGate() as AnyGate, announce],
+        [identity() as AnyGate],
+        [alarm as AnyGate, announce],
+      ],
+    });
+    expect((await client.call('cart.add_item')).texts).toEqual([
+      'cart.add_item done',
+      '[System: checkout is now in "has_items". Available now: id.show, cart.view.]',
+      '[System: alarm is now in "on". Available now: id.show, cart.view.]',
+    ]);
+  });
+
+  it('leaves out what another gate hides', async () => {
+    const { client } = await serve({
+      gates: [[checkoutGate() as AnyGate, { announce: true }], [identity() as AnyGate]],
+    });
+    await client.call('cart.add_item');
+    expect((await client.call('cart.checkout')).texts[1]).toBe(
+      '[System: checkout is now in "payment". Available now: id.show, cart.view.]',
+    );
+  });
+});
+
+describe('a list of several gates that shows every tool', () => {
+  it('says of each the way that leads through all of them', async () => {
+    const stable = { visibility: 'stable' } as const;
+    const door = new StateMachineGate({
+      id: 'door',
+      initial: 'shut',
+      states: { shut: { on: { OPEN: 'open' } }, open: {} },
+    })
+      .bindTool('id.show', 'shut', 'OPEN')
+      .bindTool('cart.checkout', 'open');
+    const { client } = await serve({
+      gates: [
+        [checkoutGate() as AnyGate, stable],
+        [door as AnyGate, stable],
+      ],
+    });
+    const { tools } = await client.client.listTools();
+    const described = Object.fromEntries(tools.map(({ name, description }) => [name, description]));
+    expect(described['cart.pay']).toContain(
+      'From the start of a run, cart.add_item, then id.show, then cart.checkout leads there.',
+    );
+    expect(described['cart.checkout']).toContain('only while door is in "open"');
+  });
+});
+
+describe('any two gates', () => {
+  const TOOLS = ['a', 'b', 'c', 'd'];
+  const STATES = ['s', 't', 'u'];
+  const EVENTS = ['E', 'F'];
+  const drawn = fc.record({
+    targets: fc.array(fc.option(fc.constantFrom(...STATES), { nil: undefined, freq: 3 }), {
+      minLength: 6,
+      maxLength: 6,
+    }),
+    bindings: fc.array(
+      fc.record({
+        tool: fc.constantFrom(...TOOLS),
+        states: fc.subarray(STATES, { minLength: 1, maxLength: 2 }),
+        success: fc.option(fc.constantFrom(...EVENTS), { nil: undefined, freq: 4 }),
+      }),
+      { minLength: 2, maxLength: 6 },
+    ),
+  });
+  const gateOf = (
+    id: string,
+    { targets, bindings }: typeof drawn extends fc.Arbitrary<infer T> ? T : never,
+  ) => {
+    const states = Object.fromEntries(
+      STATES.map((state, i) => {
+        const on = EVENTS.map((event, j) => [event, targets[2 * i + j]] as const);
+        return [state, { on: Object.fromEntries(on.filter(([, target]) => target)) }];
+      }),
+    );
+    const gate = new StateMachineGate({ id, initial: 's', states } as never) as AnyGate;
+    for (const { tool, states: bound, success } of bindings)
+      gate.bindTool(tool, bound, success === undefined ? {} : { success });
+    return gate;
+  };
+
+  it('offer over the wire what can be called, and name ways that can be gone to their end', async () => {
+    const seen = { ways: 0, none: 0 };
+    await fc.assert(
+      fc.asyncProperty(drawn, drawn, async (one, other) => {
+        const { url } = await serve({
+          gates: [[gateOf('one', one)], [gateOf('other', other)]],
+          makeServer: toolServer(TOOLS),
+        });
+        for (const tool of TOOLS) {
+          const session = await RawSession.begin(url);
+          const { result } = await session.call(tool);
+          if (result.isError !== true) continue;
+          const { available, path } = result._meta['mcp-interlock/refusal'];
+          expect(available.every((each: string) => each !== tool)).toBe(true);
+          for (const each of available) {
+            const fresh = await RawSession.begin(url);
+            expect((await fresh.call(each)).result.isError, each).not.toBe(true);
+          }
+          if (path === undefined) {
+            seen.none++;
+            continue;
+          }
+          for (const each of [...path, tool])
+            expect((await session.call(each)).result.isError, `${path} ${tool}`).not.toBe(true);
+          seen.ways++;
+        }
+      }),
+      { numRuns: 12 },
+    );
+    expect(seen.ways + seen.none).toBeGreaterThan(0);
+  });
+});
