@@ -134,7 +134,6 @@ describe('a refusal of one of several gates', () => {
       .toBeGreaterThan(3);
     clock.advance(20_000);
     expect((await viewed).isError).toBe(true);
-    store.heal();
     clock.advance(20_000);
     const { available, path } = refusalOf(await client.call('cart.pay'));
     expect([available, path]).toEqual([['cart.add_item'], undefined]);
