@@ -213,13 +213,13 @@ describe('redisBus()', { timeout: 30_000 }, () => {
   });
 
   it.each([
-    ['ioredis 6', Redis],
-    ['ioredis 5', Redis5],
+    ['ioredis 6', (url: string) => new Redis(url, { autoResubscribe: false })],
+    ['ioredis 5', (url: string) => new Redis5(url, { autoResubscribe: false })],
   ] as const)(
     'subscribes again on a subscriber of %s that does not do so by itself',
-    async (_, Driver) => {
+    async (_, connectTo) => {
       const client = new Redis(redis.url);
-      const subscriber = new Driver(redis.url, { autoResubscribe: false });
+      const subscriber = connectTo(redis.url);
       const bus = redisBus({ client, subscriber, onError: () => {} });
       const hearing = await listenTo(bus);
       await killSubscribers(redis.url);
