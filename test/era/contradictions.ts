@@ -57,11 +57,15 @@ function batching(
   version: string | undefined,
   codes: Codes = {},
 ): Row {
-  const first = { ...message('cart.view', undefined), id: 2 };
   return {
     name,
     ...codes,
-    request: (tool) => ({ headers: headersOf(version, tool), body: [first, message(tool, claim)] }),
+    request: (tool) => {
+      const headers = headersOf(version, tool);
+      // Headers that name a tool must be true of each message.
+      const first = { ...message(headers['mcp-name'] ?? 'cart.view', undefined), id: 2 };
+      return { headers, body: [first, message(tool, claim)] };
+    },
   };
 }
 
