@@ -1,9 +1,10 @@
 import type { NotClaimed } from '../session/claim.ts';
-import { digestOf } from '../session/ids.ts';
+import { digestOf } from '../session/digest.ts';
 import { InFlight } from '../session/in-flight.ts';
 import type { Admission, NoRun, RunContext } from '../session/run-context.ts';
 import { Step } from '../session/step.ts';
 import { turnAwayUnknown } from '../session/turn-away.ts';
+import type { StepDescription, Uncertain } from '../stores/store.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import {
@@ -29,7 +30,7 @@ import { type Demand, Gates } from './gates.ts';
 import { type Move, movesOf } from './move.ts';
 import type { NotAdmitted } from './not-admitted.ts';
 import { badToolName, refusalReply } from './replies.ts';
-import { stateNow } from './state-now.ts';
+import { stateAsRead, stateNow } from './state-now.ts';
 import { stepNote } from './step-note.ts';
 import { keepsSecrets } from './tool-list.ts';
 
@@ -180,16 +181,19 @@ export class Judge {
     if (context.step !== undefined && context.step !== incoming) {
       return this.#refuse(incoming, tool, { reason: 'busy' }, binding.states);
     }
+    const found = stateAsRead(this.#config, context);
+    if (found !== undefined && !workflow.allows(found.state, binding))
+      return this.#refuse(incoming, tool, { reason: 'state', snapshot: found }, binding.states);
     const request = context.session.inFlight(id) ?? new InFlight();
     const isRestarted = beginsAnew(this.#config, context.run);
     const wanted = {
       context,
-      description: {
+      description: described(
         tool,
-        digest: digestOf(incoming.message.at('params', 'arguments') ?? {}),
+        incoming.message.at('params', 'arguments') ?? {},
         // What is a step for the sake of the count alone may be repeated.
-        uncertain: binding.uncertain ?? (binding.moves ? listed.uncertainOf(tool) : 'retry'),
-      },
+        binding.uncertain ?? (binding.moves ? listed.uncertainOf(tool) : 'retry'),
+      ),
       states: workflow.claimable(binding, isRestarted),
       restarts: isRestarted && workflow.allows(workflow.initial, binding) ? context : undefined,
       times,
@@ -338,6 +342,24 @@ export class Judge {
     await turnAwayUnknown(this.#exchange);
     return 'ended';
   }
+}
+
+/**
+ * A step as a store is told of it. Its arguments are digested when the store is first asked, and
+ * not kept for longer.
+ */
+function described(tool: string, args: unknown, uncertain: Uncertain): StepDescription {
+  let left: { readonly args: unknown } | undefined = { args };
+  let digest = '';
+  return {
+    tool,
+    uncertain,
+    get digest() {
+      if (left !== undefined) digest = digestOf(left.args);
+      left = undefined;
+      return digest;
+    },
+  };
 }
 
 /** As plain data, which is kept with a task. */

@@ -1,6 +1,6 @@
 import type { Clock } from '../session/clock.ts';
+import { digestOf } from '../session/digest.ts';
 import { type GuardedStore, StoreUnavailable } from '../session/guarded-store.ts';
-import { digestOf } from '../session/ids.ts';
 import { InFlight } from '../session/in-flight.ts';
 import { Step } from '../session/step.ts';
 import type { Turns } from '../session/turns.ts';

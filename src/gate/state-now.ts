@@ -1,4 +1,5 @@
 import { quoteNames } from '../errors.ts';
+import { turnKey } from '../session/claim.ts';
 import type { Admission, RunContext } from '../session/run-context.ts';
 import type { FsmSnapshot, RunRecord } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
@@ -19,6 +20,20 @@ export async function stateNow(
 ): Promise<FsmSnapshot | Unknown> {
   const record = await recordNow(config, context);
   return record === 'away' ? 'unavailable' : standing(config, context, record);
+}
+
+/**
+ * Where the run stood when it was read for this very request. `undefined` where nothing
+ * had to be read, the run has moved since, or is about to move: another call holds it.
+ */
+export function stateAsRead(config: GateConfig, context: RunContext): FsmSnapshot | undefined {
+  const { id } = config.workflow;
+  const record = context.fresh();
+  if (record === undefined || context.turns.isTaken(turnKey(context, id))) return undefined;
+  if (Object.hasOwn(record.workflows, id) && record.workflows[id]?.claim !== undefined)
+    return undefined;
+  const found = standing(config, context, record);
+  return typeof found === 'object' ? found : undefined;
 }
 
 /**

@@ -1,4 +1,4 @@
-import { digestOf } from '../session/ids.ts';
+import { digestOf } from '../session/digest.ts';
 import type { Admission } from '../session/run-context.ts';
 import type { AtomicStateStore } from '../stores/store.ts';
 import type { Position } from '../workflow/position.ts';

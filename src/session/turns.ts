@@ -143,6 +143,11 @@ export class Turns {
     return leave && this.#wait(known, waitMs, { call, limits, leave });
   }
 
+  /** Whether a call has the turn in this process: it may move the run. */
+  isTaken(key: string): boolean {
+    return this.#queues.has(key);
+  }
+
   /** Whether a call need not wait any longer: it was cancelled, or the process ends. */
   isOff(call: Pick<WaitingCall, 'cancelled'>, limits: WaitLimits | undefined): boolean {
     return call.cancelled || (this.#closed && limits !== undefined);

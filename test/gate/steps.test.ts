@@ -15,6 +15,7 @@ import { connect, type TestClient } from '../helpers/client.ts';
 import { FaultyStore } from '../helpers/faulty-store.ts';
 import { latch } from '../helpers/latch.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
+import { RawSession } from '../helpers/raw.ts';
 import { startUpstream, type Upstream, type UpstreamShape } from '../helpers/upstream.ts';
 
 /** What a handler was given to be idempotent by. */
@@ -154,6 +155,33 @@ describe('store round trips', () => {
     clock.advance(5_000);
     await client.call('pay');
     expect(store.take()).toEqual(['read', 'claim', 'commit']);
+  });
+
+  it('are 1 for a call that is refused by what was read for this very request', async () => {
+    await start();
+    const session = await RawSession.begin(upstream.url);
+    clock.advance(5_000);
+    store.take();
+    const { result } = await session.ask('tools/call', { name: 'ship', arguments: {} });
+    expect(result._meta['mcp-interlock/refusal']).toMatchObject({ reason: 'state', path: ['pay'] });
+    expect(store.take()).toEqual(['read']);
+    expect(seen).toEqual([]);
+  });
+
+  it('are not saved by what was read while another call is about to move the run', async () => {
+    await start();
+    const atWork = latch();
+    handler = atWork.opened;
+    const paying = client.call('pay');
+    await expect.poll(() => seen.length).toBe(1);
+    clock.advance(5_000);
+    const shipping = client.call('ship');
+    await expect.poll(() => store.asked).toContain('read');
+    atWork.open();
+    expect((await Promise.all([paying, shipping])).map(({ isError }) => isError)).toEqual([
+      false,
+      false,
+    ]);
   });
 });
 

@@ -1,0 +1,117 @@
+/**
+ * Measures what a large body costs before anything is decided about it: to read and check it, and
+ * to digest its arguments, each as a ratio to `JSON.parse` of the same text.
+ *
+ *   npm run bench:bodies -- [--mib N] [--only TEXT]
+ *
+ * It counts the processor time of the one thread where the system tells that (Linux), so that what
+ * else the machine does counts little, and takes the least of several turns.
+ */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { parseArgs } from 'node:util';
+import { digestOf } from '../src/session/digest.ts';
+import { parseBody } from '../src/wire/body-text.ts';
+import { readIncoming } from '../src/wire/incoming.ts';
+
+const { values } = parseArgs({
+  options: { mib: { type: 'string', default: '4' }, only: { type: 'string', default: '' } },
+});
+const SIZE = Number(values.mib) * 1024 * 1024 - 1024;
+/** Milliseconds beside the ratio: decoding a string takes longer than parsing it. */
+const ALLOWANCE = 8;
+
+const repeated = (piece: string, separator = ','): string =>
+  Array(Math.floor(SIZE / (Buffer.byteLength(piece) + separator.length)))
+    .fill(piece)
+    .join(separator);
+
+function counted(make: (index: number) => string): string {
+  const pieces: string[] = [];
+  for (let length = 0, i = 0; length < SIZE - 64; i++) {
+    const piece = make(i);
+    pieces.push(piece);
+    length += Buffer.byteLength(piece) + 1;
+  }
+  return pieces.join(',');
+}
+
+/** In an order that has no rule. */
+const mixed = (index: number): number => (index * 7_919) % 1_000_003;
+
+/** The arguments, by what there is a lot of in them. */
+const SHAPES: Readonly<Record<string, () => string>> = {
+  'one string': () => `{"a":"${'x'.repeat(SIZE)}"}`,
+  'one string, not ASCII': () => `{"a":"${'é'.repeat(SIZE / 2)}"}`,
+  'one string of escapes': () => `{"a":"${'\\n'.repeat(SIZE / 2)}"}`,
+  'short strings': () => `{"a":[${counted((i) => `"word${i % 1_000}"`)}]}`,
+  '[],[],…': () => `{"a":[${repeated('[]')}]}`,
+  '{},{},…': () => `{"a":[${repeated('{}')}]}`,
+  'small objects': () => `{"a":[${repeated('{"b":1,"a":2}')}]}`,
+  'deep arrays': () => `{"a":${'['.repeat(SIZE / 2)}${']'.repeat(SIZE / 2)}}`,
+  'deep objects': () => `{"a":${'{"a":'.repeat(SIZE / 6)}1${'}'.repeat(SIZE / 6)}}`,
+  'many keys': () => `{${counted((i) => `"k${i}":1`)}}`,
+  'many keys, mixed': () => `{${counted((i) => `"k${mixed(i)}":1`)}}`,
+  'many keys that are numbers': () => `{${counted((i) => `"${i}":1`)}}`,
+  '0,0,…': () => `{"a":[${repeated('0')}]}`,
+  integers: () => `{"a":[${counted((i) => String(mixed(i)))}]}`,
+  'short decimals': () => `{"a":[${counted((i) => String(mixed(i) / 1e5))}]}`,
+  'long decimals': () => `{"a":[${counted((i) => String(Math.sin(i)))}]}`,
+  'true,true,…': () => `{"a":[${repeated('true')}]}`,
+};
+
+function clock(): number {
+  try {
+    return Number(readFileSync('/proc/thread-self/schedstat', 'utf8').split(' ')[0]) / 1e6;
+  } catch {
+    return performance.now();
+  }
+}
+
+/** The least time of several turns, of which each is long enough for the clock. */
+function least(task: () => unknown): number {
+  let best = Number.POSITIVE_INFINITY;
+  for (let turn = 0; turn < 5; turn++) {
+    const start = clock();
+    let times = 0;
+    do {
+      task();
+      times++;
+    } while (clock() - start < 40);
+    best = Math.min(best, (clock() - start) / times);
+  }
+  return best;
+}
+
+const row = (...cells: readonly string[]): void =>
+  console.log(cells.map((cell, i) => (i === 0 ? cell.padEnd(28) : cell.padStart(15))).join(''));
+
+console.log(`${values.mib} MiB bodies, Node ${process.versions.node}; times in milliseconds\n`);
+row('arguments', 'JSON.parse', 'read + check', 'ratio', 'digest', 'ratio', 'SHA-256 alone');
+for (const [name, make] of Object.entries(SHAPES)) {
+  if (!name.includes(values.only)) continue;
+  const args = make();
+  const text = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","arguments":${args}}}`;
+  const bytes = Buffer.from(text);
+  const parse = least(() => JSON.parse(text));
+  const read = least(() => {
+    const body = parseBody(bytes);
+    if ('status' in body) throw new Error(body.message);
+    const incoming = readIncoming({ ...body, others: [] }, 50);
+    if ('status' in incoming) throw new Error(JSON.stringify(incoming.body));
+  });
+  const value: unknown = JSON.parse(args);
+  const digest = least(() => digestOf(value));
+  const hash = least(() => createHash('sha256').update(bytes).digest());
+  const over = read > 2 * parse + ALLOWANCE ? ' !' : '';
+  row(
+    name,
+    parse.toFixed(1),
+    read.toFixed(1),
+    `${(read / parse).toFixed(2)}${over}`,
+    digest.toFixed(1),
+    (digest / parse).toFixed(2),
+    hash.toFixed(1),
+  );
+}
+console.log(`\n! is more than twice JSON.parse and ${ALLOWANCE} ms`);
