@@ -55,11 +55,11 @@ export interface SessionStoreOptions extends CommonOptions {
   maxSessionsPerPrincipal?: number | undefined;
   /**
    * Says what a request came from, such as an address (`req.ip`, where that is not a balancer's), so
-   * that callers without a principal are limited too. `undefined` is not limited. Anything else but a
+   * that callers without a principal are limited too, and no others. `undefined` is not limited. Anything else but a
    * non-empty string is an error, and so is a promise: the request is refused. Default: none is limited.
    */
   clientOf?: ClientOf | undefined;
-  /** The same limit for all sessions that `clientOf` names alike; only its own make way for a caller's new one. Default 1,000. */
+  /** The same limit for the sessions of one client, among callers without a principal. Default 1,000. */
   maxSessionsPerClient?: number | undefined;
   /** The most GET streams that the middleware serves for one session, where the upstream has none. Default 4. */
   maxStreams?: number | undefined;

@@ -14,6 +14,8 @@ export interface SessionTableOptions {
 
 interface Entry extends Placed<Entry> {
   readonly session: LiveSession;
+  /** Among those that may be forgotten: sessions without a principal are, before all others. */
+  readonly order: UseOrder<Entry>;
   usedAt: number;
 }
 
@@ -22,11 +24,14 @@ const LOOKS = 2;
 
 /**
  * The sessions that this process knows. Those that have expired leave as others are used, and the
- * least recently used one where there are too many. One in which something is under way stays.
+ * least recently used one where there are too many: as long as there are any, one without a
+ * principal, since nothing limits how many of them somebody opens. One in which something is under
+ * way stays.
  */
 export class SessionTable {
   readonly #entries = new Map<string, Entry>();
-  readonly #order = new UseOrder<Entry>();
+  readonly #nameless = new UseOrder<Entry>();
+  readonly #owned = new UseOrder<Entry>();
   readonly #topics: Map<string, LiveSession> | undefined;
   readonly #max: number;
   readonly #idleMs: number;
@@ -62,9 +67,10 @@ export class SessionTable {
   /** In place of what was there under its name. */
   add(session: LiveSession, seat: Seat<LiveSession>, now: number): void {
     this.delete(session.run);
-    const entry = { session, usedAt: now, older: undefined, newer: undefined };
+    const order = session.record.principal === undefined ? this.#nameless : this.#owned;
+    const entry: Entry = { session, order, usedAt: now, older: undefined, newer: undefined };
     this.#entries.set(session.run, entry);
-    this.#order.touch(entry);
+    order.touch(entry);
     this.#topics?.set(topicOf(session.run), session);
     session.seat = seat;
     seat.take(session);
@@ -79,7 +85,7 @@ export class SessionTable {
     const entry = this.#entries.get(run);
     if (entry === undefined) return;
     this.#entries.delete(run);
-    this.#order.remove(entry);
+    entry.order.remove(entry);
     this.#topics?.delete(topicOf(run));
     entry.session.seat?.leave();
     entry.session.seat = undefined;
@@ -88,17 +94,23 @@ export class SessionTable {
   /** What is under way counts as a use, so that it keeps none of those behind it. */
   #forgetOldest(current: LiveSession, now: number): void {
     for (let looks = 0; looks < LOOKS; looks++) {
-      const { oldest } = this.#order;
-      if (oldest === undefined || oldest.session === current) return;
-      const hasExpired = now - oldest.usedAt >= this.#idleMs;
-      if (!hasExpired && this.size <= this.#max) return;
+      const oldest = this.#next(current, now);
+      if (oldest === undefined) return;
       if (oldest.session.idle) this.delete(oldest.session.run);
       else this.#touch(oldest, now);
     }
   }
 
+  #next(current: LiveSession, now: number): Entry | undefined {
+    const oldest = [this.#nameless.oldest, this.#owned.oldest].filter(
+      (entry) => entry !== undefined && entry.session !== current,
+    );
+    const expired = oldest.find((entry) => entry && now - entry.usedAt >= this.#idleMs);
+    return expired ?? (this.size > this.#max ? oldest[0] : undefined);
+  }
+
   #touch(entry: Entry, now: number): void {
     entry.usedAt = now;
-    this.#order.touch(entry);
+    entry.order.touch(entry);
   }
 }

@@ -32,8 +32,9 @@ import {
 
 export interface MemoryStoreOptions {
   /**
-   * How many runs are kept. Default 10,000. With one more, the least recently used run is evicted as a whole and is
-   * unknown from then on; a run in which a claim lives is spared, and the limit exceeded where there are too many of them.
+   * How many runs are kept. Default 10,000. With one more, the least recently used run is evicted as
+   * a whole and is unknown from then on: one without a principal, as long as there are any. A run in
+   * which a claim lives is spared, and the limit exceeded where there are too many of them.
    */
   readonly maxRuns?: number | undefined;
   /** The clock, in milliseconds since the epoch. Default `Date.now`. */
@@ -78,7 +79,8 @@ class MemoryStore implements AtomicStateStore {
   constructor({ maxRuns, now }: Required<z.output<typeof optionsSchema>>) {
     const isPinned = ({ workflows }: Run, time: number) =>
       liveUntil(workflows.values(), time) > time;
-    this.#runs = new RunTable({ maxRuns, now, isPinned });
+    const isOwned = ({ session }: Run) => session.principal !== undefined;
+    this.#runs = new RunTable({ maxRuns, now, isPinned, isOwned });
     this.#now = now;
   }
 

@@ -12,10 +12,13 @@ export interface RunTableOptions<Run> {
   readonly now: () => number;
   /** A run that must not be evicted yet. */
   readonly isPinned: (run: Run, now: number) => boolean;
+  /** Whose runs are evicted last. Default: nobody's. */
+  readonly isOwned?: (run: Run) => boolean;
 }
 
 interface Entry<Run> extends Placed<Entry<Run>> {
   readonly key: string;
+  readonly order: UseOrder<Entry<Run>>;
   run: Run;
 }
 
@@ -32,7 +35,8 @@ const SWEEP_SHARE = 1 / 4;
 export class RunTable<Run extends Expiring> {
   readonly #entries = new Map<string, Entry<Run>>();
   readonly #options: RunTableOptions<Run>;
-  readonly #order = new UseOrder<Entry<Run>>();
+  readonly #nameless = new UseOrder<Entry<Run>>();
+  readonly #owned = new UseOrder<Entry<Run>>();
   #insertionsSinceSweep = 0;
 
   constructor(options: RunTableOptions<Run>) {
@@ -52,7 +56,7 @@ export class RunTable<Run extends Expiring> {
       this.#remove(entry);
       return undefined;
     }
-    this.#order.touch(entry);
+    entry.order.touch(entry);
     return entry.run;
   }
 
@@ -61,16 +65,17 @@ export class RunTable<Run extends Expiring> {
     const known = this.#entries.get(key);
     if (known !== undefined) {
       known.run = run;
-      this.#order.touch(known);
+      known.order.touch(known);
       return;
     }
     this.#insertionsSinceSweep += 1;
     if (this.#insertionsSinceSweep >= this.size * SWEEP_SHARE) this.#sweep();
     this.#evict();
     // With all of its members from the start, so that every entry has one shape.
-    const entry: Entry<Run> = { key, run, older: undefined, newer: undefined };
+    const order = this.#options.isOwned?.(run) === true ? this.#owned : this.#nameless;
+    const entry: Entry<Run> = { key, run, order, older: undefined, newer: undefined };
     this.#entries.set(key, entry);
-    this.#order.touch(entry);
+    order.touch(entry);
   }
 
   delete(key: string): void {
@@ -94,15 +99,15 @@ export class RunTable<Run extends Expiring> {
   #evict(): void {
     const { maxRuns, now, isPinned } = this.#options;
     for (let looks = 0; looks < LOOKS && this.size >= maxRuns; looks += 1) {
-      const { oldest } = this.#order;
+      const oldest = this.#nameless.oldest ?? this.#owned.oldest;
       if (oldest === undefined) return;
-      if (isPinned(oldest.run, now())) this.#order.touch(oldest);
+      if (isPinned(oldest.run, now())) oldest.order.touch(oldest);
       else this.#remove(oldest);
     }
   }
 
   #remove(entry: Entry<Run>): void {
     this.#entries.delete(entry.key);
-    this.#order.remove(entry);
+    entry.order.remove(entry);
   }
 }

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import {
   type CallerRequest,
   localBus,
+  memoryStore,
   principalKey,
   runsOf,
   type SessionStoreOptions,
@@ -10,6 +11,7 @@ import {
 import { checkoutGate } from '../helpers/checkout.ts';
 import { type CheckoutApp, holdOpen, startCheckout } from '../helpers/checkout-app.ts';
 import { callOf, INITIALIZE, RawSession, send } from '../helpers/raw.ts';
+import { scene } from '../helpers/scene.ts';
 import type { UpstreamShape } from '../helpers/upstream.ts';
 
 const DAY = 24 * 3_600_000;
@@ -200,18 +202,39 @@ describe('callers without a principal', () => {
   });
 });
 
+describe('a process that is full', () => {
+  it.each([
+    ['in memory, where they are lost', undefined],
+    ['that keeps them all', memoryStore()],
+  ])('forgets sessions without a principal first, with a store %s', async (_, data) => {
+    const app = await scene({ session: { maxSessions: 4 }, ...(data && { data }) });
+    const anns = await app.session(ann);
+    await anns.call('cart.add_item');
+    for (let count = 0; count < 20; count++) await app.session();
+    app.store.take();
+    await anns.call('cart.view');
+    expect(app.store.take()).toEqual([]);
+    expect(await anns.tools()).toContain('cart.checkout');
+    for (let count = 0; count < 4; count++) await app.session(bob);
+    const last = await app.session();
+    expect((await last.post(callOf(1, 'cart.view'))).status).toBe(200);
+  });
+});
+
 describe('a limit by client', () => {
-  it('holds for all principals there, and makes nobody lose a session of his but the caller', async () => {
+  it('is one of callers without a principal: those with one are neither barred there nor bar others', async () => {
     const app = await start();
     const from = { 'x-from': '192.0.2.1' };
-    const anns = await begin(app, 2, { ...ann, ...from });
-    const [bobs] = (await begin(app, 1, { ...bob, ...from })) as [RawSession];
-    const carl = { 'x-user': 'carl', ...from };
-    expect((await initialize(app, carl)).status).toBe(429);
-    expect((await initialize(app, from)).status).toBe(429);
-    expect((await initialize(app, { 'x-user': 'carl' })).status).toBe(200);
-    await begin(app, 1, { ...bob, ...from });
-    expect(await known([...anns, bobs])).toEqual([true, true, false]);
+    const anns = await begin(app, 3, { ...ann, ...from });
+    const nobodys = await begin(app, 3, from);
+    const bobs = await begin(app, 1, { ...bob, ...from });
+    expect(await known([...anns, ...nobodys, ...bobs])).toEqual(Array(7).fill(true));
+    const [next] = (await begin(app, 1, from)) as [RawSession];
+    expect(await known([...anns, ...nobodys, next])).toEqual([
+      ...[true, true, true],
+      ...[false, true, true],
+      true,
+    ]);
   });
 
   it.each([
@@ -245,7 +268,7 @@ describe('the count of sessions is right', () => {
   it('after this process forgot some, and meets them again', async () => {
     const app = await start({ maxSessions: 4 }, {}, await start());
     const first = await begin(app, 3);
-    await begin(app, 4, {});
+    await begin(app, 4, bob);
     const second = await begin(app, 3);
     const alive = async () => {
       const records = [...first, ...second].map(({ id }) => app.data.read(id, DAY));

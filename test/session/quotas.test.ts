@@ -16,44 +16,28 @@ interface Known {
 class Model {
   readonly sessions: Known[] = [];
 
-  #isFull({ principal, client }: Owner): { principal: boolean; client: boolean } {
-    const count = (is: (owner: Owner) => boolean) =>
-      this.sessions.filter(({ owner }) => is(owner)).length;
-    return {
-      principal:
-        principal !== undefined &&
-        count((owner) => owner.principal === principal) >= LIMITS.maxSessionsPerPrincipal,
-      client:
-        client !== undefined &&
-        count((owner) => owner.client === client) >= LIMITS.maxSessionsPerClient,
-    };
+  #isSame(owner: Owner, other: Owner): boolean {
+    if (owner.principal !== undefined) return other.principal === owner.principal;
+    return other.principal === undefined && other.client === owner.client;
   }
 
   isFull(owner: Owner): boolean {
-    const full = this.#isFull(owner);
-    return full.principal || full.client;
+    const { maxSessionsPerPrincipal, maxSessionsPerClient } = LIMITS;
+    if (owner.principal === undefined && owner.client === undefined) return false;
+    const most = owner.principal === undefined ? maxSessionsPerClient : maxSessionsPerPrincipal;
+    return this.sessions.filter((each) => this.#isSame(owner, each.owner)).length >= most;
   }
 
-  /** Those that may make way for this caller, by the limit that is met. */
-  free(owner: Owner, by: 'principal' | 'client'): Known[] {
+  /** The caller's own session that makes way for his next one. */
+  next(owner: Owner): Known | undefined {
+    if (!this.isFull(owner)) return undefined;
     return this.sessions
-      .filter((each) => each.free && each.owner.principal === owner.principal)
-      .filter((each) => by === 'principal' || each.owner.client === owner.client)
-      .sort((a, b) => a.at - b.at);
+      .filter((each) => each.free && this.#isSame(owner, each.owner))
+      .sort((a, b) => a.at - b.at)[0];
   }
 
   isBarred(owner: Owner): boolean {
-    const full = this.#isFull(owner);
-    return (
-      (full.principal && this.free(owner, 'principal').length === 0) ||
-      (full.client && this.free(owner, 'client').length === 0)
-    );
-  }
-
-  next(owner: Owner): Known | undefined {
-    const full = this.#isFull(owner);
-    if (full.principal) return this.free(owner, 'principal')[0];
-    return full.client ? this.free(owner, 'client')[0] : undefined;
+    return this.isFull(owner) && this.next(owner) === undefined;
   }
 }
 

@@ -24,7 +24,7 @@ describeStateStore(
 describe('a full memoryStore()', () => {
   it('evicts the least recently used run as a whole: it is unknown, never fresh', async () => {
     const store = memoryStore({ maxRuns: 2 });
-    await store.open('old', { principal: 'alice' }, HOUR);
+    await store.open('old', {}, HOUR);
     await step(store, 'old', { workflow: 'checkout' });
     await step(store, 'old', { workflow: 'approval' });
     const committed = claimOf('old');
@@ -40,6 +40,16 @@ describe('a full memoryStore()', () => {
       expect(await store.claim(claimOf('old', { workflow }))).toEqual({ status: 'unknown' });
     }
     expect(await known(store, 'b', 'c')).toEqual(['b', 'c']);
+  });
+
+  it('evicts runs without a principal first, and then the principals’ own', async () => {
+    const store = memoryStore({ maxRuns: 2 });
+    await store.open('old', { principal: 'alice' }, HOUR);
+    await open(store, 'b', 'c');
+    expect(await known(store, 'old', 'b', 'c')).toEqual(['old', 'c']);
+    await store.open('d', { principal: 'bob' }, HOUR);
+    await store.open('e', { principal: 'bob' }, HOUR);
+    expect(await known(store, 'old', 'b', 'c', 'd', 'e')).toEqual(['d', 'e']);
   });
 
   it('counts a read, a claim, a commit, a renewal and a look at the trail as use', async () => {
