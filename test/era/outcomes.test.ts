@@ -1,26 +1,12 @@
 import { acceptedContent, inputRequired, type McpServer } from '@modelcontextprotocol/server';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { RequestHandler } from 'express';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import * as z from 'zod';
-import {
-  type AtomicStateStore,
-  fsmGate,
-  memoryStore,
-  principalKey,
-  runsOf,
-  StateMachineGate,
-  sessionStore,
-} from '../../src/index.ts';
+import { principalKey, StateMachineGate } from '../../src/index.ts';
 import { latch } from '../helpers/latch.ts';
-import { ManualClock } from '../helpers/manual-clock.ts';
 import { type RawResponse, reasonOf, send, sendAndHold } from '../helpers/raw.ts';
-import {
-  AUTO,
-  ask,
-  callStateless,
-  connectV2,
-  startTwoEras,
-  stateless,
-} from '../helpers/two-eras.ts';
+import { pass, sceneOfBothEras, settle } from '../helpers/scene.ts';
+import { AUTO, ask, callStateless, connectV2, stateless } from '../helpers/two-eras.ts';
 
 const confirmation = z.object({ confirm: z.boolean() });
 const ELICITATION = { elicitation: {} };
@@ -44,22 +30,7 @@ const orderGate = () =>
     .bindTool('cart.add_item', 'closed', 'ADD')
     .bindTool('cart.checkout', 'closed', { success: 'OPEN', uncertain: 'retry' });
 
-let clock: ManualClock;
-let store: AtomicStateStore;
-let paid: number[];
-const closing: (() => unknown)[] = [];
-
-beforeEach(() => {
-  clock = new ManualClock();
-  store = memoryStore({ now: clock.now });
-  paid = [];
-});
-
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
-
-function registerOrders(server: McpServer): void {
+function registerOrders(server: McpServer, paid: number[]): void {
   server.registerTool('order.open', {}, () => ({ content: [{ type: 'text', text: 'opened' }] }));
   const inputSchema = z.object({ amount: z.number() });
   server.registerTool('order.pay', { inputSchema }, ({ amount }, { mcpReq }) => {
@@ -75,20 +46,19 @@ function registerOrders(server: McpServer): void {
   });
 }
 
-async function serve(kept: AtomicStateStore = store) {
-  const app = await startTwoEras({
-    middlewares: [
-      sessionStore({ key: principalKey(), store: kept, clock }),
-      fsmGate(orderGate(), { clock, onError: () => {} }),
-    ],
-    register: registerOrders,
+/** The shop of the order, with Alice's run and what was paid. */
+async function shop(workflow: Workflows = orderGate(), behind: readonly RequestHandler[] = []) {
+  const paid: number[] = [];
+  const app = await sceneOfBothEras({
+    workflow,
+    behind,
+    session: { key: principalKey() },
+    register: (server) => registerOrders(server, paid),
   });
-  closing.push(app.close);
-  return app;
+  return { ...app, paid, run: app.run(RUN) };
 }
 
-const stateOf = async () => (await runsOf(orderGate(), { store }).read(RUN))?.snapshot.state;
-const claimOf = async () => (await store.read(RUN, 60_000))?.workflows.order?.claim;
+type Workflows = NonNullable<Parameters<typeof sceneOfBothEras>[0]>['workflow'];
 
 const pay = (url: URL, amount: number, more: Record<string, unknown> = {}, options = alice) =>
   ask(url, 'tools/call', { name: 'order.pay', arguments: { amount }, ...more }, options);
@@ -98,44 +68,38 @@ const resultOf = ({ messages }: RawResponse) => messages.at(-1)?.result;
 
 describe('a call that asks its client for something', () => {
   it('moves nothing, and lets the run go before the client hears of it', async () => {
-    const releasing = latch();
-    let released = 0;
-    const { url } = await serve({
-      ...methodsOf(store),
-      async release(key, token) {
-        released += 1;
-        await releasing.opened;
-        return store.release(key, token);
-      },
-    });
+    const { url, run, store } = await shop();
     await callStateless(url, 'order.open', {}, alice);
+    store.fail('release', 1, 'late');
     let answer: RawResponse | undefined;
     const asking = pay(url, 5).then((response) => {
       answer = response;
     });
-    await expect.poll(() => released).toBe(1);
-    expect(await claimOf()).toBeDefined();
+    await expect.poll(() => store.late).toHaveLength(1);
+    await settle();
+    await run.is('running');
     expect(answer).toBeUndefined();
-    releasing.open();
+    store.late[0]?.();
     await asking;
     expect(resultOf(answer as RawResponse)).toMatchObject({ resultType: 'input_required' });
-    expect([await stateOf(), await claimOf()]).toEqual(['draft', undefined]);
+    await run.isIn('draft');
+    await run.is('idle');
     expect(resultOf(answer as RawResponse)).not.toHaveProperty('ttlMs');
   });
 
   it('is carried out by its retry, whatever the retry asks for', async () => {
-    const { url } = await serve();
+    const { url, run, paid } = await shop();
     await callStateless(url, 'order.open', {}, alice);
     const { inputRequests } = resultOf(await pay(url, 5));
     expect(Object.keys(inputRequests)).toEqual(['confirm']);
     expect(resultOf(await pay(url, 7, CONFIRMED)).content[0].text).toBe('paid 7');
-    expect(await stateOf()).toBe('paid');
+    await run.isIn('paid');
     expect(reasonOf((await pay(url, 7, CONFIRMED)).messages[0])).toBe('state');
     expect(paid).toEqual([7]);
   });
 
   it('is refused at its retry where the run has moved on, and another principal is where he is', async () => {
-    const { url } = await serve();
+    const { url, paid } = await shop();
     await callStateless(url, 'order.open', {}, alice);
     await pay(url, 5);
     await pay(url, 1, CONFIRMED);
@@ -147,16 +111,17 @@ describe('a call that asks its client for something', () => {
   });
 
   it('is not opened by forged answers: out of order they are refused', async () => {
-    const { url } = await serve();
+    const { url, run, paid } = await shop();
     const forged = await pay(url, 9, { ...CONFIRMED, requestState: 'forged' });
     expect(reasonOf(forged.messages[0])).toBe('state');
-    expect([paid, await stateOf()]).toEqual([[], 'closed']);
+    expect(paid).toEqual([]);
+    expect(await run.moves()).toEqual([]);
   });
 
   it('is carried through by the client of SDK v2', async () => {
-    const { url } = await serve();
+    const { url, run } = await shop();
     const client = await connectV2(url, 'alice', { ...AUTO, capabilities: ELICITATION });
-    closing.push(() => client.close());
+    onTestFinished(() => client.close());
     client.setRequestHandler('elicitation/create', async () => ({
       action: 'accept',
       content: { confirm: true },
@@ -164,11 +129,11 @@ describe('a call that asks its client for something', () => {
     await client.callTool({ name: 'order.open', arguments: {} });
     const { content } = await client.callTool({ name: 'order.pay', arguments: { amount: 3 } });
     expect(content).toEqual([{ type: 'text', text: 'paid 3' }]);
-    expect(await stateOf()).toBe('paid');
+    await run.isIn('paid');
   });
 
   it('has not failed where the client cannot be asked, and can be tried again at once', async () => {
-    const { url } = await serve();
+    const { url, run } = await shop();
     await callStateless(url, 'order.open', {}, alice);
     const { status, messages } = await pay(
       url,
@@ -177,14 +142,15 @@ describe('a call that asks its client for something', () => {
       { ...alice, capabilities: {} as typeof ELICITATION },
     );
     expect([status, messages[0]?.error.code]).toEqual([400, -32021]);
-    expect([await stateOf(), await claimOf()]).toEqual(['draft', undefined]);
+    await run.isIn('draft');
+    await run.is('idle');
     expect(resultOf(await pay(url, 5, CONFIRMED)).content[0].text).toBe('paid 5');
   });
 });
 
 describe('a client that goes away', () => {
   it('cancels: the handler is told, nobody knows the outcome, and the run is held', async () => {
-    const { url, calls, gates, aborted } = await serve();
+    const { url, run, clock, calls, gates, aborted } = await shop();
     const working = latch();
     gates.set('cart.add_item', working.opened);
     const left = sendAndHold(
@@ -196,8 +162,10 @@ describe('a client that goes away', () => {
     await expect.poll(() => aborted).toEqual(['cart.add_item']);
     // The upstream has said 499 by now, to nobody: that is no rejection.
     working.open();
-    expect(await claimOf()).toMatchObject({ tool: 'cart.add_item', uncertain: 'hold' });
+    await settle();
+    await run.is('running');
     clock.advance(8_001);
+    await run.is('held');
     const next = await callStateless(url, 'cart.add_item', {}, alice);
     expect(next.result._meta['mcp-interlock/refusal'].reason).toBe('held');
     expect(calls).toHaveLength(1);
@@ -205,17 +173,11 @@ describe('a client that goes away', () => {
 
   it('may try again what the binding says may be, by the same key', async () => {
     const keys: unknown[] = [];
-    const app = await startTwoEras({
-      middlewares: [
-        sessionStore({ key: principalKey(), store, clock }),
-        fsmGate(orderGate(), { clock, onError: () => {} }),
-        ((req: { rawBody?: Buffer }, _res: unknown, next: () => void) => {
-          keys.push(JSON.parse(String(req.rawBody)).params._meta[KEY]);
-          next();
-        }) as never,
-      ],
-    });
-    closing.push(app.close);
+    const note: RequestHandler = (req, _res, next) => {
+      keys.push(JSON.parse(String((req as { rawBody?: Buffer }).rawBody)).params._meta[KEY]);
+      next();
+    };
+    const app = await shop(orderGate(), [note]);
     const working = latch();
     app.gates.set('cart.checkout', working.opened);
     const left = sendAndHold(
@@ -225,28 +187,27 @@ describe('a client that goes away', () => {
     await expect.poll(() => app.calls.length).toBe(1);
     left.cut();
     await expect.poll(() => app.aborted).toEqual(['cart.checkout']);
-    clock.advance(8_001);
+    app.clock.advance(8_001);
     working.open();
     expect((await callStateless(app.url, 'cart.checkout', {}, alice)).text).toBe(
       'cart.checkout done',
     );
     expect(keys).toEqual([expect.any(String), keys[0]]);
-    expect(await stateOf()).toBe('draft');
+    await app.run.isIn('draft');
   });
 
   it('is not forwarded where its call waits for its turn', async () => {
-    const { url, calls, gates } = await serve();
+    const { url, calls, gates, isServing } = await shop();
     const working = latch();
     gates.set('cart.add_item', working.opened);
     const add = (sku: string) =>
       stateless('tools/call', { name: 'cart.add_item', arguments: { sku } }, alice);
     const first = send(url, add('first'));
     await expect.poll(() => calls.length).toBe(1);
-    const timers = clock.pending;
     const second = sendAndHold(url, add('second'));
-    await expect.poll(() => clock.pending).toBeGreaterThan(timers);
+    await isServing(2);
     second.cut();
-    await expect.poll(() => clock.pending).toBe(timers);
+    await isServing(1);
     working.open();
     expect(resultOf(await first)).not.toHaveProperty('isError', true);
     await send(url, add('third'));
@@ -266,37 +227,29 @@ describe('a client that goes away', () => {
     });
     first.bindTool('cart.pay', 'a', 'GO');
     second.bindTool('cart.pay', 'x', 'GO').bindTool('cart.view', 'x', 'GO');
-    const app = await startTwoEras({
-      middlewares: [
-        sessionStore({ key: principalKey(), store, clock }),
-        ...[first, second].map((gate) =>
-          fsmGate(gate as StateMachineGate, { clock, onError: () => {} }),
-        ),
-      ],
-    });
-    closing.push(app.close);
+    const app = await shop([first, second]);
     const { opened, open } = latch();
     app.gates.set('cart.view', opened);
     const viewing = callStateless(app.url, 'cart.view', {}, alice);
     await expect.poll(() => app.calls).toHaveLength(1);
-    const running = clock.pending;
     const gone = sendAndHold(
       app.url,
       stateless('tools/call', { name: 'cart.pay', arguments: {} }, alice),
     );
-    // The first gate's step has two timers, and the wait for the second one has another.
-    await expect.poll(() => clock.pending).toBe(running + 3);
+    await app.isServing(2);
+    await app.run.is('running');
     gone.cut();
-    await expect.poll(() => clock.pending).toBe(running);
+    await app.isServing(1);
+    await app.run.is('idle');
     open();
     await viewing;
-    clock.advance(10_000);
+    await pass(app.clock, 10_000);
     expect((await callStateless(app.url, 'cart.pay', {}, alice)).text).toBe('cart.pay done');
     expect(app.calls.map(({ tool }) => tool)).toEqual(['cart.view', 'cart.pay']);
   });
 
   it('is not acted on by a notification, which names a request of nobody in particular', async () => {
-    const { url, calls, gates, aborted } = await serve();
+    const { url, clock, calls, gates, aborted } = await shop();
     const working = latch();
     gates.set('cart.add_item', working.opened);
     const request = stateless('tools/call', { name: 'cart.add_item', arguments: {} }, alice);
@@ -309,7 +262,7 @@ describe('a client that goes away', () => {
     );
     const { id: _, ...note } = body;
     expect((await send(url, { headers, body: note })).status).toBe(202);
-    clock.advance(6_000);
+    await pass(clock, 6_000);
     expect(aborted).toEqual([]);
     working.open();
     expect(resultOf(await answer).content[0].text).toBe('cart.add_item done');
@@ -318,7 +271,7 @@ describe('a client that goes away', () => {
 
 describe('requests of one principal with one id', () => {
   it('are both served, side by side where nothing is claimed, and in turn where it is', async () => {
-    const { url, calls, gates } = await serve();
+    const { url, run, calls, gates } = await shop();
     const twice = (name: string) =>
       ['a', 'b'].map((sku) => {
         const { headers, body } = stateless('tools/call', { name, arguments: { sku } }, alice);
@@ -338,20 +291,6 @@ describe('requests of one principal with one id', () => {
       expect([status, messages[0]?.id, messages[0]?.result.isError]).toEqual([200, 1, false]);
     }
     expect(calls).toHaveLength(4);
-    expect((await store.read(RUN, 60_000))?.workflows.order?.snapshot.version).toBe(2);
+    expect(await run.moves()).toEqual(['cart.add_item', 'cart.add_item']);
   });
 });
-
-/** The store's methods as members of a plain object, some of which a test replaces. */
-function methodsOf(real: AtomicStateStore): AtomicStateStore {
-  return {
-    open: (...args) => real.open(...args),
-    read: (...args) => real.read(...args),
-    delete: (...args) => real.delete(...args),
-    claim: (...args) => real.claim(...args),
-    commit: (...args) => real.commit(...args),
-    renew: (...args) => real.renew(...args),
-    release: (...args) => real.release(...args),
-    history: (...args) => real.history(...args),
-  } as AtomicStateStore;
-}

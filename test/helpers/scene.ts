@@ -1,3 +1,4 @@
+import type { RequestHandler } from 'express';
 import { expect, onTestFinished } from 'vitest';
 import {
   type AtomicStateStore,
@@ -52,10 +53,19 @@ export interface Stage {
   readonly runs: Runs;
 }
 
+/** The app's entrance, where the test sees who is inside. */
+export interface Entrance {
+  /**
+   * Waits until so many requests are in the app at once, streams included, and each of them
+   * waits there for something else.
+   */
+  isServing(requests: number): Promise<void>;
+}
+
 export interface SceneOptions extends StageOptions, Omit<UpstreamOptions, 'middlewares'> {}
 
 /** An app of SDK v1 behind the middlewares, and those who use it. Everything ends with the test. */
-export interface Scene extends Stage {
+export interface Scene extends Stage, Entrance {
   readonly url: URL;
   readonly ledger: Ledger;
   /** A client of the SDK, connected; the name is that of its user. */
@@ -70,9 +80,10 @@ export interface Scene extends Stage {
 export async function scene(options: SceneOptions = {}): Promise<Scene> {
   const { stage, middlewares } = makeStage(options);
   const { before = [], ...upstreamOptions } = options;
+  const { door, isServing } = makeEntrance();
   const upstream = await startUpstream({
     ...upstreamOptions,
-    before: [authenticate, ...before],
+    before: [door, authenticate, ...before],
     middlewares,
   });
   onTestFinished(() => upstream.close());
@@ -81,6 +92,7 @@ export async function scene(options: SceneOptions = {}): Promise<Scene> {
     ...stage,
     url,
     ledger,
+    isServing,
     client: (user) => SceneClient.connect(url, user),
     session: (headers) => RawSession.begin(url, headers),
     run: (key) => new SceneRun(stage.runs, key),
@@ -92,9 +104,28 @@ export async function sceneOfBothEras(
   options: StageOptions & Omit<TwoErasOptions, 'middlewares'> = {},
 ) {
   const { stage, middlewares } = makeStage(options);
-  const app = await startTwoEras({ ...options, middlewares });
+  const { door, isServing } = makeEntrance();
+  const before = [door, ...(options.before ?? [])];
+  const app = await startTwoEras({ ...options, before, middlewares });
   onTestFinished(() => app.close());
-  return { ...stage, ...app, run: (key: string) => new SceneRun(stage.runs, key) };
+  return { ...stage, ...app, isServing, run: (key: string) => new SceneRun(stage.runs, key) };
+}
+
+function makeEntrance(): Entrance & { readonly door: RequestHandler } {
+  let inside = 0;
+  return {
+    door(_req, res, next) {
+      inside += 1;
+      res.once('close', () => {
+        inside -= 1;
+      });
+      next();
+    },
+    async isServing(requests) {
+      await expect.poll(() => inside).toBe(requests);
+      await settle();
+    },
+  };
 }
 
 function makeStage({

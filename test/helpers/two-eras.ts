@@ -28,7 +28,11 @@ export interface TwoErasApp {
 }
 
 export interface TwoErasOptions {
+  /** Mounted in front of everything. */
+  readonly before?: readonly RequestHandler[];
   readonly middlewares?: readonly Middleware[];
+  /** Mounted between the middlewares and the MCP route. */
+  readonly behind?: readonly RequestHandler[];
   readonly serverOptions?: ServerOptions;
   /** Registers further tools. */
   readonly register?: (server: McpServer, app: Pick<TwoErasApp, 'calls'>) => void;
@@ -73,9 +77,10 @@ export async function startTwoEras(options: TwoErasOptions = {}): Promise<TwoEra
     { keepAliveMs: 0 },
   );
   const app = express();
-  app.use(authenticate);
-  const { middlewares = [] } = options;
+  const { before = [], middlewares = [], behind = [] } = options;
+  app.use(authenticate, ...before);
   if (middlewares.length > 0) app.all('/mcp', ...(middlewares as readonly RequestHandler[]));
+  for (const handler of behind) app.use('/mcp', handler);
   const node = toNodeHandler(handler);
   app.all('/mcp', (req, res) => node(req, res, req.body));
   const { url, close } = await listen(app);
