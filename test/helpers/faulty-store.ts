@@ -31,6 +31,11 @@ export class FaultyStore implements AtomicStateStore {
     return this.asked.splice(0);
   }
 
+  /** How often it was asked for that since the last look. */
+  times(operation: Operation): number {
+    return this.asked.filter((each) => each === operation).length;
+  }
+
   open: AtomicStateStore['open'] = (...args) => this.#call('open', () => this.#inner.open(...args));
   read: AtomicStateStore['read'] = (...args) => this.#call('read', () => this.#inner.read(...args));
   claim: AtomicStateStore['claim'] = (...args) =>

@@ -68,8 +68,8 @@ export interface SceneOptions extends StageOptions, Omit<UpstreamOptions, 'middl
 export interface Scene extends Stage, Entrance {
   readonly url: URL;
   readonly ledger: Ledger;
-  /** A client of the SDK, connected; the name is that of its user. */
-  client(user?: string): Promise<SceneClient>;
+  /** A client of the SDK, connected: by the name of its user, or by its headers. */
+  client(user?: string | Record<string, string>): Promise<SceneClient>;
   /** A session that is driven message by message. */
   session(headers?: Record<string, string>): Promise<RawSession>;
   /** A run by its key, such as a session's id. */
@@ -176,8 +176,8 @@ export class SceneClient {
     this.raw = raw;
   }
 
-  static async connect(url: URL, user?: string): Promise<SceneClient> {
-    const raw = await connect(url, user === undefined ? {} : { 'x-user': user });
+  static async connect(url: URL, user: string | Record<string, string> = {}): Promise<SceneClient> {
+    const raw = await connect(url, typeof user === 'string' ? { 'x-user': user } : user);
     onTestFinished(() => raw.close());
     return new SceneClient(raw);
   }
@@ -276,6 +276,22 @@ export async function pass(clock: ManualClock, ms: number, bit = 500): Promise<v
     clock.advance(Math.min(left, bit));
     await settle(1);
   }
+}
+
+/** Lets time pass bit by bit until that is settled. */
+export async function passUntil<T>(clock: ManualClock, settling: Promise<T>): Promise<T> {
+  let isSettled = false;
+  const note = (): void => {
+    isSettled = true;
+  };
+  settling.then(note, note);
+  await expect
+    .poll(() => {
+      if (!isSettled) clock.advance(500);
+      return isSettled;
+    })
+    .toBe(true);
+  return settling;
 }
 
 /** Leaves room for everything that is on its way inside this process. */

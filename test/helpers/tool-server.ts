@@ -1,23 +1,34 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
+import type { ToolAnnotations } from '@modelcontextprotocol/sdk/types.js';
 import * as z from 'zod';
 import type { Ledger } from './upstream.ts';
 
-/** What a tool answers beside its text; nothing where it has nothing to add. */
-type Handler = (args: Record<string, unknown>) => Record<string, unknown> | undefined;
+/** What a tool does, given its arguments and `_meta`, and what it answers beside its text. */
+type Handler = (
+  args: Record<string, unknown>,
+  meta: Record<string, unknown>,
+) => Record<string, unknown> | undefined;
 
-/** An MCP server whose tools take anything, note that they ran, and say that they are done. */
+/**
+ * An MCP server whose tools take anything, note that they ran, wait for the test, and say that they
+ * are done: well or, with the argument `fail`, badly.
+ */
 export function toolServer(
   names: readonly string[],
   handlers: Readonly<Record<string, Handler>> = {},
+  annotations: Readonly<Record<string, ToolAnnotations>> = {},
 ) {
   return (ledger: Ledger): McpServer => {
     const server = new McpServer({ name: 'tools', version: '1.0.0' });
     for (const name of names) {
-      server.registerTool(name, { inputSchema: z.looseObject({}) }, async (args) => {
+      const config = { inputSchema: z.looseObject({}), annotations: annotations[name] ?? {} };
+      server.registerTool(name, config, async (args, { _meta = {} }) => {
         ledger.calls.push(name);
-        const structuredContent = handlers[name]?.(args);
+        const structuredContent = handlers[name]?.(args, _meta);
+        await ledger.gates.get(name);
         return {
           content: [{ type: 'text', text: `${name} done` }],
+          ...(args.fail === true && { isError: true }),
           ...(structuredContent && { structuredContent }),
         };
       });
