@@ -1,5 +1,5 @@
 import { createMcpHandler, McpServer } from '@modelcontextprotocol/server';
-import { beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import * as z from 'zod';
 import { gateFetch } from '../../src/fetch.ts';
 import {
@@ -18,28 +18,19 @@ import { stateless } from '../helpers/two-eras.ts';
 const ALICE = { clientId: 'app', extra: { iss: 'https://issuer.example', sub: 'alice' } };
 const RUN = principalKey().runKey({ issuer: 'https://issuer.example', subject: 'alice' });
 
-let calls: string[];
-let aborted: string[];
-let working = latch();
-let store: ReturnType<typeof memoryStore>;
-
-beforeEach(() => {
-  calls = [];
-  aborted = [];
-  working = latch();
-  working.open();
-  store = memoryStore();
-});
-
 /** SDK v2's handler of the Fetch API, behind a gate. */
 function serve(options: FsmGateOptions = {}) {
+  const calls: string[] = [];
+  const aborted: string[] = [];
+  const gates = new Map<string, Promise<void>>();
+  const store = memoryStore();
   const handler = createMcpHandler(() => {
     const server = new McpServer({ name: 'shop', version: '1.0.0' });
     for (const name of ['cart.add_item', 'cart.checkout', 'cart.pay']) {
       server.registerTool(name, { inputSchema: z.object({}) }, async (_args, { mcpReq }) => {
         calls.push(name);
         mcpReq.signal.addEventListener('abort', () => aborted.push(name));
-        await working.opened;
+        await gates.get(name);
         return { content: [{ type: 'text', text: `${name} done` }] };
       });
     }
@@ -47,7 +38,7 @@ function serve(options: FsmGateOptions = {}) {
   });
   const onWarning = (): void => {};
   const onError = (): void => {};
-  return gateFetch(
+  const gated = gateFetch(
     (request) => handler.fetch(request),
     [
       sessionStore({ key: principalKey(), store }),
@@ -55,6 +46,8 @@ function serve(options: FsmGateOptions = {}) {
     ],
     { auth: () => ALICE },
   );
+  const run = runsOf(checkoutGate(), { store });
+  return { gated, calls, aborted, gates, run: () => run.read(RUN) };
 }
 
 function requestOf(
@@ -77,7 +70,7 @@ function requestOf(
 
 describe('a handler of the Fetch API in the stateless era', () => {
   it('is gated by principal', async () => {
-    const gated = serve();
+    const { gated, calls } = serve();
     expect(await (await gated(requestOf('cart.pay'))).text()).toContain(
       'is not available while checkout',
     );
@@ -88,7 +81,7 @@ describe('a handler of the Fetch API in the stateless era', () => {
   });
 
   it('refuses what the headers contradict', async () => {
-    const gated = serve();
+    const { gated, calls } = serve();
     for (const changes of [{ 'mcp-name': 'cart.view' }, { 'mcp-protocol-version': '2025-11-25' }]) {
       const answer = await gated(requestOf('cart.add_item', changes));
       expect([answer.status, ((await answer.json()) as WireMessage).error.code]).toEqual([
@@ -99,7 +92,7 @@ describe('a handler of the Fetch API in the stateless era', () => {
   });
 
   it('answers for a hidden tool as for one that is not there', async () => {
-    const gated = serve({ visibility: 'hide', refusal: 'unknown-tool' });
+    const { gated } = serve({ visibility: 'hide', refusal: 'unknown-tool' });
     const [hidden, absent] = [
       await gated(requestOf('cart.pay')),
       await gated(requestOf('cart.gone')),
@@ -112,8 +105,9 @@ describe('a handler of the Fetch API in the stateless era', () => {
   });
 
   it('is told that its client left, and the outcome is unknown', async () => {
-    working = latch();
-    const gated = serve();
+    const { gated, calls, aborted, gates, run } = serve();
+    const working = latch();
+    gates.set('cart.add_item', working.opened);
     const leaving = new AbortController();
     const answer = Promise.resolve(gated(requestOf('cart.add_item', {}, leaving.signal))).catch(
       () => {},
@@ -123,10 +117,10 @@ describe('a handler of the Fetch API in the stateless era', () => {
     await expect.poll(() => aborted).toEqual(['cart.add_item']);
     working.open();
     await answer;
-    const run = await runsOf(checkoutGate(), { store }).read(RUN);
-    expect(run?.snapshot.state).toBe('empty');
-    expect((await store.read(RUN, 60_000))?.workflows.checkout?.claim).toMatchObject({
-      tool: 'cart.add_item',
+    expect(await run()).toMatchObject({
+      snapshot: { state: 'empty' },
+      status: 'running',
+      claim: { tool: 'cart.add_item' },
     });
   });
 });

@@ -1,61 +1,40 @@
 import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import * as z from 'zod';
 import {
-  type AtomicStateStore,
-  type Clock,
-  fsmGate,
   handleKey,
   managedHandle,
-  memoryStore,
   principalKey,
   type RunKeyStrategy,
-  runsOf,
   sessionKey,
-  sessionStore,
 } from '../../src/index.ts';
-import { checkoutGate } from '../helpers/checkout.ts';
 import { connect } from '../helpers/client.ts';
 import { ListEventStore } from '../helpers/event-store.ts';
-import { FaultyStore } from '../helpers/faulty-store.ts';
-import { ManualClock } from '../helpers/manual-clock.ts';
 import { RawSession, reasonOf } from '../helpers/raw.ts';
-import { callStateless, startTwoEras } from '../helpers/two-eras.ts';
-import { cartServer, type Ledger, startUpstream } from '../helpers/upstream.ts';
-
-const closing: (() => unknown)[] = [];
-/** What the next basket that is made is called, and whether making it fails. */
-let next: { basket_id?: unknown; isError?: boolean; resultType?: string };
-let store: ReturnType<typeof memoryStore>;
-
-beforeEach(() => {
-  next = { basket_id: 7 };
-  store = memoryStore();
-});
-
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
+import { pass, scene, sceneOfBothEras } from '../helpers/scene.ts';
+import { callStateless } from '../helpers/two-eras.ts';
+import { cartServer, type Ledger } from '../helpers/upstream.ts';
 
 const baskets = (field?: string) =>
   handleKey('basket_id', { createdBy: ['create_basket', 'copy_basket'], field });
 const alice = { user: 'alice' };
 
-async function serve(
+/** What the next basket that is made is called, and whether making it fails. */
+interface Made {
+  readonly basket_id?: unknown;
+  readonly isError?: boolean;
+}
+
+function serve(
   key: RunKeyStrategy | readonly RunKeyStrategy[] = baskets(),
-  kept: AtomicStateStore = store,
-  clock?: Clock,
+  made: Made = { basket_id: 7 },
 ) {
-  const onWarning = (): void => {};
-  const app = await startTwoEras({
-    middlewares: [
-      sessionStore({ key, store: kept, clock, onWarning, onError: () => {} }),
-      fsmGate(checkoutGate(), { onWarning }),
-    ],
+  return sceneOfBothEras({
+    session: { key },
     register(server) {
       for (const name of ['create_basket', 'copy_basket']) {
         server.registerTool(name, {}, () => {
-          const { basket_id, isError = false } = next;
+          const { basket_id, isError = false } = made;
           return {
             content: [],
             isError,
@@ -65,8 +44,6 @@ async function serve(
       }
     },
   });
-  closing.push(app.close);
-  return app;
 }
 
 /** A handle that is passed by its text, as clients write it. */
@@ -75,11 +52,11 @@ const add = (url: URL, basket_id: unknown, options = alice) =>
 
 describe('handleKey()', () => {
   it('takes numbers for handles, and names their runs alike for the operator', async () => {
-    const { url } = await serve();
+    const { url, run: runOf } = await serve();
     await callStateless(url, 'create_basket', {}, alice);
     expect((await add(url, 7)).text).toBe('cart.add_item done');
     const run = baskets().runKey(7, { issuer: 'https://issuer.example', subject: 'alice' });
-    expect((await runsOf(checkoutGate(), { store }).read(run))?.snapshot.state).toBe('has_items');
+    await runOf(run).isIn('has_items');
     expect(run).toBe(baskets().runKey('7', JSON.stringify(['https://issuer.example', 'alice'])));
   });
 
@@ -111,8 +88,7 @@ describe('handleKey()', () => {
     ['returned an object', { basket_id: { id: 7 } }],
     ['returned an empty one', { basket_id: '' }],
   ])('learns no handle of a tool that %s', async (_what, made) => {
-    next = made;
-    const { url, calls } = await serve();
+    const { url, calls } = await serve(baskets(), made);
     await callStateless(url, 'create_basket', {}, alice);
     for (const handle of [7, 1.5, '', 'inner', 'undefined', '[object Object]']) {
       expect((await add(url, handle)).result._meta['mcp-interlock/refusal'].reason).toBe('no-run');
@@ -121,28 +97,25 @@ describe('handleKey()', () => {
   });
 
   it('records the run of a handle although the store fails for a moment', async () => {
-    const failing = new FaultyStore(store);
-    const { url } = await serve(baskets(), failing);
-    failing.fail('claim', 2);
-    await callStateless(url, 'create_basket', {}, alice);
+    const { url, clock, store } = await serve();
+    store.fail('claim', 2);
+    const creating = callStateless(url, 'create_basket', {}, alice);
+    await expect.poll(() => store.asked).toContain('claim');
+    await pass(clock, 10_000);
+    await creating;
     expect((await add(url, 7)).text).toBe('cart.add_item done');
   });
 
   it('passes the result of a tool on, and says so, where the run of its handle could not be recorded', async () => {
-    const failing = new FaultyStore(store);
-    const clock = new ManualClock();
-    const { url } = await serve(baskets(), failing, clock);
-    failing.fail('claim');
-    let created: Awaited<ReturnType<typeof callStateless>> | undefined;
-    void callStateless(url, 'create_basket', {}, alice).then((answer) => (created = answer));
-    await vi.waitFor(() => {
-      clock.advance(1_600);
-      expect(created).toBeDefined();
-    });
-    const { text, result } = created as NonNullable<typeof created>;
+    const { url, clock, store } = await serve();
+    store.fail('claim');
+    const creating = callStateless(url, 'create_basket', {}, alice);
+    await expect.poll(() => store.asked).toContain('claim');
+    await pass(clock, 10_000);
+    const { text, result } = await creating;
     expect(result.structuredContent).toMatchObject({ basket_id: 7 });
     expect(text).toContain('no gated tool takes this "basket_id"');
-    failing.heal();
+    store.heal();
     expect((await add(url, 7)).result._meta['mcp-interlock/refusal'].reason).toBe('no-run');
   });
 
@@ -167,13 +140,12 @@ describe('handleKey()', () => {
       );
       return server;
     };
-    const upstream = await startUpstream({
+    const app = await scene({
       makeServer,
       eventStore: () => events,
-      middlewares: [sessionStore({ key: baskets(), store }), fsmGate(checkoutGate())],
+      session: { key: baskets() },
     });
-    closing.push(upstream.close);
-    const session = await RawSession.begin(upstream.url);
+    const session = await app.session();
     const body = {
       jsonrpc: '2.0',
       id: 90,
@@ -185,7 +157,7 @@ describe('handleKey()', () => {
     expect(cut.messages.some(({ id }) => id === 90)).toBe(false);
     expect(reasonOf(await session.call('cart.add_item', { basket_id: 'late' }))).toBe('no-run');
     const rest = await session.listen(cut.lastEventId);
-    closing.push(() => rest.cut());
+    onTestFinished(() => rest.cut());
     await expect.poll(() => rest.messages.some(({ id }) => id === 90)).toBe(true);
     const added = await session.call('cart.add_item', { basket_id: 'late' });
     expect(added.result.content[0].text).toBe('cart.add_item done');
@@ -194,15 +166,10 @@ describe('handleKey()', () => {
 
 describe('a tool that makes handles and is bound', () => {
   it('can never be called by them, and the developer is told', async () => {
-    const warnings: string[] = [];
-    const onWarning = (warning: string): void => void warnings.push(warning);
     const key = handleKey('basket_id', { createdBy: 'cart.add_item' });
-    const app = await startTwoEras({
-      middlewares: [sessionStore({ key, store }), fsmGate(checkoutGate(), { onWarning })],
-    });
-    closing.push(app.close);
+    const { url, warnings } = await sceneOfBothEras({ session: { key } });
     for (const _ of [1, 2])
-      expect((await callStateless(app.url, 'cart.add_item', {}, alice)).isError).toBe(true);
+      expect((await callStateless(url, 'cart.add_item', {}, alice)).isError).toBe(true);
     expect(warnings).toEqual([
       'a call of "cart.add_item" was refused: it makes the handles that name runs, so it can have none before. Do not bind it, or have another key name its runs',
     ]);
@@ -280,7 +247,7 @@ describe('a session whose runs are named by handles', () => {
   it('is not told that its list changes, since it does not', async () => {
     const { url } = await serve(baskets());
     const client = await connect(url, { 'x-user': 'alice' });
-    closing.push(() => client.close());
+    onTestFinished(() => client.close());
     const list = await client.client.listTools();
     await client.call('create_basket');
     await client.call('cart.add_item', { basket_id: 7 });

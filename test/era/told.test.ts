@@ -1,62 +1,46 @@
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
-import type { RequestHandler } from 'express';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import {
   type CallerRequest,
-  fsmGate,
   handleKey,
   localBus,
-  memoryStore,
-  type NotificationBus,
   principalKey,
-  runsOf,
   type SessionStoreOptions,
   sessionKey,
-  sessionStore,
 } from '../../src/index.ts';
-import { checkoutGate } from '../helpers/checkout.ts';
 import { connect } from '../helpers/client.ts';
 import { latch } from '../helpers/latch.ts';
 import { callOf, RawSession, type RawStream, send, stream } from '../helpers/raw.ts';
-import { authenticate, callStateless, startTwoEras } from '../helpers/two-eras.ts';
-import { startUpstream, type UpstreamShape } from '../helpers/upstream.ts';
+import { type Scene, type SceneOptions, scene, sceneOfBothEras } from '../helpers/scene.ts';
+import { callStateless } from '../helpers/two-eras.ts';
+import type { UpstreamShape } from '../helpers/upstream.ts';
 
 const CHANGED = 'notifications/tools/list_changed';
 
-let store: ReturnType<typeof memoryStore>;
-let bus: NotificationBus;
-const closing: (() => unknown)[] = [];
+type Beside = Pick<Scene, 'clock' | 'data'>;
 
-beforeEach(() => {
-  store = memoryStore();
-  bus = localBus();
-});
-
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
-
-/** One of several processes of an app: they share a store and a bus, and nothing else. */
-async function instance(ownBus: NotificationBus | undefined = bus): Promise<URL> {
-  const sessions = sessionStore({ key: principalKey(), store, bus: ownBus });
-  const { url, close } = await startUpstream({
-    before: [authenticate],
-    middlewares: [sessions, fsmGate(checkoutGate())],
-  });
-  closing.push(close, () => sessions.close());
-  return url;
+/** Processes of one app: they share a store and, by default, a bus. */
+function processes(bus: SessionStoreOptions['bus'] = localBus()) {
+  let beside: Beside | undefined;
+  const start = async <A extends Beside>(begin: (beside?: Beside) => Promise<A>): Promise<A> => {
+    const app = await begin(beside);
+    beside ??= app;
+    return app;
+  };
+  const open = async (session: SessionStoreOptions, shape: Partial<UpstreamShape> = {}) =>
+    (await start((beside) => scene({ session: { bus, ...session }, shape, beside }))).url;
+  return {
+    start,
+    instance: () => open({ key: principalKey() }),
+    /** The same where the middleware serves the sessions, so that each process can. */
+    minting: (shape: Partial<UpstreamShape>) =>
+      open({ key: [principalKey(), sessionKey()] }, shape),
+  };
 }
 
-/** The same where the middleware serves the sessions, so that each process can. */
-async function minting(shape: Partial<UpstreamShape>): Promise<URL> {
-  const sessions = sessionStore({ key: [principalKey(), sessionKey()], store, bus });
-  const { url, close } = await startUpstream({
-    shape,
-    before: [authenticate],
-    middlewares: [sessions, fsmGate(checkoutGate())],
-  });
-  closing.push(close, () => sessions.close());
-  return url;
+/** An app that runs in one process, without a bus. */
+async function alone(): Promise<URL> {
+  return (await scene({ session: { key: principalKey() } })).url;
 }
 
 interface Listening {
@@ -68,7 +52,7 @@ interface Listening {
 async function listen(url: URL, user: string): Promise<Listening> {
   const session = await RawSession.begin(url, { 'x-user': user });
   const heard = await session.listen();
-  closing.push(() => heard.cut());
+  onTestFinished(() => heard.cut());
   return {
     session,
     heard,
@@ -78,7 +62,7 @@ async function listen(url: URL, user: string): Promise<Listening> {
 
 describe('sessions of one principal', () => {
   it('hear of what another of them did, once, and another principal hears nothing', async () => {
-    const url = await instance(undefined);
+    const url = await alone();
     const [mover, sameUser, other] = [
       await listen(url, 'alice'),
       await listen(url, 'alice'),
@@ -102,6 +86,7 @@ describe('sessions of one principal', () => {
   });
 
   it('hear of it in another process', async () => {
+    const { instance } = processes();
     const [here, there] = [await instance(), await instance()];
     const [mover, sameUser, other] = [
       await listen(here, 'alice'),
@@ -121,11 +106,12 @@ describe('sessions of one principal', () => {
       ['json', 0, 1],
     ] as const) {
       const shape = { mode: 'stateless', answers } as const;
+      const { minting } = processes();
       const [here, there] = [await minting(shape), await minting(shape)];
       const mover = await RawSession.begin(here, { 'x-user': answers });
       const own = await RawSession.resume(there, mover.id, mover.headers).listen();
       const sameUser = await listen(there, answers);
-      closing.push(() => own.cut());
+      onTestFinished(() => own.cut());
       const body = {
         jsonrpc: '2.0',
         id: 50,
@@ -142,7 +128,7 @@ describe('sessions of one principal', () => {
   });
 
   it('hear nothing of a move that changes no list, or of one that is refused', async () => {
-    const url = await instance(undefined);
+    const url = await alone();
     const [mover, sameUser] = [await listen(url, 'alice'), await listen(url, 'alice')];
     await mover.session.call('cart.pay');
     await mover.session.call('cart.add_item', { fail: true });
@@ -152,7 +138,7 @@ describe('sessions of one principal', () => {
   });
 
   it('hear nothing any more once their streams are closed', async () => {
-    const url = await instance(undefined);
+    const url = await alone();
     const [mover, gone, sameUser] = [
       await listen(url, 'alice'),
       await listen(url, 'alice'),
@@ -165,10 +151,9 @@ describe('sessions of one principal', () => {
   });
 
   it('hear of what the principal does without a session', async () => {
-    const app = await startTwoEras({
-      middlewares: [sessionStore({ key: principalKey(), store, bus }), fsmGate(checkoutGate())],
-    });
-    closing.push(app.close);
+    const bus = localBus();
+    const { start, instance } = processes(bus);
+    const app = await start(() => sceneOfBothEras({ session: { key: principalKey(), bus } }));
     const there = await instance();
     const [sameUser, other] = [await listen(there, 'alice'), await listen(there, 'bob')];
     await callStateless(app.url, 'cart.add_item', {}, { user: 'alice' });
@@ -186,28 +171,22 @@ describe('clients of one principal that were given no session', () => {
     { answers: 'sse', host: 'express' },
   ] as const;
 
-  async function alone(
-    shape: Partial<UpstreamShape> = {},
-    options: SessionStoreOptions = {},
-    behind: readonly RequestHandler[] = [],
-  ) {
+  /** An upstream without sessions. */
+  function lone(options: SceneOptions = {}) {
     const principal = ({ headers }: CallerRequest): string | undefined =>
       headers['x-user'] === undefined ? undefined : String(headers['x-user']);
-    const sessions = sessionStore({ key: principalKey(), principal, store, bus, ...options });
-    const { url, close } = await startUpstream({
-      shape: { mode: 'stateless', answers: 'json', ...shape },
-      behind,
-      middlewares: [sessions, fsmGate(checkoutGate())],
+    return scene({
+      ...options,
+      shape: { mode: 'stateless', answers: 'json', ...options.shape },
+      session: { key: principalKey(), principal, ...options.session },
     });
-    closing.push(close, () => sessions.close());
-    return { url, sessions };
   }
 
   /** The SDK's client of version 1 or 2, with how often it heard that its list changed. */
   async function client(url: URL, user: string, version: 1 | 2) {
     if (version === 1) {
       const { streaming, log, tools, call, close } = await connect(url, { 'x-user': user });
-      closing.push(close);
+      onTestFinished(() => close());
       await streaming;
       const heard = () => log.filter((each) => each === 'list_changed').length;
       return { heard, tools, call };
@@ -225,7 +204,7 @@ describe('clients of one principal that were given no session', () => {
       },
     });
     await made.connect(transport);
-    closing.push(() => made.close());
+    onTestFinished(() => made.close());
     await stream.opened;
     return {
       heard: () => count,
@@ -240,7 +219,7 @@ describe('clients of one principal that were given no session', () => {
   it.each(SERVERS.flatMap((shape) => ([1, 2] as const).map((version) => ({ ...shape, version }))))(
     'hear of a move, and list anew: SDK v$version, $answers in $host',
     async ({ version, ...shape }) => {
-      const { url } = await alone(shape);
+      const { url } = await lone({ shape });
       const [mover, sameUser] = [
         await client(url, 'ann', version),
         await client(url, 'ann', version),
@@ -257,31 +236,34 @@ describe('clients of one principal that were given no session', () => {
   );
 
   it('hear of a move from outside, and of one in another process', async () => {
-    const [here, there] = [await alone(), await alone()];
+    const bus = localBus();
+    const here = await lone({ session: { bus } });
+    const there = await lone({ session: { bus }, beside: here });
     const listener = await client(there.url, 'ann', 1);
     const run = principalKey().runKey('ann');
-    const runs = runsOf(checkoutGate(), { sessions: here.sessions });
     await (await client(here.url, 'ann', 1)).call('cart.add_item');
     await expect.poll(listener.heard).toBe(1);
-    await runs.send(run, 'CLEAR');
+    await here.runs.send(run, 'CLEAR');
     await expect.poll(listener.heard).toBe(2);
   });
 
   it("hear of it on the upstream's own stream, where that has one", async () => {
-    const { url } = await alone({}, {}, [
-      (req, res, next) => {
-        if (req.method !== 'GET') return next();
-        res.writeHead(200, { 'content-type': 'text/event-stream' }).flushHeaders();
-      },
-    ]);
+    const { url } = await lone({
+      behind: [
+        (req, res, next) => {
+          if (req.method !== 'GET') return next();
+          res.writeHead(200, { 'content-type': 'text/event-stream' }).flushHeaders();
+        },
+      ],
+    });
     const heard = await listening(url, { 'x-user': 'ann' });
-    closing.push(() => heard.cut());
+    onTestFinished(() => heard.cut());
     await send(url, { headers: { 'x-user': 'ann' }, body: callOf(1, 'cart.add_item') });
     await expect.poll(() => heard.messages.map(({ method }) => method)).toEqual([CHANGED]);
   });
 
   it('are as many as there may be sessions of one, and end with the process', async () => {
-    const { url, sessions } = await alone({}, { maxSessionsPerPrincipal: 2 });
+    const { url, sessions } = await lone({ session: { maxSessionsPerPrincipal: 2 } });
     const [first, second] = [
       await listening(url, { 'x-user': 'ann' }),
       await listening(url, { 'x-user': 'ann' }),
@@ -304,14 +286,13 @@ describe('clients of one principal that were given no session', () => {
   });
 
   it('are given none where there is no run to hear of, or none is to be served', async () => {
-    const { url } = await alone();
+    const { url } = await lone();
     expect((await listening(url, {})).status).toBe(405);
-    const { url: short } = await alone({}, { serveStreams: false });
+    const { url: short } = await lone({ session: { serveStreams: false } });
     expect((await listening(short, { 'x-user': 'ann' })).status).toBe(405);
-    const { url: handles } = await alone(
-      {},
-      { key: [handleKey('basket', { createdBy: 'make' }), principalKey()] },
-    );
+    const { url: handles } = await lone({
+      session: { key: [handleKey('basket', { createdBy: 'make' }), principalKey()] },
+    });
     expect((await listening(handles, { 'x-user': 'ann' })).status).toBe(405);
   });
 });

@@ -37,7 +37,7 @@ export interface StageOptions {
   /** Default: in memory, by the scene's clock. */
   readonly data?: AtomicStateStore;
   /** Another process of the same app: it shares that one's clock and data, and nothing else. */
-  readonly beside?: Pick<Stage, 'clock' | 'data'>;
+  readonly beside?: Pick<Stage, 'clock' | 'data'> | undefined;
 }
 
 /** The middlewares, with time, the store and what they say in the test's hands. */
