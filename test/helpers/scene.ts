@@ -10,7 +10,7 @@ import {
   runsOf,
   type SessionMiddleware,
   type SessionStoreOptions,
-  type StateMachineGate,
+  StateMachineGate,
   type StateSyncOptions,
   sessionStore,
   stateSync,
@@ -28,8 +28,11 @@ type AnyGate = StateMachineGate<string, string>;
 
 /** What every scene takes. */
 export interface StageOptions {
-  /** One workflow, or several on one route. Default: the checkout of the README. */
-  readonly workflow?: AnyGate | readonly AnyGate[];
+  /**
+   * One workflow, or several on one route, each with options of its own where it needs some.
+   * Default: the checkout of the README.
+   */
+  readonly workflow?: AnyGate | readonly (AnyGate | readonly [AnyGate, FsmGateOptions])[];
   readonly session?: SessionStoreOptions;
   readonly gate?: FsmGateOptions;
   /** Without it there is no `stateSync()`. */
@@ -148,13 +151,15 @@ function makeStage({
     onWarning: (warning) => void warnings.push(warning),
   };
   const { clock: _, ...observers } = observed;
-  const gates: readonly AnyGate[] = Array.isArray(workflow) ? workflow : [workflow];
-  const [first = checkoutGate()] = gates;
+  const gates = (workflow instanceof StateMachineGate ? [workflow] : workflow).map((each) =>
+    each instanceof StateMachineGate ? ([each] as const) : each,
+  );
+  const [[first] = [checkoutGate()]] = gates;
   const sessions = sessionStore({ store, ...observed, ...session });
   onTestFinished(() => sessions.close());
   const middlewares = [
     sessions,
-    ...gates.map((each) => fsmGate(each, { ...observed, ...gate })),
+    ...gates.map(([each, own]) => fsmGate(each, { ...observed, ...gate, ...own })),
     ...(sync === undefined ? [] : [stateSync({ ...observers, ...sync })]),
   ];
   const runs = runsOf(first, { sessions }) as Runs;
