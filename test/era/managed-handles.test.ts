@@ -1,67 +1,30 @@
 import type { Server } from '@modelcontextprotocol/server';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import {
-  type FsmGateOptions,
-  fsmGate,
   InterlockError,
   type ManagedHandleOptions,
   managedHandle,
-  memoryStore,
   type RunKeyStrategy,
-  runsOf,
   StateMachineGate,
   sessionKey,
-  sessionStore,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { connect } from '../helpers/client.ts';
-import { FaultyStore } from '../helpers/faulty-store.ts';
 import { FOUR_UPSTREAMS } from '../helpers/four-upstreams.ts';
-import { ManualClock } from '../helpers/manual-clock.ts';
 import { RawSession, send, type WireMessage } from '../helpers/raw.ts';
-import {
-  ask,
-  callStateless,
-  startTwoEras,
-  stateless,
-  type TwoErasOptions,
-} from '../helpers/two-eras.ts';
+import { makeStage, sceneOfBothEras } from '../helpers/scene.ts';
+import { ask, callStateless, stateless, type TwoErasOptions } from '../helpers/two-eras.ts';
 
 const START = 'checkout.start';
 const key = (options: Partial<ManagedHandleOptions> = {}) =>
   managedHandle({ start: START, argument: 'workflow_run', ...options });
 
-const closing: (() => unknown)[] = [];
-let errors: unknown[];
-let clock: ManualClock;
-
-beforeEach(() => {
-  errors = [];
-  clock = new ManualClock();
-});
-
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
-
-const onError = (error: unknown): void => void errors.push(error);
-
-async function serve(
+function serve(
   keys: RunKeyStrategy | readonly RunKeyStrategy[] = key(),
   app: TwoErasOptions = {},
-  gates: readonly StateMachineGate<string, string>[] = [checkoutGate()],
-  options: FsmGateOptions = {},
+  workflow: readonly StateMachineGate<string, string>[] = [checkoutGate()],
 ) {
-  const store = memoryStore({ now: clock.now });
-  const started = await startTwoEras({
-    middlewares: [
-      sessionStore({ key: keys, store, onError, clock, idleMs: 60_000 }),
-      ...gates.map((gate) => fsmGate(gate, { onError, clock, ...options })),
-    ],
-    ...app,
-  });
-  closing.push(started.close);
-  return { ...started, store };
+  return sceneOfBothEras({ session: { key: keys, idleMs: 60_000 }, workflow, ...app });
 }
 
 async function begin(url: URL, user?: string): Promise<string> {
@@ -92,14 +55,13 @@ describe('a handle of the middleware', () => {
 
   it('lives a day by default, and says so', async () => {
     const key = managedHandle({ start: START, argument: 'workflow_run' });
-    const started = await startTwoEras({ middlewares: [sessionStore({ key })] });
-    closing.push(started.close);
-    const { text } = await callStateless(started.url, START);
+    const { url } = await sceneOfBothEras({ session: { key } });
+    const { text } = await callStateless(url, START);
     expect(text).toContain('It expires 24 hours after its last use.');
   });
 
   it('names one run of one principal', async () => {
-    const { url, store, calls } = await serve();
+    const { url, run: runOf, calls } = await serve();
     const [mine, other] = [await begin(url, 'alice'), await begin(url, 'alice')];
     await callStateless(url, 'cart.add_item', { workflow_run: mine }, alice);
     expect(
@@ -111,7 +73,7 @@ describe('a handle of the middleware', () => {
       expect(refused.text).toContain(`Call ${START} to begin a new one`);
     }
     const run = key().runKey(mine, { issuer: 'https://issuer.example', subject: 'alice' });
-    expect((await runsOf(checkoutGate(), { store }).read(run))?.snapshot.state).toBe('has_items');
+    await runOf(run).isIn('has_items');
     expect(calls.map(({ tool }) => tool)).toEqual(['cart.add_item']);
   });
 
@@ -125,7 +87,7 @@ describe('a handle of the middleware', () => {
   });
 
   it('expires when it is not used, and each use puts that off', async () => {
-    const { url } = await serve();
+    const { url, clock } = await serve();
     const workflow_run = await begin(url, 'alice');
     for (let use = 0; use < 3; use++) {
       clock.advance(50_000);
@@ -182,21 +144,9 @@ describe('a handle of the middleware', () => {
 
 describe('a store that fails', () => {
   it('begins no run, and the client is given no handle', async () => {
-    const store = new FaultyStore(memoryStore());
-    const app = await startTwoEras({
-      middlewares: [
-        sessionStore({ key: key(), store, onError }),
-        fsmGate(checkoutGate(), { onError }),
-      ],
-    });
-    closing.push(app.close);
+    const { url, store } = await serve();
     store.fail('claim');
-    const { messages, text } = await ask(
-      app.url,
-      'tools/call',
-      { name: START, arguments: {} },
-      alice,
-    );
+    const { messages, text } = await ask(url, 'tools/call', { name: START, arguments: {} }, alice);
     expect(messages).toEqual([
       {
         jsonrpc: '2.0',
@@ -206,9 +156,7 @@ describe('a store that fails', () => {
     ]);
     expect(text).not.toContain('workflow_run');
     store.heal();
-    expect((await callStateless(app.url, START, {}, alice)).result).toHaveProperty(
-      'structuredContent',
-    );
+    expect((await callStateless(url, START, {}, alice)).result).toHaveProperty('structuredContent');
   });
 });
 
@@ -261,30 +209,33 @@ describe('the start tool', () => {
   });
 
   it('is refused at the first list where the upstream has a tool of its name', async () => {
-    const { url } = await serve(key({ start: 'cart.view' }));
+    const { url, errors } = await serve(key({ start: 'cart.view' }));
     const { messages, status } = await ask(url, 'tools/list');
     expect([status, messages.map(({ error }) => error)]).toEqual([
       200,
       [{ code: -32603, message: 'Internal error' }],
     ]);
-    expectConfigError(/has a tool "cart\.view" of its own; choose another name/);
+    expectConfigError(errors, /has a tool "cart\.view" of its own; choose another name/);
   });
 
   it('is refused at the first list where a gate binds it', async () => {
     const gate = checkoutGate().bindTool(START, 'empty');
-    const { url } = await serve(key(), {}, [gate]);
+    const { url, errors } = await serve(key(), {}, [gate]);
     const { messages } = await ask(url, 'tools/list');
     expect(messages[0]?.error).toEqual({ code: -32603, message: 'Internal error' });
-    expectConfigError(/"checkout\.start" begins a run.+do not bind it/);
+    expectConfigError(errors, /"checkout\.start" begins a run.+do not bind it/);
   });
 });
 
 describe('the argument that names a run', () => {
   it('is refused at the first list where a bound tool has one of its name', async () => {
-    const { url } = await serve(key({ argument: 'sku' }));
+    const { url, errors } = await serve(key({ argument: 'sku' }));
     const { messages } = await ask(url, 'tools/list');
     expect(messages[0]?.error).toEqual({ code: -32603, message: 'Internal error' });
-    expectConfigError(/"cart\.add_item" has an argument "sku" of its own; choose another name/);
+    expectConfigError(
+      errors,
+      /"cart\.add_item" has an argument "sku" of its own; choose another name/,
+    );
   });
 
   it('is asked for once by a tool of two gates, reaches no handler, and names a run of both', async () => {
@@ -295,7 +246,7 @@ describe('the argument that names a run', () => {
     })
       .bindTool('cart.add_item', 'open', 'CLOSE')
       .bindTool('cart.view', 'closed');
-    const { url, calls } = await serve(key(), {}, [checkoutGate(), audit]);
+    const { url, calls, errors } = await serve(key(), {}, [checkoutGate(), audit]);
     const { messages } = await ask(url, 'tools/list');
     const tools = new Map(
       messages[0]?.result.tools.map((tool: { name: string }) => [tool.name, tool]),
@@ -320,7 +271,7 @@ describe('the argument that names a run', () => {
   it('is nothing to a session whose own run is preferred', async () => {
     const { url } = await serve([sessionKey(), key()]);
     const client = await connect(url);
-    closing.push(() => client.close());
+    onTestFinished(() => client.close());
     expect(await client.tools()).toEqual(['cart.add_item', 'cart.view']);
     expect((await client.call('cart.add_item')).isError).toBe(false);
   });
@@ -328,13 +279,11 @@ describe('the argument that names a run', () => {
 
 describe.each(FOUR_UPSTREAMS)('in a session in front of $name', (kind) => {
   it('a run is begun, named and left behind by handles', async () => {
-    const upstream = await kind.start([
-      sessionStore({ key: key(), onError }),
-      fsmGate(checkoutGate(), { onError }),
-    ]);
-    closing.push(upstream.close);
+    const { stage, middlewares } = makeStage({ session: { key: key() } });
+    const upstream = await kind.start(middlewares);
+    onTestFinished(() => upstream.close());
     const client = await connect(upstream.url, { 'x-user': 'alice' });
-    closing.push(() => client.close());
+    onTestFinished(() => client.close());
     const { tools } = await client.client.listTools();
     expect(tools.map(({ name }) => name)).toEqual([
       START,
@@ -350,11 +299,11 @@ describe.each(FOUR_UPSTREAMS)('in a session in front of $name', (kind) => {
     expect((await client.call('cart.add_item')).text).toContain(
       'It needs the argument "workflow_run"',
     );
-    expect(errors).toEqual([]);
+    expect(stage.errors).toEqual([]);
   });
 });
 
-function expectConfigError(message: RegExp): void {
+function expectConfigError(errors: readonly unknown[], message: RegExp): void {
   expect(errors).toHaveLength(1);
   expect(errors[0]).toBeInstanceOf(InterlockError);
   expect(errors[0]).toMatchObject({

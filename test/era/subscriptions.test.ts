@@ -1,75 +1,56 @@
+import { randomUUID } from 'node:crypto';
 import express, { type RequestHandler } from 'express';
-import { afterEach, describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import {
-  type Clock,
-  fsmGate,
   localBus,
-  memoryStore,
   principalKey,
-  type SessionMiddleware,
+  type SessionStoreOptions,
   StateMachineGate,
-  sessionStore,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { latch } from '../helpers/latch.ts';
-import { ManualClock } from '../helpers/manual-clock.ts';
 import { type RawStream, sendAndHold, stream, type WireMessage } from '../helpers/raw.ts';
-import {
-  ask,
-  callStateless,
-  startTwoEras,
-  stateless,
-  type TwoErasApp,
-} from '../helpers/two-eras.ts';
+import { type Stage, sceneOfBothEras, settle } from '../helpers/scene.ts';
+import { ask, callStateless, stateless, type TwoErasApp } from '../helpers/two-eras.ts';
 
 const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
 const SILENT = { capabilities: { tools: { listChanged: false } } };
-const closing: (() => unknown)[] = [];
-
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
-
 interface Serving {
   readonly visibility?: 'hide' | 'stable';
   readonly serverOptions?: typeof SILENT;
-  readonly store?: ReturnType<typeof memoryStore>;
-  readonly bus?: ReturnType<typeof localBus>;
+  readonly session?: SessionStoreOptions;
   readonly more?: readonly StateMachineGate[];
-  readonly clock?: Clock;
-  readonly keepAliveMs?: number;
+  readonly beside?: Stage;
+  readonly before?: readonly RequestHandler[];
+  readonly behind?: readonly RequestHandler[];
 }
 
-async function serve({
+function serve({
   visibility = 'hide',
   serverOptions = SILENT,
-  store = memoryStore(),
-  bus,
+  session = {},
   more = [],
-  ...times
-}: Serving = {}): Promise<TwoErasApp & { sessions: SessionMiddleware }> {
-  const onWarning = (): void => {};
-  const sessions = sessionStore({ key: principalKey(), store, bus, onWarning, ...times });
-  const gates = [checkoutGate(), ...more].map((gate) =>
-    fsmGate(gate as StateMachineGate, { visibility, onWarning }),
-  );
-  const app = await startTwoEras({ middlewares: [sessions, ...gates], serverOptions });
-  closing.push(app.close, () => sessions.close());
-  return { ...app, sessions };
+  ...rest
+}: Serving = {}) {
+  return sceneOfBothEras({
+    workflow: [checkoutGate(), ...(more as readonly StateMachineGate<string, string>[])],
+    session: { key: principalKey(), ...session },
+    gate: { visibility },
+    serverOptions,
+    ...rest,
+  });
 }
-
-let lastListener = 0;
 
 /** A subscription whose id is a string, as those of SDK v2 are, or a number. */
 async function listen(
-  { url }: TwoErasApp,
+  { url }: Pick<TwoErasApp, 'url'>,
   notifications: Record<string, unknown>,
   user = 'alice',
-  id: string | number = `listen:${lastListener++}`,
+  id: string | number = `listen:${randomUUID()}`,
 ): Promise<RawStream & { id: string | number }> {
   const { headers, body } = stateless('subscriptions/listen', { notifications }, { user });
   const opened = await stream(url, { headers, body: { ...body, id } });
-  closing.push(() => opened.cut());
+  onTestFinished(() => opened.cut());
   await vi.waitFor(() => expect(opened.messages.length).toBeGreaterThan(0));
   return Object.defineProperties({ id } as never, Object.getOwnPropertyDescriptors(opened));
 }
@@ -169,21 +150,21 @@ describe('a subscription to a list that hides tools', () => {
   });
 
   it('gets a comment now and then while it is quiet, as often as `keepAliveMs` says', async () => {
-    const clock = new ManualClock();
-    const app = await serve({ clock, keepAliveMs: 40 });
+    const app = await serve({ session: { keepAliveMs: 40 } });
     const opened = await listen(app, { toolsListChanged: true });
     const comments = () => opened.text.split(': keep-alive').length - 1;
-    clock.advance(39);
+    app.clock.advance(39);
     await callStateless(app.url, 'cart.add_item', {}, { user: 'alice' });
     await vi.waitFor(() => expect(opened.messages).toHaveLength(2));
     expect(comments()).toBe(0);
-    clock.advance(1);
+    app.clock.advance(1);
     await vi.waitFor(() => expect(comments()).toBe(1));
   });
 
   it('hears of moves that are made in another process', async () => {
-    const shared = { store: memoryStore(), bus: localBus() };
-    const [here, there] = [await serve(shared), await serve(shared)];
+    const session = { bus: localBus() };
+    const here = await serve({ session });
+    const there = await serve({ session, beside: here });
     const opened = await listen(here, { toolsListChanged: true });
     await callStateless(there.url, 'cart.add_item', {}, { user: 'alice' });
     await vi.waitFor(() => expect(opened.messages.at(-1)).toEqual(changed(opened.id)));
@@ -191,7 +172,6 @@ describe('a subscription to a list that hides tools', () => {
 });
 
 it('begins nothing for a client that has left before the upstream honoured its subscription', async () => {
-  const clock = new ManualClock();
   const asked: string[] = [];
   const [left, answer] = [latch(), latch()];
   const upstream: RequestHandler = async (req, res) => {
@@ -210,16 +190,7 @@ it('begins nothing for a client that has left before the upstream honoured its s
     res.end();
     asked.pop();
   };
-  const onWarning = (): void => {};
-  const app = await startTwoEras({
-    middlewares: [
-      express.json(),
-      sessionStore({ clock, key: principalKey(), onWarning }),
-      fsmGate(checkoutGate(), { clock, visibility: 'hide', onWarning }),
-      upstream,
-    ] as never,
-  });
-  closing.push(app.close);
+  const app = await serve({ before: [express.json()], behind: [upstream] });
   const { headers, body } = stateless(
     'subscriptions/listen',
     { notifications: { toolsListChanged: true } },
@@ -231,9 +202,9 @@ it('begins nothing for a client that has left before the upstream honoured its s
   await left.opened;
   answer.open();
   await vi.waitFor(() => expect(asked).toEqual([]));
-  await new Promise((resolve) => setImmediate(resolve));
-  // A stream that is held open is given a comment now and then.
-  expect(clock.pending).toBe(0);
+  await settle();
+  // Nothing else can show it: a stream that is held open is given a comment now and then, for ever.
+  expect(app.clock.pending).toBe(0);
 });
 
 describe('a list that is stable', () => {

@@ -131,7 +131,8 @@ function makeEntrance(): Entrance & { readonly door: RequestHandler } {
   };
 }
 
-function makeStage({
+/** The middlewares of a scene, for a test that mounts them elsewhere. */
+export function makeStage({
   workflow = checkoutGate(),
   session,
   gate,

@@ -1,55 +1,19 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import {
-  type AtomicStateStore,
-  fsmGate,
-  localBus,
-  memoryStore,
-  type NotificationBus,
-  type SessionMiddleware,
-  sessionStore,
-} from '../../src/index.ts';
-import { checkoutGate } from '../helpers/checkout.ts';
-import { latch } from '../helpers/latch.ts';
-import { ManualClock } from '../helpers/manual-clock.ts';
+import { randomUUID } from 'node:crypto';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { localBus, type NotificationBus } from '../../src/index.ts';
 import { type RawStream, send, stream } from '../helpers/raw.ts';
-import { startUpstream, type Upstream } from '../helpers/upstream.ts';
+import { begins, type Scene, scene } from '../helpers/scene.ts';
 
-interface Instance extends Upstream {
-  readonly sessions: SessionMiddleware;
-}
+type Instance = Pick<Scene, 'url'>;
 
-let clock: ManualClock;
-let store: AtomicStateStore;
-let bus: NotificationBus;
-let heard: string[];
-let errors: unknown[];
-const open: { close(): Promise<void> }[] = [];
-const streams: RawStream[] = [];
-
-beforeEach(() => {
-  clock = new ManualClock();
-  store = memoryStore({ now: clock.now });
-  bus = localBus();
-  heard = [];
-  void bus.subscribe((text) => void heard.push(text));
-  errors = [];
-});
-
-afterEach(async () => {
-  for (const each of streams.splice(0)) each.cut();
-  for (const each of open.splice(0)) await each.close();
-});
-
-/** One of several instances of an app: they share a store and a bus, and nothing else. */
-async function instance(ownBus: NotificationBus | undefined = bus): Promise<Instance> {
-  const onError = (error: unknown): void => void errors.push(error);
-  const sessions = sessionStore({ store, bus: ownBus, clock, onError });
-  const upstream = await startUpstream({
-    shape: { mode: 'stateless', answers: 'json' },
-    middlewares: [sessions, fsmGate(checkoutGate(), { clock, onError })],
-  });
-  open.push(upstream);
-  return { ...upstream, sessions };
+/** Several instances of an app: they share a store and a bus, and nothing else. */
+async function instances(count: number, bus: NotificationBus = localBus()) {
+  const session = { bus };
+  const shape = { mode: 'stateless', answers: 'json' } as const;
+  const first = await scene({ session, shape });
+  const apps = [first];
+  while (apps.length < count) apps.push(await scene({ session, shape, beside: first }));
+  return apps as [Scene, Scene, Scene];
 }
 
 async function initialize({ url }: Instance): Promise<Record<string, string>> {
@@ -67,21 +31,19 @@ async function initialize({ url }: Instance): Promise<Record<string, string>> {
 async function listen({ url }: Instance, headers: Record<string, string>): Promise<RawStream> {
   const opened = await stream(url, { method: 'GET', headers });
   expect(opened.status).toBe(200);
-  streams.push(opened);
+  onTestFinished(() => opened.cut());
   return opened;
 }
 
-let nextId = 1;
-
-async function call(
-  { url }: Instance,
-  headers: Record<string, string>,
-  name: string,
-  id: unknown = nextId++,
-) {
+async function call({ url }: Instance, headers: Record<string, string>, name: string) {
   const { messages } = await send(url, {
     headers,
-    body: { jsonrpc: '2.0', id, method: 'tools/call', params: { name, arguments: {} } },
+    body: {
+      jsonrpc: '2.0',
+      id: randomUUID(),
+      method: 'tools/call',
+      params: { name, arguments: {} },
+    },
   });
   return messages[0];
 }
@@ -92,12 +54,12 @@ const CHANGED = 'notifications/tools/list_changed';
 /** Lets everything that is on its way arrive: hints go over the local bus, messages over real sockets. */
 async function settle({ url }: Instance, headers: Record<string, string>): Promise<void> {
   for (let i = 0; i < 3; i++)
-    await send(url, { headers, body: { jsonrpc: '2.0', id: `ping${nextId++}`, method: 'ping' } });
+    await send(url, { headers, body: { jsonrpc: '2.0', id: randomUUID(), method: 'ping' } });
 }
 
 describe('a move', () => {
   it('is told on the stream of whichever instance has one, once', async () => {
-    const [a, b, c] = [await instance(), await instance(), await instance()];
+    const [a, b, c] = await instances(3);
     const session = await initialize(a);
     const there = await listen(b, session);
     expect((await call(c, session, 'cart.add_item'))?.result.isError).toBeUndefined();
@@ -107,10 +69,10 @@ describe('a move', () => {
   });
 
   it('is told on the newest stream only, where a client has left one behind on another instance', async () => {
-    const [a, b] = [await instance(), await instance()];
+    const [a, b] = await instances(2);
     const session = await initialize(a);
     const old = await listen(a, session);
-    clock.advance(1);
+    a.clock.advance(1);
     const young = await listen(b, session);
     // Even a move on the very instance of the old stream.
     await call(a, session, 'cart.add_item');
@@ -120,10 +82,13 @@ describe('a move', () => {
   });
 
   it('is told on the old stream again once the newer one is closed', async () => {
-    const [a, b] = [await instance(), await instance()];
+    const bus = localBus();
+    const heard: string[] = [];
+    await bus.subscribe((text) => void heard.push(text));
+    const [a, b] = await instances(2, bus);
     const session = await initialize(a);
     const old = await listen(a, session);
-    clock.advance(1);
+    a.clock.advance(1);
     const young = await listen(b, session);
     young.cut();
     await expect.poll(() => heard.some((text) => text.includes('"silence"'))).toBe(true);
@@ -132,19 +97,19 @@ describe('a move', () => {
   });
 
   it('is told on the old stream again once the instance of the newer one has been silent for three heartbeats', async () => {
-    const [a, b] = [await instance(), await instance()];
+    const [a, b] = await instances(2);
     const session = await initialize(a);
     const old = await listen(a, session);
-    clock.advance(1);
+    a.clock.advance(1);
     await listen(b, session);
     await b.sessions.close();
-    clock.advance(45_000);
+    a.clock.advance(45_000);
     await call(a, session, 'cart.add_item');
     await expect.poll(() => methods(old)).toEqual([CHANGED]);
   });
 
   it('reaches nobody twice where two streams were opened at the same time', async () => {
-    const [a, b] = [await instance(), await instance()];
+    const [a, b] = await instances(2);
     const session = await initialize(a);
     const both = [await listen(a, session), await listen(b, session)];
     await call(a, session, 'cart.add_item');
@@ -159,7 +124,7 @@ describe('a move', () => {
       publish: () => Promise.reject(new Error('the bus is down')),
       subscribe: () => Promise.reject(new Error('the bus is down')),
     };
-    const a = await instance(down);
+    const [a] = await instances(1, down);
     const session = await initialize(a);
     expect((await call(a, session, 'cart.add_item'))?.result.content[0].text).toBe(
       'cart.add_item done',
@@ -167,18 +132,15 @@ describe('a move', () => {
     expect((await call(a, session, 'cart.checkout'))?.result.content[0].text).toBe(
       'cart.checkout done',
     );
-    expect(errors.map(String)).toContain('Error: the bus is down');
+    expect(a.errors.map(String)).toContain('Error: the bus is down');
   });
 });
 
 describe('a cancellation that lands on another instance', () => {
   it('reaches the call that waits: it is never forwarded', async () => {
-    const [a, b] = [await instance(), await instance()];
+    const [a, b] = await instances(2);
     const session = await initialize(a);
-    const running = latch();
-    a.ledger.gates.set('cart.add_item', running.opened);
-    const first = call(a, session, 'cart.add_item');
-    await expect.poll(() => a.ledger.calls).toEqual(['cart.add_item']);
+    const first = await begins(a, 'cart.add_item', () => call(a, session, 'cart.add_item'));
     const waiting = send(a.url, {
       headers: session,
       body: {
@@ -203,15 +165,15 @@ describe('a cancellation that lands on another instance', () => {
         return answered;
       })
       .toBe(202);
-    running.open();
-    await first;
+    first.finish();
+    await first.answer;
     expect(a.ledger.calls).toEqual(['cart.add_item']);
   });
 });
 
 describe('a session that ends on one instance', () => {
   it('is unknown on the others at once, and its streams end there', async () => {
-    const [a, b] = [await instance(), await instance()];
+    const [a, b] = await instances(2);
     const session = await initialize(a);
     const there = await listen(b, session);
     expect((await send(a.url, { method: 'DELETE', headers: session })).status).toBe(200);
@@ -226,7 +188,7 @@ describe('a session that ends on one instance', () => {
 
 describe('close()', () => {
   it('ends the streams of this process, so that it can end in order; the session lives on elsewhere', async () => {
-    const [a, b] = [await instance(), await instance()];
+    const [a, b] = await instances(2);
     const session = await initialize(a);
     const here = await listen(a, session);
     await a.sessions.close();
@@ -237,29 +199,31 @@ describe('close()', () => {
 
 describe('a bus that throws', () => {
   it('is as one that is down, also where nobody called', async () => {
+    const bus = localBus();
     const broken: NotificationBus = {
       publish() {
         throw new Error('no connection');
       },
       subscribe: (listener) => bus.subscribe(listener),
     };
-    const a = await instance(broken);
+    const [a] = await instances(1, broken);
     const session = await initialize(a);
     expect((await call(a, session, 'cart.add_item'))?.result.isError).toBeUndefined();
     const here = await listen(a, session);
     expect((await call(a, session, 'cart.checkout'))?.result.isError).toBeUndefined();
     await expect.poll(() => methods(here)).toEqual([CHANGED]);
-    errors.length = 0;
-    clock.advance(15_000);
-    await expect.poll(() => errors.map(String)).toEqual(['Error: no connection']);
+    a.errors.length = 0;
+    a.clock.advance(15_000);
+    await expect.poll(() => a.errors.map(String)).toEqual(['Error: no connection']);
     // That the stream is closed is one more thing that nobody can be told.
     here.cut();
-    await expect.poll(() => errors).toHaveLength(2);
+    await expect.poll(() => a.errors).toHaveLength(2);
   });
 });
 
 describe('what goes over the bus', () => {
   it('is no session id, and nothing that a stranger sends there does harm', async () => {
+    const bus = localBus();
     const published: string[] = [];
     const spied: NotificationBus = {
       publish: (text) => {
@@ -268,7 +232,7 @@ describe('what goes over the bus', () => {
       },
       subscribe: (listener) => bus.subscribe(listener),
     };
-    const a = await instance(spied);
+    const [a] = await instances(1, spied);
     const session = await initialize(a);
     const here = await listen(a, session);
     await call(a, session, 'cart.add_item');
@@ -286,7 +250,7 @@ describe('what goes over the bus', () => {
       await bus.publish(text);
     }
     await settle(a, session);
-    expect(errors).toEqual([]);
+    expect(a.errors).toEqual([]);
     expect(here.ended).toBe(false);
   });
 });
