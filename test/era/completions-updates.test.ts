@@ -1,25 +1,10 @@
 import { completable, type McpServer, ResourceTemplate } from '@modelcontextprotocol/server';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import * as z from 'zod';
-import {
-  type FsmGateOptions,
-  fsmGate,
-  memoryStore,
-  principalKey,
-  StateMachineGate,
-  sessionStore,
-} from '../../src/index.ts';
-import { settle } from '../helpers/checkout-app.ts';
-import { FaultyStore } from '../helpers/faulty-store.ts';
+import { type FsmGateOptions, principalKey, StateMachineGate } from '../../src/index.ts';
 import { type RawStream, stream, type WireMessage } from '../helpers/raw.ts';
-import {
-  AUTO,
-  ask,
-  callStateless,
-  connectV2,
-  startTwoEras,
-  stateless,
-} from '../helpers/two-eras.ts';
+import { sceneOfBothEras, settle } from '../helpers/scene.ts';
+import { AUTO, ask, callStateless, connectV2, stateless } from '../helpers/two-eras.ts';
 
 const ALICE = { user: 'alice' };
 const RECEIPT = 'docs://receipts/7';
@@ -30,9 +15,8 @@ const ASKED = {
   argument: { name: 'order', value: '' },
 } as const;
 const NOTHING = { values: [], total: 0, hasMore: false };
-const completed: string[] = [];
 
-function register(server: McpServer): void {
+function register(server: McpServer, completed: string[]): void {
   const complete = (what: string) => () => {
     completed.push(what);
     return ['secret-1'];
@@ -60,22 +44,18 @@ const gate = () =>
     .bindResource('docs://receipts/**', 'open')
     .bindResource('docs://guarded/**', 'closed', { guard: () => 'Not for you.' });
 
-async function serve(options: FsmGateOptions = {}) {
-  completed.length = 0;
-  const store = new FaultyStore(memoryStore());
-  const observers = { onWarning: () => {}, onError: () => {} };
-  const sessions = sessionStore({ key: principalKey(), store, ...observers });
-  const app = await startTwoEras({
-    middlewares: [sessions, fsmGate(gate(), { ...observers, ...options })],
-    register,
+async function serve(gateOptions: FsmGateOptions = {}) {
+  /** What the upstream was asked to complete. */
+  const completed: string[] = [];
+  const app = await sceneOfBothEras({
+    workflow: gate(),
+    session: { key: principalKey() },
+    gate: gateOptions,
+    register: (server) => register(server, completed),
     serverOptions: { capabilities: { resources: { subscribe: true } } },
   });
-  onTestFinished(async () => {
-    await sessions.close();
-    await app.close();
-  });
   const move = () => callStateless(app.url, 'cart.view', {}, ALICE);
-  return { ...app, store, move };
+  return { ...app, completed, move };
 }
 
 type App = Awaited<ReturnType<typeof serve>>;
@@ -106,7 +86,7 @@ describe.each(['hide', 'stable'] as const)('completion, where lists %s', (visibi
     expect(result).toEqual({ completion: NOTHING, resultType: 'complete' });
     const nobody = await complete(app, '');
     expect(nobody.result.completion).toEqual(NOTHING);
-    expect(completed).toEqual([]);
+    expect(app.completed).toEqual([]);
     await app.move();
     expect((await complete(app)).result.completion.values).toEqual(['secret-1']);
   });

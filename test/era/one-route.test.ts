@@ -1,21 +1,9 @@
 import { randomUUID } from 'node:crypto';
-import { afterEach, describe, expect, it } from 'vitest';
-import {
-  fsmGate,
-  handleKey,
-  principalKey,
-  StateMachineGate,
-  sessionKey,
-  sessionStore,
-} from '../../src/index.ts';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { handleKey, principalKey, StateMachineGate, sessionKey } from '../../src/index.ts';
 import { connect } from '../helpers/client.ts';
-import { AUTO, connectV2, PINNED, startTwoEras } from '../helpers/two-eras.ts';
-
-const closing: (() => unknown)[] = [];
-
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
+import { sceneOfBothEras } from '../helpers/scene.ts';
+import { AUTO, connectV2, PINNED } from '../helpers/two-eras.ts';
 
 /** A basket by the upstream's handle, and a list of wishes that has none: each principal has one, or each session. */
 const gate = () =>
@@ -35,13 +23,11 @@ type V2 = Awaited<ReturnType<typeof connectV2>>;
 
 describe('one Express route with one gate', () => {
   it('serves clients of both eras, two principals and workflows by handle, each by itself', async () => {
-    const app = await startTwoEras({
-      middlewares: [
-        sessionStore({
-          key: [sessionKey(), handleKey('sku', { createdBy: 'create_basket' }), principalKey()],
-        }),
-        fsmGate(gate()),
-      ],
+    const app = await sceneOfBothEras({
+      workflow: gate(),
+      session: {
+        key: [sessionKey(), handleKey('sku', { createdBy: 'create_basket' }), principalKey()],
+      },
       register(server) {
         server.registerTool('create_basket', {}, () => {
           const structuredContent = { sku: randomUUID() };
@@ -49,15 +35,10 @@ describe('one Express route with one gate', () => {
         });
       },
     });
-    closing.push(app.close);
     const v1 = await connect(app.url, { 'x-user': 'alice' });
     const auto = await connectV2(app.url, 'alice', AUTO);
     const pinned = await connectV2(app.url, 'bob', PINNED);
-    closing.push(
-      () => v1.close(),
-      () => auto.close(),
-      () => pinned.close(),
-    );
+    for (const each of [v1, auto, pinned]) onTestFinished(() => each.close());
     const call = async (client: V2, name: string, args: Record<string, unknown> = {}) => {
       const { content, structuredContent, isError } = await client.callTool({
         name,

@@ -1,31 +1,18 @@
 import type { McpServer, ServerOptions } from '@modelcontextprotocol/server';
-import { afterEach, describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import {
   type FsmGateOptions,
-  fsmGate,
   localBus,
-  memoryStore,
   principalKey,
+  type SessionStoreOptions,
   StateMachineGate,
-  sessionStore,
 } from '../../src/index.ts';
 import { INITIALIZE, type RawStream, send, stream, type WireMessage } from '../helpers/raw.ts';
-import {
-  ask,
-  callStateless,
-  startTwoEras,
-  stateless,
-  type TwoErasApp,
-} from '../helpers/two-eras.ts';
+import { type Stage, sceneOfBothEras } from '../helpers/scene.ts';
+import { ask, callStateless, stateless, type TwoErasApp } from '../helpers/two-eras.ts';
 
 const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
 const ALICE = { user: 'alice' };
-const closing: (() => unknown)[] = [];
-
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
-
 /** Each step changes one list: `a` hides the prompt and the receipts, `b` shows the prompt, `c` both. */
 function stepsGate() {
   return new StateMachineGate({
@@ -41,9 +28,7 @@ function shopGate() {
     .bindResource('docs://receipts/**', 'c');
 }
 
-const asked: string[] = [];
-
-function register(server: McpServer): void {
+function register(server: McpServer, asked: string[]): void {
   for (const name of ['order.summary', 'help']) {
     server.registerPrompt(name, { description: name }, () => {
       asked.push(name);
@@ -59,29 +44,26 @@ function register(server: McpServer): void {
 }
 
 interface Serving {
-  readonly gates?: readonly unknown[];
+  readonly gates?: readonly StateMachineGate<string, string>[];
   readonly options?: FsmGateOptions;
   readonly serverOptions?: ServerOptions;
-  readonly store?: ReturnType<typeof memoryStore>;
-  readonly bus?: ReturnType<typeof localBus>;
+  readonly session?: SessionStoreOptions;
+  readonly beside?: Stage | undefined;
 }
 
-async function serve(serving: Serving = {}): Promise<TwoErasApp> {
-  const { gates = [shopGate()], options, store = memoryStore(), bus, serverOptions } = serving;
-  asked.length = 0;
-  const onWarning = (): void => {};
-  const sessions = sessionStore({ key: principalKey(), store, bus, onWarning });
-  const mounted = gates.map((gate) =>
-    fsmGate(gate as StateMachineGate, { visibility: 'hide', onWarning, ...options }),
-  );
-  const middlewares = [sessions, ...mounted];
-  const app = await startTwoEras({
-    middlewares,
-    register,
+async function serve(serving: Serving = {}) {
+  const { gates = [shopGate()], options, serverOptions, session, beside } = serving;
+  /** What the upstream was asked to give. */
+  const asked: string[] = [];
+  const app = await sceneOfBothEras({
+    workflow: gates,
+    session: { key: principalKey(), ...session },
+    gate: { visibility: 'hide', ...options },
+    register: (server) => register(server, asked),
+    beside,
     ...(serverOptions && { serverOptions }),
   });
-  closing.push(app.close, () => sessions.close());
-  return app;
+  return { ...app, asked };
 }
 
 const move = ({ url }: TwoErasApp): Promise<unknown> => callStateless(url, 'cart.view', {}, ALICE);
@@ -104,7 +86,7 @@ describe('what a run does not show yet', () => {
         'mcp-interlock/refusal': { state: 'a', prompt: 'order.summary', path: ['cart.view'] },
       },
     });
-    expect(asked).toEqual([]);
+    expect(app.asked).toEqual([]);
     await move(app);
     await move(app);
     expect([await prompts(), await resources()]).toEqual([['order.summary', 'help'], 3]);
@@ -126,7 +108,8 @@ describe('what a run does not show yet', () => {
   });
 
   it('is refused before the upstream sees it only where the headers say the same', async () => {
-    const { url } = await serve();
+    const app = await serve();
+    const { url } = app;
     for (const [method, params] of [
       ['prompts/get', { name: 'order.summary' }],
       ['resources/read', { uri: 'docs://receipts/7' }],
@@ -143,7 +126,7 @@ describe('what a run does not show yet', () => {
       });
       expect([same.status, same.messages[0]?.error.code]).toEqual([200, -32602]);
     }
-    expect(asked).toEqual([]);
+    expect(app.asked).toEqual([]);
   });
 
   it('is answered as what does not exist, where it must not be told from that', async () => {
@@ -159,7 +142,7 @@ describe('what a run does not show yet', () => {
     const unknown = await told('resources/read', { uri: 'docs://none' });
     expect(await told('resources/read', { uri: 'docs://receipts/7' })).toEqual(unknown);
     expect(await told('resources/read', { uri: 'docs://receipts/caf%C3%A9' })).toEqual(unknown);
-    expect(asked).toEqual([]);
+    expect(app.asked).toEqual([]);
   });
 });
 
@@ -230,7 +213,7 @@ describe('subscriptions to lists of prompts and resources', () => {
     const notifications = Object.fromEntries(kinds.map((kind) => [`${kind}ListChanged`, true]));
     const { headers, body } = stateless('subscriptions/listen', { notifications }, ALICE);
     const opened = await stream(url, { headers, body: { ...body, id: kinds.join() } });
-    closing.push(() => opened.cut());
+    onTestFinished(() => opened.cut());
     await vi.waitFor(() => expect(opened.messages.length).toBeGreaterThan(0));
     expect(opened.messages[0]).toMatchObject({
       method: 'notifications/subscriptions/acknowledged',
@@ -286,8 +269,9 @@ describe('subscriptions to lists of prompts and resources', () => {
   });
 
   it('hear of what changes in another process', async () => {
-    const shared = { store: memoryStore(), bus: localBus(), serverOptions: SILENT };
-    const [here, there] = [await serve(shared), await serve(shared)];
+    const shared = { session: { bus: localBus() }, serverOptions: SILENT };
+    const here = await serve(shared);
+    const there = await serve({ ...shared, beside: here });
     const opened = await listen(here, 'tools', 'prompts', 'resources');
     await move(there);
     await move(there);
@@ -301,7 +285,10 @@ describe('subscriptions to lists of prompts and resources', () => {
 });
 
 describe('the capability to change lists', () => {
-  const declared = async (gate: unknown, options: FsmGateOptions = {}): Promise<unknown[]> => {
+  const declared = async (
+    gate: StateMachineGate<string, string>,
+    options: FsmGateOptions = {},
+  ): Promise<unknown[]> => {
     const app = await serve({ gates: [gate], serverOptions: SILENT, options });
     const { capabilities } = await resultOf(app, 'server/discover');
     const { messages } = await send(app.url, { headers: { 'x-user': 'alice' }, body: INITIALIZE });

@@ -1,42 +1,22 @@
-import { afterEach, describe, expect, it } from 'vitest';
-import {
-  fsmGate,
-  memoryStore,
-  principalKey,
-  runsOf,
-  StateMachineGate,
-  sessionStore,
-} from '../../src/index.ts';
+import { describe, expect, it } from 'vitest';
+import { principalKey, StateMachineGate } from '../../src/index.ts';
 import { send } from '../helpers/raw.ts';
-import { callStateless, STATELESS, startTwoEras, stateless } from '../helpers/two-eras.ts';
+import { sceneOfBothEras } from '../helpers/scene.ts';
+import { callStateless, STATELESS, stateless } from '../helpers/two-eras.ts';
 
-const closing: (() => unknown)[] = [];
-
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
-
-async function serve() {
-  const store = memoryStore();
-  const gate = new StateMachineGate({
+async function shop() {
+  const workflow = new StateMachineGate<string, string>({
     initial: 'cart',
     states: { cart: { on: { PAID: 'paid', BROKE: 'review' } }, paid: {}, review: {} },
   }).bindTool('cart.pay', 'cart', { success: 'PAID', failure: 'BROKE' });
-  const app = await startTwoEras({
-    middlewares: [
-      sessionStore({ store, key: principalKey(), principal: () => 'ann' }),
-      fsmGate(gate),
-    ],
-  });
-  closing.push(app.close);
-  const runs = runsOf(gate, { store });
-  const state = async () => (await runs.read(principalKey().runKey('ann')))?.snapshot.state;
-  return { ...app, state };
+  const session = { key: principalKey(), principal: () => 'ann' };
+  const app = await sceneOfBothEras({ workflow, session });
+  return { ...app, run: app.run(principalKey().runKey('ann')) };
 }
 
 describe('a call that the upstream turns away before its tool runs', () => {
   it('is no failure of the tool: it moves nothing, and lets the run go', async () => {
-    const { url, calls, state } = await serve();
+    const { url, calls, run } = await shop();
     const { headers, body } = stateless('tools/call', { name: 'cart.pay', arguments: {} });
     const { 'io.modelcontextprotocol/protocolVersion': version } = body.params._meta;
     const bare = {
@@ -48,14 +28,15 @@ describe('a call that the upstream turns away before its tool runs', () => {
     expect(refused.messages[0]).toMatchObject({ id: body.id, error: { code: -32602 } });
     expect(version).toBe(STATELESS);
     expect(calls).toEqual([]);
-    expect(await state()).toBe('cart');
+    await run.isIn('cart');
+    await run.is('idle');
     expect((await callStateless(url, 'cart.pay')).text).toBe('cart.pay done');
-    expect(await state()).toBe('paid');
+    await run.isIn('paid');
   });
 
   it('unlike one whose tool says that it failed', async () => {
-    const { url, state } = await serve();
+    const { url, run } = await shop();
     expect((await callStateless(url, 'cart.pay', { fail: true })).isError).toBe(true);
-    expect(await state()).toBe('review');
+    await run.isIn('review');
   });
 });

@@ -1,37 +1,20 @@
-import { afterEach, describe, expect, it } from 'vitest';
+import type { RequestHandler } from 'express';
+import { describe, expect, it } from 'vitest';
 import * as z from 'zod';
 import {
-  type AtomicStateStore,
   type FsmGateOptions,
-  fsmGate,
   managedHandle,
-  memoryStore,
   principalKey,
   type RunKeyStrategy,
-  runsOf,
-  sessionStore,
   UnknownOutcome,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
-import { pass } from '../helpers/checkout-app.ts';
-import { ManualClock } from '../helpers/manual-clock.ts';
 import { stream, type WireMessage } from '../helpers/raw.ts';
-import {
-  ask,
-  callStateless,
-  startTwoEras,
-  stateless,
-  type TwoErasOptions,
-} from '../helpers/two-eras.ts';
+import { pass, type SceneOfBothEras, sceneOfBothEras } from '../helpers/scene.ts';
+import { ask, callStateless, stateless, type TwoErasOptions } from '../helpers/two-eras.ts';
 
 const EXTENSION = 'io.modelcontextprotocol/tasks';
 const MINUTE = 60_000;
-const closing: (() => unknown)[] = [];
-
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
-
 /** The tasks of an upstream, as its `tasks/get` shows them; a test ends them. */
 type TaskTable = Map<string, WireMessage>;
 
@@ -74,35 +57,27 @@ const jobs = () =>
     .bindTool('job', ['empty'], 'ADD_ITEM')
     .bindTool('audit', ['has_items'], 'CHECKOUT');
 
-interface Served {
-  readonly url: URL;
-  readonly store: AtomicStateStore;
-  readonly clock: ManualClock;
+interface Served extends SceneOfBothEras {
   readonly tasks: TaskTable;
-  readonly errors: unknown[];
-  close(): Promise<void>;
 }
 
 /** An app, or another one with the same data and the same tasks. */
 async function serve(
   beside?: Served,
-  options: FsmGateOptions = {},
+  gate: FsmGateOptions = {},
   key: RunKeyStrategy = principalKey(),
+  behind: readonly RequestHandler[] = [],
 ): Promise<Served> {
-  const clock = new ManualClock();
-  const store = beside?.store ?? memoryStore({ now: clock.now });
   const tasks: TaskTable = beside?.tasks ?? new Map();
-  const errors: unknown[] = [];
-  const common = { clock, onError: (error: unknown) => void errors.push(error), onWarning() {} };
-  const app = await startTwoEras({
-    middlewares: [
-      sessionStore({ key, store, ...common }),
-      fsmGate(jobs(), { ...common, ...options }),
-    ],
+  const app = await sceneOfBothEras({
+    workflow: jobs(),
+    session: { key },
+    gate,
+    beside,
+    behind,
     ...withTasks(tasks),
   });
-  closing.push(app.close);
-  return { url: app.url, store, clock, tasks, errors, close: app.close };
+  return { ...app, tasks };
 }
 
 const NOBODY = { capabilities: { extensions: { [EXTENSION]: {} } } };
@@ -124,9 +99,9 @@ async function get({ url }: Served, taskId: string, user = 'alice'): Promise<Wir
   return messages.at(-1)?.result as WireMessage;
 }
 
-async function stateOf({ store }: Served, user = 'alice'): Promise<[string, string]> {
+async function stateOf({ runs }: Served, user = 'alice'): Promise<[string, string]> {
   const run = principalKey().runKey({ issuer: 'https://issuer.example', subject: user });
-  const view = await runsOf(jobs(), { store }).read(run);
+  const view = await runs.read(run);
   return [view?.snapshot.state ?? '', view?.status ?? ''];
 }
 
@@ -227,7 +202,7 @@ describe('a task of the extension', () => {
     for (const result of results) expect(result).toMatchObject(DONE);
     expect(await stateOf(app)).toEqual(['has_items', 'idle']);
     const run = principalKey().runKey({ issuer: 'https://issuer.example', subject: 'alice' });
-    expect(await runsOf(jobs(), { store: app.store }).history(run)).toHaveLength(1);
+    expect(await app.run(run).moves()).toEqual(['job']);
   });
 
   it('moves the run that its call named by a handle, for callers that are nobody in particular too', async () => {
@@ -238,9 +213,7 @@ describe('a task of the extension', () => {
     end(app, result.taskId, DONE);
     await ask(app.url, 'tasks/get', { taskId: result.taskId }, NOBODY);
     const run = key.runKey(structuredContent.workflow_run);
-    expect((await runsOf(jobs(), { store: app.store }).read(run))?.snapshot.state).toBe(
-      'has_items',
-    );
+    await app.run(run).isIn('has_items');
   });
 
   it('says in its result what is available then, where the gate announces moves', async () => {
@@ -260,22 +233,13 @@ describe('notifications/tasks on a listen stream', () => {
     const app = await serve();
     const { taskId } = await create(app);
     // Not in SDK v2 yet, so an upstream's stream is put in its place.
-    const listening = await startTwoEras({
-      middlewares: [
-        sessionStore({ key: principalKey(), store: app.store, clock: app.clock }),
-        fsmGate(jobs(), { clock: app.clock }),
-        (
-          _req: unknown,
-          res: { setHeader: (...args: string[]) => void; end: (text: string) => void },
-        ) => {
-          const params = { taskId, ...DONE };
-          const note = { jsonrpc: '2.0', method: 'notifications/tasks', params };
-          res.setHeader('content-type', 'text/event-stream');
-          res.end(`data: ${JSON.stringify(note).replaceAll('/', '\\/')}\n\n`);
-        },
-      ] as never,
-    });
-    closing.push(listening.close);
+    const writing: RequestHandler = (_req, res) => {
+      const params = { taskId, ...DONE };
+      const note = { jsonrpc: '2.0', method: 'notifications/tasks', params };
+      res.setHeader('content-type', 'text/event-stream');
+      res.end(`data: ${JSON.stringify(note).replaceAll('/', '\\/')}\n\n`);
+    };
+    const listening = await serve(app, {}, principalKey(), [writing]);
     const opened = await stream(
       listening.url,
       stateless('subscriptions/listen', { notifications: { taskIds: [taskId] } }, as('alice')),

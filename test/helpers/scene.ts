@@ -75,6 +75,8 @@ export interface Scene extends Stage, Entrance {
   client(user?: string | Record<string, string>): Promise<SceneClient>;
   /** A session that is driven message by message. */
   session(headers?: Record<string, string>): Promise<RawSession>;
+  /** The same, brought to a state of the checkout; what that took is not in the ledger. */
+  sessionAt(state: 'has_items' | 'payment', headers?: Record<string, string>): Promise<RawSession>;
   /** A run by its key, such as a session's id. */
   run(key: string): SceneRun;
 }
@@ -98,9 +100,19 @@ export async function scene(options: SceneOptions = {}): Promise<Scene> {
     isServing,
     client: (user) => SceneClient.connect(url, user),
     session: (headers) => RawSession.begin(url, headers),
+    async sessionAt(state, headers) {
+      const opened = await RawSession.begin(url, headers);
+      await opened.call('cart.add_item');
+      if (state === 'payment') await opened.call('cart.checkout');
+      ledger.calls.length = 0;
+      return opened;
+    },
     run: (key) => new SceneRun(stage.runs, key),
   };
 }
+
+/** An app of SDK v2 behind the middlewares. */
+export type SceneOfBothEras = Awaited<ReturnType<typeof sceneOfBothEras>>;
 
 /** Plays in an app of SDK v2, which serves both eras. `x-user` authenticates. */
 export async function sceneOfBothEras(
