@@ -1,105 +1,82 @@
-import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { createMachine } from 'xstate';
-import {
-  type GateOptions,
-  type GuardedCall,
-  memoryStore,
-  runsOf,
-  StateMachineGate,
-} from '../../src/index.ts';
-import { connect, type TestClient } from '../helpers/client.ts';
-import { FaultyStore } from '../helpers/faulty-store.ts';
+import { type GateOptions, type GuardedCall, StateMachineGate } from '../../src/index.ts';
 import { latch } from '../helpers/latch.ts';
-import { ManualClock } from '../helpers/manual-clock.ts';
-import { orderGate, startOrderApp } from '../helpers/order-app.ts';
+import { orderGate } from '../helpers/order-app.ts';
 import { RawSession } from '../helpers/raw.ts';
-import type { Upstream } from '../helpers/upstream.ts';
+import { type SceneOptions, scene } from '../helpers/scene.ts';
+import { toolServer } from '../helpers/tool-server.ts';
 
-interface App {
-  readonly upstream: Upstream;
-  readonly client: TestClient;
-}
+const TOOLS = ['add', 'place', 'pay', 'pack', 'pause', 'resume', 'look'];
 
-const clock = new ManualClock();
-let store: FaultyStore;
-let errors: unknown[];
-
-beforeEach(() => {
-  store = new FaultyStore(memoryStore({ now: clock.now }));
-  errors = [];
-});
-
-/** Serves the order behind a gate, in front of one and the same store. */
-async function start(gate: StateMachineGate): Promise<App> {
-  const upstream = await startOrderApp(gate, store, {
-    clock,
-    onError: (error) => void errors.push(error),
+/** A client of the order's tools behind that gate; beside another process, if one is given. */
+async function shop(workflow: StateMachineGate<string, string>, beside?: SceneOptions['beside']) {
+  const app = await scene({
+    workflow,
+    gate: { announce: true },
+    shape: { mode: 'stateless' },
+    makeServer: toolServer(TOOLS),
+    ...(beside && { beside }),
   });
-  const client = await connect(upstream.url);
-  onTestFinished(async () => {
-    await client.close();
-    await upstream.close();
-  });
-  store.take();
-  return { upstream, client };
+  const client = await app.client();
+  app.store.take();
+  return {
+    ...app,
+    client,
+    /** Where its run stands. */
+    position: async () => (await app.runs.read(client.run))?.snapshot,
+  };
 }
-
-const positionOf = async (gate: StateMachineGate, { client }: App) =>
-  (await runsOf(gate, { store }).read(String(client.transport.sessionId)))?.snapshot;
 
 describe('a mounted statechart', () => {
   it('shows the tools of all active states and refuses the others, in parallel regions too', async () => {
-    const gate = orderGate();
-    const app = await start(gate);
-    const { client } = app;
-    expect(await client.tools()).toEqual(['add', 'place', 'look']);
-    await client.call('add', { sum: 5 });
-    expect((await client.call('place')).texts[1]).toBe(
+    const { client, ledger, errors, position } = await shop(orderGate());
+    await client.sees(['add', 'place', 'look']);
+    await client.calls('add', { sum: 5 });
+    expect((await client.calls('place')).texts[1]).toBe(
       '[System: order is now in "placed.(billing.due|packing.waiting)". Available now: pay, pack, pause.]',
     );
-    expect(await client.tools()).toEqual(['pay', 'pack', 'pause', 'look']);
-    await client.call('pack');
-    expect(await client.tools()).toEqual(['pay', 'pause', 'look']);
-    const refused = await client.call('pack');
+    await client.sees(['pay', 'pack', 'pause', 'look']);
+    await client.calls('pack');
+    await client.sees(['pay', 'pause', 'look']);
+    const refused = await client.isRefused('pack', 'state');
     expect(refused.text).toBe(
       '[System: pack is not available while order is in "placed.(billing.due|packing.packed)". Available now: pay, pause.]',
     );
-    await client.call('pay', { sum: 2 });
-    expect(await positionOf(gate, app)).toMatchObject({
+    await client.calls('pay', { sum: 2 });
+    expect(await position()).toMatchObject({
       state: 'placed.(billing.due|packing.packed)',
       context: { data: { total: 5, paid: 2 } },
     });
-    await client.call('pay', { sum: 3 });
-    expect(await positionOf(gate, app)).toMatchObject({ state: 'shipped', version: 5 });
-    expect(await client.tools()).toEqual(['look']);
-    expect(app.upstream.ledger.calls).toEqual(['add', 'place', 'pack', 'pay', 'pay']);
+    await client.calls('pay', { sum: 3 });
+    expect(await position()).toMatchObject({ state: 'shipped', version: 5 });
+    await client.sees(['look']);
+    expect(ledger.calls).toEqual(['add', 'place', 'pack', 'pay', 'pay']);
     expect(errors).toEqual([]);
   });
 
   it('refuses a call before it runs, where its guards say no to the event that the call would send', async () => {
-    const gate = orderGate();
-    const app = await start(gate);
-    const refused = await app.client.call('place');
+    const { client, store, ledger, errors, position } = await shop(orderGate());
+    const refused = await client.isRefused('place', 'guard');
     expect(refused.text).toBe(
       '[System: This call of place was refused while order is in "cart": a condition for it is not met. Available now: add, place.]',
     );
-    expect(refused.meta).toMatchObject({ 'mcp-interlock/refusal': { reason: 'guard' } });
     expect(store.take()).toEqual(['claim', 'release']);
-    expect(await positionOf(gate, app)).toMatchObject({ state: 'cart', version: 0 });
-    expect(await app.client.tools()).toContain('place');
-    await app.client.call('add', { sum: 1 });
-    expect((await app.client.call('place')).isError).toBe(false);
-    expect(app.upstream.ledger.calls).toEqual(['add', 'place']);
+    expect(await position()).toMatchObject({ state: 'cart', version: 0 });
+    expect(await client.raw.tools()).toContain('place');
+    await client.calls('add', { sum: 1 });
+    await client.calls('place');
+    expect(ledger.calls).toEqual(['add', 'place']);
     expect(errors).toEqual([]);
   });
 
   it('takes two round trips for a step, and one more for a refusal, since its states cannot be listed', async () => {
-    const { client } = await start(orderGate());
-    await client.call('add', { sum: 1 });
+    const { client, store } = await shop(orderGate());
+    await client.calls('add', { sum: 1 });
     expect(store.take()).toEqual(['claim', 'commit']);
-    await client.call('pack');
+    await client.isRefused('pack', 'state');
     expect(store.take()).toEqual(['claim', 'release']);
-    await client.tools();
+    await client.raw.tools();
     expect(store.take()).toEqual(['read']);
   });
 
@@ -119,16 +96,16 @@ describe('a mounted statechart', () => {
         });
       },
     });
-    const { client } = await start(gate);
-    await client.call('add', { sum: 1 });
-    await client.call('place');
+    const { client, store } = await shop(gate);
+    await client.calls('add', { sum: 1 });
+    await client.calls('place');
     store.take();
-    expect((await client.call('pay', { fail: true })).isError).toBe(true);
+    expect((await client.raw.call('pay', { fail: true })).isError).toBe(true);
     const state = 'placed.(billing.due|packing.waiting)';
     expect(told).toEqual([
       {
         action: { type: 'warn', params: { days: 3 } },
-        run: client.transport.sessionId,
+        run: client.run,
         workflow: 'order',
         event: 'DECLINED',
         from: state,
@@ -140,26 +117,19 @@ describe('a mounted statechart', () => {
   });
 
   it('commits the call without a move where its own code fails, and says so: the tool ran', async () => {
-    const gate = orderGate();
-    const app = await start(gate);
-    expect((await app.client.call('add')).isError).toBe(false);
+    const { client, errors, position } = await shop(orderGate());
+    await client.calls('add');
     expect(String(errors)).toContain('NaN');
-    expect(await positionOf(gate, app)).toMatchObject({ state: 'cart', version: 1 });
+    expect(await position()).toMatchObject({ state: 'cart', version: 1 });
   });
 });
 
 describe("a machine's guards", () => {
-  /** What each guard was asked about, in order. */
-  let asked: unknown[];
-  let answer: () => boolean;
-
-  beforeEach(() => {
-    asked = [];
-    answer = () => false;
-  });
-
-  const machine = () =>
-    createMachine({
+  /** A desk whose only guard says no, until `guard.says` is something else. */
+  function desk() {
+    /** What the guard was asked about, in order, and what it answers. */
+    const guard = { asked: [] as unknown[], says: () => false };
+    const machine = createMachine({
       id: 'desk',
       context: { total: 3 },
       initial: 'open',
@@ -169,8 +139,8 @@ describe("a machine's guards", () => {
             PLACE: {
               target: 'placed',
               guard: ({ context, event }) => {
-                asked.push({ context, event });
-                return answer();
+                guard.asked.push({ context, event });
+                return guard.says();
               },
             },
           },
@@ -178,71 +148,67 @@ describe("a machine's guards", () => {
         placed: {},
       },
     });
+    return { guard, gate: () => new StateMachineGate(machine) };
+  }
 
   it('are asked with the data as they are before the call, and with an event that has nothing but its name', async () => {
-    const gate = new StateMachineGate(machine()).bindTool('place', 'open', 'PLACE');
-    const { client } = await start(gate as StateMachineGate);
-    asked.length = 0;
-    expect((await client.call('place', { sum: 7 })).isError).toBe(true);
-    expect(asked).toEqual([{ context: { total: 3 }, event: { type: 'PLACE' } }]);
+    const { guard, gate } = desk();
+    const { client } = await shop(gate().bindTool('place', 'open', 'PLACE'));
+    guard.asked.length = 0;
+    await client.isRefused('place', 'guard', { sum: 7 });
+    expect(guard.asked).toEqual([{ context: { total: 3 }, event: { type: 'PLACE' } }]);
   });
 
   it('refuse where they throw, which is told to the developer alone', async () => {
-    answer = () => {
+    const { guard, gate } = desk();
+    guard.says = () => {
       throw new Error('secret of the guard');
     };
-    const gate = new StateMachineGate(machine()).bindTool('place', 'open', 'PLACE');
-    const { client, upstream } = await start(gate as StateMachineGate);
-    const refused = await client.call('place');
-    expect(refused.meta).toMatchObject({ 'mcp-interlock/refusal': { reason: 'guard' } });
+    const { client, errors, ledger, store } = await shop(gate().bindTool('place', 'open', 'PLACE'));
+    const refused = await client.isRefused('place', 'guard');
     expect(refused.text).not.toContain('secret');
     expect(String(errors)).toContain('secret of the guard');
     expect(store.take()).toEqual(['claim', 'release']);
-    answer = () => true;
-    expect((await client.call('place')).isError).toBe(false);
-    expect(upstream.ledger.calls).toEqual(['place']);
+    guard.says = () => true;
+    await client.calls('place');
+    expect(ledger.calls).toEqual(['place']);
   });
 
   it('are asked before those of the binding, which may cost something', async () => {
     let bindingAsked = 0;
-    const guard = (): boolean => {
+    const { guard, gate } = desk();
+    const ofBinding = (): boolean => {
       bindingAsked++;
       return true;
     };
-    const gate = new StateMachineGate(machine()).bindTool('place', 'open', {
-      success: 'PLACE',
-      guard,
-    });
-    const { client } = await start(gate as StateMachineGate);
-    asked.length = 0;
-    await client.call('place');
-    expect([asked.length, bindingAsked]).toEqual([1, 0]);
-    answer = () => true;
-    await client.call('place');
+    const bound = gate().bindTool('place', 'open', { success: 'PLACE', guard: ofBinding });
+    const { client } = await shop(bound);
+    guard.asked.length = 0;
+    await client.isRefused('place', 'guard');
+    expect([guard.asked.length, bindingAsked]).toEqual([1, 0]);
+    guard.says = () => true;
+    await client.calls('place');
     expect(bindingAsked).toBe(1);
   });
 
   it('are asked after a call whose result says which event it sends: it is saved without a move', async () => {
-    const gate = new StateMachineGate(machine()).bindTool('place', 'open', {
-      success: () => 'PLACE',
-    });
-    const app = await start(gate as StateMachineGate);
-    expect((await app.client.call('place')).isError).toBe(false);
-    expect(app.upstream.ledger.calls).toEqual(['place']);
-    expect(await positionOf(gate as StateMachineGate, app)).toMatchObject({
-      state: 'open',
-      version: 1,
-    });
+    const bound = desk()
+      .gate()
+      .bindTool('place', 'open', { success: () => 'PLACE' });
+    const { client, ledger, position } = await shop(bound);
+    await client.calls('place');
+    expect(ledger.calls).toEqual(['place']);
+    expect(await position()).toMatchObject({ state: 'open', version: 1 });
   });
 
   it('have no say in an event that the state does not handle at all', async () => {
-    const gate = new StateMachineGate(machine()).bindTool('place', ['open', 'placed'], 'PLACE');
-    const { client, upstream } = await start(gate as StateMachineGate);
-    answer = () => true;
-    expect((await client.call('place')).isError).toBe(false);
-    answer = () => false;
-    expect((await client.call('place')).isError).toBe(false);
-    expect(upstream.ledger.calls).toEqual(['place', 'place']);
+    const { guard, gate } = desk();
+    const { client, ledger } = await shop(gate().bindTool('place', ['open', 'placed'], 'PLACE'));
+    guard.says = () => true;
+    await client.calls('place');
+    guard.says = () => false;
+    await client.calls('place');
+    expect(ledger.calls).toEqual(['place', 'place']);
   });
 });
 
@@ -263,8 +229,8 @@ describe('guards of bindings', () => {
       asked.push(call);
       return isTaken ? 'The slot is taken' : true;
     });
-    const { client, upstream } = await start(gate);
-    const refused = await client.call('place', { sum: 7 });
+    const { client, ledger, store } = await shop(gate);
+    const refused = await client.isRefused('place', 'guard', { sum: 7 });
     expect(refused.text).toBe(
       '[System: This call of place was refused while booking is in "open": The slot is taken. Available now: place, look.]',
     );
@@ -272,15 +238,13 @@ describe('guards of bindings', () => {
       'mcp-interlock/refusal': { reason: 'guard', state: 'open' },
     });
     expect(store.take()).toEqual(['claim', 'release']);
-    expect((await client.call('look')).meta).toMatchObject({
-      'mcp-interlock/refusal': { reason: 'guard' },
-    });
-    expect(upstream.ledger.calls).toEqual([]);
+    await client.isRefused('look', 'guard');
+    expect(ledger.calls).toEqual([]);
     isTaken = false;
-    expect((await client.call('look')).isError).toBe(false);
-    expect((await client.call('place')).isError).toBe(false);
+    await client.calls('look');
+    await client.calls('place');
     expect(asked[0]).toEqual({
-      run: client.transport.sessionId,
+      run: client.run,
       tool: 'place',
       args: { sum: 7 },
       principal: undefined,
@@ -297,9 +261,9 @@ describe('guards of bindings', () => {
       if (asked === 1) await waiting.opened;
       return true;
     });
-    const { client, upstream } = await start(gate);
+    const { client, ledger, store } = await shop(gate);
     const abort = new AbortController();
-    const call = client.client.callTool({ name: 'place', arguments: {} }, undefined, {
+    const call = client.raw.client.callTool({ name: 'place', arguments: {} }, undefined, {
       signal: abort.signal,
     });
     const aborted = expect(call).rejects.toThrow();
@@ -307,11 +271,11 @@ describe('guards of bindings', () => {
     abort.abort();
     await aborted;
     await expect.poll(() => store.asked.length).toBeGreaterThan(0);
-    expect((await client.call('look')).isError).toBe(false);
+    await client.calls('look');
     waiting.open();
     await expect.poll(() => store.asked).toContain('release');
-    expect(upstream.ledger.calls).toEqual(['look']);
-    expect((await client.call('place')).isError).toBe(false);
+    expect(ledger.calls).toEqual(['look']);
+    await client.calls('place');
   });
 
   it('that take too long refuse, and the run is free again', async () => {
@@ -322,26 +286,20 @@ describe('guards of bindings', () => {
       if (calls === 1) await waiting.opened;
       return true;
     });
-    const { client } = await start(gate);
-    const call = client.call('place');
+    const { client, clock, errors } = await shop(gate);
+    const refused = client.isRefused('place', 'guard');
     await expect.poll(() => calls).toBe(1);
     clock.advance(5_000);
-    expect((await call).meta).toMatchObject({ 'mcp-interlock/refusal': { reason: 'guard' } });
+    await refused;
     expect(String(errors)).toContain('took longer than 5000 ms');
     waiting.open();
-    expect((await client.call('place')).isError).toBe(false);
+    await client.calls('place');
   });
 });
 
 describe('a run over deployments', () => {
   const flat = (states: Record<string, { on?: Record<string, string> }>, options?: GateOptions) =>
     new StateMachineGate<string, string>({ id: 'order', initial: 'open', states }, options);
-
-  /** A new process with another gate takes over the run of a client. */
-  async function deploy(gate: StateMachineGate, { client }: App): Promise<RawSession> {
-    const { upstream } = await start(gate);
-    return RawSession.resume(upstream.url, String(client.transport.sessionId));
-  }
 
   const first = () =>
     flat({ open: { on: { PLACE: 'payment' } }, payment: {} }).bindTool('place', 'open', 'PLACE');
@@ -354,14 +312,19 @@ describe('a run over deployments', () => {
       .bindTool('pay', 'checkout', 'PAID');
 
   it('whose state is no more is refused and never reset, until somebody says where it stands now', async () => {
-    const app = await start(first());
-    await app.client.call('place');
-    const refusing = await deploy(second(), app);
-    expect((await refusing.call('pay')).result.isError).toBe(true);
-    expect(await refusing.tools()).toEqual(['add', 'pack', 'pause', 'resume', 'look']);
-    expect(String(errors)).toContain('"payment", a state that "order" does not have');
+    const app = await shop(first());
+    await app.client.calls('place');
+    /** A new process with another gate takes over the run of the client. */
+    const deploy = async (gate: StateMachineGate<string, string>) => {
+      const { url, errors } = await shop(gate, app);
+      return { errors, session: RawSession.resume(url, app.client.run) };
+    };
 
-    errors.length = 0;
+    const refusing = await deploy(second());
+    expect((await refusing.session.call('pay')).result.isError).toBe(true);
+    expect(await refusing.session.tools()).toEqual(['add', 'pack', 'pause', 'resume', 'look']);
+    expect(String(refusing.errors)).toContain('"payment", a state that "order" does not have');
+
     const seen: unknown[] = [];
     const gate = second({
       version: 2,
@@ -370,20 +333,21 @@ describe('a run over deployments', () => {
         return { state: stored.state === 'payment' ? 'checkout' : stored.state };
       },
     });
-    const migrated = await deploy(gate, app);
-    expect(await migrated.tools()).toEqual(['add', 'pay', 'pack', 'pause', 'resume', 'look']);
-    expect((await migrated.call('pay')).result.isError).toBe(false);
+    const migrated = await deploy(gate);
+    const shown = ['add', 'pay', 'pack', 'pause', 'resume', 'look'];
+    expect(await migrated.session.tools()).toEqual(shown);
+    expect((await migrated.session.call('pay')).result.content[0].text).toBe('pay done');
     expect(seen[0]).toEqual({ state: 'payment', context: undefined, version: 0 });
-    expect(errors).toEqual([]);
-    const stored = await store.read(String(app.client.transport.sessionId), 1000);
+    expect(migrated.errors).toEqual([]);
+    const stored = await app.data.read(app.client.run, 1000);
     expect(stored?.workflows.order?.snapshot).toMatchObject({
       state: 'done',
       version: 2,
       context: { version: 2 },
     });
 
-    const older = await deploy(second(), app);
-    expect((await older.call('pay')).result.isError).toBe(true);
-    expect(String(errors)).toContain('was saved by version 2');
+    const older = await deploy(second());
+    expect((await older.session.call('pay')).result.isError).toBe(true);
+    expect(String(older.errors)).toContain('was saved by version 2');
   });
 });

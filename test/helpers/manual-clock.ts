@@ -18,18 +18,20 @@ export class ManualClock implements Clock {
     return this.#timers.size;
   }
 
-  /** Moves on, and runs what was due, in order. */
-  advance(ms: number): void {
+  /** Moves on, and runs what was due, in order; answers how many tasks that were. */
+  advance(ms: number): number {
     const end = this.#now + ms;
-    for (;;) {
+    for (let ran = 0; ; ran++) {
       const [next] = [...this.#timers]
         .filter((timer) => timer.at <= end)
         .sort((a, b) => a.at - b.at);
-      if (next === undefined) break;
+      if (next === undefined) {
+        this.#now = end;
+        return ran;
+      }
       this.#timers.delete(next);
       this.#now = Math.max(this.#now, next.at);
       next.task();
     }
-    this.#now = end;
   }
 }
