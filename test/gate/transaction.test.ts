@@ -1,43 +1,12 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
-import pg from 'pg';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import * as z from 'zod';
-import {
-  currentStep,
-  fsmGate,
-  memoryStore,
-  StateMachineGate,
-  sessionStore,
-} from '../../src/index.ts';
+import { currentStep, StateMachineGate } from '../../src/index.ts';
 import { postgresStore } from '../../src/stores/postgres.ts';
-import { connect } from '../helpers/client.ts';
-import { startUpstream } from '../helpers/upstream.ts';
-import { sharedPostgres } from '../services/shared.ts';
+import { makePostgresSchema } from '../helpers/postgres-schema.ts';
+import { scene } from '../helpers/scene.ts';
 
-let pool: pg.Pool;
-let store: ReturnType<typeof postgresStore>;
-const open: { close(): Promise<void> }[] = [];
-
-beforeAll(async () => {
-  pool = new pg.Pool({ connectionString: await sharedPostgres() });
-  store = postgresStore({ pool, schema: 'transaction_test' });
-  await pool.query('CREATE SCHEMA IF NOT EXISTS transaction_test');
-  await store.migrate();
-  await pool.query(
-    'CREATE TABLE IF NOT EXISTS transaction_test.charges (key text PRIMARY KEY, sum int)',
-  );
-});
-
-afterEach(async () => {
-  for (const each of open.splice(0).reverse()) await each.close();
-});
-
-afterAll(async () => {
-  await pool.query('DROP SCHEMA transaction_test CASCADE');
-  await pool.end();
-});
-
-function gate() {
+function orderGate() {
   return new StateMachineGate({
     id: 'order',
     initial: 'open',
@@ -45,18 +14,32 @@ function gate() {
   }).bindTool('pay', 'open', 'PAY');
 }
 
-/** A tool that charges and moves in one transaction; what happens at its end is up to the test. */
-async function start(
-  end: 'COMMIT' | 'ROLLBACK',
-  kept: Parameters<typeof sessionStore>[0] = { store },
-) {
-  const workflow = gate();
-  const upstream = await startUpstream({
+/** A database with the charges that were made, and the store in it. */
+async function database() {
+  const { schema, connect, drop } = await makePostgresSchema();
+  onTestFinished(drop);
+  const pool = connect();
+  const store = postgresStore({ pool, schema });
+  await store.migrate();
+  await pool.query(`CREATE TABLE ${schema}.charges (key text PRIMARY KEY, sum int)`);
+  return {
+    pool,
+    store,
+    charge: `INSERT INTO ${schema}.charges VALUES ($1, $2)`,
+    async charges(): Promise<number> {
+      const { rows } = await pool.query(`SELECT count(*)::int AS count FROM ${schema}.charges`);
+      return rows[0].count;
+    },
+  };
+}
+
+/** A client of a tool that charges and moves in one transaction, which ends like that. */
+async function order(end: 'COMMIT' | 'ROLLBACK', kept: 'in its database' | 'in memory') {
+  const { pool, store, charge, charges } = await database();
+  const app = await scene({
+    workflow: orderGate(),
     shape: { mode: 'stateless' },
-    middlewares: [
-      sessionStore({ ...kept, onError: () => {} }),
-      fsmGate(workflow, { onError: () => {} }),
-    ],
+    session: kept === 'in its database' ? { store } : {},
     makeServer: () => {
       const server = new McpServer({ name: 'order', version: '1.0.0' });
       server.registerTool('pay', { inputSchema: { sum: z.number() } }, async ({ sum }) => {
@@ -64,10 +47,7 @@ async function start(
         try {
           await client.query('BEGIN');
           const step = currentStep();
-          await client.query('INSERT INTO transaction_test.charges VALUES ($1, $2)', [
-            step?.idempotencyKey,
-            sum,
-          ]);
+          await client.query(charge, [step?.idempotencyKey, sum]);
           await step?.commitIn(client);
           await client.query(end);
           if (end === 'ROLLBACK') throw new Error('the charge was declined');
@@ -82,43 +62,35 @@ async function start(
       return server;
     },
   });
-  open.push(upstream);
-  const client = await connect(upstream.url);
-  open.push(client);
-  return { client, run: String(client.transport.sessionId) };
-}
-
-async function charges(): Promise<number> {
-  const { rows } = await pool.query('SELECT count(*)::int AS count FROM transaction_test.charges');
-  return rows[0].count;
+  return { ...app, client: await app.client(), charges };
 }
 
 describe('commitIn(client)', () => {
   it("makes the handler's own writes and the move one transaction, which counts as one step", async () => {
-    const before = await charges();
-    const { client, run } = await start('COMMIT');
-    expect(await client.call('pay', { sum: 5 })).toMatchObject({ isError: false, text: 'charged' });
-    expect(await charges()).toBe(before + 1);
-    expect(await store.history({ run, workflow: 'order' })).toMatchObject([
+    const { client, runs, charges } = await order('COMMIT', 'in its database');
+    expect((await client.calls('pay', { sum: 5 })).text).toBe('charged');
+    expect(await charges()).toBe(1);
+    expect(await runs.history(client.run)).toMatchObject([
       { version: 1, from: 'open', to: 'paid', tool: 'pay' },
     ]);
-    expect((await client.call('pay', { sum: 5 })).isError).toBe(true);
-    expect(await charges()).toBe(before + 1);
+    await client.isRefused('pay', 'state', { sum: 5 });
+    expect(await charges()).toBe(1);
   });
 
   it('moves nothing where the handler rolls back, and the run goes on at once', async () => {
-    const before = await charges();
-    const { client, run } = await start('ROLLBACK');
-    expect((await client.call('pay', { sum: 5 })).isError).toBe(true);
-    expect(await charges()).toBe(before);
-    expect(await store.history({ run, workflow: 'order' })).toEqual([]);
-    expect((await client.call('pay', { sum: 5 })).meta).not.toHaveProperty('mcp-interlock/refusal');
+    const { client, runs, charges } = await order('ROLLBACK', 'in its database');
+    for (let call = 0; call < 2; call++) {
+      const { isError, meta } = await client.raw.call('pay', { sum: 5 });
+      expect(isError).toBe(true);
+      expect(meta).not.toHaveProperty('mcp-interlock/refusal');
+      expect(await charges()).toBe(0);
+      expect(await runs.history(client.run)).toEqual([]);
+    }
   });
 
   it('throws on a store that has no transactions, so that the handler rolls back', async () => {
-    const before = await charges();
-    const { client } = await start('COMMIT', { store: memoryStore() });
-    expect((await client.call('pay', { sum: 5 })).text).toContain('no transactions');
-    expect(await charges()).toBe(before);
+    const { client, charges } = await order('COMMIT', 'in memory');
+    expect((await client.raw.call('pay', { sum: 5 })).text).toContain('no transactions');
+    expect(await charges()).toBe(0);
   });
 });
