@@ -3,10 +3,10 @@ import type { RequestHandler } from 'express';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import * as z from 'zod';
 import { StateMachineGate } from '../src/index.ts';
-import { type CheckoutApp, holdOpen, pass, startCheckout } from './helpers/checkout-app.ts';
 import { connect } from './helpers/client.ts';
 import { latch } from './helpers/latch.ts';
 import { callOf, RawSession, reasonOf, type WireMessage } from './helpers/raw.ts';
+import { begins, pass, type Scene, scene } from './helpers/scene.ts';
 import type { Ledger } from './helpers/upstream.ts';
 
 const textOf = (message: WireMessage | undefined): unknown => message?.result?.content?.[0]?.text;
@@ -20,7 +20,7 @@ const authenticate: RequestHandler = (req, _res, next) => {
 };
 
 /** Puts the run where a test wants it, as another process may have left it in the store. */
-async function leaveIn(app: CheckoutApp, run: string, state: string): Promise<void> {
+async function leaveIn(app: Scene, run: string, state: string): Promise<void> {
   const key = { run, workflow: 'checkout' };
   const step = { tool: 'x', digest: 'x', uncertain: 'hold' } as const;
   const initial = { state: 'empty', updatedAt: 0 };
@@ -39,24 +39,24 @@ async function leaveIn(app: CheckoutApp, run: string, state: string): Promise<vo
 
 describe('two calls of one gated tool at the same time', () => {
   it('do not both run the handler: one runs, the other waits and is tested again', async () => {
-    const app = await startCheckout();
-    const session = await app.beginAt('payment');
-    const paying = await holdOpen(app, session, 'cart.pay');
+    const app = await scene();
+    const session = await app.sessionAt('payment');
+    const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
     const second = session.call('cart.pay');
     await expect.poll(() => app.clock.pending).toBe(3);
-    paying.open();
+    paying.finish();
     expect(textOf(await paying.answer)).toBe('cart.pay done');
     expect(reasonOf(await second)).toBe('state');
     expect(app.ledger.calls).toEqual(['cart.pay']);
   });
 
   it('do not leave the older state, though the slow one ends last', async () => {
-    const app = await startCheckout();
-    const session = await app.beginAt('has_items');
-    const slow = await holdOpen(app, session, 'cart.add_item');
+    const app = await scene();
+    const session = await app.sessionAt('has_items');
+    const slow = await begins(app, 'cart.add_item', () => session.call('cart.add_item'));
     const quick = session.call('cart.checkout');
     await expect.poll(() => app.clock.pending).toBe(3);
-    slow.open();
+    slow.finish();
     await Promise.all([slow.answer, quick]);
     expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
   });
@@ -64,8 +64,8 @@ describe('two calls of one gated tool at the same time', () => {
 
 describe('a hidden tool', () => {
   it('cannot be called by its name, alone or in a batch, whatever the client has listed before', async () => {
-    const app = await startCheckout();
-    const session = await app.beginAt('payment');
+    const app = await scene();
+    const session = await app.sessionAt('payment');
     expect(await session.tools()).toContain('cart.pay');
     await session.call('cart.pay');
     expect(reasonOf(await session.call('cart.pay'))).toBe('state');
@@ -91,8 +91,8 @@ describe('a hidden tool', () => {
     })
       .bindTool('cart', 'empty', { success: 'ADD', when: isAction('add') })
       .bindTool('cart', 'full', { success: 'PAY', when: isAction('pay') });
-    const app = await startCheckout({ makeServer, workflow });
-    const session = await app.begin();
+    const app = await scene({ makeServer, workflow });
+    const session = await app.session();
     expect(reasonOf(await session.call('cart', { action: 'pay' }))).toBe('state');
     for (const action of ['look', 'add', 'pay']) {
       expect(textOf(await session.call('cart', { action }))).toBe(`${action} done`);
@@ -108,8 +108,8 @@ describe('a binding of a tool that the server does not have', () => {
       initial: 'empty',
       states: { empty: { on: { PAY: 'paid' } }, paid: {} },
     }).bindTool('cart.pya', 'paid', 'PAY');
-    const app = await startCheckout({ workflow });
-    const session = await app.begin();
+    const app = await scene({ workflow });
+    const session = await app.session();
     app.warnings.length = 0;
     await session.tools();
     await session.tools();
@@ -121,8 +121,8 @@ describe('a binding of a tool that the server does not have', () => {
 
 describe("another user's token", () => {
   it('neither lists nor moves nor ends a session that is not theirs: it is an unknown one to them', async () => {
-    const app = await startCheckout({ before: [authenticate] });
-    const session = await app.beginAt('payment', { authorization: 'ann:t1' });
+    const app = await scene({ before: [authenticate] });
+    const session = await app.sessionAt('payment', { authorization: 'ann:t1' });
     const stranger = RawSession.resume(app.url, session.id, { authorization: 'bob:t2' });
     const list = { jsonrpc: '2.0', id: 1, method: 'tools/list' };
     expect((await stranger.post(list)).status).toBe(404);
@@ -136,8 +136,8 @@ describe("another user's token", () => {
 
 describe('the refresh of a token', () => {
   it('does not end the session: it is bound to issuer and subject, and not to the bytes', async () => {
-    const app = await startCheckout({ before: [authenticate] });
-    const { id } = await app.beginAt('payment', { authorization: 'ann:t1' });
+    const app = await scene({ before: [authenticate] });
+    const { id } = await app.sessionAt('payment', { authorization: 'ann:t1' });
     const refreshed = RawSession.resume(app.url, id, { authorization: 'ann:t2' });
     expect(textOf(await refreshed.call('cart.pay'))).toBe('cart.pay done');
   });
@@ -147,8 +147,8 @@ describe('a stored state that the workflow does not have', () => {
   it.each(['paused', 'constructor', '__proto__', 'toString', ''])(
     'does not start over, and is no hole: %j refuses every gated tool and says so',
     async (state) => {
-      const app = await startCheckout();
-      const session = await app.begin();
+      const app = await scene();
+      const session = await app.session();
       await leaveIn(app, session.id, state);
       expect(await session.tools()).toEqual(['cart.view']);
       for (const tool of ['cart.add_item', 'cart.checkout', 'cart.pay']) {
@@ -166,10 +166,10 @@ describe('a stored state that the workflow does not have', () => {
 
 describe('a run that was evicted', () => {
   it('does not start over: it is an unknown session, and never a fresh one under the old id', async () => {
-    const app = await startCheckout({ shape: { mode: 'stateless' }, session: { maxSessions: 1 } });
-    const session = await app.beginAt('payment');
+    const app = await scene({ shape: { mode: 'stateless' }, session: { maxSessions: 1 } });
+    const session = await app.sessionAt('payment');
     app.clock.advance(5_000);
-    await app.begin();
+    await app.session();
     for (const tool of ['cart.pay', 'cart.add_item', 'cart.view']) {
       expect((await session.post(callOf(1, tool))).status).toBe(404);
     }
@@ -179,8 +179,8 @@ describe('a run that was evicted', () => {
 
 describe('a store that fails', () => {
   it('keeps its error to itself: the client gets a fixed message, without the password', async () => {
-    const app = await startCheckout();
-    const session = await app.beginAt('payment');
+    const app = await scene();
+    const session = await app.sessionAt('payment');
     app.clock.advance(60_000);
     for (const operation of ['read', 'claim', 'open', 'delete'] as const) app.store.fail(operation);
     const unknown = RawSession.resume(app.url, 'nobody');
@@ -197,8 +197,8 @@ describe('a store that fails', () => {
   });
 
   it('and that hangs does not hang the server: every call of it has a deadline', async () => {
-    const app = await startCheckout();
-    const session = await app.beginAt('payment');
+    const app = await scene();
+    const session = await app.sessionAt('payment');
     app.store.take();
     app.store.fail('claim', 1, 'hang');
     const paying = session.call('cart.pay');
@@ -212,8 +212,8 @@ describe('a store that fails', () => {
 
 describe('a save that fails after the handler ran', () => {
   it('does not make the retry run it again: the run is held', async () => {
-    const app = await startCheckout();
-    const session = await app.beginAt('payment');
+    const app = await scene();
+    const session = await app.sessionAt('payment');
     app.store.fail('commit');
     let answer: WireMessage | undefined;
     void session.call('cart.pay').then((message) => {
@@ -241,11 +241,11 @@ describe('a session that ends in the middle of a call', () => {
     const note = (reason: unknown): void => void rejections.push(reason);
     process.on('unhandledRejection', note);
     onTestFinished(() => void process.off('unhandledRejection', note));
-    const app = await startCheckout();
-    const [session, other] = [await app.beginAt('payment'), await app.begin()];
-    const paying = await holdOpen(app, session, 'cart.pay');
+    const app = await scene();
+    const [session, other] = [await app.sessionAt('payment'), await app.session()];
+    const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
     await session.end();
-    paying.open();
+    paying.finish();
     expect((await paying.answer).result.isError).toBe(true);
     expect(await other.tools()).toEqual(['cart.add_item', 'cart.view']);
     expect(rejections).toEqual([]);
@@ -265,7 +265,7 @@ describe('list_changed', () => {
         server.server.registerCapabilities({ tools: { listChanged: false } });
         return server;
       };
-      const app = await startCheckout({ shape: { mode }, makeServer: silent });
+      const app = await scene({ shape: { mode }, makeServer: silent });
       const client = await connect(app.url);
       expect(client.client.getServerCapabilities()?.tools).toEqual({ listChanged: true });
       await client.call('cart.add_item');
@@ -282,8 +282,8 @@ describe('decoration and invalidation', () => {
       { match: 'cart.add_item', invalidates: ['cart.view'] },
       { match: 'cart_*', cacheControl: 'immutable' as const, invalidates: ['never'] },
     ];
-    const app = await startCheckout({ sync: { policies } });
-    const session = await app.begin();
+    const app = await scene({ sync: { policies } });
+    const session = await app.session();
     const { result } = await session.ask('tools/list');
     const described = result.tools.map(({ description }: WireMessage) => description);
     expect(described).toEqual(['Does cart.add_item.', 'Does cart.view. [Cache-Control: no-store]']);
@@ -303,8 +303,8 @@ describe('the caching fields of a list', () => {
   };
 
   it('are taken back where the list depends on the run: it is neither kept nor shared', async () => {
-    const app = await startCheckout({ shape: { parser: true }, behind: [cached] });
-    const session = await app.begin();
+    const app = await scene({ shape: { parser: true }, behind: [cached] });
+    const session = await app.session();
     const { result } = await session.ask('tools/list');
     expect(result).toMatchObject({ ttlMs: 0, cacheScope: 'private' });
     expect(result.tools.map(({ name }: WireMessage) => name)).toEqual([
@@ -314,22 +314,22 @@ describe('the caching fields of a list', () => {
   });
 
   it('are the same on every page of it, and are not made up', async () => {
-    const app = await startCheckout({ shape: { parser: true }, behind: [cached] });
-    const session = await app.begin();
+    const app = await scene({ shape: { parser: true }, behind: [cached] });
+    const session = await app.session();
     const { result } = await session.ask('tools/list', { cursor: 'plain' });
     expect(result).toMatchObject({ ttlMs: 0, cacheScope: 'private' });
-    const bare = await startCheckout();
-    const own = await (await bare.begin()).ask('tools/list');
+    const bare = await scene();
+    const own = await (await bare.session()).ask('tools/list');
     expect(Object.keys(own.result)).toEqual(['tools']);
   });
 });
 
 describe('progress', () => {
   it('is not held back to the end by what reads the response: it comes while the handler runs', async () => {
-    const app = await startCheckout({
+    const app = await scene({
       sync: { policies: [{ match: '**', invalidates: ['cart.*'] }] },
     });
-    const session = await app.beginAt('payment');
+    const session = await app.sessionAt('payment');
     const handler = latch();
     app.ledger.gates.set('cart.pay', handler.opened);
     const params = { name: 'cart.pay', arguments: {}, _meta: { progressToken: 'p' } };

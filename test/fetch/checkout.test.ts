@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { startCheckout } from '../helpers/checkout-app.ts';
 import { connect } from '../helpers/client.ts';
 import { latch } from '../helpers/latch.ts';
 import { callOf, reasonOf } from '../helpers/raw.ts';
+import { scene } from '../helpers/scene.ts';
 import { HOSTS } from '../helpers/upstream.ts';
 
 const PROGRESS = { _meta: { progressToken: 'p' } };
@@ -13,7 +13,7 @@ const withProgress = (id: number, tool: string) => {
 
 describe.each(HOSTS)('a checkout, $host $mode $answers', (shape) => {
   it("is walked by the SDK's client: each list shows what is valid, and each move is told", async () => {
-    const app = await startCheckout({
+    const app = await scene({
       shape,
       sync: { policies: [{ match: 'cart.pay', invalidates: ['cart.*'] }] },
     });
@@ -35,16 +35,16 @@ describe.each(HOSTS)('a checkout, $host $mode $answers', (shape) => {
   });
 
   it('refuses a call out of order, and the handler never sees it', async () => {
-    const app = await startCheckout({ shape });
-    const session = await app.begin();
+    const app = await scene({ shape });
+    const session = await app.session();
     const refused = await session.call('cart.pay');
     expect(reasonOf(refused)).toBe('state');
     expect(app.ledger.calls).toEqual([]);
   });
 
   it('runs of three parallel payments one', async () => {
-    const app = await startCheckout({ shape });
-    const session = await app.beginAt('payment');
+    const app = await scene({ shape });
+    const session = await app.sessionAt('payment');
     const answers = await Promise.all([1, 2, 3].map(() => session.call('cart.pay')));
     expect(answers.map(reasonOf).sort()).toEqual(['state', 'state', undefined]);
     expect(app.ledger.calls).toEqual(['cart.pay']);
@@ -55,8 +55,8 @@ describe.each(HOSTS.filter(({ answers }) => answers === 'sse'))(
   'a stream, $host $mode',
   (shape) => {
     it('is passed on event by event: progress comes while the handler runs', async () => {
-      const app = await startCheckout({ shape });
-      const session = await app.beginAt('payment');
+      const app = await scene({ shape });
+      const session = await app.sessionAt('payment');
       const handler = latch();
       app.ledger.gates.set('cart.pay', handler.opened);
       const streaming = await session.stream(withProgress(7, 'cart.pay'));
@@ -80,8 +80,8 @@ describe.each([
   { host: 'hono', mode: 'stateless', answers: 'json' },
 ] as const)('a session of a handler that has none, $host $answers', (shape) => {
   it("gets a stream of the middleware's own, which is kept alive for as long as the client stays", async () => {
-    const app = await startCheckout({ shape, session: { keepAliveMs: 20_000 } });
-    const session = await app.begin();
+    const app = await scene({ shape, session: { keepAliveMs: 20_000 } });
+    const session = await app.session();
     const listening = await session.listen();
     expect([listening.status, listening.headers['content-type']]).toEqual([
       200,
@@ -95,8 +95,8 @@ describe.each([
   });
 
   it('is told once that its list changed, on the stream of the call or else on its own', async () => {
-    const app = await startCheckout({ shape });
-    const session = await app.begin();
+    const app = await scene({ shape });
+    const session = await app.session();
     const listening = await session.listen();
     const { messages } = await session.post(callOf(1, 'cart.add_item'));
     const told = messages.map(({ method, id }) => method ?? id);
@@ -112,8 +112,8 @@ describe.each([
   });
 
   it('ends when the client ends it, and is unknown from then on', async () => {
-    const app = await startCheckout({ shape });
-    const session = await app.begin();
+    const app = await scene({ shape });
+    const session = await app.session();
     expect((await session.end()).status).toBe(200);
     expect((await session.post(callOf(1, 'cart.view'))).status).toBe(404);
   });

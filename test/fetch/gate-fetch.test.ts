@@ -11,11 +11,11 @@ import {
   stateSync,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
-import { settle } from '../helpers/checkout-app.ts';
 import { FaultyStore } from '../helpers/faulty-store.ts';
 import { latch } from '../helpers/latch.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { callOf, INITIALIZE, PROTOCOL, reasonOf, type WireMessage } from '../helpers/raw.ts';
+import { settle } from '../helpers/scene.ts';
 
 const URL = 'https://shop.example/mcp?tenant=7';
 const BOTH = 'application/json, text/event-stream';

@@ -1,12 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { type CheckoutApp, startCheckout } from '../helpers/checkout-app.ts';
 import { callOf, type RawSession } from '../helpers/raw.ts';
+import { type Scene, scene } from '../helpers/scene.ts';
 
 const PARSE = -32700;
 const INVALID = -32600;
 
 /** The server is as it was: it serves, this session is where it was, and no handler ran meanwhile. */
-async function expectUnharmed(app: CheckoutApp, session: RawSession): Promise<void> {
+async function expectUnharmed(app: Scene, session: RawSession): Promise<void> {
   expect(app.ledger.calls).toEqual([]);
   expect(await session.tools()).toEqual(['cart.add_item', 'cart.view']);
   expect((await session.call('cart.view')).result.content[0].text).toBe('cart.view done');
@@ -121,8 +121,8 @@ describe.each(['stateful', 'stateless'] as const)(
         INVALID,
       ],
     ])('because it %s', async (_, body, status, id, code) => {
-      const app = await startCheckout({ shape: { mode } });
-      const session = await app.begin();
+      const app = await scene({ shape: { mode } });
+      const session = await app.session();
       const refused = await session.post(body);
       expect([refused.status, refused.headers['content-type']]).toEqual([
         status,
@@ -139,8 +139,8 @@ describe.each(['stateful', 'stateless'] as const)(
     });
 
     it('because it is too large, announced or not', async () => {
-      const app = await startCheckout({ shape: { mode }, session: { maxBodyBytes: 10_000 } });
-      const session = await app.begin();
+      const app = await scene({ shape: { mode }, session: { maxBodyBytes: 10_000 } });
+      const session = await app.session();
       const large = callOf(1, 'cart.view', { sku: 'x'.repeat(20_000) });
       const chunked = { 'transfer-encoding': 'chunked' };
       for (const headers of [{}, chunked]) {
@@ -166,8 +166,8 @@ describe.each(['stateful', 'stateless'] as const)(
     });
 
     it('because it holds more messages than it may, and not because it holds as many', async () => {
-      const app = await startCheckout({ shape: { mode } });
-      const session = await app.begin();
+      const app = await scene({ shape: { mode } });
+      const session = await app.session();
       const batch = (size: number) =>
         Array.from({ length: size }, (_, id) => callOf(id, 'cart.pay'));
       const refused = await session.post(batch(51));
@@ -191,8 +191,8 @@ describe.each(['stateful', 'stateless'] as const)(
     });
 
     it('because it is encoded and nobody decodes it', async () => {
-      const app = await startCheckout({ shape: { mode } });
-      const session = await app.begin();
+      const app = await scene({ shape: { mode } });
+      const session = await app.session();
       const refused = await session.post(callOf(1, 'cart.pay'), { 'content-encoding': 'gzip' });
       expect([refused.status, refused.messages[0]?.id]).toEqual([415, null]);
       await expectUnharmed(app, session);
@@ -206,8 +206,8 @@ describe('behind a body parser', () => {
   it.each(['[]', '{}', '[null]', '{"jsonrpc":"2.0","id":{},"method":"tools/call"}'])(
     'what is no message is refused as well: %s',
     async (body) => {
-      const app = await startCheckout(parsed);
-      const session = await app.begin();
+      const app = await scene(parsed);
+      const session = await app.session();
       const refused = await session.post(body);
       expect([refused.status, refused.messages[0]?.error.code]).toEqual([400, INVALID]);
       await expectUnharmed(app, session);
@@ -215,8 +215,8 @@ describe('behind a body parser', () => {
   );
 
   it('a tool that stands twice is the one that the app itself will see', async () => {
-    const app = await startCheckout(parsed);
-    const session = await app.begin();
+    const app = await scene(parsed);
+    const session = await app.session();
     const text = (first: string, second: string) =>
       `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"${first}","name":"${second}"}}`;
     const { messages } = await session.post(text('cart.view', 'cart.pay'));

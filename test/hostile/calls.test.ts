@@ -1,7 +1,7 @@
 import type { RequestHandler } from 'express';
 import { describe, expect, it } from 'vitest';
-import { startCheckout } from '../helpers/checkout-app.ts';
 import { callOf, INITIALIZE, reasonOf, send, type WireMessage } from '../helpers/raw.ts';
+import { scene } from '../helpers/scene.ts';
 
 const GATED = ['cart.add_item', 'cart.checkout', 'cart.pay'];
 const MODES = ['stateful', 'stateless'] as const;
@@ -36,8 +36,8 @@ describe.each(MODES)('a call that is no proper one, %s', (mode) => {
     ['has an array as its tool', '{"name":["cart.pay"]}'],
     ['has an object as its tool', '{"name":{"toString":"cart.pay"}}'],
   ])('is refused with its own id, because it %s', async (_, params) => {
-    const app = await startCheckout({ shape: { mode } });
-    const session = await app.begin();
+    const app = await scene({ shape: { mode } });
+    const session = await app.session();
     const refused = await session.post(call(params));
     expect([refused.status, refused.messages]).toEqual([
       200,
@@ -63,8 +63,8 @@ describe.each(MODES)('a call that is no proper one, %s', (mode) => {
     ['the name of a gated tool in a look-alike script', '{"name":"c\\u0430rt.pay"}'],
     ['the longest name that fits', `{"name":"${'x'.repeat(100_000)}"}`],
   ])('reaches the upstream as what it is, and is no gated tool: %s', async (_, params) => {
-    const app = await startCheckout({ shape: { mode } });
-    const session = await app.begin();
+    const app = await scene({ shape: { mode } });
+    const session = await app.session();
     const { status, messages } = await session.post(call(params));
     expect([status, messages.length, messages[0]?.id]).toEqual([200, 1, 7]);
     expect(JSON.stringify(messages[0])).toMatch(/not found|disabled/);
@@ -89,8 +89,8 @@ describe.each(MODES)('a call that is no proper one, %s', (mode) => {
       '{"name":"cart.pay","arguments":{"\\u0000":"\\udc00"}}',
     ],
   ])('is refused like any other call of a hidden tool, %s', async (_, params) => {
-    const app = await startCheckout({ shape: { mode } });
-    const session = await app.begin();
+    const app = await scene({ shape: { mode } });
+    const session = await app.session();
     const { status, messages } = await session.post(call(params));
     expect([status, messages.length, messages[0]?.id]).toEqual([200, 1, 7]);
     expect(reasonOf(messages[0])).toBe('state');
@@ -111,8 +111,8 @@ describe.each(MODES)('a call that is no proper one, %s', (mode) => {
       `{"name":"cart.add_item","arguments":{"sku":${deep(10_000)}}}`,
     ],
   ])('that is allowed, but that the upstream refuses, moves nothing: %s', async (_, params) => {
-    const app = await startCheckout({ shape: { mode } });
-    const session = await app.begin();
+    const app = await scene({ shape: { mode } });
+    const session = await app.session();
     const { messages } = await session.post(call(params));
     expect(messages.at(-1)?.id).toBe(7);
     expect(app.ledger.calls).toEqual([]);
@@ -130,8 +130,8 @@ describe.each(MODES)('a call that is no proper one, %s', (mode) => {
     -0,
     2 ** 53 - 1,
   ])('is answered with its id, however odd that is: %j', async (id) => {
-    const app = await startCheckout({ shape: { mode } });
-    const session = await app.begin();
+    const app = await scene({ shape: { mode } });
+    const session = await app.session();
     const wire = JSON.parse(JSON.stringify(id));
     for (let round = 0; round < 2; round++) {
       expect((await session.post(callOf(id, 'cart.pay'))).messages.map((each) => each.id)).toEqual([
@@ -146,8 +146,8 @@ describe.each(MODES)('a call that is no proper one, %s', (mode) => {
   it.each(['__proto__', 'constructor', 'tools/call ', 'TOOLS/CALL'])(
     'of the method %j is no call, and is left to the upstream',
     async (method) => {
-      const app = await startCheckout({ shape: { mode } });
-      const session = await app.begin();
+      const app = await scene({ shape: { mode } });
+      const session = await app.session();
       const { status, messages } = await session.post({ ...callOf(7, 'cart.pay'), method });
       expect([status, messages[0]?.id, messages[0]?.error.code]).toEqual([200, 7, -32601]);
       expect(app.ledger.calls).toEqual([]);
@@ -160,8 +160,8 @@ describe('arguments that are very deep', () => {
     ['which the middleware reads', false],
     ['which a parser in front has read', true],
   ])('do not keep a call from being a step, in a body %s', async (_, parser) => {
-    const app = await startCheckout({ shape: { parser } });
-    const session = await app.begin();
+    const app = await scene({ shape: { parser } });
+    const session = await app.session();
     const { messages } = await session.post(
       call(`{"name":"cart.add_item","arguments":{"x":${deep(10_000)}}}`),
     );
@@ -177,11 +177,11 @@ describe('an idempotency key', () => {
     'of the client never reaches the handler of %s',
     async (tool) => {
       const seen: string[] = [];
-      const app = await startCheckout({
+      const app = await scene({
         shape: { mode: 'stateless', parser: true },
         behind: [(req, _res, next) => next(void seen.push(JSON.stringify(req.body)))],
       });
-      const session = await app.begin();
+      const session = await app.session();
       const params = { name: tool, arguments: {}, _meta: { [KEY]: 'forged', kept: 1 } };
       await session.post({ jsonrpc: '2.0', id: 1, method: 'tools/call', params });
       await session.post([
@@ -202,7 +202,7 @@ describe('an idempotency key', () => {
     'of the client is taken out in each of its spellings: %s',
     async (meta) => {
       const texts: string[] = [];
-      const app = await startCheckout({
+      const app = await scene({
         shape: { mode: 'stateless' },
         behind: [
           (req, _res, next) => {
@@ -211,7 +211,7 @@ describe('an idempotency key', () => {
           },
         ],
       });
-      const session = await app.begin();
+      const session = await app.session();
       for (const tool of ['cart.view', 'cart.add_item']) {
         await session.post(call(`{"name":"${tool}","arguments":{},"_meta":${meta}}`));
         const sent = texts.at(-1) ?? '';
@@ -225,7 +225,7 @@ describe('an idempotency key', () => {
 describe('an upstream that runs whatever looks like a call', () => {
   async function startCareless(ran: string[]) {
     const upstream = carelessUpstream(ran);
-    const app = await startCheckout({
+    const app = await scene({
       shape: { mode: 'stateless' },
       behind: [
         (req, res, next) =>
@@ -245,7 +245,7 @@ describe('an upstream that runs whatever looks like a call', () => {
   ])('is never given a gated tool that is not available: %s', async (_, form) => {
     const ran: string[] = [];
     const app = await startCareless(ran);
-    const session = await app.begin();
+    const session = await app.session();
     for (const tool of ['cart.checkout', 'cart.pay']) {
       await session.post(form(callOf(7, tool)), { 'x-careless': '1' });
     }
@@ -257,7 +257,7 @@ describe('an upstream that runs whatever looks like a call', () => {
     async (method) => {
       const ran: string[] = [];
       const app = await startCareless(ran);
-      const { headers } = await app.begin();
+      const { headers } = await app.session();
       const careless = { ...headers, 'x-careless': '1' };
       const refused = await send(app.url, {
         method,
@@ -276,7 +276,7 @@ describe('an upstream that runs whatever looks like a call', () => {
   ])('is given none by a %s that has a body', async (method, status) => {
     const ran: string[] = [];
     const app = await startCareless(ran);
-    const { headers } = await app.begin();
+    const { headers } = await app.session();
     const careless = { ...headers, 'x-careless': '1' };
     const body = JSON.stringify(callOf(1, 'cart.pay'));
     for (const framing of [
@@ -292,7 +292,7 @@ describe('an upstream that runs whatever looks like a call', () => {
 
   it('is given none whose method is written so that V8 may read another one (nodejs/node#63785)', async () => {
     const passed: string[] = [];
-    const app = await startCheckout({
+    const app = await scene({
       shape: { mode: 'stateless' },
       behind: [
         async (req, res, next) => {
@@ -302,7 +302,7 @@ describe('an upstream that runs whatever looks like a call', () => {
         },
       ],
     });
-    const session = await app.begin();
+    const session = await app.session();
     const message = (key: string): string =>
       `{"jsonrpc":"2.0","id":7,"${key}":"tools/call","result":{},"params":{"name":"cart.pay"}}`;
     // What an object had once for a key, V8 takes a later key for whose text begins like it.
@@ -339,8 +339,8 @@ describe('a session id', () => {
     ['is not ASCII', '\u00e9', 404],
     ['looks like a key of a store', 'checkout:*', 404],
   ])('that %s is an unknown one', async (_, id, status) => {
-    const app = await startCheckout();
-    const before = await app.begin();
+    const app = await scene();
+    const before = await app.session();
     const refused = await send(app.url, {
       headers: { 'mcp-session-id': id },
       body: callOf(1, 'cart.pay'),

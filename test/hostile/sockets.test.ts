@@ -1,9 +1,9 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { settle, startCheckout } from '../helpers/checkout-app.ts';
 import { latch } from '../helpers/latch.ts';
 import { callOf, RawSession, reasonOf, type WireMessage } from '../helpers/raw.ts';
+import { scene, settle } from '../helpers/scene.ts';
 
 interface Wire {
   readonly socket: Socket;
@@ -60,8 +60,8 @@ describe.each([
   ['stateless', 'json'],
 ] as const)('two calls that are pipelined on one connection, %s %s', (mode, answers) => {
   it('are both answered, each tested against the state that the one before it left', async () => {
-    const app = await startCheckout({ shape: { mode, answers } });
-    const session = await app.beginAt('has_items');
+    const app = await scene({ shape: { mode, answers } });
+    const session = await app.sessionAt('has_items');
     const wire = await dial(app.url);
     wire.socket.write(
       postOf(session, callOf(11, 'cart.checkout')) + postOf(session, callOf(12, 'cart.pay')),
@@ -76,8 +76,8 @@ describe.each([
   });
 
   it('do not both run, where only one may', async () => {
-    const app = await startCheckout({ shape: { mode, answers } });
-    const session = await app.beginAt('payment');
+    const app = await scene({ shape: { mode, answers } });
+    const session = await app.sessionAt('payment');
     const wire = await dial(app.url);
     wire.socket.write(
       postOf(session, callOf(11, 'cart.pay')) + postOf(session, callOf(12, 'cart.pay')),
@@ -93,8 +93,8 @@ describe.each([
 
 describe('a call that is pipelined behind one that runs', () => {
   it('is never forwarded, if the connection is gone before its turn comes', async () => {
-    const app = await startCheckout();
-    const session = await app.beginAt('has_items');
+    const app = await scene();
+    const session = await app.sessionAt('has_items');
     const handler = latch();
     app.ledger.gates.set('cart.checkout', handler.opened);
     const wire = await dial(app.url);
@@ -114,8 +114,8 @@ describe('a call that is pipelined behind one that runs', () => {
 
 describe('a client that hangs up in the middle of its request', () => {
   it('wherever that is, is forgotten: nothing runs, nothing is held, and the server goes on', async () => {
-    const app = await startCheckout();
-    const session = await app.beginAt('payment');
+    const app = await scene();
+    const session = await app.sessionAt('payment');
     const request = postOf(session, callOf(1, 'cart.pay'));
     const step = Math.ceil(request.length / 25);
     for (let length = 1; length < request.length; length += step) {
@@ -130,8 +130,8 @@ describe('a client that hangs up in the middle of its request', () => {
   });
 
   it('with half of its connection only, is answered all the same', async () => {
-    const app = await startCheckout();
-    const session = await app.begin();
+    const app = await scene();
+    const session = await app.session();
     const wire = await dial(app.url);
     wire.socket.end(postOf(session, callOf(1, 'cart.view')));
     await expect.poll(() => app.ledger.calls).toEqual(['cart.view']);
@@ -139,8 +139,8 @@ describe('a client that hangs up in the middle of its request', () => {
   });
 
   it('after more than it announced, runs nothing of the rest', async () => {
-    const app = await startCheckout();
-    const session = await app.begin();
+    const app = await scene();
+    const session = await app.session();
     const wire = await dial(app.url);
     const more = JSON.stringify(callOf(2, 'cart.add_item'));
     wire.socket.write(postOf(session, callOf(1, 'cart.view')) + more);
@@ -152,8 +152,8 @@ describe('a client that hangs up in the middle of its request', () => {
 
 describe('a client that sends its request very slowly', () => {
   it('keeps nobody else waiting, and is served when it is done', async () => {
-    const app = await startCheckout();
-    const session = await app.beginAt('payment');
+    const app = await scene();
+    const session = await app.sessionAt('payment');
     const slow = await dial(app.url);
     const request = postOf(session, callOf(1, 'cart.pay'));
     slow.socket.write(request.slice(0, -5));
@@ -167,8 +167,8 @@ describe('a client that sends its request very slowly', () => {
   });
 
   it('and never ends it, costs its own connection only', async () => {
-    const app = await startCheckout();
-    const session = await app.beginAt('payment');
+    const app = await scene();
+    const session = await app.sessionAt('payment');
     const wires = await Promise.all(Array.from({ length: 50 }, () => dial(app.url)));
     for (const { socket } of wires) socket.write(postOf(session, callOf(1, 'cart.pay'), 1_000_000));
     expect((await session.post(callOf(1, 'cart.pay'))).messages.at(-1)?.id).toBe(1);
@@ -180,8 +180,8 @@ describe('a client that sends its request very slowly', () => {
 
 describe('a connection that is kept alive', () => {
   it('carries on after a request of every bad kind', async () => {
-    const app = await startCheckout();
-    const session = await app.begin();
+    const app = await scene();
+    const session = await app.session();
     const wire = await dial(app.url);
     const bad = [callOf(1.5, 'x'), [], callOf(2, 'cart.pay'), callOf(3, 7)];
     for (const body of bad) wire.socket.write(postOf(session, body));
@@ -197,8 +197,8 @@ describe('a connection that is kept alive', () => {
   });
 
   it('does not mix up two sessions', async () => {
-    const app = await startCheckout();
-    const [ann, bob] = [await app.beginAt('payment'), await RawSession.begin(app.url)];
+    const app = await scene();
+    const [ann, bob] = [await app.sessionAt('payment'), await RawSession.begin(app.url)];
     const wire = await dial(app.url);
     const list = { jsonrpc: '2.0', id: 1, method: 'tools/list' };
     wire.socket.write(postOf(ann, list) + postOf(bob, list) + postOf(ann, { ...list, id: 2 }));
@@ -215,8 +215,8 @@ describe('a connection that is kept alive', () => {
 
 describe('a client that leaves while it is being answered', () => {
   it('at any time, leaves a server that serves', async () => {
-    const app = await startCheckout();
-    const session = await app.begin();
+    const app = await scene();
+    const session = await app.session();
     const view = latch();
     app.ledger.gates.set('cart.view', view.opened);
     const wires = await Promise.all(Array.from({ length: 10 }, () => dial(app.url)));

@@ -10,9 +10,9 @@ import {
   sessionStore,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
-import { type CheckoutApp, holdOpen, startCheckout } from '../helpers/checkout-app.ts';
 import { ListEventStore } from '../helpers/event-store.ts';
 import { callOf, type RawResponse, RawSession, reasonOf, send } from '../helpers/raw.ts';
+import { begins, type Scene, scene } from '../helpers/scene.ts';
 import {
   CLAIM,
   callStateless,
@@ -145,9 +145,9 @@ const UPSTREAMS: Readonly<Record<string, Partial<UpstreamShape> & { behind?: Req
     'the Fetch API, SSE': { mode: 'stateful', answers: 'sse', host: 'sdk' },
   };
 
-async function start(name: string): Promise<CheckoutApp> {
+async function start(name: string): Promise<Scene> {
   const { behind, ...shape } = UPSTREAMS[name] ?? {};
-  return startCheckout({
+  return scene({
     shape,
     gate: { refusal: 'unknown-tool' },
     ...(behind && { behind }),
@@ -166,7 +166,7 @@ async function expectAlike(session: RawSession, probe: (name: string) => Probe):
 describe.each(Object.keys(UPSTREAMS))('a hidden tool of %s cannot be told from none', (name) => {
   it('by any request', async () => {
     const app = await start(name);
-    const session = await app.beginAt('has_items');
+    const session = await app.sessionAt('has_items');
     for (const [what, probe] of Object.entries(PROBES))
       await expectAlike(session, probe).catch((error: unknown) => {
         throw new Error(what, { cause: error });
@@ -180,11 +180,11 @@ const BY_SDKS = Object.keys(UPSTREAMS).filter((name) => name !== 'one written by
 describe.each(BY_SDKS)('a hidden tool of %s cannot be told from none', (name) => {
   it('while a step of its run is at work, which others wait for', async () => {
     const app = await start(name);
-    const session = await app.beginAt('has_items');
-    const step = await holdOpen(app, session, 'cart.add_item');
+    const session = await app.sessionAt('has_items');
+    const step = await begins(app, 'cart.add_item', () => session.call('cart.add_item'));
     for (const probe of [PROBES['a call'], PROBES['a batch with an ungated call']])
       if (probe !== undefined) await expectAlike(session, probe);
-    step.open();
+    step.finish();
     expect((await step.answer).result.isError).not.toBe(true);
     expect(app.ledger.calls).not.toContain(HIDDEN);
   });
@@ -195,10 +195,10 @@ describe('a hidden tool cannot be told from none', () => {
 
   it('while its run is held', async () => {
     const app = await start('SDK v1, stateless, JSON');
-    const session = await app.beginAt('has_items');
-    const step = await holdOpen(app, session, 'cart.add_item');
+    const session = await app.sessionAt('has_items');
+    const step = await begins(app, 'cart.add_item', () => session.call('cart.add_item'));
     app.store.fail('commit', Number.POSITIVE_INFINITY);
-    step.open();
+    step.finish();
     const clock = setInterval(() => app.clock.advance(500), 1);
     await step.answer;
     clearInterval(clock);
@@ -209,7 +209,7 @@ describe('a hidden tool cannot be told from none', () => {
 
   it('while the store is away', async () => {
     const app = await start('SDK v1, stateful, SSE');
-    const session = await app.beginAt('has_items');
+    const session = await app.sessionAt('has_items');
     for (const operation of ['read', 'claim'] as const)
       app.store.fail(operation, Number.POSITIVE_INFINITY);
     await expectAlike(session, plain);
@@ -217,14 +217,14 @@ describe('a hidden tool cannot be told from none', () => {
 
   it('once its session has ended in another process', async () => {
     const app = await start('SDK v1, stateless, JSON');
-    const session = await app.beginAt('has_items');
+    const session = await app.sessionAt('has_items');
     await app.data.delete(session.id);
     await expectAlike(session, plain);
   });
 
   it('by a caller of whom no run is known', async () => {
     const key = principalKey();
-    const app = await startCheckout({
+    const app = await scene({
       shape: { mode: 'stateless', answers: 'json' },
       session: { key },
       gate: { refusal: 'unknown-tool', visibility: 'hide' },
@@ -235,11 +235,11 @@ describe('a hidden tool cannot be told from none', () => {
   });
 
   it('on a stream that its client resumes', async () => {
-    const app = await startCheckout({
+    const app = await scene({
       gate: { refusal: 'unknown-tool' },
       eventStore: () => new ListEventStore(),
     });
-    const session = await app.beginAt('has_items');
+    const session = await app.sessionAt('has_items');
     const replay = async (name: string) => {
       const { text } = await session.post(call(name));
       const [, first = ''] = /^id: (.*)$/m.exec(text) ?? [];
@@ -260,12 +260,12 @@ describe('a hidden tool cannot be told from none', () => {
       initial: 'a',
       states: { a: { on: { GO: 'b' } }, b: {} },
     }).bindTool(HIDDEN, ['a', 'b'], 'GO');
-    for (const [workflow, second] of [
+    for (const workflow of [
       [open, checkoutGate()],
       [checkoutGate(), open],
-    ] as const) {
-      const app = await startCheckout({ workflow, second, gate: { refusal: 'unknown-tool' } });
-      const session = await app.beginAt('has_items');
+    ]) {
+      const app = await scene({ workflow, gate: { refusal: 'unknown-tool' } });
+      const session = await app.sessionAt('has_items');
       await expectAlike(session, plain);
       expect((await app.data.read(session.id, 1_000))?.workflows.open?.snapshot.state).not.toBe(
         'b',
@@ -275,7 +275,7 @@ describe('a hidden tool cannot be told from none', () => {
 
   it('and what is shown is refused in words, also as the second step of a batch', async () => {
     const app = await start('SDK v1, stateful, JSON');
-    const session = await app.beginAt('has_items');
+    const session = await app.sessionAt('has_items');
     const { messages } = await session.post([
       callOf(1, 'cart.add_item'),
       callOf(2, 'cart.checkout'),
@@ -319,13 +319,13 @@ describe('a hidden prompt or resource cannot be told from none', () => {
 
   it.each(BY_SDKS)('by any request, of %s', async (name) => {
     const { behind: _, ...shape } = UPSTREAMS[name] ?? {};
-    const app = await startCheckout({
+    const app = await scene({
       shape,
       workflow: workflow(),
       gate: { refusal: 'unknown-tool' },
       makeServer: shopServer,
     });
-    const session = await app.begin();
+    const session = await app.session();
     const ofPrompt = { 'prompts/get': 'name', 'completion/complete': 'ref' } as const;
     const asked = (method: string, name: string): object => {
       const argument = { name: 'x', value: '' };

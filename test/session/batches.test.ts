@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { StateMachineGate } from '../../src/index.ts';
-import { pass, startCheckout } from '../helpers/checkout-app.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
 import { latch } from '../helpers/latch.ts';
 import {
   callOf,
@@ -9,6 +9,7 @@ import {
   sendAndHold,
   type WireMessage,
 } from '../helpers/raw.ts';
+import { pass, scene } from '../helpers/scene.ts';
 import { FETCH_SHAPES, SHAPES, shapeName, type UpstreamShape } from '../helpers/upstream.ts';
 
 const NOTICE = {
@@ -41,8 +42,8 @@ describe.each([...EACH_BODY, ...FETCH])(
   'a batch, $mode $answers $host Express $express',
   (shape) => {
     it(`with a hidden tool among visible ones runs those and refuses that (${shapeName(shape)})`, async () => {
-      const app = await startCheckout({ shape });
-      const session = await app.begin();
+      const app = await scene({ shape });
+      const session = await app.session();
       const answer = await session.post([
         callOf(1, 'cart.view'),
         callOf(2, 'cart.pay'),
@@ -61,8 +62,8 @@ describe.each([...EACH_BODY, ...FETCH])(
     });
 
     it('of two steps forwards one, and answers the other in the same response', async () => {
-      const app = await startCheckout({ shape });
-      const session = await app.beginAt('has_items');
+      const app = await scene({ shape });
+      const session = await app.sessionAt('has_items');
       const answer = await session.post([
         callOf(1, 'cart.checkout'),
         callOf(2, 'cart.add_item'),
@@ -74,8 +75,8 @@ describe.each([...EACH_BODY, ...FETCH])(
     });
 
     it('forwards the first step that is allowed, and not the first step', async () => {
-      const app = await startCheckout({ shape });
-      const session = await app.begin();
+      const app = await scene({ shape });
+      const session = await app.session();
       const answer = await session.post([
         callOf(1, 'cart.pay'),
         callOf(2, 'cart.add_item'),
@@ -86,8 +87,8 @@ describe.each([...EACH_BODY, ...FETCH])(
     });
 
     it('whose every request is refused is answered here, as a batch', async () => {
-      const app = await startCheckout({ shape });
-      const session = await app.begin();
+      const app = await scene({ shape });
+      const session = await app.session();
       const answer = await session.post([callOf(1, 'cart.pay'), callOf('1', 'cart.checkout')]);
       expect([answer.status, answer.headers['content-type']]).toEqual([200, 'application/json']);
       const messages = JSON.parse(answer.text) as WireMessage[];
@@ -99,8 +100,8 @@ describe.each([...EACH_BODY, ...FETCH])(
     });
 
     it('of one refused call is answered as a batch of one', async () => {
-      const app = await startCheckout({ shape });
-      const session = await app.begin();
+      const app = await scene({ shape });
+      const session = await app.session();
       const { text } = await session.post([callOf(1, 'cart.pay')]);
       expect(JSON.parse(text)).toEqual([expect.objectContaining({ id: 1 })]);
     });
@@ -111,7 +112,7 @@ describe.each([...EACH_BODY, ...FETCH])(
       'of a refused call and a notification is answered, and the notification goes on',
       async () => {
         const heard: string[] = [];
-        const app = await startCheckout({
+        const app = await scene({
           shape,
           behind: [
             (req, _res, next) => {
@@ -121,7 +122,7 @@ describe.each([...EACH_BODY, ...FETCH])(
             },
           ],
         });
-        const session = await app.begin();
+        const session = await app.session();
         heard.length = 0;
         const answer = await session.post([callOf(1, 'cart.pay'), NOTICE]);
         expect([answer.status, outcomes(answer)]).toEqual([200, { 1: 'state' }]);
@@ -132,16 +133,16 @@ describe.each([...EACH_BODY, ...FETCH])(
     );
 
     it('of nothing but notifications has nothing to answer', async () => {
-      const app = await startCheckout({ shape });
-      const session = await app.begin();
+      const app = await scene({ shape });
+      const session = await app.session();
       const { status, text } = await session.post([NOTICE, NOTICE]);
       // `@hono/mcp` says so in JSON.
       expect([status, text]).toEqual([202, host === 'hono' ? 'null' : '']);
     });
 
     it('with a call that it cancels itself, forwards the others', async () => {
-      const app = await startCheckout({ shape });
-      const session = await app.begin();
+      const app = await scene({ shape });
+      const session = await app.session();
       const cancelled = {
         jsonrpc: '2.0',
         method: 'notifications/cancelled',
@@ -158,8 +159,8 @@ describe.each([...EACH_BODY, ...FETCH])(
     });
 
     it('with a step that fails leaves the run where it was', async () => {
-      const app = await startCheckout({ shape });
-      const session = await app.beginAt('payment');
+      const app = await scene({ shape });
+      const session = await app.sessionAt('payment');
       const answer = await session.post([
         callOf(1, 'cart.view'),
         callOf(2, 'cart.pay', { fail: true }),
@@ -188,7 +189,7 @@ describe('a batch whose client goes away while one of its calls is judged', () =
       .bindTool('cart.view', 'open', { guard });
     const left = latch();
     let isWatched = false;
-    const app = await startCheckout({
+    const app = await scene({
       workflow,
       before: [
         (req, _res, next) => {
@@ -197,7 +198,7 @@ describe('a batch whose client goes away while one of its calls is judged', () =
         },
       ],
     });
-    const session = await app.begin();
+    const session = await app.session();
     isWatched = true;
     const body = [callOf(1, 'cart.add_item'), callOf(2, 'cart.view')];
     const gone = sendAndHold(app.url, { headers: session.headers, body });
@@ -214,8 +215,8 @@ describe('a batch whose client goes away while one of its calls is judged', () =
 
 describe('a batch of which a step is given up on', () => {
   it('still has the answers that were there', async () => {
-    const app = await startCheckout({ shape: { answers: 'json' }, gate: { maxStepMs: 2_000 } });
-    const session = await app.begin();
+    const app = await scene({ shape: { answers: 'json' }, gate: { maxStepMs: 2_000 } });
+    const session = await app.session();
     const never = latch();
     app.ledger.gates.set('cart.add_item', never.opened);
     const answer = session.post([callOf(1, 'cart.add_item'), callOf(2, 'cart.pay')]);
@@ -241,16 +242,16 @@ describe('a batch under two workflows', () => {
       .bindTool('cart.pay', 'waiting', 'PAY');
 
   it('forwards one step only, whichever workflow it belongs to', async () => {
-    const app = await startCheckout({ second: shipping() });
-    const session = await app.begin();
+    const app = await scene({ workflow: [checkoutGate(), shipping()] });
+    const session = await app.session();
     const answer = await session.post([callOf(1, 'cart.add_item'), callOf(2, 'cart.view')]);
     expect(outcomes(answer)).toEqual({ 1: 'cart.add_item done', 2: 'busy' });
     expect(app.ledger.calls).toEqual(['cart.add_item']);
   });
 
   it('lets go what the first workflow claimed and the second refused, and forwards another step instead', async () => {
-    const app = await startCheckout({ second: shipping() });
-    const session = await app.beginAt('payment');
+    const app = await scene({ workflow: [checkoutGate(), shipping()] });
+    const session = await app.sessionAt('payment');
     expect(outcomes(await session.post(callOf(1, 'cart.view')))).toEqual({ 1: 'cart.view done' });
     const answer = await session.post([callOf(1, 'cart.pay'), callOf(2, 'cart.view')]);
     expect(outcomes(answer)).toEqual({ 1: 'state', 2: 'state' });

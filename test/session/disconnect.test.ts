@@ -2,13 +2,6 @@ import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { connect } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import {
-  type CheckoutApp,
-  type CheckoutAppOptions,
-  pass,
-  settle,
-  startCheckout,
-} from '../helpers/checkout-app.ts';
 import { type Latch, latch } from '../helpers/latch.ts';
 import {
   callOf,
@@ -18,6 +11,7 @@ import {
   sendAndHold,
   type WireMessage,
 } from '../helpers/raw.ts';
+import { pass, type Scene, type SceneOptions, scene, settle } from '../helpers/scene.ts';
 import { FETCH_SHAPES } from '../helpers/upstream.ts';
 
 const CHANGED = { jsonrpc: '2.0', method: 'notifications/tools/list_changed' };
@@ -31,14 +25,14 @@ const SHAPES = [
 ] as const;
 const textOf = (message: WireMessage | undefined): unknown => message?.result?.content?.[0]?.text;
 
-interface App extends CheckoutApp {
+interface App extends Scene {
   /** Sends this, hangs up while the handler of its first call runs, and resolves once the server knows. */
   leave(session: RawSession, body: WireMessage | WireMessage[]): Promise<Latch>;
 }
 
-async function start(options: CheckoutAppOptions = {}): Promise<App> {
+async function start(options: SceneOptions = {}): Promise<App> {
   let closed = 0;
-  const app = await startCheckout({
+  const app = await scene({
     ...options,
     before: [
       (req, _res, next) => {
@@ -75,7 +69,7 @@ describe.each(SHAPES)(
   (shape) => {
     it('finds the run in its next state, and is told on its stream that the list changed', async () => {
       const app = await start({ shape });
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const listening = await listenAt(session, shape.answers);
       const paying = await app.leave(session, callOf(1, 'cart.pay'));
       expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
@@ -89,7 +83,7 @@ describe.each(SHAPES)(
 
     it('and comes back with nothing open, is told when it listens again', async () => {
       const app = await start({ shape });
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       (await app.leave(session, callOf(1, 'cart.pay'))).open();
       await expect.poll(() => session.tools()).toEqual(['cart.view']);
       const listening = await session.listen();
@@ -98,7 +92,7 @@ describe.each(SHAPES)(
 
     it('finds the run where it was, if the handler failed, and may call it again', async () => {
       const app = await start({ shape });
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const listening = await listenAt(session, shape.answers);
       const failing = await app.leave(session, callOf(1, 'cart.pay', { fail: true }));
       failing.open();
@@ -110,7 +104,7 @@ describe.each(SHAPES)(
 
     it('and calls again at once, waits for the first call, and does not pay twice', async () => {
       const app = await start({ shape });
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const paying = await app.leave(session, callOf(1, 'cart.pay'));
       const again = session.call('cart.pay');
       await expect.poll(() => app.clock.pending).toBe(3);
@@ -121,7 +115,7 @@ describe.each(SHAPES)(
 
     it('with a batch, has its step saved, and the rest of the batch run to its end', async () => {
       const app = await start({ shape });
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const paying = await app.leave(session, [callOf(1, 'cart.pay'), callOf(2, 'cart.view')]);
       paying.open();
       await expect.poll(() => session.tools()).toEqual(['cart.view']);
@@ -130,7 +124,7 @@ describe.each(SHAPES)(
 
     it('and whose handler outlasts the lease, still has its step saved', async () => {
       const app = await start({ shape });
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const paying = await app.leave(session, callOf(1, 'cart.pay'));
       await pass(app.clock, 60_000);
       paying.open();
@@ -140,7 +134,7 @@ describe.each(SHAPES)(
 
     it('and whose handler never ends, leaves a run that waits to be resolved after the longest time', async () => {
       const app = await start({ shape, gate: { maxStepMs: 30_000 } });
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const paying = await app.leave(session, callOf(1, 'cart.pay'));
       await pass(app.clock, 30_000);
       await pass(app.clock, 8_000);
@@ -158,7 +152,7 @@ describe.each(SHAPES)(
 
     it('and cancels it afterwards, is not told, and the outcome is still waited for during the grace', async () => {
       const app = await start({ shape });
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const paying = await app.leave(session, callOf(1, 'cart.pay'));
       await session.post({
         jsonrpc: '2.0',
@@ -190,7 +184,7 @@ describe('a client that goes away in the middle of a call that is not gated', ()
         },
       ],
     });
-    const session = await app.begin();
+    const session = await app.session();
     closes = 0;
     const viewing = await app.leave(session, callOf(1, 'cart.view'));
     await expect.poll(() => closes).toBe(1);
@@ -224,7 +218,7 @@ describe.each(Object.entries(CUTS))('a handler that calls %s', (_name, cut) => {
           },
         ],
       });
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       await expect(session.post(callOf(1, 'cart.pay'))).rejects.toThrow();
       await expect
         .poll(() => app.errors.map(String))
@@ -240,7 +234,7 @@ describe('a client that breaks its connection', () => {
     'by %s, does not cut its step off',
     async (how) => {
       const app = await start({ shape: { mode: 'stateless' } });
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const handler = latch();
       app.ledger.gates.set('cart.pay', handler.opened);
       const body = JSON.stringify(callOf(1, 'cart.pay'));
@@ -298,7 +292,7 @@ describe('a step that was given up on', () => {
           },
         ],
       });
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const calling = session.post(callOf(1, 'cart.pay'));
       await expect.poll(() => app.ledger.calls).toEqual(['cart.pay']);
       await pass(app.clock, 1_000);

@@ -1,13 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { InterlockError, runsOf } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
-import {
-  type CheckoutApp,
-  holdOpen,
-  pass,
-  settle,
-  startCheckout,
-} from '../helpers/checkout-app.ts';
 import { latch } from '../helpers/latch.ts';
 import {
   callOf,
@@ -17,6 +10,7 @@ import {
   send,
   type WireMessage,
 } from '../helpers/raw.ts';
+import { begins, pass, type Scene, scene, settle } from '../helpers/scene.ts';
 import { createTask, startTasks } from '../helpers/task-server.ts';
 
 const STEP = 2;
@@ -26,7 +20,7 @@ const RESTART =
 const textOf = (message: WireMessage | undefined): unknown => message?.result?.content?.[0]?.text;
 
 /** Begins to close, and says whether that is over. */
-function close({ sessions }: CheckoutApp, drainMs?: number) {
+function close({ sessions }: Scene, drainMs?: number) {
   const closing = { isOver: false, over: sessions.close({ drainMs }) };
   void closing.over.then(() => {
     closing.isOver = true;
@@ -35,18 +29,18 @@ function close({ sessions }: CheckoutApp, drainMs?: number) {
 }
 
 describe.each(['stateful', 'stateless'] as const)('close(), %s', (mode) => {
-  const start = () => startCheckout({ shape: { mode, answers: 'json' } });
+  const start = () => scene({ shape: { mode, answers: 'json' } });
 
   it('waits for the step that runs: its client has the result, and it is saved', async () => {
     const app = await start();
-    const session = await app.beginAt('payment');
+    const session = await app.sessionAt('payment');
     const listening = await session.listen();
     listening.messages.length = 0;
-    const paying = await holdOpen(app, session, 'cart.pay');
+    const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
     const closing = close(app, 60_000);
     await pass(app.clock, 30_000);
     expect([closing.isOver, listening.ended]).toEqual([false, false]);
-    paying.open();
+    paying.finish();
     expect(textOf(await paying.answer)).toBe('cart.pay done');
     await closing.over;
     await expect.poll(() => listening.ended).toBe(true);
@@ -57,9 +51,9 @@ describe.each(['stateful', 'stateless'] as const)('close(), %s', (mode) => {
 
   it('has new steps refused, and goes on serving whatever is none', async () => {
     const app = await start();
-    const session = await app.beginAt('payment');
-    const other = await app.beginAt('payment');
-    const paying = await holdOpen(app, other, 'cart.pay');
+    const session = await app.sessionAt('payment');
+    const other = await app.sessionAt('payment');
+    const paying = await begins(app, 'cart.pay', () => other.call('cart.pay'));
     const closing = close(app, 60_000);
     const refused = await session.call('cart.pay');
     expect([reasonOf(refused), textOf(refused)]).toEqual(['unavailable', RESTART]);
@@ -67,7 +61,7 @@ describe.each(['stateful', 'stateless'] as const)('close(), %s', (mode) => {
     const byId = (id: number) => messages.find((message) => message.id === id);
     expect([reasonOf(byId(1)), textOf(byId(2))]).toEqual(['unavailable', 'cart.view done']);
     expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
-    paying.open();
+    paying.finish();
     await closing.over;
     expect(app.ledger.calls.filter((tool) => tool === 'cart.pay')).toHaveLength(1);
   });
@@ -92,22 +86,22 @@ describe.each(['stateful', 'stateless'] as const)('close(), %s', (mode) => {
 
   it('has the calls refused at once that wait for their turn', async () => {
     const app = await start();
-    const session = await app.beginAt('payment');
-    const paying = await holdOpen(app, session, 'cart.pay');
+    const session = await app.sessionAt('payment');
+    const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
     const waiting = [session.call('cart.pay'), session.call('cart.pay')];
     await expect.poll(() => app.clock.pending).toBe(STEP + 2);
     const closing = close(app, 60_000);
     for (const answer of await Promise.all(waiting)) expect(textOf(answer)).toBe(RESTART);
     expect(closing.isOver).toBe(false);
-    paying.open();
+    paying.finish();
     await closing.over;
   });
 
   it('goes on after so long, and says what it left; that is saved all the same, if it ends in time', async () => {
     const app = await start();
-    const session = await app.beginAt('payment');
+    const session = await app.sessionAt('payment');
     const listening = await session.listen();
-    const paying = await holdOpen(app, session, 'cart.pay');
+    const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
     const closing = close(app, 20_000);
     await pass(app.clock, 19_500);
     expect(closing.isOver).toBe(false);
@@ -118,40 +112,40 @@ describe.each(['stateful', 'stateless'] as const)('close(), %s', (mode) => {
       'Error: close(): still running after 20000 ms: "cart.pay" of "checkout". ' +
         'Their outcomes are unknown if the process ends before they do',
     ]);
-    paying.open();
+    paying.finish();
     expect(textOf(await paying.answer)).toBe('cart.pay done');
   });
 });
 
 describe('close()', () => {
   it('without a time waits for nothing, and says what it left', async () => {
-    const app = await startCheckout();
-    const session = await app.beginAt('payment');
-    const paying = await holdOpen(app, session, 'cart.pay');
+    const app = await scene();
+    const session = await app.sessionAt('payment');
+    const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
     await app.sessions.close();
     expect(app.errors.map(String)).toEqual([expect.stringContaining('after 0 ms: "cart.pay"')]);
-    paying.open();
+    paying.finish();
     await paying.answer;
   });
 
   it('has a call refused at once that waits for another process', async () => {
-    const here = await startCheckout({ shape: { mode: 'stateless' } });
-    const there = await startCheckout({ shape: { mode: 'stateless' }, beside: here });
-    const session = await here.beginAt('payment');
-    const paying = await holdOpen(here, session, 'cart.pay');
+    const here = await scene({ shape: { mode: 'stateless' } });
+    const there = await scene({ shape: { mode: 'stateless' }, beside: here });
+    const session = await here.sessionAt('payment');
+    const paying = await begins(here, 'cart.pay', () => session.call('cart.pay'));
     const waiting = RawSession.resume(there.url, session.id).call('cart.pay');
     await expect.poll(() => there.store.asked).toContain('claim');
     await settle();
     await there.sessions.close({ drainMs: 60_000 });
     expect(textOf(await waiting)).toBe(RESTART);
     expect(there.errors).toEqual([]);
-    paying.open();
+    paying.finish();
     expect(textOf(await paying.answer)).toBe('cart.pay done');
   });
 
   it('gives a claim back that is granted meanwhile', async () => {
-    const app = await startCheckout();
-    const session = await app.beginAt('payment');
+    const app = await scene();
+    const session = await app.sessionAt('payment');
     app.store.fail('claim', 1, 'late');
     const calling = session.call('cart.pay');
     await expect.poll(() => app.store.late).toHaveLength(1);
@@ -166,12 +160,12 @@ describe('close()', () => {
   it('does not wait for a step that a task carries, which another process may end', async () => {
     const tasks = startTasks();
     const options = { shape: { mode: 'stateless' }, makeServer: tasks.makeServer } as const;
-    const app = await startCheckout(options);
-    const session = await app.begin();
+    const app = await scene(options);
+    const session = await app.session();
     const taskId = await createTask(session, 'cart.add_item');
     await app.sessions.close({ drainMs: 60_000 });
     expect(app.errors).toEqual([]);
-    const there = await startCheckout({ ...options, beside: app });
+    const there = await scene({ ...options, beside: app });
     await tasks.finish(taskId, 'added');
     await RawSession.resume(there.url, session.id).ask('tasks/result', { taskId });
     const view = await runsOf(checkoutGate(), { store: app.data }).read(session.id);
@@ -180,7 +174,7 @@ describe('close()', () => {
 
   it('lets a step go on that becomes a task meanwhile, and waits no longer', async () => {
     const creating = latch();
-    const app = await startCheckout({
+    const app = await scene({
       makeServer: startTasks().makeServer,
       shape: { mode: 'stateless', parser: true },
       behind: [
@@ -191,7 +185,7 @@ describe('close()', () => {
         },
       ],
     });
-    const task = createTask(await app.begin(), 'cart.add_item');
+    const task = createTask(await app.session(), 'cart.add_item');
     await expect.poll(() => app.ledger.calls).toEqual(['a task']);
     const closing = close(app, 60_000);
     await settle();
@@ -202,31 +196,31 @@ describe('close()', () => {
   });
 
   it('leaves moves from outside alone: an approval that comes meanwhile is saved', async () => {
-    const app = await startCheckout();
-    const session = await app.beginAt('payment');
-    const paying = await holdOpen(app, session, 'cart.pay');
+    const app = await scene();
+    const session = await app.sessionAt('payment');
+    const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
     const closing = close(app, 60_000);
     const sending = runsOf(checkoutGate(), { sessions: app.sessions }).send(session.id, 'CANCEL');
-    paying.open();
+    paying.finish();
     await paying.answer;
     expect(await sending).toEqual({ sent: false, reason: 'unhandled' });
     await closing.over;
   });
 
   it('can be called again, by somebody who would rather not wait', async () => {
-    const app = await startCheckout();
-    const session = await app.beginAt('payment');
-    const paying = await holdOpen(app, session, 'cart.pay');
+    const app = await scene();
+    const session = await app.sessionAt('payment');
+    const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
     const patient = close(app, 60_000);
     await app.sessions.close();
     expect(patient.isOver).toBe(false);
-    paying.open();
+    paying.finish();
     await patient.over;
     expect(app.errors).toHaveLength(1);
   });
 
   it('rejects what is no option of it', async () => {
-    const { sessions } = await startCheckout();
+    const { sessions } = await scene();
     const drain = { drain: 1_000 } as never;
     await expect(sessions.close(drain)).rejects.toThrow(InterlockError);
     await expect(sessions.close(drain)).rejects.toThrow('drainMs');

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { runsOf } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
-import { type CheckoutApp, pass, startCheckout } from '../helpers/checkout-app.ts';
 import type { FaultyStore } from '../helpers/faulty-store.ts';
 import { callOf, INITIALIZE, type RawResponse, reasonOf, send } from '../helpers/raw.ts';
+import { pass, type Scene, scene } from '../helpers/scene.ts';
 
 const SECRETS = /hunter2|ECONNREFUSED|redis|10\.0\.0\.7/;
 const UNAVAILABLE = { code: -32000, message: 'The session store is unavailable' };
@@ -17,11 +17,7 @@ function expectNoLeak(...responses: RawResponse[]): void {
 }
 
 /** Breaks the store, or makes it hang and lets its deadline pass for as long as `work` takes. */
-async function withBroken<T>(
-  app: CheckoutApp,
-  how: 'lost' | 'hang',
-  work: () => Promise<T>,
-): Promise<T> {
+async function withBroken<T>(app: Scene, how: 'lost' | 'hang', work: () => Promise<T>): Promise<T> {
   const operations: Parameters<FaultyStore['fail']>[0][] = ['open', 'read', 'claim', 'delete'];
   for (const each of operations) app.store.fail(each, Number.POSITIVE_INFINITY, how);
   const working = work();
@@ -44,7 +40,7 @@ describe.each(['lost', 'hang'] as const)('while the store cannot be asked (%s)',
   it.each(['POST', 'GET', 'DELETE'])(
     'an unknown session is a 503 and not a 404 (%s)',
     async (method) => {
-      const app = await startCheckout();
+      const app = await scene();
       const body = method === 'POST' ? { body: callOf(3, 'cart.view') } : {};
       const request = { method, headers: { 'mcp-session-id': 'somebody' }, ...body };
       const refused = await withBroken(app, how, () => send(app.url, request));
@@ -59,7 +55,7 @@ describe.each(['lost', 'hang'] as const)('while the store cannot be asked (%s)',
   );
 
   it.each(MODES)('no session begins, and the client is told so (%s)', async (mode) => {
-    const app = await startCheckout({ shape: { mode } });
+    const app = await scene({ shape: { mode } });
     const refused = await withBroken(app, how, () => send(app.url, { body: INITIALIZE }));
     expect(refused.status).toBe(503);
     expect(refused.headers).not.toHaveProperty('mcp-session-id');
@@ -74,8 +70,8 @@ describe.each(['lost', 'hang'] as const)('while the store cannot be asked (%s)',
   });
 
   it('a known session keeps its ungated tools, however long it lasts', async () => {
-    const app = await startCheckout();
-    const session = await app.beginAt('payment');
+    const app = await scene();
+    const session = await app.sessionAt('payment');
     for (let round = 0; round < 3; round++) {
       app.clock.advance(STALE);
       const viewed = await withBroken(app, how, () => session.post(callOf(1, 'cart.view')));
@@ -89,8 +85,8 @@ describe.each(['lost', 'hang'] as const)('while the store cannot be asked (%s)',
   it.each(['cart.pay', 'cart.add_item'])(
     'a known session is refused %s, whatever its state',
     async (tool) => {
-      const app = await startCheckout();
-      const session = await app.beginAt('payment');
+      const app = await scene();
+      const session = await app.sessionAt('payment');
       app.clock.advance(STALE);
       const refused = await withBroken(app, how, () => session.post(callOf(1, tool)));
       expect([refused.status, reasonOf(refused.messages[0])]).toEqual([200, 'unavailable']);
@@ -101,8 +97,8 @@ describe.each(['lost', 'hang'] as const)('while the store cannot be asked (%s)',
   );
 
   it('a list shows the tools that are always there, and no gated one', async () => {
-    const app = await startCheckout();
-    const session = await app.beginAt('payment');
+    const app = await scene();
+    const session = await app.sessionAt('payment');
     app.clock.advance(STALE);
     const listed = await withBroken(app, how, () =>
       session.post({ jsonrpc: '2.0', id: 1, method: 'tools/list' }),
@@ -114,8 +110,8 @@ describe.each(['lost', 'hang'] as const)('while the store cannot be asked (%s)',
   });
 
   it('a session of our own does not end, and ends when it is asked again', async () => {
-    const app = await startCheckout({ shape: { mode: 'stateless' } });
-    const session = await app.begin();
+    const app = await scene({ shape: { mode: 'stateless' } });
+    const session = await app.session();
     const refused = await withBroken(app, how, () => session.end());
     expect(refused.status).toBe(503);
     expectNoLeak(refused);
@@ -125,7 +121,7 @@ describe.each(['lost', 'hang'] as const)('while the store cannot be asked (%s)',
   });
 
   it('the developer is told why, with the error of the store', async () => {
-    const app = await startCheckout();
+    const app = await scene();
     await withBroken(app, how, () =>
       send(app.url, { headers: { 'mcp-session-id': 'x' }, body: callOf(1, 'x') }),
     );
@@ -136,8 +132,8 @@ describe.each(['lost', 'hang'] as const)('while the store cannot be asked (%s)',
   });
 
   it('and once it can be asked again, everything goes on where it was', async () => {
-    const app = await startCheckout();
-    const session = await app.beginAt('payment');
+    const app = await scene();
+    const session = await app.sessionAt('payment');
     app.clock.advance(STALE);
     await withBroken(app, how, () => session.call('cart.pay'));
     app.store.heal();
@@ -149,8 +145,8 @@ describe.each(['lost', 'hang'] as const)('while the store cannot be asked (%s)',
 
 describe('a claim that the store did not answer in time', () => {
   it('is let go again, and blocks nobody', async () => {
-    const app = await startCheckout();
-    const session = await app.beginAt('payment');
+    const app = await scene();
+    const session = await app.sessionAt('payment');
     app.store.take();
     app.store.fail('claim', 1, 'hang');
     const refused = session.call('cart.pay');
@@ -167,8 +163,8 @@ describe('a claim that the store did not answer in time', () => {
 
 describe('a commit that fails to the end', () => {
   it('is told to the client without a word of the store, and is saved when the store is back', async () => {
-    const app = await startCheckout();
-    const session = await app.beginAt('payment');
+    const app = await scene();
+    const session = await app.sessionAt('payment');
     app.store.fail('commit');
     const call = session.post(callOf(9, 'cart.pay'));
     let answer: RawResponse | undefined;
@@ -213,8 +209,8 @@ describe('a commit that fails to the end', () => {
   });
 
   /** A session whose cart.pay has run, and could not be saved for as long as a lease lasts. */
-  async function unsaved(app: CheckoutApp) {
-    const session = await app.beginAt('payment');
+  async function unsaved(app: Scene) {
+    const session = await app.sessionAt('payment');
     app.store.take();
     app.store.fail('commit');
     const call = session.call('cart.pay');
@@ -226,7 +222,7 @@ describe('a commit that fails to the end', () => {
 
   it('is told of once, when it is saved after all', async () => {
     const workflow = checkoutGate();
-    const app = await startCheckout({ workflow });
+    const app = await scene({ workflow });
     const session = await unsaved(app);
     const moves: unknown[] = [];
     workflow.onTransition(({ currentState }) => void moves.push(currentState));
@@ -241,7 +237,7 @@ describe('a commit that fails to the end', () => {
 
   it('is not saved over what a person has said of it', async () => {
     const workflow = checkoutGate();
-    const app = await startCheckout({ workflow });
+    const app = await scene({ workflow });
     const session = await unsaved(app);
     const runs = runsOf(workflow, { store: app.data });
     expect(await runs.resolve(session.id, 'failed')).toMatchObject({ resolved: true });
@@ -253,7 +249,7 @@ describe('a commit that fails to the end', () => {
   });
 
   it('is not tried for ever', async () => {
-    const app = await startCheckout({ gate: { maxStepMs: 60_000 } });
+    const app = await scene({ gate: { maxStepMs: 60_000 } });
     await unsaved(app);
     await pass(app.clock, 120_000);
     expect(app.clock.pending).toBe(0);

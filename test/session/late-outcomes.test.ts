@@ -12,7 +12,6 @@ import {
   sessionStore,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
-import { type CheckoutApp, pass, settle, startCheckout } from '../helpers/checkout-app.ts';
 import { type Latch, latch } from '../helpers/latch.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import {
@@ -25,6 +24,7 @@ import {
   sendAndHold,
   type WireMessage,
 } from '../helpers/raw.ts';
+import { pass, type Scene, type SceneOptions, scene, settle } from '../helpers/scene.ts';
 import { stateless } from '../helpers/two-eras.ts';
 
 const GRACE = 5_000;
@@ -46,7 +46,9 @@ type Body = { readonly result: WireMessage } | { readonly error: WireMessage };
 const PAID: Body = { result: { content: [{ type: 'text', text: 'paid' }] } };
 const BROKE: Body = { result: { content: [{ type: 'text', text: 'broke' }], isError: true } };
 
-interface App extends CheckoutApp {
+type Workflow = StateMachineGate<string, string>;
+
+interface App extends Scene {
   /** Calls cart.pay, whose handler has begun then. */
   pay(session: RawSession, id?: unknown): Promise<{ readonly answer: Promise<RawResponse> }>;
   /** Has the handler of the latest call answer. */
@@ -63,16 +65,17 @@ interface App extends CheckoutApp {
 /** The checkout, whose cart.pay goes on whatever its client says, as a server's own code may. */
 async function start(
   answers: Answers = 'json',
-  options: Parameters<typeof startCheckout>[0] = {},
+  options: SceneOptions & { readonly workflow?: Workflow | readonly Workflow[] } = {},
 ): Promise<App> {
-  const workflow = options.workflow ?? checkoutGate();
+  const workflow = [options.workflow ?? checkoutGate()].flat() as Workflow[];
   const moves: string[] = [];
-  workflow.onTransition(({ currentState }) => void moves.push(currentState));
+  for (const each of workflow)
+    each.onTransition(({ currentState }) => void moves.push(currentState));
   const seen: unknown[] = [];
   let handler: { req: Request; res: Response; begun: Latch } | undefined;
   let begun = latch();
   let step: CurrentStep | undefined;
-  const app = await startCheckout({
+  const app = await scene({
     shape: { mode: 'stateless', parser: true },
     ...options,
     workflow,
@@ -125,7 +128,7 @@ async function start(
 
 /** A session whose cart.pay was cancelled by its client's time-out, and answered by the gate. */
 async function cancelled(app: App, id: unknown = 'p') {
-  const session = await app.beginAt('payment');
+  const session = await app.sessionAt('payment');
   app.moves.length = 0;
   const { answer } = await app.pay(session, id);
   expect((await session.post(cancel(id))).status).toBe(202);
@@ -224,7 +227,7 @@ describe('a call that was given up on', () => {
 
   it('is saved where it took too long, and only then had an answer', async () => {
     const app = await start('late json', { gate: { maxStepMs: 30_000 } });
-    const session = await app.beginAt('payment');
+    const session = await app.sessionAt('payment');
     const { answer } = await app.pay(session);
     await pass(app.clock, 30_000);
     expect((await answer).messages[0]?.result.isError).toBe(true);
@@ -234,7 +237,7 @@ describe('a call that was given up on', () => {
 
   it('is saved where its client was gone before it cancelled', async () => {
     const app = await start('late sse');
-    const session = await app.beginAt('payment');
+    const session = await app.sessionAt('payment');
     const body = callOf('p', 'cart.pay');
     const gone = sendAndHold(app.url, { headers: session.headers, body });
     await expect.poll(() => app.ledger.calls).toEqual(['cart.pay']);
@@ -255,7 +258,7 @@ describe('a call that was given up on', () => {
       states: { open: { on: { PAY: 'paid' } }, paid: {} },
     }).bindTool('cart.pay', 'open', { success: 'PAY', uncertain: 'retry' });
     const app = await start('json', { workflow });
-    const session = await app.begin();
+    const session = await app.session();
     const { answer } = await app.pay(session, 1);
     await session.post(cancel(1));
     await pass(app.clock, GRACE + LEASE);
@@ -286,7 +289,7 @@ describe('a call that was given up on', () => {
       initial: 'waiting',
       states: { waiting: { on: { PAY: 'ready' } }, ready: {} },
     }).bindTool('cart.pay', 'waiting', 'PAY');
-    const app = await start('late json', { second });
+    const app = await start('late json', { workflow: [checkoutGate(), second] });
     const { session, messages, runs } = await cancelled(app);
     expect(messages).toHaveLength(1);
     await app.answer();

@@ -1,7 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { CallerRequest } from '../../src/index.ts';
-import { startCheckout } from '../helpers/checkout-app.ts';
 import { connect } from '../helpers/client.ts';
 import { latch } from '../helpers/latch.ts';
 import {
@@ -12,6 +11,7 @@ import {
   RawSession,
   send,
 } from '../helpers/raw.ts';
+import { scene } from '../helpers/scene.ts';
 
 const MODES = ['stateful', 'stateless'] as const;
 const UNKNOWN = { code: -32001, message: 'Session not found' };
@@ -26,15 +26,15 @@ function comparable({ status, headers, text }: RawResponse): [number, IncomingHt
 
 describe('a session begins', () => {
   it("under the upstream's id, where it gives one", async () => {
-    const app = await startCheckout({ shape: { mode: 'stateful' } });
-    const session = await app.begin();
+    const app = await scene({ shape: { mode: 'stateful' } });
+    const session = await app.session();
     expect(session.id).toMatch(UUID);
     expect(await session.tools()).toEqual(['cart.add_item', 'cart.view']);
   });
 
   it('under an id of visible ASCII that nobody can guess, where the upstream gives none', async () => {
-    const app = await startCheckout({ shape: { mode: 'stateless' } });
-    const ids = await Promise.all(Array.from({ length: 20 }, async () => (await app.begin()).id));
+    const app = await scene({ shape: { mode: 'stateless' } });
+    const ids = await Promise.all(Array.from({ length: 20 }, async () => (await app.session()).id));
     expect(new Set(ids).size).toBe(20);
     for (const id of ids) {
       expect(id).toMatch(/^[\x21-\x7e]+$/);
@@ -43,14 +43,14 @@ describe('a session begins', () => {
   });
 
   it('for each client on its own: one does not see where another one is', async () => {
-    const app = await startCheckout();
-    const [ann, bob] = [await app.beginAt('payment'), await app.begin()];
+    const app = await scene();
+    const [ann, bob] = [await app.sessionAt('payment'), await app.session()];
     expect(await ann.tools()).toEqual(['cart.pay', 'cart.view']);
     expect(await bob.tools()).toEqual(['cart.add_item', 'cart.view']);
   });
 
   it.each(MODES)('not at all with an initialize that fails (%s)', async (mode) => {
-    const app = await startCheckout({ shape: { mode } });
+    const app = await scene({ shape: { mode } });
     const params = { protocolVersion: PROTOCOL, capabilities: 'none' };
     const refused = await send(app.url, { body: { ...INITIALIZE, params } });
     expect(refused.messages[0]).toMatchObject({ error: { code: expect.any(Number) } });
@@ -61,7 +61,7 @@ describe('a session begins', () => {
   it.each([401, 403, 500])(
     'not at all with an initialize that the app answers %i',
     async (status) => {
-      const app = await startCheckout({
+      const app = await scene({
         shape: { mode: 'stateless' },
         behind: [(_req, res) => void res.status(status).json({ error: 'no' })],
       });
@@ -73,7 +73,7 @@ describe('a session begins', () => {
   );
 
   it('never under an id that the client names in its initialize', async () => {
-    const app = await startCheckout({ shape: { mode: 'stateless' } });
+    const app = await scene({ shape: { mode: 'stateless' } });
     const headers = { 'mcp-session-id': 'chosen-by-the-client' };
     const { headers: answer } = await send(app.url, { headers, body: INITIALIZE });
     expect(answer['mcp-session-id']).toMatch(/^[\w-]{32}$/);
@@ -82,8 +82,8 @@ describe('a session begins', () => {
   });
 
   it('anew, and tells nothing of the old one, where an initialize names a session that is there', async () => {
-    const app = await startCheckout({ shape: { mode: 'stateful' } });
-    const old = await app.beginAt('payment');
+    const app = await scene({ shape: { mode: 'stateful' } });
+    const old = await app.sessionAt('payment');
     const headers = { 'mcp-session-id': old.id };
     const again = await send(app.url, { headers, body: INITIALIZE });
     expect(again.status).toBe(200);
@@ -96,7 +96,7 @@ describe('a session begins', () => {
     ['alone in a batch', [INITIALIZE], ['init']],
     ['twice', [INITIALIZE, { ...INITIALIZE, id: 2 }], ['init', 2]],
   ])('never in a batch: %s', async (_, body, ids) => {
-    const app = await startCheckout();
+    const app = await scene();
     const refused = await send(app.url, { body });
     expect(refused.status).toBe(400);
     expect(refused.messages.map((message) => [message.id, message.error.code])).toEqual(
@@ -114,7 +114,7 @@ describe.each(['json', 'sse'] as const)(
       'The server named the session by an id that is in use, so none was opened. ' +
       'It must make a new id for each session, such as randomUUID()';
     const start = () =>
-      startCheckout({
+      scene({
         shape: { mode: 'stateful', answers },
         sessionIdGenerator: () => 'shop-1',
         session: { principal: (req) => String(req.headers['x-user']), sessionCacheMs: 0 },
@@ -125,7 +125,7 @@ describe.each(['json', 'sse'] as const)(
       'leaves the first run whole, and refuses the second session (%s)',
       async (user) => {
         const app = await start();
-        const first = await app.beginAt('payment', as('ann'));
+        const first = await app.sessionAt('payment', as('ann'));
         const refused = await send(app.url, { headers: as(user), body: INITIALIZE });
         expect([refused.status, refused.messages]).toEqual([
           500,
@@ -147,20 +147,20 @@ describe.each(['json', 'sse'] as const)(
 
     it('is told to the real client, which opens no session', async () => {
       const app = await start();
-      await app.begin(as('ann'));
+      await app.session(as('ann'));
       await expect(connect(app.url, as('bob'))).rejects.toThrow(/make a new id for each session/);
     });
 
     it('is free again after a DELETE, and after the session was idle for too long', async () => {
       const app = await start();
-      const first = await app.beginAt('payment', as('ann'));
+      const first = await app.sessionAt('payment', as('ann'));
       expect((await first.end()).status).toBe(200);
-      const second = await app.beginAt('has_items', as('bob'));
+      const second = await app.sessionAt('has_items', as('bob'));
       expect(await second.tools()).toEqual(['cart.add_item', 'cart.checkout', 'cart.view']);
       app.clock.advance(DAY - 1);
       expect((await send(app.url, { headers: as('ann'), body: INITIALIZE })).status).toBe(500);
       app.clock.advance(1);
-      const third = await app.begin(as('ann'));
+      const third = await app.session(as('ann'));
       expect(await third.tools()).toEqual(['cart.add_item', 'cart.view']);
     });
 
@@ -171,7 +171,7 @@ describe.each(['json', 'sse'] as const)(
         await open(...args);
         return open(...args);
       };
-      const session = await app.begin(as('ann'));
+      const session = await app.session(as('ann'));
       expect(await session.tools()).toEqual(['cart.add_item', 'cart.view']);
       expect(app.errors).toEqual([]);
     });
@@ -180,7 +180,7 @@ describe.each(['json', 'sse'] as const)(
 
 describe.each(MODES)('a request outside of a session, %s', (mode) => {
   it('is told with its own id that the header is missing', async () => {
-    const app = await startCheckout({ shape: { mode } });
+    const app = await scene({ shape: { mode } });
     const missing = await send(app.url, { body: callOf('a', 'cart.view') });
     expect([missing.status, missing.messages]).toEqual([
       400,
@@ -202,7 +202,7 @@ describe.each(MODES)('a request outside of a session, %s', (mode) => {
   });
 
   it('is told with its own id that the session is unknown', async () => {
-    const app = await startCheckout({ shape: { mode } });
+    const app = await scene({ shape: { mode } });
     const headers = { 'mcp-session-id': 'nobody' };
     const unknown = await send(app.url, { headers, body: callOf(7, 'cart.view') });
     expect([unknown.status, unknown.messages]).toEqual([
@@ -213,7 +213,7 @@ describe.each(MODES)('a request outside of a session, %s', (mode) => {
   });
 
   it('is told so for each request of a batch', async () => {
-    const app = await startCheckout({ shape: { mode } });
+    const app = await scene({ shape: { mode } });
     const body = [
       callOf(1, 'cart.view'),
       { jsonrpc: '2.0', method: 'notifications/progress' },
@@ -230,7 +230,7 @@ describe.each(MODES)('a request outside of a session, %s', (mode) => {
   });
 
   it('is told so without an id where it has none: notifications, GET and DELETE', async () => {
-    const app = await startCheckout({ shape: { mode } });
+    const app = await scene({ shape: { mode } });
     const notice = { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 1 } };
     for (const request of [{ body: notice }, { method: 'GET' }, { method: 'DELETE' }]) {
       const missing = await send(app.url, request);
@@ -252,7 +252,7 @@ describe.each([
   it('is checked as GET is: passed on to its owner, and 404 without a body to anybody else', async () => {
     const principal = ({ headers }: CallerRequest): string => String(headers['x-user']);
     const seen: string[] = [];
-    const app = await startCheckout({
+    const app = await scene({
       shape,
       session: { principal },
       before: [
@@ -262,7 +262,7 @@ describe.each([
         },
       ],
     });
-    const session = await app.begin({ 'x-user': 'ann' });
+    const session = await app.session({ 'x-user': 'ann' });
     const ask = (id: string, user: string) =>
       send(app.url, { method: 'HEAD', headers: { 'mcp-session-id': id, 'x-user': user } });
     const unknown = await ask('nobody', 'ann');
@@ -281,18 +281,18 @@ describe.each([
 
 describe.each(MODES)('a session that is over, %s', (mode) => {
   it('answers as one that never was: it was ended, it has expired or it was evicted', async () => {
-    const app = await startCheckout({ shape: { mode }, session: { maxSessions: 1 } });
-    const ended = await app.beginAt('payment');
+    const app = await scene({ shape: { mode }, session: { maxSessions: 1 } });
+    const ended = await app.sessionAt('payment');
     expect((await ended.end()).status).toBe(200);
-    const expired = await app.beginAt('payment');
+    const expired = await app.sessionAt('payment');
     app.clock.advance(DAY);
     const answers = [
       await ended.post(callOf(1, 'cart.pay')),
       await expired.post(callOf(1, 'cart.pay')),
     ];
-    const evicted = await app.beginAt('payment');
+    const evicted = await app.sessionAt('payment');
     app.clock.advance(5_000);
-    await app.begin();
+    await app.session();
     answers.push(await evicted.post(callOf(1, 'cart.pay')));
     const headers = { 'mcp-session-id': 'nobody', 'mcp-protocol-version': PROTOCOL };
     const never = await send(app.url, { headers, body: callOf(1, 'cart.pay') });
@@ -302,8 +302,8 @@ describe.each(MODES)('a session that is over, %s', (mode) => {
   });
 
   it('stays over: no request brings it back in its first state', async () => {
-    const app = await startCheckout({ shape: { mode } });
-    const session = await app.beginAt('payment');
+    const app = await scene({ shape: { mode } });
+    const session = await app.sessionAt('payment');
     app.clock.advance(DAY);
     for (const tool of ['cart.add_item', 'cart.view', 'cart.pay']) {
       expect((await session.post(callOf(1, tool))).status).toBe(404);
@@ -320,7 +320,7 @@ describe('a session that the upstream has forgotten', () => {
     'is unknown in its own words, and %s is not held for it',
     async (tool) => {
       let forgets = true;
-      const app = await startCheckout({
+      const app = await scene({
         behind: [
           (req, res, next) => {
             if (!forgets || req.headers['mcp-session-id'] === undefined) return next();
@@ -330,7 +330,7 @@ describe('a session that the upstream has forgotten', () => {
           },
         ],
       });
-      const session = await app.begin();
+      const session = await app.session();
       const unknown = await session.post(callOf(1, tool));
       expect([unknown.status, unknown.messages[0]?.error.message]).toEqual([404, 'who?']);
       forgets = false;
@@ -343,8 +343,8 @@ describe('a session that the upstream has forgotten', () => {
 
 describe('an idle session', () => {
   it('lives for 24 hours after each use, and no longer', async () => {
-    const app = await startCheckout({ shape: { mode: 'stateless' } });
-    const session = await app.beginAt('has_items');
+    const app = await scene({ shape: { mode: 'stateless' } });
+    const session = await app.sessionAt('has_items');
     for (let use = 0; use < 3; use++) {
       app.clock.advance(DAY - 1);
       expect(await session.call('cart.view')).toMatchObject({ result: expect.anything() });
@@ -354,15 +354,15 @@ describe('an idle session', () => {
   });
 
   it('expires when it should although the process takes sessions for granted for a while', async () => {
-    const app = await startCheckout({ session: { idleMs: 1_000 } });
-    const session = await app.begin();
+    const app = await scene({ session: { idleMs: 1_000 } });
+    const session = await app.session();
     app.clock.advance(1_000);
     expect((await session.post(callOf(1, 'cart.view'))).status).toBe(404);
   });
 
   it('is used by every request, also by those that the process answers for without the store', async () => {
-    const app = await startCheckout({ session: { idleMs: 10_000, sessionCacheMs: 10_000 } });
-    const session = await app.begin();
+    const app = await scene({ session: { idleMs: 10_000, sessionCacheMs: 10_000 } });
+    const session = await app.session();
     for (let use = 0; use < 10; use++) {
       app.clock.advance(4_000);
       expect(await session.call('cart.view')).toMatchObject({ result: expect.anything() });
@@ -370,8 +370,8 @@ describe('an idle session', () => {
   });
 
   it('is asked for anew where the clock went back, however far', async () => {
-    const app = await startCheckout();
-    const session = await app.begin();
+    const app = await scene();
+    const session = await app.session();
     app.clock.advance(-DAY);
     app.store.take();
     await session.call('cart.view');
@@ -380,11 +380,11 @@ describe('an idle session', () => {
   });
 
   it('is not the one that makes way for a new one, if it was used since', async () => {
-    const app = await startCheckout({ shape: { mode: 'stateless' }, session: { maxSessions: 2 } });
-    const [first, second] = [await app.beginAt('has_items'), await app.begin()];
+    const app = await scene({ shape: { mode: 'stateless' }, session: { maxSessions: 2 } });
+    const [first, second] = [await app.sessionAt('has_items'), await app.session()];
     app.clock.advance(5_000);
     await first.call('cart.view');
-    await app.begin();
+    await app.session();
     app.clock.advance(5_000);
     expect(await first.tools()).toEqual(['cart.add_item', 'cart.checkout', 'cart.view']);
     expect((await second.post(callOf(1, 'cart.view'))).status).toBe(404);
@@ -393,8 +393,8 @@ describe('an idle session', () => {
 
 describe('ending a session', () => {
   it('is answered 200 by the middleware where the upstream knows nothing of sessions', async () => {
-    const app = await startCheckout({ shape: { mode: 'stateless' } });
-    const session = await app.begin();
+    const app = await scene({ shape: { mode: 'stateless' } });
+    const session = await app.session();
     const { status, text, headers } = await session.end();
     expect([status, text]).toEqual([200, '']);
     expect(headers).not.toHaveProperty('allow');
@@ -411,13 +411,13 @@ describe('ending a session', () => {
   ])(
     'is answered as the upstream answers, where the session is its own: %i, then %i',
     async (status, after) => {
-      const app = await startCheckout({
+      const app = await scene({
         shape: { mode: 'stateful' },
         behind: [
           (req, res, next) => (req.method === 'DELETE' ? void res.status(status).end() : next()),
         ],
       });
-      const session = await app.begin();
+      const session = await app.session();
       expect((await session.end()).status).toBe(status);
       expect((await session.post(callOf(1, 'cart.view'))).status).toBe(after);
     },
@@ -426,21 +426,21 @@ describe('ending a session', () => {
   it.each([401, 403])(
     'is left to an upstream that says %i, also for a session of ours',
     async (status) => {
-      const app = await startCheckout({
+      const app = await scene({
         shape: { mode: 'stateless' },
         behind: [
           (req, res, next) => (req.method === 'DELETE' ? void res.status(status).end() : next()),
         ],
       });
-      const session = await app.begin();
+      const session = await app.session();
       expect((await session.end()).status).toBe(status);
       expect((await session.post(callOf(1, 'cart.view'))).status).toBe(200);
     },
   );
 
   it.each(MODES)('closes its streams, and is answered all the same (%s)', async (mode) => {
-    const app = await startCheckout({ shape: { mode } });
-    const session = await app.begin();
+    const app = await scene({ shape: { mode } });
+    const session = await app.session();
     const streams = [await session.listen()];
     if (mode === 'stateless') streams.push(await session.listen());
     expect((await session.end()).status).toBe(200);
@@ -455,8 +455,8 @@ describe('ending a session', () => {
       const note = (reason: unknown): void => void rejections.push(reason);
       process.on('unhandledRejection', note);
       onTestFinished(() => void process.off('unhandledRejection', note));
-      const app = await startCheckout({ shape: { mode } });
-      const session = await app.beginAt('payment');
+      const app = await scene({ shape: { mode } });
+      const session = await app.sessionAt('payment');
       const pay = latch();
       app.ledger.gates.set('cart.pay', pay.opened);
       const call = session.call('cart.pay');

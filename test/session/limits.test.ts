@@ -9,9 +9,8 @@ import {
   sessionKey,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
-import { type CheckoutApp, holdOpen, startCheckout } from '../helpers/checkout-app.ts';
 import { callOf, INITIALIZE, RawSession, send } from '../helpers/raw.ts';
-import { scene } from '../helpers/scene.ts';
+import { begins, type Scene, scene } from '../helpers/scene.ts';
 import type { UpstreamShape } from '../helpers/upstream.ts';
 
 const DAY = 24 * 3_600_000;
@@ -38,11 +37,11 @@ const SHAPES = [
 function start(
   session: SessionStoreOptions = {},
   shape: Partial<UpstreamShape> = {},
-  beside?: CheckoutApp,
+  beside?: Scene,
 ) {
   const limits = { maxSessionsPerPrincipal: 3, maxSessionsPerClient: 3 };
   const who = { principal: header('x-user'), clientOf: header('x-from') };
-  return startCheckout({
+  return scene({
     shape,
     session: { ...limits, ...who, ...session },
     ...(beside && { beside }),
@@ -52,9 +51,9 @@ function start(
 const ann = { 'x-user': 'ann' };
 const bob = { 'x-user': 'bob' };
 
-async function begin(app: CheckoutApp, count: number, headers: Record<string, string> = ann) {
+async function begin(app: Scene, count: number, headers: Record<string, string> = ann) {
   const sessions: RawSession[] = [];
-  for (let index = 0; index < count; index++) sessions.push(await app.begin(headers));
+  for (let index = 0; index < count; index++) sessions.push(await app.session(headers));
   return sessions;
 }
 
@@ -69,7 +68,7 @@ async function known(sessions: readonly RawSession[]): Promise<boolean[]> {
   return answers;
 }
 
-const initialize = (app: CheckoutApp, headers: Record<string, string> = ann) =>
+const initialize = (app: Scene, headers: Record<string, string> = ann) =>
   send(app.url, { body: INITIALIZE, headers });
 
 describe.each(SHAPES)('a principal with one session too many, $mode in $host', (shape) => {
@@ -101,12 +100,12 @@ describe.each(SHAPES)('a principal with one session too many, $mode in $host', (
   it('keeps those in which a call is under way, and is told 429 where all are such', async () => {
     const app = await start({}, shape);
     const [first, second, third] = (await begin(app, 3)) as [RawSession, RawSession, RawSession];
-    const held = await holdOpen(app, first, 'cart.view');
-    const step = await holdOpen(app, second, 'cart.add_item');
+    const held = await begins(app, 'cart.view', () => first.call('cart.view'));
+    const step = await begins(app, 'cart.add_item', () => second.call('cart.add_item'));
     await begin(app, 1);
     expect(await app.data.read(third.id, DAY)).toBeUndefined();
     const [fourth] = (await begin(app, 1)) as [RawSession];
-    const last = await holdOpen(app, fourth, 'cart.view');
+    const last = await begins(app, 'cart.view', () => fourth.call('cart.view'));
     const before = app.ledger.calls.length;
     const full = await initialize(app);
     expect([full.status, full.messages]).toEqual([429, [FULL]]);
@@ -114,7 +113,7 @@ describe.each(SHAPES)('a principal with one session too many, $mode in $host', (
     expect(app.ledger.calls).toHaveLength(before);
     expect((await initialize(app, bob)).status).toBe(200);
     for (const each of [held, step, last]) {
-      each.open();
+      each.finish();
       expect(await each.answer).toMatchObject({ result: { content: expect.anything() } });
     }
     expect((await initialize(app)).status).toBe(200);
@@ -152,10 +151,10 @@ describe('a session that may be held', () => {
 
   it('may make way after it was resolved and used again', async () => {
     const app = await start({ maxSessionsPerPrincipal: 1 });
-    const session = await app.beginAt('payment', ann);
-    const pay = await holdOpen(app, session, 'cart.pay');
+    const session = await app.sessionAt('payment', ann);
+    const pay = await begins(app, 'cart.pay', () => session.call('cart.pay'));
     expect((await initialize(app)).status).toBe(429);
-    pay.open();
+    pay.finish();
     await pay.answer;
     expect((await initialize(app)).status).toBe(200);
     expect(await known([session])).toEqual([false]);
@@ -189,7 +188,7 @@ describe('callers without a principal', () => {
   });
 
   it('are not limited by a client id, which names an app', async () => {
-    const app = await startCheckout({
+    const app = await scene({
       session: { maxSessionsPerPrincipal: 1 },
       before: [
         (req, _res, next) => {

@@ -6,10 +6,9 @@ import { principalKey } from '../../src/index.ts';
 import { MissedLists } from '../../src/session/missed-lists.ts';
 import type { ListKind } from '../../src/wire/json-rpc.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
-import { pass, settle } from '../helpers/checkout-app.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { type RawSession, type RawStream, stream } from '../helpers/raw.ts';
-import { type Scene, scene, sceneOfBothEras } from '../helpers/scene.ts';
+import { pass, type Scene, scene, sceneOfBothEras, settle } from '../helpers/scene.ts';
 import { ask, callStateless, stateless } from '../helpers/two-eras.ts';
 import { cartServer, type Ledger } from '../helpers/upstream.ts';
 

@@ -12,7 +12,6 @@ import {
   sessionStore,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
-import { type CheckoutApp, pass, settle, startCheckout } from '../helpers/checkout-app.ts';
 import {
   callOf,
   INITIALIZE,
@@ -21,13 +20,14 @@ import {
   sendAndHold,
   type WireMessage,
 } from '../helpers/raw.ts';
+import { pass, type Scene, type SceneOptions, scene, settle } from '../helpers/scene.ts';
 
 type Host = (req: Request, res: Response) => unknown;
 
 /** The checkout behind a host that does as a test says with each call of `tool`, as long as `fails`. */
-async function start(host: Host, options: Parameters<typeof startCheckout>[0] = {}) {
+async function start(host: Host, options: SceneOptions = {}) {
   const state = { fails: true };
-  const app = await startCheckout({
+  const app = await scene({
     shape: { mode: 'stateless', parser: true },
     ...options,
     behind: [
@@ -46,8 +46,7 @@ const refused: Host = (req, res) => {
   res.status(504).end('refused');
 };
 
-const viewOf = (app: CheckoutApp, run: string) =>
-  runsOf(checkoutGate(), { store: app.data }).read(run);
+const viewOf = (app: Scene, run: string) => runsOf(checkoutGate(), { store: app.data }).read(run);
 
 describe('a call of which the host says that it was not forwarded', () => {
   it.each(['text', 'json'])(
@@ -58,7 +57,7 @@ describe('a call of which the host says that it was not forwarded', () => {
         if (type === 'text') res.status(504).end('refused');
         else res.status(502).json({ jsonrpc: '2.0', id: 1, error: { code: -32000, message: 'x' } });
       });
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const { status, text } = await session.post(callOf(1, 'cart.pay'));
       expect(status).toBe(type === 'text' ? 504 : 502);
       expect(text).not.toContain('unknown');
@@ -71,7 +70,7 @@ describe('a call of which the host says that it was not forwarded', () => {
 
   it('is held as before, where the host says nothing', async () => {
     const app = await start((_req, res) => res.status(504).end('lost'));
-    const session = await app.beginAt('payment');
+    const session = await app.sessionAt('payment');
     await session.post(callOf(1, 'cart.pay'));
     await pass(app.clock, 8_500);
     expect(reasonOf(await session.call('cart.pay'))).toBe('held');
@@ -95,7 +94,7 @@ describe('a call of which the host says that it was not forwarded', () => {
         }).bindTool('cart.pay', 'open', { success: 'PAY', uncertain: 'retry' }),
       },
     );
-    const session = await app.begin();
+    const session = await app.session();
     await session.post(callOf(1, 'cart.pay'));
     await pass(app.clock, 8_500);
     fails = 'refused';
@@ -115,7 +114,7 @@ describe('a call of which the host says that it was not forwarded', () => {
       }).bindTool('cart.pay', 'open', 'PAY');
     const key = [handleKey('sku', { createdBy: 'cart.view' }), sessionKey()];
     const app = await start(refused, { workflow: workflow(), session: { key } });
-    const session = await app.begin();
+    const session = await app.session();
     const runs = runsOf(workflow(), { store: app.data });
     const names = ['a', 'b'].map((sku) =>
       key[0]?.kind === 'handle' ? key[0].runKey(sku, undefined) : '',
@@ -137,8 +136,8 @@ describe('a call of which the host says that it was not forwarded', () => {
       initial: 'waiting',
       states: { waiting: { on: { PAY: 'ready' } }, ready: {} },
     }).bindTool('cart.pay', 'waiting', 'PAY');
-    const app = await start(refused, { second });
-    const session = await app.beginAt('payment');
+    const app = await start(refused, { workflow: [checkoutGate(), second] });
+    const session = await app.sessionAt('payment');
     await session.post(callOf(1, 'cart.pay'));
     await settle();
     for (const gate of [checkoutGate(), second])
@@ -149,7 +148,7 @@ describe('a call of which the host says that it was not forwarded', () => {
   it('is free again though its client has left, or was told that nobody knows', async () => {
     const held: Request[] = [];
     const app = await start((req) => held.push(req));
-    const session = await app.beginAt('payment');
+    const session = await app.sessionAt('payment');
     const gone = sendAndHold(app.url, { headers: session.headers, body: callOf(1, 'cart.pay') });
     await expect.poll(() => held).toHaveLength(1);
     gone.cut();
@@ -166,7 +165,7 @@ describe('a call of which the host says that it was not forwarded', () => {
       await notForwarded(req);
       res.json({ jsonrpc: '2.0', id: req.body.id, result: { content: [] } });
     });
-    const session = await app.beginAt('payment');
+    const session = await app.sessionAt('payment');
     const { result } = await session.call('cart.pay');
     expect(result._meta['mcp-interlock/outcome']).toMatchObject({ outcome: 'unknown' });
     expect(app.errors.map(String)).toEqual([expect.stringContaining('after notForwarded()')]);
@@ -177,7 +176,7 @@ describe('a call of which the host says that it was not forwarded', () => {
       res.json({ jsonrpc: '2.0', id: req.body.id, result: { content: [] } });
       void notForwarded(req);
     });
-    const session = await app.beginAt('payment');
+    const session = await app.sessionAt('payment');
     await session.call('cart.pay');
     expect((await viewOf(app, session.id))?.snapshot.state).toBe('confirmed');
   });

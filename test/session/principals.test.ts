@@ -1,8 +1,8 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { RequestHandler } from 'express';
 import { describe, expect, it } from 'vitest';
-import { startCheckout } from '../helpers/checkout-app.ts';
 import { callOf, PROTOCOL, type RawResponse, RawSession, send } from '../helpers/raw.ts';
+import { scene } from '../helpers/scene.ts';
 import { ask } from '../helpers/two-eras.ts';
 
 /** Authentication as a test means it: the header's JSON is what the app leaves in `req.auth`. */
@@ -51,8 +51,8 @@ describe.each([
     'is to a stranger, byte for byte, as an unknown one (%s)',
     async (method) => {
       for (const mode of ['stateful', 'stateless'] as const) {
-        const app = await startCheckout({ shape: { mode }, before: [authenticate] });
-        const session = await app.beginAt('payment', headersOf(owner));
+        const app = await scene({ shape: { mode }, before: [authenticate] });
+        const session = await app.sessionAt('payment', headersOf(owner));
         const body =
           method === 'POST' ? { body: [callOf(1, 'cart.pay'), callOf('2', 'cart.view')] } : {};
         const ask = (id: string, auth: unknown) =>
@@ -80,8 +80,8 @@ describe.each([
 
 describe('a session', () => {
   it('outlives the refresh of its token', async () => {
-    const app = await startCheckout({ before: [authenticate] });
-    const session = await app.beginAt('has_items', as(SDK));
+    const app = await scene({ before: [authenticate] });
+    const session = await app.sessionAt('has_items', as(SDK));
     const refreshed = as({ ...SDK, token: 't2', expiresAt: 9, scopes: ['more'] });
     const { messages } = await session.post(callOf(1, 'cart.checkout'), refreshed);
     expect(messages.at(-1)?.result.content).toEqual([{ type: 'text', text: 'cart.checkout done' }]);
@@ -89,11 +89,11 @@ describe('a session', () => {
   });
 
   it('is bound to what the app says names its callers, and to nothing else', async () => {
-    const app = await startCheckout({
+    const app = await scene({
       before: [authenticate],
       session: { principal: (req) => req.headers['x-user']?.toString() },
     });
-    const session = await app.begin({ 'x-user': 'ann', ...as(SDK) });
+    const session = await app.session({ 'x-user': 'ann', ...as(SDK) });
     const view = callOf(1, 'cart.view');
     const other = { ...as({ clientId: 'another' }), 'x-user': 'ann' };
     expect((await session.post(view, other)).status).toBe(200);
@@ -110,7 +110,7 @@ describe('a session', () => {
     ['an empty name', ''],
     ['a promise', Promise.resolve('ann')],
   ])('is refused, and the developer told why, where that is %s', async (_, principal) => {
-    const app = await startCheckout({ session: { principal: () => principal as string } });
+    const app = await scene({ session: { principal: () => principal as string } });
     const refused = await send(app.url, {
       headers: { 'mcp-session-id': 'x' },
       body: callOf(5, 'cart.view'),
@@ -120,7 +120,7 @@ describe('a session', () => {
   });
 
   it('is refused where naming the caller fails, with nothing of the failure', async () => {
-    const app = await startCheckout({
+    const app = await scene({
       session: {
         principal: () => {
           throw new Error('secret of the directory');
@@ -143,23 +143,23 @@ describe('a session', () => {
 
 describe('a warning', () => {
   it('is given once where only a client id tells callers apart', async () => {
-    const app = await startCheckout({ before: [authenticate] });
-    const session = await app.begin(as({ clientId: 'app', token: 't1', scopes: [] }));
+    const app = await scene({ before: [authenticate] });
+    const session = await app.session(as({ clientId: 'app', token: 't1', scopes: [] }));
     await session.call('cart.view');
     await RawSession.begin(app.url, as({ clientId: 'app2' }));
     expect(app.warnings).toEqual([expect.stringMatching(/bound to the client id.*principal/)]);
   });
 
   it('is given once where an authorization has nothing that tells callers apart', async () => {
-    const app = await startCheckout({ before: [authenticate] });
-    const session = await app.begin(as({ token: 'opaque', scopes: [] }));
+    const app = await scene({ before: [authenticate] });
+    const session = await app.session(as({ token: 'opaque', scopes: [] }));
     await session.call('cart.view');
     expect(app.warnings).toEqual([expect.stringMatching(/bound to nobody.*principal/)]);
   });
 
   it('is not given where nobody authenticates anybody', async () => {
-    const app = await startCheckout();
-    await (await app.begin()).call('cart.view');
+    const app = await scene();
+    await (await app.session()).call('cart.view');
     expect(app.warnings).toEqual([]);
   });
 
@@ -177,8 +177,8 @@ describe('a warning', () => {
     ['req.session', {}, { session: { id: 's1' } }],
     ['req.auth', {}, { auth: () => ({ userId: 7 }) }],
   ])('is given once where a request has %s, and nobody was found', async (mark, headers, left) => {
-    const app = await startCheckout({ before: [leaving(left)] });
-    for (const _ of ['first', 'second']) await (await app.begin(headers)).call('cart.view');
+    const app = await scene({ before: [leaving(left)] });
+    for (const _ of ['first', 'second']) await (await app.session(headers)).call('cart.view');
     expect(app.warnings).toEqual([
       expect.stringMatching(
         new RegExp(`a request has ${mark}, and no principal came of it.*docs/authentication.md`),
@@ -188,17 +188,17 @@ describe('a warning', () => {
 
   it("is given where the app's own principal() finds nobody in such a request, and not where it finds somebody", async () => {
     const principal = (req: { headers: IncomingHttpHeaders }) => req.headers['x-user']?.toString();
-    const app = await startCheckout({ session: { principal } });
-    await app.begin({ authorization: 'Bearer t1', cookie: 'sid=1', 'x-user': 'ann' });
+    const app = await scene({ session: { principal } });
+    await app.session({ authorization: 'Bearer t1', cookie: 'sid=1', 'x-user': 'ann' });
     expect(app.warnings).toEqual([]);
-    await app.begin({ authorization: 'Bearer t1' });
+    await app.session({ authorization: 'Bearer t1' });
     expect(app.warnings).toEqual([
       expect.stringContaining('sessionStore({ principal }) returned undefined'),
     ]);
   });
 
   it('is given where a stateless request has such a mark', async () => {
-    const app = await startCheckout();
+    const app = await scene();
     await ask(app.url, 'tools/list', {}, { changes: { authorization: 'Bearer t1' } });
     expect(app.warnings).toEqual([expect.stringContaining('an Authorization header')]);
   });
@@ -207,8 +207,8 @@ describe('a warning', () => {
     ['auth', { auth: { iss: 'i', sub: 'ann' } }],
     ['user', { user: { id: 7 } }],
   ])('is given once where req.%s is set behind the middlewares', async (name, left) => {
-    const app = await startCheckout({ behind: [leaving(left)] });
-    for (const _ of ['first', 'second']) await (await app.begin()).call('cart.view');
+    const app = await scene({ behind: [leaving(left)] });
+    for (const _ of ['first', 'second']) await (await app.session()).call('cart.view');
     expect(app.warnings).toEqual([
       expect.stringMatching(
         new RegExp(`req.${name} was set behind sessionStore\\(\\).*Mount authentication in front`),
@@ -217,17 +217,17 @@ describe('a warning', () => {
   });
 
   it('is given where it is set behind for a stateless request', async () => {
-    const app = await startCheckout({ behind: [leaving({ user: { id: 7 } })] });
+    const app = await scene({ behind: [leaving({ user: { id: 7 } })] });
     await ask(app.url, 'tools/list');
     expect(app.warnings).toEqual([expect.stringContaining('req.user was set behind')]);
   });
 
   it('is not given where authentication stands in front, though something behind adds to it', async () => {
-    const app = await startCheckout({
+    const app = await scene({
       before: [authenticate],
       behind: [leaving({ user: { id: 7 } })],
     });
-    await (await app.begin({ ...as(SDK), authorization: 'Bearer t1' })).call('cart.view');
+    await (await app.session({ ...as(SDK), authorization: 'Bearer t1' })).call('cart.view');
     expect(app.warnings).toEqual([]);
   });
 });

@@ -4,9 +4,10 @@ import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { ElicitRequestSchema } from '@modelcontextprotocol/sdk/types.js';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { StateMachineGate } from '../../src/index.ts';
-import { type CheckoutAppOptions, settle, startCheckout } from '../helpers/checkout-app.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
 import { type Latch, latch } from '../helpers/latch.ts';
 import { callOf, reasonOf, type WireMessage } from '../helpers/raw.ts';
+import { type SceneOptions, scene, settle } from '../helpers/scene.ts';
 import type { Ledger } from '../helpers/upstream.ts';
 
 const QUESTION = {
@@ -39,8 +40,8 @@ function askingServer(times = 1): (ledger: Ledger) => McpServer {
 /** Those that a client can answer: the transport is the same for each request of a session. */
 const HOSTS = ['express', 'sdk'] as const;
 
-const startAsking = (options: CheckoutAppOptions & { times?: number } = {}) =>
-  startCheckout({ makeServer: askingServer(options.times), ...options });
+const startAsking = (options: SceneOptions & { times?: number } = {}) =>
+  scene({ makeServer: askingServer(options.times), ...options });
 
 const accept = (id: unknown): WireMessage => ({
   jsonrpc: '2.0',
@@ -53,7 +54,7 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
 
   it('reaches the client as it was asked, and its answer the server: the step goes on and is saved', async () => {
     const app = await start();
-    const session = await app.beginAt('payment');
+    const session = await app.sessionAt('payment');
     const paying = await session.stream(callOf('p', 'cart.pay'));
     await expect.poll(() => paying.messages).toHaveLength(1);
     const [question] = paying.messages;
@@ -96,7 +97,7 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
 
   it('has other steps of the run refused as busy at once, until it is answered', async () => {
     const app = await start();
-    const session = await app.beginAt('payment');
+    const session = await app.sessionAt('payment');
     const handler = latch();
     app.ledger.gates.set('cart.pay', handler.opened);
     const paying = await session.stream(callOf('p', 'cart.pay'));
@@ -114,7 +115,7 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
 
   it('has those refused at once that were waiting already', async () => {
     const app = await start();
-    const session = await app.beginAt('has_items');
+    const session = await app.sessionAt('has_items');
     const handler = latch();
     app.ledger.gates.set('cart.checkout', handler.opened);
     const checking = session.call('cart.checkout');
@@ -134,7 +135,7 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
 
   it('does not hold up other runs', async () => {
     const app = await start();
-    const [ann, bob] = [await app.beginAt('payment'), await app.begin()];
+    const [ann, bob] = [await app.sessionAt('payment'), await app.session()];
     const paying = await ann.stream(callOf('p', 'cart.pay'));
     await expect.poll(() => paying.messages).toHaveLength(1);
     expect(textOf(await bob.call('cart.add_item'))).toBe('cart.add_item');
@@ -144,7 +145,7 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
 
   it('is one of several: steps are refused until the last of them is answered', async () => {
     const app = await start({ times: 2 });
-    const session = await app.beginAt('payment');
+    const session = await app.sessionAt('payment');
     const handler = latch();
     app.ledger.gates.set('cart.pay', handler.opened);
     const paying = await session.stream(callOf('p', 'cart.pay'));
@@ -169,8 +170,8 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
     })
       .bindTool('cart.pay', 'waiting', 'PAY')
       .bindTool('cart.view', ['waiting', 'ready'], 'VIEW');
-    const app = await start({ second: shipping });
-    const session = await app.beginAt('payment');
+    const app = await start({ workflow: [checkoutGate(), shipping] });
+    const session = await app.sessionAt('payment');
     const handler = latch();
     app.ledger.gates.set('cart.pay', handler.opened);
     const paying = await session.stream(callOf('p', 'cart.pay'));
@@ -187,7 +188,7 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
 
   it('that is answered with an error or declined is answered as well', async () => {
     const app = await start();
-    const session = await app.beginAt('payment');
+    const session = await app.sessionAt('payment');
     const declining = await session.stream(callOf('p', 'cart.pay'));
     await expect.poll(() => declining.messages).toHaveLength(1);
     const { id } = declining.messages[0] ?? {};
@@ -208,7 +209,7 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
 
   it('may have the very id of a request of the client: an answer is no request', async () => {
     const app = await start();
-    const session = await app.beginAt('payment');
+    const session = await app.sessionAt('payment');
     const paying = await session.stream(callOf(0, 'cart.pay'));
     await expect.poll(() => paying.messages[0]?.id).toBe(0);
     expect((await session.post(accept(0))).status).toBe(202);
@@ -217,7 +218,7 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
 
   it('that nobody asked cannot be answered: nothing changes', async () => {
     const app = await start();
-    const session = await app.beginAt('payment');
+    const session = await app.sessionAt('payment');
     const paying = await session.stream(callOf('p', 'cart.pay'));
     await expect.poll(() => paying.messages).toHaveLength(1);
     for (const id of [99, 'x']) await session.post(accept(id));
@@ -231,7 +232,7 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
 
   it('that is still open when its step ends, holds up nothing any more', async () => {
     const app = await start();
-    const session = await app.beginAt('payment');
+    const session = await app.sessionAt('payment');
     const paying = await session.stream(callOf('p', 'cart.pay'));
     await expect.poll(() => paying.messages).toHaveLength(1);
     const cancelled = {

@@ -3,15 +3,10 @@ import { Agent, type IncomingMessage, request } from 'node:http';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { StateMachineGate } from '../../src/index.ts';
-import {
-  type CheckoutApp,
-  holdOpen,
-  pass,
-  settle,
-  startCheckout,
-} from '../helpers/checkout-app.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
 import { latch } from '../helpers/latch.ts';
 import { callOf, RawSession, reasonOf, sendAndHold, type WireMessage } from '../helpers/raw.ts';
+import { begins, pass, type Scene, scene, settle } from '../helpers/scene.ts';
 
 const SHAPES = [
   { mode: 'stateful', answers: 'sse' },
@@ -32,8 +27,8 @@ const cancel = (requestId: unknown): WireMessage => ({
 
 describe.each(SHAPES)('calls that come at the same time, $mode $answers', (shape) => {
   it('of cart.pay: one runs, the other is refused with the state that it left', async () => {
-    const app = await startCheckout({ shape });
-    const session = await app.beginAt('payment');
+    const app = await scene({ shape });
+    const session = await app.sessionAt('payment');
     const answers = await Promise.all([session.call('cart.pay'), session.call('cart.pay')]);
     expect(answers.map(textOf)).toContain('cart.pay done');
     const refused = answers.find((answer) => reasonOf(answer) !== undefined);
@@ -46,13 +41,13 @@ describe.each(SHAPES)('calls that come at the same time, $mode $answers', (shape
   });
 
   it('of cart.add_item: each of them runs, one after the other', async () => {
-    const app = await startCheckout({ shape });
-    const session = await app.begin();
-    const first = await holdOpen(app, session, 'cart.add_item');
+    const app = await scene({ shape });
+    const session = await app.session();
+    const first = await begins(app, 'cart.add_item', () => session.call('cart.add_item'));
     const rest = ['cart.add_item', 'cart.add_item'].map((tool) => session.call(tool));
     await expect.poll(() => app.clock.pending).toBe(STEP + 2);
     expect(app.ledger.calls).toEqual(['cart.add_item']);
-    first.open();
+    first.finish();
     for (const answer of [await first.answer, ...(await Promise.all(rest))]) {
       expect(textOf(answer)).toBe('cart.add_item done');
     }
@@ -60,15 +55,15 @@ describe.each(SHAPES)('calls that come at the same time, $mode $answers', (shape
   });
 
   it('are taken in the order in which they came, each tested against the state that the one before it left', async () => {
-    const app = await startCheckout({ shape });
-    const session = await app.begin();
-    const adding = await holdOpen(app, session, 'cart.add_item');
+    const app = await scene({ shape });
+    const session = await app.session();
+    const adding = await begins(app, 'cart.add_item', () => session.call('cart.add_item'));
     const answers: Promise<WireMessage>[] = [];
     for (const tool of ['cart.checkout', 'cart.pay', 'cart.add_item', 'cart.pay']) {
       answers.push(session.call(tool));
       await expect.poll(() => app.clock.pending).toBe(STEP + answers.length);
     }
-    adding.open();
+    adding.finish();
     expect((await Promise.all(answers)).map(outcomeOf)).toEqual([
       'cart.checkout done',
       'cart.pay done',
@@ -79,22 +74,22 @@ describe.each(SHAPES)('calls that come at the same time, $mode $answers', (shape
   });
 
   it('in one run hold back neither another run nor what is not gated', async () => {
-    const app = await startCheckout({ shape });
-    const [ann, bob] = [await app.beginAt('payment'), await app.beginAt('payment')];
-    const paying = await holdOpen(app, ann, 'cart.pay');
+    const app = await scene({ shape });
+    const [ann, bob] = [await app.sessionAt('payment'), await app.sessionAt('payment')];
+    const paying = await begins(app, 'cart.pay', () => ann.call('cart.pay'));
     expect(textOf(await bob.call('cart.pay'))).toBe('cart.pay done');
     expect(textOf(await ann.call('cart.view'))).toBe('cart.view done');
     expect(await ann.tools()).toEqual(['cart.pay', 'cart.view']);
-    paying.open();
+    paying.finish();
     expect(textOf(await paying.answer)).toBe('cart.pay done');
   });
 });
 
 describe.each(SHAPES)('a call that waits for its turn, $mode $answers', (shape) => {
   it('and is cancelled, is never forwarded and never answered', async () => {
-    const app = await startCheckout({ shape });
-    const session = await app.beginAt('payment');
-    const paying = await holdOpen(app, session, 'cart.pay');
+    const app = await scene({ shape });
+    const session = await app.sessionAt('payment');
+    const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
     const waiting = session.post(callOf('w', 'cart.pay'));
     await expect.poll(() => app.clock.pending).toBe(STEP + 1);
     expect((await session.post(cancel('another'))).status).toBe(202);
@@ -102,21 +97,21 @@ describe.each(SHAPES)('a call that waits for its turn, $mode $answers', (shape) 
     expect((await session.post(cancel('w'))).status).toBe(202);
     const { status, text } = await waiting;
     expect([status, text]).toEqual([202, '']);
-    paying.open();
+    paying.finish();
     await paying.answer;
     expect(app.ledger.calls).toEqual(['cart.pay']);
     expect(app.clock.pending).toBe(0);
   });
 
   it('and whose client goes away, is never forwarded', async () => {
-    const app = await startCheckout({ shape });
-    const session = await app.beginAt('has_items');
-    const checking = await holdOpen(app, session, 'cart.checkout');
+    const app = await scene({ shape });
+    const session = await app.sessionAt('has_items');
+    const checking = await begins(app, 'cart.checkout', () => session.call('cart.checkout'));
     const gone = sendAndHold(app.url, { headers: session.headers, body: callOf('w', 'cart.pay') });
     await expect.poll(() => app.clock.pending).toBe(STEP + 1);
     gone.cut();
     await expect.poll(() => app.clock.pending).toBe(STEP);
-    checking.open();
+    checking.finish();
     await checking.answer;
     await settle();
     expect(app.ledger.calls).toEqual(['cart.checkout']);
@@ -124,9 +119,9 @@ describe.each(SHAPES)('a call that waits for its turn, $mode $answers', (shape) 
   });
 
   it('for as long as it may, is refused as busy, and the one that ran is not harmed', async () => {
-    const app = await startCheckout({ shape });
-    const session = await app.beginAt('payment');
-    const paying = await holdOpen(app, session, 'cart.pay');
+    const app = await scene({ shape });
+    const session = await app.sessionAt('payment');
+    const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
     let answer: WireMessage | undefined;
     const waiting = session.call('cart.pay').then((message) => {
       answer = message;
@@ -138,7 +133,7 @@ describe.each(SHAPES)('a call that waits for its turn, $mode $answers', (shape) 
     await waiting;
     expect(reasonOf(answer)).toBe('busy');
     expect(textOf(answer)).toContain('Wait for its result, then try again.');
-    paying.open();
+    paying.finish();
     expect(textOf(await paying.answer)).toBe('cart.pay done');
     expect(app.ledger.calls).toEqual(['cart.pay']);
   });
@@ -146,9 +141,9 @@ describe.each(SHAPES)('a call that waits for its turn, $mode $answers', (shape) 
 
 describe('calls that wait for one run', () => {
   /** Sends so many calls of cart.pay while one runs, and gives the answers that come before it ends. */
-  async function crowd(app: CheckoutApp, calls: number, sku: string) {
-    const session = await app.beginAt('payment');
-    const paying = await holdOpen(app, session, 'cart.pay');
+  async function crowd(app: Scene, calls: number, sku: string) {
+    const session = await app.sessionAt('payment');
+    const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
     const early: unknown[] = [];
     const answers = Array.from({ length: calls }, async (_, id) => {
       const { messages } = await session.post(callOf(`c${id}`, 'cart.pay', { sku }));
@@ -159,12 +154,12 @@ describe('calls that wait for one run', () => {
   }
 
   it('of 2 MB each take up no more than 8 MiB: the others are refused as busy at once', async () => {
-    const app = await startCheckout({ shape: { mode: 'stateless' } });
+    const app = await scene({ shape: { mode: 'stateless' } });
     const { paying, early, answers } = await crowd(app, 150, 'x'.repeat(2_000_000));
     await expect.poll(() => early.length, { timeout: 20_000 }).toBe(146);
     expect(new Set(early)).toEqual(new Set(['busy']));
     expect(app.clock.pending).toBe(STEP + 4);
-    paying.open();
+    paying.finish();
     expect(textOf(await paying.answer)).toBe('cart.pay done');
     const late = (await Promise.all(answers)).filter((reason) => reason !== 'busy');
     expect(late).toEqual(['state', 'state', 'state', 'state']);
@@ -172,7 +167,7 @@ describe('calls that wait for one run', () => {
 
   it('leave nothing of their bodies behind when they are refused, while their connections stay open', async () => {
     const requests: IncomingMessage[] = [];
-    const app = await startCheckout({
+    const app = await scene({
       shape: { mode: 'stateless' },
       before: [
         (req, _res, next) => {
@@ -181,7 +176,7 @@ describe('calls that wait for one run', () => {
         },
       ],
     });
-    const session = await app.begin();
+    const session = await app.session();
     requests.length = 0;
     const agent = new Agent({ keepAlive: true });
     onTestFinished(() => agent.destroy());
@@ -204,24 +199,24 @@ describe('calls that wait for one run', () => {
   });
 
   it('are a hundred at most, in each run', async () => {
-    const app = await startCheckout({ shape: { mode: 'stateless' } });
+    const app = await scene({ shape: { mode: 'stateless' } });
     const { paying, early, answers } = await crowd(app, 102, 'x');
     await expect.poll(() => early).toEqual(['busy', 'busy']);
-    const other = await app.beginAt('payment');
+    const other = await app.sessionAt('payment');
     expect(textOf(await other.call('cart.pay'))).toBe('cart.pay done');
-    paying.open();
+    paying.finish();
     await Promise.all(answers);
   });
 
   it.each(['as it came', 'in chunks', 'packed'])(
     'are counted by their size behind a body parser too, %s',
     async (how) => {
-      const app = await startCheckout({
+      const app = await scene({
         shape: { mode: 'stateless', parser: true },
         gate: { maxWaitingBytes: 50_000 },
       });
-      const session = await app.beginAt('payment');
-      const paying = await holdOpen(app, session, 'cart.pay');
+      const session = await app.sessionAt('payment');
+      const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
       const answers: unknown[] = [];
       const post = async (id: string) => {
         const text = JSON.stringify(callOf(id, 'cart.pay', { sku: 'x'.repeat(30_000) }));
@@ -241,7 +236,7 @@ describe('calls that wait for one run', () => {
       await expect.poll(() => app.clock.pending).toBe(STEP + 1);
       await post('b');
       expect(answers).toEqual(['busy']);
-      paying.open();
+      paying.finish();
       await first;
       expect(answers).toEqual(['busy', 'state']);
     },
@@ -251,19 +246,19 @@ describe('calls that wait for one run', () => {
 describe('two processes on one store', () => {
   async function startTwo(workflow?: () => StateMachineGate<string, string>) {
     const of = () => (workflow === undefined ? {} : { workflow: workflow() });
-    const here = await startCheckout({ shape: { mode: 'stateless' }, ...of() });
-    const there = await startCheckout({ shape: { mode: 'stateless' }, beside: here, ...of() });
+    const here = await scene({ shape: { mode: 'stateless' }, ...of() });
+    const there = await scene({ shape: { mode: 'stateless' }, beside: here, ...of() });
     return { here, there };
   }
   const elsewhere = ({ id }: RawSession, url: URL) => RawSession.resume(url, id);
 
   it('take turns as well: a call waits for the one that runs elsewhere, and is tested against the state after it', async () => {
     const { here, there } = await startTwo();
-    const session = await here.beginAt('has_items');
-    const checking = await holdOpen(here, session, 'cart.checkout');
+    const session = await here.sessionAt('has_items');
+    const checking = await begins(here, 'cart.checkout', () => session.call('cart.checkout'));
     const paying = elsewhere(session, there.url).call('cart.pay');
     await expect.poll(() => there.store.asked).toContain('claim');
-    checking.open();
+    checking.finish();
     await checking.answer;
     await pass(here.clock, 1_000);
     expect(textOf(await paying)).toBe('cart.pay done');
@@ -281,14 +276,14 @@ describe('two processes on one store', () => {
         .bindTool('cart.add_item', ['open', 'closed'], 'CLOSE')
         .bindTool('cart.view', 'open');
     const { here, there } = await startTwo(shop);
-    const session = await here.begin();
-    const closing = await holdOpen(here, session, 'cart.checkout');
+    const session = await here.session();
+    const closing = await begins(here, 'cart.checkout', () => session.call('cart.checkout'));
     const batch = elsewhere(session, there.url).post([
       callOf(1, 'cart.add_item'),
       callOf(2, 'cart.view'),
     ]);
     await expect.poll(() => there.store.asked).toContain('claim');
-    closing.open();
+    closing.finish();
     await closing.answer;
     await pass(here.clock, 1_000);
     const { messages } = await batch;
@@ -301,8 +296,8 @@ describe('two processes on one store', () => {
     'never forward a call that was %s while it waited for the other',
     async (how) => {
       const { here, there } = await startTwo();
-      const session = await here.beginAt('has_items');
-      const checking = await holdOpen(here, session, 'cart.checkout');
+      const session = await here.sessionAt('has_items');
+      const checking = await begins(here, 'cart.checkout', () => session.call('cart.checkout'));
       const other = elsewhere(session, there.url);
       const waiting = sendAndHold(there.url, {
         headers: other.headers,
@@ -312,7 +307,7 @@ describe('two processes on one store', () => {
       if (how === 'cut off') waiting.cut();
       else await other.post(cancel('w'));
       await expect.poll(() => here.clock.pending).toBe(STEP);
-      checking.open();
+      checking.finish();
       await checking.answer;
       await pass(here.clock, 1_000);
       await settle();
@@ -324,8 +319,8 @@ describe('two processes on one store', () => {
 
   it('refuse as busy what waited too long for the other', async () => {
     const { here, there } = await startTwo();
-    const session = await here.beginAt('payment');
-    const paying = await holdOpen(here, session, 'cart.pay');
+    const session = await here.sessionAt('payment');
+    const paying = await begins(here, 'cart.pay', () => session.call('cart.pay'));
     let answer: WireMessage | undefined;
     void elsewhere(session, there.url)
       .call('cart.pay')
@@ -337,7 +332,7 @@ describe('two processes on one store', () => {
     expect(answer).toBeUndefined();
     await pass(here.clock, 1_000);
     await expect.poll(() => reasonOf(answer)).toBe('busy');
-    paying.open();
+    paying.finish();
     expect(textOf(await paying.answer)).toBe('cart.pay done');
     expect(there.ledger.calls).toEqual([]);
   });
@@ -352,14 +347,14 @@ describe('two processes on one store', () => {
         .bindTool('cart.pay', 'open', { success: 'PAY', uncertain: 'retry' })
         .bindTool('cart.checkout', 'open', { success: 'CLOSE', uncertain: 'retry' }),
     );
-    const session = await here.begin();
-    const slow = await holdOpen(here, session, 'cart.pay');
+    const session = await here.session();
+    const slow = await begins(here, 'cart.pay', () => session.call('cart.pay'));
     here.store.fail('renew');
     await pass(here.clock, 8_500);
     expect(textOf(await elsewhere(session, there.url).call('cart.checkout'))).toBe(
       'cart.checkout done',
     );
-    slow.open();
+    slow.finish();
     const late = await slow.answer;
     expect(late.result.isError).toBe(true);
     expect(late.result._meta['mcp-interlock/outcome']).toMatchObject({
@@ -382,14 +377,14 @@ describe('a call that two workflows gate', () => {
       .bindTool('cart.view', 'waiting', 'VIEW');
 
   it('and whose client goes away while it waits for the second one, is never forwarded, and holds up neither', async () => {
-    const app = await startCheckout({ second: shipping() });
-    const session = await app.beginAt('payment');
-    const viewing = await holdOpen(app, session, 'cart.view');
+    const app = await scene({ workflow: [checkoutGate(), shipping()] });
+    const session = await app.sessionAt('payment');
+    const viewing = await begins(app, 'cart.view', () => session.call('cart.view'));
     const gone = sendAndHold(app.url, { headers: session.headers, body: callOf('w', 'cart.pay') });
     await expect.poll(() => app.clock.pending).toBe(STEP + STEP + 1);
     gone.cut();
     await expect.poll(() => app.clock.pending).toBe(STEP);
-    viewing.open();
+    viewing.finish();
     await viewing.answer;
     await settle();
     expect(app.ledger.calls).toEqual(['cart.view']);
@@ -398,14 +393,14 @@ describe('a call that two workflows gate', () => {
   });
 
   it('and that is cancelled while it waits for the second one, is never forwarded, and holds up neither', async () => {
-    const app = await startCheckout({ second: shipping() });
-    const session = await app.beginAt('payment');
-    const viewing = await holdOpen(app, session, 'cart.view');
+    const app = await scene({ workflow: [checkoutGate(), shipping()] });
+    const session = await app.sessionAt('payment');
+    const viewing = await begins(app, 'cart.view', () => session.call('cart.view'));
     const waiting = session.post(callOf('w', 'cart.pay'));
     await expect.poll(() => app.clock.pending).toBe(STEP + STEP + 1);
     await session.post(cancel('w'));
     expect((await waiting).status).toBe(202);
-    viewing.open();
+    viewing.finish();
     await viewing.answer;
     expect(app.ledger.calls).toEqual(['cart.view']);
     expect(textOf(await session.call('cart.pay'))).toBe('cart.pay done');
@@ -417,7 +412,7 @@ describe('a list', () => {
     'that was asked for before a move and comes after it, shows what is there after it ($mode $answers)',
     async (shape) => {
       const listing = { asked: false, ...latch() };
-      const app = await startCheckout({
+      const app = await scene({
         shape: { ...shape, parser: true },
         behind: [
           (req, _res, next) => {
@@ -427,7 +422,7 @@ describe('a list', () => {
           },
         ],
       });
-      const session = await app.begin();
+      const session = await app.session();
       app.clock.advance(60_000);
       const tools = session.tools();
       await expect.poll(() => listing.asked).toBe(true);

@@ -1,8 +1,8 @@
 import type { RequestHandler } from 'express';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { startCheckout } from '../helpers/checkout-app.ts';
 import { latch } from '../helpers/latch.ts';
 import { callOf, INITIALIZE, type RawResponse, send, type WireMessage } from '../helpers/raw.ts';
+import { scene } from '../helpers/scene.ts';
 import { startUpstream } from '../helpers/upstream.ts';
 
 const MODES = ['stateful', 'stateless'] as const;
@@ -11,8 +11,8 @@ const textOf = (message: WireMessage | undefined): unknown => message?.result?.c
 
 describe.each(MODES)('a request id, %s', (mode) => {
   it('that is in flight in the session is refused, and the first request is answered all the same', async () => {
-    const app = await startCheckout({ shape: { mode } });
-    const session = await app.begin();
+    const app = await scene({ shape: { mode } });
+    const session = await app.session();
     const view = latch();
     app.ledger.gates.set('cart.view', view.opened);
     const first = session.post(callOf(1, 'cart.view'));
@@ -30,8 +30,8 @@ describe.each(MODES)('a request id, %s', (mode) => {
   });
 
   it('is free again as soon as its request is answered', async () => {
-    const app = await startCheckout({ shape: { mode } });
-    const session = await app.begin();
+    const app = await scene({ shape: { mode } });
+    const session = await app.session();
     for (let round = 0; round < 3; round++) {
       expect(textOf((await session.post(callOf(1, 'cart.view'))).messages.at(-1))).toBe(
         'cart.view done',
@@ -44,8 +44,8 @@ describe.each(MODES)('a request id, %s', (mode) => {
   });
 
   it('is free again when its client has gone', async () => {
-    const app = await startCheckout({ shape: { mode } });
-    const session = await app.begin();
+    const app = await scene({ shape: { mode } });
+    const session = await app.session();
     const view = latch();
     app.ledger.gates.set('cart.view', view.opened);
     const left = await session.stream([callOf(1, 'cart.view'), callOf(2, 'cart.pay')]);
@@ -57,8 +57,8 @@ describe.each(MODES)('a request id, %s', (mode) => {
   });
 
   it('may be the same in two sessions', async () => {
-    const app = await startCheckout({ shape: { mode } });
-    const [ann, bob] = [await app.begin(), await app.begin()];
+    const app = await scene({ shape: { mode } });
+    const [ann, bob] = [await app.session(), await app.session()];
     const view = latch();
     app.ledger.gates.set('cart.view', view.opened);
     const answers = [ann, bob].map((session) => session.post(callOf(1, 'cart.view')));
@@ -69,8 +69,8 @@ describe.each(MODES)('a request id, %s', (mode) => {
   });
 
   it('that stands twice in a batch is refused, with every id in the batch, and nothing is forwarded', async () => {
-    const app = await startCheckout({ shape: { mode } });
-    const session = await app.begin();
+    const app = await scene({ shape: { mode } });
+    const session = await app.session();
     const refused = await session.post([
       callOf(1, 'cart.view'),
       callOf(2, 'cart.view'),
@@ -85,8 +85,8 @@ describe.each(MODES)('a request id, %s', (mode) => {
   });
 
   it('1 is another one than "1"', async () => {
-    const app = await startCheckout({ shape: { mode } });
-    const session = await app.begin();
+    const app = await scene({ shape: { mode } });
+    const session = await app.session();
     const view = latch();
     app.ledger.gates.set('cart.view', view.opened);
     const answers = [1, '1'].map((id) => session.post(callOf(id, 'cart.view')));
@@ -123,7 +123,7 @@ describe('where a browser may be the client', () => {
   ])('the session id of the handshake can be read by it: %s', async (_, exposed, expected) => {
     for (const mode of MODES) {
       for (const place of ['before', 'behind'] as const) {
-        const app = await startCheckout({ shape: { mode }, [place]: [cors(exposed)] });
+        const app = await scene({ shape: { mode }, [place]: [cors(exposed)] });
         const answer = await send(app.url, { headers: origin, body: INITIALIZE });
         expect(exposedIn(answer)).toBe(expected);
         expect(answer.headers['mcp-session-id']).toEqual(expect.any(String));
@@ -132,9 +132,9 @@ describe('where a browser may be the client', () => {
   });
 
   it('nothing is exposed where the app does not let browsers in, or no session began', async () => {
-    const closed = await startCheckout();
+    const closed = await scene();
     expect(exposedIn(await send(closed.url, { body: INITIALIZE }))).toBeUndefined();
-    const open = await startCheckout({ before: [cors()] });
+    const open = await scene({ before: [cors()] });
     expect(
       exposedIn(await send(open.url, { body: { ...INITIALIZE, params: {} } })),
     ).toBeUndefined();
@@ -142,7 +142,7 @@ describe('where a browser may be the client', () => {
 
   it('its preflight passes through, in front of the app and behind', async () => {
     for (const place of ['before', 'behind'] as const) {
-      const app = await startCheckout({ [place]: [cors()] });
+      const app = await scene({ [place]: [cors()] });
       const headers = { ...origin, 'access-control-request-headers': 'mcp-session-id' };
       const { status, text } = await send(app.url, { method: 'OPTIONS', headers });
       expect([status, text]).toEqual([204, '']);
@@ -158,7 +158,7 @@ describe('server/discover without a session', () => {
     const bare = await startUpstream({ shape: { mode } });
     onTestFinished(() => bare.close());
     const expected = await send(bare.url, { body: DISCOVER });
-    const app = await startCheckout({ shape: { mode } });
+    const app = await scene({ shape: { mode } });
     const answer = await send(app.url, { body: DISCOVER });
     expect([answer.status, answer.text]).toEqual([expected.status, expected.text]);
     expect(answer.headers['content-type']).toBe(expected.headers['content-type']);
@@ -168,7 +168,7 @@ describe('server/discover without a session', () => {
 
   it.each([200, 400, 404, 405, 500])('is not touched, whatever that is: %i', async (status) => {
     const body = `{ "jsonrpc":"2.0",  "id":1, "error":{"code":-32601,"message":"nope"}, "n":1.0 }`;
-    const app = await startCheckout({
+    const app = await scene({
       behind: [(_req, res) => void res.status(status).type('application/json').send(body)],
     });
     const answer = await send(app.url, { body: DISCOVER });
@@ -176,7 +176,7 @@ describe('server/discover without a session', () => {
   });
 
   it('opens no way for anything beside it', async () => {
-    const app = await startCheckout({ shape: { mode: 'stateless' } });
+    const app = await scene({ shape: { mode: 'stateless' } });
     const refused = await send(app.url, { body: [DISCOVER, callOf(2, 'cart.view')] });
     expect([refused.status, refused.messages.map(({ id }) => id)]).toEqual([400, [1, 2]]);
     expect(app.ledger.calls).toEqual([]);

@@ -1,6 +1,5 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { describe, expect, it } from 'vitest';
-import { type CheckoutAppOptions, pass, startCheckout } from '../helpers/checkout-app.ts';
 import { connect } from '../helpers/client.ts';
 import { ListEventStore } from '../helpers/event-store.ts';
 import { latch } from '../helpers/latch.ts';
@@ -11,6 +10,7 @@ import {
   reasonOf,
   type WireMessage,
 } from '../helpers/raw.ts';
+import { pass, type SceneOptions, scene } from '../helpers/scene.ts';
 import type { Ledger } from '../helpers/upstream.ts';
 
 const CHANGED = 'notifications/tools/list_changed';
@@ -41,8 +41,8 @@ function pollingServer(ledger: Ledger): McpServer {
 /** Those that keep events: the SDK's transport, in Node and with the Fetch API. */
 const HOSTS = ['express', 'sdk'] as const;
 
-const startWith = (host: (typeof HOSTS)[number], options: CheckoutAppOptions = {}) =>
-  startCheckout({
+const startWith = (host: (typeof HOSTS)[number], options: SceneOptions = {}) =>
+  scene({
     shape: { host },
     eventStore: () => new ListEventStore(),
     gate: { announce: true },
@@ -71,12 +71,12 @@ async function primed(stream: RawStream): Promise<string> {
 describe.each(HOSTS)(
   'a call whose stream the server closed, so that the client polls, %s',
   (host) => {
-    const start = (options?: CheckoutAppOptions) => startWith(host, options);
+    const start = (options?: SceneOptions) => startWith(host, options);
     const startPolling = () => start({ makeServer: pollingServer });
 
     it('is saved and comes, changed as it would have been, on the stream that the client resumes', async () => {
       const app = await startPolling();
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const handler = latch();
       app.ledger.gates.set('cart.pay', handler.opened);
       const calling = await session.stream(callOf('p', 'cart.pay'));
@@ -94,7 +94,7 @@ describe.each(HOSTS)(
 
     it('is not over while its result is still to come: other steps wait for it', async () => {
       const app = await startPolling();
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const handler = latch();
       app.ledger.gates.set('cart.pay', handler.opened);
       const calling = await session.stream(callOf('p', 'cart.pay'));
@@ -112,7 +112,7 @@ describe.each(HOSTS)(
 
     it('is saved when its client comes back, if it was done before, and each replay is the same', async () => {
       const app = await startPolling();
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const calling = await session.stream(callOf('p', 'cart.pay'));
       const id = await primed(calling);
       await expect.poll(() => calling.ended).toBe(true);
@@ -142,7 +142,7 @@ describe.each(HOSTS)(
 
     it('keeps its id to itself while its result is still to come: another request of that id is refused', async () => {
       const app = await startPolling();
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const handler = latch();
       app.ledger.gates.set('cart.pay', handler.opened);
       const calling = await session.stream(callOf('p', 'cart.pay'));
@@ -158,13 +158,13 @@ describe.each(HOSTS)(
 
     it('is not forgotten while its result is still to come, however many other sessions there are', async () => {
       const app = await start({ makeServer: pollingServer, session: { maxSessions: 1 } });
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const handler = latch();
       app.ledger.gates.set('cart.pay', handler.opened);
       const calling = await session.stream(callOf('p', 'cart.pay'));
       const id = await primed(calling);
       await expect.poll(() => calling.ended).toBe(true);
-      for (let more = 0; more < 3; more++) await app.begin();
+      for (let more = 0; more < 3; more++) await app.session();
       handler.open();
       const resumed = await resume(session, id);
       await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
@@ -173,7 +173,7 @@ describe.each(HOSTS)(
 
     it('whose client never comes back is given up on after the longest time, and then held', async () => {
       const app = await start({ makeServer: pollingServer, gate: { maxStepMs: 20_000 } });
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const calling = await session.stream(callOf('p', 'cart.pay'));
       await expect.poll(() => calling.ended).toBe(true);
       await pass(app.clock, 19_000);
@@ -190,7 +190,7 @@ describe.each(HOSTS)(
         makeServer: pollingServer,
         gate: { maxStepMs: 20_000, announce: true },
       });
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const calling = await session.stream(callOf('p', 'cart.pay'));
       const id = await primed(calling);
       await expect.poll(() => calling.ended).toBe(true);
@@ -206,11 +206,11 @@ describe.each(HOSTS)(
 describe.each(HOSTS)(
   'a client that loses its connection in the middle of a call, and resumes, %s',
   (host) => {
-    const start = (options?: CheckoutAppOptions) => startWith(host, options);
+    const start = (options?: SceneOptions) => startWith(host, options);
 
     it('while the handler runs, is no conflict, and is given the result: it is saved', async () => {
       const app = await start();
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const handler = latch();
       app.ledger.gates.set('cart.pay', handler.opened);
       const calling = await session.stream(callOf('p', 'cart.pay'));
@@ -226,7 +226,7 @@ describe.each(HOSTS)(
 
     it('and loses it again, and resumes again, is given the result all the same', async () => {
       const app = await start();
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const handler = latch();
       app.ledger.gates.set('cart.pay', handler.opened);
       const calling = await session.stream(callOf('p', 'cart.pay'));
@@ -243,7 +243,7 @@ describe.each(HOSTS)(
 
     it('after the handler is done, finds it saved, and is given the result as it would have been', async () => {
       const app = await start();
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const handler = latch();
       app.ledger.gates.set('cart.pay', handler.opened);
       const calling = await session.stream(callOf('p', 'cart.pay'));
@@ -257,7 +257,7 @@ describe.each(HOSTS)(
 
     it('although it had its result, is given the same one again', async () => {
       const app = await start();
-      const session = await app.beginAt('payment');
+      const session = await app.sessionAt('payment');
       const calling = await session.stream(callOf('p', 'cart.pay'));
       await expect.poll(() => calling.ended).toBe(true);
       expect(textsOf(resultIn(calling))).toEqual(PAID);
@@ -271,7 +271,7 @@ describe.each(HOSTS)(
 );
 
 describe.each(HOSTS)('a list that is replayed, %s', (host) => {
-  const start = (options?: CheckoutAppOptions) => startWith(host, options);
+  const start = (options?: SceneOptions) => startWith(host, options);
 
   async function listed(session: RawSession): Promise<string> {
     const listing = await session.stream({ jsonrpc: '2.0', id: 'l', method: 'tools/list' });
@@ -284,7 +284,7 @@ describe.each(HOSTS)('a list that is replayed, %s', (host) => {
 
   it('hides what is hidden now, whatever it hid then', async () => {
     const app = await start();
-    const session = await app.begin();
+    const session = await app.session();
     const id = await listed(session);
     const early = await session.listen(id);
     await expect.poll(() => namesIn(early)).toEqual(['cart.add_item', 'cart.view']);
@@ -297,7 +297,7 @@ describe.each(HOSTS)('a list that is replayed, %s', (host) => {
 
   it('is replayed to its own session only', async () => {
     const app = await start();
-    const [ann, bob] = [await app.begin(), await app.begin()];
+    const [ann, bob] = [await app.session(), await app.session()];
     const id = await listed(ann);
     expect((await bob.listen(id)).status).not.toBe(200);
   });

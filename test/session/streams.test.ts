@@ -1,15 +1,15 @@
 import { describe, expect, it } from 'vitest';
-import { settle, startCheckout } from '../helpers/checkout-app.ts';
 import { connect } from '../helpers/client.ts';
 import { callOf, stream } from '../helpers/raw.ts';
+import { scene, settle } from '../helpers/scene.ts';
 
 const CHANGED = { jsonrpc: '2.0', method: 'notifications/tools/list_changed' };
 const STATELESS = { mode: 'stateless', answers: 'json' } as const;
 
 describe('where the upstream has no GET stream of its own', () => {
   it('the middleware serves one, which no proxy holds back', async () => {
-    const app = await startCheckout({ shape: STATELESS });
-    const session = await app.begin();
+    const app = await scene({ shape: STATELESS });
+    const session = await app.session();
     const { status, headers } = await session.listen();
     expect(status).toBe(200);
     expect(headers).toMatchObject({
@@ -23,8 +23,8 @@ describe('where the upstream has no GET stream of its own', () => {
   });
 
   it('keeps it alive with comments, as often as it was told to, for as long as the client stays', async () => {
-    const app = await startCheckout({ shape: STATELESS, session: { keepAliveMs: 20_000 } });
-    const session = await app.begin();
+    const app = await scene({ shape: STATELESS, session: { keepAliveMs: 20_000 } });
+    const session = await app.session();
     const listening = await session.listen();
     app.clock.advance(19_999);
     await settle();
@@ -38,8 +38,8 @@ describe('where the upstream has no GET stream of its own', () => {
   });
 
   it('tells on it that the list changed, where a JSON answer has no room for that', async () => {
-    const app = await startCheckout({ shape: STATELESS });
-    const session = await app.begin();
+    const app = await scene({ shape: STATELESS });
+    const session = await app.session();
     const listening = await session.listen();
     await session.call('cart.add_item');
     await expect.poll(() => listening.messages).toEqual([CHANGED]);
@@ -50,16 +50,16 @@ describe('where the upstream has no GET stream of its own', () => {
   });
 
   it('serves four for one session, or as many as it was told to, and makes room when one ends', async () => {
-    const app = await startCheckout({ shape: STATELESS });
-    const [ann, bob] = [await app.begin(), await app.begin()];
+    const app = await scene({ shape: STATELESS });
+    const [ann, bob] = [await app.session(), await app.session()];
     const first = await ann.listen();
     for (let more = 0; more < 3; more++) expect((await ann.listen()).status).toBe(200);
     expect((await ann.listen()).status).toBe(405);
     expect((await bob.listen()).status).toBe(200);
     first.cut();
     await expect.poll(async () => (await ann.listen()).status).toBe(200);
-    const few = await startCheckout({ shape: STATELESS, session: { maxStreams: 1 } });
-    const session = await few.begin();
+    const few = await scene({ shape: STATELESS, session: { maxStreams: 1 } });
+    const session = await few.session();
     expect([(await session.listen()).status, (await session.listen()).status]).toEqual([200, 405]);
   });
 
@@ -67,16 +67,16 @@ describe('where the upstream has no GET stream of its own', () => {
     ['the client does not read event streams', {}, 'application/json'],
     ['it was told not to', { serveStreams: false }, 'text/event-stream'],
   ])('serves none where %s', async (_, options, accept) => {
-    const app = await startCheckout({ shape: STATELESS, session: options });
-    const { headers } = await app.begin();
+    const app = await scene({ shape: STATELESS, session: options });
+    const { headers } = await app.session();
     const refused = await stream(app.url, { method: 'GET', headers: { ...headers, accept } });
     expect([refused.status, refused.headers.allow]).toEqual([405, 'POST']);
     await expect.poll(() => refused.text).toContain('Method not allowed.');
   });
 
   it('ends them when the session has ended elsewhere', async () => {
-    const app = await startCheckout({ shape: { mode: 'stateful' } });
-    const session = await app.begin();
+    const app = await scene({ shape: { mode: 'stateful' } });
+    const session = await app.session();
     const listening = await session.listen();
     await app.store.delete(session.id);
     app.clock.advance(5_000);
@@ -85,7 +85,7 @@ describe('where the upstream has no GET stream of its own', () => {
   });
 
   it("is found by the SDK's client as if it were the upstream's", async () => {
-    const app = await startCheckout({ shape: STATELESS });
+    const app = await scene({ shape: STATELESS });
     const client = await connect(app.url);
     await expect.poll(() => app.clock.pending).toBe(1);
     await client.call('cart.add_item');
@@ -96,8 +96,8 @@ describe('where the upstream has no GET stream of its own', () => {
 
 describe('a change of the list', () => {
   it('is told on one stream only, the newest one', async () => {
-    const app = await startCheckout({ shape: STATELESS });
-    const session = await app.begin();
+    const app = await scene({ shape: STATELESS });
+    const session = await app.session();
     const streams = [await session.listen(), await session.listen(), await session.listen()];
     await session.call('cart.add_item');
     await expect.poll(() => streams[2]?.messages).toEqual([CHANGED]);
@@ -110,8 +110,8 @@ describe('a change of the list', () => {
   });
 
   it('is told to the session that moved, and to no other', async () => {
-    const app = await startCheckout({ shape: STATELESS });
-    const [ann, bob] = [await app.begin(), await app.begin()];
+    const app = await scene({ shape: STATELESS });
+    const [ann, bob] = [await app.session(), await app.session()];
     const [hers, his] = [await ann.listen(), await bob.listen()];
     await ann.call('cart.add_item');
     await expect.poll(() => hers.messages).toEqual([CHANGED]);
@@ -123,8 +123,8 @@ describe('a change of the list', () => {
   it.each(['stateful', 'stateless'] as const)(
     "is told on the call's own stream before its result, and not on the GET stream too (%s)",
     async (mode) => {
-      const app = await startCheckout({ shape: { mode, answers: 'sse' } });
-      const session = await app.begin();
+      const app = await scene({ shape: { mode, answers: 'sse' } });
+      const session = await app.session();
       const listening = await session.listen();
       const { messages } = await session.post(callOf(1, 'cart.add_item'));
       expect(messages).toEqual([CHANGED, expect.objectContaining({ id: 1 })]);
@@ -134,16 +134,16 @@ describe('a change of the list', () => {
   );
 
   it("is told on the upstream's own GET stream, where it has one and the answer is JSON", async () => {
-    const app = await startCheckout({ shape: { mode: 'stateful', answers: 'json' } });
-    const session = await app.begin();
+    const app = await scene({ shape: { mode: 'stateful', answers: 'json' } });
+    const session = await app.session();
     const listening = await session.listen();
     await session.call('cart.add_item');
     await expect.poll(() => listening.messages).toEqual([CHANGED]);
   });
 
   it('waits for the next stream where none is open, and is told once', async () => {
-    const app = await startCheckout({ shape: STATELESS });
-    const session = await app.begin();
+    const app = await scene({ shape: STATELESS });
+    const session = await app.session();
     await session.call('cart.add_item');
     await session.call('cart.checkout');
     const listening = await session.listen();
@@ -154,8 +154,8 @@ describe('a change of the list', () => {
   });
 
   it('is not told where a move shows the same tools, or nothing moved', async () => {
-    const app = await startCheckout({ shape: { mode: 'stateless', answers: 'sse' } });
-    const session = await app.beginAt('has_items');
+    const app = await scene({ shape: { mode: 'stateless', answers: 'sse' } });
+    const session = await app.sessionAt('has_items');
     for (const [tool, args] of [
       ['cart.add_item', {}],
       ['cart.pay', {}],
@@ -169,7 +169,7 @@ describe('a change of the list', () => {
 
   it('says once that it can happen, in the answer to initialize', async () => {
     for (const mode of ['stateful', 'stateless'] as const) {
-      const app = await startCheckout({ shape: { mode } });
+      const app = await scene({ shape: { mode } });
       const client = await connect(app.url);
       expect(client.client.getServerCapabilities()?.tools).toEqual({ listChanged: true });
       await client.close();
