@@ -1,55 +1,98 @@
 import { Agent, type IncomingHttpHeaders, request } from 'node:http';
-import type { Workload } from './setups.ts';
+import type { Sent, Workload } from './setups.ts';
 
 const HEADERS = {
   'content-type': 'application/json',
   accept: 'application/json, text/event-stream',
 };
 
-/** One client: a kept-alive connection with a session of its own, and one request in flight at a time. */
+type Load = Pick<Workload, 'sdk' | 'requests' | 'isRefused'>;
+
+interface Answer {
+  readonly headers: IncomingHttpHeaders;
+  readonly body: string;
+}
+
+const STATELESS = '2026-07-28';
+
+let lastUser = 0;
+
+/** One client: a kept-alive connection with a run of its own, and one request in flight at a time. */
 export class Caller {
   readonly #url: URL;
   readonly #agent = new Agent({ keepAlive: true, maxSockets: 1 });
-  readonly #request: Pick<Workload, 'method' | 'params'>;
-  #session: Record<string, string> = {};
+  readonly #requests: readonly Sent[];
+  readonly #isRefused: boolean;
+  readonly #isStateless: boolean;
+  #headers: Record<string, string>;
   #lastId = 0;
+  #next = 0;
 
-  constructor(port: number, workload: Workload) {
+  constructor(port: number, { sdk, requests, isRefused = false }: Load) {
     this.#url = new URL(`http://127.0.0.1:${port}/mcp`);
-    this.#request = { method: workload.method, params: workload.params };
+    this.#isStateless = sdk === 'v2';
+    this.#headers = { ...HEADERS, 'x-user': `user ${++lastUser}` };
+    this.#requests = requests;
+    this.#isRefused = isRefused;
   }
 
   async open(): Promise<void> {
+    if (this.#isStateless) return;
     const clientInfo = { name: 'bench', version: '1.0.0' };
     const params = { protocolVersion: '2025-06-18', capabilities: {}, clientInfo };
     const { headers } = await this.#send({ method: 'initialize', params });
     const id = headers['mcp-session-id'];
-    if (typeof id === 'string') this.#session = { 'mcp-session-id': id };
+    if (typeof id === 'string') this.#headers = { ...this.#headers, 'mcp-session-id': id };
   }
 
-  /** Calls until `until`, on the clock of `performance.now()`. Resolves to how many were answered. */
-  async callUntil(until: number): Promise<number> {
-    let count = 0;
-    while (performance.now() < until) {
+  /** Calls until `until`, on the clock of `performance.now()`. Gives the milliseconds that each took. */
+  async callUntil(until: number): Promise<number[]> {
+    const taken: number[] = [];
+    for (let began = performance.now(); began < until; ) {
       await this.callOnce();
-      count++;
+      const now = performance.now();
+      taken.push(now - began);
+      began = now;
     }
-    return count;
+    return taken;
   }
 
+  /** The next of its requests. */
   async callOnce(): Promise<void> {
-    const { body } = await this.#send(this.#request);
-    if (!body.includes('"result"') || body.includes('"isError":true'))
-      throw new Error(`a call failed: ${body}`);
+    const [first] = this.#requests;
+    const sent = this.#requests[this.#next] ?? first;
+    this.#next = (this.#next + 1) % this.#requests.length;
+    if (sent !== undefined) await this.call(sent, this.#isRefused);
+  }
+
+  async call(sent: Sent, isRefused = false): Promise<void> {
+    const { body } = await (this.#isStateless ? this.#ask(sent) : this.#send(sent));
+    if (!body.includes('"result"') || body.includes('"isError":true') !== isRefused)
+      throw new Error(`a call came out otherwise than it should: ${body}`);
   }
 
   close(): void {
     this.#agent.destroy();
   }
 
-  #send(message: object): Promise<{ headers: IncomingHttpHeaders; body: string }> {
+  /** As a client of the stateless era asks. */
+  #ask({ method, params }: Sent): Promise<Answer> {
+    const _meta = {
+      'io.modelcontextprotocol/protocolVersion': STATELESS,
+      'io.modelcontextprotocol/clientCapabilities': {},
+    };
+    const { name } = params;
+    const headers = {
+      'mcp-protocol-version': STATELESS,
+      'mcp-method': method,
+      ...(typeof name === 'string' && { 'mcp-name': name }),
+    };
+    return this.#send({ method, params: { ...params, _meta } }, headers);
+  }
+
+  #send(message: object, more: Record<string, string> = {}): Promise<Answer> {
     const body = JSON.stringify({ jsonrpc: '2.0', id: ++this.#lastId, ...message });
-    const headers = { ...HEADERS, ...this.#session, 'content-length': Buffer.byteLength(body) };
+    const headers = { ...this.#headers, ...more, 'content-length': Buffer.byteLength(body) };
     return new Promise((resolve, reject) => {
       const sent = request(
         this.#url,

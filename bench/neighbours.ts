@@ -22,12 +22,13 @@ const { values } = parseArgs({
 const measureMs = values.quick ? 1_500 : 6_000;
 const warmUpMs = values.quick ? 500 : 2_000;
 
-const KIND = { mode: 'stateful', answers: 'json', tools: 5 } as const;
+const KIND = { sdk: 'v1', mode: 'stateful', answers: 'json', tools: 7 } as const;
 const HONEST: Workload = {
   ...KIND,
   name: 'step',
-  method: 'tools/call',
-  params: { name: 'cart.add_item', arguments: { sku: 'a-1' } },
+  requests: [
+    { method: 'tools/call', params: { name: 'cart.add_item', arguments: { sku: 'a-1' } } },
+  ],
 };
 
 function start(file: string, args: readonly string[]): ChildProcess {

@@ -1,4 +1,4 @@
-import { type ChildProcess, fork } from 'node:child_process';
+import { type ChildProcess, execFileSync, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { Caller } from './load.ts';
@@ -8,8 +8,26 @@ import type { Setup, Workload } from './setups.ts';
 export interface Turn {
   /** Requests answered in a second. */
   readonly throughput: number;
-  /** Microseconds of the server's CPU for each request. */
+  /** Microseconds of the server's CPU for each request, as the operating system counts them. */
   readonly cpu: number;
+  /** Milliseconds that each request took. */
+  readonly times: readonly number[];
+}
+
+/** What a request sets going in the server. */
+export interface Traced {
+  readonly promises: number;
+  /** Files of ours in which a function ran. */
+  readonly files: number;
+}
+
+export interface StartOptions {
+  readonly connections: number;
+  readonly nodeArguments?: readonly string[];
+  /** Another version of Node for the server. */
+  readonly node?: string | undefined;
+  /** The core that the server must stay on. */
+  readonly core?: number | undefined;
 }
 
 /** A server in a process of its own, so that the load does not take its CPU, and the clients that call it. */
@@ -25,30 +43,43 @@ export class ServerProcess {
   static async start(
     variant: Setup['variant'],
     workload: Workload,
-    options: StartOptions,
+    { connections, nodeArguments = [], node, core }: StartOptions,
   ): Promise<ServerProcess> {
-    const { mode, answers, tools } = workload;
-    const setup: Setup = { variant, mode, answers, tools };
-    const child = fork(
-      fileURLToPath(new URL('server.ts', import.meta.url)),
-      [JSON.stringify(setup)],
-      {
-        execArgv: ['--import', 'tsx', ...options.nodeArguments],
-      },
-    );
+    const { sdk, mode, answers, tools } = workload;
+    const setup: Setup = { variant, sdk, mode, answers, tools };
+    const file = fileURLToPath(new URL('server.ts', import.meta.url));
+    const child = fork(file, [JSON.stringify(setup)], {
+      execArgv: ['--import', 'tsx', ...nodeArguments],
+      ...(node !== undefined && { execPath: node }),
+    });
+    if (core !== undefined) stayOn(core, child.pid);
     const [port] = (await once(child, 'message')) as [number];
-    const callers = Array.from({ length: options.connections }, () => new Caller(port, workload));
-    await Promise.all(callers.map((caller) => caller.open()));
+    const load = variant === 'bare' ? { ...workload, isRefused: false } : workload;
+    const callers = Array.from({ length: connections }, () => new Caller(port, load));
+    for (const caller of callers) await caller.open();
+    const [first] = callers;
+    for (let round = 0; round < 100; round++)
+      for (const sent of workload.before ?? []) await first?.call(sent);
     return new ServerProcess(child, callers);
   }
 
   async turn(ms: number): Promise<Turn> {
-    const cpuBefore = await this.#cpuTime();
+    const cpuBefore = await this.#ask<number>('cpu');
     const start = performance.now();
-    const counts = await Promise.all(this.#callers.map((caller) => caller.callUntil(start + ms)));
+    const taken = await Promise.all(this.#callers.map((caller) => caller.callUntil(start + ms)));
     const seconds = (performance.now() - start) / 1000;
-    const count = counts.reduce((sum, each) => sum + each, 0);
-    return { throughput: count / seconds, cpu: ((await this.#cpuTime()) - cpuBefore) / count };
+    const times = taken.flat();
+    const cpu = ((await this.#ask<number>('cpu')) - cpuBefore) / times.length;
+    return { throughput: times.length / seconds, cpu, times };
+  }
+
+  /** What each of so many requests sets going, one after the other. */
+  async trace(requests: number): Promise<Traced> {
+    const [caller] = this.#callers;
+    await this.#ask('trace');
+    for (let each = 0; each < requests; each++) await caller?.callOnce();
+    const { promises, files } = await this.#ask<Traced>('traced');
+    return { promises: promises / requests, files };
   }
 
   async stop(): Promise<void> {
@@ -58,15 +89,15 @@ export class ServerProcess {
     await exited;
   }
 
-  async #cpuTime(): Promise<number> {
-    const answered = once(this.#child, 'message') as Promise<[number]>;
-    this.#child.send('cpu');
-    const [microseconds] = await answered;
-    return microseconds;
+  async #ask<T>(question: 'cpu' | 'trace' | 'traced'): Promise<T> {
+    const answered = once(this.#child, 'message') as Promise<[T]>;
+    this.#child.send(question);
+    const [answer] = await answered;
+    return answer;
   }
 }
 
-export interface StartOptions {
-  readonly connections: number;
-  readonly nodeArguments: readonly string[];
+/** Has a process run on one core alone; all of its threads that begin later do too. */
+export function stayOn(core: number, pid: number | undefined): void {
+  execFileSync('taskset', ['--all-tasks', '--cpu-list', '--pid', String(core), String(pid)]);
 }
