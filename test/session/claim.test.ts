@@ -1,239 +1,294 @@
-import { beforeEach, describe, expect, it } from 'vitest';
-import { memoryStore } from '../../src/index.ts';
-import { type ClaimOptions, claimStep, type NotClaimed } from '../../src/session/claim.ts';
+import { describe, expect, it } from 'vitest';
+import { type FsmGateOptions, memoryStore, UnknownOutcome } from '../../src/index.ts';
 import { guardStore } from '../../src/session/guarded-store.ts';
-import { InFlight } from '../../src/session/in-flight.ts';
-import { LiveSession } from '../../src/session/live-session.ts';
-import type { RunContext } from '../../src/session/run-context.ts';
 import { Step } from '../../src/session/step.ts';
-import { Turns } from '../../src/session/turns.ts';
-import { pass, settle } from '../helpers/checkout-app.ts';
+import { claimOf } from '../../src/testing/fixtures.ts';
 import { FaultyStore } from '../helpers/faulty-store.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
+import { callOf, RawSession, reasonOf, type WireMessage } from '../helpers/raw.ts';
+import { begins, pass, passUntil, type SceneOptions, scene, settle } from '../helpers/scene.ts';
 
 const HOUR = 3_600_000;
 const TIMES = { waitMs: 10_000, leaseMs: 9_000, maxStepMs: 60_000, cancelGraceMs: 5_000 };
 const MOVE = { snapshot: { state: 'paid' }, trail: { from: 'open', to: 'paid', event: 'PAY' } };
-/** The timers of a running step: one renews its lease, one gives up on it. */
-const STEP = 2;
+const ADD = 'cart.add_item';
 
-let clock: ManualClock;
-let store: FaultyStore;
-let errors: unknown[];
-let tooLong: number;
-
-beforeEach(async () => {
-  clock = new ManualClock();
-  store = new FaultyStore(memoryStore({ now: clock.now }));
-  errors = [];
-  tooLong = 0;
-  await store.open('run', {}, HOUR);
-  store.take();
-});
-
-/** What a process has of the run; another one has its own. */
-function processOf(): RunContext {
+/** A session of a checkout, in a process that serves it. */
+async function checkout(gate: FsmGateOptions = {}, beside?: SceneOptions['beside']) {
+  const app = await scene({
+    shape: { mode: 'stateless', answers: 'json' },
+    gate: { ...TIMES, ...gate },
+    ...(beside && { beside }),
+  });
+  const session = await app.session();
+  app.store.take();
   return {
-    run: 'run',
-    store: guardStore(store, 2_000, clock),
-    ttlMs: HOUR,
-    session: new LiveSession('run', {}, clock.now()),
-    turns: new Turns(clock),
-    actor: undefined,
-    create: undefined,
-    gone: undefined,
-    anew: undefined,
-    fresh: () => undefined,
-    listChanged: () => {},
-    listen: () => () => {},
+    ...app,
+    session,
+    cart: app.run(session.id),
+    /** A call whose handler is at work. */
+    adding: () => begins(app, ADD, () => session.call(ADD)),
+    unknown: () => app.errors.filter((error) => error instanceof UnknownOutcome),
   };
 }
 
-function claim(
-  context: RunContext,
-  changes: Partial<ClaimOptions> = {},
-): Promise<Step | NotClaimed> {
-  return claimStep({
-    context,
-    workflow: 'order',
-    description: { tool: 'pay', digest: 'd', uncertain: 'hold' },
-    states: ['open'],
-    initial: { state: 'open' },
-    times: TIMES,
-    clock,
-    request: new InFlight(),
-    onTooLong: () => void tooLong++,
-    onError: (error) => void errors.push(error),
-    ...changes,
-  });
+/** Two processes of one checkout: one whose handler is at work, and the one that the test is in. */
+async function twoProcesses(gate: FsmGateOptions = {}) {
+  const elsewhere = await checkout(gate);
+  const app = await checkout(gate, elsewhere);
+  const session = RawSession.resume(app.url, elsewhere.session.id);
+  // The process learns of the session, and does not ask about it in the next five seconds.
+  await session.call('cart.view');
+  app.store.take();
+  return {
+    ...app,
+    session,
+    cart: app.run(session.id),
+    elsewhere,
+    adding: await elsewhere.adding(),
+  };
 }
 
-async function granted(context: RunContext, changes: Partial<ClaimOptions> = {}): Promise<Step> {
-  const step = await claim(context, changes);
-  expect(step).toBeInstanceOf(Step);
-  return step as Step;
+/** What has been answered so far. */
+function answersOf(calls: readonly Promise<WireMessage>[]): WireMessage[] {
+  const answers: WireMessage[] = [];
+  for (const call of calls) void call.then((answer) => answers.push(answer));
+  return answers;
 }
+
+const textOf = (message: WireMessage) => message.result?.content?.[0]?.text;
 
 describe('a claim', () => {
-  it('asks the store once, and knows the position that the call was tested against', async () => {
-    const step = await granted(processOf());
-    expect(store.asked).toEqual(['claim']);
-    expect(step.snapshot).toMatchObject({ state: 'open' });
-    expect(step.tool).toBe('pay');
-  });
-
   it('is not had in a state in which the step is not allowed, and holds up nobody', async () => {
-    const context = processOf();
-    const refused = await claim(context, { states: ['paid'] });
-    expect(refused).toMatchObject({ reason: 'state', snapshot: { state: 'open' } });
-    await granted(context);
-    expect(clock.pending).toBe(STEP);
+    const { session } = await checkout();
+    expect(reasonOf(await session.call('cart.pay'))).toBe('state');
+    expect(textOf(await session.call(ADD))).toBe(`${ADD} done`);
   });
 
-  it('is not had of a run that ended', async () => {
-    await store.delete('run');
-    expect(await claim(processOf())).toEqual({ reason: 'unknown' });
-    expect(clock.pending).toBe(0);
+  it('is not had of a run that ended elsewhere', async () => {
+    const { session, data, ledger } = await checkout();
+    await data.delete(session.id);
+    expect((await session.post(callOf(1, ADD))).status).toBe(404);
+    expect(ledger.calls).toEqual([]);
   });
 
   it('of another process is waited for, asking now and then, and had soon after it is let go', async () => {
-    const other = await granted(processOf());
-    store.take();
-    const waiting = claim(processOf());
+    const { session, clock, store, adding } = await twoProcesses();
+    const waiting = session.call(ADD);
+    await expect.poll(() => store.asked).toContain('claim');
     await pass(clock, 5_000, 10);
-    const asked = store.take().filter((each) => each === 'claim').length;
+    const asked = store.times('claim');
     expect(asked).toBeGreaterThan(15);
     expect(asked).toBeLessThan(60);
-    await other.release();
+    adding.finish();
+    await adding.answer;
     await pass(clock, 260, 10);
-    expect(await waiting).toBeInstanceOf(Step);
+    expect(textOf(await waiting)).toBe(`${ADD} done`);
   });
 
   it('of another process is not waited for longer than was said', async () => {
-    await granted(processOf());
-    let refused: unknown;
-    void claim(processOf()).then((answer) => {
-      refused = answer;
-    });
+    const { session, clock, store, cart, adding } = await twoProcesses();
+    const answers = answersOf([session.call(ADD)]);
+    await expect.poll(() => store.asked).toContain('claim');
     await pass(clock, 9_500);
-    expect(refused).toBeUndefined();
+    expect(answers).toEqual([]);
     await pass(clock, 1_000);
-    expect(refused).toMatchObject({ reason: 'busy', snapshot: { state: 'open' } });
-    expect(clock.pending).toBe(STEP);
+    await expect.poll(() => answers.map(reasonOf)).toEqual(['busy']);
+    await cart.is('running');
+    adding.finish();
+    expect(textOf(await adding.answer)).toBe(`${ADD} done`);
   });
 
   it('of another process is waited for by no more calls than may, the one that has its turn included', async () => {
-    await granted(processOf());
-    const context = processOf();
-    const waiting = { maxWaiting: 2, maxWaitingBytes: 1_000 };
-    const answers: unknown[] = [];
-    for (let call = 0; call < 3; call++)
-      void claim(context, { waiting }).then((answer) => answers.push(answer));
-    await settle();
-    expect(answers).toMatchObject([{ reason: 'busy' }]);
+    const { session, clock, adding } = await twoProcesses({ maxWaiting: 2 });
+    const answers = answersOf([session.call(ADD), session.call(ADD), session.call(ADD)]);
+    await expect.poll(() => answers.map(reasonOf)).toEqual(['busy']);
     await pass(clock, TIMES.waitMs + 500);
-    expect(answers).toHaveLength(3);
-    expect(await claim(processOf(), { waiting: { ...waiting, maxWaiting: 0 } })).toMatchObject({
-      reason: 'busy',
-      snapshot: { state: 'open' },
-    });
+    await expect.poll(() => answers).toHaveLength(3);
+    adding.finish();
+  });
+
+  it('of another process is not waited for where no call may', async () => {
+    const { session, adding } = await twoProcesses({ maxWaiting: 0 });
+    expect(reasonOf(await session.call(ADD))).toBe('busy');
+    adding.finish();
   });
 
   it('of another process that died is an unknown outcome: held, with the tool that it was', async () => {
-    (await granted(processOf())).giveUp();
-    const waiting = claim(processOf(), {
-      description: { tool: 'ship', digest: 'd', uncertain: 'hold' },
-    });
+    const { session, clock, store, cart, elsewhere } = await twoProcesses();
+    elsewhere.store.fail('renew');
+    const waiting = session.call('cart.checkout');
+    await expect.poll(() => store.asked).toContain('claim');
     await pass(clock, TIMES.leaseMs + 500);
-    expect(await waiting).toMatchObject({ reason: 'held', held: { tool: 'pay' } });
+    const refused = await waiting;
+    expect(reasonOf(refused)).toBe('held');
+    expect(textOf(refused)).toContain(ADD);
+    await cart.is('held');
   });
 
   it('is given back, if its call was cancelled while the store was asked', async () => {
-    let isFree = false;
-    const call = new InFlight(() => {
-      isFree = true;
-    });
-    const waiting = claim(processOf(), { request: call });
-    call.cancel();
-    call.end();
-    expect(await waiting).toEqual({ reason: 'cancelled' });
-    expect(store.asked).toEqual(['claim', 'release']);
-    expect(isFree).toBe(true);
-    expect(await claim(processOf())).toBeInstanceOf(Step);
-    expect(clock.pending).toBe(STEP);
+    const { session, store, ledger } = await checkout();
+    store.fail('claim', 1, 'late');
+    session.post(callOf(7, ADD)).catch(() => {});
+    await expect.poll(() => store.late).toHaveLength(1);
+    const params = { requestId: 7 };
+    await session.post({ jsonrpc: '2.0', method: 'notifications/cancelled', params });
+    store.late.shift()?.();
+    await expect.poll(() => store.asked).toEqual(['claim', 'release']);
+    const { messages } = await session.post(callOf(7, ADD));
+    expect(messages.map(textOf)).toEqual([`${ADD} done`]);
+    expect(ledger.calls).toEqual([ADD]);
   });
 
-  it('is not even asked for by a call that was cancelled before, or whose connection is gone', async () => {
-    const cancelled = new InFlight();
-    cancelled.cancel();
-    const gone = new InFlight(undefined, { isGone: true, size: 0 });
-    for (const request of [cancelled, gone]) {
-      expect(await claim(processOf(), { request })).toEqual({ reason: 'cancelled' });
-    }
-    expect(store.asked).toEqual([]);
-    expect(clock.pending).toBe(0);
-  });
-
-  it('that the store fails to take is no claim, and is given back in case it was taken', async () => {
-    store.fail('claim', 1, 'done');
-    const context = processOf();
-    expect(await claim(context)).toEqual({ reason: 'unavailable' });
+  it('is not even asked for by a call that was cancelled while it waited for its turn', async () => {
+    const { session, store, ledger, adding } = await checkout();
+    const first = await adding();
+    session.post(callOf(7, ADD)).catch(() => {});
     await settle();
-    expect(store.asked).toEqual(['claim', 'release']);
-    expect(errors).toHaveLength(1);
-    await granted(context);
+    const params = { requestId: 7 };
+    await session.post({ jsonrpc: '2.0', method: 'notifications/cancelled', params });
+    first.finish();
+    await first.answer;
+    await settle();
+    expect(store.take()).toEqual(['claim', 'commit']);
+    expect(ledger.calls).toEqual([ADD]);
   });
 
   it('that cannot be given back at once is given back later', async () => {
+    const { session, clock, store, errors } = await checkout();
     store.fail('claim', 1, 'done');
     store.fail('release', 3);
-    expect(await claim(processOf())).toEqual({ reason: 'unavailable' });
+    expect(reasonOf(await session.call(ADD))).toBe('unavailable');
+    expect(errors.length).toBeGreaterThan(0);
     await pass(clock, 2_000);
     expect(store.take()).toEqual(['claim', 'release', 'release', 'release', 'release']);
-    expect(await claim(processOf())).toBeInstanceOf(Step);
+    expect(textOf(await session.call(ADD))).toBe(`${ADD} done`);
   });
 });
 
 describe('a step', () => {
   it('renews its lease three times while it lasts, until it ends', async () => {
-    const step = await granted(processOf());
+    const { clock, store, adding } = await checkout({ maxStepMs: HOUR });
+    const call = await adding();
     store.take();
     await pass(clock, 10 * TIMES.leaseMs);
-    expect(store.take().length).toBeGreaterThanOrEqual(29);
-    expect(await step.commit(MOVE)).toBe('committed');
-    await pass(clock, TIMES.leaseMs);
+    expect(store.times('renew')).toBeGreaterThanOrEqual(29);
+    store.take();
+    call.finish();
+    expect(textOf(await call.answer)).toBe(`${ADD} done`);
+    await pass(clock, 2 * HOUR, TIMES.leaseMs);
     expect(store.take()).toEqual(['commit']);
-    expect(clock.pending).toBe(0);
   });
 
   it('goes on renewing after a renewal that failed or hung, and says so', async () => {
-    const step = await granted(processOf());
+    const { clock, store, errors, cart, adding } = await checkout();
+    const call = await adding();
     store.fail('renew', 1);
     await pass(clock, 4_000);
     store.fail('renew', 1, 'hang');
     await pass(clock, 4_500);
     expect(errors).toHaveLength(2);
     await pass(clock, TIMES.leaseMs);
-    expect(await step.commit(MOVE)).toBe('committed');
+    await cart.is('running');
+    call.finish();
+    expect(textOf(await call.answer)).toBe(`${ADD} done`);
   });
 
   it('is given up on once, after the longest time, if it has not ended', async () => {
-    await granted(processOf());
-    await pass(clock, TIMES.maxStepMs - 1);
-    expect(tooLong).toBe(0);
-    await pass(clock, TIMES.maxStepMs);
-    expect(tooLong).toBe(1);
-    const ended = await granted(processOf(), { workflow: 'another' });
-    await ended.release();
+    const { session, clock, unknown, adding } = await checkout();
+    expect(textOf(await session.call(ADD))).toBe(`${ADD} done`);
     await pass(clock, 2 * TIMES.maxStepMs);
-    expect(tooLong).toBe(1);
+    const call = await adding();
+    await pass(clock, TIMES.maxStepMs - 1);
+    expect(unknown()).toEqual([]);
+    await pass(clock, 1);
+    expect(textOf(await call.answer)).toContain('its outcome is unknown');
+    await pass(clock, 2 * TIMES.maxStepMs);
+    expect(unknown()).toHaveLength(1);
+    call.finish();
   });
 
   it.each([
+    ['commit', {}, undefined, 'payment'],
+    ['release', { fail: true }, 'state', 'empty'],
+  ])('lets the next call of its process in with %s', async (_, args, refused, state) => {
+    const { session, cart, ...app } = await checkout();
+    const first = await begins(app, ADD, () => session.call(ADD, args));
+    const next = session.call('cart.checkout');
+    first.finish();
+    await first.answer;
+    expect(reasonOf(await next)).toBe(refused);
+    await cart.isIn(state);
+  });
+
+  it('lets the next call of its process in when it is given up on, to be refused as held', async () => {
+    const { session, clock, cart, adding } = await checkout({ waitMs: 2 * HOUR });
+    const first = await adding();
+    const next = session.call(ADD);
+    await pass(clock, TIMES.maxStepMs + TIMES.leaseMs + 500);
+    expect(reasonOf(await next)).toBe('held');
+    await cart.is('held');
+    first.finish();
+  });
+
+  it('whose commit failed to the end can be saved later', async () => {
+    const { session, clock, store, cart } = await checkout();
+    store.fail('commit');
+    const told = await passUntil(clock, session.call(ADD));
+    expect(textOf(told)).toContain('its outcome could not be recorded');
+    store.heal();
+    await pass(clock, 2 * TIMES.leaseMs);
+    await cart.isIn('has_items');
+    await cart.is('idle');
+    expect(await cart.moves()).toEqual([ADD]);
+  });
+
+  it('lets the next call in even when its commit fails to the end', async () => {
+    const { session, clock, store, adding } = await checkout();
+    const first = await adding();
+    const next = session.call(ADD);
+    store.fail('commit');
+    first.finish();
+    expect(textOf(await passUntil(clock, first.answer))).toContain('could not be recorded');
+    expect(reasonOf(await passUntil(clock, next))).toMatch(/held|busy/);
+  });
+});
+
+/** A step as the gate holds it: which of its endings counts cannot be seen from outside. */
+async function claimed() {
+  const clock = new ManualClock();
+  const store = new FaultyStore(memoryStore({ now: clock.now }));
+  await store.open('run', {}, HOUR);
+  const request = claimOf('run', { leaseMs: TIMES.leaseMs });
+  const granted = await store.claim(request);
+  if (granted.status !== 'claimed') throw new Error('the claim was to be granted');
+  store.take();
+  let tooLong = 0;
+  const parts = {
+    key: { run: 'run', workflow: request.workflow },
+    token: request.token,
+    description: request.step,
+    snapshot: granted.snapshot,
+    now: clock.now(),
+    idempotencyKey: granted.idempotencyKey,
+    store: guardStore(store, 2_000, clock),
+    ttlMs: HOUR,
+    times: TIMES,
+    clock,
+    turn: undefined,
+    endRequest: () => {},
+    onError: () => {},
+  };
+  const step = new Step(parts, () => void tooLong++);
+  return { clock, store, step, tooLong: () => tooLong };
+}
+
+describe('the end of a step', () => {
+  it.each([
     ['commit', 'saved', 'repeated'],
     ['release', 'released', 'lost'],
-  ] as const)('ends once: whatever comes after %s changes nothing', async (first, state, then) => {
-    const step = await granted(processOf());
+  ] as const)('comes once: whatever follows %s changes nothing', async (first, state, then) => {
+    const { clock, store, step, tooLong } = await claimed();
     if (first === 'commit') await step.commit(MOVE);
     else await step.release();
     expect([step.state, step.isOver]).toEqual([state, true]);
@@ -241,86 +296,27 @@ describe('a step', () => {
     await step.release();
     expect(step.giveUp()).toBe(false);
     expect(await step.commit(MOVE)).toBe(then);
-    expect([store.take(), step.state, clock.pending]).toEqual([[], state, 0]);
+    await pass(clock, HOUR, TIMES.leaseMs);
+    expect([store.take(), step.state, tooLong()]).toEqual([[], state, 0]);
   });
 
-  it('that was given up on is saved when its outcome comes late, for as long as nobody took the run over', async () => {
-    const context = processOf();
-    const step = await granted(context);
+  it('may come after it was given up on, which happens once', async () => {
+    const { clock, store, step } = await claimed();
     expect([step.giveUp(), step.giveUp(), step.state]).toEqual([true, false, 'unsettled']);
-    await pass(clock, 2 * TIMES.leaseMs);
-    expect(await claim(context)).toMatchObject({ reason: 'held' });
+    await pass(clock, HOUR / 2, TIMES.leaseMs);
+    expect(store.take()).toEqual([]);
     expect(await step.commit(MOVE)).toBe('committed');
-    expect(await claim(context)).toMatchObject({ reason: 'state', snapshot: { state: 'paid' } });
-    expect(clock.pending).toBe(0);
+    expect(step.state).toBe('saved');
   });
 
-  it('that was given up on and taken over is lost', async () => {
-    const description = { tool: 'pay', digest: 'd', uncertain: 'retry' } as const;
-    const step = await granted(processOf(), { description });
-    step.giveUp();
-    await pass(clock, TIMES.leaseMs);
-    const next = await granted(processOf(), { description });
-    expect([await step.commit(MOVE), step.state]).toEqual(['lost', 'lost']);
-    expect(await next.commit(MOVE)).toBe('committed');
-  });
-
-  it('that was given up on keeps its id in flight while its answer may come, at most for the longest time', async () => {
+  it('is waited for until the longest time is over, where its answer may still come', async () => {
     for (const ending of ['answer', 'time', 'nothing'] as const) {
-      let isFree = false;
-      const request = new InFlight(() => {
-        isFree = true;
-      });
-      const step = await granted(processOf(), { request, workflow: ending });
-      request.end();
+      const { clock, step, tooLong } = await claimed();
       step.giveUp(true);
-      await settle();
-      expect(isFree).toBe(false);
       if (ending === 'answer') await step.commit(MOVE);
       if (ending === 'nothing') step.giveUp();
-      if (ending === 'time') {
-        await pass(clock, TIMES.maxStepMs);
-        step.giveUp();
-      }
-      expect([isFree, clock.pending, tooLong]).toEqual([true, 0, ending === 'time' ? 1 : 0]);
-      tooLong = 0;
+      await pass(clock, HOUR / 2, TIMES.leaseMs);
+      expect(tooLong(), ending).toBe(ending === 'time' ? 1 : 0);
     }
-  });
-
-  it.each(['commit', 'release', 'giveUp'] as const)(
-    'lets the next call of its process in with %s',
-    async (how) => {
-      const context = processOf();
-      const step = await granted(context);
-      const next = claim(context, { states: undefined });
-      if (how === 'commit') await step.commit(MOVE);
-      else await step[how]();
-      await pass(clock, TIMES.leaseMs);
-      expect(await next).toEqual(
-        how === 'giveUp' ? expect.objectContaining({ reason: 'held' }) : expect.any(Step),
-      );
-    },
-  );
-
-  it('whose commit failed to the end can be saved later', async () => {
-    const step = await granted(processOf());
-    store.fail('commit');
-    const committing = step.commit(MOVE).catch((error: Error) => error.name);
-    await pass(clock, 20_000);
-    expect([await committing, step.state]).toEqual(['StoreUnavailable', 'unsettled']);
-    store.heal();
-    expect(await step.commit(MOVE)).toBe('committed');
-  });
-
-  it('lets the next call in even when its commit fails to the end', async () => {
-    const context = processOf();
-    const step = await granted(context);
-    const next = claim(context);
-    store.fail('commit');
-    const committing = step.commit(MOVE).catch((error: Error) => error.name);
-    await pass(clock, 20_000);
-    expect(await committing).toBe('StoreUnavailable');
-    expect(await next).toMatchObject({ reason: expect.stringMatching(/held|busy/) });
-    expect(clock.pending).toBe(0);
   });
 });
