@@ -43,7 +43,7 @@ describe('two calls of one gated tool at the same time', () => {
     const session = await app.sessionAt('payment');
     const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
     const second = session.call('cart.pay');
-    await expect.poll(() => app.clock.pending).toBe(3);
+    await app.isServing(2);
     paying.finish();
     expect(textOf(await paying.answer)).toBe('cart.pay done');
     expect(reasonOf(await second)).toBe('state');
@@ -55,7 +55,7 @@ describe('two calls of one gated tool at the same time', () => {
     const session = await app.sessionAt('has_items');
     const slow = await begins(app, 'cart.add_item', () => session.call('cart.add_item'));
     const quick = session.call('cart.checkout');
-    await expect.poll(() => app.clock.pending).toBe(3);
+    await app.isServing(2);
     slow.finish();
     await Promise.all([slow.answer, quick]);
     expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { connect } from '../helpers/client.ts';
 import { latch } from '../helpers/latch.ts';
 import { callOf, reasonOf } from '../helpers/raw.ts';
-import { scene } from '../helpers/scene.ts';
+import { scene, staysQuiet } from '../helpers/scene.ts';
 import { HOSTS } from '../helpers/upstream.ts';
 
 const PROGRESS = { _meta: { progressToken: 'p' } };
@@ -87,11 +87,12 @@ describe.each([
       200,
       'text/event-stream',
     ]);
-    await expect.poll(() => app.clock.pending).toBe(1);
+    await app.isServing(1);
     app.clock.advance(20_000);
     await expect.poll(() => listening.text).toBe(': keep-alive\n\n');
     listening.cut();
-    await expect.poll(() => app.clock.pending).toBe(0);
+    await app.isServing(0);
+    await staysQuiet(app);
   });
 
   it('is told once that its list changed, on the stream of the call or else on its own', async () => {

@@ -3,6 +3,7 @@ import type { Clock } from '../../src/index.ts';
 /** A clock that stands still until a test moves it, with the timers that were set by it. */
 export class ManualClock implements Clock {
   #now = 1_700_000_000_000;
+  #rung = 0;
   readonly #timers = new Set<{ at: number; task: () => void }>();
 
   readonly now = (): number => this.#now;
@@ -12,6 +13,11 @@ export class ManualClock implements Clock {
     this.#timers.add(timer);
     return () => this.#timers.delete(timer);
   };
+
+  /** How many timers have rung. */
+  get rung(): number {
+    return this.#rung;
+  }
 
   /** How many timers are running. */
   get pending(): number {
@@ -31,6 +37,7 @@ export class ManualClock implements Clock {
       }
       this.#timers.delete(next);
       this.#now = Math.max(this.#now, next.at);
+      this.#rung += 1;
       next.task();
     }
   }

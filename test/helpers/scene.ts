@@ -259,6 +259,11 @@ export class SceneRun {
     expect((await this.runs.read(this.key))?.status).toBe(status);
   }
 
+  /** Waits until it is that. */
+  async becomes(status: 'idle' | 'running' | 'held'): Promise<void> {
+    await expect.poll(async () => (await this.runs.read(this.key))?.status).toBe(status);
+  }
+
   /** The tools of its moves, oldest first; `null` for moves that no call made. */
   async moves(): Promise<(string | null)[]> {
     return (await this.runs.history(this.key)).map(({ tool }) => tool ?? null);
@@ -310,6 +315,16 @@ export async function passUntil<T>(clock: ManualClock, settling: Promise<T>): Pr
     })
     .toBe(true);
   return settling;
+}
+
+/** An hour goes by in which the app does nothing: no timer rings, and the store is left alone. */
+export async function staysQuiet({ clock, store, errors }: Stage): Promise<void> {
+  await settle();
+  store.take();
+  const before = { rung: clock.rung, errors: errors.length };
+  await pass(clock, 3_600_000, 60_000);
+  expect(store.take()).toEqual([]);
+  expect({ rung: clock.rung, errors: errors.length }).toEqual(before);
 }
 
 /** Leaves room for everything that is on its way inside this process. */

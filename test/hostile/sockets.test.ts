@@ -101,12 +101,12 @@ describe('a call that is pipelined behind one that runs', () => {
     wire.socket.write(
       postOf(session, callOf(11, 'cart.checkout')) + postOf(session, callOf(12, 'cart.pay')),
     );
-    await expect.poll(() => app.clock.pending).toBe(3);
+    await app.isServing(2);
     wire.socket.destroy();
     await once(wire.socket, 'close');
     await settle();
     handler.open();
-    await expect.poll(() => app.clock.pending).toBe(0);
+    await app.run(session.id).becomes('idle');
     expect(app.ledger.calls).toEqual(['cart.checkout']);
     expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
   });

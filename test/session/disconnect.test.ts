@@ -96,7 +96,7 @@ describe.each(SHAPES)(
       const listening = await listenAt(session, shape.answers);
       const failing = await app.leave(session, callOf(1, 'cart.pay', { fail: true }));
       failing.open();
-      await expect.poll(() => app.clock.pending - (shape.mode === 'stateless' ? 1 : 0)).toBe(0);
+      await app.run(session.id).becomes('idle');
       expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
       expect(listening.messages).toEqual([]);
       expect(textOf(await session.call('cart.pay'))).toBe('cart.pay done');
@@ -107,7 +107,7 @@ describe.each(SHAPES)(
       const session = await app.sessionAt('payment');
       const paying = await app.leave(session, callOf(1, 'cart.pay'));
       const again = session.call('cart.pay');
-      await expect.poll(() => app.clock.pending).toBe(3);
+      await app.isServing(1);
       paying.open();
       expect(reasonOf(await again)).toBe('state');
       expect(app.ledger.calls).toEqual(['cart.pay']);

@@ -10,10 +10,9 @@ import {
   send,
   type WireMessage,
 } from '../helpers/raw.ts';
-import { begins, pass, type Scene, scene, settle } from '../helpers/scene.ts';
+import { begins, pass, type Scene, scene, settle, staysQuiet } from '../helpers/scene.ts';
 import { createTask, startTasks } from '../helpers/task-server.ts';
 
-const STEP = 2;
 const CHANGED = 'notifications/tools/list_changed';
 const RESTART =
   '[System: cart.pay was not run, because the server is being restarted. Try again later.]';
@@ -46,7 +45,8 @@ describe.each(['stateful', 'stateless'] as const)('close(), %s', (mode) => {
     await expect.poll(() => listening.ended).toBe(true);
     expect(listening.messages.map(({ method }) => method)).toContain(CHANGED);
     expect(await session.tools()).toEqual(['cart.view']);
-    expect([app.errors, app.clock.pending]).toEqual([[], 0]);
+    await staysQuiet(app);
+    expect(app.errors).toEqual([]);
   });
 
   it('has new steps refused, and goes on serving whatever is none', async () => {
@@ -89,7 +89,7 @@ describe.each(['stateful', 'stateless'] as const)('close(), %s', (mode) => {
     const session = await app.sessionAt('payment');
     const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
     const waiting = [session.call('cart.pay'), session.call('cart.pay')];
-    await expect.poll(() => app.clock.pending).toBe(STEP + 2);
+    await app.isServing(3);
     const closing = close(app, 60_000);
     for (const answer of await Promise.all(waiting)) expect(textOf(answer)).toBe(RESTART);
     expect(closing.isOver).toBe(false);

@@ -24,13 +24,18 @@ import {
   sendAndHold,
   type WireMessage,
 } from '../helpers/raw.ts';
-import { pass, type Scene, type SceneOptions, scene, settle } from '../helpers/scene.ts';
+import {
+  pass,
+  type Scene,
+  type SceneOptions,
+  scene,
+  settle,
+  staysQuiet,
+} from '../helpers/scene.ts';
 import { stateless } from '../helpers/two-eras.ts';
 
 const GRACE = 5_000;
 const LEASE = 8_000;
-/** Of a step that was given up on one timer is left: after the longest time nobody waits for its answer. */
-const STEP_GIVEN_UP = 1;
 const CHANGED = { jsonrpc: '2.0', method: 'notifications/tools/list_changed' };
 const cancel = (requestId: unknown): WireMessage => ({
   jsonrpc: '2.0',
@@ -152,8 +157,9 @@ describe.each(ANSWERS)('a call that its client has cancelled, answered late with
     expect([app.moves, app.ledger.calls]).toEqual([['confirmed'], ['cart.pay']]);
     await expect.poll(() => listening.messages).toEqual([CHANGED]);
     expect(app.errors.map(String)).toEqual([expect.stringContaining('no result came')]);
-    // The stream has one, and the step none.
-    expect(app.clock.pending).toBe(1);
+    listening.cut();
+    await app.isServing(0);
+    await staysQuiet(app);
   });
 
   it('is nothing that its upstream learns of, until it is done', async () => {
@@ -305,7 +311,7 @@ describe('a call that was given up on', () => {
     const app = await start();
     const { session } = await cancelled(app);
     const waiting = session.call('cart.pay');
-    await expect.poll(() => app.clock.pending).toBe(STEP_GIVEN_UP + 1);
+    await app.isServing(1);
     await pass(app.clock, LEASE / 2);
     await app.answer();
     await pass(app.clock, 1_000);
@@ -317,7 +323,7 @@ describe('a call that was given up on', () => {
     const { session } = await cancelled(app);
     app.write({ jsonrpc: '2.0', id: 'q', method: 'elicitation/create', params: {} });
     const waiting = session.call('cart.pay');
-    await expect.poll(() => app.clock.pending).toBe(STEP_GIVEN_UP + 1);
+    await app.isServing(1);
     await app.answer();
     await pass(app.clock, 1_000);
     expect(reasonOf(await waiting)).toBe('state');

@@ -7,14 +7,13 @@ import { StateMachineGate } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { type Latch, latch } from '../helpers/latch.ts';
 import { callOf, reasonOf, type WireMessage } from '../helpers/raw.ts';
-import { type SceneOptions, scene, settle } from '../helpers/scene.ts';
+import { begins, type SceneOptions, scene, settle } from '../helpers/scene.ts';
 import type { Ledger } from '../helpers/upstream.ts';
 
 const QUESTION = {
   message: 'Pay 10?',
   requestedSchema: { type: 'object' as const, properties: { yes: { type: 'boolean' as const } } },
 };
-const STEP = 2;
 const textOf = (message: WireMessage | undefined): unknown => message?.result?.content?.[0]?.text;
 
 /** A cart server whose `cart.pay` asks the client first, as often as `times` says, all at once. */
@@ -107,7 +106,7 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
     expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
     await session.post(accept(paying.messages[0]?.id));
     const waiting = session.call('cart.pay');
-    await expect.poll(() => app.clock.pending).toBe(STEP + 1);
+    await app.isServing(2);
     handler.open();
     expect(reasonOf(await waiting)).toBe('state');
     expect(app.ledger.calls).toEqual(['cart.pay']);
@@ -116,16 +115,13 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
   it('has those refused at once that were waiting already', async () => {
     const app = await start();
     const session = await app.sessionAt('has_items');
-    const handler = latch();
-    app.ledger.gates.set('cart.checkout', handler.opened);
-    const checking = session.call('cart.checkout');
-    await expect.poll(() => app.clock.pending).toBe(STEP);
+    const checking = await begins(app, 'cart.checkout', () => session.call('cart.checkout'));
     const paying = session.stream(callOf('p', 'cart.pay'));
-    await expect.poll(() => app.clock.pending).toBe(STEP + 1);
+    await app.isServing(2);
     const adding = session.call('cart.add_item');
-    await expect.poll(() => app.clock.pending).toBe(STEP + 2);
-    handler.open();
-    await checking;
+    await app.isServing(3);
+    checking.finish();
+    await checking.answer;
     expect(reasonOf(await adding)).toBe('busy');
     const { messages } = await paying;
     await expect.poll(() => messages).toHaveLength(1);
@@ -154,7 +150,7 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
     expect(reasonOf(await session.call('cart.pay'))).toBe('busy');
     await session.post(accept(paying.messages[1]?.id));
     const waiting = session.call('cart.pay');
-    await expect.poll(() => app.clock.pending).toBe(STEP + 1);
+    await app.isServing(2);
     handler.open();
     expect(reasonOf(await waiting)).toBe('state');
   });
@@ -180,7 +176,7 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
     expect(reasonOf(await session.call('cart.add_item'))).toBe('busy');
     await session.post(accept(paying.messages[0]?.id));
     const waiting = [session.call('cart.view'), session.call('cart.add_item')];
-    await expect.poll(() => app.clock.pending).toBe(STEP + STEP + 2);
+    await app.isServing(3);
     handler.open();
     const [viewed, added] = await Promise.all(waiting);
     expect([textOf(viewed), reasonOf(added)]).toEqual(['cart.view', 'state']);

@@ -6,7 +6,7 @@ import { StateMachineGate } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { latch } from '../helpers/latch.ts';
 import { callOf, RawSession, reasonOf, sendAndHold, type WireMessage } from '../helpers/raw.ts';
-import { begins, pass, type Scene, scene, settle } from '../helpers/scene.ts';
+import { begins, pass, type Scene, scene, settle, staysQuiet } from '../helpers/scene.ts';
 
 const SHAPES = [
   { mode: 'stateful', answers: 'sse' },
@@ -14,9 +14,6 @@ const SHAPES = [
   { mode: 'stateless', answers: 'sse' },
   { mode: 'stateless', answers: 'json' },
 ] as const;
-/** A step has two timers while it runs: one renews its lease, one gives up on it. A call that waits has one. */
-const STEP = 2;
-
 const textOf = (message: WireMessage | undefined): unknown => message?.result?.content?.[0]?.text;
 const outcomeOf = (message: WireMessage): unknown => reasonOf(message) ?? textOf(message);
 const cancel = (requestId: unknown): WireMessage => ({
@@ -45,7 +42,7 @@ describe.each(SHAPES)('calls that come at the same time, $mode $answers', (shape
     const session = await app.session();
     const first = await begins(app, 'cart.add_item', () => session.call('cart.add_item'));
     const rest = ['cart.add_item', 'cart.add_item'].map((tool) => session.call(tool));
-    await expect.poll(() => app.clock.pending).toBe(STEP + 2);
+    await app.isServing(3);
     expect(app.ledger.calls).toEqual(['cart.add_item']);
     first.finish();
     for (const answer of [await first.answer, ...(await Promise.all(rest))]) {
@@ -61,7 +58,7 @@ describe.each(SHAPES)('calls that come at the same time, $mode $answers', (shape
     const answers: Promise<WireMessage>[] = [];
     for (const tool of ['cart.checkout', 'cart.pay', 'cart.add_item', 'cart.pay']) {
       answers.push(session.call(tool));
-      await expect.poll(() => app.clock.pending).toBe(STEP + answers.length);
+      await app.isServing(1 + answers.length);
     }
     adding.finish();
     expect((await Promise.all(answers)).map(outcomeOf)).toEqual([
@@ -91,16 +88,16 @@ describe.each(SHAPES)('a call that waits for its turn, $mode $answers', (shape) 
     const session = await app.sessionAt('payment');
     const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
     const waiting = session.post(callOf('w', 'cart.pay'));
-    await expect.poll(() => app.clock.pending).toBe(STEP + 1);
+    await app.isServing(2);
     expect((await session.post(cancel('another'))).status).toBe(202);
-    expect(app.clock.pending).toBe(STEP + 1);
+    await app.isServing(2);
     expect((await session.post(cancel('w'))).status).toBe(202);
     const { status, text } = await waiting;
     expect([status, text]).toEqual([202, '']);
     paying.finish();
     await paying.answer;
     expect(app.ledger.calls).toEqual(['cart.pay']);
-    expect(app.clock.pending).toBe(0);
+    await staysQuiet(app);
   });
 
   it('and whose client goes away, is never forwarded', async () => {
@@ -108,9 +105,9 @@ describe.each(SHAPES)('a call that waits for its turn, $mode $answers', (shape) 
     const session = await app.sessionAt('has_items');
     const checking = await begins(app, 'cart.checkout', () => session.call('cart.checkout'));
     const gone = sendAndHold(app.url, { headers: session.headers, body: callOf('w', 'cart.pay') });
-    await expect.poll(() => app.clock.pending).toBe(STEP + 1);
+    await app.isServing(2);
     gone.cut();
-    await expect.poll(() => app.clock.pending).toBe(STEP);
+    await app.isServing(1);
     checking.finish();
     await checking.answer;
     await settle();
@@ -126,7 +123,7 @@ describe.each(SHAPES)('a call that waits for its turn, $mode $answers', (shape) 
     const waiting = session.call('cart.pay').then((message) => {
       answer = message;
     });
-    await expect.poll(() => app.clock.pending).toBe(STEP + 1);
+    await app.isServing(2);
     await pass(app.clock, 9_999);
     expect(answer).toBeUndefined();
     await pass(app.clock, 1);
@@ -158,7 +155,7 @@ describe('calls that wait for one run', () => {
     const { paying, early, answers } = await crowd(app, 150, 'x'.repeat(2_000_000));
     await expect.poll(() => early.length, { timeout: 20_000 }).toBe(146);
     expect(new Set(early)).toEqual(new Set(['busy']));
-    expect(app.clock.pending).toBe(STEP + 4);
+    await app.isServing(1 + 4);
     paying.finish();
     expect(textOf(await paying.answer)).toBe('cart.pay done');
     const late = (await Promise.all(answers)).filter((reason) => reason !== 'busy');
@@ -233,7 +230,7 @@ describe('calls that wait for one run', () => {
         answers.push(/"reason":"(\w+)"/.exec(await answer.text())?.[1]);
       };
       const first = post('a');
-      await expect.poll(() => app.clock.pending).toBe(STEP + 1);
+      await app.isServing(2);
       await post('b');
       expect(answers).toEqual(['busy']);
       paying.finish();
@@ -306,7 +303,7 @@ describe('two processes on one store', () => {
       await expect.poll(() => there.store.asked).toContain('claim');
       if (how === 'cut off') waiting.cut();
       else await other.post(cancel('w'));
-      await expect.poll(() => here.clock.pending).toBe(STEP);
+      await there.isServing(0);
       checking.finish();
       await checking.answer;
       await pass(here.clock, 1_000);
@@ -381,9 +378,9 @@ describe('a call that two workflows gate', () => {
     const session = await app.sessionAt('payment');
     const viewing = await begins(app, 'cart.view', () => session.call('cart.view'));
     const gone = sendAndHold(app.url, { headers: session.headers, body: callOf('w', 'cart.pay') });
-    await expect.poll(() => app.clock.pending).toBe(STEP + STEP + 1);
+    await app.isServing(2);
     gone.cut();
-    await expect.poll(() => app.clock.pending).toBe(STEP);
+    await app.isServing(1);
     viewing.finish();
     await viewing.answer;
     await settle();
@@ -397,7 +394,7 @@ describe('a call that two workflows gate', () => {
     const session = await app.sessionAt('payment');
     const viewing = await begins(app, 'cart.view', () => session.call('cart.view'));
     const waiting = session.post(callOf('w', 'cart.pay'));
-    await expect.poll(() => app.clock.pending).toBe(STEP + STEP + 1);
+    await app.isServing(2);
     await session.post(cancel('w'));
     expect((await waiting).status).toBe(202);
     viewing.finish();

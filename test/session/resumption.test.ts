@@ -102,7 +102,7 @@ describe.each(HOSTS)(
       await expect.poll(() => calling.ended).toBe(true);
       await pass(app.clock, 30_000);
       const waiting = session.call('cart.pay');
-      await expect.poll(() => app.clock.pending).toBe(3);
+      await app.isServing(1);
       handler.open();
       const resumed = await session.listen(id);
       await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);

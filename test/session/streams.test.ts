@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { connect } from '../helpers/client.ts';
 import { callOf, stream } from '../helpers/raw.ts';
-import { scene, settle } from '../helpers/scene.ts';
+import { scene, settle, staysQuiet } from '../helpers/scene.ts';
 
 const CHANGED = { jsonrpc: '2.0', method: 'notifications/tools/list_changed' };
 const STATELESS = { mode: 'stateless', answers: 'json' } as const;
@@ -34,7 +34,8 @@ describe('where the upstream has no GET stream of its own', () => {
     app.clock.advance(20_000);
     await expect.poll(() => listening.text).toBe(': keep-alive\n\n: keep-alive\n\n');
     listening.cut();
-    await expect.poll(() => app.clock.pending).toBe(0);
+    await app.isServing(0);
+    await staysQuiet(app);
   });
 
   it('tells on it that the list changed, where a JSON answer has no room for that', async () => {
@@ -87,7 +88,7 @@ describe('where the upstream has no GET stream of its own', () => {
   it("is found by the SDK's client as if it were the upstream's", async () => {
     const app = await scene({ shape: STATELESS });
     const client = await connect(app.url);
-    await expect.poll(() => app.clock.pending).toBe(1);
+    await client.streaming;
     await client.call('cart.add_item');
     await expect.poll(() => client.log).toContain('list_changed');
     await client.close();
@@ -102,8 +103,7 @@ describe('a change of the list', () => {
     await session.call('cart.add_item');
     await expect.poll(() => streams[2]?.messages).toEqual([CHANGED]);
     streams[2]?.cut();
-    // Each stream has a timer that keeps it alive.
-    await expect.poll(() => app.clock.pending).toBe(2);
+    await app.isServing(2);
     await session.call('cart.checkout');
     await expect.poll(() => streams[1]?.messages).toEqual([CHANGED]);
     expect(streams[0]?.messages).toEqual([]);
