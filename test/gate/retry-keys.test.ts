@@ -1,44 +1,40 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js';
 import { describe, expect, it } from 'vitest';
-import { currentStep, runsOf, StateMachineGate } from '../../src/index.ts';
-import { pass, startCheckout } from '../helpers/checkout-app.ts';
-import { latch } from '../helpers/latch.ts';
+import { currentStep, StateMachineGate } from '../../src/index.ts';
 import { reasonOf } from '../helpers/raw.ts';
-import type { Ledger } from '../helpers/upstream.ts';
+import { begins, pass, scene } from '../helpers/scene.ts';
 
 const MINUTE = 60_000;
 
-describe('the idempotency key of a step whose outcome is unknown', () => {
+/** A session whose first payment was begun, and of which nobody knows the outcome. */
+async function triedOnce(workflow: StateMachineGate<string, string>) {
   const keys: unknown[] = [];
   const answers: CallToolResult[] = [];
-  const makeServer = (ledger: Ledger): McpServer => {
-    const server = new McpServer({ name: 'shop', version: '1.0.0' });
-    server.registerTool('cart.pay', {}, async () => {
-      keys.push(currentStep()?.idempotencyKey);
-      ledger.calls.push('cart.pay');
-      await ledger.gates.get('cart.pay');
-      return answers.pop() ?? { content: [] };
-    });
-    return server;
-  };
+  const app = await scene({
+    workflow,
+    gate: { maxStepMs: 2_000 },
+    makeServer: (ledger) => {
+      const server = new McpServer({ name: 'shop', version: '1.0.0' });
+      server.registerTool('cart.pay', {}, async () => {
+        keys.push(currentStep()?.idempotencyKey);
+        ledger.calls.push('cart.pay');
+        await ledger.gates.get('cart.pay');
+        return answers.pop() ?? { content: [] };
+      });
+      return server;
+    },
+  });
+  const session = await app.session();
+  const lost = await begins(app, 'cart.pay', () => session.call('cart.pay'));
+  await pass(app.clock, 3_000);
+  await lost.answer;
+  lost.finish();
+  await pass(app.clock, 9_000);
+  return { ...app, session, keys, answers };
+}
 
-  const tried = async (workflow: StateMachineGate<string, string>) => {
-    keys.length = 0;
-    const app = await startCheckout({ workflow, gate: { maxStepMs: 2_000 }, makeServer });
-    const session = await app.begin();
-    const never = latch();
-    app.ledger.gates.set('cart.pay', never.opened);
-    const lost = session.call('cart.pay');
-    await expect.poll(() => app.ledger.calls).toEqual(['cart.pay']);
-    await pass(app.clock, 3_000);
-    await lost;
-    app.ledger.gates.delete('cart.pay');
-    never.open();
-    await pass(app.clock, 9_000);
-    return { app, session };
-  };
-
+describe('the idempotency key of a step whose outcome is unknown', () => {
   it('is kept while a guard refuses the next try', async () => {
     let answer: boolean | string = true;
     const workflow = new StateMachineGate({
@@ -46,7 +42,7 @@ describe('the idempotency key of a step whose outcome is unknown', () => {
       initial: 'open',
       states: { open: { on: { PAY: 'paid' } }, paid: {} },
     }).bindTool('cart.pay', 'open', { success: 'PAY', guard: () => answer, uncertain: 'retry' });
-    const { session } = await tried(workflow);
+    const { session, keys } = await triedOnce(workflow);
     answer = 'the bank is away';
     expect(reasonOf(await session.call('cart.pay'))).toBe('guard');
     answer = true;
@@ -60,7 +56,7 @@ describe('the idempotency key of a step whose outcome is unknown', () => {
       { id: 'shop', initial: 'open', states: { open: { on: { PAY: 'paid' } }, paid: {} } },
       { loopShield: { max: 9, fallback: { event: 'PAY' } } },
     ).bindTool('cart.pay', 'open', { success: 'PAY', uncertain: 'retry' });
-    const { session } = await tried(workflow);
+    const { session, keys, answers } = await triedOnce(workflow);
     answers.push({ resultType: 'input_required', content: [] });
     await session.call('cart.pay');
     await session.call('cart.pay');
@@ -78,8 +74,7 @@ describe('the idempotency key of a step whose outcome is unknown', () => {
         paid: {},
       },
     }).bindTool('cart.pay', 'open', { success: 'PAY', uncertain: 'retry' });
-    const { app, session } = await tried(workflow);
-    const runs = runsOf(workflow, { store: app.data });
+    const { session, keys, runs } = await triedOnce(workflow);
     await runs.send(session.id, 'PAUSE');
     expect(reasonOf(await session.call('cart.pay'))).toBe('state');
     await runs.send(session.id, 'GO');
@@ -98,8 +93,8 @@ describe('the idempotency key of a step whose outcome is unknown', () => {
         paid: {},
       },
     }).bindTool('cart.pay', ['open', 'late'], { success: 'PAY', uncertain: 'retry' });
-    const { app, session } = await tried(workflow);
-    app.clock.advance(2 * MINUTE);
+    const { session, keys, clock } = await triedOnce(workflow);
+    clock.advance(2 * MINUTE);
     await session.call('cart.pay');
     expect(keys).toHaveLength(2);
     expect(keys[1]).toBe(keys[0]);

@@ -79,6 +79,8 @@ export interface Scene extends Stage, Entrance {
   sessionAt(state: 'has_items' | 'payment', headers?: Record<string, string>): Promise<RawSession>;
   /** A run by its key, such as a session's id. */
   run(key: string): SceneRun;
+  /** Ends the app before the test does. */
+  close(): Promise<void>;
 }
 
 /** Plays in an app of SDK v1, which speaks MCP up to 2025-11-25. `x-user` authenticates. */
@@ -108,6 +110,7 @@ export async function scene(options: SceneOptions = {}): Promise<Scene> {
       return opened;
     },
     run: (key) => new SceneRun(stage.runs, key),
+    close: () => upstream.close(),
   };
 }
 
@@ -251,8 +254,10 @@ export class SceneRun {
     this.key = key;
   }
 
-  async isIn(state: string): Promise<void> {
-    expect((await this.runs.read(this.key))?.snapshot.state).toBe(state);
+  async isIn(state: string, status?: 'idle' | 'running' | 'held'): Promise<void> {
+    const view = await this.runs.read(this.key);
+    expect(view?.snapshot.state).toBe(state);
+    if (status !== undefined) expect(view?.status).toBe(status);
   }
 
   async is(status: 'idle' | 'running' | 'held'): Promise<void> {
