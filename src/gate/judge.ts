@@ -182,6 +182,8 @@ export class Judge {
       return this.#refuse(incoming, tool, { reason: 'busy' }, binding.states);
     }
     const found = stateAsRead(this.#config, context);
+    if (found === 'unavailable')
+      return this.#refuse(incoming, tool, { reason: 'unavailable' }, binding.states);
     if (found !== undefined && !workflow.allows(found.state, binding))
       return this.#refuse(incoming, tool, { reason: 'state', snapshot: found }, binding.states);
     const request = context.session.inFlight(id) ?? new InFlight();

@@ -1,8 +1,9 @@
 import { quoteNames } from '../errors.ts';
 import { turnKey } from '../session/claim.ts';
 import type { Admission, RunContext } from '../session/run-context.ts';
-import type { FsmSnapshot, RunRecord } from '../stores/store.ts';
+import type { FsmSnapshot, RunRecord, WorkflowRecord } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
+import type { Position } from '../workflow/position.ts';
 import { understood } from './admit.ts';
 import { beginsAnew, shownPosition } from './ends.ts';
 import type { GateConfig } from './gate-config.ts';
@@ -23,17 +24,20 @@ export async function stateNow(
 }
 
 /**
- * Where the run stood when it was read for this very request. `undefined` where nothing
- * had to be read, the run has moved since, or is about to move: another call holds it.
+ * Where the run stood when it was read for this very request. `undefined` where nothing had to be
+ * read, the run has moved since, or is about to move: another call holds it, or its time is over.
  */
-export function stateAsRead(config: GateConfig, context: RunContext): FsmSnapshot | undefined {
+export function stateAsRead(
+  config: GateConfig,
+  context: RunContext,
+): FsmSnapshot | 'unavailable' | undefined {
   const { id } = config.workflow;
   const record = context.fresh();
   if (record === undefined || context.turns.isTaken(turnKey(context, id))) return undefined;
-  if (Object.hasOwn(record.workflows, id) && record.workflows[id]?.claim !== undefined)
-    return undefined;
-  const found = standing(config, context, record);
-  return typeof found === 'object' ? found : undefined;
+  if (storedIn(record, id)?.claim !== undefined) return undefined;
+  const stood = stands(config, record);
+  if (typeof stood !== 'object') return stood;
+  return stood.isOverdue ? undefined : shown(config, context.run, stood);
 }
 
 /**
@@ -72,19 +76,41 @@ export function standing(
   { run, create }: RunContext,
   record: RunRecord | undefined,
 ): FsmSnapshot | Unknown {
-  const { workflow } = config;
   if (record === undefined && create === undefined) return 'unknown';
-  const stored = record !== undefined && Object.hasOwn(record.workflows, workflow.id);
-  const { snapshot, claim } = (stored && record?.workflows[workflow.id]) || {};
-  tellIfHeld({ run, workflow: workflow.id }, claim, config);
-  if (snapshot === undefined) return { ...workflow.start, updatedAt: 0 };
+  const { id } = config.workflow;
+  tellIfHeld({ run, workflow: id }, storedIn(record, id)?.claim, config);
+  const stood = stands(config, record);
+  return typeof stood === 'object' ? shown(config, run, stood) : stood;
+}
+
+function storedIn(record: RunRecord | undefined, workflow: string): WorkflowRecord | undefined {
+  return record && Object.hasOwn(record.workflows, workflow)
+    ? record.workflows[workflow]
+    : undefined;
+}
+
+/** Where a run stands, and whether its stored state is one whose time is over. */
+interface Stood {
+  readonly position: Position;
+  readonly updatedAt: number;
+  readonly isOverdue: boolean;
+}
+
+function stands(config: GateConfig, record: RunRecord | undefined): Stood | 'unavailable' {
+  const { workflow, clock } = config;
+  const snapshot = storedIn(record, workflow.id)?.snapshot;
+  if (snapshot === undefined) return { position: workflow.start, updatedAt: 0, isOverdue: false };
   const position = understood(config, snapshot);
   if (position === undefined) return 'unavailable';
   const known = { ...position, updatedAt: snapshot.updatedAt };
-  const { position: now } = workflow.overdue(known, record?.now ?? config.clock.now()) ?? {};
-  warnOfNeverShown(config, run);
-  const shown = shownPosition(config, run, now ?? known);
-  return { ...shown, updatedAt: snapshot.updatedAt };
+  const next = workflow.overdue(known, record?.now ?? clock.now());
+  const { updatedAt } = snapshot;
+  return { position: next?.position ?? known, updatedAt, isOverdue: next !== undefined };
+}
+
+function shown(config: GateConfig, run: string, { position, updatedAt }: Stood): FsmSnapshot {
+  if (updatedAt > 0) warnOfNeverShown(config, run);
+  return { ...shownPosition(config, run, position), updatedAt };
 }
 
 /** Once for each gate: a run that begins anew with the next call is never seen at its end. */
