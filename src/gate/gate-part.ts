@@ -18,7 +18,7 @@ import { tellListChanged } from './list-changed.ts';
 import { createdTask } from './outcome.ts';
 import { unknownOutcomeReply } from './replies.ts';
 import { announcing, settle } from './settle.ts';
-import { isCancelledStep } from './step-note.ts';
+import { isCancelledStep, keepsClaims, stepsNote } from './step-note.ts';
 import { carryOn } from './tasks.ts';
 import { describeTools, hideUnavailable, keepsSecrets, visibilityFor } from './tool-list.ts';
 import { giveUpStep, tellUnknown } from './unknown-outcome.ts';
@@ -71,10 +71,15 @@ export class GatePart implements Part {
       // In the session era a disconnect "SHOULD NOT be interpreted as the client cancelling its request"; in the stateless era it is that.
       if (this.#admission.era === 'session') this.#exchange.tap.withholdClose();
     }
-    // While the other messages were judged, or another gate judged, the client may have gone: nothing was forwarded yet.
+    // Nothing was forwarded yet, and judging took time: a lease may have ended, or the client gone.
     for (const incoming of this.#exchange.forwardable) {
+      const steps = stepsNote.of(incoming);
+      if (steps === undefined) continue;
+      const kept = keepsClaims(steps);
+      const isKept = kept === true || (await kept);
       if (isCancelledStep(incoming, this.#exchange, this.#admission))
         await this.#exchange.drop(incoming);
+      else if (!isKept) await this.#judge.refuseLate(incoming);
     }
     return true;
   }

@@ -31,7 +31,7 @@ import { type Move, movesOf } from './move.ts';
 import type { NotAdmitted } from './not-admitted.ts';
 import { badToolName, refusalReply } from './replies.ts';
 import { stateAsRead, stateNow } from './state-now.ts';
-import { stepNote } from './step-note.ts';
+import { stepsNote } from './step-note.ts';
 import { keepsSecrets } from './tool-list.ts';
 
 const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
@@ -79,7 +79,7 @@ export class Judge {
     const { message } = incoming;
     // A handler must be able to trust the key, so nobody but a gate sets it.
     if (
-      stepNote.of(incoming) === undefined &&
+      stepsNote.of(incoming) === undefined &&
       message.at('params', '_meta', IDEMPOTENCY_KEY) !== undefined
     ) {
       message.remove(['params', '_meta'], IDEMPOTENCY_KEY);
@@ -228,7 +228,7 @@ export class Judge {
     if (context.step === undefined)
       incoming.message.set(['params', '_meta', IDEMPOTENCY_KEY], step.idempotencyKey);
     context.step = incoming;
-    stepNote.put(incoming, true);
+    stepsNote.put(incoming, [...(stepsNote.of(incoming) ?? []), step]);
     request.onNotice(() => clock.after(times.cancelGraceMs, () => this.#giveUp(id, false)));
     const moves = movesOf(workflow, binding, position, {
       tool: step.tool,
@@ -240,6 +240,13 @@ export class Judge {
     // What was counted is saved whatever the call comes to.
     const isUpdated = workflow.shield !== undefined;
     return { id, step, context, era: this.#admission.era, moves, isUpdated };
+  }
+
+  /** Refuses a call that lost its claim before it was forwarded. */
+  async refuseLate(incoming: Incoming): Promise<void> {
+    const tool = String(incoming.message.at('params', 'name'));
+    const cause = 'its turn ended before it began';
+    await this.#refuse(incoming, tool, { reason: 'unavailable', cause }, []);
   }
 
   /** A move that was made before the call was forwarded. */

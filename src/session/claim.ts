@@ -82,9 +82,10 @@ async function claimInTurn(
   let leave: (() => void) | undefined;
   try {
     for (let attempt = 0; !context.turns.isOff(request, waiting); attempt++) {
+      const askedAt = clock.now();
       const result = await ask(options, context.store, token);
       if (result.status === 'claimed') {
-        const parts = partsOf(options, token, result, turn);
+        const parts = partsOf(options, { token, askedAt, turn }, result);
         if (!context.turns.isOff(request, waiting)) {
           turn.step = parts;
           return new Step(parts, options.onTooLong);
@@ -105,15 +106,14 @@ async function claimInTurn(
 
 function partsOf(
   { context, workflow, description, times, clock, request, onError }: ClaimOptions,
-  token: string,
+  asked: Required<Pick<StepParts, 'token' | 'askedAt'>> & Pick<StepParts, 'turn'>,
   { snapshot, idempotencyKey, now = clock.now() }: Granted,
-  turn: Turn,
 ): StepParts {
   const { run, store, ttlMs } = context;
   const key = { run, workflow };
   return {
+    ...asked,
     key,
-    token,
     description,
     snapshot,
     now,
@@ -122,7 +122,6 @@ function partsOf(
     ttlMs,
     times,
     clock,
-    turn,
     // Its id is in flight for as long as the step is, on whatever stream its result comes.
     endRequest: request.beginStep(description.uncertain === 'hold'),
     onError,

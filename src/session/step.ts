@@ -7,6 +7,7 @@ import type {
   StepDescription,
   Uncertain,
 } from '../stores/store.ts';
+import type { MaybePromise } from '../wire/task-line.ts';
 import type { Clock } from './clock.ts';
 import type { GuardedStore } from './guarded-store.ts';
 import { persist } from './persist.ts';
@@ -34,6 +35,10 @@ export interface StepParts {
   readonly snapshot: FsmSnapshot;
   /** What time it was for the store when the claim was granted. */
   readonly now: number;
+  /**
+   * What time it was here when the claim was asked for: its lease began no earlier. Default: now.
+   */
+  readonly askedAt?: number;
   readonly idempotencyKey: string;
   readonly store: GuardedStore;
   readonly ttlMs: number;
@@ -88,6 +93,8 @@ export class Step {
   #state: StepState = 'claimed';
   #overran = false;
   #isShared: boolean;
+  /** What time it was here when its lease was last asked for. */
+  #leasedAt: number;
   /**
    * Whether something was saved from here, or may have been: then a commit that the store knows
    * already is our own.
@@ -101,6 +108,7 @@ export class Step {
   constructor(parts: StepParts, onTooLong: () => void) {
     this.#parts = parts;
     this.#isShared = parts.isShared === true;
+    this.#leasedAt = parts.askedAt ?? parts.clock.now();
     this.key = parts.key;
     this.token = parts.token;
     this.tool = parts.description.tool;
@@ -133,6 +141,19 @@ export class Step {
   /** Whether it took longer than a step may. */
   get overran(): boolean {
     return this.#overran;
+  }
+
+  /**
+   * Whether it may be forwarded: the claim is still its own, and the lease leaves time to. Where
+   * renewals are overdue the store is asked, and the lease begins anew. A process that stood still
+   * may have missed its end, and that another call has taken the run over or a person resolved it.
+   */
+  confirm(): MaybePromise<boolean> {
+    if (this.#state !== 'claimed') return this.#state !== 'unsettled';
+    const { clock, times } = this.#parts;
+    const age = clock.now() - this.#leasedAt;
+    // A clock that was set back says nothing.
+    return (age >= 0 && age <= times.leaseMs / 2) || this.#renew();
   }
 
   /**
@@ -263,12 +284,17 @@ export class Step {
     });
   }
 
-  async #renew(): Promise<void> {
-    const { store, key, token, times, onError } = this.#parts;
+  /** Whether the store said that the claim is still its own. */
+  async #renew(): Promise<boolean> {
+    const { store, key, token, times, clock, onError } = this.#parts;
+    const askedAt = clock.now();
     const isOurs = await store.renew(key, token, times.leaseMs).catch(onError);
+    if (isOurs === true) this.#leasedAt = askedAt;
     // A step whose answer is still to come finds that out when it commits.
-    if (isOurs !== false || this.#onTaken === undefined || this.#state !== 'claimed') return;
-    this.#become('lost');
-    this.#onTaken();
+    if (isOurs === false && this.#onTaken !== undefined && this.#state === 'claimed') {
+      this.#become('lost');
+      this.#onTaken();
+    }
+    return isOurs === true;
   }
 }
