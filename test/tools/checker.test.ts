@@ -57,6 +57,7 @@ class Story {
   readonly #exchanges: Exchange[] = [];
   readonly #ledger: LedgerLine[] = [];
   readonly #outside: OutsideCall[] = [];
+  readonly #stalls: NonNullable<Evidence['stalls']>[number][] = [];
   #moves: { version: number; from: string; to: string; tool?: string }[] = [];
   #status = 'idle';
   #at = 0;
@@ -133,6 +134,12 @@ class Story {
     return () => Object.assign(call, { did: true, answered: ++this.#at });
   }
 
+  /** A gate's process stands still; what is returned has it go on. */
+  standStill(): () => void {
+    const from = ++this.#at;
+    return () => void this.#stalls.push({ server: 'server', from, to: ++this.#at });
+  }
+
   /** What the store knows at the end. */
   trail(
     moves: readonly (readonly [from: string, to: string, tool?: string])[],
@@ -163,6 +170,7 @@ class Story {
       streams: [],
       ledger: this.#ledger,
       outside: this.#outside,
+      stalls: this.#stalls,
       trails: [{ run: 'a-run', machine: 'shop', moves: this.#moves, now }],
     };
   }
@@ -332,6 +340,50 @@ describe('check()', () => {
       if (time === 0) twice.show(first, begun);
     }
     expect(twice.trail([ADDED, ['filled', 'filled', 'cart.add']]).faults).toContain('ran-twice');
+  });
+
+  it('lets a failed try be repeated with its key where a process stood still, and not after it was shown', () => {
+    const told = (isShownFirst: boolean) => {
+      const story = new Story();
+      const [first, second] = [
+        story.send('cart.add', { step: 1 }),
+        story.send('cart.add', { step: 1 }),
+      ];
+      const failed = story.begin(first, 'a-key');
+      story.end(failed, 'failed');
+      if (isShownFirst) story.show(first, failed, true);
+      const repeated = story.begin(second, 'a-key');
+      story.end(repeated, 'failed');
+      story.show(second, repeated, true);
+      if (!isShownFirst) story.show(first, failed, true);
+      return story.trail([]).faults;
+    };
+    expect(told(false)).toEqual([]);
+    expect(told(true)).toEqual(['ran-twice']);
+  });
+
+  it('lets a call begin too late that was on its way while a process stood still, if its success is not shown', () => {
+    const told = ({ stall = true, shown = false } = {}) => {
+      const story = new Story();
+      const [first, second] = [
+        story.send('cart.add', { step: 1 }),
+        story.send('cart.add', { step: 1 }),
+      ];
+      const goOn = story.standStill();
+      const begun = story.begin(first, 'a-key');
+      story.end(begun);
+      story.show(first, begun);
+      story.step('cart.checkout');
+      if (stall) goOn();
+      const late = story.begin(second, 'a-key');
+      story.end(late);
+      if (shown) story.show(second, late);
+      else story.answer(second, { isError: true, _meta: { 'mcp-interlock/outcome': {} } });
+      return story.trail([ADDED, CHECKED_OUT]).faults;
+    };
+    expect(told()).toEqual([]);
+    expect(told({ stall: false })).toEqual(['ran-twice', 'illegal-execution']);
+    expect(told({ shown: true })).toEqual(['ran-twice', 'illegal-execution']);
   });
 
   it('moves by a failure only where the binding says so, and knows what its client was told', () => {

@@ -63,7 +63,62 @@ export function check(evidence: Evidence): Fault[] {
   return faults;
 }
 
-function faultsOf(
+/** The fewest faults that a reading leaves: each call that may have come late did or did not. */
+function faultsOf(facts: RunFacts, evidence: Evidence, streams: readonly Listening[]): Fault[] {
+  let fewest = faultsAsRead(facts, evidence, streams);
+  for (const late of subsets(lateAttempts(facts, evidence.stalls ?? []))) {
+    if (fewest.length === 0) break;
+    const attempts = facts.attempts.filter((each) => !late.includes(each));
+    const found = faultsAsRead({ ...facts, attempts }, evidence, streams);
+    if (found.length < fewest.length) fewest = found;
+  }
+  return fewest;
+}
+
+/** How long a call may be on its way to its handler. */
+const ON_ITS_WAY_MS = 2_000;
+/** How many calls are taken to have come late at most: each one doubles the readings. */
+const MOST_LATE = 6;
+
+/**
+ * Handlers that may have begun although their claim was lost. A gate cannot call back what it has
+ * forwarded: if its process stands still just then, the lease ends before the server reads the call.
+ * No client may be shown a success of such a call.
+ */
+function lateAttempts(
+  { attempts, asked }: RunFacts,
+  stalls: NonNullable<Evidence['stalls']>,
+): RunFacts['attempts'] {
+  return attempts
+    .filter((attempt) => {
+      const { server, started, call, name, binding } = attempt;
+      const [exchange] = asked.find(([each]) => each.call === call) ?? [];
+      const isShown = asked.some(
+        ([, { told }]) => told.kind === 'done' && told.attempt === name && !told.isError,
+      );
+      return (
+        isStep(binding) &&
+        !isShown &&
+        stalls.some(
+          ({ from, to, ...stall }) =>
+            stall.server === server &&
+            (exchange?.sent ?? Number.POSITIVE_INFINITY) <= from &&
+            to <= started &&
+            started <= to + ON_ITS_WAY_MS,
+        )
+      );
+    })
+    .slice(0, MOST_LATE);
+}
+
+/** All but the empty one, the smaller ones first. */
+function subsets<T>(items: readonly T[]): T[][] {
+  const sets: T[][] = [[]];
+  for (const item of items) sets.push(...sets.map((set) => [...set, item]));
+  return sets.slice(1).sort((a, b) => a.length - b.length);
+}
+
+function faultsAsRead(
   facts: RunFacts,
   { stalls = [] }: Evidence,
   streams: readonly Listening[],
@@ -84,7 +139,7 @@ type Found = { readonly kind: FaultKind; readonly text: string };
 
 /** Every answer is one that its client may get, and every list has what no state hides. */
 function answerFaults(
-  { runs, machines, tools, outages = [] }: Evidence,
+  { runs, machines, tools, outages = [], stalls = [] }: Evidence,
   attempts: readonly Attempt[],
   asked: readonly (readonly [Exchange, Answer])[],
 ): Fault[] {
@@ -98,7 +153,8 @@ function answerFaults(
       faults.push({ kind, run, machine: '', text: `${text} (call ${call})` });
     const wasAway = outages.some(({ from, to }) => from <= at && sent <= to);
     if (told.kind === 'wrong' && !wasAway) add('wrong-answer', told.text);
-    if (told.kind === 'unavailable' && !wasAway)
+    const stoodStill = stalls.some(({ from, to }) => from <= at && sent <= to);
+    if (told.kind === 'unavailable' && !wasAway && !stoodStill)
       add('wrong-answer', 'the store is there, and was called unavailable');
     if (told.kind === 'done') {
       const attempt = byName.get(told.attempt);
@@ -147,12 +203,23 @@ function strangerFaults(
     }));
 }
 
-/** A key is one step's; what must not be repeated begins once with it, and nothing begins again after its success was shown. */
-function keyFaults({ attempts, asked }: RunFacts): Found[] {
+/**
+ * A key is one step's; what must not be repeated begins once with it. A success that was shown was
+ * the last try. A failure that was shown let the run go before, unless the store was away.
+ */
+function keyFaults({ attempts, asked, outages }: RunFacts): Found[] {
   const faults: Found[] = [];
-  const shown = new Set(
-    asked.flatMap(([, { told }]) => (told.kind === 'done' ? [told.attempt] : [])),
+  const shown = new Map(
+    asked.flatMap(([, { told, at }]) =>
+      told.kind === 'done' ? [[told.attempt, { isError: told.isError, at }]] : [],
+    ),
   );
+  const isOver = ({ name, started }: Attempt, next: Attempt): boolean => {
+    const answer = shown.get(name);
+    if (answer === undefined || !answer.isError) return answer !== undefined;
+    const wasAway = outages.some(({ from, to }) => from <= answer.at && started <= to);
+    return answer.at < next.started && !wasAway;
+  };
   const earlier = new Map<string, RunFacts['attempts'][number]>();
   for (const attempt of attempts) {
     const { key, name, tool, binding } = attempt;
@@ -164,7 +231,7 @@ function keyFaults({ attempts, asked }: RunFacts): Found[] {
         kind: 'key',
         text: `${stepOf(known)} and ${stepOf(attempt)} have the key ${key}`,
       });
-    } else if (known !== undefined && (binding.uncertain === 'hold' || shown.has(known.name))) {
+    } else if (known !== undefined && (binding.uncertain === 'hold' || isOver(known, attempt))) {
       faults.push({
         kind: 'ran-twice',
         text: `${name} (${tool}) began with the key of ${known.name}`,

@@ -119,8 +119,10 @@ export class SoakFleet {
     const from = now();
     child.kill('SIGSTOP');
     await delay(ms);
+    // Before it goes on, so that all that it does then is later.
+    const to = now();
     child.kill('SIGCONT');
-    this.stalls.push({ server: this.upstream, from, to: now() });
+    this.stalls.push({ server: this.upstream, from, to });
   }
 
   /** The clock of one gate's process is set. */

@@ -187,7 +187,7 @@ export async function soak({
   }
 }
 
-/** Leaves what a fault was found in behind: `npm run checker -- --judge FILE` judges it again. */
+/** Leaves what a fault was found in behind: `npm run checker -- FILE` judges it again. */
 function write({ evidence }: Judged, name: string): string {
   const file = join(mkdtempSync(join(tmpdir(), 'interlock-evidence-')), `${name}.json`);
   writeFileSync(file, JSON.stringify(evidence));
