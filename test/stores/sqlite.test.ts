@@ -1,25 +1,39 @@
 import { randomUUID } from 'node:crypto';
-import type Database from 'libsql';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { InterlockError } from '../../src/errors.ts';
 import { SCHEMA } from '../../src/stores/sqlite/schema.ts';
-import { type SqliteDatabase, type SqliteStore, sqliteStore } from '../../src/stores/sqlite.ts';
+import { type SqliteDatabase, sqliteStore } from '../../src/stores/sqlite.ts';
 import { claimed, claimOf, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
-import { makeSqliteFile, type SqliteFile } from '../helpers/sqlite-file.ts';
+import { ManualTime } from '../helpers/manual-time.ts';
+import { makeSqliteFile } from '../helpers/sqlite-file.ts';
 
 async function makeStore() {
   const file = makeSqliteFile();
-  let time = 1_700_000_000_000;
-  const open = () => sqliteStore({ database: file.connect(), now: () => time });
+  const { now, advance } = new ManualTime();
+  const open = () => sqliteStore({ database: file.connect(), now });
   return {
     store: open(),
     reopen: async () => open(),
-    advance: (ms: number) => {
-      time += ms;
-    },
+    advance,
     close: async () => file.remove(),
   };
+}
+
+/** A store on a file of the test's own, and a run. */
+function openStore() {
+  const file = makeSqliteFile();
+  onTestFinished(() => file.remove());
+  const { now, advance } = new ManualTime();
+  const database = file.connect();
+  const rowCounts = () => {
+    const names = ['workflow_runs', 'workflows', 'workflow_events'];
+    const count = (name: string) =>
+      database.prepare(`SELECT count(*) AS n FROM ${name}`).get() as { n: number };
+    return Object.fromEntries(names.map((name) => [name, count(name).n]));
+  };
+  const store = sqliteStore({ database, now });
+  return { file, database, store, run: randomUUID(), now, advance, rowCounts };
 }
 
 describeStateStore('sqliteStore()', makeStore, { describe, it });
@@ -53,22 +67,8 @@ describe('sqliteStore() on a file of an older version', () => {
 });
 
 describe('sqliteStore()', () => {
-  let file: SqliteFile;
-  let database: Database.Database;
-  let store: SqliteStore;
-  let run: string;
-  let time: number;
-
-  beforeEach(() => {
-    file = makeSqliteFile();
-    database = file.connect();
-    time = 1_700_000_000_000;
-    store = sqliteStore({ database, now: () => time });
-    run = randomUUID();
-  });
-  afterEach(() => file.remove());
-
   it('flushes the write-ahead log to the disk at every commit', () => {
+    const { database } = openStore();
     const setting = (name: string) => database.prepare(`PRAGMA ${name}`).get();
     expect(setting('journal_mode')).toMatchObject({ journal_mode: 'wal' });
     expect(setting('synchronous')).toMatchObject({ synchronous: 2 });
@@ -76,6 +76,7 @@ describe('sqliteStore()', () => {
   });
 
   it('undoes a commit of which one part fails, and can be used again at once', async () => {
+    const { database, store, run } = openStore();
     await store.open(run, {}, HOUR);
     const request = claimOf(run);
     await claimed(store, request);
@@ -92,6 +93,7 @@ describe('sqliteStore()', () => {
   });
 
   it('waits for another writer without holding up the process', async () => {
+    const { file, store, run } = openStore();
     await store.open(run, {}, HOUR);
     const writer = file.connect();
     writer.exec('BEGIN IMMEDIATE');
@@ -103,6 +105,7 @@ describe('sqliteStore()', () => {
   });
 
   it('rejects after its timeout while another connection writes, and serves again afterwards', async () => {
+    const { file, database, run } = openStore();
     const impatient = sqliteStore({ database, busyTimeoutMs: 20 });
     await impatient.open(run, {}, HOUR);
     const writer = file.connect();
@@ -129,6 +132,7 @@ describe('sqliteStore()', () => {
   });
 
   it('rejects while the caller has a transaction open on the connection, and leaves that as it is', async () => {
+    const { database, store, run } = openStore();
     database.exec('CREATE TABLE orders (id TEXT)');
     database.exec('BEGIN');
     database.exec(`INSERT INTO orders VALUES ('a')`);
@@ -138,22 +142,24 @@ describe('sqliteStore()', () => {
   });
 
   it('does not write for a look at a run whose expiry was moved a moment ago', async () => {
+    const { file, store, run, now, advance } = openStore();
     await store.open(run, {}, HOUR);
     const dataVersion = () => file.connect().prepare('SELECT expires_at FROM workflow_runs').get();
     const before = dataVersion();
-    time += HOUR / 20;
+    advance(HOUR / 20);
     await store.read(run, HOUR);
     expect(dataVersion()).toMatchObject({
       expires_at: (before as { expires_at: number }).expires_at,
     });
-    time += HOUR / 10;
+    advance(HOUR / 10);
     await store.read(run, HOUR);
-    expect(dataVersion()).toMatchObject({ expires_at: time + HOUR });
+    expect(dataVersion()).toMatchObject({ expires_at: now() + HOUR });
   });
 
   it('removes two expired runs, with all that was in them, for each new one', async () => {
+    const { store, run, advance, rowCounts } = openStore();
     for (let index = 0; index < 5; index += 1) await step(store, `${run}-${index}`, { create: {} });
-    time += HOUR;
+    advance(HOUR);
     await store.open(run, {}, HOUR);
     expect(rowCounts()).toEqual({ workflow_runs: 4, workflows: 3, workflow_events: 3 });
     expect(await store.sweep()).toBe(3);
@@ -162,6 +168,7 @@ describe('sqliteStore()', () => {
   });
 
   it('is read with ordinary SQL', async () => {
+    const { database, store, run } = openStore();
     await store.open(run, { principal: 'alice' }, HOUR);
     await step(store, run, {}, { snapshot: { state: 'payment', context: { total: 12.5 } } });
     const rows = database
@@ -174,6 +181,7 @@ describe('sqliteStore()', () => {
   });
 
   it('takes any database that has exec() and prepare(), and says so of anything else', () => {
+    const { database } = openStore();
     for (const wrong of [undefined, null, 'runs.db', {}, { exec: () => {} }]) {
       expect(() => sqliteStore({ database: wrong as unknown as SqliteDatabase })).toThrow(
         InterlockError,
@@ -183,11 +191,4 @@ describe('sqliteStore()', () => {
       /unknown key "clock"/,
     );
   });
-
-  function rowCounts() {
-    const names = ['workflow_runs', 'workflows', 'workflow_events'];
-    const count = (name: string) =>
-      database.prepare(`SELECT count(*) AS n FROM ${name}`).get() as { n: number };
-    return Object.fromEntries(names.map((name) => [name, count(name).n]));
-  }
 });

@@ -1,8 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import type { Pool, PoolClient } from 'pg';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { type PostgresStore, postgresStore } from '../../../src/stores/postgres.ts';
-import type { ClaimRequest } from '../../../src/stores/store.ts';
+import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
+import { postgresStore } from '../../../src/stores/postgres.ts';
 import {
   claimed,
   claimOf,
@@ -11,37 +9,45 @@ import {
   HOUR,
   repeated,
 } from '../../../src/testing/fixtures.ts';
-import { makePostgresSchema, type PostgresSchema } from '../../helpers/postgres-schema.ts';
+import { makePostgresSchema } from '../../helpers/postgres-schema.ts';
+
+const database = await makePostgresSchema();
+afterAll(() => database.drop());
+const pool = database.connect();
+const store = postgresStore({ pool, schema: database.schema });
+await store.migrate();
+await pool.query(`CREATE TABLE ${database.schema}.orders (id text PRIMARY KEY)`);
+
+/** A claimed step, whose handler has written an order in a transaction that is still open. */
+async function orderWritten() {
+  const run = randomUUID();
+  const request = claimOf(run);
+  await store.open(run, {}, HOUR);
+  await claimed(store, request);
+  const client = await pool.connect();
+  onTestFinished(() => client.release(true));
+  await client.query('BEGIN');
+  await client.query(`INSERT INTO ${database.schema}.orders VALUES ($1)`, [run]);
+
+  async function seenByOthers() {
+    const { rowCount } = await pool.query(`SELECT FROM ${database.schema}.orders WHERE id = $1`, [
+      run,
+    ]);
+    const workflow = (await store.read(run, HOUR))?.workflows.checkout;
+    const events = (await store.history(request)).length;
+    return {
+      orders: rowCount,
+      state: workflow?.snapshot.state,
+      claimed: workflow?.claim !== undefined,
+      events,
+    };
+  }
+  return { run, request, client, seenByOthers };
+}
 
 describe('commitIn()', { timeout: 60_000 }, () => {
-  let database: PostgresSchema;
-  let pool: Pool;
-  let store: PostgresStore;
-  let client: PoolClient;
-  let run: string;
-  let request: ClaimRequest;
-
-  beforeAll(async () => {
-    database = await makePostgresSchema();
-    pool = database.connect();
-    store = postgresStore({ pool, schema: database.schema });
-    await store.migrate();
-    await pool.query(`CREATE TABLE ${database.schema}.orders (id text PRIMARY KEY)`);
-  });
-  afterAll(() => database?.drop());
-
-  beforeEach(async () => {
-    run = randomUUID();
-    request = claimOf(run);
-    await store.open(run, {}, HOUR);
-    await claimed(store, request);
-    client = await pool.connect();
-    await client.query('BEGIN');
-    await client.query(`INSERT INTO ${database.schema}.orders VALUES ($1)`, [run]);
-  });
-  afterEach(() => client.release(true));
-
   it('makes the writes of a handler and the move visible together', async () => {
+    const { request, client, seenByOthers } = await orderWritten();
     expect(await store.commitIn(client, commitOf(request))).toEqual({
       status: 'committed',
       version: 1,
@@ -57,6 +63,7 @@ describe('commitIn()', { timeout: 60_000 }, () => {
   });
 
   it('takes the move back with the writes', async () => {
+    const { request, client, seenByOthers } = await orderWritten();
     await store.commitIn(client, commitOf(request));
     await client.query('ROLLBACK');
     expect(await seenByOthers()).toEqual({ orders: 0, state: 'empty', claimed: true, events: 0 });
@@ -64,6 +71,7 @@ describe('commitIn()', { timeout: 60_000 }, () => {
   });
 
   it('makes the commit of the middleware afterwards one that was done already', async () => {
+    const { request, client, seenByOthers } = await orderWritten();
     await store.commitIn(client, commitOf(request, { snapshot: { state: 'payment' } }));
     await client.query('COMMIT');
     expect(await store.commit(commitOf(request))).toEqual(repeated(1));
@@ -71,6 +79,7 @@ describe('commitIn()', { timeout: 60_000 }, () => {
   });
 
   it('says that the claim was lost, so that nothing else is committed either', async () => {
+    const { request, client, seenByOthers } = await orderWritten();
     await store.release(request, request.token);
     expect(await store.commitIn(client, commitOf(request))).toEqual({ status: 'lost' });
     await client.query('ROLLBACK');
@@ -78,11 +87,13 @@ describe('commitIn()', { timeout: 60_000 }, () => {
   });
 
   it('says that the run has ended', async () => {
+    const { run, request, client } = await orderWritten();
     await store.delete(run);
     expect(await store.commitIn(client, commitOf(request))).toEqual({ status: 'unknown' });
   });
 
   it('lets others be refused meanwhile, and a renewal of the lease wait for the outcome', async () => {
+    const { run, request, client } = await orderWritten();
     await store.commitIn(client, commitOf(request));
     expect(await claimStatus(store, run)).toBe('busy');
     const renewed = store.renew(request, request.token, HOUR);
@@ -91,6 +102,7 @@ describe('commitIn()', { timeout: 60_000 }, () => {
   });
 
   it('rejects in a stricter transaction where the lease was renewed meanwhile, and changes nothing', async () => {
+    const { request, client } = await orderWritten();
     await client.query('ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
     await store.renew(request, request.token, HOUR);
     await expect(store.commitIn(client, commitOf(request))).rejects.toMatchObject({
@@ -101,6 +113,7 @@ describe('commitIn()', { timeout: 60_000 }, () => {
   });
 
   it('commits two gates of one call in one transaction', async () => {
+    const { run, request, client } = await orderWritten();
     const second = claimOf(run, { workflow: 'approval' });
     await claimed(store, second);
     await store.commitIn(client, commitOf(request));
@@ -110,18 +123,4 @@ describe('commitIn()', { timeout: 60_000 }, () => {
     expect(workflows?.checkout?.snapshot.version).toBe(1);
     expect(workflows?.approval?.snapshot.version).toBe(1);
   });
-
-  async function seenByOthers() {
-    const { rowCount } = await pool.query(`SELECT FROM ${database.schema}.orders WHERE id = $1`, [
-      run,
-    ]);
-    const workflow = (await store.read(run, HOUR))?.workflows.checkout;
-    const events = (await store.history(request)).length;
-    return {
-      orders: rowCount,
-      state: workflow?.snapshot.state,
-      claimed: workflow?.claim !== undefined,
-      events,
-    };
-  }
 });

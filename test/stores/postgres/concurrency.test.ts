@@ -1,20 +1,16 @@
 import { randomInt, randomUUID } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it } from 'vitest';
 import { type PostgresStore, postgresStore } from '../../../src/stores/postgres.ts';
 import { claimed, claimOf, commitOf, count, HOUR, step } from '../../../src/testing/fixtures.ts';
 import { describeKills } from '../../helpers/killed-process.ts';
-import { makePostgresSchema, type PostgresSchema } from '../../helpers/postgres-schema.ts';
+import { makePostgresSchema } from '../../helpers/postgres-schema.ts';
 import { startStoreProcess } from '../../helpers/store-process.ts';
 import { inOrder, takeSteps, versionsTo } from '../../helpers/take-steps.ts';
 import { startPostgres } from '../../services/postgres.ts';
 
-let database: PostgresSchema;
-
-beforeAll(async () => {
-  database = await makePostgresSchema();
-  await connect().migrate();
-});
-afterAll(() => database?.drop());
+const database = await makePostgresSchema();
+afterAll(() => database.drop());
+await connect().migrate();
 
 describe('postgresStore() under concurrency', { timeout: 60_000 }, () => {
   it('gives each of 300 races between two connections to exactly one', async () => {

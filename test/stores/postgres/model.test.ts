@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it } from 'vitest';
 import { memoryStore } from '../../../src/stores/memory.ts';
-import { type PostgresStore, postgresStore } from '../../../src/stores/postgres.ts';
+import { postgresStore } from '../../../src/stores/postgres.ts';
 import type { AtomicStateStore, StepDescription } from '../../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR, LONG } from '../../../src/testing/fixtures.ts';
-import { makePostgresSchema, type PostgresSchema } from '../../helpers/postgres-schema.ts';
+import { makePostgresSchema } from '../../helpers/postgres-schema.ts';
 
 /** What is asked of a store, in runs whose keys begin with a prefix of the test's own. */
 interface Operation {
@@ -101,17 +101,12 @@ const anyOperation = fc.oneof(
   { weight: 4, arbitrary: history },
 );
 
+const database = await makePostgresSchema();
+afterAll(() => database.drop());
+const store = postgresStore({ pool: database.connect(), schema: database.schema });
+await store.migrate();
+
 describe('postgresStore() beside the store in memory', () => {
-  let database: PostgresSchema;
-  let store: PostgresStore;
-
-  beforeAll(async () => {
-    database = await makePostgresSchema();
-    store = postgresStore({ pool: database.connect(), schema: database.schema });
-    await store.migrate();
-  });
-  afterAll(() => database?.drop());
-
   it('gives the same answers to any sequence of operations', { timeout: 60_000 }, async () => {
     const sequences = fc.array(anyOperation, { minLength: 10, maxLength: 40 });
     await fc.assert(
