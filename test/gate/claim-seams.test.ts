@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { createMachine, setup } from 'xstate';
-import { type GateOptions, initFsmEngine, runsOf, StateMachineGate } from '../../src/index.ts';
-import { pass, settle, startCheckout } from '../helpers/checkout-app.ts';
+import { type GateOptions, initFsmEngine, StateMachineGate } from '../../src/index.ts';
 import { latch } from '../helpers/latch.ts';
 import { reasonOf } from '../helpers/raw.ts';
+import { begins, pass, passUntil, scene, settle } from '../helpers/scene.ts';
 
 const MINUTE = 60_000;
 const SHIELD = { loopShield: { max: 2, fallback: { state: 'help' } } };
@@ -31,13 +31,10 @@ function shop(guard: Guard, options: GateOptions = {}) {
 
 describe('a call that is refused once it has the claim, by a store that then fails', () => {
   it('is not taken for a step that ran, where its count could not be saved', async () => {
-    const app = await startCheckout({ workflow: shop(() => 'no', SHIELD) });
-    const session = await app.begin();
+    const app = await scene({ workflow: shop(() => 'no', SHIELD) });
+    const session = await app.session();
     app.store.fail('commit');
-    const answer = session.call('cart.pay');
-    await settle();
-    await pass(app.clock, 20_000);
-    expect(reasonOf(await answer)).toBe('guard');
+    expect(reasonOf(await passUntil(app.clock, session.call('cart.pay')))).toBe('guard');
     app.store.heal();
     await pass(app.clock, 20_000);
     expect(reasonOf(await session.call('cart.pay'))).toBe('guard');
@@ -45,15 +42,12 @@ describe('a call that is refused once it has the claim, by a store that then fai
   });
 
   it('is not taken for a step that ran, where the run should have fallen back', async () => {
-    const app = await startCheckout({ workflow: shop(() => 'no', SHIELD) });
-    const session = await app.begin();
+    const app = await scene({ workflow: shop(() => 'no', SHIELD) });
+    const session = await app.session();
     await session.call('cart.pay');
     await session.call('cart.pay');
     app.store.fail('commit');
-    const answer = session.call('cart.pay');
-    await settle();
-    await pass(app.clock, 20_000);
-    expect(reasonOf(await answer)).toBe('unavailable');
+    expect(reasonOf(await passUntil(app.clock, session.call('cart.pay')))).toBe('unavailable');
     app.store.heal();
     await pass(app.clock, 20_000);
     expect(reasonOf(await session.call('cart.pay'))).toBe('loop');
@@ -61,30 +55,29 @@ describe('a call that is refused once it has the claim, by a store that then fai
 
   it('is not taken for a step that ran, where the time of its state was over', async () => {
     const workflow = shop(() => true);
-    const app = await startCheckout({ workflow, session: { idleMs: 600 * MINUTE } });
-    const session = await app.begin();
-    const runs = runsOf(workflow, { store: app.data, idleMs: 600 * MINUTE });
-    await runs.update(session.id, () => ({ a: 1 }));
+    const app = await scene({ workflow, session: { idleMs: 600 * MINUTE } });
+    const session = await app.session();
+    await app.runs.update(session.id, () => ({ a: 1 }));
     app.clock.advance(61 * MINUTE);
+    // An ungated call: the process knows of the session again, and the claim is the next it asks.
+    await session.call('cart.checkout');
     app.store.fail('commit');
-    const answer = session.call('cart.pay');
-    await expect.poll(() => app.store.asked).toContain('commit');
-    await pass(app.clock, 20_000);
-    expect(reasonOf(await answer)).toBe('unavailable');
+    expect(reasonOf(await passUntil(app.clock, session.call('cart.pay')))).toBe('unavailable');
+    expect(app.store.asked).toContain('commit');
     app.store.heal();
     await pass(app.clock, 20_000);
     expect(reasonOf(await session.call('cart.pay'))).toBe('state');
-    expect((await runs.read(session.id))?.status).toBe('idle');
+    await app.run(session.id).is('idle');
   });
 });
 
 describe('the loop shield and deadlines', () => {
   it('let the state that a run falls back to have its whole time', async () => {
-    const app = await startCheckout({
+    const app = await scene({
       workflow: shop(() => true, SHIELD),
       session: { idleMs: 600 * MINUTE },
     });
-    const session = await app.begin();
+    const session = await app.session();
     await session.call('cart.view');
     await session.call('cart.view');
     app.clock.advance(20 * MINUTE);
@@ -98,7 +91,7 @@ describe('a step that takes long before it is forwarded', () => {
   it('is given up on although its guard took longer than a step may', async () => {
     const asked = latch();
     const guard = latch();
-    const app = await startCheckout({
+    const app = await scene({
       workflow: shop(async () => {
         asked.open();
         await guard.opened;
@@ -108,7 +101,7 @@ describe('a step that takes long before it is forwarded', () => {
     });
     const never = latch();
     app.ledger.gates.set('cart.pay', never.opened);
-    const session = await app.begin();
+    const session = await app.session();
     const answer = session.call('cart.pay');
     await asked.opened;
     await pass(app.clock, 4_000);
@@ -142,14 +135,13 @@ describe('a statechart whose own code throws', () => {
         loopShield: { max: 1, fallback: { event: 'HELP' } },
       } as GateOptions,
     ).bindTool('cart.view', 'open' as never);
-    const app = await startCheckout({ workflow: workflow as never });
-    const session = await app.begin();
+    const app = await scene({ workflow });
+    const session = await app.session();
     await session.call('cart.view');
     const refused = await session.call('cart.view');
     expect(JSON.stringify(refused)).not.toContain('hunter2');
     expect(reasonOf(refused)).toBe('unavailable');
-    const runs = runsOf(workflow as never, { store: app.data });
-    expect((await runs.read(session.id))?.status).toBe('idle');
+    await app.run(session.id).is('idle');
   });
 });
 
@@ -173,8 +165,8 @@ describe('what entering the first states asks to be done', () => {
       success: 'PAY' as never,
       guard: () => answer,
     });
-    const app = await startCheckout({ workflow: workflow as never });
-    const session = await app.begin();
+    const app = await scene({ workflow });
+    const session = await app.session();
     await session.call('cart.pay');
     answer = true;
     await session.call('cart.pay');
@@ -190,17 +182,14 @@ it('an observer that throws does not end the process', async () => {
     throw new Error('the logger is broken');
   };
   try {
-    const app = await startCheckout({ session: { onError }, gate: { onError } });
-    const session = await app.begin();
-    const never = latch();
-    app.ledger.gates.set('cart.add_item', never.opened);
-    const answer = session.call('cart.add_item');
-    await expect.poll(() => app.ledger.calls).toEqual(['cart.add_item']);
+    const app = await scene({ session: { onError }, gate: { onError } });
+    const session = await app.session();
+    const adding = await begins(app, 'cart.add_item', () => session.call('cart.add_item'));
     app.store.fail('renew');
     await pass(app.clock, 4_000);
     app.store.heal();
-    never.open();
-    await answer;
+    adding.finish();
+    await adding.answer;
     await settle();
     expect(thrown).toEqual([]);
   } finally {

@@ -1,25 +1,17 @@
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import {
   currentStep,
   type FsmConfig,
-  fsmGate,
   memoryStore,
   runsOf,
   StateMachineGate,
-  sessionStore,
 } from '../../src/index.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
-import { connect, type TestClient } from '../helpers/client.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
+import { begins, scene } from '../helpers/scene.ts';
 import { makeSqliteFile } from '../helpers/sqlite-file.ts';
-import { startUpstream, type Upstream } from '../helpers/upstream.ts';
 
 const MINUTE = 60_000;
-const closing: (() => unknown)[] = [];
-
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
 
 function timedGate() {
   return new StateMachineGate({
@@ -37,53 +29,42 @@ function timedGate() {
     .bindTool('cart.pay', 'payment', 'PAY');
 }
 
-interface Serving {
-  readonly gate: ReturnType<typeof timedGate>;
-  readonly store: ReturnType<typeof memoryStore>;
-  readonly clock: ManualClock;
-  readonly client: TestClient;
-  readonly upstream: Upstream;
-  readonly run: string;
-  readonly runs: ReturnType<typeof runsOf>;
-}
-
-async function serve(): Promise<Serving> {
+/** A client of the timed checkout, which it has fifteen minutes to pay for. */
+async function timed() {
+  const workflow = timedGate();
   // The store's clock and the process's go differently: only the store's counts.
   const clock = new ManualClock();
-  const gate = timedGate();
-  const store = memoryStore({ now: () => clock.now() + 7 * MINUTE });
-  const sessions = sessionStore({ store, clock, idleMs: 1000 * MINUTE });
-  const upstream = await startUpstream({
-    middlewares: [sessions, fsmGate(gate, { clock, onError: () => {} })],
-  });
-  const client = await connect(upstream.url);
-  closing.push(upstream.close, () => client.close());
-  const run = client.transport.sessionId ?? '';
-  return { gate, store, clock, client, upstream, run, runs: runsOf(gate, { sessions }) as never };
+  const data = memoryStore({ now: () => clock.now() + 7 * MINUTE });
+  const session = { idleMs: 1000 * MINUTE, store: data };
+  const app = await scene({ workflow, session, beside: { clock, data } });
+  const client = await app.client();
+  return { ...app, workflow, anotherClient: app.client, client, order: app.run(client.run) };
 }
 
 describe('a state with a deadline', () => {
   it('is left by itself when the run is next touched, and leaves its entry in the trail', async () => {
-    const { client, clock, runs, run, gate, upstream } = await serve();
+    const { client, clock, runs, workflow, ledger, order } = await timed();
     const moves: unknown[] = [];
-    gate.onTransition(
+    workflow.onTransition(
       ({ previousState, currentState, event }) =>
         void moves.push([previousState, currentState, event]),
     );
-    await client.call('cart.checkout');
+    await client.calls('cart.checkout');
     clock.advance(15 * MINUTE - 1);
-    expect(await client.tools()).toEqual(['cart.add_item', 'cart.pay', 'cart.view']);
+    await client.sees(['cart.add_item', 'cart.pay', 'cart.view']);
     clock.advance(1);
-    expect(await client.tools()).toEqual(['cart.checkout', 'cart.view']);
-    expect((await runs.read(run))?.snapshot.state).toBe('expired');
-    const refused = await client.call('cart.pay');
+    await client.sees(['cart.checkout', 'cart.view']);
+    await order.isIn('expired');
+    const refused = await client.isRefused('cart.pay', 'state');
     expect(refused.text).toContain('not available while timed is in "expired"');
-    expect(upstream.ledger.calls).toEqual(['cart.checkout']);
-    expect((await runs.history(run)).map(({ from, to, event }) => [from, to, event])).toEqual([
+    expect(ledger.calls).toEqual(['cart.checkout']);
+    expect(
+      (await runs.history(client.run)).map(({ from, to, event }) => [from, to, event]),
+    ).toEqual([
       ['cart', 'payment', 'CHECKOUT'],
       ['payment', 'expired', 'after'],
     ]);
-    expect((await client.call('cart.checkout')).text).toBe('cart.checkout done');
+    expect((await client.calls('cart.checkout')).text).toBe('cart.checkout done');
     expect(moves).toEqual([
       ['cart', 'payment', 'CHECKOUT'],
       ['payment', 'expired', 'after'],
@@ -92,50 +73,50 @@ describe('a state with a deadline', () => {
   });
 
   it('counts from when it was entered, whatever was saved in it since', async () => {
-    const { client, clock, runs, run } = await serve();
-    await client.call('cart.checkout');
+    const { client, clock, runs } = await timed();
+    await client.calls('cart.checkout');
     clock.advance(10 * MINUTE);
-    await client.call('cart.add_item');
-    await runs.update(run, () => ({ note: 1 }));
+    await client.calls('cart.add_item');
+    await runs.update(client.run, () => ({ note: 1 }));
     clock.advance(5 * MINUTE);
-    expect((await client.call('cart.pay')).isError).toBe(true);
-    expect(await runs.read(run)).toMatchObject({
+    await client.isRefused('cart.pay', 'state');
+    expect(await runs.read(client.run)).toMatchObject({
       snapshot: { state: 'expired' },
       context: { note: 1 },
     });
   });
 
   it('begins anew each time that it is entered', async () => {
-    const { client, clock } = await serve();
-    await client.call('cart.checkout');
+    const { client, clock } = await timed();
+    await client.calls('cart.checkout');
     clock.advance(10 * MINUTE);
-    await client.call('cart.add_item');
+    await client.calls('cart.add_item');
     clock.advance(5 * MINUTE);
-    await client.call('cart.checkout');
+    await client.calls('cart.checkout');
     clock.advance(14 * MINUTE);
-    expect((await client.call('cart.pay')).text).toBe('cart.pay done');
+    expect((await client.calls('cart.pay')).text).toBe('cart.pay done');
   });
 
   it('is left before an event from outside is looked at', async () => {
-    const { client, clock, runs, run } = await serve();
-    await client.call('cart.checkout');
+    const { client, clock, runs } = await timed();
+    await client.calls('cart.checkout');
     clock.advance(15 * MINUTE);
-    expect(await runs.send(run, 'PAY')).toEqual({ sent: false, reason: 'unhandled' });
-    expect(await runs.send(run, 'CHECKOUT')).toMatchObject({ sent: true, state: 'payment' });
+    expect(await runs.send(client.run, 'PAY')).toEqual({ sent: false, reason: 'unhandled' });
+    expect(await runs.send(client.run, 'CHECKOUT')).toMatchObject({
+      sent: true,
+      state: 'payment',
+    });
   });
 
   it('does not interrupt the step that is under way', async () => {
-    const { client, clock, upstream, runs, run } = await serve();
-    await client.call('cart.checkout');
-    let open = (): void => {};
-    upstream.ledger.gates.set('cart.pay', new Promise<void>((resolve) => (open = resolve)));
+    const { client, clock, order, ...app } = await timed();
+    await client.calls('cart.checkout');
     clock.advance(14 * MINUTE);
-    const paying = client.call('cart.pay');
-    await expect.poll(() => upstream.ledger.calls.length).toBe(2);
+    const paying = await begins(app, 'cart.pay', () => client.calls('cart.pay'));
     clock.advance(2 * MINUTE);
-    open();
-    await paying;
-    expect((await runs.read(run))?.snapshot.state).toBe('paid');
+    paying.finish();
+    await paying.answer;
+    await order.isIn('paid');
   });
 });
 
@@ -159,22 +140,21 @@ it('turns an event from outside away where deadlines pass faster than the store 
 
 describe('sweep()', () => {
   it('moves the runs whose time is over, and no others', async () => {
-    const { client, clock, runs, run, upstream } = await serve();
-    const other = await connect(upstream.url);
-    closing.push(() => other.close());
-    await client.call('cart.checkout');
+    const { client, clock, runs, anotherClient } = await timed();
+    const other = await anotherClient();
+    await client.calls('cart.checkout');
     clock.advance(10 * MINUTE);
-    await other.call('cart.checkout');
+    await other.calls('cart.checkout');
     clock.advance(5 * MINUTE);
     expect(await runs.sweep()).toBe(1);
     expect(await runs.sweep()).toBe(0);
-    expect((await runs.history(run)).at(-1)).toMatchObject({
+    expect((await runs.history(client.run)).at(-1)).toMatchObject({
       from: 'payment',
       to: 'expired',
       event: 'after',
     });
     clock.advance(10 * MINUTE);
-    expect(await runs.sweep([run, 'nobody', other.transport.sessionId ?? ''])).toBe(1);
+    expect(await runs.sweep([client.run, 'nobody', other.run])).toBe(1);
   });
 
   it('says so where the store cannot list runs', async () => {
@@ -191,7 +171,7 @@ describe('sweep()', () => {
 
   it('reads what a database finds', async () => {
     const file = makeSqliteFile();
-    closing.push(() => file.remove());
+    onTestFinished(() => file.remove());
     let now = 1_000_000;
     const store = sqliteStore({ database: file.connect(), now: () => now });
     const gate = timedGate();
@@ -219,16 +199,14 @@ it.each([
 });
 
 it('leaves the bytes of other machines as they are', async () => {
-  const store = memoryStore();
-  const gate = new StateMachineGate({
+  const workflow = new StateMachineGate({
     initial: 'a',
     states: { a: { on: { GO: 'b' } }, b: {} },
   }).bindTool('cart.pay', 'a', 'GO');
-  const upstream = await startUpstream({ middlewares: [sessionStore({ store }), fsmGate(gate)] });
-  const client = await connect(upstream.url);
-  closing.push(upstream.close, () => client.close());
-  await client.call('cart.pay');
-  const record = await store.read(client.transport.sessionId ?? '', MINUTE);
+  const { data, client: connect } = await scene({ workflow });
+  const client = await connect();
+  await client.calls('cart.pay');
+  const record = await data.read(client.run, MINUTE);
   expect(record?.workflows.workflow?.snapshot).toEqual({
     state: 'b',
     updatedAt: expect.any(Number),

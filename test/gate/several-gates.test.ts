@@ -2,24 +2,14 @@ import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import express, { type RequestHandler } from 'express';
 import fc from 'fast-check';
-import { describe, expect, it, onTestFinished } from 'vitest';
-import {
-  type FsmGateOptions,
-  fsmGate,
-  memoryStore,
-  StateMachineGate,
-  sessionStore,
-} from '../../src/index.ts';
+import { describe, expect, it } from 'vitest';
+import { fsmGate, StateMachineGate, sessionStore } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
-import { connect } from '../helpers/client.ts';
-import { FaultyStore } from '../helpers/faulty-store.ts';
-import { ManualClock } from '../helpers/manual-clock.ts';
 import { RawSession } from '../helpers/raw.ts';
-import { listen } from '../helpers/serve.ts';
+import { passUntil, type SceneOptions, scene } from '../helpers/scene.ts';
+import { serve } from '../helpers/serve.ts';
 import { toolServer } from '../helpers/tool-server.ts';
-import { cartServer, type Ledger, startUpstream } from '../helpers/upstream.ts';
-
-type AnyGate = StateMachineGate<string, string>;
+import { cartServer, type Ledger } from '../helpers/upstream.ts';
 
 /** Whoever pays has to show an identity first, and loses it by viewing the cart. */
 const identity = () =>
@@ -42,33 +32,15 @@ const shop = (ledger: Ledger): McpServer => {
   return server;
 };
 
-interface Serving {
-  readonly gates: readonly (readonly [AnyGate, FsmGateOptions?])[];
-  readonly makeServer?: (ledger: Ledger) => McpServer;
-  readonly store?: FaultyStore;
-  readonly clock?: ManualClock;
+type Gates = Extract<SceneOptions['workflow'], readonly unknown[]>;
+
+/** A shop behind those gates, and a client of it. */
+async function behind(workflow: Gates, makeServer = shop) {
+  const app = await scene({ workflow, makeServer });
+  return { ...app, client: await app.client() };
 }
 
-async function serve({
-  gates,
-  makeServer = shop,
-  clock = new ManualClock(),
-  store = new FaultyStore(memoryStore({ now: clock.now })),
-}: Serving) {
-  const errors: unknown[] = [];
-  const observers = { onError: (error: unknown) => void errors.push(error), onWarning: () => {} };
-  const upstream = await startUpstream({
-    makeServer,
-    middlewares: [
-      sessionStore({ store, clock, ...observers }),
-      ...gates.map(([gate, options]) => fsmGate(gate, { clock, onWarning: () => {}, ...options })),
-    ],
-  });
-  onTestFinished(() => upstream.close());
-  const client = await connect(upstream.url);
-  onTestFinished(() => client.close());
-  return { ...upstream, client, store, clock, errors };
-}
+const both = () => behind([checkoutGate(), identity()]);
 
 const refusalOf = ({ meta }: { meta: Record<string, unknown> }) =>
   meta['mcp-interlock/refusal'] as Record<string, unknown>;
@@ -77,82 +49,67 @@ describe('a refusal of one of several gates', () => {
   it.each(['checkout first', 'identity first'])(
     'offers what all of them allow, and a way whose every call all of them allow (%s)',
     async (order) => {
-      const both: [AnyGate][] = [[checkoutGate() as AnyGate], [identity() as AnyGate]];
-      const { client, ledger } = await serve({
-        gates: order === 'checkout first' ? both : both.reverse(),
-      });
-      const refused = await client.call('cart.pay');
+      const gates = [checkoutGate(), identity()];
+      if (order === 'identity first') gates.reverse();
+      const { client, ledger } = await behind(gates);
+      const refused = await client.isRefused('cart.pay', 'state');
       const { available, path } = refusalOf(refused);
       expect(new Set(available as string[])).toEqual(
         new Set(['cart.add_item', 'id.show', 'cart.view']),
       );
       expect([...(path as string[])].sort()).toEqual(['cart.add_item', 'cart.checkout', 'id.show']);
-      for (const tool of path as string[]) expect((await client.call(tool)).isError).toBe(false);
-      expect((await client.call('cart.pay')).isError).toBe(false);
+      for (const tool of [...(path as string[]), 'cart.pay']) await client.calls(tool);
       expect(ledger.calls).toEqual([...(path as string[]), 'cart.pay']);
     },
   );
 
   it('leads to where the very call is allowed by all, and not by itself alone', async () => {
-    const { client } = await serve({
-      gates: [[checkoutGate() as AnyGate], [identity() as AnyGate]],
-    });
-    for (const tool of ['cart.add_item', 'cart.checkout']) await client.call(tool);
-    const refused = await client.call('cart.pay');
+    const { client } = await both();
+    for (const tool of ['cart.add_item', 'cart.checkout']) await client.calls(tool);
+    const refused = await client.isRefused('cart.pay', 'state');
     expect(refused.text).toBe(
       '[System: cart.pay is not available while identity is in "unknown". Available now: id.show, cart.view. To reach cart.pay, call id.show first.]',
     );
   });
 
   it('says nothing of a way, and names none of its tools, where another workflow is not known', async () => {
-    const { client, store } = await serve({
-      gates: [[checkoutGate() as AnyGate], [identity() as AnyGate]],
-    });
-    await client.call('id.show');
+    const { client, store } = await both();
+    await client.calls('id.show');
     // The claim says where the run stands in the first workflow; the record that says the rest
     // cannot be had.
     store.fail('read');
-    const refused = await client.call('cart.pay');
+    const refused = await client.isRefused('cart.pay', 'state');
     expect(refused.text).toBe(
       '[System: cart.pay is not available while checkout is in "empty". Available now: cart.add_item.]',
     );
   });
 
   it('names no tool of a workflow whose step is held', async () => {
-    const { client, clock, store, ledger } = await serve({
-      gates: [[checkoutGate() as AnyGate], [identity() as AnyGate]],
-    });
-    await client.call('id.show');
+    const { client, clock, store, ledger } = await both();
+    await client.calls('id.show');
     store.fail('commit');
-    const viewed = client.call('cart.view');
-    await expect.poll(() => ledger.calls).toContain('cart.view');
-    await expect
-      .poll(() => {
-        clock.advance(2_000);
-        return store.asked.filter((each) => each === 'commit').length;
-      })
-      .toBeGreaterThan(3);
+    const viewed = await passUntil(clock, client.raw.call('cart.view'));
+    expect(viewed.isError).toBe(true);
+    expect(ledger.calls).toContain('cart.view');
     clock.advance(20_000);
-    expect((await viewed).isError).toBe(true);
-    clock.advance(20_000);
-    const { available, path } = refusalOf(await client.call('cart.pay'));
+    const { available, path } = refusalOf(await client.raw.call('cart.pay'));
     expect([available, path]).toEqual([['cart.add_item'], undefined]);
   });
 
   it('costs one read more than that of a gate which stands alone', async () => {
-    const one = await serve({ gates: [[checkoutGate() as AnyGate]] });
+    const one = await behind([checkoutGate()]);
     one.store.take();
-    await one.client.call('cart.pay');
-    const two = await serve({ gates: [[checkoutGate() as AnyGate], [identity() as AnyGate]] });
+    await one.client.isRefused('cart.pay', 'state');
+    const two = await both();
     two.store.take();
-    await two.client.call('cart.pay');
+    await two.client.isRefused('cart.pay', 'state');
     expect([one.store.take(), two.store.take()]).toEqual([['claim'], ['claim', 'read']]);
   });
 
   it('is about prompts too', async () => {
-    const bound = (checkoutGate() as AnyGate).bindPrompt('receipt', 'confirmed');
-    const { url } = await serve({ gates: [[bound], [identity() as AnyGate]] });
-    const session = await RawSession.begin(url);
+    const bound = checkoutGate().bindPrompt('receipt', 'confirmed');
+    const app = await behind([bound, identity()]);
+    const session = await app.session();
     const { error } = await session.ask('prompts/get', { name: 'receipt' });
     const { available, path } = error.data['mcp-interlock/refusal'];
     expect(available).toEqual(['cart.add_item', 'id.show', 'cart.view']);
@@ -163,10 +120,8 @@ describe('a refusal of one of several gates', () => {
 
   it('never names what another gate keeps secret', async () => {
     const hiding = { refusal: 'unknown-tool' } as const;
-    const { client } = await serve({
-      gates: [[identity() as AnyGate], [checkoutGate() as AnyGate, hiding]],
-    });
-    const refused = await client.call('cart.pay');
+    const { client } = await behind([identity(), [checkoutGate(), hiding]]);
+    const refused = await client.isRefused('cart.pay', 'state');
     expect(refused.text).toBe(
       '[System: cart.pay is not available while identity is in "unknown". Available now: id.show, cart.view, cart.add_item.]',
     );
@@ -188,8 +143,7 @@ describe('a refusal of one of several gates', () => {
     const app = express();
     app.all('/loose', sessions, gate, route);
     app.all('/strict', sessions, gate, strict, route);
-    const { url, close } = await listen(app);
-    onTestFinished(close);
+    const { url } = await serve(app);
     for (const path of ['strict', 'loose', 'strict']) {
       const session = await RawSession.begin(new URL(path, url));
       const { result } = await session.call('cart.pay');
@@ -211,14 +165,8 @@ describe('an announcement of one of several gates', () => {
       .bindTool('cart.add_item', 'off', 'ARM')
       .bindTool('cart.checkout', 'off');
     const announce = { announce: true };
-    const { client } = await serve({
-      gates: [
-        [checkoutGate() as AnyGate, announce],
-        [identity() as AnyGate],
-        [alarm as AnyGate, announce],
-      ],
-    });
-    expect((await client.call('cart.add_item')).texts).toEqual([
+    const { client } = await behind([[checkoutGate(), announce], identity(), [alarm, announce]]);
+    expect((await client.calls('cart.add_item')).texts).toEqual([
       'cart.add_item done',
       '[System: checkout is now in "has_items". Available now: id.show, cart.view.]',
       '[System: alarm is now in "on". Available now: id.show, cart.view.]',
@@ -226,11 +174,9 @@ describe('an announcement of one of several gates', () => {
   });
 
   it('leaves out what another gate hides', async () => {
-    const { client } = await serve({
-      gates: [[checkoutGate() as AnyGate, { announce: true }], [identity() as AnyGate]],
-    });
-    await client.call('cart.add_item');
-    expect((await client.call('cart.checkout')).texts[1]).toBe(
+    const { client } = await behind([[checkoutGate(), { announce: true }], identity()]);
+    await client.calls('cart.add_item');
+    expect((await client.calls('cart.checkout')).texts[1]).toBe(
       '[System: checkout is now in "payment". Available now: id.show, cart.view.]',
     );
   });
@@ -246,13 +192,11 @@ describe('a list of several gates that shows every tool', () => {
     })
       .bindTool('id.show', 'shut', 'OPEN')
       .bindTool('cart.checkout', 'open');
-    const { client } = await serve({
-      gates: [
-        [checkoutGate() as AnyGate, stable],
-        [door as AnyGate, stable],
-      ],
-    });
-    const { tools } = await client.client.listTools();
+    const { client } = await behind([
+      [checkoutGate(), stable],
+      [door, stable],
+    ]);
+    const { tools } = await client.raw.client.listTools();
     const described = Object.fromEntries(tools.map(({ name, description }) => [name, description]));
     expect(described['cart.pay']).toContain(
       'From the start of a run, cart.add_item, then id.show, then cart.checkout leads there.',
@@ -289,7 +233,7 @@ describe('any two gates', () => {
         return [state, { on: Object.fromEntries(on.filter(([, target]) => target)) }];
       }),
     );
-    const gate = new StateMachineGate({ id, initial: 's', states } as never) as AnyGate;
+    const gate = new StateMachineGate<string, string>({ id, initial: 's', states } as never);
     for (const { tool, states: bound, success } of bindings)
       gate.bindTool(tool, bound, success === undefined ? {} : { success });
     return gate;
@@ -299,18 +243,16 @@ describe('any two gates', () => {
     const seen = { ways: 0, none: 0 };
     await fc.assert(
       fc.asyncProperty(drawn, drawn, async (one, other) => {
-        const { url } = await serve({
-          gates: [[gateOf('one', one)], [gateOf('other', other)]],
-          makeServer: toolServer(TOOLS),
-        });
+        const gates = [gateOf('one', one), gateOf('other', other)];
+        const app = await behind(gates, toolServer(TOOLS));
         for (const tool of TOOLS) {
-          const session = await RawSession.begin(url);
+          const session = await app.session();
           const { result } = await session.call(tool);
           if (result.isError !== true) continue;
           const { available, path } = result._meta['mcp-interlock/refusal'];
           expect(available.every((each: string) => each !== tool)).toBe(true);
           for (const each of available) {
-            const fresh = await RawSession.begin(url);
+            const fresh = await app.session();
             expect((await fresh.call(each)).result.isError, each).not.toBe(true);
           }
           if (path === undefined) {
