@@ -35,7 +35,10 @@ export const GROWING: readonly Growing[] = Object.entries(URIS).map(([name, make
   },
 }));
 
-/** Microseconds a run at each length, and how much faster than the length they grow: 1 is in proportion. */
+/**
+ * Microseconds a run at each length, and how much faster than the length they grow: 1 is in
+ * proportion.
+ */
 export function measureGrowth({ lengths, at }: Growing, turnMs: number): Record<string, number> {
   const times = lengths.map((length) => microseconds(at(length), turnMs));
   const row = lengths.map((length, index) => [`${length}`, Math.round(times[index] ?? 0)] as const);

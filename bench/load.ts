@@ -17,7 +17,9 @@ const STATELESS = '2026-07-28';
 
 let lastUser = 0;
 
-/** One client: a kept-alive connection with a run of its own, and one request in flight at a time. */
+/**
+ * One client: a kept-alive connection with a run of its own, and one request in flight at a time.
+ */
 export class Caller {
   readonly #url: URL;
   readonly #agent = new Agent({ keepAlive: true, maxSockets: 1 });
@@ -45,7 +47,10 @@ export class Caller {
     if (typeof id === 'string') this.#headers = { ...this.#headers, 'mcp-session-id': id };
   }
 
-  /** Calls until `until`, on the clock of `performance.now()`. Gives the milliseconds that each took. */
+  /**
+   * Calls until `until`, on the clock of `performance.now()`. Gives the milliseconds that each
+   * took.
+   */
   async callUntil(until: number): Promise<number[]> {
     const taken: number[] = [];
     for (let began = performance.now(); began < until; ) {

@@ -30,7 +30,10 @@ export interface StartOptions {
   readonly core?: number | undefined;
 }
 
-/** A server in a process of its own, so that the load does not take its CPU, and the clients that call it. */
+/**
+ * A server in a process of its own, so that the load does not take its CPU, and the clients that
+ * call it.
+ */
 export class ServerProcess {
   readonly #child: ChildProcess;
   readonly #callers: readonly Caller[];

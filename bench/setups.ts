@@ -2,7 +2,10 @@
 export interface Setup {
   readonly variant: 'bare' | 'gated';
   readonly sdk: 'v1' | 'v2';
-  /** `stateful`: a transport for each session. `stateless`: a server and a transport for each request. SDK v2 is stateless. */
+  /**
+   * `stateful`: a transport for each session. `stateless`: a server and a transport for each
+   * request. SDK v2 is stateless.
+   */
   readonly mode: 'stateful' | 'stateless';
   readonly answers: 'sse' | 'json';
   readonly tools: number;

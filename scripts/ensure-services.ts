@@ -1,6 +1,7 @@
 /**
- * Makes sure that the servers which the tests start are installed: with apt as root on Debian or Ubuntu, else it says what
- * to do and ends with status 1. A server named by REDIS_URL or DATABASE_URL is used as it is.
+ * Makes sure that the servers which the tests start are installed: with apt as root on Debian or
+ * Ubuntu, else it says what to do and ends with status 1. A server named by REDIS_URL or
+ * DATABASE_URL is used as it is.
  */
 import { spawnSync } from 'node:child_process';
 import { rmSync, statSync, writeFileSync } from 'node:fs';
@@ -18,7 +19,10 @@ function isMissing(name: ServiceName): boolean {
   return !process.env[url] && binaries.some((file) => findBinary(file) === undefined);
 }
 
-/** The packages start system services of their own when they are installed; a policy that says 101 forbids it. */
+/**
+ * The packages start system services of their own when they are installed; a policy that says 101
+ * forbids it.
+ */
 function withoutStartingServices(install: () => boolean): boolean {
   const exists = statSync(POLICY, { throwIfNoEntry: false }) !== undefined;
   if (!exists) writeFileSync(POLICY, '#!/bin/sh\nexit 101\n', { mode: 0o755 });

@@ -57,7 +57,10 @@ function expectation(issue: Issue): string {
   }
 }
 
-/** Of a union, the alternative that the value was meant to be has the right type and is wrong further down. */
+/**
+ * Of a union, the alternative that the value was meant to be has the right type and is wrong
+ * further down.
+ */
 function fitsAtTheTop(alternative: readonly Issue[]): boolean {
   return alternative.every((issue) => issue.path.length > 0 || issue.code === 'unrecognized_keys');
 }

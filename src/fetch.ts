@@ -11,7 +11,10 @@ export type FetchHandler<Rest extends unknown[] = []> = (
   ...rest: Rest
 ) => Response | Promise<Response>;
 
-/** Who makes a request: the SDK's `AuthInfo`, or anything else with `extra`, `payload` or claims of its own. */
+/**
+ * Who makes a request: the SDK's `AuthInfo`, or anything else with `extra`, `payload` or claims of
+ * its own.
+ */
 export interface FetchAuth {
   readonly clientId?: string | undefined;
   readonly extra?: Record<string, unknown> | undefined;
@@ -20,8 +23,9 @@ export interface FetchAuth {
 /** Options of {@link gateFetch}. */
 export interface GateFetchOptions {
   /**
-   * Says who makes a request. The middlewares read issuer and subject off it as off `req.auth` in Node (`extra.iss`, `extra.sub`), and the
-   * handler finds it in `request.auth`. Default: `request.auth`, where `withMcpAuth()` of `mcp-handler` leaves it.
+   * Says who makes a request. The middlewares read issuer and subject off it as off `req.auth` in
+   * Node (`extra.iss`, `extra.sub`), and the handler finds it in `request.auth`. Default:
+   * `request.auth`, where `withMcpAuth()` of `mcp-handler` leaves it.
    */
   auth?: ((request: Request) => FetchAuth | undefined | Promise<FetchAuth | undefined>) | undefined;
 }
@@ -31,11 +35,13 @@ const optionsSchema = z.strictObject({
 });
 
 /**
- * Puts the middlewares in front of an MCP handler of the Fetch API: a Next.js route handler, a Hono app, one of the SDK's own. They are the
- * ones that Express takes, in the same order, and do the same.
+ * Puts the middlewares in front of an MCP handler of the Fetch API: a Next.js route handler, a Hono
+ * app, one of the SDK's own. They are the ones that Express takes, in the same order, and do the
+ * same.
  *
- * The handler is given a new `Request` with the client's method, URL, headers, body and `auth`, and what it throws is thrown on. Where
- * there are sessions, its `signal` is not aborted when the client leaves in the middle of a step.
+ * The handler is given a new `Request` with the client's method, URL, headers, body and `auth`, and
+ * what it throws is thrown on. Where there are sessions, its `signal` is not aborted when the
+ * client leaves in the middle of a step.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`
  */
@@ -48,7 +54,8 @@ export function gateFetch<Rest extends unknown[]>(
   const { auth } = parseOptions('gateFetch()', optionsSchema, options);
   const stages = stagesOf(middlewares);
   return async (request, ...rest) => {
-    // A preflight asks about the route, and carries neither session nor message. What carries one is none.
+    // A preflight asks about the route, and carries neither session nor message. What carries one
+    // is none.
     if (request.method === 'OPTIONS' && request.body === null) return handler(request, ...rest);
     const host = new FetchHost(request, await auth(request), stages[0].observers().onError);
     run(host, stages, (own) => handler(own, ...rest)).catch((error) => host.fail(error));

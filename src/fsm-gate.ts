@@ -29,18 +29,22 @@ import { StateMachineGate } from './workflow/gate.ts';
 
 /** Options of {@link fsmGate}. */
 export interface FsmGateOptions extends CommonOptions {
-  /** Also say in words, at the end of the result, what is available after a move: for clients that never list again. Default `false`. */
+  /**
+   * Also say in words, at the end of the result, what is available after a move: for clients that
+   * never list again. Default `false`.
+   */
   announce?: boolean | undefined;
   /**
-   * `hide` lists only what is available in the run's state. `stable` lists every tool, and says of each gated one where it is available: for
-   * clients that never list again, and for models' prompt caches. Default: `hide` where there are sessions, `stable` since MCP 2026-07-28, where a list
+   * `hide` lists only what is available in the run's state. `stable` lists every tool, and says of
+   * each gated one where it is available: for clients that never list again, and for models' prompt
+   * caches. Default: `hide` where there are sessions, `stable` since MCP 2026-07-28, where a list
    * must not vary as a side effect of other requests.
    */
   visibility?: Visibility | undefined;
   /**
    * How a call out of order is refused: `explain` says what is available and how to get there.
-   * `unknown-tool` is answered as the upstream answers for a tool that it does not have, where the list
-   * hides it; each call of a bound tool costs one read of the store more. Default `explain`.
+   * `unknown-tool` is answered as the upstream answers for a tool that it does not have, where the
+   * list hides it; each call of a bound tool costs one read of the store more. Default `explain`.
    */
   refusal?: 'explain' | 'unknown-tool' | undefined;
   /**
@@ -62,8 +66,8 @@ export interface FsmGateOptions extends CommonOptions {
    */
   maxWaitingBytes?: number | undefined;
   /**
-   * How long a claim lives without being renewed, in milliseconds. Default 8,000. Best shorter than `waitMs`: then a call that waits outlives the claim of a process
-   * that died.
+   * How long a claim lives without being renewed, in milliseconds. Default 8,000. Best shorter than
+   * `waitMs`: then a call that waits outlives the claim of a process that died.
    */
   leaseMs?: number | undefined;
   /**
@@ -102,11 +106,11 @@ const optionsSchema = z.strictObject({
 });
 
 /**
- * Shows a client only the tools that are available in its run's state, refuses every other gated call, moves the run on when a call
- * succeeds, and tells the client that its list changed.
+ * Shows a client only the tools that are available in its run's state, refuses every other gated
+ * call, moves the run on when a call succeeds, and tells the client that its list changed.
  *
- * The gate is a template: each run has a position of its own, and `gate.currentState` never moves. Mount it after `sessionStore()`;
- * without one, runs are kept in this process's memory.
+ * The gate is a template: each run has a position of its own, and `gate.currentState` never moves.
+ * Mount it after `sessionStore()`; without one, runs are kept in this process's memory.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`
  */

@@ -17,11 +17,17 @@ export interface Middleware {
 
 /** Options that each of the three middlewares takes. */
 export interface CommonOptions {
-  /** The largest request body, in bytes. Default 4 MiB. The middleware that is mounted first decides. */
+  /**
+   * The largest request body, in bytes. Default 4 MiB. The middleware that is mounted first
+   * decides.
+   */
   maxBodyBytes?: number | undefined;
   /** The most messages in one batch. Default 50. The middleware that is mounted first decides. */
   maxBatch?: number | undefined;
-  /** The largest message of a response that is held for inspection, in bytes. Default 16 MiB. The middleware that is mounted first decides. */
+  /**
+   * The largest message of a response that is held for inspection, in bytes. Default 16 MiB. The
+   * middleware that is mounted first decides.
+   */
   maxMessageBytes?: number | undefined;
   /**
    * Told of every failure that no client is told of, with the store's own error as `cause`.
@@ -60,7 +66,10 @@ export function observersOf(own: Partial<CommonConfig>, others: Observers = DEFA
   return { onError: onError === undefined ? others.onError : safely(onError), onWarning };
 }
 
-/** What a middleware does with an exchange: `forward` hands it on, `answered` says that it is dealt with. */
+/**
+ * What a middleware does with an exchange: `forward` hands it on, `answered` says that it is dealt
+ * with.
+ */
 export type Enter = (
   exchange: Exchange,
   observers: Observers,
@@ -85,7 +94,8 @@ export function withExchange(config: CommonConfig, enter: Enter): Middleware {
     res: ServerResponse,
     next: (error?: unknown) => void,
   ): void => {
-    // A preflight asks about the route, and carries neither session nor message. What carries one is none.
+    // A preflight asks about the route, and carries neither session nor message. What carries one
+    // is none.
     if (req.method === 'OPTIONS' && !hasBody(req)) next();
     else void passInNode(stage, req, res, next);
   };
@@ -138,7 +148,10 @@ export async function notForwarded(request: IncomingMessage | Request): Promise<
   await Exchange.known(request)?.notForwarded();
 }
 
-/** Runs one stage of an exchange, and what comes behind it; nothing that goes wrong in the stage is forwarded or escapes. */
+/**
+ * Runs one stage of an exchange, and what comes behind it; nothing that goes wrong in the stage is
+ * forwarded or escapes.
+ */
 export async function passStage(stage: Stage, exchange: Exchange, next: () => void): Promise<void> {
   const observers = stage.observers(exchange);
   let go: () => void;

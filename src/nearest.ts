@@ -24,7 +24,9 @@ export function nearestName(name: string, candidates: Iterable<string>): string 
   return nearest;
 }
 
-/** The end of a message about a wrong name: `did you mean "empty"? Known are "empty", "payment"`. */
+/**
+ * The end of a message about a wrong name: `did you mean "empty"? Known are "empty", "payment"`.
+ */
 export function rightNames(name: string, known: Iterable<string>): string {
   const all = [...known];
   const nearest = nearestName(name, all);
@@ -42,7 +44,10 @@ export function foldCase(name: string): string {
   return name.toUpperCase().toLowerCase();
 }
 
-/** A key as a careless reader has it: without its letter case, and over at a NUL, as strings of C are. */
+/**
+ * A key as a careless reader has it: without its letter case, and over at a NUL, as strings of C
+ * are.
+ */
 export function foldKey(key: string): string {
   const end = key.indexOf('\0');
   return foldCase(end === -1 ? key : key.slice(0, end));

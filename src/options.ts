@@ -9,17 +9,22 @@ export function functionOption<F>(): z.ZodType<F> {
   return z.custom<F>((value) => typeof value === 'function', 'expected a function');
 }
 
-/** A schema for a table of user-chosen names. Its values are unchecked: zod's own records lose `__proto__`. */
+/**
+ * A schema for a table of user-chosen names. Its values are unchecked: zod's own records lose
+ * `__proto__`.
+ */
 export function tableOption(): z.ZodType<Record<string, unknown>> {
   return z.custom<Record<string, unknown>>(isTable, 'expected an object');
 }
 
 /**
- * Checks options against a `z.strictObject` and fills in its defaults. Leaving the options out is the same as
- * giving none, and an explicit `undefined` is the same as leaving that option out. Only own properties count.
+ * Checks options against a `z.strictObject` and fills in its defaults. Leaving the options out is
+ * the same as giving none, and an explicit `undefined` is the same as leaving that option out. Only
+ * own properties count.
  *
  * @param what begins the message: `'sessionStore()'`.
- * @throws InterlockError naming each wrong value with what is right, and each unknown key with the nearest right one.
+ * @throws InterlockError naming each wrong value with what is right, and each unknown key with the
+ * nearest right one.
  */
 export function parseOptions<T extends z.ZodObject>(
   what: string,
@@ -42,7 +47,10 @@ export function parseOptions<T extends z.ZodObject>(
   throw new InterlockError(code, `${what}: ${faults.join('; ')}`);
 }
 
-/** The class of what has no option of its own: a store or a client that was meant to be an option, and not the options. */
+/**
+ * The class of what has no option of its own: a store or a client that was meant to be an option,
+ * and not the options.
+ */
 function classOfForeign(value: unknown, schema: z.ZodObject): string | undefined {
   if (!isTable(value) || Object.keys(schema.shape).some((key) => Object.hasOwn(value, key)))
     return undefined;

@@ -6,7 +6,10 @@ export interface RunView {
   readonly snapshot: FsmSnapshot;
   /** The run's shared data; for a statechart its context. */
   readonly context?: Json | undefined;
-  /** `idle`: nothing is under way. `running`: a step is. `held`: a step ended with an unknown outcome, and waits to be resolved. */
+  /**
+   * `idle`: nothing is under way. `running`: a step is. `held`: a step ended with an unknown
+   * outcome, and waits to be resolved.
+   */
   readonly status: 'idle' | 'running' | 'held';
   /** Whether it has come to a final state; of a statechart, to one of the machine itself. */
   readonly ended: boolean;
@@ -44,6 +47,9 @@ export interface SendOptions {
 
 /** How a held step came out, as somebody found out. */
 export interface ResolveOptions<E extends string = string> extends SendOptions {
-  /** The event to send. Default: the one that the tool's success or failure is bound to in the run's state. */
+  /**
+   * The event to send. Default: the one that the tool's success or failure is bound to in the run's
+   * state.
+   */
   readonly event?: E | undefined;
 }

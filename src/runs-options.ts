@@ -14,9 +14,15 @@ import { parseEvent } from './workflow/sender.ts';
 
 /** Options of `runsOf()`: `sessions`, or else `store`. */
 export interface RunsOptions {
-  /** What `sessionStore()` returned: its store, and its clients, who are told where a run moves under them. */
+  /**
+   * What `sessionStore()` returned: its store, and its clients, who are told where a run moves
+   * under them.
+   */
   sessions?: SessionMiddleware | undefined;
-  /** The store that `sessionStore({ store })` was given, in a process without it. Clients learn of a move when they list again. */
+  /**
+   * The store that `sessionStore({ store })` was given, in a process without it. Clients learn of a
+   * move when they list again.
+   */
   store?: StateStore | undefined;
   /**
    * How long a run lives after it was looked at, in milliseconds.
@@ -25,7 +31,10 @@ export interface RunsOptions {
   idleMs?: number | undefined;
   /** The longest that a call to `store` may take, in milliseconds. Default 2,000. */
   storeDeadlineMs?: number | undefined;
-  /** Told of each failure that no caller is told of. Default: as in `sessions`, else `console.error`. */
+  /**
+   * Told of each failure that no caller is told of. Default: as in `sessions`, else
+   * `console.error`.
+   */
   onError?: ((error: unknown) => void) | undefined;
 }
 
@@ -45,7 +54,10 @@ const optionsSchema = z.strictObject({
     .optional(),
 });
 
-/** What runs are moved with, by these options. @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_STORE` */
+/**
+ * What runs are moved with, by these options. @throws InterlockError `ERR_INTERLOCK_CONFIG`,
+ * `ERR_INTERLOCK_STORE`
+ */
 export function keptBy(given: RunsOptions): Omit<OutsideMover, 'workflow'> {
   if (typeof given === 'function') throw neitherNorBoth();
   const options = parseOptions('runsOf()', optionsSchema, given);
@@ -85,7 +97,10 @@ const requestSchema = z.strictObject({
 });
 const resolveSchema = requestSchema.extend({ event: z.unknown().optional() });
 
-/** What `send()`, `update()` and `resolve()` are told beside what to do. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+/**
+ * What `send()`, `update()` and `resolve()` are told beside what to do. @throws InterlockError
+ * `ERR_INTERLOCK_CONFIG`
+ */
 export function parseRequest(
   what: 'send()' | 'update()' | 'restart()',
   options: unknown,

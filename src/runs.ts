@@ -31,7 +31,10 @@ import { StateMachineGate } from './workflow/gate.ts';
 import { parseEvent } from './workflow/sender.ts';
 import type { Workflow } from './workflow/workflow.ts';
 
-/** The runs of one gate, seen from outside of any request. Made by {@link runsOf}. All of it rejects where the store cannot be asked. */
+/**
+ * The runs of one gate, seen from outside of any request. Made by {@link runsOf}. All of it rejects
+ * where the store cannot be asked.
+ */
 export class Runs<E extends string = string> {
   readonly #workflow: Workflow;
   readonly #mover: OutsideMover;
@@ -48,7 +51,10 @@ export class Runs<E extends string = string> {
     return view;
   }
 
-  /** The same, with the position that was saved: its state's time may be over by now, but no step in it is cut short. */
+  /**
+   * The same, with the position that was saved: its state's time may be over by now, but no step in
+   * it is cut short.
+   */
   async #look(
     run: string,
   ): Promise<{ readonly view: RunView; readonly stored: FsmSnapshot } | undefined> {
@@ -78,11 +84,13 @@ export class Runs<E extends string = string> {
   }
 
   /**
-   * Moves a run by an event that no call sends: an approval, a webhook, a timer of the app's own. It waits for the step that is under way, commits as
-   * a step does, leaves its entry in the trail, and has the run's clients told.
+   * Moves a run by an event that no call sends: an approval, a webhook, a timer of the app's own.
+   * It waits for the step that is under way, commits as a step does, leaves its entry in the trail,
+   * and has the run's clients told.
    *
-   * @throws InterlockError `ERR_INTERLOCK_EVENT` unless the event is a non-empty string; Error inside of a step of the same run, which would wait
-   * for itself: bind the event to the call's outcome there
+   * @throws InterlockError `ERR_INTERLOCK_EVENT` unless the event is a non-empty string; Error
+   * inside of a step of the same run, which would wait for itself: bind the event to the call's
+   * outcome there
    */
   async send(run: string, event: E, options?: SendOptions): Promise<Sent> {
     const name = parseEvent('send()', event);
@@ -111,8 +119,9 @@ export class Runs<E extends string = string> {
   }
 
   /**
-   * Changes a run's shared data, which guards and functions of bindings read; of a statechart it is the context. `change` is given what is there and
-   * returns what is to be there, at once and without a race. Inside of a step of the run it takes part in that: saved with its outcome.
+   * Changes a run's shared data, which guards and functions of bindings read; of a statechart it is
+   * the context. `change` is given what is there and returns what is to be there, at once and
+   * without a race. Inside of a step of the run it takes part in that: saved with its outcome.
    *
    * @throws whatever `change` throws; then nothing is changed
    */
@@ -156,11 +165,12 @@ export class Runs<E extends string = string> {
   }
 
   /**
-   * Ends the wait of a held run, once somebody knows what its step came to: `succeeded` moves it as the call's success would have,
-   * `failed` as its failure would, which is not at all where no failure event is bound. Safe against the step's own late commit: whoever comes first decides.
+   * Ends the wait of a held run, once somebody knows what its step came to: `succeeded` moves it as
+   * the call's success would have, `failed` as its failure would, which is not at all where no
+   * failure event is bound. Safe against the step's own late commit: whoever comes first decides.
    *
-   * @throws InterlockError `ERR_INTERLOCK_EVENT` where the event cannot be told from the tool and must be given, `ERR_INTERLOCK_CONFIG` for
-   * any other outcome
+   * @throws InterlockError `ERR_INTERLOCK_EVENT` where the event cannot be told from the tool and
+   * must be given, `ERR_INTERLOCK_CONFIG` for any other outcome
    */
   async resolve(
     run: string,
@@ -205,10 +215,12 @@ export class Runs<E extends string = string> {
   }
 
   /**
-   * Applies the deadlines of states (`after`) that nobody has touched since: of these runs, or of all that the store finds. One that was saved again within
-   * its state may be found later. Resolves to how many runs moved.
+   * Applies the deadlines of states (`after`) that nobody has touched since: of these runs, or of
+   * all that the store finds. One that was saved again within its state may be found later.
+   * Resolves to how many runs moved.
    *
-   * @throws InterlockError `ERR_INTERLOCK_STORE` where no runs are given and the store cannot list any
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where no runs are given and the store cannot list
+   * any
    */
   async sweep(runs?: Iterable<string> | AsyncIterable<string>): Promise<number> {
     assertRuns(runs);
@@ -235,8 +247,8 @@ function said({ actor, payload }: SendOptions): Pick<TrailDraft, 'actor' | 'payl
 }
 
 /**
- * The runs of a gate, for pages, webhooks and jobs of the app's own: where they stand, what moved them, moves that no call makes, and the way out for a
- * run that is held.
+ * The runs of a gate, for pages, webhooks and jobs of the app's own: where they stand, what moved
+ * them, moves that no call makes, and the way out for a run that is held.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_STORE`
  */

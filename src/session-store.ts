@@ -25,14 +25,16 @@ export interface SessionStoreOptions extends CommonOptions {
   /** Where runs are kept. Default: in the memory of this process, at most `maxSessions` of them. */
   store?: StateStore | undefined;
   /**
-   * What names the run of a call: `sessionKey()`, `principalKey()`, `handleKey()`, `managedHandle()`, or a list of them in order of preference.
-   * A call that none of them names a run for is refused. Default: `sessionKey()`, which names none since MCP 2026-07-28.
+   * What names the run of a call: `sessionKey()`, `principalKey()`, `handleKey()`,
+   * `managedHandle()`, or a list of them in order of preference. A call that none of them names a
+   * run for is refused. Default: `sessionKey()`, which names none since MCP 2026-07-28.
    */
   key?: RunKeyStrategy | readonly RunKeyStrategy[] | undefined;
   /**
-   * Names the caller, however the app authenticates; `undefined` is nobody in particular. A session answers only to the
-   * principal that began it. Default: issuer and subject of `req.auth`, or with a warning the nearest thing to it, such as a client id.
-   * Anything but a non-empty string or `undefined` is an error, and so is a promise: the request is refused.
+   * Names the caller, however the app authenticates; `undefined` is nobody in particular. A session
+   * answers only to the principal that began it. Default: issuer and subject of `req.auth`, or with
+   * a warning the nearest thing to it, such as a client id. Anything but a non-empty string or
+   * `undefined` is an error, and so is a promise: the request is refused.
    */
   principal?: PrincipalOf | undefined;
   /**
@@ -41,35 +43,53 @@ export interface SessionStoreOptions extends CommonOptions {
    */
   idleMs?: number | undefined;
   /**
-   * For how long a process takes a session for granted without asking the store, in milliseconds; never for more than a tenth of
-   * `idleMs`. Default 5,000.
+   * For how long a process takes a session for granted without asking the store, in milliseconds;
+   * never for more than a tenth of `idleMs`. Default 5,000.
    */
   sessionCacheMs?: number | undefined;
-  /** The most sessions that a process keeps in memory. The least recently used is forgotten first. Default 10,000. */
+  /**
+   * The most sessions that a process keeps in memory. The least recently used is forgotten first.
+   * Default 10,000.
+   */
   maxSessions?: number | undefined;
   /**
    * The most live sessions of one principal in a process, and the most GET streams of one that was
-   * given no session. With one more the principal's least recently used session ends, unless requests
-   * or steps are under way in it; where each has some, `initialize` is answered 429. Default 1,000.
+   * given no session. With one more the principal's least recently used session ends, unless
+   * requests or steps are under way in it; where each has some, `initialize` is answered 429.
+   * Default 1,000.
    */
   maxSessionsPerPrincipal?: number | undefined;
   /**
-   * Says what a request came from, such as an address (`req.ip`, where that is not a balancer's), so
-   * that callers without a principal are limited too, and no others. `undefined` is not limited. Anything else but a
-   * non-empty string is an error, and so is a promise: the request is refused. Default: none is limited.
+   * Says what a request came from, such as an address (`req.ip`, where that is not a balancer's),
+   * so that callers without a principal are limited too, and no others. `undefined` is not limited.
+   * Anything else but a non-empty string is an error, and so is a promise: the request is refused.
+   * Default: none is limited.
    */
   clientOf?: ClientOf | undefined;
-  /** The same limit for the sessions of one client, among callers without a principal. Default 1,000. */
+  /**
+   * The same limit for the sessions of one client, among callers without a principal. Default
+   * 1,000.
+   */
   maxSessionsPerClient?: number | undefined;
-  /** The most GET streams that the middleware serves for one session, where the upstream has none. Default 4. */
+  /**
+   * The most GET streams that the middleware serves for one session, where the upstream has none.
+   * Default 4.
+   */
   maxStreams?: number | undefined;
-  /** Whether to serve a GET stream where the upstream answers 405. Turn it off where no process lives long. Default `true`. */
+  /**
+   * Whether to serve a GET stream where the upstream answers 405. Turn it off where no process
+   * lives long. Default `true`.
+   */
   serveStreams?: boolean | undefined;
-  /** How often a quiet stream of the middleware's own gets a comment, in milliseconds. Default 15,000. */
+  /**
+   * How often a quiet stream of the middleware's own gets a comment, in milliseconds. Default
+   * 15,000.
+   */
   keepAliveMs?: number | undefined;
   /**
-   * Carries `list_changed` to the instance that holds the client's stream: `redisBus()`, `postgresBus()` or your own. Needed only
-   * where an app runs in several processes. Default: none, and a move is told only in the process where it was made.
+   * Carries `list_changed` to the instance that holds the client's stream: `redisBus()`,
+   * `postgresBus()` or your own. Needed only where an app runs in several processes. Default: none,
+   * and a move is told only in the process where it was made.
    */
   bus?: NotificationBus | undefined;
   /** The longest that a call to the store may take, in milliseconds. Default 2,000. */
@@ -78,12 +98,18 @@ export interface SessionStoreOptions extends CommonOptions {
   clock?: Clock | undefined;
 }
 
-/** Where a session middleware carries its sessions, for those who move runs from outside of a request. */
+/**
+ * Where a session middleware carries its sessions, for those who move runs from outside of a
+ * request.
+ */
 export const SESSIONS: unique symbol = Symbol('mcp-interlock.sessions');
 
 /** Options of {@link SessionMiddleware.close}. */
 export interface CloseOptions {
-  /** How long to wait for steps that run, in milliseconds. Default 0. `onError` is told of those that still run then. */
+  /**
+   * How long to wait for steps that run, in milliseconds. Default 0. `onError` is told of those
+   * that still run then.
+   */
   drainMs?: number | undefined;
 }
 
@@ -94,9 +120,10 @@ export interface SessionMiddleware extends Middleware {
   /** For `runsOf(gate, { sessions })`. */
   readonly [SESSIONS]: Sessions;
   /**
-   * For an orderly end of the process, while its server still listens. From now on new steps are refused
-   * as `unavailable` and new sessions with 503. Waits for the steps that run, but for those that tasks
-   * carry; then ends the streams that this process serves, and leaves the bus. Sessions stay in the store.
+   * For an orderly end of the process, while its server still listens. From now on new steps are
+   * refused as `unavailable` and new sessions with 503. Waits for the steps that run, but for those
+   * that tasks carry; then ends the streams that this process serves, and leaves the bus. Sessions
+   * stay in the store.
    *
    * @throws InterlockError `ERR_INTERLOCK_CONFIG`
    */
@@ -132,11 +159,12 @@ const optionsSchema = z.strictObject({
 /**
  * Finds out which run of a workflow a request belongs to, and keeps it in a store.
  *
- * Takes over the upstream's `Mcp-Session-Id`, or makes one up where the upstream has none. A request without one is answered 400, one with an
- * unknown, expired or ended one 404 (MCP 2025-11-25, Transports, "Session Management"), and so is one of another principal.
- * A store that cannot be asked is a 503. A GET or HEAD that asks for no stream, names no session and resumes nothing is another
- * route's: it passes, as without a run. Mount it on the MCP route itself, after authentication and before `fsmGate()`:
- * `app.all('/mcp', sessionStore(), fsmGate(gate), handler)`.
+ * Takes over the upstream's `Mcp-Session-Id`, or makes one up where the upstream has none. A
+ * request without one is answered 400, one with an unknown, expired or ended one 404 (MCP
+ * 2025-11-25, Transports, "Session Management"), and so is one of another principal. A store that
+ * cannot be asked is a 503. A GET or HEAD that asks for no stream, names no session and resumes
+ * nothing is another route's: it passes, as without a run. Mount it on the MCP route itself, after
+ * authentication and before `fsmGate()`: `app.all('/mcp', sessionStore(), fsmGate(gate), handler)`.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_STORE`
  */

@@ -1,6 +1,7 @@
 /**
- * Whether a glob of one segment, in which a star stands for any text, covers a segment. What is between the stars is placed from left to right,
- * each as early as it can be, to leave the most for the rest: no backtracking, whoever chose the texts.
+ * Whether a glob of one segment, in which a star stands for any text, covers a segment. What is
+ * between the stars is placed from left to right, each as early as it can be, to leave the most for
+ * the rest: no backtracking, whoever chose the texts.
  */
 export function starsCover(glob: string, segment: string): boolean {
   const [head = '', ...pieces] = glob.split('*');

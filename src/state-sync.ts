@@ -24,10 +24,14 @@ export interface StateSyncOptions<D extends string = CacheDirective>
   /** Policies of single tools, declared with `tool()`. They come before `policies`. */
   readonly tools?: readonly ToolDeclaration<string, string>[] | undefined;
   /**
-   * Where the invalidation block goes. Default `append`: after the tool's own content, since clients read `content[0]`.
+   * Where the invalidation block goes. Default `append`: after the tool's own content, since
+   * clients read `content[0]`.
    */
   readonly placement?: 'append' | 'prepend' | undefined;
-  /** The clock of `InvalidationEvent.timestamp`, in milliseconds since the epoch. Default `Date.now`. */
+  /**
+   * The clock of `InvalidationEvent.timestamp`, in milliseconds since the epoch. Default
+   * `Date.now`.
+   */
   readonly now?: (() => number) | undefined;
 }
 

@@ -15,8 +15,8 @@ type NameOf<B extends BoundState> = Extract<B, string>;
 type TagOf<B extends BoundState> = B extends StateTag<infer T> ? T : never;
 
 /**
- * One tool, declared in one place for `gate.bind()` and `stateSync()`. Unchanging: each method returns a new one, in
- * whatever order they are called.
+ * One tool, declared in one place for `gate.bind()` and `stateSync()`. Unchanging: each method
+ * returns a new one, in whatever order they are called.
  */
 export class ToolDeclaration<
   S extends string = never,
@@ -38,8 +38,9 @@ export class ToolDeclaration<
   }
 
   /**
-   * Makes the tool available in `states`, or in those that carry a tag (`{ tag }`); a successful call of it sends `event`. Said twice, it adds up. The names are
-   * checked where a gate takes the declaration, for literals at compile time.
+   * Makes the tool available in `states`, or in those that carry a tag (`{ tag }`); a successful
+   * call of it sends `event`. Said twice, it adds up. The names are checked where a gate takes the
+   * declaration, for literals at compile time.
    *
    * @throws InterlockError `ERR_INTERLOCK_BINDING`, `ERR_INTERLOCK_EVENT`, `ERR_INTERLOCK_CONFIG`
    */
@@ -61,7 +62,8 @@ export class ToolDeclaration<
   }
 
   /**
-   * A successful call makes the data of every tool that matches one of `patterns` stale. Said twice, it adds up.
+   * A successful call makes the data of every tool that matches one of `patterns` stale. Said
+   * twice, it adds up.
    *
    * @throws InterlockError `ERR_INTERLOCK_POLICY` where there is none, or one is malformed
    */
@@ -102,7 +104,8 @@ export class ToolDeclaration<
 }
 
 /**
- * Begins the declaration of one tool: `tool('tasks.update').bindState('open', 'UPDATE').invalidates('tasks.*')`.
+ * Begins the declaration of one tool: `tool('tasks.update').bindState('open',
+ * 'UPDATE').invalidates('tasks.*')`.
  *
  * @throws InterlockError `ERR_INTERLOCK_BINDING` unless the name is a non-empty string
  */

@@ -1,4 +1,6 @@
-/** What stands in an order of use: between its neighbours, or nowhere. Only the order writes them. */
+/**
+ * What stands in an order of use: between its neighbours, or nowhere. Only the order writes them.
+ */
 export interface Placed<P> {
   older?: P | undefined;
   newer?: P | undefined;

@@ -1,6 +1,8 @@
 import Database from 'libsql';
 
-/** The calendar of a practice. It knows which slots are taken; the model only believes that it does. */
+/**
+ * The calendar of a practice. It knows which slots are taken; the model only believes that it does.
+ */
 export class Slots {
   readonly #database: Database.Database;
 
@@ -23,7 +25,10 @@ export class Slots {
     return (await this.free()).includes(slot);
   }
 
-  /** Gives the slot to the patient, unless somebody has it: one statement, so that of two at a time one gets it. */
+  /**
+   * Gives the slot to the patient, unless somebody has it: one statement, so that of two at a time
+   * one gets it.
+   */
   async take(slot: string, patient: string): Promise<boolean> {
     const { changes } = this.#database
       .prepare('UPDATE slots SET patient = ? WHERE slot = ? AND patient IS NULL')

@@ -28,7 +28,10 @@ interface Slot {
   run: Run | null;
 }
 
-/** Makes steps exact on any backend that can put a revision exactly once. Nothing is locked, so nothing is left locked by a crash. */
+/**
+ * Makes steps exact on any backend that can put a revision exactly once. Nothing is locked, so
+ * nothing is left locked by a crash.
+ */
 export function documentStore(
   documents: Documents,
   now: () => number = Date.now,
@@ -114,8 +117,9 @@ class DocumentStore implements AtomicStateStore {
   }
 
   /**
-   * Reads a run, lets the operation change what was read, and puts that as the next revision. Where somebody else was faster,
-   * all of it is done again on what they left: one of those who race always succeeds. What did not change is not written.
+   * Reads a run, lets the operation change what was read, and puts that as the next revision. Where
+   * somebody else was faster, all of it is done again on what they left: one of those who race
+   * always succeeds. What did not change is not written.
    */
   async #change<Result>(
     key: string,

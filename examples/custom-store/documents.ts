@@ -2,26 +2,32 @@ import { createHash, randomUUID } from 'node:crypto';
 import { link, mkdir, open, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 
-/** A text under a key, and how often it was replaced. Revision 0, without a text, is that of a key nobody has used. */
+/**
+ * A text under a key, and how often it was replaced. Revision 0, without a text, is that of a key
+ * nobody has used.
+ */
 export interface Revision {
   readonly number: number;
   readonly text?: string;
 }
 
 /**
- * All that a backend must be able to do. Most can: an SQL table with a primary key on (key, number), a conditional write in
- * DynamoDB, `If-None-Match` in S3, a transaction in etcd.
+ * All that a backend must be able to do. Most can: an SQL table with a primary key on (key,
+ * number), a conditional write in DynamoDB, `If-None-Match` in S3, a transaction in etcd.
  */
 export interface Documents {
   newest(key: string): Promise<Revision>;
   /**
-   * Keeps the text as this revision, durably, unless that revision exists: then `false`. Of many who try the same number,
-   * exactly one is told `true`.
+   * Keeps the text as this revision, durably, unless that revision exists: then `false`. Of many
+   * who try the same number, exactly one is told `true`.
    */
   put(key: string, number: number, text: string): Promise<boolean>;
 }
 
-/** Documents in a folder on a disk of this machine: a folder for each key, and in it a file for each revision. */
+/**
+ * Documents in a folder on a disk of this machine: a folder for each key, and in it a file for each
+ * revision.
+ */
 export function fileDocuments(root: string): Documents {
   return {
     async newest(key) {
@@ -57,7 +63,10 @@ export function fileDocuments(root: string): Documents {
   };
 }
 
-/** Any string is a key, so it does not become a path. JSON keeps halves of surrogate pairs apart, which UTF-8 does not. */
+/**
+ * Any string is a key, so it does not become a path. JSON keeps halves of surrogate pairs apart,
+ * which UTF-8 does not.
+ */
 function folderOf(root: string, key: string): string {
   return join(root, createHash('sha256').update(JSON.stringify(key)).digest('hex'));
 }

@@ -12,7 +12,10 @@ import type {
   TrailEntry,
 } from 'mcp-interlock';
 
-/** One run as it is kept: plain JSON. Workflows are a list of pairs, because one may be called `__proto__`. */
+/**
+ * One run as it is kept: plain JSON. Workflows are a list of pairs, because one may be called
+ * `__proto__`.
+ */
 export interface Run {
   readonly session: SessionRecord;
   /** The token that opened it, if one did. */
@@ -103,7 +106,10 @@ export function releaseStep(
   if (!isSpent) settle(workflow, token, null, settles);
 }
 
-/** The token is spent; where the claim is its own, the claim is gone, and so is the idempotency key of a step that is settled by it. */
+/**
+ * The token is spent; where the claim is its own, the claim is gone, and so is the idempotency key
+ * of a step that is settled by it.
+ */
 function settle(
   workflow: Workflow,
   token: string,

@@ -6,7 +6,10 @@ export interface KeyValue {
   set(key: string, value: string): Promise<unknown>;
 }
 
-/** The least that is a store. Steps are exact within one process only, and the middleware warns of that. */
+/**
+ * The least that is a store. Steps are exact within one process only, and the middleware warns of
+ * that.
+ */
 export function smallestStore(backend: KeyValue): FsmStateStore {
   return {
     async load(key) {

@@ -1,6 +1,6 @@
 /**
- * Runs the checkout against the example's server and says what the client sees. Ends with status 0 where everything was
- * as it should be, and with 1 at the first difference.
+ * Runs the checkout against the example's server and says what the client sees. Ends with status 0
+ * where everything was as it should be, and with 1 at the first difference.
  */
 import { deepStrictEqual as expectEqual } from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -63,7 +63,10 @@ interface IllegalCall {
   readonly refusal: string;
 }
 
-/** What the client is shown in a state, and what it is told when it calls a tool that it is not shown. */
+/**
+ * What the client is shown in a state, and what it is told when it calls a tool that it is not
+ * shown.
+ */
 async function showState(
   state: string,
   visible: string[],

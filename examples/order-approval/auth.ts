@@ -8,7 +8,10 @@ export interface User {
   readonly role: Role;
 }
 
-/** Lets in whoever has one of these tokens. In earnest, verify tokens of your identity provider here. */
+/**
+ * Lets in whoever has one of these tokens. In earnest, verify tokens of your identity provider
+ * here.
+ */
 export function bearer(users: ReadonlyMap<string, User>): RequestHandler {
   return requireBearerAuth({
     verifier: {

@@ -48,7 +48,8 @@ export function makeServer(orders: Orders, runs: Runs, run: string): McpServer {
   );
   server.registerTool('capture_payment', { description: 'Takes the money.' }, async () => {
     const { idempotencyKey, commitIn } = step();
-    // With a payment provider: charge first, with this key, so that a repetition charges nobody twice.
+    // With a payment provider: charge first, with this key, so that a repetition charges nobody
+    // twice.
     await orders.charge(step().run, idempotencyKey, (client) => commitIn(client));
     return say('The payment is captured.');
   });

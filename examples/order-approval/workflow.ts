@@ -1,6 +1,9 @@
 import { StateMachineGate } from 'mcp-interlock';
 
-/** An order, from its first reservation to its delivery. Above a limit it waits for a manager before money moves. */
+/**
+ * An order, from its first reservation to its delivery. Above a limit it waits for a manager before
+ * money moves.
+ */
 export function orderGate() {
   return new StateMachineGate({
     id: 'order',

@@ -11,7 +11,10 @@ import {
   stateSync,
 } from 'mcp-interlock';
 
-/** A report is measured, then checked, then announced: an order of which the server behind the gate knows nothing. */
+/**
+ * A report is measured, then checked, then announced: an order of which the server behind the gate
+ * knows nothing.
+ */
 export const report = new StateMachineGate({
   id: 'report',
   initial: 'started',
@@ -25,14 +28,17 @@ export const report = new StateMachineGate({
   .bindTool('trigger-long-running-operation', ['measured'], 'CHECKED')
   .bindTool('echo', ['checked'], 'ANNOUNCED');
 
-/** Stands in front of an MCP server that `target` names without its path: `http://127.0.0.1:3001`. */
+/**
+ * Stands in front of an MCP server that `target` names without its path: `http://127.0.0.1:3001`.
+ */
 export function gateInFrontOf(target: string, store?: StateStore): Express {
   const app = express();
   // One route for the gate and the proxy: no path that the one does not match reaches the other.
   app.all(
     '/mcp',
     sessionStore({ store }),
-    // Shorter than the 10 minutes of the default: where the server dies in mid-call, the run stays busy that long.
+    // Shorter than the 10 minutes of the default: where the server dies in mid-call, the run stays
+    // busy that long.
     fsmGate(report, { maxStepMs: 60_000 }),
     stateSync({ policies: [{ match: 'get-sum', invalidates: ['get-structured-content'] }] }),
     createProxyMiddleware<IncomingMessage, ServerResponse>({
@@ -47,9 +53,11 @@ export function gateInFrontOf(target: string, store?: StateStore): Express {
 
 /** What streams need, and http-proxy leaves out. */
 function passOn(answer: IncomingMessage, _req: IncomingMessage, res: ServerResponse): void {
-  // The headers of a quiet stream go out now, and not with its first event, which may be minutes away.
+  // The headers of a quiet stream go out now, and not with its first event, which may be minutes
+  // away.
   process.nextTick(() => res.flushHeaders());
-  // A server that dies in mid-answer ends the client's connection too, instead of leaving it open for ever.
+  // A server that dies in mid-answer ends the client's connection too, instead of leaving it open
+  // for ever.
   answer.once('close', () => {
     if (!answer.complete) res.destroy();
   });

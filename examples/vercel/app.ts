@@ -7,7 +7,8 @@ import { upstashStore } from 'mcp-interlock/stores/upstash';
 import { cartServer } from './lib/cart.ts';
 import { checkout } from './lib/checkout.ts';
 
-// The store has two seconds for each call. The five retries that the client makes by default would take longer.
+// The store has two seconds for each call. The five retries that the client makes by default would
+// take longer.
 const redis = Redis.fromEnv({ retry: { retries: 2, backoff: (count) => 50 * 2 ** count } });
 
 const app = express();
@@ -16,7 +17,8 @@ app.all(
   ['/mcp', '/api/mcp'],
   // No function lives long enough to serve a stream of its own.
   sessionStore({ store: upstashStore({ redis }), serveStreams: false }),
-  // Less than the function's `maxDuration`, so that the client is told before the function is stopped.
+  // Less than the function's `maxDuration`, so that the client is told before the function is
+  // stopped.
   fsmGate(checkout, { maxStepMs: 50_000, leaseMs: Number(process.env.LEASE_MS) || undefined }),
   mcpHandler,
 );

@@ -9,8 +9,8 @@ interface Waiting {
 const MAX_BATCH = 100;
 
 /**
- * Sends one batch at a time, with whatever came while the one before it was on its way. A failure fails all that wait: with a
- * server that does not answer they would only grow in number.
+ * Sends one batch at a time, with whatever came while the one before it was on its way. A failure
+ * fails all that wait: with a server that does not answer they would only grow in number.
  */
 export function inBatches(
   send: (messages: string[]) => Promise<unknown>,

@@ -32,12 +32,16 @@ interface PostgresNotification {
 }
 
 export interface PostgresBusOptions extends RemoteBusOptions {
-  /** A `Pool` of `pg`, which publishes. The caller makes it, listens to its `error` events and ends it. */
+  /**
+   * A `Pool` of `pg`, which publishes. The caller makes it, listens to its `error` events and ends
+   * it.
+   */
   readonly pool: PostgresBusPool;
   /**
-   * Where the connection that listens comes from. It is kept while there are listeners, counts towards the pool's `max`, and
-   * must be a session of its own: not through a pooler in transaction mode, such as PgBouncer or Supavisor, which forgets the
-   * `LISTEN`. There, give a pool with the server's own address, of one connection. Default: `pool`.
+   * Where the connection that listens comes from. It is kept while there are listeners, counts
+   * towards the pool's `max`, and must be a session of its own: not through a pooler in transaction
+   * mode, such as PgBouncer or Supavisor, which forgets the `LISTEN`. There, give a pool with the
+   * server's own address, of one connection. Default: `pool`.
    */
   readonly listenPool?: PostgresBusPool | undefined;
 }
@@ -54,12 +58,14 @@ const optionsSchema = z
 const NOTIFY_EACH = 'SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message';
 
 /**
- * A bus over `LISTEN` and `NOTIFY` of PostgreSQL: it reaches every instance that listens in the same database. Messages go
- * in transactions of their own, one at a time, because one that notifies holds up every other that does until it is committed.
+ * A bus over `LISTEN` and `NOTIFY` of PostgreSQL: it reaches every instance that listens in the
+ * same database. Messages go in transactions of their own, one at a time, because one that notifies
+ * holds up every other that does until it is committed.
  *
  * Unsubscribe before `pool.end()`, which waits for the connection that listens.
  *
- * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown, or a pool of one connection.
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown, or a pool
+ * of one connection.
  */
 export function postgresBus(options: PostgresBusOptions): NotificationBus {
   const parsed = parseOptions('postgresBus() options', optionsSchema, options);

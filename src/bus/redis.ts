@@ -15,8 +15,8 @@ export type { IoredisPubSub, NodeRedisPubSub } from './redis-clients.ts';
 
 export interface RedisBusOptions extends RemoteBusOptions {
   /**
-   * A client of node-redis or ioredis, of one server or of a cluster, which publishes. The caller connects it, listens to its
-   * errors and closes it.
+   * A client of node-redis or ioredis, of one server or of a cluster, which publishes. The caller
+   * connects it, listens to its errors and closes it.
    */
   readonly client: RedisPubSub;
   /**
@@ -41,8 +41,9 @@ const optionsSchema = z.strictObject({
 });
 
 /**
- * A bus over the publish/subscribe of Redis, alone or as a cluster (classic channels, not sharded ones). A message goes
- * to whoever listens at that moment, in any database of the server; the channel tells apps apart.
+ * A bus over the publish/subscribe of Redis, alone or as a cluster (classic channels, not sharded
+ * ones). A message goes to whoever listens at that moment, in any database of the server; the
+ * channel tells apps apart.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown.
  */

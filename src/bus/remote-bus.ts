@@ -12,11 +12,19 @@ import { type Link, type LinkEvents, StandingLink } from './standing-link.ts';
 
 /** Options that each bus over a network takes. */
 export interface RemoteBusOptions {
-  /** What the instances of one app share: 1 to 63 printable characters of ASCII. Default `'interlock'`. */
+  /**
+   * What the instances of one app share: 1 to 63 printable characters of ASCII. Default
+   * `'interlock'`.
+   */
   readonly channel?: string | undefined;
-  /** How often the connection that listens is tested, in milliseconds, at least 100. Default 30,000. */
+  /**
+   * How often the connection that listens is tested, in milliseconds, at least 100. Default 30,000.
+   */
   readonly heartbeatMs?: number | undefined;
-  /** Told when the bus no longer hears, once for each way in which it fails, and of a listener's own errors. Default: `console.error`. */
+  /**
+   * Told when the bus no longer hears, once for each way in which it fails, and of a listener's own
+   * errors. Default: `console.error`.
+   */
   readonly onError?: ((error: unknown) => void) | undefined;
 }
 
@@ -44,7 +52,10 @@ export interface RemoteBusParts {
 /** As long as a store has, at most. */
 export const PUBLISH_WITHIN_MS = 2000;
 
-/** A bus with one connection for all its listeners, opened for the first of them and closed after the last. */
+/**
+ * A bus with one connection for all its listeners, opened for the first of them and closed after
+ * the last.
+ */
 export function remoteBus({ send, onError, ...parts }: RemoteBusParts): NotificationBus {
   const listeners = new BusListeners(onError);
   const onMessage = (text: string): void => listeners.deliver(text);

@@ -35,7 +35,10 @@ const ANSWER_WITHIN_MS = 5000;
 const FIRST_RETRY_MS = 100;
 const LAST_RETRY_MS = 2000;
 
-/** A link that is opened again, for as long as it takes, whenever it is lost. Its timers keep no process alive. */
+/**
+ * A link that is opened again, for as long as it takes, whenever it is lost. Its timers keep no
+ * process alive.
+ */
 export class StandingLink {
   /** Resolves once it hears for the first time. */
   readonly listening: Promise<void>;
@@ -75,7 +78,10 @@ export class StandingLink {
     );
   }
 
-  /** What an old link still had in its pipes is too late: the new one may have brought it, or something newer. */
+  /**
+   * What an old link still had in its pipes is too late: the new one may have brought it, or
+   * something newer.
+   */
   #hear(link: Link, text: string): void {
     if (link === this.#link) this.#options.onMessage(text);
   }
@@ -138,7 +144,10 @@ export class StandingLink {
   }
 }
 
-/** Doubles with each failure, and is spread over its upper half, so that many instances do not come back as one. */
+/**
+ * Doubles with each failure, and is spread over its upper half, so that many instances do not come
+ * back as one.
+ */
 export function retryDelayMs(failures: number, random: () => number = Math.random): number {
   const longest = Math.min(FIRST_RETRY_MS * 2 ** failures, LAST_RETRY_MS);
   return (longest * (1 + random())) / 2;

@@ -24,7 +24,10 @@ export interface AskedCall extends Omit<GuardedCall, 'state' | 'context' | 'args
 /** How long the guards of one call may take. */
 const GUARDS_MS = 5_000;
 
-/** A stored position as the gate understands it; `undefined` where it does not, which is told to `onError`. */
+/**
+ * A stored position as the gate understands it; `undefined` where it does not, which is told to
+ * `onError`.
+ */
 export function understood(
   { workflow, onError }: Pick<GateConfig, 'workflow' | 'onError'>,
   stored: Position,
@@ -37,7 +40,10 @@ export function understood(
   }
 }
 
-/** Asks the guards of a call about a run that stands at `position`; `undefined` where they let it through. */
+/**
+ * Asks the guards of a call about a run that stands at `position`; `undefined` where they let it
+ * through.
+ */
 export async function refusedByGuard(
   { workflow, clock, onError }: GateConfig,
   { guards }: Pick<CallBinding, 'guards'>,
@@ -88,8 +94,9 @@ function stoppedByMachine(
 }
 
 /**
- * Tests a claimed run where the store could not: the states of a statechart cannot be listed, and those of an older deployment are not
- * known by name. Then counts the call, and asks the guards. The claim is let go where the call is not allowed after all.
+ * Tests a claimed run where the store could not: the states of a statechart cannot be listed, and
+ * those of an older deployment are not known by name. Then counts the call, and asks the guards.
+ * The claim is let go where the call is not allowed after all.
  */
 export async function admit(
   config: GateConfig,
@@ -102,7 +109,8 @@ export async function admit(
   try {
     const admitted = await test(config, binding, step, call);
     if ('reason' in admitted) return admitted;
-    // A guard takes time, in which the client may change its mind, or the step may overrun, which nobody would notice any more.
+    // A guard takes time, in which the client may change its mind, or the step may overrun, which
+    // nobody would notice any more.
     if (request.cancelled) reason = 'cancelled';
     else if (!step.overran) return admitted;
   } catch (error) {

@@ -28,7 +28,8 @@ export class Aliases {
 
   /**
    * For any URI, or template of URIs: no template of the upstream's makes such a URN. A capital
-   * scheme tells an upstream that repeats it as it came from one that repeats it in its normal form.
+   * scheme tells an upstream that repeats it as it came from one that repeats it in its normal
+   * form.
    */
   ofUri(uri: string): string {
     return `URN:${this.#mark}:${Buffer.from(uri).toString('base64url')}:`;

@@ -1,6 +1,9 @@
 import { isObject, type JsonObject } from '../wire/json-rpc.ts';
 
-/** Keywords whose schemas apply to the very object that the schema around them is about: a list of them, one, or one for each of some names. */
+/**
+ * Keywords whose schemas apply to the very object that the schema around them is about: a list of
+ * them, one, or one for each of some names.
+ */
 const LISTS = ['allOf', 'anyOf', 'oneOf'] as const;
 const SINGLE = ['if', 'then', 'else', 'not'] as const;
 const NAMED = ['dependentSchemas', 'dependencies'] as const;
@@ -8,8 +11,10 @@ const NAMED = ['dependentSchemas', 'dependencies'] as const;
 const COUNTS = ['minProperties', 'maxProperties'] as const;
 
 /**
- * A tool's input schema that also requires one argument more, and allows of the others what it allowed before. Its unions and references are followed,
- * since one that forbids additional properties would forbid this one. `undefined` where the schema knows an argument of that name already.
+ * A tool's input schema that also requires one argument more, and allows of the others what it
+ * allowed before. Its unions and references are followed, since one that forbids additional
+ * properties would forbid this one. `undefined` where the schema knows an argument of that name
+ * already.
  */
 export function withArgument(
   schema: unknown,
@@ -31,7 +36,10 @@ interface Place {
   readonly about: JsonObject;
 }
 
-/** The schema with a copy among its definitions that stands for it where it refers to itself: what is inside of it asks for no argument more. */
+/**
+ * The schema with a copy among its definitions that stands for it where it refers to itself: what
+ * is inside of it asks for no argument more.
+ */
 function besideItself(schema: JsonObject): JsonObject {
   const definitions = objectIn(schema.$defs);
   let name = 'input';
@@ -42,7 +50,10 @@ function besideItself(schema: JsonObject): JsonObject {
   return { ...redirected, $defs: { ...objectIn($defs), [name]: copy } };
 }
 
-/** Moves references to the schema as a whole, and to its parts but for the definitions, to where its copy is. */
+/**
+ * Moves references to the schema as a whole, and to its parts but for the definitions, to where its
+ * copy is.
+ */
 function redirect(schema: JsonObject, to: string): JsonObject {
   const moved = (value: unknown, key?: string): unknown => {
     if (Array.isArray(value)) return value.map((each) => moved(each));
@@ -56,7 +67,10 @@ function redirect(schema: JsonObject, to: string): JsonObject {
   return Object.fromEntries(Object.entries(schema).map(([key, value]) => [key, moved(value, key)]));
 }
 
-/** Whether the argument is known somewhere in the schemas that apply. `path` holds the references that led here. */
+/**
+ * Whether the argument is known somewhere in the schemas that apply. `path` holds the references
+ * that led here.
+ */
 function names(schema: unknown, place: Place, path: readonly unknown[]): boolean {
   const { root, argument } = place;
   if (!isObject(schema)) return false;
@@ -102,7 +116,10 @@ function makeRoom(own: JsonObject, { argument, about }: Place): void {
   }
 }
 
-/** The pattern, but for one name (ECMA-262 expressions that are not anchored, as JSON Schema has them). */
+/**
+ * The pattern, but for one name (ECMA-262 expressions that are not anchored, as JSON Schema has
+ * them).
+ */
 function patternBut(pattern: string, name: string): string {
   if (!new RegExp(pattern, 'u').test(name)) return pattern;
   const literally = name.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&');
@@ -113,7 +130,10 @@ function restricts(others: unknown): boolean {
   return others !== undefined && others !== true;
 }
 
-/** What a reference within the same schema refers to (RFC 6901, as a URI fragment); followed once on each path, since it may lead in a circle. */
+/**
+ * What a reference within the same schema refers to (RFC 6901, as a URI fragment); followed once on
+ * each path, since it may lead in a circle.
+ */
 function referred(
   { $ref }: JsonObject,
   root: JsonObject,

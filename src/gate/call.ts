@@ -25,13 +25,19 @@ export interface PendingCall {
   moves: Moves;
   /** Whether its handler changed the run's data, which is saved whatever the outcome. */
   isUpdated?: boolean;
-  /** Set once the handler has saved the success itself, in a transaction that it may still have rolled back. */
+  /**
+   * Set once the handler has saved the success itself, in a transaction that it may still have
+   * rolled back.
+   */
   savedByHandler?: boolean;
   /** Where it left the run, for its clients; set once that is known. */
   leaves?: Position;
   /** The state that it moved the run to, if it did. */
   movedTo?: string;
-  /** Set by the first response that arrives: it settles the outcome, whatever comes later only repeats it. */
+  /**
+   * Set by the first response that arrives: it settles the outcome, whatever comes later only
+   * repeats it.
+   */
   transform?: MaybePromise<Transform>;
 }
 

@@ -30,7 +30,10 @@ export function declaresChanges(
   return visibilityFor(config, admission) === 'hide';
 }
 
-/** Clients drop `list_changed`, or never listen for it, unless the server has declared it (MCP, Tools, "Capabilities"). */
+/**
+ * Clients drop `list_changed`, or never listen for it, unless the server has declared it (MCP,
+ * Tools, "Capabilities").
+ */
 export function declareListChanged(message: Message, lists: readonly ListKind[]): void {
   for (const kind of lists) {
     const capability = message.at('result', 'capabilities', kind);

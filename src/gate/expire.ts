@@ -9,8 +9,8 @@ import { saveUnforwarded } from './take-effect.ts';
 type Config = Pick<GateConfig, 'workflow' | 'onError'>;
 
 /**
- * Saves that a claimed run left its state by itself, if its time is over, as a move of its own. The claim is spent then: whoever wanted it asks again,
- * of the state that the run is in now.
+ * Saves that a claimed run left its state by itself, if its time is over, as a move of its own. The
+ * claim is spent then: whoever wanted it asks again, of the state that the run is in now.
  */
 export async function expire(config: Config, step: Step): Promise<Move | 'failed' | undefined> {
   const { workflow } = config;
@@ -34,7 +34,10 @@ export async function restart(
   return (await saveUnforwarded(config, step, move, ANEW)) ? move : 'failed';
 }
 
-/** Judged from where this deployment says that the run stands. One that it does not understand is left alone, and refused by whoever goes on. */
+/**
+ * Judged from where this deployment says that the run stands. One that it does not understand is
+ * left alone, and refused by whoever goes on.
+ */
 function adopted(workflow: Config['workflow'], { snapshot }: Step): FsmSnapshot | undefined {
   try {
     return { ...workflow.adopt(snapshot), updatedAt: snapshot.updatedAt };

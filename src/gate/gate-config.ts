@@ -20,11 +20,17 @@ export interface GateConfig extends Observers {
   readonly clock: Clock;
   /** Whether a move is also told in words, at the end of the result that caused it. */
   readonly announce: boolean;
-  /** `explain` says what is available and how to get there; `unknown-tool` is what the upstream says of a tool it does not have. */
+  /**
+   * `explain` says what is available and how to get there; `unknown-tool` is what the upstream says
+   * of a tool it does not have.
+   */
   readonly refusal: 'explain' | 'unknown-tool';
   /** The names under which the upstream is asked for what is hidden. */
   readonly aliases: Aliases;
-  /** Whether a list has only what is available, or all and says of each tool where it is. Default: by the era. */
+  /**
+   * Whether a list has only what is available, or all and says of each tool where it is. Default:
+   * by the era.
+   */
   readonly visibility: Visibility | undefined;
   /** What becomes of runs that have ended. Default: by what names them. */
   readonly whenEnded: WhenEnded | undefined;

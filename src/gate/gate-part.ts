@@ -26,7 +26,10 @@ import { giveUpStep, tellUnknown } from './unknown-outcome.ts';
 const TOOLS = Buffer.from('"tools"');
 const ESCAPED_ASCII = Buffer.from('\\u00');
 
-/** One gate's part in one exchange: it refuses or claims on the way in, filters and commits on the way out. */
+/**
+ * One gate's part in one exchange: it refuses or claims on the way in, filters and commits on the
+ * way out.
+ */
 export class GatePart implements Part {
   readonly stage = 'gate';
   readonly #config: GateConfig;
@@ -54,7 +57,8 @@ export class GatePart implements Part {
 
   /** Judges each call of the request. `false` where the request was answered as a whole. */
   async enter(): Promise<boolean> {
-    // A call without an id has no answer, so it cannot be refused. An upstream that would run it must not see it.
+    // A call without an id has no answer, so it cannot be refused. An upstream that would run it
+    // must not see it.
     for (const incoming of this.#exchange.messages) {
       if (incoming.kind === 'notification' && incoming.method === 'tools/call')
         this.#exchange.drop(incoming);
@@ -68,7 +72,8 @@ export class GatePart implements Part {
       if (this.#config.announce || !this.#gates.isAlone)
         hold(this.#exchange, { call: verdict, config: this.#config });
       this.#answered ??= verdict.context.turns.answering();
-      // In the session era a disconnect "SHOULD NOT be interpreted as the client cancelling its request"; in the stateless era it is that.
+      // In the session era a disconnect "SHOULD NOT be interpreted as the client cancelling its
+      // request"; in the stateless era it is that.
       if (this.#admission.era === 'session') this.#exchange.tap.withholdClose();
     }
     // Nothing was forwarded yet, and judging took time: a lease may have ended, or the client gone.
@@ -110,7 +115,10 @@ export class GatePart implements Part {
     if (this.#declares) declareListChanged(message, ['tools']);
   }
 
-  /** No response came. Where the stream can be resumed it comes there; else nobody knows the outcome. */
+  /**
+   * No response came. Where the stream can be resumed it comes there; else nobody knows the
+   * outcome.
+   */
   onEnd(): MaybePromise<JsonObject[]> {
     const open = this.#unanswered;
     if (open.length === 0) return [];
@@ -228,8 +236,8 @@ export class GatePart implements Part {
   }
 
   /**
-   * A question of the upstream's to its client, in the middle of a step. Whoever waits for the step would wait for the client, which may in
-   * turn wait for them.
+   * A question of the upstream's to its client, in the middle of a step. Whoever waits for the step
+   * would wait for the client, which may in turn wait for them.
    */
   #noteQuestion(id: unknown): void {
     if (!isRequestId(id)) return;
@@ -267,7 +275,10 @@ export class GatePart implements Part {
   }
 }
 
-/** Has each replay changed as the first answer was. It keeps what it takes to do that, and no request. */
+/**
+ * Has each replay changed as the first answer was. It keeps what it takes to do that, and no
+ * request.
+ */
 function expectReplays(
   { id, transform }: Pick<PendingCall, 'id' | 'transform'>,
   workflow: string,
@@ -282,7 +293,10 @@ function expectReplays(
   Promise.resolve(transform).then(settle, () => {});
 }
 
-/** nginx's "client closed request", which SDK v2 says when the client has left: the handler may have run. */
+/**
+ * nginx's "client closed request", which SDK v2 says when the client has left: the handler may have
+ * run.
+ */
 const CLIENT_LEFT = 499;
 
 /** The upstream's transport turned the request away (RFC 9110, section 15.5): nothing ran. */

@@ -18,8 +18,9 @@ export interface GuardRefusal {
 const TOO_LATE = Symbol('too late');
 
 /**
- * Asks a call's guards, one after the other, until one refuses. `undefined` where all of them let it through. Whatever is not `true`
- * refuses, and so does a guard that throws or outlasts the deadline.
+ * Asks a call's guards, one after the other, until one refuses. `undefined` where all of them let
+ * it through. Whatever is not `true` refuses, and so does a guard that throws or outlasts the
+ * deadline.
  */
 export async function askGuards(
   guards: readonly Guard[],

@@ -38,7 +38,10 @@ const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
 
 const PROTOTYPE = 'no key in them may be "__proto__", of which some readers make a prototype';
 
-/** What became of one call: it goes on as it is, it goes on as a step, it was answered, or the request was answered as a whole. */
+/**
+ * What became of one call: it goes on as it is, it goes on as a step, it was answered, or the
+ * request was answered as a whole.
+ */
 export type Verdict = 'forward' | PendingCall | 'answered' | 'ended';
 
 /** A call that holds its run's claim and may be forwarded. */
@@ -94,7 +97,8 @@ export class Judge {
     this.#takeHandleOut(incoming);
     const args = new AskedArguments(message.at('params', 'arguments'));
     const binding = this.#match(tool, args);
-    // In front of all that is done about bound tools alone: a hidden one must look like none of them.
+    // In front of all that is done about bound tools alone: a hidden one must look like none of
+    // them.
     if (binding !== undefined && this.#keepsSecrets && (await this.#isHidden(tool, context)))
       return this.#alias(incoming, tool);
     const { req } = this.#exchange;
@@ -204,7 +208,8 @@ export class Judge {
       onTooLong: () => this.#giveUp(id, true),
     };
     const step = await claimRun(this.#config, wanted, (move) => this.#tellMoved(move, context));
-    // It may have waited for its turn, and others may have moved the run meanwhile, in another process too.
+    // It may have waited for its turn, and others may have moved the run meanwhile, in another
+    // process too.
     context.session.noteMove();
     if (!(step instanceof Step)) {
       return step.reason === 'unknown'

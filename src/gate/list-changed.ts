@@ -12,7 +12,10 @@ export interface ListChange {
   readonly lists: readonly ListKind[];
 }
 
-/** Tells whoever sees the run's list that it changed; the client itself in front of `message`, where that comes on a stream. */
+/**
+ * Tells whoever sees the run's list that it changed; the client itself in front of `message`, where
+ * that comes on a stream.
+ */
 export function tellListChanged(
   config: GateConfig,
   exchange: Exchange,
@@ -20,7 +23,8 @@ export function tellListChanged(
   { message, context, lists }: ListChange,
 ): void {
   const { era, listed, byArgument } = admission;
-  // A list that is stable in this era may hide in the other one, for whoever else the run is shared with.
+  // A list that is stable in this era may hide in the other one, for whoever else the run is shared
+  // with.
   if (config.visibility === 'stable' || byArgument) return;
   const isOwn = era === 'session' && context === listed;
   const isTold = isOwn && message !== undefined && exchange.announceListChange(message, lists);

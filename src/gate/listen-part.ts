@@ -28,8 +28,9 @@ interface Subscription {
 const subscriptions = new Note<Exchange, Subscription>();
 
 /**
- * A client's subscription to changes of its lists (MCP 2026-07-28, "Subscriptions"), on the stream that the upstream serves for it. An upstream whose
- * list never changes honours nothing, and ends the stream: then the acknowledgement is corrected, and the stream held open.
+ * A client's subscription to changes of its lists (MCP 2026-07-28, "Subscriptions"), on the stream
+ * that the upstream serves for it. An upstream whose list never changes honours nothing, and ends
+ * the stream: then the acknowledgement is corrected, and the stream held open.
  */
 export class ListenPart implements Part {
   readonly stage = 'gate';
@@ -87,7 +88,8 @@ export class ListenPart implements Part {
   }
 
   onMessage(message: Message): void {
-    // An upstream may go on writing to a client that has left. Nobody would end what is begun for it then.
+    // An upstream may go on writing to a client that has left. Nobody would end what is begun for
+    // it then.
     if (this.#closed) return;
     const { method, id, result } = message.value;
     if (method === ACKNOWLEDGED) this.#acknowledge(message);

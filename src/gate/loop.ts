@@ -9,7 +9,10 @@ import { saveUnforwarded } from './take-effect.ts';
 /** The trail's event of a run that fell back to a state. */
 const LOOP = 'loop';
 
-/** What the shield makes of a call: the position to go on from, the call counted in; or, where it was one too many, where the run fell back to. */
+/**
+ * What the shield makes of a call: the position to go on from, the call counted in; or, where it
+ * was one too many, where the run fell back to.
+ */
 export async function countCall(
   config: GateConfig,
   shield: LoopShield,

@@ -9,7 +9,10 @@ export function noteMount(workflow: Workflow, visibility: Visibility | undefined
   stable.set(workflow, visibility === 'stable' && stable.get(workflow) !== false);
 }
 
-/** Whether nobody can see a move of this workflow in a list. Not known of a gate that is mounted elsewhere. */
+/**
+ * Whether nobody can see a move of this workflow in a list. Not known of a gate that is mounted
+ * elsewhere.
+ */
 export function isStableEverywhere(workflow: Workflow): boolean {
   return stable.get(workflow) === true;
 }

@@ -7,13 +7,15 @@ export type Outcome = 'succeeded' | 'failed' | 'input_required' | 'unknown';
 /** A task that a call has created, in place of its result. */
 export interface CreatedTask {
   readonly taskId: string;
-  /** How long the task is kept from its creation on, in milliseconds; `undefined` where nobody says. */
+  /**
+   * How long the task is kept from its creation on, in milliseconds; `undefined` where nobody says.
+   */
   readonly ttlMs: number | undefined;
 }
 
 /**
- * Flat under the tasks extension of MCP 2026-07-28, nested in MCP 2025-11-25. What else is there counts for nothing: an SDK may add an empty
- * `content`.
+ * Flat under the tasks extension of MCP 2026-07-28, nested in MCP 2025-11-25. What else is there
+ * counts for nothing: an SDK may add an empty `content`.
  */
 export function createdTask(message: Message): CreatedTask | undefined {
   const { result } = message.value;
@@ -31,8 +33,9 @@ function taskOf(taskId: unknown, ttl: unknown): CreatedTask | undefined {
 }
 
 /**
- * Only a result that is complete, and says so or says nothing, is a success (MCP 2026-07-28, "Results": `resultType`). A task that
- * cannot be told by its id is carried to no end, and what nobody knows is never guessed.
+ * Only a result that is complete, and says so or says nothing, is a success (MCP 2026-07-28,
+ * "Results": `resultType`). A task that cannot be told by its id is carried to no end, and what
+ * nobody knows is never guessed.
  */
 export function outcomeOf(message: Message): Outcome {
   const { result, error } = message.value;

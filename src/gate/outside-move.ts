@@ -43,7 +43,8 @@ interface OutsideCall extends Pick<CommitRequest, 'settles'> {
 const TIMES = { waitMs: 10_000, leaseMs: 8_000, maxStepMs: 60_000, cancelGraceMs: 0 } as const;
 
 /**
- * Moves a run with the same claim, commit and trail as a step. `change` says where to, from where the run stands; `undefined` leaves it alone.
+ * Moves a run with the same claim, commit and trail as a step. `change` says where to, from where
+ * the run stands; `undefined` leaves it alone.
  *
  * @throws StoreUnavailable; and whatever `change` throws, which leaves the run as it is
  */

@@ -56,7 +56,9 @@ type Found = Awaited<ReturnType<typeof stateNow>> | 'no-run';
 /** What became of one request: it goes on, it was answered, or the run turned out to have ended. */
 export type ReadVerdict = 'forward' | 'answered' | 'ended';
 
-/** Decides about the prompts and resources that one exchange asks for. Nothing is claimed for them. */
+/**
+ * Decides about the prompts and resources that one exchange asks for. Nothing is claimed for them.
+ */
 export class ReadJudge {
   readonly #config: GateConfig;
   readonly #exchange: Exchange;
@@ -131,8 +133,9 @@ export class ReadJudge {
   }
 
   /**
-   * A server acknowledges what of a subscription it honours (MCP 2026-07-28, "Subscriptions"). So the
-   * upstream is not asked for what the run does not allow, and the client sees that in its answer.
+   * A server acknowledges what of a subscription it honours (MCP 2026-07-28, "Subscriptions"). So
+   * the upstream is not asked for what the run does not allow, and the client sees that in its
+   * answer.
    */
   async #listen(incoming: Incoming): Promise<ReadVerdict> {
     const path = ['params', 'notifications'];
@@ -179,7 +182,8 @@ export class ReadJudge {
   ): Promise<Tested | 'forward' | 'ended'> {
     if (bound.length === 0) return 'forward';
     const first = this.#keepsSecrets ? await this.#test(bound) : undefined;
-    // In front of all that is done about bound ones alone: a hidden one must look like none of them.
+    // In front of all that is done about bound ones alone: a hidden one must look like none of
+    // them.
     if (first?.reason !== undefined) {
       const { aliases } = this.#config;
       const alias = kind === 'prompt' ? aliases.ofName(name) : aliases.ofUri(name);

@@ -15,7 +15,10 @@ const NEVER_SHOWN =
 /** What is bound of one element of a list. */
 type BoundOf = (element: JsonObject) => readonly BoundRead[] | 'unclear';
 
-/** The lists of prompts and resources that a gate has a say in, by the result's member that they are in. */
+/**
+ * The lists of prompts and resources that a gate has a say in, by the result's member that they are
+ * in.
+ */
 export type ReadLists = ReadonlyMap<string, BoundOf>;
 
 export function readListsOf(reads: BoundReads): ReadLists {
@@ -27,7 +30,10 @@ export function readListsOf(reads: BoundReads): ReadLists {
     .set('resourceTemplates', ({ uriTemplate }) => reads.ofTemplate(text(uriTemplate)));
 }
 
-/** Shows a page of such a list as the tools are shown: without what is not available, or with a note where each is. */
+/**
+ * Shows a page of such a list as the tools are shown: without what is not available, or with a note
+ * where each is.
+ */
 export async function showReads(
   message: Message,
   config: GateConfig,

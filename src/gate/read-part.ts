@@ -14,7 +14,10 @@ const UPDATED = 'notifications/resources/updated';
 /** Of that method, whether or not its slashes are escaped. */
 const UPDATED_MARK = 'updated';
 
-/** What one gate does about prompts and resources in one exchange. There is no such part where it binds none. */
+/**
+ * What one gate does about prompts and resources in one exchange. There is no such part where it
+ * binds none.
+ */
 export class ReadPart implements Part {
   readonly stage = 'gate';
   readonly #config: GateConfig;
@@ -44,7 +47,10 @@ export class ReadPart implements Part {
     return config.workflow.reads.isEmpty ? undefined : new ReadPart(config, exchange, admission);
   }
 
-  /** Judges each read of the request. `false` where the request was answered as a whole, because its run has ended. */
+  /**
+   * Judges each read of the request. `false` where the request was answered as a whole, because its
+   * run has ended.
+   */
   async enter(): Promise<boolean> {
     for (const incoming of this.#exchange.forwardable) {
       if ((await this.#judge.judge(incoming)) === 'ended') return false;

@@ -25,7 +25,9 @@ export function refusalReply(
   return toolError(id, text, { [`${META_PREFIX}refusal`]: refusal }, era);
 }
 
-/** What the client is told of a step that ran, or may have run, and whose outcome is not recorded. */
+/**
+ * What the client is told of a step that ran, or may have run, and whose outcome is not recorded.
+ */
 export function unknownOutcomeReply(
   id: RequestId,
   tool: string,

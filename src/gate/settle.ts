@@ -53,7 +53,8 @@ function moveAfter(
 ): Move | undefined {
   const { result, error } = message.value;
   if (outcome === 'succeeded') return moves.succeeded(isObject(result) ? result : {});
-  // Nobody knows here whether the handler's transaction was rolled back: if it was not, the success is saved.
+  // Nobody knows here whether the handler's transaction was rolled back: if it was not, the success
+  // is saved.
   if (savedByHandler === true) return undefined;
   const move =
     outcome === 'failed' ? moves.failed(isObject(result) ? { result } : { error }) : undefined;
@@ -164,7 +165,9 @@ export function announcing(
   });
 }
 
-/** Apart from where the texts are made: what is kept for replays must keep nothing of the request. */
+/**
+ * Apart from where the texts are made: what is kept for replays must keep nothing of the request.
+ */
 function adding(texts: readonly string[], own: Transform): Transform {
   return (message) => {
     if (isObject(message.value.result)) {

@@ -8,7 +8,9 @@ import type { MaybePromise } from '../wire/task-line.ts';
 /** The steps that a message goes on as, one a gate; the first gate has set its idempotency key. */
 export const stepsNote = new Note<Incoming, readonly Step[]>();
 
-/** Whether a call that holds a claim, of whichever gate, was cancelled since, or its client is gone. */
+/**
+ * Whether a call that holds a claim, of whichever gate, was cancelled since, or its client is gone.
+ */
 export function isCancelledStep(
   incoming: Incoming,
   { isGone }: Pick<Exchange, 'isGone'>,

@@ -15,7 +15,10 @@ export async function* overdueRuns({ store, workflow }: OutsideMover): AsyncIter
     yield* store.runs({ workflow: workflow.id, state, forMs });
 }
 
-/** Moves a run whose state's time is over. One that is busy is left alone: whoever has it looks at the time as well. */
+/**
+ * Moves a run whose state's time is over. One that is busy is left alone: whoever has it looks at
+ * the time as well.
+ */
 export async function expireFromOutside(mover: OutsideMover, run: string): Promise<boolean> {
   const { id } = mover.workflow;
   const record = await mover.store.read(run, mover.ttlMs, id);

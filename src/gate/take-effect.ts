@@ -5,7 +5,10 @@ import type { Workflow } from '../workflow/workflow.ts';
 import type { GateConfig } from './gate-config.ts';
 import type { Move } from './move.ts';
 
-/** Saves a move of a call that is not forwarded, and tells the app. `false` where it could not be saved: the step has said why. */
+/**
+ * Saves a move of a call that is not forwarded, and tells the app. `false` where it could not be
+ * saved: the step has said why.
+ */
 export async function saveUnforwarded(
   { workflow, onError }: Pick<GateConfig, 'workflow' | 'onError'>,
   step: Step,
@@ -19,7 +22,9 @@ export async function saveUnforwarded(
   return true;
 }
 
-/** Tells the app of a move that is saved: what its machine asks to be done, and the change of state. */
+/**
+ * Tells the app of a move that is saved: what its machine asks to be done, and the change of state.
+ */
 export function takeEffect(
   workflow: Workflow,
   { snapshot, trail, actions }: Move,

@@ -18,7 +18,10 @@ export interface TaskQuestion {
 /** The end of a task, as a message on its way to the client shows it. */
 export interface TaskEnd {
   readonly taskId: string;
-  /** What the call would have been answered without a task; `undefined` where the task was cancelled. */
+  /**
+   * What the call would have been answered without a task; `undefined` where the task was
+   * cancelled.
+   */
   readonly reply: Message | undefined;
   /** Writes a reply that was changed back to where it came from, as far as that has room for it. */
   tell(reply: Message): void;
@@ -36,7 +39,10 @@ export function questionOf({ id, method, message }: Incoming): TaskQuestion | un
   return id === undefined || typeof taskId !== 'string' ? undefined : { id, method, taskId };
 }
 
-/** The end that a notification tells of: SDK v1's with the status alone, the extension's with the result. */
+/**
+ * The end that a notification tells of: SDK v1's with the status alone, the extension's with the
+ * result.
+ */
 export function endInNotice(message: Message): TaskEnd | undefined {
   const { method, params } = message.value;
   if (method !== STATUS_NOTE && method !== 'notifications/tasks') return undefined;
@@ -63,8 +69,9 @@ export function endInAnswer(message: Message, question: TaskQuestion): TaskEnd |
 }
 
 /**
- * `tasks/result` returns what the call would have returned, errors included (MCP 2025-11-25, "Tasks"). But an error of a reserved code (JSON-RPC
- * 2.0, section 5.1) may just as well be about the question: no such task, a task store that is away. `tasks/get` tells the one from the other.
+ * `tasks/result` returns what the call would have returned, errors included (MCP 2025-11-25,
+ * "Tasks"). But an error of a reserved code (JSON-RPC 2.0, section 5.1) may just as well be about
+ * the question: no such task, a task store that is away. `tasks/get` tells the one from the other.
  */
 function endInResult(
   message: Message,
@@ -122,7 +129,10 @@ function replyAt(
   };
 }
 
-/** A status says whether it went well, and no more. That the outcome was lost fits in as a failure, which is what `tasks/result` will show. */
+/**
+ * A status says whether it went well, and no more. That the outcome was lost fits in as a failure,
+ * which is what `tasks/result` will show.
+ */
 function replyByStatus(
   message: Message,
   at: 'params' | 'result',

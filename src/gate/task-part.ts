@@ -19,7 +19,10 @@ import { findTask, type GatedTask } from './tasks.ts';
 const TASKS = Buffer.from('tasks');
 const ESCAPED_ASCII = Buffer.from('\\u00');
 
-/** One gate's part in an exchange that may show how tasks ended: it saves what their steps came to before the client hears of it. */
+/**
+ * One gate's part in an exchange that may show how tasks ended: it saves what their steps came to
+ * before the client hears of it.
+ */
 export class TaskPart implements Part {
   readonly stage = 'gate';
   readonly #config: GateConfig;
@@ -36,7 +39,10 @@ export class TaskPart implements Part {
     this.#questions = new Map(asked.map((each) => [idKey(each.id), each]));
   }
 
-  /** Whether it has anything to do there: tasks are asked for, or told of on the streams that clients listen to. */
+  /**
+   * Whether it has anything to do there: tasks are asked for, or told of on the streams that
+   * clients listen to.
+   */
   static concerns({ messages, req }: Exchange): boolean {
     return (
       req.method === 'GET' ||

@@ -20,14 +20,17 @@ export interface Ticket {
 const WORKFLOW = 'task';
 
 /**
- * The key of the run that a ticket is kept in, one for each gate. There is a space in it, so that no client can name it by a header; and whoever does
- * not own the task asks for another one.
+ * The key of the run that a ticket is kept in, one for each gate. There is a space in it, so that
+ * no client can name it by a header; and whoever does not own the task asks for another one.
  */
 export function ticketRun(owner: Admission['taskOwner'], taskId: string, workflow: string): string {
   return `task ${digestOf([...owner, taskId, workflow])}`;
 }
 
-/** Keeps a ticket for as long as the task may live, and for a late end another `ttlMs`: one operation, since a first claim saves what it begins with. */
+/**
+ * Keeps a ticket for as long as the task may live, and for a late end another `ttlMs`: one
+ * operation, since a first claim saves what it begins with.
+ */
 export async function keepTicket(
   store: AtomicStateStore,
   run: string,

@@ -43,8 +43,8 @@ export class GatedTask {
   }
 
   /**
-   * Saves what the task came to, once, and gives what is done to each reply that shows it. Where it could not be saved, the next one who sees the
-   * end tries again.
+   * Saves what the task came to, once, and gives what is done to each reply that shows it. Where it
+   * could not be saved, the next one who sees the end tries again.
    */
   settle(reply: Message | undefined, witness: Witness): Promise<Transform> {
     this.#transform ??= this.#settle(reply, witness);
@@ -78,7 +78,10 @@ export class GatedTask {
     if (table.get(this.#key) === this) table.delete(this.#key);
   }
 
-  /** As they were when the call was let through. A deployment that binds the tool no more leaves the run where it is. */
+  /**
+   * As they were when the call was let through. A deployment that binds the tool no more leaves the
+   * run where it is.
+   */
   #moves(): Moves {
     const { workflow, onError } = this.#config;
     const { from, origin } = this.ticket;
@@ -115,7 +118,10 @@ export class GatedTask {
   }
 }
 
-/** The call only created a task: its step goes on until the task ends, or until its time to live is over. */
+/**
+ * The call only created a task: its step goes on until the task ends, or until its time to live is
+ * over.
+ */
 export async function carryOn(
   { step, context, moves, isUpdated }: PendingCall,
   { taskId, ttlMs }: CreatedTask,
@@ -150,7 +156,10 @@ export async function carryOn(
   return AS_IT_CAME;
 }
 
-/** The task of that id, if a step of this gate's created it. Rejects where the store cannot be asked. */
+/**
+ * The task of that id, if a step of this gate's created it. Rejects where the store cannot be
+ * asked.
+ */
 export async function findTask(
   config: GateConfig,
   admission: Admission,

@@ -122,7 +122,10 @@ export function withNote(description: unknown, note: string): string {
   return typeof description === 'string' && description !== '' ? `${description}\n\n${note}` : note;
 }
 
-/** What depends on a run is neither kept nor shared. An upstream that says nothing of it does not say that it may be. */
+/**
+ * What depends on a run is neither kept nor shared. An upstream that says nothing of it does not
+ * say that it may be.
+ */
 export function forbidCaching(message: Message): void {
   if (message.at('result', 'ttlMs') !== undefined) message.set(['result', 'ttlMs'], 0);
   if (message.at('result', 'cacheScope') !== undefined)

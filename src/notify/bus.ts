@@ -2,14 +2,15 @@ import * as z from 'zod';
 import { functionOption, parseOptions } from '../options.ts';
 
 /**
- * Carries hints between the instances of one app. A message that is lost loses a hint, never a state, so nothing is
- * sent again and nothing is kept for those who do not listen.
+ * Carries hints between the instances of one app. A message that is lost loses a hint, never a
+ * state, so nothing is sent again and nothing is kept for those who do not listen.
  */
 export interface NotificationBus {
   /**
-   * Sends a short text to every instance, this one included or not: at most 1 KiB in UTF-8 and without control characters, as
-   * `JSON.stringify()` writes it. Rejects where it could not be handed over within two seconds, though it may arrive all
-   * the same. Messages that are awaited one after the other arrive in that order, except through a cluster.
+   * Sends a short text to every instance, this one included or not: at most 1 KiB in UTF-8 and
+   * without control characters, as `JSON.stringify()` writes it. Rejects where it could not be
+   * handed over within two seconds, though it may arrive all the same. Messages that are awaited
+   * one after the other arrive in that order, except through a cluster.
    */
   publish(message: string): Promise<void>;
 
@@ -25,15 +26,23 @@ export interface NotificationBus {
   ): Promise<() => Promise<void>>;
 }
 
-/** A bus could not hand a message over, or does not hear at the moment. The driver's own error is the cause. */
+/**
+ * A bus could not hand a message over, or does not hear at the moment. The driver's own error is
+ * the cause.
+ */
 export class BusUnavailable extends Error {
   override readonly name = 'BusUnavailable';
 }
 
-/** The longest message, in bytes of UTF-8. PostgreSQL takes less than 8,000, and a hint needs few. */
+/**
+ * The longest message, in bytes of UTF-8. PostgreSQL takes less than 8,000, and a hint needs few.
+ */
 const MAX_MESSAGE_BYTES = 1024;
 
-/** Every bus carries the same texts, though some would take more: PostgreSQL has no NUL, and UTF-8 no half of a pair. */
+/**
+ * Every bus carries the same texts, though some would take more: PostgreSQL has no NUL, and UTF-8
+ * no half of a pair.
+ */
 export function checkMessage(message: string): void {
   const bytes = Buffer.byteLength(message);
   if (bytes > MAX_MESSAGE_BYTES) {
@@ -46,7 +55,10 @@ export function checkMessage(message: string): void {
   }
 }
 
-/** Those who listen on one bus. One that throws harms neither the others nor the connection that a message came on. */
+/**
+ * Those who listen on one bus. One that throws harms neither the others nor the connection that a
+ * message came on.
+ */
 export class BusListeners {
   readonly #listeners = new Set<(message: string) => void>();
   readonly #onError: (error: unknown) => void;
@@ -59,7 +71,10 @@ export class BusListeners {
     return this.#listeners.size;
   }
 
-  /** The returned function says whether the listener was still there. The same one may be added twice. */
+  /**
+   * The returned function says whether the listener was still there. The same one may be added
+   * twice.
+   */
   add(listener: (message: string) => void): () => boolean {
     const entry = (message: string): void => listener(message);
     this.#listeners.add(entry);
@@ -77,7 +92,10 @@ export class BusListeners {
   }
 }
 
-/** The schema of `onError`: told of what nobody else is told of. One that throws is heard on the console. */
+/**
+ * The schema of `onError`: told of what nobody else is told of. One that throws is heard on the
+ * console.
+ */
 export const onErrorOption = functionOption<(error: unknown) => void>()
   .default(() => (error: unknown) => console.error(error))
   .transform((observer) => (error: unknown) => {

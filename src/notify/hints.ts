@@ -6,13 +6,19 @@ import type { NotificationBus } from './bus.ts';
 export type Hint =
   /** The client should hear this, on whichever instance holds its stream. */
   | { readonly kind: 'notify'; readonly method: string }
-  /** This instance holds a stream of the session, opened at that time: it is the one to speak on, if it is the newest. */
+  /**
+   * This instance holds a stream of the session, opened at that time: it is the one to speak on, if
+   * it is the newest.
+   */
   | { readonly kind: 'stream'; readonly openedAt: number }
   /** It does not hold one any more. */
   | { readonly kind: 'silence' }
   /** The client cancelled this request, which some other instance may have waiting. */
   | { readonly kind: 'cancelled'; readonly id: string | number }
-  /** Lists of a run that several connections share are others now; of its tools where it does not say which. One session, `but`, is told by itself. */
+  /**
+   * Lists of a run that several connections share are others now; of its tools where it does not
+   * say which. One session, `but`, is told by itself.
+   */
   | { readonly kind: 'changed'; readonly lists?: readonly ListKind[]; readonly but?: string }
   /** The session has ended. */
   | { readonly kind: 'ended' };
@@ -35,10 +41,16 @@ const envelope = z.intersection(
   ]),
 );
 
-/** A hint with its address: `to` names the session without giving its id away, `from` the instance that sent it. */
+/**
+ * A hint with its address: `to` names the session without giving its id away, `from` the instance
+ * that sent it.
+ */
 export type AddressedHint = z.output<typeof envelope>;
 
-/** Reads what came over the bus; `undefined` for what another app, or another version, may have sent. */
+/**
+ * Reads what came over the bus; `undefined` for what another app, or another version, may have
+ * sent.
+ */
 export function readHint(text: string): AddressedHint | undefined {
   try {
     return envelope.safeParse(JSON.parse(text)).data;
@@ -47,7 +59,10 @@ export function readHint(text: string): AddressedHint | undefined {
   }
 }
 
-/** Rejects where the bus cannot send it, also one that throws instead: a hint is sent in the midst of other things, and from timers. */
+/**
+ * Rejects where the bus cannot send it, also one that throws instead: a hint is sent in the midst
+ * of other things, and from timers.
+ */
 export async function sendHint(
   bus: NotificationBus,
   hint: Hint & { to: string; from: string },

@@ -23,22 +23,30 @@ export interface RelayListener {
   /** The session of this topic, if this process knows it. */
   find(topic: string): RelayedSession | undefined;
   ended(session: RelayedSession): void;
-  /** Lists of a run that several connections share are others now. The session of the topic `but` is told by itself. */
+  /**
+   * Lists of a run that several connections share are others now. The session of the topic `but` is
+   * told by itself.
+   */
   changed(topic: string, lists: readonly ListKind[], but?: string): void;
   onError(error: unknown): void;
 }
 
-/** How often an instance says again that it holds a stream; after three times of silence it is taken to be gone. */
+/**
+ * How often an instance says again that it holds a stream; after three times of silence it is taken
+ * to be gone.
+ */
 const HEARTBEAT_MS = 15_000;
 
-/** Names a session on the bus. A digest, since whoever can listen there must not learn session ids. */
+/**
+ * Names a session on the bus. A digest, since whoever can listen there must not learn session ids.
+ */
 export function topicOf(run: string): string {
   return createHash('sha256').update(run).digest('base64url');
 }
 
 /**
- * Joins the instances of an app. A client's message goes out once: on the instance that opened its newest stream, which the others know of because
- * it said so.
+ * Joins the instances of an app. A client's message goes out once: on the instance that opened its
+ * newest stream, which the others know of because it said so.
  */
 export class Relay {
   readonly #bus: NotificationBus;
@@ -92,7 +100,10 @@ export class Relay {
     this.#send(run, { kind: 'ended' });
   }
 
-  /** Tells every instance that lists of a run are others now, whoever listens to it there, but for one session that is told by itself. */
+  /**
+   * Tells every instance that lists of a run are others now, whoever listens to it there, but for
+   * one session that is told by itself.
+   */
   changed(run: string, lists: readonly ListKind[], session?: string): void {
     const onlyTools = lists.length === 1 && lists[0] === 'tools';
     const but = session === undefined ? {} : { but: topicOf(session) };

@@ -2,8 +2,9 @@ import type { JsonObject } from '../wire/json-rpc.ts';
 import type { ResponseTap } from '../wire/response-tap.ts';
 
 /**
- * The GET streams of one session in this process. A message goes out on one of them only: "The server MUST send each of its
- * JSON-RPC messages on only one of the connected streams" (MCP 2025-11-25, Transports, "Multiple Connections").
+ * The GET streams of one session in this process. A message goes out on one of them only: "The
+ * server MUST send each of its JSON-RPC messages on only one of the connected streams" (MCP
+ * 2025-11-25, Transports, "Multiple Connections").
  */
 export class Streams {
   readonly #open: ResponseTap[] = [];
@@ -12,7 +13,10 @@ export class Streams {
   /** Until then another instance speaks to the client. */
   mutedUntil = 0;
   #mutedBy = '';
-  /** What nobody was there to hear, one of a kind: a client whose connections broke learns it when it is back. */
+  /**
+   * What nobody was there to hear, one of a kind: a client whose connections broke learns it when
+   * it is back.
+   */
   readonly #unheard = new Map<unknown, JsonObject>();
 
   get size(): number {
@@ -32,8 +36,8 @@ export class Streams {
   }
 
   /**
-   * Sends on the newest stream: an older one may be what a reconnecting client left behind. `false` where there is none; then the
-   * message waits for the next one.
+   * Sends on the newest stream: an older one may be what a reconnecting client left behind. `false`
+   * where there is none; then the message waits for the next one.
    */
   send(message: JsonObject): boolean {
     const newest = this.#open.at(-1);

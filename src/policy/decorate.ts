@@ -6,8 +6,8 @@ const TAGS: Readonly<Record<CacheDirective, string>> = {
 };
 
 /**
- * A tool's description with its directive at the end: `Manage workspace sprints. [Cache-Control: no-store]`.
- * A directive that is there already is replaced, so decorating again changes nothing.
+ * A tool's description with its directive at the end: `Manage workspace sprints. [Cache-Control:
+ * no-store]`. A directive that is there already is replaced, so decorating again changes nothing.
  */
 export function decorateDescription(
   description: string | undefined,
@@ -35,14 +35,15 @@ function tagAtEnd(text: string): string | undefined {
 const LONGEST_NAME = 128;
 
 /**
- * What would let a name from outside end the line or the brackets that it is put in, or hide text in it:
- * control, format and default-ignorable characters, line separators, lone surrogates, square brackets.
+ * What would let a name from outside end the line or the brackets that it is put in, or hide text
+ * in it: control, format and default-ignorable characters, line separators, lone surrogates, square
+ * brackets.
  */
 const UNSAFE = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}[\]]/gu;
 
 /**
- * The text that tells a model what went stale, on one line and in one pair of brackets whatever the names:
- * `[System: Cache invalidated for tasks.*, sprints.* — caused by tasks.update]`.
+ * The text that tells a model what went stale, on one line and in one pair of brackets whatever the
+ * names: `[System: Cache invalidated for tasks.*, sprints.* — caused by tasks.update]`.
  */
 export function invalidationText(causedBy: string, patterns: readonly string[]): string {
   return `[System: Cache invalidated for ${patterns.map(legible).join(', ')} — caused by ${legible(causedBy)}]`;
@@ -56,7 +57,9 @@ function legible(name: string): string {
     .replace(/\p{Cs}$/u, '');
 }
 
-/** Names what went stale as a resource: `interlock://stale/sprints.*`, encoded where a URI needs it. */
+/**
+ * Names what went stale as a resource: `interlock://stale/sprints.*`, encoded where a URI needs it.
+ */
 export function staleUri(pattern: string): string {
   return `interlock://stale/${encodeURIComponent(pattern.replace(/\p{Cs}/gu, '\uFFFD'))}`;
 }

@@ -17,12 +17,13 @@ interface Rule {
 /**
  * Answers which policy holds for a tool.
  *
- * The first policy that matches counts, and no other one adds to it; a directive that it leaves out is that
- * of `defaults`. Where none matches, `defaults` alone hold. The first question for a name goes through the
- * policies in turn; the answer is kept in a memory of 2,048 names, which is emptied when it is full.
+ * The first policy that matches counts, and no other one adds to it; a directive that it leaves out
+ * is that of `defaults`. Where none matches, `defaults` alone hold. The first question for a name
+ * goes through the policies in turn; the answer is kept in a memory of 2,048 names, which is
+ * emptied when it is full.
  *
- * Throws `ERR_INTERLOCK_POLICY` for a malformed policy and `ERR_INTERLOCK_CONFIG` for malformed defaults.
- * Later changes to the objects that were given have no effect.
+ * Throws `ERR_INTERLOCK_POLICY` for a malformed policy and `ERR_INTERLOCK_CONFIG` for malformed
+ * defaults. Later changes to the objects that were given have no effect.
  */
 export class PolicyEngine {
   readonly #find: (name: string) => Rule | undefined;
@@ -40,15 +41,18 @@ export class PolicyEngine {
   }
 
   /**
-   * What holds for a tool, by its name on the wire; `undefined` where no policy matches and there are no
-   * defaults. One policy always answers with the same frozen object, which is empty where the policy says
-   * nothing.
+   * What holds for a tool, by its name on the wire; `undefined` where no policy matches and there
+   * are no defaults. One policy always answers with the same frozen object, which is empty where
+   * the policy says nothing.
    */
   resolve(name: string): ResolvedPolicy | undefined {
     return this.#find(name)?.resolved ?? this.#unmatched;
   }
 
-  /** The `match` of the policy that counts for a tool, as it was given; `undefined` where none matches. */
+  /**
+   * The `match` of the policy that counts for a tool, as it was given; `undefined` where none
+   * matches.
+   */
   matchOf(name: string): string | undefined {
     return this.#find(name)?.match;
   }

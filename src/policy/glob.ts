@@ -1,8 +1,8 @@
 import { starsCover } from '../stars.ts';
 
 /**
- * How many steps one match may take. A call's name comes from outside, so the work that it can cause is
- * bounded; beyond this a name does not match.
+ * How many steps one match may take. A call's name comes from outside, so the work that it can
+ * cause is bounded; beyond this a name does not match.
  */
 export const MAX_ITERATIONS = 1024;
 
@@ -15,20 +15,20 @@ export const GLOBSTAR = '**';
  * - `*` alone between dots is exactly one segment: `sprints.*` matches `sprints.get`, not
  *   `sprints.tasks.get`.
  * - `**` alone between dots is zero or more: `sprints.**` matches both, and `sprints`.
- * - `*` beside other characters is any run of them within its segment, the empty one too: `get_*` matches
- *   `get_user`, not `get_user.name`.
+ * - `*` beside other characters is any run of them within its segment, the empty one too: `get_*`
+ *   matches `get_user`, not `get_user.name`.
  *
- * Nothing else is special. Never throws, whatever the strings: `PolicyEngine` refuses a malformed pattern. A
- * step is spent on each segment, and on each again that a `**` has to give up; after {@link MAX_ITERATIONS}
- * steps the name does not match.
+ * Nothing else is special. Never throws, whatever the strings: `PolicyEngine` refuses a malformed
+ * pattern. A step is spent on each segment, and on each again that a `**` has to give up; after
+ * {@link MAX_ITERATIONS} steps the name does not match.
  */
 export function matchGlob(pattern: string, name: string): boolean {
   return matchSegments(pattern.split('.'), splitName(name));
 }
 
 /**
- * A name's segments, cut where no match can get to: each costs a step and the end one more. Only a last `**`,
- * which takes the rest unseen, matches so long a name.
+ * A name's segments, cut where no match can get to: each costs a step and the end one more. Only a
+ * last `**`, which takes the rest unseen, matches so long a name.
  */
 export function splitName(name: string): string[] {
   return name.split('.', MAX_ITERATIONS);
@@ -38,8 +38,9 @@ export function splitName(name: string): string[] {
 export function matchSegments(pattern: readonly string[], name: readonly string[]): boolean {
   let p = 0;
   let n = 0;
-  // Where to go on after a mismatch: behind the last globstar, which then takes one segment more. An earlier
-  // globstar need never be tried again: whatever it could still take, the last one can take as well.
+  // Where to go on after a mismatch: behind the last globstar, which then takes one segment more.
+  // An earlier globstar need never be tried again: whatever it could still take, the last one can
+  // take as well.
   let resumeP = -1;
   let resumeN = -1;
   for (let iteration = 0; iteration < MAX_ITERATIONS; iteration++) {
@@ -65,8 +66,8 @@ export function matchSegments(pattern: readonly string[], name: readonly string[
 }
 
 /**
- * What a malformed pattern should have been, or `undefined` for a good one. The syntax of other globs is
- * refused, because it would silently match nothing.
+ * What a malformed pattern should have been, or `undefined` for a good one. The syntax of other
+ * globs is refused, because it would silently match nothing.
  */
 export function globFault(pattern: string): string | undefined {
   if (pattern === '') return 'expected a name or a glob';

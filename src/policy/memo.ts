@@ -1,9 +1,13 @@
 export interface MemoLimits {
   /**
-   * How many names are kept. One more empties the memory, which is cheaper than tracking which was used last.
+   * How many names are kept. One more empties the memory, which is cheaper than tracking which was
+   * used last.
    */
   readonly entries: number;
-  /** Longer names are computed each time, so that what a stranger sends is not kept. In UTF-16 units. */
+  /**
+   * Longer names are computed each time, so that what a stranger sends is not kept. In UTF-16
+   * units.
+   */
   readonly nameLength: number;
 }
 

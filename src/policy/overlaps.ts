@@ -3,8 +3,8 @@ import { GLOBSTAR, matchSegments } from './glob.ts';
 import type { OverlapWarning, SyncPolicy } from './types.ts';
 
 /**
- * How many examples of one pattern are tried. A pattern that needs more, with seven `**` or so, is not
- * judged.
+ * How many examples of one pattern are tried. A pattern that needs more, with seven `**` or so, is
+ * not judged.
  */
 const MAX_EXAMPLES = 4096;
 
@@ -17,13 +17,13 @@ interface Candidate {
 }
 
 /**
- * Finds the policies that can never apply, because earlier ones match every name that they match. Run it at
- * startup or in a test: such a policy is silent otherwise.
+ * Finds the policies that can never apply, because earlier ones match every name that they match.
+ * Run it at startup or in a test: such a policy is silent otherwise.
  *
- * One warning for each such policy, naming the first earlier one that is enough by itself, or else a few that
- * are enough together. A policy that loses only some of its names is not reported: an exception before its
- * rule is what first-match-wins is for. A pattern with very many `**` is not judged, and names so long that
- * `matchGlob()` gives them up are left out of account.
+ * One warning for each such policy, naming the first earlier one that is enough by itself, or else
+ * a few that are enough together. A policy that loses only some of its names is not reported: an
+ * exception before its rule is what first-match-wins is for. A pattern with very many `**` is not
+ * judged, and names so long that `matchGlob()` gives them up are left out of account.
  *
  * Throws `ERR_INTERLOCK_POLICY` for a malformed policy.
  */
@@ -44,7 +44,8 @@ export function detectOverlaps(policies: readonly SyncPolicy<string>[]): Overlap
 }
 
 /**
- * The earlier ones that leave the later pattern no name: one where one is enough, none where it keeps a name.
+ * The earlier ones that leave the later pattern no name: one where one is enough, none where it
+ * keeps a name.
  */
 function findShadowing(earlier: readonly Candidate[], later: Segments): readonly Candidate[] {
   const alone = earlier.find((candidate) => covers([candidate], later));
@@ -61,9 +62,10 @@ function findShadowing(earlier: readonly Candidate[], later: Segments): readonly
 /**
  * Whether every name that `later` matches is matched by one of `earlier`.
  *
- * A pattern read as a name is its own most general example: a star in it can only be matched by a star. So it
- * is enough to try the pattern itself, with each `**` written out as none, one, two … `*`. More of them than
- * the longest run of `*` plus one tell nothing new: whatever counts them has reached its end by then.
+ * A pattern read as a name is its own most general example: a star in it can only be matched by a
+ * star. So it is enough to try the pattern itself, with each `**` written out as none, one, two …
+ * `*`. More of them than the longest run of `*` plus one tell nothing new: whatever counts them has
+ * reached its end by then.
  */
 function covers(earlier: readonly Candidate[], later: Segments): boolean {
   const most = Math.max(0, ...earlier.map(({ segments }) => longestStarRun(segments))) + 1;

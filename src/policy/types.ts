@@ -1,6 +1,6 @@
 /**
- * What an earlier answer of a tool is worth: `no-store` is to be fetched anew before use, `immutable` never
- * changes.
+ * What an earlier answer of a tool is worth: `no-store` is to be fetched anew before use,
+ * `immutable` never changes.
  */
 export type CacheDirective = 'no-store' | 'immutable';
 
@@ -16,7 +16,10 @@ export interface SyncPolicy<D extends string = CacheDirective> {
   readonly match: string;
   /** Shown in the tool's description. Default: that of the configuration's `defaults`. */
   readonly cacheControl?: D | undefined;
-  /** Globs over the tools whose answers are stale once a call of this one has succeeded. Default: none. */
+  /**
+   * Globs over the tools whose answers are stale once a call of this one has succeeded. Default:
+   * none.
+   */
   readonly invalidates?: readonly string[] | undefined;
 }
 
@@ -32,7 +35,9 @@ export interface StateSyncConfig<D extends string = CacheDirective> {
   readonly defaults?: PolicyDefaults<D> | undefined;
   /** Called after each invalidation, for logs and metrics. What it throws is swallowed. */
   readonly onInvalidation?: ((event: InvalidationEvent) => void) | undefined;
-  /** Given one notification for each invalidated pattern. Never awaited; a rejection is swallowed. */
+  /**
+   * Given one notification for each invalidated pattern. Never awaited; a rejection is swallowed.
+   */
   readonly notificationSink?:
     | ((notification: ResourceNotification) => void | Promise<void>)
     | undefined;
@@ -55,7 +60,8 @@ export interface ResourceNotification {
 }
 
 /**
- * What a tool's name comes to. Frozen; a key that has no value is absent, and `invalidates` is never empty.
+ * What a tool's name comes to. Frozen; a key that has no value is absent, and `invalidates` is
+ * never empty.
  */
 export interface ResolvedPolicy {
   readonly cacheControl?: CacheDirective;

@@ -2,13 +2,18 @@ import { topicOf } from '../notify/relay.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import type { LiveSession } from './live-session.ts';
 
-/** Somebody who is told which of a run's lists changed, and the session that they belong to, if any. */
+/**
+ * Somebody who is told which of a run's lists changed, and the session that they belong to, if any.
+ */
 export interface Listener {
   readonly tell: (lists: readonly ListKind[]) => void;
   readonly session?: LiveSession | undefined;
 }
 
-/** Who hears in this process of runs that several connections share, by the names that such runs have on the bus. */
+/**
+ * Who hears in this process of runs that several connections share, by the names that such runs
+ * have on the bus.
+ */
 export class Audiences {
   readonly #listeners = new Map<string, Set<Listener>>();
 

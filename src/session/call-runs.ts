@@ -48,7 +48,10 @@ const BY_NOBODY: NoRun = {
 };
 const LONGEST_HANDLE = 1_024;
 
-/** The runs that one request is about: each of its calls has one, or the advice that there is for it. */
+/**
+ * The runs that one request is about: each of its calls has one, or the advice that there is for
+ * it.
+ */
 export class CallRuns implements Admission {
   readonly owner: object;
   readonly era: Era;
@@ -226,7 +229,10 @@ function startingAdvice(key: HandleKey | ManagedHandle): string {
   return `Call ${tools.join(' or ')} to begin a new one, and pass the "${key.argument}" that it returns.`;
 }
 
-/** The handle in a call's arguments; `null` where what stands there is none, or where another parser would take another one. */
+/**
+ * The handle in a call's arguments; `null` where what stands there is none, or where another parser
+ * would take another one.
+ */
 function handleIn(call: Incoming, argument: string): string | null | undefined {
   const path = ['params', 'arguments'];
   if (isAmbiguous(call, path, argument)) return null;

@@ -34,7 +34,10 @@ export interface ClaimOptions {
   readonly onError: (error: unknown) => void;
 }
 
-/** Why a call did not become a step. `snapshot` is the position that it was tested against, where that is known. */
+/**
+ * Why a call did not become a step. `snapshot` is the position that it was tested against, where
+ * that is known.
+ */
 export interface NotClaimed {
   readonly reason: 'state' | 'busy' | 'held' | 'unavailable' | 'cancelled' | 'unknown';
   readonly snapshot?: FsmSnapshot | undefined;
@@ -128,7 +131,9 @@ function partsOf(
   };
 }
 
-/** One claim. A claim that the store may have granted although it could not say so is let go again. */
+/**
+ * One claim. A claim that the store may have granted although it could not say so is let go again.
+ */
 async function ask(
   options: ClaimOptions,
   store: AtomicStateStore,
@@ -168,7 +173,10 @@ function refusal(result: ClaimResult): NotClaimed {
   return { reason: result.status === 'state' ? 'state' : 'busy', snapshot: result.snapshot };
 }
 
-/** Jittered, so that processes which wait for one run do not ask in step; never past the end of the lease. */
+/**
+ * Jittered, so that processes which wait for one run do not ask in step; never past the end of the
+ * lease.
+ */
 function backOff(attempt: number, remainingMs: number): number {
   const ceiling = Math.min(
     LONGEST_PAUSE_MS,

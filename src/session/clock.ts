@@ -2,7 +2,10 @@
 export interface Clock {
   /** Milliseconds since the epoch. */
   now(): number;
-  /** Runs `task` once after `ms` milliseconds; the returned function calls it off. Never keeps a process alive. */
+  /**
+   * Runs `task` once after `ms` milliseconds; the returned function calls it off. Never keeps a
+   * process alive.
+   */
   after(ms: number, task: () => void): () => void;
 }
 

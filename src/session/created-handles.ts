@@ -6,7 +6,10 @@ import { isHandle } from './call-runs.ts';
 import type { Admission } from './run-context.ts';
 import type { HandleKey } from './run-key.ts';
 
-/** Learns the handles that the upstream hands out. `onHandle` says whether a run could be made for one. */
+/**
+ * Learns the handles that the upstream hands out. `onHandle` says whether a run could be made for
+ * one.
+ */
 export class CreatedHandles implements Part {
   readonly stage = 'session';
   readonly #exchange: Exchange;

@@ -13,20 +13,25 @@ export interface CurrentStep {
   /** The run's shared data; for a statechart its context. */
   readonly context: Json | undefined;
   /**
-   * Changes the run's shared data, and returns it. It is saved with the outcome, whichever that is, and lost where nobody learns the outcome; call it
-   * before `commitIn()`.
+   * Changes the run's shared data, and returns it. It is saved with the outcome, whichever that is,
+   * and lost where nobody learns the outcome; call it before `commitIn()`.
    *
    * @throws Error where it is no JSON; and whatever `change` throws
    */
   update(change: (context: Json | undefined) => Json | undefined): Json | undefined;
-  /** For payment providers and the like: the same for every try of one step whose outcome was unknown. */
+  /**
+   * For payment providers and the like: the same for every try of one step whose outcome was
+   * unknown.
+   */
   readonly idempotencyKey: string;
   /**
-   * Saves the move of this step's success in the transaction that is open on `client`, so that the handler's own writes and the
-   * move are one: both are there after its COMMIT, neither after a ROLLBACK. Needs a store that has transactions, such as
-   * `mcp-interlock/stores/postgres`. Return a successful result afterwards.
+   * Saves the move of this step's success in the transaction that is open on `client`, so that the
+   * handler's own writes and the move are one: both are there after its COMMIT, neither after a
+   * ROLLBACK. Needs a store that has transactions, such as `mcp-interlock/stores/postgres`. Return
+   * a successful result afterwards.
    *
-   * @throws Error where the store has none, or the step is not this call's any more. Roll back then.
+   * @throws Error where the store has none, or the step is not this call's any more. Roll back
+   * then.
    */
   commitIn(client: unknown): Promise<void>;
 }
@@ -41,7 +46,10 @@ interface Entered {
 
 const steps = new AsyncLocalStorage<Entered>();
 
-/** The step that this code runs in, or `undefined` outside of one: in an ungated call, or in another process than the gate's. */
+/**
+ * The step that this code runs in, or `undefined` outside of one: in an ungated call, or in another
+ * process than the gate's.
+ */
 export function currentStep(): CurrentStep | undefined {
   return steps.getStore()?.step;
 }

@@ -109,7 +109,9 @@ const LONGEST_NUMBER = 32;
 const FEW = 16;
 /** Strings up to this length are written by hand, which costs less than to have them written. */
 const SHORT = 64;
-/** What a string must not have in it to stand in JSON as it is: controls and half characters too. */
+/**
+ * What a string must not have in it to stand in JSON as it is: controls and half characters too.
+ */
 const ODD = /["\\\p{Cc}\p{Cs}]/u;
 
 /** Gathers the text before it is hashed. One digest at a time uses it, since none waits. */

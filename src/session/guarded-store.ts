@@ -3,7 +3,10 @@ import type { Clock } from './clock.ts';
 import { releaseClaim } from './release-claim.ts';
 import { UNBEGUN } from './unbegun.ts';
 
-/** A store could not be asked, or not in time. Its own error is the cause, and stays on this side of the wire. */
+/**
+ * A store could not be asked, or not in time. Its own error is the cause, and stays on this side of
+ * the wire.
+ */
 export class StoreUnavailable extends Error {
   override readonly name = 'StoreUnavailable';
 }
@@ -80,8 +83,8 @@ export function guardStore(
 }
 
 /**
- * A claim that was granted after its caller had given up, from a driver's queue perhaps: nobody will run its step. What the store says was told when it
- * was given up on.
+ * A claim that was granted after its caller had given up, from a driver's queue perhaps: nobody
+ * will run its step. What the store says was told when it was given up on.
  */
 function letGoLate(
   store: GuardedStore,

@@ -10,7 +10,9 @@ import type { Admission } from './run-context.ts';
 import type { RunKeyStrategy } from './run-key.ts';
 import { begin, isFirstPage, StartToolList } from './start-tool.ts';
 
-/** How long a store that fails is asked again for the run of a handle that is handed out already. */
+/**
+ * How long a store that fails is asked again for the run of a handle that is handed out already.
+ */
 const RECORD_MS = 5_000;
 
 /** What handles are kept with. */
@@ -23,8 +25,9 @@ export interface HandleKeeper {
 }
 
 /**
- * Sees to it that the handles which a request brings about have runs. `binding` is whom they belong to. `false` where the request was answered as a
- * whole, because its headers contradict a call of the start tool.
+ * Sees to it that the handles which a request brings about have runs. `binding` is whom they belong
+ * to. `false` where the request was answered as a whole, because its headers contradict a call of
+ * the start tool.
  */
 export async function serveHandles(
   exchange: Exchange,
@@ -64,7 +67,10 @@ export async function serveHandles(
   return true;
 }
 
-/** Makes the run where there is none, in one operation: a claim that no state allows changes nothing else. */
+/**
+ * Makes the run where there is none, in one operation: a claim that no state allows changes nothing
+ * else.
+ */
 async function ensureRun(
   { store, ttlMs }: HandleKeeper,
   run: string,

@@ -14,7 +14,10 @@ export class HeldStreams {
     this.#keepAliveMs = keepAliveMs;
   }
 
-  /** Keeps one from looking dead, and ends it with `last` where all are ended, until the returned function is called. */
+  /**
+   * Keeps one from looking dead, and ends it with `last` where all are ended, until the returned
+   * function is called.
+   */
   hold(tap: ResponseTap, last: JsonObject): () => void {
     const end = (): void => tap.abandon([last]);
     const stopBeating = keepAlive(tap, this.#clock, this.#keepAliveMs);

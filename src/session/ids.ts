@@ -3,7 +3,10 @@ import { randomBytes } from 'node:crypto';
 /** Where a session's id travels, in both directions. */
 export const SESSION_HEADER = 'mcp-session-id';
 
-/** A session id: 192 random bits in visible ASCII (MCP 2025-11-25, Transports, "Session Management"). */
+/**
+ * A session id: 192 random bits in visible ASCII (MCP 2025-11-25, Transports, "Session
+ * Management").
+ */
 export function newSessionId(): string {
   return randomBytes(24).toString('base64url');
 }

@@ -8,7 +8,10 @@ export interface CallersRequest {
   readonly size: number;
 }
 
-/** A request of the session that is not answered yet. Once it is cancelled it is not forwarded, if it has not been. */
+/**
+ * A request of the session that is not answered yet. Once it is cancelled it is not forwarded, if
+ * it has not been.
+ */
 export class InFlight implements WaitingCall {
   readonly #request: CallersRequest | undefined;
   #onOver: () => void;
@@ -33,7 +36,10 @@ export class InFlight implements WaitingCall {
     return this.#request?.size ?? 0;
   }
 
-  /** Its response has ended, or its connection has. A step that is still under way may have its result come elsewhere. */
+  /**
+   * Its response has ended, or its connection has. A step that is still under way may have its
+   * result come elsewhere.
+   */
   end(): void {
     this.#ended = true;
     if (this.#steps > 0) return;
@@ -69,7 +75,10 @@ export class InFlight implements WaitingCall {
     return () => this.#onCancel.delete(callback);
   }
 
-  /** Calls back when the client says that it cancels, and not when it goes away: that does not cut a step off. */
+  /**
+   * Calls back when the client says that it cancels, and not when it goes away: that does not cut a
+   * step off.
+   */
   onNotice(callback: () => void): void {
     this.#onNotice.add(callback);
   }

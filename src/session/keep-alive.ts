@@ -1,7 +1,10 @@
 import type { ResponseTap } from '../wire/response-tap.ts';
 import type { Clock } from './clock.ts';
 
-/** Puts a comment on a stream of the middleware's own now and then, until the returned function is called. */
+/**
+ * Puts a comment on a stream of the middleware's own now and then, until the returned function is
+ * called.
+ */
 export function keepAlive(tap: ResponseTap, clock: Clock, everyMs: number): () => void {
   let stop: () => void;
   const beat = (): void => {

@@ -61,7 +61,10 @@ export class LiveSession {
     this.#moves++;
   }
 
-  /** Registers a request; `undefined` where its id is in flight already, so that the two could not be told apart. */
+  /**
+   * Registers a request; `undefined` where its id is in flight already, so that the two could not
+   * be told apart.
+   */
   begin(id: RequestId, request?: CallersRequest): InFlight | undefined {
     const key = idKey(id);
     if (this.#inFlight.has(key)) return undefined;
@@ -81,7 +84,9 @@ export class LiveSession {
     return this.#inFlight.get(idKey(id));
   }
 
-  /** `notifications/cancelled` names a request by its id. `false` where it is not in flight here. */
+  /**
+   * `notifications/cancelled` names a request by its id. `false` where it is not in flight here.
+   */
   cancel(id: RequestId): boolean {
     const entry = this.#inFlight.get(idKey(id));
     entry?.cancel();
@@ -104,7 +109,10 @@ export class LiveSession {
     for (const callback of callbacks) callback();
   }
 
-  /** Tells the client something that belongs to no request of its own, on one stream: here, or where its newest one is. */
+  /**
+   * Tells the client something that belongs to no request of its own, on one stream: here, or where
+   * its newest one is.
+   */
   notify(message: JsonObject): void {
     if (this.#relay === undefined) this.streams.send(message);
     else this.#relay.notify(this, message);
@@ -129,12 +137,17 @@ export class LiveSession {
     this.#unfollow = undefined;
   }
 
-  /** Has the session told of what others do to its run, for as long as it has streams; `begin` returns what ends that. */
+  /**
+   * Has the session told of what others do to its run, for as long as it has streams; `begin`
+   * returns what ends that.
+   */
   follow(begin: () => () => void): void {
     this.#unfollow ??= begin();
   }
 
-  /** A resuming GET is here: the upstream must learn that the old stream is gone, or it answers 409. */
+  /**
+   * A resuming GET is here: the upstream must learn that the old stream is gone, or it answers 409.
+   */
   releaseDeparted(): void {
     for (const tap of [...this.departed]) {
       if (!tap.resumable) continue;

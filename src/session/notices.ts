@@ -5,8 +5,9 @@ import type { LiveSession } from './live-session.ts';
 
 /**
  * What the client tells the session beside its requests: a request is cancelled, a question of the
- * upstream's is answered. A server "SHOULD NOT" answer what was cancelled (MCP, "Cancellation"), and
- * the SDKs do not. So the upstream is not told of a step whose outcome nobody could find out then.
+ * upstream's is answered. A server "SHOULD NOT" answer what was cancelled (MCP, "Cancellation"),
+ * and the SDKs do not. So the upstream is not told of a step whose outcome nobody could find out
+ * then.
  */
 export function noteNotices(
   exchange: Exchange,

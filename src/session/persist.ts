@@ -8,7 +8,10 @@ export interface PersistOptions {
   readonly onError: (error: unknown) => void;
 }
 
-/** Has something saved that must not be lost: a store that fails is asked again for a while. Rejects with its last failure. */
+/**
+ * Has something saved that must not be lost: a store that fails is asked again for a while. Rejects
+ * with its last failure.
+ */
 export async function persist<T>(
   call: () => Promise<T>,
   { clock, forMs, onError }: PersistOptions,
@@ -20,7 +23,8 @@ export async function persist<T>(
     } catch (error) {
       onError(error);
       const pause = RETRY_MS[attempt];
-      // Once more whatever the clock says: a process that was frozen may have missed an answer that is there.
+      // Once more whatever the clock says: a process that was frozen may have missed an answer that
+      // is there.
       if (pause === undefined || (attempt > 0 && clock.now() + pause > deadline)) throw error;
       await new Promise<void>((resolve) => clock.after(pause, resolve));
     }

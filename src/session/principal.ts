@@ -4,7 +4,10 @@ import { showValue } from '../options.ts';
 import type { Part } from '../wire/exchange.ts';
 import { isObject, type JsonObject } from '../wire/json-rpc.ts';
 
-/** A request as `principal()` is given it: Node's own (Express's), and by `gateFetch()` this much of a `Request`. */
+/**
+ * A request as `principal()` is given it: Node's own (Express's), and by `gateFetch()` this much of
+ * a `Request`.
+ */
 export interface CallerRequest {
   readonly method?: string | undefined;
   readonly url?: string | undefined;
@@ -15,11 +18,15 @@ export interface CallerRequest {
 }
 
 interface NamesCallers {
-  // A method, so that functions which ask for more of a request are taken too: for Express's own, say.
+  // A method, so that functions which ask for more of a request are taken too: for Express's own,
+  // say.
   principal(req: CallerRequest): string | undefined;
 }
 
-/** The principal of a request, however the app authenticates. `undefined` means nobody in particular. */
+/**
+ * The principal of a request, however the app authenticates. `undefined` means nobody in
+ * particular.
+ */
 export type PrincipalOf = NamesCallers['principal'];
 
 /** What a request came from, such as its address. `undefined` limits nothing. */
@@ -29,15 +36,18 @@ export type ClientOf = NamesCallers['principal'];
 export interface Identity {
   /** Issuer and subject. A client id is not one: it names the app, and all its users share it. */
   readonly principal: string | undefined;
-  /** What a session is bound to: the principal, or the nearest thing to it that the request carries. */
+  /**
+   * What a session is bound to: the principal, or the nearest thing to it that the request carries.
+   */
   readonly binding: string | undefined;
 }
 
 export const NOBODY: Identity = { principal: undefined, binding: undefined };
 
 /**
- * The caller, as authentication in front of the middleware left it in `req.auth`: the claims of RFC 7519 (`iss`, `sub`) where the SDK's
- * `AuthInfo` carries them in `extra`, and where the usual Express middlewares put them. Never the token's bytes: they change at every refresh.
+ * The caller, as authentication in front of the middleware left it in `req.auth`: the claims of RFC
+ * 7519 (`iss`, `sub`) where the SDK's `AuthInfo` carries them in `extra`, and where the usual
+ * Express middlewares put them. Never the token's bytes: they change at every refresh.
  */
 export function identityOf(req: CallerRequest): Identity {
   const auth = authOf(req);
@@ -77,7 +87,8 @@ const MARKS: readonly (readonly [what: string, isThere: (req: MarkedRequest) => 
 
 /**
  * What a request came from, where the app says so.
- * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the app's `clientOf()` names it badly; and what that throws.
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the app's `clientOf()` names it badly; and
+ * what that throws.
  */
 export function clientNamed(
   clientOf: ClientOf | undefined,
@@ -104,7 +115,8 @@ export class Callers {
 
   /**
    * Who calls.
-   * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the app's own `principal()` names nobody properly; and what that throws.
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the app's own `principal()` names nobody
+   * properly; and what that throws.
    */
   identify(req: CallerRequest): Identity {
     const identity = this.#identityOf(req);

@@ -14,8 +14,8 @@ export interface Releasing {
 }
 
 /**
- * Lets a claim go. Where the store fails it is tried again in the background for a while: a claim that nobody
- * lets go would be taken for a step with an unknown outcome.
+ * Lets a claim go. Where the store fails it is tried again in the background for a while: a claim
+ * that nobody lets go would be taken for a step with an unknown outcome.
  */
 export async function releaseClaim(
   parts: Releasing,

@@ -20,15 +20,24 @@ export interface RunContext {
   readonly turns: Turns;
   /** The caller, for the trail. */
   readonly actor: string | undefined;
-  /** Makes a run that does not exist yet; `undefined` where only a handshake, or a tool that hands handles out, may. */
+  /**
+   * Makes a run that does not exist yet; `undefined` where only a handshake, or a tool that hands
+   * handles out, may.
+   */
   readonly create: SessionRecord | undefined;
-  /** What a call is told whose run turns out to be unknown; `undefined` where the session itself is over then. */
+  /**
+   * What a call is told whose run turns out to be unknown; `undefined` where the session itself is
+   * over then.
+   */
   readonly gone: string | undefined;
   /** What begins another run, in words for the model; `undefined` where no tool does. */
   readonly anew: string | undefined;
   /** The run as it was read for this very request, if it had to be, and has not moved since. */
   fresh(): RunRecord | undefined;
-  /** Some of the run's lists are others now. `toldHere`: the client hears of it on the stream of its own call. */
+  /**
+   * Some of the run's lists are others now. `toldHere`: the client hears of it on the stream of its
+   * own call.
+   */
   listChanged(lists: readonly ListKind[], toldHere: boolean): void;
   /** Has a stream told of each such change, until the returned function is called. */
   listen(tell: (lists: readonly ListKind[]) => void): () => void;
@@ -39,7 +48,10 @@ export interface RunContext {
 /** A call that has no run, and what can be done about it, for the model. */
 export interface NoRun {
   readonly advice: string;
-  /** Why every such call is refused, where that is likely a mistake of the developer's and not of the call's. */
+  /**
+   * Why every such call is refused, where that is likely a mistake of the developer's and not of
+   * the call's.
+   */
   readonly warning: string | undefined;
 }
 
@@ -48,7 +60,10 @@ export interface Admission {
   /** Who let it in: a second one would decide differently. */
   readonly owner: object;
   readonly era: Era;
-  /** What this process knows of the client's other requests; of this one alone where nothing joins them. */
+  /**
+   * What this process knows of the client's other requests; of this one alone where nothing joins
+   * them.
+   */
   readonly session: LiveSession;
   /** The run that is named without a call: what lists are filtered by. */
   readonly listed: RunContext | undefined;
@@ -56,17 +71,26 @@ export interface Admission {
   readonly byArgument: boolean;
   /** The handles that the gated tools' schemas must ask for. */
   readonly managed: ManagedHandle | undefined;
-  /** Whose tasks are meant by their ids: the session's, or the principal's, or nobody's in particular. */
+  /**
+   * Whose tasks are meant by their ids: the session's, or the principal's, or nobody's in
+   * particular.
+   */
   readonly taskOwner: readonly [kind: 'session' | 'principal', name: string | null];
   runOf(call: Incoming): RunContext | NoRun;
-  /** A run by its key, whatever this request names. It is the caller's business that it is the client's. */
+  /**
+   * A run by its key, whatever this request names. It is the caller's business that it is the
+   * client's.
+   */
   runNamed(run: string): RunContext;
   /**
    * Such lists go out without what the run's state shows, because the store cannot be asked: once
    * it can, the client is told that they changed.
    */
   listMissed(lists: readonly ListKind[]): void;
-  /** Keeps a stream of the middleware's own from looking dead, and ends it with `last` at the shutdown, until the returned function is called. */
+  /**
+   * Keeps a stream of the middleware's own from looking dead, and ends it with `last` at the
+   * shutdown, until the returned function is called.
+   */
   holdOpen(tap: ResponseTap, last: JsonObject): () => void;
 }
 

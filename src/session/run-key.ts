@@ -3,8 +3,9 @@ import { InterlockError } from '../errors.ts';
 import { parseOptions, showValue } from '../options.ts';
 
 /**
- * What names the run that a call belongs to. Made by {@link sessionKey}, {@link principalKey}, {@link handleKey} and {@link managedHandle}, and
- * given to `sessionStore({ key })`, alone or as a list in order of preference.
+ * What names the run that a call belongs to. Made by {@link sessionKey}, {@link principalKey},
+ * {@link handleKey} and {@link managedHandle}, and given to `sessionStore({ key })`, alone or as a
+ * list in order of preference.
  */
 export type RunKeyStrategy = SessionKey | PrincipalKey | HandleKey | ManagedHandle;
 
@@ -39,7 +40,10 @@ export function isPrincipalRun(run: string): boolean {
 export class PrincipalKey {
   readonly kind = 'principal';
 
-  /** The run's key, for `runsOf()`. Give what `sessionStore({ principal })` returns, or issuer and subject where it is not used. */
+  /**
+   * The run's key, for `runsOf()`. Give what `sessionStore({ principal })` returns, or issuer and
+   * subject where it is not used.
+   */
   runKey(principal: string | IssuedPrincipal): string {
     return `${PRINCIPAL_RUN}${principalText(principal)}`;
   }
@@ -49,7 +53,9 @@ export class PrincipalKey {
 export interface HandleKeyOptions {
   /** The tools that hand new handles out. */
   createdBy: string | readonly string[];
-  /** The member of their `structuredContent` that holds the handle. Default: the argument's name. */
+  /**
+   * The member of their `structuredContent` that holds the handle. Default: the argument's name.
+   */
   field?: string | undefined;
 }
 
@@ -67,7 +73,9 @@ export class HandleKey {
     this.field = field;
   }
 
-  /** The run's key, for `runsOf()`. The principal is part of it: nobody else's calls find the run. */
+  /**
+   * The run's key, for `runsOf()`. The principal is part of it: nobody else's calls find the run.
+   */
   runKey(handle: string | number, principal?: string | IssuedPrincipal): string {
     return handleRun(this.argument, String(handle), principal);
   }
@@ -75,9 +83,14 @@ export class HandleKey {
 
 /** What {@link managedHandle} adds to the upstream's tools. */
 export interface ManagedHandleOptions {
-  /** The name of the tool that begins a run, such as `checkout.start`. The middleware serves it; the upstream must have none of that name. */
+  /**
+   * The name of the tool that begins a run, such as `checkout.start`. The middleware serves it; the
+   * upstream must have none of that name.
+   */
   start: string;
-  /** The name of the argument that each gated tool gets. No gated tool may have one of that name. */
+  /**
+   * The name of the argument that each gated tool gets. No gated tool may have one of that name.
+   */
   argument: string;
   /** What the start tool is for, in words for the model. Default: that it begins a run. */
   description?: string | undefined;
@@ -100,28 +113,35 @@ export class ManagedHandle {
     this.description = description;
   }
 
-  /** The run's key, for `runsOf()`. The principal is part of it: nobody else's calls find the run. */
+  /**
+   * The run's key, for `runsOf()`. The principal is part of it: nobody else's calls find the run.
+   */
   runKey(handle: string, principal?: string | IssuedPrincipal): string {
     return handleRun(this.argument, handle, principal);
   }
 }
 
-/** Runs are named by the `Mcp-Session-Id`. The default; there are no sessions since MCP 2026-07-28. */
+/**
+ * Runs are named by the `Mcp-Session-Id`. The default; there are no sessions since MCP 2026-07-28.
+ */
 export function sessionKey(): SessionKey {
   return new SessionKey();
 }
 
 /**
- * Runs are named by who calls: one run of a workflow for each principal, whatever the session. For clients that open a new session for each call,
- * and for MCP 2026-07-28. Issuer and subject count, never a client id, which all users of an app share; callers without a principal have no run.
+ * Runs are named by who calls: one run of a workflow for each principal, whatever the session. For
+ * clients that open a new session for each call, and for MCP 2026-07-28. Issuer and subject count,
+ * never a client id, which all users of an app share; callers without a principal have no run.
  */
 export function principalKey(): PrincipalKey {
   return new PrincipalKey();
 }
 
 /**
- * Runs are named by a handle that the upstream hands out and takes as an argument, such as a basket's id: the way that MCP 2026-07-28 recommends
- * ("Stateful Tools"). A run begins when a creating tool's result carries a new handle, and answers only to the principal that it was given to.
+ * Runs are named by a handle that the upstream hands out and takes as an argument, such as a
+ * basket's id: the way that MCP 2026-07-28 recommends ("Stateful Tools"). A run begins when a
+ * creating tool's result carries a new handle, and answers only to the principal that it was given
+ * to.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`
  */
@@ -133,8 +153,9 @@ export function handleKey(argument: string, options: HandleKeyOptions): HandleKe
 }
 
 /**
- * Runs are named by handles of the middleware's own, for upstreams that know nothing of handles: it adds a tool that begins a run, and to each gated
- * tool an argument that names one. The upstream sees neither. A handle is 192 random bits, and lives as long as its run is used.
+ * Runs are named by handles of the middleware's own, for upstreams that know nothing of handles: it
+ * adds a tool that begins a run, and to each gated tool an argument that names one. The upstream
+ * sees neither. A handle is 192 random bits, and lives as long as its run is used.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`
  */
@@ -147,7 +168,10 @@ export function managedHandle(options: ManagedHandleOptions): ManagedHandle {
   });
 }
 
-/** @throws InterlockError `ERR_INTERLOCK_CONFIG` unless it is a strategy, or a list of different ones. */
+/**
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` unless it is a strategy, or a list of different
+ * ones.
+ */
 export function parseKeys(value: unknown): readonly RunKeyStrategy[] {
   const list: readonly unknown[] = Array.isArray(value) ? value : [value];
   const keys = list.filter(isStrategy);

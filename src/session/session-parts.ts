@@ -194,7 +194,10 @@ export class Stream implements Part {
     if (method === undefined && isRequestId(id)) return this.#session.late.apply(id, message);
   }
 
-  /** An upstream without streams of its own answers 405; the client still gets one, for what the middleware has to tell it. */
+  /**
+   * An upstream without streams of its own answers 405; the client still gets one, for what the
+   * middleware has to tell it.
+   */
   takesOver(res: HeadPort): 'stream' | undefined {
     if (res.statusCode !== 405 || !this.#sessions.config.serveStreams) return undefined;
     return acceptsEventStream(this.#exchange.req) && this.#hasRoom() ? 'stream' : undefined;
@@ -233,7 +236,10 @@ export class Stream implements Part {
   }
 }
 
-/** A DELETE: the run ends when the upstream agrees, or at once where the session is the middleware's own. */
+/**
+ * A DELETE: the run ends when the upstream agrees, or at once where the session is the middleware's
+ * own.
+ */
 export class Termination implements Part {
   readonly stage = 'session';
   readonly #sessions: SessionKeeper;

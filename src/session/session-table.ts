@@ -19,7 +19,10 @@ interface Entry extends Placed<Entry> {
   usedAt: number;
 }
 
-/** How many sessions one use, or one that is added, looks at. More than one leaves for each that comes. */
+/**
+ * How many sessions one use, or one that is added, looks at. More than one leaves for each that
+ * comes.
+ */
 const LOOKS = 2;
 
 /**

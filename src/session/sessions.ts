@@ -90,7 +90,8 @@ export class Sessions implements SessionKeeper {
       holdOpen: (tap, last) => this.#held.hold(tap, last),
     };
     this.#callers = new Callers(config.principal, config.onWarning);
-    // A session that is taken for granted is not touched in the store. It must not expire there meanwhile.
+    // A session that is taken for granted is not touched in the store. It must not expire there
+    // meanwhile.
     this.#cacheMs = Math.min(config.sessionCacheMs, config.idleMs / 10);
   }
 
@@ -138,8 +139,9 @@ export class Sessions implements SessionKeeper {
   }
 
   /**
-   * Ends a session that makes way for another one. This process knows of its own requests, and asks the
-   * store about steps: while a claim stands, one runs somewhere or nobody knows what it came to.
+   * Ends a session that makes way for another one. This process knows of its own requests, and asks
+   * the store about steps: while a claim stands, one runs somewhere or nobody knows what it came
+   * to.
    */
   async #endUnlessUsed(session: LiveSession): Promise<void> {
     const { run, seat } = session;
@@ -159,8 +161,8 @@ export class Sessions implements SessionKeeper {
   }
 
   /**
-   * For an orderly end of the process: begins no step any more, waits at most `drainMs` for those that
-   * run, ends the streams that are served here, and leaves the bus.
+   * For an orderly end of the process: begins no step any more, waits at most `drainMs` for those
+   * that run, ends the streams that are served here, and leaves the bus.
    */
   async shutDown(drainMs: number): Promise<void> {
     const { turns } = this.#keeper;
@@ -236,7 +238,8 @@ export class Sessions implements SessionKeeper {
       exchange.tap.res.setHeader('retry-after', 1);
       return turnAway(exchange, 503, JSON_RPC.SERVER_ERROR, 'The server is being restarted');
     }
-    // A handshake begins a session. One that names another must neither learn of it nor take it over.
+    // A handshake begins a session. One that names another must neither learn of it nor take it
+    // over.
     setRequestHeader(exchange.req, SESSION_HEADER, undefined);
     const { binding, principal } = identity;
     const caller = { binding, principal, client: clientNamed(this.config.clientOf, exchange.req) };
@@ -276,7 +279,8 @@ export class Sessions implements SessionKeeper {
   ): MaybePromise<Admission | undefined> {
     this.#warnOfStore();
     const session = newScope();
-    // Of such a request it means nothing, and an upstream that took it up would serve somebody else's session.
+    // Of such a request it means nothing, and an upstream that took it up would serve somebody
+    // else's session.
     setRequestHeader(exchange.req, SESSION_HEADER, undefined);
     const request = Request.begin(exchange, session);
     if (request === undefined) return turnAwayDoubled(exchange);
@@ -288,8 +292,9 @@ export class Sessions implements SessionKeeper {
   }
 
   /**
-   * A client that was given no session opens its GET stream all the same, and hears there of the run
-   * that its lists are about. Which requests are the same client's is not known: each stream is told.
+   * A client that was given no session opens its GET stream all the same, and hears there of the
+   * run that its lists are about. Which requests are the same client's is not known: each stream is
+   * told.
    */
   #listenAlone(
     exchange: Exchange,
@@ -319,7 +324,8 @@ export class Sessions implements SessionKeeper {
     // "It MUST only contain visible ASCII characters", and the keys of other runs do not.
     if (!/^[\x21-\x7e]+$/.test(run)) return 'unknown';
     const known = this.table.get(run);
-    // Whoever is not the owner is asked about in the store like any unknown session, which answers him alike, and as late.
+    // Whoever is not the owner is asked about in the store like any unknown session, which answers
+    // him alike, and as late.
     const own = known?.record.principal === binding ? known : undefined;
     // A clock may go back, and nobody may be believed until it has caught up.
     const now = clock.now();
@@ -332,7 +338,8 @@ export class Sessions implements SessionKeeper {
       record = await store.read(run, idleMs);
     } catch (error) {
       this.config.onError(error);
-      // Ungated calls of a session that this process knows go on; gated ones meet the store themselves.
+      // Ungated calls of a session that this process knows go on; gated ones meet the store
+      // themselves.
       return own === undefined ? 'unavailable' : foundWithout(own);
     }
     if (record === undefined) this.#forget(run);

@@ -44,7 +44,9 @@ export interface StepParts {
   readonly ttlMs: number;
   readonly times: StepTimes;
   readonly clock: Clock;
-  /** The run's turn in this process; none where another process had it when the call was forwarded. */
+  /**
+   * The run's turn in this process; none where another process had it when the call was forwarded.
+   */
   readonly turn: Turn | undefined;
   /** Frees the request's id. */
   readonly endRequest: () => void;
@@ -157,8 +159,9 @@ export class Step {
   }
 
   /**
-   * Goes on after its call was answered, for another `limitMs`, and calls back once: where that is over, or where the claim turns out to have been
-   * settled or taken elsewhere. From now on other processes may have the token.
+   * Goes on after its call was answered, for another `limitMs`, and calls back once: where that is
+   * over, or where the claim turns out to have been settled or taken elsewhere. From now on other
+   * processes may have the token.
    */
   goOn(limitMs: number, onOver: () => void, onTaken: () => void): void {
     if (this.#state !== 'claimed') return;
@@ -166,7 +169,8 @@ export class Step {
     this.#parts.turn?.outlive();
     this.#onTaken = onTaken;
     this.#stopLimit();
-    // A process that stood still may have missed the end: it asks before it says that there was none.
+    // A process that stood still may have missed the end: it asks before it says that there was
+    // none.
     this.#stopLimit = this.#parts.clock.after(limitMs, async () => {
       await this.#renew();
       if (this.#state === 'claimed') onOver();
@@ -206,7 +210,10 @@ export class Step {
     }
   }
 
-  /** The same where the call is not forwarded. If it cannot be saved the claim is let go, since nothing ran whose outcome could be unknown. */
+  /**
+   * The same where the call is not forwarded. If it cannot be saved the claim is let go, since
+   * nothing ran whose outcome could be unknown.
+   */
   async commitUnforwarded(
     move: Saving,
     options: Pick<CommitRequest, 'settles'> = UNBEGUN,
@@ -221,8 +228,8 @@ export class Step {
   }
 
   /**
-   * Saves the move in a transaction that the handler has open. The step goes on: the middleware's own commit, which comes with the
-   * result, finds it done.
+   * Saves the move in a transaction that the handler has open. The step goes on: the middleware's
+   * own commit, which comes with the result, finds it done.
    */
   async commitIn(client: unknown, move: Saving): Promise<CommitResult['status'] | 'unsupported'> {
     const { store, key, token, ttlMs } = this.#parts;

@@ -5,7 +5,10 @@ import { errorResponse, JSON_RPC } from '../wire/json-rpc.ts';
 import type { RequestPort } from '../wire/ports.ts';
 import { SESSION_HEADER } from './ids.ts';
 
-/** Only a POST carries messages (MCP 2025-11-25, Transports). An upstream that is less strict must not find one that nobody looked at. */
+/**
+ * Only a POST carries messages (MCP 2025-11-25, Transports). An upstream that is less strict must
+ * not find one that nobody looked at.
+ */
 export function unfitRequest(exchange: Exchange): Promise<undefined> | undefined {
   const { req, tap } = exchange;
   if (req.method === 'POST') return undefined;
@@ -24,7 +27,8 @@ export function unfitRequest(exchange: Exchange): Promise<undefined> | undefined
 
 /**
  * Under `app.use()` the middlewares see the app's other routes too. Of MCP a GET asks for a stream,
- * names a session or resumes (MCP 2025-11-25, Transports, "Listening for Messages from the Server").
+ * names a session or resumes (MCP 2025-11-25, Transports, "Listening for Messages from the
+ * Server").
  */
 export function isOtherRoute(req: RequestPort): boolean {
   if (req.method !== 'GET' && req.method !== 'HEAD') return false;
@@ -32,7 +36,9 @@ export function isOtherRoute(req: RequestPort): boolean {
   return session === undefined && last === undefined && !acceptsEventStream(req);
 }
 
-/** A batch is answered as a whole, as SDK v2 does: where it names a version there are no batches. */
+/**
+ * A batch is answered as a whole, as SDK v2 does: where it names a version there are no batches.
+ */
 export async function turnAwayContradiction(
   { tap, isBatch, messages }: Exchange,
   { code, message }: Contradiction,
@@ -41,7 +47,10 @@ export async function turnAwayContradiction(
   tap.respond(400, errorResponse(id ?? null, code, message));
 }
 
-/** No session is named, and nothing else names a run. What stands below the middlewares by mistake is told the cure. */
+/**
+ * No session is named, and nothing else names a run. What stands below the middlewares by mistake
+ * is told the cure.
+ */
 export function turnAwayNameless(exchange: Exchange): Promise<undefined> {
   const required = 'Bad Request: Mcp-Session-Id header is required';
   const cure =
@@ -75,7 +84,10 @@ export async function turnAway(
   await exchange.reject(status, code, message);
 }
 
-/** The session that the request names never was, or is over (MCP 2025-11-25, Transports, "Session Management"). */
+/**
+ * The session that the request names never was, or is over (MCP 2025-11-25, Transports, "Session
+ * Management").
+ */
 export function turnAwayUnknown(exchange: Exchange): Promise<undefined> {
   return turnAway(exchange, 404, JSON_RPC.SESSION_NOT_FOUND, 'Session not found');
 }

@@ -10,7 +10,9 @@ export interface WaitingCall {
   onCancel(callback: () => void): () => void;
 }
 
-/** How many calls of clients may wait for one run, and how much memory they may take up together. */
+/**
+ * How many calls of clients may wait for one run, and how much memory they may take up together.
+ */
 export interface WaitLimits {
   readonly maxWaiting: number;
   readonly maxWaitingBytes: number;
@@ -61,8 +63,8 @@ export class Turn {
   }
 
   /**
-   * Counts its call among those that wait, since another process has the run, until what is returned
-   * is called. `undefined` where too many wait already.
+   * Counts its call among those that wait, since another process has the run, until what is
+   * returned is called. `undefined` where too many wait already.
    */
   wait(call: WaitingCall, limits: WaitLimits | undefined): (() => void) | undefined {
     return this.#queue.enter(call, limits);
@@ -97,8 +99,8 @@ class Queue {
 }
 
 /**
- * First come, first served, one at a time for each key, within this process. What has no limits comes
- * from no client: it waits however many others do, and while the process ends.
+ * First come, first served, one at a time for each key, within this process. What has no limits
+ * comes from no client: it waits however many others do, and while the process ends.
  */
 export class Turns {
   readonly #queues = new Map<string, Queue>();

@@ -5,7 +5,9 @@ import { AdaptedStore } from './adapted-store.ts';
 import type { AtomicStateStore, FsmStateStore, StateStore } from './store.ts';
 
 export interface AdaptOptions {
-  /** The clock that leases and expiry go by, in milliseconds since the epoch. Default `Date.now`. */
+  /**
+   * The clock that leases and expiry go by, in milliseconds since the epoch. Default `Date.now`.
+   */
   readonly now?: (() => number) | undefined;
   /** Told once, at the start, what the store cannot do. Default `process.emitWarning`. */
   readonly onWarning?: ((warning: string) => void) | undefined;
@@ -33,14 +35,16 @@ const ATOMIC = [
 const adapted = new WeakMap<FsmStateStore, AtomicStateStore>();
 
 /**
- * Makes steps exact within this process on a store that can only `load` and `save`. Claims, idempotency keys and the
- * trail (the last 50 entries of each workflow) live in this process; what is saved is the run's session under
- * `session:<run>` and each workflow's snapshot under `<workflow>:<run>`. An operation costs a load for the session and one for
- * each workflow that the run has moved in; a commit one save; and a run in use is saved again each time
- * a tenth of its time to live has passed, so the backend's own expiry, if it has one, should be no shorter than that.
+ * Makes steps exact within this process on a store that can only `load` and `save`. Claims,
+ * idempotency keys and the trail (the last 50 entries of each workflow) live in this process; what
+ * is saved is the run's session under `session:<run>` and each workflow's snapshot under
+ * `<workflow>:<run>`. An operation costs a load for the session and one for each workflow that the
+ * run has moved in; a commit one save; and a run in use is saved again each time a tenth of its
+ * time to live has passed, so the backend's own expiry, if it has one, should be no shorter than
+ * that.
  *
- * A run of which something is missing was evicted and is unknown. One of which something is malformed is an error.
- * Use one adapter for a store, as {@link resolveStore} does.
+ * A run of which something is missing was evicted and is unknown. One of which something is
+ * malformed is an error. Use one adapter for a store, as {@link resolveStore} does.
  */
 export function adaptStateStore(
   store: FsmStateStore,
@@ -59,8 +63,8 @@ export function isAtomicStore(store: StateStore): store is AtomicStateStore {
 }
 
 /**
- * The store as an {@link AtomicStateStore}: itself if it is one, else its adapter, which is the same one each time.
- * The first call's options hold.
+ * The store as an {@link AtomicStateStore}: itself if it is one, else its adapter, which is the
+ * same one each time. The first call's options hold.
  *
  * @throws InterlockError `ERR_INTERLOCK_STORE` where it is neither kind, naming what is missing.
  */

@@ -34,7 +34,9 @@ import {
 /** What this process knows of a run beyond what is saved: claims, keys, tokens and trail. */
 interface Kept {
   readonly workflows: Map<string, WorkflowState>;
-  /** Workflows whose last save failed: it may have arrived all the same, so it is to be overwritten. */
+  /**
+   * Workflows whose last save failed: it may have arrived all the same, so it is to be overwritten.
+   */
   readonly unsure: Set<string>;
   expiresAt: number;
 }
@@ -55,8 +57,8 @@ const RUNS_KEPT = 10_000;
 const FRESH_ENOUGH = 0.9;
 
 /**
- * Operations made of loads and saves, which only this process's queue keeps apart. Every one saves first and remembers
- * afterwards, so that a save that fails leaves things as they were.
+ * Operations made of loads and saves, which only this process's queue keeps apart. Every one saves
+ * first and remembers afterwards, so that a save that fails leaves things as they were.
  */
 export class AdaptedStore implements AtomicStateStore {
   readonly #saved: SavedRuns;
@@ -179,9 +181,9 @@ export class AdaptedStore implements AtomicStateStore {
   }
 
   /**
-   * Snapshots first: what the session record lists was saved for this run, and is not left over from an earlier one.
-   * All of them, because a backend may count each key's time to live from its last save. One after the other, so that
-   * none is still under way when another has failed.
+   * Snapshots first: what the session record lists was saved for this run, and is not left over
+   * from an earlier one. All of them, because a backend may count each key's time to live from its
+   * last save. One after the other, so that none is still under way when another has failed.
    */
   async #save(run: Run, expiresAt: number): Promise<void> {
     const { key, workflows, unsure } = run;
@@ -234,7 +236,10 @@ function newRun(key: string, { principal, minted }: SessionRecord, openedBy?: st
   };
 }
 
-/** What is saved is the truth about a workflow, unless it may be there by a save that seemed to fail. */
+/**
+ * What is saved is the truth about a workflow, unless it may be there by a save that seemed to
+ * fail.
+ */
 function merge(key: string, { session, snapshots }: SavedRun, kept: Kept | undefined): Run {
   const run = {
     ...newRun(key, session, session.openedBy),

@@ -6,8 +6,8 @@ export interface FsmSnapshot {
   /** The state's name. */
   state: string;
   /**
-   * When it was made, by a commit or by the workflow's first claim: milliseconds since the epoch, on the clock of the store
-   * where that has one, else of the process.
+   * When it was made, by a commit or by the workflow's first claim: milliseconds since the epoch,
+   * on the clock of the store where that has one, else of the process.
    */
   updatedAt: number;
   /** How many steps and moves the run has committed. Absent means 0. */

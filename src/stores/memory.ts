@@ -32,9 +32,9 @@ import {
 
 export interface MemoryStoreOptions {
   /**
-   * How many runs are kept. Default 10,000. With one more, the least recently used run is evicted as
-   * a whole and is unknown from then on: one without a principal, as long as there are any. A run in
-   * which a claim lives is spared, and the limit exceeded where there are too many of them.
+   * How many runs are kept. Default 10,000. With one more, the least recently used run is evicted
+   * as a whole and is unknown from then on: one without a principal, as long as there are any. A
+   * run in which a claim lives is spared, and the limit exceeded where there are too many of them.
    */
   readonly maxRuns?: number | undefined;
   /** The clock, in milliseconds since the epoch. Default `Date.now`. */
@@ -47,8 +47,8 @@ const optionsSchema = z.strictObject({
 });
 
 /**
- * Keeps runs in this process, and loses them with it: for one process and for tests. Steps are exact between all
- * users of one store object. Sets no timers.
+ * Keeps runs in this process, and loses them with it: for one process and for tests. Steps are
+ * exact between all users of one store object. Sets no timers.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown.
  */

@@ -32,34 +32,39 @@ export interface PostgresStoreOptions {
   /** A `Pool` of `pg`. The caller makes it, listens to its `error` events and ends it. */
   readonly pool: PostgresPool;
   /**
-   * The schema for the tables and functions. Default `'public'`; `migrate()` makes one that does not exist.
+   * The schema for the tables and functions. Default `'public'`; `migrate()` makes one that does
+   * not exist.
    */
   readonly schema?: string | undefined;
-  /** Before the name of every table and function: at most 30 letters, digits and `_`. Default none. */
+  /**
+   * Before the name of every table and function: at most 30 letters, digits and `_`. Default none.
+   */
   readonly tablePrefix?: string | undefined;
 }
 
 export interface PostgresStore extends TransactionalStateStore<PostgresClient> {
   /**
-   * Makes the tables and functions or brings them up to date. Safe to call twice, and from several processes
-   * at once. To be done once before the store is used; where nothing is to be done, it takes only the right
-   * to read.
+   * Makes the tables and functions or brings them up to date. Safe to call twice, and from several
+   * processes at once. To be done once before the store is used; where nothing is to be done, it
+   * takes only the right to read.
    *
-   * @throws InterlockError `ERR_INTERLOCK_CONFIG` where a table of the same name belongs to somebody else.
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` where a table of the same name belongs to
+   * somebody else.
    */
   migrate(): Promise<void>;
 
   /**
-   * Commits in the transaction that is open on the caller's client. Until it ends others see the claim, and
-   * whoever else would change the run waits: let it be the last before the `COMMIT`. After any answer but
-   * `committed`, roll back. Where the transaction is stricter than READ COMMITTED, a renewal of the lease
-   * during it makes this reject with SQLSTATE 40001; then roll back and do all of it again.
+   * Commits in the transaction that is open on the caller's client. Until it ends others see the
+   * claim, and whoever else would change the run waits: let it be the last before the `COMMIT`.
+   * After any answer but `committed`, roll back. Where the transaction is stricter than READ
+   * COMMITTED, a renewal of the lease during it makes this reject with SQLSTATE 40001; then roll
+   * back and do all of it again.
    */
   commitIn(client: PostgresClient, request: CommitRequest): Promise<CommitResult>;
 
   /**
-   * Removes expired runs, and resolves to how many. Optional: an expired run is unknown in any case, and each
-   * new run removes two old ones.
+   * Removes expired runs, and resolves to how many. Optional: an expired run is unknown in any
+   * case, and each new run removes two old ones.
    */
   sweep(): Promise<number>;
 
@@ -79,10 +84,10 @@ const optionsSchema = z.strictObject({
 });
 
 /**
- * Keeps runs in PostgreSQL (12 or later), in the tables `workflow_runs`, `workflows` and `workflow_events`.
- * Each operation is one round trip: one call of a function that `migrate()` made. The database's clock is the
- * clock. The trail of a run that ended is no longer given by `history()`, and stays in `workflow_events` as
- * an audit log.
+ * Keeps runs in PostgreSQL (12 or later), in the tables `workflow_runs`, `workflows` and
+ * `workflow_events`. Each operation is one round trip: one call of a function that `migrate()`
+ * made. The database's clock is the clock. The trail of a run that ended is no longer given by
+ * `history()`, and stays in `workflow_events` as an audit log.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown.
  */

@@ -3,7 +3,10 @@ import { parseOptions } from '../options.ts';
 import { type Evaluate, scriptedStore } from './redis/scripted-store.ts';
 import type { AtomicStateStore } from './store.ts';
 
-/** What the store uses of node-redis: the value of `createClient()`, `createCluster()`, or a pool of clients. */
+/**
+ * What the store uses of node-redis: the value of `createClient()`, `createCluster()`, or a pool of
+ * clients.
+ */
 export interface NodeRedisClient {
   evalSha(sha1: string, options: { keys: string[]; arguments: string[] }): Promise<unknown>;
   eval(script: string, options: { keys: string[]; arguments: string[] }): Promise<unknown>;
@@ -16,7 +19,9 @@ export interface IoredisClient {
 }
 
 export interface RedisStoreOptions {
-  /** A client of node-redis or ioredis. The caller connects it, listens to its errors and closes it. */
+  /**
+   * A client of node-redis or ioredis. The caller connects it, listens to its errors and closes it.
+   */
   readonly client: NodeRedisClient | IoredisClient;
   /** Before every key of the store, without braces. Default `'interlock'`. */
   readonly prefix?: string | undefined;
@@ -37,10 +42,11 @@ const schema = z.strictObject({
 });
 
 /**
- * Keeps runs in Redis 5 or later, alone or as a cluster, so that steps are exact across processes. Every operation is one
- * script and one round trip, and goes by the server's clock.
+ * Keeps runs in Redis 5 or later, alone or as a cluster, so that steps are exact across processes.
+ * Every operation is one script and one round trip, and goes by the server's clock.
  *
- * @throws InterlockError `ERR_INTERLOCK_CONFIG` for a client that is neither node-redis nor ioredis.
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` for a client that is neither node-redis nor
+ * ioredis.
  */
 export function redisStore(options: RedisStoreOptions): AtomicStateStore {
   const { client, ...rest } = parseOptions('redisStore() options', schema, options);

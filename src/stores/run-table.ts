@@ -25,12 +25,15 @@ interface Entry<Run> extends Placed<Entry<Run>> {
 /** How many runs an insertion may look at to find one to evict. */
 const LOOKS = 8;
 
-/** A sweep looks at every run, and comes once in so many insertions per run: each insertion pays for four looks. */
+/**
+ * A sweep looks at every run, and comes once in so many insertions per run: each insertion pays for
+ * four looks.
+ */
 const SWEEP_SHARE = 1 / 4;
 
 /**
- * Runs by their key, and in the order of their last use. An expired run is not there; its memory is freed by later
- * insertions, so that no timer is needed.
+ * Runs by their key, and in the order of their last use. An expired run is not there; its memory is
+ * freed by later insertions, so that no timer is needed.
  */
 export class RunTable<Run extends Expiring> {
   readonly #entries = new Map<string, Entry<Run>>();
@@ -48,7 +51,10 @@ export class RunTable<Run extends Expiring> {
     return this.#entries.size;
   }
 
-  /** The run, which is now the most recently used one, or `undefined` where it is unknown or has expired. */
+  /**
+   * The run, which is now the most recently used one, or `undefined` where it is unknown or has
+   * expired.
+   */
   get(key: string): Run | undefined {
     const entry = this.#entries.get(key);
     if (entry === undefined) return undefined;
@@ -60,7 +66,10 @@ export class RunTable<Run extends Expiring> {
     return entry.run;
   }
 
-  /** Replaces what is under the key. A new key frees expired runs, and evicts another run where the table is full. */
+  /**
+   * Replaces what is under the key. A new key frees expired runs, and evicts another run where the
+   * table is full.
+   */
   set(key: string, run: Run): void {
     const known = this.#entries.get(key);
     if (known !== undefined) {
@@ -95,7 +104,10 @@ export class RunTable<Run extends Expiring> {
     for (const entry of this.#entries.values()) if (entry.run.expiresAt <= now) this.#remove(entry);
   }
 
-  /** A pinned run counts as used. Where all that were looked at are pinned the table grows, until later insertions. */
+  /**
+   * A pinned run counts as used. Where all that were looked at are pinned the table grows, until
+   * later insertions.
+   */
   #evict(): void {
     const { maxRuns, now, isPinned } = this.#options;
     for (let looks = 0; looks < LOOKS && this.size >= maxRuns; looks += 1) {

@@ -57,7 +57,8 @@ export class SavedRuns {
   /**
    * The run as it was last saved, expired or not, or `undefined` where it is unknown.
    *
-   * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where something was loaded that is not a snapshot.
+   * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where something was loaded that is not a
+   * snapshot.
    */
   async load(run: string): Promise<SavedRun | undefined> {
     const loaded = await this.#store.load(sessionKey(run));
@@ -153,7 +154,10 @@ function workflowKey(run: string, workflow: string): string {
   return `${name}:${escapeUnsafe(run)}`;
 }
 
-/** Escapes, reversibly, what a backend's key may not be able to hold: controls, halves of surrogate pairs, and `%` itself. */
+/**
+ * Escapes, reversibly, what a backend's key may not be able to hold: controls, halves of surrogate
+ * pairs, and `%` itself.
+ */
 function escapeUnsafe(name: string): string {
   return name.replace(
     /[%\p{Cc}\p{Cs}]/gu,

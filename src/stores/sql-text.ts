@@ -1,19 +1,21 @@
 import { createHash } from 'node:crypto';
 
-/** What no SQL text holds, NUL and surrogates without their other half, and the escape sign itself. */
+/**
+ * What no SQL text holds, NUL and surrogates without their other half, and the escape sign itself.
+ */
 const UNSTORABLE = /[\\\0\p{Surrogate}]/gu;
 const ESCAPED = /\\(?:\\|u([0-9a-f]{4}))/g;
 
 /**
- * PostgreSQL's limit for an entry of an index is about 2,700 bytes, and a key shares its entry with other
- * columns.
+ * PostgreSQL's limit for an entry of an index is about 2,700 bytes, and a key shares its entry with
+ * other columns.
  */
 const LONGEST_KEY = 1000;
 const KEPT_OF_LONGER_KEYS = 200;
 
 /**
- * Any string as text that a database keeps as it is; ordinary strings stay themselves. Undone by {@link
- * decodeText}.
+ * Any string as text that a database keeps as it is; ordinary strings stay themselves. Undone by
+ * {@link decodeText}.
  */
 export function encodeText(text: string): string {
   return text.replace(UNSTORABLE, (sign) =>
@@ -29,8 +31,8 @@ export function decodeText(text: string): string {
 }
 
 /**
- * Any string as the text of an indexed key, which is looked up and never decoded. One too long for an index
- * is its beginning with a SHA-256 digest; no other string is encoded with `\#` in it.
+ * Any string as the text of an indexed key, which is looked up and never decoded. One too long for
+ * an index is its beginning with a SHA-256 digest; no other string is encoded with `\#` in it.
  */
 export function encodeKey(text: string): string {
   const encoded = encodeText(text);

@@ -35,18 +35,19 @@ export type { SqliteDatabase, SqliteStatement, SqliteValue } from './sqlite/data
 
 export interface SqliteStoreOptions {
   /**
-   * An opened database of `libsql`, `better-sqlite3` or `node:sqlite`, on a disk of this machine. The caller
-   * closes it, and leaves this connection to the store: a transaction of the caller's on it would make the
-   * store's calls fail.
+   * An opened database of `libsql`, `better-sqlite3` or `node:sqlite`, on a disk of this machine.
+   * The caller closes it, and leaves this connection to the store: a transaction of the caller's on
+   * it would make the store's calls fail.
    */
   readonly database: SqliteDatabase;
   /**
-   * The clock, in milliseconds since the epoch; one for all processes that use the file. Default `Date.now`.
+   * The clock, in milliseconds since the epoch; one for all processes that use the file. Default
+   * `Date.now`.
    */
   readonly now?: (() => number) | undefined;
   /**
-   * How long an operation waits for those of other processes before it rejects, in milliseconds. Default
-   * 2,000.
+   * How long an operation waits for those of other processes before it rejects, in milliseconds.
+   * Default 2,000.
    */
   readonly busyTimeoutMs?: number | undefined;
 }
@@ -54,7 +55,9 @@ export interface SqliteStoreOptions {
 export interface SqliteStore extends AtomicStateStore {
   runs(query: RunsQuery): AsyncIterable<string>;
 
-  /** Removes expired runs, and resolves to how many. Optional: each new run removes two old ones. */
+  /**
+   * Removes expired runs, and resolves to how many. Optional: each new run removes two old ones.
+   */
   sweep(): Promise<number>;
 }
 
@@ -74,10 +77,10 @@ const FRESH_ENOUGH = 0.9;
 const SWEPT_BY_EACH_NEW_RUN = 2;
 
 /**
- * Keeps runs in one SQLite file, in the tables `workflow_runs`, `workflows` and `workflow_events`, which it
- * makes itself. For one machine: steps are exact between all processes that open the file. What is committed
- * outlives the process and, as the disk is flushed at each commit, a power failure. The trail of a run goes
- * with the run.
+ * Keeps runs in one SQLite file, in the tables `workflow_runs`, `workflows` and `workflow_events`,
+ * which it makes itself. For one machine: steps are exact between all processes that open the file.
+ * What is committed outlives the process and, as the disk is flushed at each commit, a power
+ * failure. The trail of a run goes with the run.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown.
  */

@@ -84,19 +84,24 @@ export type OpenResult =
 
 export interface ClaimRequest extends RunKey {
   /**
-   * Made by the caller, unguessable, for one claim only. While the claim is this token's, asking again gives the same answer
-   * and begins the lease anew, so a driver may retry. A token that was committed or released is answered `state`.
+   * Made by the caller, unguessable, for one claim only. While the claim is this token's, asking
+   * again gives the same answer and begins the lease anew, so a driver may retry. A token that was
+   * committed or released is answered `state`.
    */
   readonly token: string;
   readonly step: StepDescription;
   /** The states in which the step is allowed; `undefined` allows every state. */
   readonly states: readonly string[] | undefined;
   /**
-   * The snapshot of a workflow that was never claimed in this run. A store with a clock replaces its `updatedAt`, by the time
-   * of the first claim that is taken, or of the answer where one is refused; any other keeps it.
+   * The snapshot of a workflow that was never claimed in this run. A store with a clock replaces
+   * its `updatedAt`, by the time of the first claim that is taken, or of the answer where one is
+   * refused; any other keeps it.
    */
   readonly initial: FsmSnapshot;
-  /** A run that does not exist is made with this session record; `undefined` answers `unknown` instead. */
+  /**
+   * A run that does not exist is made with this session record; `undefined` answers `unknown`
+   * instead.
+   */
   readonly create?: SessionRecord | undefined;
   /** How long the claim lives without being renewed, in milliseconds on the store's clock. */
   readonly leaseMs: number;
@@ -112,23 +117,30 @@ export interface ClaimRequest extends RunKey {
 export interface SeenSnapshot {
   readonly snapshot: FsmSnapshot;
   /**
-   * What time it is, in milliseconds since the epoch, on the clock that stamps `updatedAt`: `now - snapshot.updatedAt` is the
-   * snapshot's age, whatever time it is for the caller. Neither before `updatedAt` nor before what an earlier answer said, unless
-   * the clock went back, as it may at a failover. A store without a clock of its own leaves it out: then the caller's is used.
+   * What time it is, in milliseconds since the epoch, on the clock that stamps `updatedAt`: `now -
+   * snapshot.updatedAt` is the snapshot's age, whatever time it is for the caller. Neither before
+   * `updatedAt` nor before what an earlier answer said, unless the clock went back, as it may at a
+   * failover. A store without a clock of its own leaves it out: then the caller's is used.
    */
   readonly now?: number;
 }
 
 export type ClaimResult =
-  /** The lease is taken. `idempotencyKey` is new, or that of the same step whose outcome was unknown. */
+  /**
+   * The lease is taken. `idempotencyKey` is new, or that of the same step whose outcome was
+   * unknown.
+   */
   | ({ readonly status: 'claimed'; readonly idempotencyKey: string } & SeenSnapshot)
-  /** The run is in a state in which the step is not allowed, or the token is spent. Nothing was changed. */
+  /**
+   * The run is in a state in which the step is not allowed, or the token is spent. Nothing was
+   * changed.
+   */
   | ({ readonly status: 'state' } & SeenSnapshot)
   /** Another step's claim lives, for at most `remainingMs` more unless it is renewed. */
   | ({ readonly status: 'busy'; readonly remainingMs: number } & SeenSnapshot)
   /**
-   * A step that must not be repeated ended with an unknown outcome. Whoever finds out resolves it with `claim.token`:
-   * `commit` if it was done, `release` if it was not.
+   * A step that must not be repeated ended with an unknown outcome. Whoever finds out resolves it
+   * with `claim.token`: `commit` if it was done, `release` if it was not.
    */
   | ({ readonly status: 'held'; readonly claim: ClaimView } & SeenSnapshot)
   /** No such run: it never was, it ended, it expired or it was evicted. */
@@ -148,8 +160,8 @@ export interface CommitRequest extends RunKey {
    */
   readonly as?: string | undefined;
   /**
-   * The next position, context included: without one, none is kept. The store sets `version` to one more than it was,
-   * and `updatedAt` to its own time.
+   * The next position, context included: without one, none is kept. The store sets `version` to one
+   * more than it was, and `updatedAt` to its own time.
    */
   readonly snapshot: Pick<FsmSnapshot, 'state' | 'context'>;
   /** Saved in the same atomic operation as the snapshot. */
@@ -179,13 +191,19 @@ export type CommitResult =
        */
       readonly repeated?: true;
     }
-  /** The claim is no longer this token's: it was released, resolved, taken over after its lease, or never there. */
+  /**
+   * The claim is no longer this token's: it was released, resolved, taken over after its lease, or
+   * never there.
+   */
   | { readonly status: 'lost' }
   | { readonly status: 'unknown' };
 
 /** How a claim is let go. */
 export interface ReleaseOptions {
-  /** `false` where the step was not begun after all: the key of an earlier try, whose outcome is unknown, is kept for the next. Default `true`. */
+  /**
+   * `false` where the step was not begun after all: the key of an earlier try, whose outcome is
+   * unknown, is kept for the next. Default `true`.
+   */
   readonly settles?: boolean | undefined;
 }
 
@@ -194,7 +212,9 @@ export interface RunsQuery {
   /** The gate's id. */
   readonly workflow: string;
   readonly state: string;
-  /** Only those whose snapshot is at least so old, in milliseconds on the store's clock. Default 0. */
+  /**
+   * Only those whose snapshot is at least so old, in milliseconds on the store's clock. Default 0.
+   */
   readonly forMs?: number | undefined;
 }
 
@@ -202,13 +222,15 @@ export interface RunsQuery {
  * A store that makes steps exact across processes. Each method is **one** atomic operation of the
  * backend — a script, a transaction, an `UPDATE … WHERE` — never a read followed by a write.
  *
- * - Times are the store's own clock where it has one, so that skew between processes breaks nothing.
- * - A run that has expired, was deleted or was evicted is `unknown` as a whole: no workflow of it may come back
- *   in its initial state under the old key.
- * - A rejected promise means "could not be asked"; the caller fails closed. Never answer "no" for "do not know".
- * - Any JavaScript string is a valid run key, workflow, tool or state: `__proto__`, quotes, NUL, half a surrogate pair,
- *   4 KB of emoji. No two of them are the same. Where a backend cannot keep each of them, `JSON.stringify` writes
- *   it as valid UTF-8 without NUL, and reversibly.
+ * - Times are the store's own clock where it has one, so that skew between processes breaks
+ *   nothing.
+ * - A run that has expired, was deleted or was evicted is `unknown` as a whole: no workflow of it
+ *   may come back in its initial state under the old key.
+ * - A rejected promise means "could not be asked"; the caller fails closed. Never answer "no" for
+ *   "do not know".
+ * - Any JavaScript string is a valid run key, workflow, tool or state: `__proto__`, quotes, NUL,
+ *   half a surrogate pair, 4 KB of emoji. No two of them are the same. Where a backend cannot keep
+ *   each of them, `JSON.stringify` writes it as valid UTF-8 without NUL, and reversibly.
  * - What is handed out is a copy, or frozen.
  */
 export interface AtomicStateStore {
@@ -230,61 +252,70 @@ export interface AtomicStateStore {
   read(run: string, ttlMs: number, about?: string): Promise<RunRecord | undefined>;
 
   /**
-   * Tests, in this order, and takes the lease if all hold: the run exists (or `create` says to make it); the token is
-   * not spent (`state`), and does not have the claim already; no other claim lives (`busy`) or is held (`held`); the
-   * state is allowed (`state`). A refused claim changes nothing but the expiry, except that a run may have been made.
+   * Tests, in this order, and takes the lease if all hold: the run exists (or `create` says to make
+   * it); the token is not spent (`state`), and does not have the claim already; no other claim
+   * lives (`busy`) or is held (`held`); the state is allowed (`state`). A refused claim changes
+   * nothing but the expiry, except that a run may have been made.
    *
-   * A claim whose lease ended without a commit is an unknown outcome. With `uncertain: 'hold'` it answers `held` to
-   * everybody until it is resolved. With `'retry'` it gives way to the next claim; its idempotency key is
-   * remembered (the last 16 such) and handed out again to the claim of the same tool with the same digest, until that step
-   * commits or is released, and settled by it. The one to whom a claim belonged when its lease ended keeps it until somebody takes it over.
+   * A claim whose lease ended without a commit is an unknown outcome. With `uncertain: 'hold'` it
+   * answers `held` to everybody until it is resolved. With `'retry'` it gives way to the next
+   * claim; its idempotency key is remembered (the last 16 such) and handed out again to the claim
+   * of the same tool with the same digest, until that step commits or is released, and settled by
+   * it. The one to whom a claim belonged when its lease ended keeps it until somebody takes it
+   * over.
    */
   claim(request: ClaimRequest): Promise<ClaimResult>;
 
   /**
-   * Saves the next snapshot with its trail entry and lets the claim go, if the claim is still this token's. A lease that ran
-   * out without anybody taking the run over is still this token's: the late holder knows the truth.
+   * Saves the next snapshot with its trail entry and lets the claim go, if the claim is still this
+   * token's. A lease that ran out without anybody taking the run over is still this token's: the
+   * late holder knows the truth.
    */
   commit(request: CommitRequest): Promise<CommitResult>;
 
   /**
-   * Makes the lease end `leaseMs` from now, also one that ran out and was not taken over. The run does not expire before
-   * that. `false` where the claim is no longer this token's.
+   * Makes the lease end `leaseMs` from now, also one that ran out and was not taken over. The run
+   * does not expire before that. `false` where the claim is no longer this token's.
    */
   renew(key: RunKey, token: string, leaseMs: number): Promise<boolean>;
 
   /**
-   * Lets the claim go without a move. Where it is not this token's no claim is touched, but the token is spent if the
-   * workflow was ever claimed: so a claim that its caller gave up waiting for takes no lease when it arrives after all.
+   * Lets the claim go without a move. Where it is not this token's no claim is touched, but the
+   * token is spent if the workflow was ever claimed: so a claim that its caller gave up waiting for
+   * takes no lease when it arrives after all.
    */
   release(key: RunKey, token: string, options?: ReleaseOptions): Promise<void>;
 
   /**
-   * Ends a run with everything in it; nothing where it is unknown. Its trail is no longer given by `history`, though a
-   * backend may keep it for audits.
+   * Ends a run with everything in it; nothing where it is unknown. Its trail is no longer given by
+   * `history`, though a backend may keep it for audits.
    */
   delete(run: string): Promise<void>;
 
   /**
-   * The newest `limit` trail entries (default 50), oldest first. Empty where the run is unknown. A store keeps at least
-   * the last 50 of each workflow. Reading them does not push the expiry out.
+   * The newest `limit` trail entries (default 50), oldest first. Empty where the run is unknown. A
+   * store keeps at least the last 50 of each workflow. Reading them does not push the expiry out.
    */
   history(key: RunKey, limit?: number): Promise<TrailEntry[]>;
 
   /**
-   * The keys of the known runs whose workflow stands in a state, those with the oldest snapshots first, for sweeps and
-   * operators' pages. A workflow that was never claimed stands nowhere yet. A run that moves meanwhile may be given or not, so
-   * a sweep decides by what its claim is answered. Does not push the expiry out. Only for a store that can look it up by the
-   * state: one that would have to go through all of its keys has no such operation.
+   * The keys of the known runs whose workflow stands in a state, those with the oldest snapshots
+   * first, for sweeps and operators' pages. A workflow that was never claimed stands nowhere yet. A
+   * run that moves meanwhile may be given or not, so a sweep decides by what its claim is answered.
+   * Does not push the expiry out. Only for a store that can look it up by the state: one that would
+   * have to go through all of its keys has no such operation.
    */
   runs?(query: RunsQuery): AsyncIterable<string>;
 }
 
-/** A store that can commit a step in a transaction of the handler's own, so that its writes and the move are one. */
+/**
+ * A store that can commit a step in a transaction of the handler's own, so that its writes and the
+ * move are one.
+ */
 export interface TransactionalStateStore<Client> extends AtomicStateStore {
   /**
-   * The same as `commit`, on a client that has a transaction open: undone where that is rolled back. Committing again
-   * outside of it, with the same token, is answered `repeated`.
+   * The same as `commit`, on a client that has a transaction open: undone where that is rolled
+   * back. Committing again outside of it, with the same token, is answered `repeated`.
    */
   commitIn(client: Client, request: CommitRequest): Promise<CommitResult>;
 }

@@ -28,8 +28,9 @@ const schema = z.strictObject({
 });
 
 /**
- * Keeps runs in Upstash Redis over its REST interface, and so from serverless functions too. Every operation is one script
- * and one HTTP request. The client may retry by itself and may parse replies or not: neither changes an answer.
+ * Keeps runs in Upstash Redis over its REST interface, and so from serverless functions too. Every
+ * operation is one script and one HTTP request. The client may retry by itself and may parse
+ * replies or not: neither changes an answer.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for another client.
  */
@@ -42,7 +43,10 @@ export function upstashStore(options: UpstashStoreOptions): AtomicStateStore {
   );
 }
 
-/** Every method that takes a command of ioredis has a counterpart of the same name there; only ioredis defines commands. */
+/**
+ * Every method that takes a command of ioredis has a counterpart of the same name there; only
+ * ioredis defines commands.
+ */
 function isUpstash(client: unknown): boolean {
   if (typeof client !== 'object' || client === null) return false;
   const isFunction = (name: string) => typeof Reflect.get(client, name) === 'function';

@@ -14,7 +14,10 @@ import type {
   WorkflowRecord,
 } from './store.ts';
 
-/** One workflow of a run, as it is kept in this process. Never changed in place: each operation makes the next one. */
+/**
+ * One workflow of a run, as it is kept in this process. Never changed in place: each operation
+ * makes the next one.
+ */
 export interface WorkflowState {
   readonly snapshot: FsmSnapshot;
   readonly claim: Claim | undefined;
@@ -37,7 +40,9 @@ type Unsettled = Pick<Claim, 'tool' | 'digest' | 'idempotencyKey'>;
 
 interface Settled {
   readonly token: string;
-  /** What was answered: the version where the token committed, `undefined` where it was released. */
+  /**
+   * What was answered: the version where the token committed, `undefined` where it was released.
+   */
   readonly version?: number;
 }
 
@@ -186,7 +191,10 @@ export function lastEntries({ trail }: WorkflowState, limit: number): TrailEntry
   return trail.slice(Math.max(0, trail.length - limit));
 }
 
-/** A frozen copy, as other stores would give it back: what JSON cannot say is lost or throws here too. */
+/**
+ * A frozen copy, as other stores would give it back: what JSON cannot say is lost or throws here
+ * too.
+ */
 export function copySnapshot({ state, updatedAt, version = 0, context }: FsmSnapshot): FsmSnapshot {
   const copied = context === undefined ? undefined : copyJson(context);
   return Object.freeze({

@@ -4,7 +4,10 @@ import { LateResponses } from '../wire/late-responses.ts';
 
 const MAX_SESSIONS = 10_000;
 
-/** What is remembered for replays of responses, by the session id that requests carry. The oldest sessions are forgotten first. */
+/**
+ * What is remembered for replays of responses, by the session id that requests carry. The oldest
+ * sessions are forgotten first.
+ */
 export class LateNotes {
   readonly #sessions = new Map<string, LateResponses>();
 

@@ -19,7 +19,10 @@ export interface DescribeStateStoreOptions {
   readonly it: (name: string, body: () => Promise<void>, timeoutMs: number) => unknown;
   /** Default `'processes'`, which needs `reopen`. */
   readonly scope?: StoreScope | undefined;
-  /** How long one test may take, in milliseconds, for runners that take it as the third argument. Default 30,000. */
+  /**
+   * How long one test may take, in milliseconds, for runners that take it as the third argument.
+   * Default 30,000.
+   */
   readonly timeoutMs?: number | undefined;
 }
 

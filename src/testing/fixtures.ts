@@ -29,7 +29,9 @@ export interface StoreUnderTest {
    * One of `load` and `save` is tested behind `adaptStateStore()`, by a clock of the suite's own.
    */
   readonly store: StateStore;
-  /** Moves the store's clock, where it can be injected. Without it the suite waits for the real one. */
+  /**
+   * Moves the store's clock, where it can be injected. Without it the suite waits for the real one.
+   */
   readonly advance?: ((ms: number) => Promise<void> | void) | undefined;
   /** A second view of the same data, as another process or a restarted one would have it. */
   readonly reopen?: (() => Promise<StateStore>) | undefined;
@@ -37,7 +39,10 @@ export interface StoreUnderTest {
   close(): Promise<void>;
 }
 
-/** One test's surroundings: a store of its own, a run key nobody else uses, and a way to let time pass. */
+/**
+ * One test's surroundings: a store of its own, a run key nobody else uses, and a way to let time
+ * pass.
+ */
 export interface Stage {
   readonly store: AtomicStateStore;
   readonly run: string;
@@ -85,7 +90,10 @@ export function stageOf({ store, advance, reopen }: StoreUnderTest, scope: Store
   };
 }
 
-/** A claim of `cart.pay` in a run of `checkout`, with a token of its own; name only what matters to the test. */
+/**
+ * A claim of `cart.pay` in a run of `checkout`, with a token of its own; name only what matters to
+ * the test.
+ */
 export function claimOf(run: string, changes: ClaimChanges = {}): ClaimRequest {
   const { step, ...rest } = changes;
   return {
@@ -171,7 +179,9 @@ export async function step(
   return (result as { version: number }).version;
 }
 
-/** The status of a claim made with a new token, for tests that only ask "may anybody claim now?". */
+/**
+ * The status of a claim made with a new token, for tests that only ask "may anybody claim now?".
+ */
 export async function claimStatus(
   store: AtomicStateStore,
   run: string,

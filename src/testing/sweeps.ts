@@ -9,7 +9,10 @@ const APART = 2;
 /** More than a store will ask its backend for at once. */
 const MANY = 250;
 
-/** What holds where a store can say which runs stand in a state. Stores may share data, so each test has its own workflow. */
+/**
+ * What holds where a store can say which runs stand in a state. Stores may share data, so each test
+ * has its own workflow.
+ */
 export function sweepPromises(all: Promises): void {
   const promises = whereRunsAreListed(all);
 

@@ -1,10 +1,16 @@
 import type { ResponseOut } from './response-out.ts';
 import type { TaskLine } from './task-line.ts';
 
-/** How many bytes may wait while somebody thinks; what Node holds back before it asks a writer to wait. */
+/**
+ * How many bytes may wait while somebody thinks; what Node holds back before it asks a writer to
+ * wait.
+ */
 const HIGH_WATER_MARK = 16 * 1024;
 
-/** Tells an upstream when to wait and when to go on: while somebody thinks about a message, and while the client does not keep up. */
+/**
+ * Tells an upstream when to wait and when to go on: while somebody thinks about a message, and
+ * while the client does not keep up.
+ */
 export class BackPressure {
   readonly #out: ResponseOut;
   readonly #line: TaskLine;
@@ -24,7 +30,10 @@ export class BackPressure {
     return this.#owesDrain;
   }
 
-  /** What a write of so many bytes returns. An upstream that need not wait ends its response with its last event, in one packet. */
+  /**
+   * What a write of so many bytes returns. An upstream that need not wait ends its response with
+   * its last event, in one packet.
+   */
   answerWrite(bytes: number): boolean {
     this.#waiting = this.#line.busy ? this.#waiting + bytes : 0;
     if (!this.#flows) this.#owesDrain = true;

@@ -10,14 +10,18 @@ export interface Owed {
   readonly answers: boolean;
 }
 
-/** How a body is to be read, by its status and headers. What ought to be inspected and cannot be is never let through. */
+/**
+ * How a body is to be read, by its status and headers. What ought to be inspected and cannot be is
+ * never let through.
+ */
 export function bodyModeOf(res: HeadPort, owed: Owed): BodyMode {
   if (res.req.method === 'HEAD') return 'raw';
   const { statusCode } = res;
   const type = String(res.getHeader('content-type') ?? '');
   const kind = isEventStreamType(type) ? 'sse' : isJsonType(type) ? 'json' : undefined;
   if (kind !== undefined && isReadable(res, kind, type)) return kind;
-  // No client reads a message out of an error's body, but it may well need the status: 401 begins a login.
+  // No client reads a message out of an error's body, but it may well need the status: 401 begins a
+  // login.
   if (!succeeded(statusCode)) return 'raw';
   if (kind !== undefined) return 'unreadable';
   if (statusCode === 202 || statusCode === 204)

@@ -3,7 +3,10 @@ import type { ResponseObserver } from './response-observer.ts';
 import type { ResponseOut } from './response-out.ts';
 import type { MaybePromise } from './task-line.ts';
 
-/** Reads one kind of body. Its calls come one after another; what it throws or rejects makes the response unreadable. */
+/**
+ * Reads one kind of body. Its calls come one after another; what it throws or rejects makes the
+ * response unreadable.
+ */
 export interface BodyReader {
   /** The status and headers are known. */
   begin(): MaybePromise<void>;

@@ -67,7 +67,8 @@ export class RequestBody implements BodyPort {
       // A host may have made `req.body` up without a stream.
       if (parsed === undefined || read.length > 0) streamed = read;
     }
-    // Adapters to the Fetch API refuse a stream that was read before, put back or not, and take this instead.
+    // Adapters to the Fetch API refuse a stream that was read before, put back or not, and take
+    // this instead.
     if (raw === undefined && streamed !== undefined) assign(req, 'rawBody', streamed);
     const texts = textsOf(req, [parsed ?? streamed, raw, streamed], limit);
     if ('status' in texts) return texts;

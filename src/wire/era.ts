@@ -11,7 +11,10 @@ const VERSION_HEADER = 'mcp-protocol-version';
 /** What is said of two versions. */
 export const DIFFERENT = 'the MCP-Protocol-Version header and the body name different versions';
 
-/** What makes a request belong to no era: it must be refused, since upstreams disagree about which part of it counts. */
+/**
+ * What makes a request belong to no era: it must be refused, since upstreams disagree about which
+ * part of it counts.
+ */
 export interface Contradiction {
   readonly code: number;
   readonly message: string;
@@ -25,9 +28,10 @@ export interface EraSource {
 }
 
 /**
- * The era of a request, which its body says: "A request carrying modern per-request `_meta` is served statelessly" (MCP 2026-07-28, "Versioning").
- * The header may only repeat it (Streamable HTTP, "Server Validation"). Upstreams of the session era do not check that: they would run a call that
- * claims to be stateless in whatever session the header names.
+ * The era of a request, which its body says: "A request carrying modern per-request `_meta` is
+ * served statelessly" (MCP 2026-07-28, "Versioning"). The header may only repeat it (Streamable
+ * HTTP, "Server Validation"). Upstreams of the session era do not check that: they would run a call
+ * that claims to be stateless in whatever session the header names.
  */
 export function eraOf({ req, messages, isBatch }: EraSource): Era | Contradiction {
   const claims = messages.map(claimOf).filter((each) => each !== undefined);

@@ -44,7 +44,10 @@ export const DEFAULT_LIMITS: WireLimits = {
 
 const exchangeNote = new Note<IncomingMessage | Request, Exchange>();
 
-/** One HTTP request and its response, shared by every middleware that it passes: read once, written once. */
+/**
+ * One HTTP request and its response, shared by every middleware that it passes: read once, written
+ * once.
+ */
 export class Exchange {
   readonly req: RequestPort;
   readonly tap: ResponseTap;
@@ -114,7 +117,10 @@ export class Exchange {
     exchangeNote.put(request, this);
   }
 
-  /** `undefined` where it has been answered already (the body was refused) or where nobody is left to answer. */
+  /**
+   * `undefined` where it has been answered already (the body was refused) or where nobody is left
+   * to answer.
+   */
   static async open(
     host: Host,
     limits: WireLimits,
@@ -153,8 +159,8 @@ export class Exchange {
   }
 
   /**
-   * About how much memory the body takes up, in bytes. One that a parser left is as long as its header
-   * says, unless the parser unpacked it.
+   * About how much memory the body takes up, in bytes. One that a parser left is as long as its
+   * header says, unless the parser unpacked it.
    */
   get size(): number {
     if (this.#body === undefined) return 0;
@@ -197,7 +203,10 @@ export class Exchange {
     return this.#parts.onAnswered(incoming);
   }
 
-  /** Has a message forwarded only to fail, under a name that the upstream does not know: whoever had a hand in it before lets go. */
+  /**
+   * Has a message forwarded only to fail, under a name that the upstream does not know: whoever had
+   * a hand in it before lets go.
+   */
   callOff(incoming: Incoming): MaybePromise<void> {
     return this.#parts.onAnswered(incoming);
   }
@@ -237,7 +246,10 @@ export class Exchange {
     next();
   }
 
-  /** Tells the client on this very stream that its lists changed, of each once, in front of the message that is being passed on. */
+  /**
+   * Tells the client on this very stream that its lists changed, of each once, in front of the
+   * message that is being passed on.
+   */
   announceListChange(message: Message, lists: readonly ListKind[]): boolean {
     if (this.tap.mode !== 'sse' || this.tap.isLeft) return false;
     for (const told of lists.map((kind) => listChanged(kind))) {
@@ -252,7 +264,10 @@ export class Exchange {
     else this.tap.respond(200, this.isBatch ? answers : answers[0]);
   }
 
-  /** Tells the upstream what is left and what became of it, each time that something changed since it was last told. */
+  /**
+   * Tells the upstream what is left and what became of it, each time that something changed since
+   * it was last told.
+   */
   #rewriteBody(left: readonly Incoming[]): void {
     const changes = this.messages.reduce(
       (sum, each) => sum + each.message.edits + (isLeft(each) ? 0 : 1),

@@ -2,8 +2,8 @@ import type { OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'no
 import type { RequestPort } from './ports.ts';
 
 /**
- * Sets or (with `undefined`) removes a request header. Node keeps headers twice, and adapters to the Fetch API read
- * `rawHeaders`: changing only `headers` would leak the old value to them.
+ * Sets or (with `undefined`) removes a request header. Node keeps headers twice, and adapters to
+ * the Fetch API read `rawHeaders`: changing only `headers` would leak the old value to them.
  */
 export function setRequestHeader(req: RequestPort, name: string, value: string | undefined): void {
   const raw = req.rawHeaders ?? [];
@@ -51,14 +51,20 @@ function countOf({ rawHeaders = [] }: RequestPort, name: string): number {
   return rawHeaders.filter((each, at) => at % 2 === 0 && each.toLowerCase() === name).length;
 }
 
-/** The headers that `writeHead` takes: an object, a flat list of names and values, or a list of pairs. */
+/**
+ * The headers that `writeHead` takes: an object, a flat list of names and values, or a list of
+ * pairs.
+ */
 export type HeaderList =
   | OutgoingHttpHeaders
   | OutgoingHttpHeader[]
   | (readonly [string, OutgoingHttpHeader])[]
   | undefined;
 
-/** Sets the headers that `writeHead` was given. In a list, a name that comes twice keeps both values. */
+/**
+ * Sets the headers that `writeHead` was given. In a list, a name that comes twice keeps both
+ * values.
+ */
 export function setResponseHeaders(res: ServerResponse, headers: HeaderList): void {
   const named = new Set<string>();
   for (const [name, value] of entriesOf(headers ?? {})) {
@@ -81,7 +87,10 @@ function entriesOf(headers: NonNullable<HeaderList>): [string, OutgoingHttpHeade
   return entries;
 }
 
-/** Whether a content type names an encoding of text other than UTF-8, which is all that JSON may be in (RFC 8259, section 8.1). */
+/**
+ * Whether a content type names an encoding of text other than UTF-8, which is all that JSON may be
+ * in (RFC 8259, section 8.1).
+ */
 export function namesOtherCharset(contentType: string): boolean {
   const charsets = contentType.matchAll(/charset\s*=\s*["']?([^\s"';,]*)/gi);
   return [...charsets].some(([, charset]) => !/^utf-?8$/i.test(charset ?? ''));

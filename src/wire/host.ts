@@ -4,7 +4,10 @@ import type { BodyFailure, BodyPort, RequestPort, ResponsePort } from './ports.t
 import { dropRest } from './put-back.ts';
 import { type Originals, patchResponse, type ResponseSink } from './response-patch.ts';
 
-/** One HTTP request and its response, whatever serves them: all that the pipeline knows of Node or of the Fetch API. */
+/**
+ * One HTTP request and its response, whatever serves them: all that the pipeline knows of Node or
+ * of the Fetch API.
+ */
 export interface Host {
   readonly request: RequestPort;
   readonly response: ResponsePort;
@@ -50,8 +53,8 @@ function refuse(req: IncomingMessage, res: ServerResponse, status: number, answe
 }
 
 /**
- * A client that leaves ends its side, which the socket has read then, or breaks the connection, which
- * the socket has failed with. Where neither happened, somebody here destroyed it.
+ * A client that leaves ends its side, which the socket has read then, or breaks the connection,
+ * which the socket has failed with. Where neither happened, somebody here destroyed it.
  */
 function isCutHere({ httpVersionMajor, socket }: IncomingMessage): boolean {
   // Streams of HTTP/2 share one socket, which says nothing of a single one.

@@ -15,7 +15,10 @@ import { hasKey, isSameJson } from './json-value.ts';
 import { Message, valueAt } from './message.ts';
 import type { BodyPort } from './ports.ts';
 
-/** One message of a POST, and the middleware's answer to it once it has one: it is not forwarded then. */
+/**
+ * One message of a POST, and the middleware's answer to it once it has one: it is not forwarded
+ * then.
+ */
 export interface Incoming {
   readonly kind: Exclude<MessageKind, 'invalid'>;
   readonly message: Message;
@@ -146,7 +149,8 @@ const MOST_MEMBERS = 1_000;
 /**
  * A key that another parser might take for another one than we do, and why. Of keys that stand
  * twice, letter case aside, parsers disagree about which counts: the first, the last, or (in Go)
- * one of another case; in C a key is over at a NUL. And of `__proto__` some make a prototype, which has members too.
+ * one of another case; in C a key is over at a NUL. And of `__proto__` some make a prototype, which
+ * has members too.
  */
 function oddKey(value: JsonObject, doubled: string | undefined): string | undefined {
   if (doubled !== undefined) return `${JSON.stringify(JSON.parse(`"${doubled}"`))} stands twice`;

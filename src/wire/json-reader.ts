@@ -3,7 +3,10 @@ import type { BodyReader, ReaderContext } from './body-reader.ts';
 import type { JsonObject } from './json-rpc.ts';
 import { Payload } from './payload.ts';
 
-/** Holds a JSON body until it is whole, and sends it on as it came unless somebody changes a message in it. */
+/**
+ * Holds a JSON body until it is whole, and sends it on as it came unless somebody changes a message
+ * in it.
+ */
 export class JsonReader implements BodyReader {
   readonly #context: ReaderContext;
   readonly #chunks: Buffer[] = [];
@@ -49,7 +52,9 @@ export class JsonReader implements BodyReader {
     return out.endWith(payload.textWith(added));
   }
 
-  /** `undefined` where it is no message and need not be one: an error, or another route's answer. */
+  /**
+   * `undefined` where it is no message and need not be one: an error, or another route's answer.
+   */
   #parse(body: Buffer): Payload | undefined {
     const { limits, res } = this.#context;
     const payload = Payload.parse(body.toString(), limits.isBatch);

@@ -1,13 +1,19 @@
 /** An object whose members nobody has checked yet. */
 export type JsonObject = { [key: string]: unknown };
 
-/** JSON-RPC 2.0 allows null and fractions too; MCP does not ("Requests MUST include a string or integer ID"). */
+/**
+ * JSON-RPC 2.0 allows null and fractions too; MCP does not ("Requests MUST include a string or
+ * integer ID").
+ */
 export type RequestId = string | number;
 
 /** What a message is, by its shape. */
 export type MessageKind = 'request' | 'notification' | 'response' | 'invalid';
 
-/** The codes of JSON-RPC 2.0 section 5.1, the two that the official SDKs use for transport errors, and MCP's own. */
+/**
+ * The codes of JSON-RPC 2.0 section 5.1, the two that the official SDKs use for transport errors,
+ * and MCP's own.
+ */
 export const JSON_RPC = {
   PARSE_ERROR: -32700,
   INVALID_REQUEST: -32600,
@@ -22,10 +28,16 @@ export const JSON_RPC = {
   MISSING_CAPABILITY: -32021,
 } as const;
 
-/** Marks the middleware's own members of `_meta`; a prefix as MCP's "General fields: `_meta`" asks for. */
+/**
+ * Marks the middleware's own members of `_meta`; a prefix as MCP's "General fields: `_meta`" asks
+ * for.
+ */
 export const META_PREFIX = 'mcp-interlock/';
 
-/** The member of `_meta` in which a stateless request names its protocol version (MCP 2026-07-28, "Per-request protocol fields"). */
+/**
+ * The member of `_meta` in which a stateless request names its protocol version (MCP 2026-07-28,
+ * "Per-request protocol fields").
+ */
 export const META_CLAIM = 'io.modelcontextprotocol/protocolVersion';
 
 export function isObject(value: unknown): value is JsonObject {
@@ -49,7 +61,10 @@ export function kindOf(message: unknown): MessageKind {
     : 'invalid';
 }
 
-/** JSON-RPC 2.0, section 5: a response has a result or an error, "but both members MUST NOT be included". */
+/**
+ * JSON-RPC 2.0, section 5: a response has a result or an error, "but both members MUST NOT be
+ * included".
+ */
 export function isContradictory(message: JsonObject): boolean {
   return Object.hasOwn(message, 'result') && Object.hasOwn(message, 'error');
 }

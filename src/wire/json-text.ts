@@ -166,7 +166,10 @@ export function elementSpans(text: string, at: number): Span[] {
   return elements;
 }
 
-/** Where the value at `path` stands; of members that share a key the last one counts, as in `JSON.parse`. */
+/**
+ * Where the value at `path` stands; of members that share a key the last one counts, as in
+ * `JSON.parse`.
+ */
 export function spanAt(text: string, path: readonly string[]): Span | undefined {
   let span: Span = rootSpan(text);
   for (const key of path) {
@@ -187,7 +190,9 @@ export function splice(text: string, span: Span, replacement: string): string {
   return text.slice(0, span.start) + replacement + text.slice(span.end);
 }
 
-/** The text of an object with one member set, in its old place where it had one, else at the end. */
+/**
+ * The text of an object with one member set, in its old place where it had one, else at the end.
+ */
 export function withMember(objectText: string, key: string, value: string): string {
   const root = rootSpan(objectText);
   const members = memberSpans(objectText, root.start);

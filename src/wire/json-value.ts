@@ -109,7 +109,10 @@ function isContainer(value: unknown): boolean {
   return typeof value === 'object' && value !== null;
 }
 
-/** The object with the value at `path` set, in its old place where it had one, else at the end; objects that are missing on the way are made. */
+/**
+ * The object with the value at `path` set, in its old place where it had one, else at the end;
+ * objects that are missing on the way are made.
+ */
 export function withEntry(object: JsonObject, path: readonly string[], value: unknown): JsonObject {
   const [key, ...rest] = path;
   if (key === undefined) return isObject(value) ? value : object;

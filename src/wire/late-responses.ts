@@ -8,8 +8,9 @@ export type LateResponse = (message: Message) => MaybePromise<void>;
 const MAX_REQUESTS = 100;
 
 /**
- * Responses that come, or come again, on another stream than their request's: a client that lost a stream resumes it with a GET and
- * `Last-Event-ID` (MCP 2025-11-25, Transports, "Resumability and Redelivery"). The oldest are forgotten first.
+ * Responses that come, or come again, on another stream than their request's: a client that lost a
+ * stream resumes it with a GET and `Last-Event-ID` (MCP 2025-11-25, Transports, "Resumability and
+ * Redelivery"). The oldest are forgotten first.
  */
 export class LateResponses {
   readonly #requests = new Map<string, Map<string, LateResponse>>();

@@ -14,7 +14,10 @@ import {
 } from './json-text.ts';
 import { textOf, withEntry, withoutEntry } from './json-value.ts';
 
-/** What becomes of one element of an array: kept as it is, dropped, or, where it is an object, some of its members set. */
+/**
+ * What becomes of one element of an array: kept as it is, dropped, or, where it is an object, some
+ * of its members set.
+ */
 export type ElementEdit = 'keep' | 'drop' | JsonObject;
 
 /** The value at `path`, or `undefined`. Own members only: `constructor` is no member. */
@@ -45,7 +48,10 @@ export class Message {
   dropped = false;
   /** Whether it stands for an answer of the upstream's that says two things at once. */
   isContradictory = false;
-  /** Messages that go out on the same stream right before this one. A JSON answer has no room for them. */
+  /**
+   * Messages that go out on the same stream right before this one. A JSON answer has no room for
+   * them.
+   */
   readonly before: JsonObject[] = [];
 
   /**
@@ -64,7 +70,9 @@ export class Message {
     return this.#text;
   }
 
-  /** As the text is now. Read it; the methods below write, and change no object that was given out. */
+  /**
+   * As the text is now. Read it; the methods below write, and change no object that was given out.
+   */
   get value(): JsonObject {
     this.#value ??= JSON.parse(this.text) as JsonObject;
     return this.#value;
@@ -120,7 +128,10 @@ export class Message {
     );
   }
 
-  /** Replaces a name wherever it stands in the text, inside of strings too. A pattern must be global. */
+  /**
+   * Replaces a name wherever it stands in the text, inside of strings too. A pattern must be
+   * global.
+   */
   rename(from: string | RegExp, to: string | ((...found: string[]) => string)): void {
     const name = typeof to === 'string' ? () => to : to;
     const text = this.text.replaceAll(from, (...found: string[]) =>
@@ -150,7 +161,10 @@ export class Message {
     );
   }
 
-  /** Drops or amends elements of the array at `path`; the others keep their order and their characters. */
+  /**
+   * Drops or amends elements of the array at `path`; the others keep their order and their
+   * characters.
+   */
   editElements(path: readonly string[], edit: (element: unknown) => ElementEdit): void {
     const elements = this.at(...path);
     if (!Array.isArray(elements)) return;
@@ -261,13 +275,17 @@ export class Message {
     this.#value = undefined;
     this.#text = text;
     this.#places = undefined;
-    // Most texts that were not plain are not plain afterwards, and it costs nothing to take them for it.
+    // Most texts that were not plain are not plain afterwards, and it costs nothing to take them
+    // for it.
     if (this.#plain) this.#plain = undefined;
     this.#edits++;
   }
 }
 
-/** Whether the very text becomes of the value. Numbers such as `1.0`, space, and keys that stand twice are lost on it. */
+/**
+ * Whether the very text becomes of the value. Numbers such as `1.0`, space, and keys that stand
+ * twice are lost on it.
+ */
 function givesBack(value: JsonObject, text: string): boolean {
   try {
     return JSON.stringify(value) === text;

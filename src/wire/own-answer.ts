@@ -29,7 +29,10 @@ export class OwnAnswer {
     await this.give(all.length === 0 ? 202 : 200, this.#inShape(all));
   }
 
-  /** An error for whoever waits for a response; in the midst of a body that is no stream there is no place for it. */
+  /**
+   * An error for whoever waits for a response; in the midst of a body that is no stream there is no
+   * place for it.
+   */
   async refuse(observer: ResponseObserver, isStream: boolean): Promise<void> {
     if (this.#out.ended) return;
     const hasBegun = this.#out.headSent;

@@ -5,21 +5,30 @@ import type { HeadPort } from './ports.ts';
 import type { MaybePromise } from './task-line.ts';
 
 /**
- * One middleware's part in an exchange. Responses run through the parts in the order of their stages, however the middlewares
- * are mounted: what a step came to is known before anybody decorates it.
+ * One middleware's part in an exchange. Responses run through the parts in the order of their
+ * stages, however the middlewares are mounted: what a step came to is known before anybody
+ * decorates it.
  */
 export interface Part {
   readonly stage: 'session' | 'gate' | 'sync';
-  /** Whether these bytes could hold a message that this part must see. Cheap; `true` when in doubt. */
+  /**
+   * Whether these bytes could hold a message that this part must see. Cheap; `true` when in doubt.
+   */
   wants?(bytes: Buffer): boolean;
   /** Right before the headers go. Last chance to change them; may wait. */
   onHead?(): MaybePromise<void>;
   onMessage?(message: Message): MaybePromise<void>;
   /** The upstream is done; what is returned is sent after its last message. */
   onEnd?(): MaybePromise<JsonObject[]>;
-  /** Whether an event stream goes on although the upstream is done; whoever says so ends it through the tap. */
+  /**
+   * Whether an event stream goes on although the upstream is done; whoever says so ends it through
+   * the tap.
+   */
   staysOpen?(): boolean;
-  /** Another part answered this message, so it is not forwarded; or only to fail, under another name. */
+  /**
+   * Another part answered this message, so it is not forwarded; or only to fail, under another
+   * name.
+   */
   onAnswered?(incoming: Incoming): MaybePromise<void>;
   /** The host says that nothing of the request was sent on, though it was handed to it. */
   onNotForwarded?(): Promise<unknown>;
@@ -27,9 +36,15 @@ export interface Part {
   onUnreadable?(): MaybePromise<void>;
   /** The client left while its departure is kept from the upstream. */
   onDepart?(): void;
-  /** The connection closed, or the upstream finished after the client had left. Told again where headers come after that. */
+  /**
+   * The connection closed, or the upstream finished after the client had left. Told again where
+   * headers come after that.
+   */
   onClose?(): void;
-  /** Answers instead of the upstream, whose status and headers are known: with a stream, or with nothing but headers. */
+  /**
+   * Answers instead of the upstream, whose status and headers are known: with a stream, or with
+   * nothing but headers.
+   */
   takesOver?(res: HeadPort): 'stream' | 'empty' | undefined;
 }
 

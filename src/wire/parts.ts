@@ -32,7 +32,8 @@ export class Parts implements ResponseObserver {
     this.#req = req;
     this.#messages = messages;
     this.#onError = onError;
-    // An encoded response cannot be inspected, so the upstream is asked for none; what stands in front may still encode.
+    // An encoded response cannot be inspected, so the upstream is asked for none; what stands in
+    // front may still encode.
     this.#acceptEncoding = requestHeader(req, 'accept-encoding');
     setRequestHeader(req, 'accept-encoding', 'identity');
   }
@@ -105,7 +106,10 @@ export class Parts implements ResponseObserver {
     return answers;
   }
 
-  /** An error for each request that has no response yet. Whatever goes wrong in a part, the client is told. */
+  /**
+   * An error for each request that has no response yet. Whatever goes wrong in a part, the client
+   * is told.
+   */
   async onUnreadable(hasBegun: boolean): Promise<JsonObject[]> {
     for (const part of this.#parts) {
       try {

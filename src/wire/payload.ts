@@ -2,7 +2,10 @@ import { isObject, type JsonObject } from './json-rpc.ts';
 import { elementSpans, rootSpan } from './json-text.ts';
 import { Message } from './message.ts';
 
-/** The message, or the batch of messages, in one piece of JSON text: a body, or the data of an event. */
+/**
+ * The message, or the batch of messages, in one piece of JSON text: a body, or the data of an
+ * event.
+ */
 export class Payload {
   readonly messages: readonly Message[];
   readonly #text: string;
@@ -14,7 +17,10 @@ export class Payload {
     this.#isBatch = isBatch;
   }
 
-  /** `undefined` where the text is neither. No text at all is no message, and a batch if `emptyIsBatch`. */
+  /**
+   * `undefined` where the text is neither. No text at all is no message, and a batch if
+   * `emptyIsBatch`.
+   */
   static parse(text: string, emptyIsBatch = false): Payload | undefined {
     if (text === '') return new Payload(text, [], emptyIsBatch);
     let value: unknown;
@@ -37,8 +43,8 @@ export class Payload {
   }
 
   /**
-   * The text as it is now: without the messages that were dropped, with further ones behind its own. Of
-   * unchanged text no character is touched.
+   * The text as it is now: without the messages that were dropped, with further ones behind its
+   * own. Of unchanged text no character is touched.
    */
   textWith(more: readonly JsonObject[] = []): string {
     if (!this.changed && more.length === 0) return this.#text;

@@ -12,7 +12,9 @@ export interface RequestPort {
   readonly rawHeaders?: string[];
 }
 
-/** A response's status and headers, for as long as they have not gone. Node's own response is one. */
+/**
+ * A response's status and headers, for as long as they have not gone. Node's own response is one.
+ */
 export interface HeadPort {
   readonly req: { readonly method?: string | undefined };
   statusCode: number;
@@ -28,7 +30,10 @@ export interface ResponsePort extends HeadPort {
   destroy(): unknown;
 }
 
-/** Why a body could not be had, as an HTTP status; `aborted` means that there is nobody left to answer. */
+/**
+ * Why a body could not be had, as an HTTP status; `aborted` means that there is nobody left to
+ * answer.
+ */
 export type BodyFailure =
   | 'aborted'
   | { readonly status: 400 | 413 | 415; readonly message: string };

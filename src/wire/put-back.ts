@@ -27,7 +27,8 @@ export function readAndPutBack(req: IncomingMessage, limit: number): Promise<Str
       if (size > limit) {
         finish('too-large');
       } else if (req.complete && size > 0) {
-        // In this very tick: `end` is already on its way, and is called off by there being bytes again.
+        // In this very tick: `end` is already on its way, and is called off by there being bytes
+        // again.
         const bytes = Buffer.concat(chunks);
         putBack(req, bytes);
         finish(bytes);

@@ -4,18 +4,24 @@ import type { HeadPort } from './ports.ts';
 import type { MaybePromise } from './task-line.ts';
 
 /**
- * How a response's body is treated: `sse` event by event as it streams, `json` whole, `raw` not at all; `stream` and `empty` when the
- * middleware answers instead of the upstream; `unreadable` when it ought to be inspected and cannot be.
+ * How a response's body is treated: `sse` event by event as it streams, `json` whole, `raw` not at
+ * all; `stream` and `empty` when the middleware answers instead of the upstream; `unreadable` when
+ * it ought to be inspected and cannot be.
  */
 export type BodyMode = 'pending' | 'sse' | 'json' | 'raw' | 'stream' | 'empty' | 'unreadable';
 
-/** What the exchange decides about a response while it passes. Whatever throws or rejects here makes the response unreadable. */
+/**
+ * What the exchange decides about a response while it passes. Whatever throws or rejects here makes
+ * the response unreadable.
+ */
 export interface ResponseObserver {
   /** The upstream's status and headers are known, and nothing is sent. */
   classify(res: HeadPort): BodyMode;
   /** Right before the headers go. Last chance to change them; may wait. */
   onHead(): MaybePromise<void>;
-  /** Whether these bytes could hold a message that somebody must see. Cheap; `true` when in doubt. */
+  /**
+   * Whether these bytes could hold a message that somebody must see. Cheap; `true` when in doubt.
+   */
   wants(bytes: Buffer): boolean;
   onMessage(message: Message): MaybePromise<void>;
   /** A response with this id went out on a stream. Must not throw. */
@@ -26,11 +32,17 @@ export interface ResponseObserver {
   staysOpen(): boolean;
   /** The middleware's answers that belong into this response, handed out once. */
   takeAnswers(): JsonObject[];
-  /** What the client is told instead of a body that nobody could inspect, or of the rest of a stream that has begun. */
+  /**
+   * What the client is told instead of a body that nobody could inspect, or of the rest of a stream
+   * that has begun.
+   */
   onUnreadable(hasBegun: boolean): MaybePromise<JsonObject[]>;
   /** The client left while its departure is kept from the upstream. Must not throw. */
   onDepart(): void;
-  /** The connection closed, or the upstream finished after the client had left. Called once. Must not throw. */
+  /**
+   * The connection closed, or the upstream finished after the client had left. Called once. Must
+   * not throw.
+   */
   onClose(): void;
   /** Must not throw. */
   onError(error: unknown): void;

@@ -31,8 +31,9 @@ export interface WayOut {
 }
 
 /**
- * The way out to the client: the headers once, then bytes, then the end. Bytes for which there is nobody left are dropped; headers and the
- * end go on even then, for whoever stands in front. Its calls come one after another.
+ * The way out to the client: the headers once, then bytes, then the end. Bytes for which there is
+ * nobody left are dropped; headers and the end go on even then, for whoever stands in front. Its
+ * calls come one after another.
  */
 export class ResponseOut {
   readonly #way: WayOut;

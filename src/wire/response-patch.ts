@@ -27,7 +27,10 @@ export interface ResponseSink {
   readonly owesDrain: boolean;
   readonly departed: boolean;
   readonly closeWithheld: boolean;
-  /** The status and headers are on the response. `withEnd` where nothing but `end` made them due: Node states the length then. */
+  /**
+   * The status and headers are on the response. `withEnd` where nothing but `end` made them due:
+   * Node states the length then.
+   */
   takeHead(statusMessage: string | undefined, withEnd: boolean): void;
   write(bytes: Buffer, done: Done): boolean;
   /** `last` is empty where nothing was given. */
@@ -49,7 +52,10 @@ interface Before extends Omit<Originals, 'onceFinished' | 'keepHeaders'> {
   destroy(error?: Error): unknown;
 }
 
-/** What the patched methods of one response work with: where they lead now, and where they led before. */
+/**
+ * What the patched methods of one response work with: where they lead now, and where they led
+ * before.
+ */
 class ResponsePatch implements Originals {
   readonly res: ServerResponse;
   readonly sink: ResponseSink;
@@ -124,11 +130,12 @@ type Patched = ServerResponse & { [PATCH]: ResponsePatch };
 type Listener = (...args: unknown[]) => void;
 
 /**
- * Redirects a response's methods into a sink, in place: a router closes over its `res`, so it cannot be given another one.
- * What the upstream can see of the response (`headersSent`, `writableEnded`, `destroyed`) stays as if nobody had patched it.
+ * Redirects a response's methods into a sink, in place: a router closes over its `res`, so it
+ * cannot be given another one. What the upstream can see of the response (`headersSent`,
+ * `writableEnded`, `destroyed`) stays as if nobody had patched it.
  *
- * All responses share the methods. Express gives each response a shape of its own, to which adding a property is slow; redefining `destroyed` first
- * makes a dictionary of it, to which it is not.
+ * All responses share the methods. Express gives each response a shape of its own, to which adding
+ * a property is slow; redefining `destroyed` first makes a dictionary of it, to which it is not.
  *
  * @throws InterlockError `ERR_INTERLOCK_MOUNT` where it was patched for another request object
  */
@@ -137,7 +144,8 @@ export function patchResponse(res: ServerResponse, sink: ResponseSink): Original
   const patch = new ResponsePatch(res, sink);
   Object.defineProperties(res, VISIBLE_STATE);
   Object.assign(res, METHODS, { [PATCH]: patch });
-  // A compressing middleware in front leads this to its own stream, which drains in place of the response.
+  // A compressing middleware in front leads this to its own stream, which drains in place of the
+  // response.
   patch.on('drain', () => sink.flowAgain());
   return patch;
 }
@@ -201,8 +209,8 @@ const METHODS = {
 };
 
 /**
- * An upstream that answers after it was given up on sees no error of its own making, and the headers
- * that it gives. They say how its body is to be read, and go nowhere.
+ * An upstream that answers after it was given up on sees no error of its own making, and the
+ * headers that it gives. They say how its body is to be read, and go nowhere.
  */
 function headersOfNobody(
   kept: OutgoingHttpHeaders,

@@ -14,8 +14,8 @@ import { VirtualClose } from './virtual-close.ts';
 import { type Done, nodeError } from './write-arguments.ts';
 
 /**
- * Reads an upstream's response as it is written and sends it on, changed where the observer changes it. Bytes that nobody
- * changes go on as they came.
+ * Reads an upstream's response as it is written and sends it on, changed where the observer changes
+ * it. Bytes that nobody changes go on as they came.
  */
 export class ResponseTap implements ResponseSink {
   readonly res: ResponsePort;
@@ -87,7 +87,10 @@ export class ResponseTap implements ResponseSink {
     return this.#replaced || this.#close.departed;
   }
 
-  /** From now on a client that leaves does not cut the upstream off: it sees a healthy response until it is done. */
+  /**
+   * From now on a client that leaves does not cut the upstream off: it sees a healthy response
+   * until it is done.
+   */
   withholdClose(): void {
     this.#close.withhold();
   }
@@ -97,7 +100,10 @@ export class ResponseTap implements ResponseSink {
     this.#close.release();
   }
 
-  /** Puts a message of the middleware's own on the stream, between two events. Any other body has no room for it. */
+  /**
+   * Puts a message of the middleware's own on the stream, between two events. Any other body has no
+   * room for it.
+   */
   inject(message: JsonObject): void {
     this.#line.add(() => this.#reader.inject(eventOf(message)));
   }
@@ -118,8 +124,8 @@ export class ResponseTap implements ResponseSink {
   }
 
   /**
-   * Ends the response early, with these as its last messages. What the upstream still writes is looked
-   * at, and where a close is withheld it does not notice. A raw body stays the upstream's.
+   * Ends the response early, with these as its last messages. What the upstream still writes is
+   * looked at, and where a close is withheld it does not notice. A raw body stays the upstream's.
    */
   abandon(messages: JsonObject[]): void {
     if (this.#out.ended || this.mode === 'raw') return;
@@ -242,14 +248,20 @@ export class ResponseTap implements ResponseSink {
     this.#observer.onClose();
   }
 
-  /** Where another response goes out in place of the upstream's, or nobody reads it, there is nothing to wait for. */
+  /**
+   * Where another response goes out in place of the upstream's, or nobody reads it, there is
+   * nothing to wait for.
+   */
   #onceFinished(done: NonNullable<Done>): void {
     const isOwn = this.#replaced || this.mode === 'stream' || this.mode === 'empty';
     if (isOwn || this.#close.departed) process.nextTick(done);
     else this.#original.onceFinished(done);
   }
 
-  /** Fails closed: whoever waits for a response is told that there is none, and nothing else of the body goes out. */
+  /**
+   * Fails closed: whoever waits for a response is told that there is none, and nothing else of the
+   * body goes out.
+   */
   async #fail(error: unknown): Promise<void> {
     this.#observer.onError(error);
     const isStream = this.mode === 'sse' || this.mode === 'stream';

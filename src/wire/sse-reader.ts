@@ -48,7 +48,8 @@ export class SseReader implements BodyReader {
   async end(last: Buffer): Promise<void> {
     const { observer, out, isReplaced } = this.#context;
     await this.write(last);
-    // An event that no blank line ended is never dispatched by a client, so nobody needs to see it whole.
+    // An event that no blank line ended is never dispatched by a client, so nobody needs to see it
+    // whole.
     const rest = this.#splitter.rest();
     if (rest.length > 0 && !observer.wants(rest)) await this.#send(rest);
     const added = await observer.onEnd();
@@ -61,7 +62,8 @@ export class SseReader implements BodyReader {
   #look(block: Buffer): MaybePromise<void> {
     const { observer } = this.#context;
     this.#limit(block.length);
-    // A byte order mark counts only in front of everything, and something may come to stand in front of it.
+    // A byte order mark counts only in front of everything, and something may come to stand in
+    // front of it.
     const bytes = this.#isFirst ? withoutByteOrderMark(block) : block;
     this.#isFirst = false;
     if (observer.wants(bytes)) return this.#inspect(bytes);
@@ -73,7 +75,8 @@ export class SseReader implements BodyReader {
     const { observer, onEventId } = this.#context;
     const event = parseEvent(bytes.toString());
     if (event.hasId) onEventId();
-    // An event without data primes a resumption; one of another type is no message (MCP, Transports, "Sending Messages").
+    // An event without data primes a resumption; one of another type is no message (MCP,
+    // Transports, "Sending Messages").
     if (!event.data || event.type !== 'message') return this.#send(bytes);
     const payload = Payload.parse(event.data);
     if (payload === undefined) return this.#leaveOut();
@@ -142,7 +145,9 @@ export class SseReader implements BodyReader {
   }
 }
 
-/** A message of the middleware's own as an event. It carries no id: no client may resume after it. */
+/**
+ * A message of the middleware's own as an event. It carries no id: no client may resume after it.
+ */
 export function eventOf(message: JsonObject): Buffer {
   return Buffer.from(formatEvent(JSON.stringify(message)));
 }

@@ -3,8 +3,9 @@ const CR = 13;
 const NOTHING = Buffer.alloc(0);
 
 /**
- * Cuts a byte stream into server-sent events without decoding them, so that what nobody changes goes on as the bytes that
- * came. A block ends with the blank line that dispatches it (WHATWG HTML, section 9.2.6: CRLF, LF or CR).
+ * Cuts a byte stream into server-sent events without decoding them, so that what nobody changes
+ * goes on as the bytes that came. A block ends with the blank line that dispatches it (WHATWG HTML,
+ * section 9.2.6: CRLF, LF or CR).
  */
 export class SseSplitter {
   #held: Buffer[] = [];
@@ -79,7 +80,9 @@ class LineEnds {
     this.#chunk = chunk;
   }
 
-  /** Where the next LF or CR stands, at `at` or behind; the end of the chunk where there is none. */
+  /**
+   * Where the next LF or CR stands, at `at` or behind; the end of the chunk where there is none.
+   */
   from(at: number): number {
     if (this.#lf < at) this.#lf = this.#find(LF, at);
     if (this.#cr < at) this.#cr = this.#find(CR, at);

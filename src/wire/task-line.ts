@@ -12,7 +12,10 @@ export function after<T, R>(
   return isPromise(value) ? value.then(next) : next(value);
 }
 
-/** Runs `each` over the items one after another, staying in the current turn while nothing has to be awaited. */
+/**
+ * Runs `each` over the items one after another, staying in the current turn while nothing has to be
+ * awaited.
+ */
 export function inOrder<T>(
   items: readonly T[],
   each: (item: T) => MaybePromise<void>,
@@ -34,11 +37,14 @@ async function finish<T>(
 }
 
 /**
- * Runs tasks strictly one after another. A task that needs no waiting runs at once, so that a response which nobody has to wait
- * for is written in the same turn as the upstream wrote it.
+ * Runs tasks strictly one after another. A task that needs no waiting runs at once, so that a
+ * response which nobody has to wait for is written in the same turn as the upstream wrote it.
  */
 export class TaskLine {
-  /** What was added since, and what is next, last first: nothing is moved more than once, however long the line is. */
+  /**
+   * What was added since, and what is next, last first: nothing is moved more than once, however
+   * long the line is.
+   */
   #waiting: (() => MaybePromise<void>)[] = [];
   #next: (() => MaybePromise<void>)[] = [];
   readonly #onIdle: () => void;

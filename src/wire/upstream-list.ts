@@ -7,8 +7,8 @@ type Pages = Readonly<Record<string, readonly unknown[]>>;
 const pages = new Note<Message, Pages>();
 
 /**
- * One page of a list as the upstream sent it, whatever gates on the route have taken out of it since.
- * Each of them asks before it changes the list itself.
+ * One page of a list as the upstream sent it, whatever gates on the route have taken out of it
+ * since. Each of them asks before it changes the list itself.
  */
 export function pageAsSent(message: Message, member: string): readonly unknown[] {
   const kept = pages.of(message)?.[member];

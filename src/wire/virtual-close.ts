@@ -9,8 +9,8 @@ export interface CloseListeners {
 }
 
 /**
- * Keeps a client's departure from the upstream, so that a step is carried to its end and its outcome is seen. Only what was begun before
- * the client left can be kept up.
+ * Keeps a client's departure from the upstream, so that a step is carried to its end and its
+ * outcome is seen. Only what was begun before the client left can be kept up.
  */
 export class VirtualClose {
   readonly #listeners: CloseListeners;
@@ -53,7 +53,10 @@ export class VirtualClose {
     }
   }
 
-  /** The connection closed. Returns whether to keep that from the upstream; a response that is finished has nothing to keep. */
+  /**
+   * The connection closed. Returns whether to keep that from the upstream; a response that is
+   * finished has nothing to keep.
+   */
   connectionClosed(finished: boolean): boolean {
     if (this.#withholds && !this.gone && !finished) {
       this.#departed = true;

@@ -20,7 +20,10 @@ export interface ActionContext {
 /** Does what a statechart names, once the move that names it is saved. */
 export type ActionListener = (action: FsmAction, context: ActionContext) => void | Promise<void>;
 
-/** Hands actions on, in their order. Never throws: `onError` is told what the listener throws, or rejects with. */
+/**
+ * Hands actions on, in their order. Never throws: `onError` is told what the listener throws, or
+ * rejects with.
+ */
 export function actOn(
   actions: readonly FsmAction[],
   context: ActionContext,

@@ -59,7 +59,10 @@ export function refusalFor(refusal: Refusal, details: RefusalDetails = {}): stri
   return system(SENTENCES[refusal.reason](refusal, details));
 }
 
-/** What a model is told after a move: `[System: checkout is now in "payment". Available now: cart.pay.]` */
+/**
+ * What a model is told after a move: `[System: checkout is now in "payment". Available now:
+ * cart.pay.]`
+ */
 export function announcement(
   workflow: string,
   state: string,
@@ -131,7 +134,10 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
   ],
 };
 
-/** Of a tool that does several things one call can be refused while the tool is shown: the text must not seem to say both. */
+/**
+ * Of a tool that does several things one call can be refused while the tool is shown: the text must
+ * not seem to say both.
+ */
 function isGrouped({ tool, available }: Refusal): boolean {
   return available.includes(tool);
 }
@@ -186,8 +192,8 @@ function quoted(state: string): string {
 }
 
 /**
- * Names come from outside, and a model reads them: nothing invisible is left in them, no line break, and no bracket or quote
- * that would end our own and begin another.
+ * Names come from outside, and a model reads them: nothing invisible is left in them, no line
+ * break, and no bracket or quote that would end our own and begin another.
  */
 function plain(text: string, length: number): string {
   const visible = text.replace(/[\p{Zl}\p{Zp}\s]+/gu, ' ').replace(/\p{C}/gu, '');

@@ -8,8 +8,8 @@ import type { BoundState, Model } from './position.ts';
 /**
  * Checks a binding against the workflow.
  *
- * @throws InterlockError `ERR_INTERLOCK_BINDING` for a state or a tag that the workflow does not have; for a statechart
- * `ERR_INTERLOCK_EVENT` for an event that nothing in it handles
+ * @throws InterlockError `ERR_INTERLOCK_BINDING` for a state or a tag that the workflow does not
+ * have; for a statechart `ERR_INTERLOCK_EVENT` for an event that nothing in it handles
  */
 export function checkBinding(model: Model, binding: AnyBinding): void {
   const { tool, states } = binding;
@@ -25,7 +25,10 @@ export function checkBinding(model: Model, binding: AnyBinding): void {
   }
 }
 
-/** @throws InterlockError `ERR_INTERLOCK_BINDING` for a state or a tag that the workflow does not have. */
+/**
+ * @throws InterlockError `ERR_INTERLOCK_BINDING` for a state or a tag that the workflow does not
+ * have.
+ */
 export function checkStates(model: Model, what: string, states: readonly BoundState[]): void {
   for (const state of states) {
     const [name, known, kind] =
@@ -63,7 +66,10 @@ export function rebindingWarnings(
   ];
 }
 
-/** What is odd about a binding without being wrong: an event that none of its states handles moves nothing. */
+/**
+ * What is odd about a binding without being wrong: an event that none of its states handles moves
+ * nothing.
+ */
 export function bindingWarnings(model: Model, binding: AnyBinding): string[] {
   return namedEvents(binding).flatMap((event) => {
     const handling = model.handlers(event);

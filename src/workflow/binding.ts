@@ -11,7 +11,10 @@ import {
   type SucceededCall,
 } from './sender.ts';
 
-/** Chooses, by a call's arguments, the calls that a binding is about. Must be quick, synchronous and free of effects. */
+/**
+ * Chooses, by a call's arguments, the calls that a binding is about. Must be quick, synchronous and
+ * free of effects.
+ */
 export type CallTest = (args: Record<string, unknown>) => boolean;
 
 /**
@@ -32,22 +35,34 @@ export interface GuardedCall<X = Json | undefined> {
   readonly context: X;
 }
 
-/** `true` lets a call through. Anything else refuses it, a string with these words for the model. */
+/**
+ * `true` lets a call through. Anything else refuses it, a string with these words for the model.
+ */
 export type Guard<X = Json | undefined> = (
   call: GuardedCall<X>,
 ) => boolean | string | Promise<boolean | string>;
 
 /** What a binding may say beside its states. */
 export interface BindingOptions<E extends string = string, X = Json | undefined> {
-  /** The event that a successful call sends, or a function of its arguments and result that says which. Default: none, so the call moves nothing. */
+  /**
+   * The event that a successful call sends, or a function of its arguments and result that says
+   * which. Default: none, so the call moves nothing.
+   */
   readonly success?: EventSource<E, SucceededCall> | undefined;
-  /** The event that a failed call sends: one whose result is an error. Default: none, so the run stays where it is. */
+  /**
+   * The event that a failed call sends: one whose result is an error. Default: none, so the run
+   * stays where it is.
+   */
   readonly failure?: EventSource<E, FailedCall> | undefined;
-  /** Asked before the call is forwarded. Where it throws, or takes longer than its deadline, the call is refused. Default: none. */
+  /**
+   * Asked before the call is forwarded. Where it throws, or takes longer than its deadline, the
+   * call is refused. Default: none.
+   */
   readonly guard?: Guard<X> | undefined;
   /**
-   * Binds one action of a tool that does several things: only calls whose arguments it accepts are gated by this
-   * binding. If it throws, or returns anything but a boolean, the call is refused. Default: every call.
+   * Binds one action of a tool that does several things: only calls whose arguments it accepts are
+   * gated by this binding. If it throws, or returns anything but a boolean, the call is refused.
+   * Default: every call.
    */
   readonly when?: CallTest | undefined;
   /**
@@ -69,7 +84,10 @@ export interface Binding<
   readonly states: readonly (S | StateTag<T>)[];
 }
 
-/** What `gate.bind()` takes: anything with a name and bindings, such as `tool('cart.pay').bindState('payment', 'PAY')`. */
+/**
+ * What `gate.bind()` takes: anything with a name and bindings, such as
+ * `tool('cart.pay').bindState('payment', 'PAY')`.
+ */
 export interface BindableTool<
   S extends string = string,
   E extends string = string,
@@ -93,8 +111,8 @@ const optionsSchema = z.strictObject({
 /**
  * Checks the shape of a binding; {@link checkBinding} checks it against a workflow.
  *
- * @throws InterlockError `ERR_INTERLOCK_BINDING` for the name and the states, `ERR_INTERLOCK_EVENT` for the events,
- * `ERR_INTERLOCK_CONFIG` for the other options.
+ * @throws InterlockError `ERR_INTERLOCK_BINDING` for the name and the states, `ERR_INTERLOCK_EVENT`
+ * for the events, `ERR_INTERLOCK_CONFIG` for the other options.
  */
 export function parseBinding(name: unknown, states: unknown, event: unknown): AnyBinding {
   const tool = parseToolName(name);
@@ -109,7 +127,10 @@ export function parseBinding(name: unknown, states: unknown, event: unknown): An
   }) as AnyBinding;
 }
 
-/** The bindings of a tool that was declared on its own. @throws InterlockError as {@link parseBinding}, and `ERR_INTERLOCK_BINDING` for anything else */
+/**
+ * The bindings of a tool that was declared on its own. @throws InterlockError as {@link
+ * parseBinding}, and `ERR_INTERLOCK_BINDING` for anything else
+ */
 export function parseDeclaration(tool: BindableTool<string, string, string>): AnyBinding[] {
   if (!isTable(tool) || !Array.isArray(tool.bindings) || !tool.bindings.every(isTable)) {
     const message = `bind(): expected a declaration made by tool(), got ${showValue(tool)}`;
@@ -135,8 +156,9 @@ export function namedEvents({ success, failure }: AnyBinding): string[] {
 }
 
 /**
- * Whether a tool with these bindings is shown in `state`. One whose every binding is about some of its calls only is
- * always shown, since its other calls may be valid; those that a binding is about are gated all the same.
+ * Whether a tool with these bindings is shown in `state`. One whose every binding is about some of
+ * its calls only is always shown, since its other calls may be valid; those that a binding is about
+ * are gated all the same.
  */
 export function isVisibleIn(model: Model, bindings: readonly AnyBinding[], state: string): boolean {
   return (
@@ -145,7 +167,10 @@ export function isVisibleIn(model: Model, bindings: readonly AnyBinding[], state
   );
 }
 
-/** What a call's outcome sends in `state`: that of the first binding which is available there and says anything. */
+/**
+ * What a call's outcome sends in `state`: that of the first binding which is available there and
+ * says anything.
+ */
 export function eventIn(
   model: Model,
   bindings: readonly AnyBinding[],
@@ -164,7 +189,9 @@ function parseEventOrOptions(tool: string, event: unknown): z.output<typeof opti
   return { success: event };
 }
 
-/** @throws InterlockError `ERR_INTERLOCK_BINDING` unless it is one state or tag, or a list of them. */
+/**
+ * @throws InterlockError `ERR_INTERLOCK_BINDING` unless it is one state or tag, or a list of them.
+ */
 export function parseStates(what: string, states: unknown): readonly BoundState[] {
   const list: readonly unknown[] = Array.isArray(states) ? states : [states];
   const names = list.filter((state) => typeof state === 'string');

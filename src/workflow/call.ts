@@ -10,15 +10,18 @@ export interface CallBinding {
   readonly states: readonly BoundState[];
   /** Whether its outcome can move the run. */
   readonly moves: boolean;
-  /** What its outcome sends in `state`, if anything: an event, or a function that says which. Default: that of a success. */
+  /**
+   * What its outcome sends in `state`, if anything: an event, or a function that says which.
+   * Default: that of a success.
+   */
   eventIn(state: string, outcome?: 'success' | 'failure'): AnyEventSource | undefined;
   /** The functions among what its outcomes may send. */
   readonly sources: readonly Exclude<AnyEventSource, string>[];
   /** Each of them must let the call through. */
   readonly guards: readonly Guard[];
   /**
-   * What the bindings say about an outcome that nobody saw: `'hold'` where one of them does, `'retry'` where all of
-   * them do, else `undefined`.
+   * What the bindings say about an outcome that nobody saw: `'hold'` where one of them does,
+   * `'retry'` where all of them do, else `undefined`.
    */
   readonly uncertain: Uncertain | undefined;
 }
@@ -43,8 +46,8 @@ export function combine(model: Model, bindings: readonly AnyBinding[]): CallBind
 /**
  * The bindings that are about a call with these arguments. No arguments are taken as `{}`.
  *
- * @throws Error where that cannot be told: the arguments are no object, or a `when` throws or returns no boolean.
- * The call must be refused then.
+ * @throws Error where that cannot be told: the arguments are no object, or a `when` throws or
+ * returns no boolean. The call must be refused then.
  */
 export function bindingsOfCall(
   bindings: readonly AnyBinding[],

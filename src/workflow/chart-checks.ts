@@ -6,7 +6,10 @@ import type { XMachine, XNode, XTransition } from './xstate.ts';
 /** Built-in actions that a pure transition runs itself. */
 const PURE = ['xstate.assign', 'xstate.raise', 'xstate.enqueueActions'];
 
-/** Built-in actions that say something and need no actor: they are handed on like those that the machine names itself. */
+/**
+ * Built-in actions that say something and need no actor: they are handed on like those that the
+ * machine names itself.
+ */
 const TOLD = ['xstate.emit', 'xstate.log'];
 
 const NEEDS_ACTIONS = 'give the gate an "onAction", which does it after the move was saved';
@@ -20,7 +23,10 @@ export function actionFault(type: string, hasListener: boolean): string | undefi
   return hasListener ? undefined : `nobody does the action ${showValue(type)}: ${NEEDS_ACTIONS}`;
 }
 
-/** The first thing in the machine that pure transitions cannot run, in words; `undefined` where they can run it. */
+/**
+ * The first thing in the machine that pure transitions cannot run, in words; `undefined` where they
+ * can run it.
+ */
 export function chartFault(
   machine: XMachine,
   tree: ChartTree,
@@ -88,8 +94,9 @@ function guardFault(machine: XMachine, guard: unknown): string | undefined {
 }
 
 /**
- * Whether entering the state starts a circle of `always` transitions that have no guard. One with guards is not looked for: it
- * depends on the context whether it ends, and it is told where it does not.
+ * Whether entering the state starts a circle of `always` transitions that have no guard. One with
+ * guards is not looked for: it depends on the context whether it ends, and it is told where it does
+ * not.
  */
 function neverRests(machine: XMachine, tree: ChartTree, start: XNode): boolean {
   const seen = new Set<XNode>();

@@ -12,14 +12,19 @@ export function covers(descriptor: string, event: string): boolean {
   return descriptor.endsWith('.*') && `${event}.`.startsWith(descriptor.slice(0, -1));
 }
 
-/** An object is the event's own properties, as machines read them; anything else is its `payload`. */
+/**
+ * An object is the event's own properties, as machines read them; anything else is its `payload`.
+ */
 export function eventOf(type: string, payload: Json | undefined): XEvent {
   if (payload === undefined) return { type };
   const isObject = typeof payload === 'object' && payload !== null && !Array.isArray(payload);
   return isObject ? { ...payload, type } : { type, payload };
 }
 
-/** The events that a state handles itself, patterns included, and without those that XState sends to it. */
+/**
+ * The events that a state handles itself, patterns included, and without those that XState sends to
+ * it.
+ */
 export function eventsOfNode({ transitions }: XNode): string[] {
   return [...transitions.keys()].filter((event) => !event.startsWith('xstate.'));
 }

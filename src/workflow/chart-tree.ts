@@ -30,7 +30,10 @@ export class ChartTree {
     this.nodes = nodes;
   }
 
-  /** A value of XState's as one line: `payment`, `order.packing`, `order.(billing.due|packing.started)`. */
+  /**
+   * A value of XState's as one line: `payment`, `order.packing`,
+   * `order.(billing.due|packing.started)`.
+   */
   textOf(value: unknown): string {
     return write(this.root, value);
   }
@@ -44,7 +47,10 @@ export class ChartTree {
   }
 }
 
-/** Whether a run can be in both at once: one is inside the other, or they are in two regions of a parallel state. */
+/**
+ * Whether a run can be in both at once: one is inside the other, or they are in two regions of a
+ * parallel state.
+ */
 export function canCoexist(a: ChartNode, b: ChartNode): boolean {
   const ancestors = new Set(withAncestors(a));
   const common = withAncestors(b).find((node) => ancestors.has(node));
@@ -75,7 +81,10 @@ function grow(
   return node;
 }
 
-/** A key that contains what the texts are made of says so by a backslash, as in XState's own identifiers. */
+/**
+ * A key that contains what the texts are made of says so by a backslash, as in XState's own
+ * identifiers.
+ */
 function escaped(key: string): string {
   return key.replace(/[\\.|()]/g, '\\$&');
 }

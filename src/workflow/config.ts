@@ -9,8 +9,9 @@ export interface FsmStateConfig<S extends string = string, E extends string = st
   /** Where each event leads. An event that is not listed leaves the workflow in this state. */
   readonly on?: { readonly [event in E]?: S } | undefined;
   /**
-   * Where the run goes by itself when it has been in this state for so many milliseconds: `{ 900_000: 'expired' }`. One deadline at most. It is applied
-   * when the run is next touched, and by `runsOf(gate, …).sweep()`.
+   * Where the run goes by itself when it has been in this state for so many milliseconds: `{
+   * 900_000: 'expired' }`. One deadline at most. It is applied when the run is next touched, and by
+   * `runsOf(gate, …).sweep()`.
    */
   readonly after?: { readonly [ms: number]: S } | undefined;
   /** Marks an end of the workflow, which handles no event. */
@@ -18,11 +19,15 @@ export interface FsmStateConfig<S extends string = string, E extends string = st
 }
 
 /**
- * A flat state machine. Written as a literal, or `as const`, its state names `S` and events `E` are inferred, so
- * that a misspelt one is a compile error; annotated as plain `FsmConfig`, they are strings and checked at construction.
+ * A flat state machine. Written as a literal, or `as const`, its state names `S` and events `E` are
+ * inferred, so that a misspelt one is a compile error; annotated as plain `FsmConfig`, they are
+ * strings and checked at construction.
  */
 export interface FsmConfig<S extends string = string, E extends string = string> {
-  /** Names the workflow to stores, models and logs: 1 to 64 letters, digits, `_`, `.` or `-`. Default `'workflow'`. */
+  /**
+   * Names the workflow to stores, models and logs: 1 to 64 letters, digits, `_`, `.` or `-`.
+   * Default `'workflow'`.
+   */
   readonly id?: string | undefined;
   /** The state in which every run begins. */
   readonly initial: NoInfer<S>;

@@ -17,7 +17,10 @@ export interface StoredRun {
   readonly version: number;
 }
 
-/** Says where a stored run stands in the workflow as it is now. Must be synchronous, and always say the same of the same run. */
+/**
+ * Says where a stored run stands in the workflow as it is now. Must be synchronous, and always say
+ * the same of the same run.
+ */
 export type Migrate = (stored: StoredRun) => {
   readonly state: string;
   readonly context?: Json | undefined;
@@ -41,8 +44,8 @@ export function stamped(position: Position, { version }: Deployment): Position {
 /**
  * A stored position as this deployment understands it.
  *
- * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where it does not: it comes from another version or names a state that the
- * workflow does not have, and nothing migrates it. It is never reset.
+ * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where it does not: it comes from another version
+ * or names a state that the workflow does not have, and nothing migrates it. It is never reset.
  */
 export function adopt(model: Model, deployment: Deployment, stored: Position): Position {
   const { version = 0, data, ...rest } = openContext(stored.context);

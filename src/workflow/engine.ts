@@ -1,10 +1,11 @@
 let engine: Promise<boolean> | undefined;
 
 /**
- * Loads the optional peer `xstate`. No gate needs that: a machine brings along all that runs it. It tells whether there is one to make
- * machines with.
+ * Loads the optional peer `xstate`. No gate needs that: a machine brings along all that runs it. It
+ * tells whether there is one to make machines with.
  *
- * @returns whether it can be used: `false` where it is not installed, or too old for `transition()` as a pure function.
+ * @returns whether it can be used: `false` where it is not installed, or too old for `transition()`
+ * as a pure function.
  */
 export function initFsmEngine(): Promise<boolean> {
   engine ??= canLoad(() => import('xstate'));

@@ -11,7 +11,10 @@ export interface Envelope {
   readonly history?: { readonly [path: string]: readonly string[] };
   /** The `version` of the gate that saved it. */
   readonly version?: number;
-  /** When the state was entered, where it has a deadline and something was saved in it since. On the store's clock. */
+  /**
+   * When the state was entered, where it has a deadline and something was saved in it since. On the
+   * store's clock.
+   */
   readonly entered?: number;
   /** The loop shield's counter. */
   readonly loop?: Json;

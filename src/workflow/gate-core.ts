@@ -97,7 +97,10 @@ export class Gate<
     return this.#tools.size > 0 || !this.#reads.isEmpty;
   }
 
-  /** What is odd about the bindings without being wrong, such as an event that no bound state handles. */
+  /**
+   * What is odd about the bindings without being wrong, such as an event that no bound state
+   * handles.
+   */
   get warnings(): readonly string[] {
     return Object.freeze([...this.#warnings]);
   }
@@ -107,19 +110,24 @@ export class Gate<
    * Binding a tool again adds to its bindings and replaces none; without `when` that is warned of.
    * A tool that was never bound is always available.
    *
-   * @throws InterlockError `ERR_INTERLOCK_BINDING` for an unknown state or tag, or once the gate is mounted, `ERR_INTERLOCK_EVENT`
+   * @throws InterlockError `ERR_INTERLOCK_BINDING` for an unknown state or tag, or once the gate is
+   * mounted, `ERR_INTERLOCK_EVENT`
    */
   bindTool(name: string, states: BoundStates<S, T>, event?: E | BindingOptions<E, X>): this {
     return this.#add([[parseBinding(name, states, event)]]);
   }
 
-  /** Adds the bindings of tools that were declared with `tool()`; all of them, or none if it throws as `bindTool` does. */
+  /**
+   * Adds the bindings of tools that were declared with `tool()`; all of them, or none if it throws
+   * as `bindTool` does.
+   */
   bind(...tools: readonly BindableTool<S, E, T>[]): this {
     return this.#add(tools.map(parseDeclaration));
   }
 
   /**
-   * Makes a prompt available in `states`, and there only, as `bindTool` does for a tool; getting it moves nothing.
+   * Makes a prompt available in `states`, and there only, as `bindTool` does for a tool; getting it
+   * moves nothing.
    *
    * @throws InterlockError `ERR_INTERLOCK_BINDING`, `ERR_INTERLOCK_CONFIG`
    */
@@ -130,8 +138,9 @@ export class Gate<
   }
 
   /**
-   * The same for the resources whose URI a glob matches: `*` is one segment between slashes, `**` any number, as in
-   * `docs://receipts/**`. A resource that several globs match must be allowed by each.
+   * The same for the resources whose URI a glob matches: `*` is one segment between slashes, `**`
+   * any number, as in `docs://receipts/**`. A resource that several globs match must be allowed by
+   * each.
    *
    * @throws InterlockError `ERR_INTERLOCK_BINDING`, `ERR_INTERLOCK_CONFIG`
    */
@@ -153,8 +162,8 @@ export class Gate<
   }
 
   /**
-   * The event that the tool sends in the current state; where it is not available, the one that it is first bound to.
-   * `undefined` also where a function of the call's result says which.
+   * The event that the tool sends in the current state; where it is not available, the one that it
+   * is first bound to. `undefined` also where a function of the call's result says which.
    */
   getTransitionEvent(name: string): E | undefined {
     const bindings = this.#tools.get(name) ?? [];
@@ -170,8 +179,8 @@ export class Gate<
    * Sends an event. One that the current state does not handle changes nothing and is no error.
    *
    * @param payload for a statechart: the properties of an object become the event's own
-   * @throws InterlockError `ERR_INTERLOCK_EVENT` unless it is a non-empty string, `ERR_INTERLOCK_DISPOSED`; and whatever a
-   * statechart's own code throws
+   * @throws InterlockError `ERR_INTERLOCK_EVENT` unless it is a non-empty string,
+   * `ERR_INTERLOCK_DISPOSED`; and whatever a statechart's own code throws
    */
   async transition(event: E, payload?: Json): Promise<TransitionResult<C>> {
     this.#assertUsable('transition');
@@ -209,7 +218,10 @@ export class Gate<
     return { ...this.#position, updatedAt: this.#updatedAt };
   }
 
-  /** Goes back to a kept position. @throws InterlockError `ERR_INTERLOCK_SNAPSHOT`, `ERR_INTERLOCK_DISPOSED` */
+  /**
+   * Goes back to a kept position. @throws InterlockError `ERR_INTERLOCK_SNAPSHOT`,
+   * `ERR_INTERLOCK_DISPOSED`
+   */
   restore(snapshot: FsmSnapshot): void {
     this.#assertUsable('restore');
     const { updatedAt, version: _, ...stored } = parseSnapshot(this.id, snapshot);
@@ -251,7 +263,10 @@ export class Gate<
     this.#listeners.clear();
   }
 
-  /** What the middleware runs on. From the first call on, no tool can be bound any more; every call returns the same object. */
+  /**
+   * What the middleware runs on. From the first call on, no tool can be bound any more; every call
+   * returns the same object.
+   */
   compile(): Workflow {
     this.#assertUsable('compile');
     this.#workflow ??= new Workflow({

@@ -11,13 +11,25 @@ export interface GateOptions {
   readonly now?: (() => number) | undefined;
   /** Told what a callback throws. Default: nobody is. */
   readonly onError?: ErrorListener | undefined;
-  /** Does what a statechart's actions name, after the move was saved. Without it a machine that names any is refused. */
+  /**
+   * Does what a statechart's actions name, after the move was saved. Without it a machine that
+   * names any is refused.
+   */
   readonly onAction?: ActionListener | undefined;
-  /** Which deployment of the workflow this is: 1, 2, 3 … Runs of an older one are migrated. Default: none, which counts as 0. */
+  /**
+   * Which deployment of the workflow this is: 1, 2, 3 … Runs of an older one are migrated. Default:
+   * none, which counts as 0.
+   */
   readonly version?: number | undefined;
-  /** Says where a run of an older version, or in a state that is no more, stands now. Default: such a run is refused. */
+  /**
+   * Says where a run of an older version, or in a state that is no more, stands now. Default: such
+   * a run is refused.
+   */
   readonly migrate?: Migrate | undefined;
-  /** Stops a model that calls bound tools again and again without a move. Default: nothing does, and nothing is counted. */
+  /**
+   * Stops a model that calls bound tools again and again without a move. Default: nothing does, and
+   * nothing is counted.
+   */
   readonly loopShield?: LoopShieldOptions | undefined;
 }
 

@@ -25,7 +25,8 @@ export interface StateMachineGateConstructor {
   /**
    * Of a machine made by XState 5: hierarchy, parallel regions, guards, context, history.
    *
-   * @throws InterlockError `ERR_INTERLOCK_CONFIG` for what pure transitions cannot run, such as invoked actors and delays
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` for what pure transitions cannot run, such as
+   * invoked actors and delays
    */
   new <M extends XStateMachine>(
     machine: M,
@@ -58,7 +59,7 @@ export interface StateMachineGateConstructor {
 /**
  * A workflow: a state machine, and the tools bound to its states.
  *
- * Mounted with `fsmGate()` it is a template: every run has its own position, and the gate's own never moves. On its own
- * it is one run, which `transition()` moves.
+ * Mounted with `fsmGate()` it is a template: every run has its own position, and the gate's own
+ * never moves. On its own it is one run, which `transition()` moves.
  */
 export const StateMachineGate: StateMachineGateConstructor = Gate;

@@ -13,8 +13,8 @@ export class Restless extends Error {
 }
 
 /**
- * What XState asks for around a transition (its `ActorScope`), without an actor: actions are collected and not run, and
- * whatever would need an actor throws.
+ * What XState asks for around a transition (its `ActorScope`), without an actor: actions are
+ * collected and not run, and whatever would need an actor throws.
  */
 export function inertScope(found: (action: FoundAction) => void): object {
   const nothing = (): void => {};

@@ -2,10 +2,12 @@ import { isTable, showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
 
 /**
- * A frozen copy of a value that is JSON. Properties that are `undefined` are left out, as JSON does.
+ * A frozen copy of a value that is JSON. Properties that are `undefined` are left out, as JSON
+ * does.
  *
  * @param where names the value in the error: `'the context'`.
- * @throws Error where a store could not give back what it was given: a function, a date, a number that is not finite, a cycle.
+ * @throws Error where a store could not give back what it was given: a function, a date, a number
+ * that is not finite, a cycle.
  */
 export function jsonOf(value: unknown, where: string): Json {
   return copy(value, where, new Set());

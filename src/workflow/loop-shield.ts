@@ -29,13 +29,22 @@ export type LoopListener = (loop: Loop) => void;
 export interface LoopShieldOptions {
   /** How many calls are let through without a move. The next one falls back. */
   readonly max: number;
-  /** Which calls count together: `'repeated'` those of one tool, whatever comes between; `'consecutive'` those of all tools. Default `'repeated'`. */
+  /**
+   * Which calls count together: `'repeated'` those of one tool, whatever comes between;
+   * `'consecutive'` those of all tools. Default `'repeated'`.
+   */
   readonly mode?: 'repeated' | 'consecutive' | undefined;
   /** With `'repeated'`: only calls with the same arguments count together. Default `false`. */
   readonly sameArguments?: boolean | undefined;
-  /** Calls longer ago than this count no more, in milliseconds. Default: all since the last move count. */
+  /**
+   * Calls longer ago than this count no more, in milliseconds. Default: all since the last move
+   * count.
+   */
   readonly window?: number | undefined;
-  /** Where the run goes: a state of a flat machine, past any guard; or whatever an event does, the machine's own guards included. */
+  /**
+   * Where the run goes: a state of a flat machine, past any guard; or whatever an event does, the
+   * machine's own guards included.
+   */
   readonly fallback: { readonly state: string } | { readonly event: string };
   readonly onLoop?: LoopListener | undefined;
 }
@@ -74,8 +83,8 @@ const optionsSchema = z.strictObject({
 });
 
 /**
- * Counts the calls of a run between two moves. The count is data in the run's context, so that it survives whatever the run survives; a
- * run that was never counted has none.
+ * Counts the calls of a run between two moves. The count is data in the run's context, so that it
+ * survives whatever the run survives; a run that was never counted has none.
  */
 export class LoopShield {
   readonly max: number;
@@ -83,7 +92,10 @@ export class LoopShield {
   readonly #options: z.output<typeof optionsSchema>;
   readonly #model: Model;
 
-  /** @throws InterlockError `ERR_INTERLOCK_CONFIG`, for the fall-back also `ERR_INTERLOCK_TARGET` and `ERR_INTERLOCK_EVENT` */
+  /**
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG`, for the fall-back also `ERR_INTERLOCK_TARGET`
+   * and `ERR_INTERLOCK_EVENT`
+   */
   constructor(model: Model, options: unknown) {
     this.#options = parseOptions('loopShield', optionsSchema, options);
     this.#model = model;

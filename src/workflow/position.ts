@@ -3,13 +3,19 @@ import type { Deadline } from './transition.ts';
 
 /** Where a run stands: its snapshot without what the store keeps beside it. */
 export interface Position {
-  /** The state of a flat machine; of a statechart the text of all its active states, such as `order.(billing.due|packing.started)`. */
+  /**
+   * The state of a flat machine; of a statechart the text of all its active states, such as
+   * `order.(billing.due|packing.started)`.
+   */
   readonly state: string;
   /** What the workflow needs to go on beside its state. Absent where there is nothing. */
   readonly context?: Json;
 }
 
-/** Something that a statechart asks to be done. It names it only: `onAction` does it, after the move was saved. */
+/**
+ * Something that a statechart asks to be done. It names it only: `onAction` does it, after the move
+ * was saved.
+ */
 export interface FsmAction {
   readonly type: string;
   readonly params?: Json;
@@ -39,14 +45,18 @@ export type BoundStates<S extends string, T extends string> =
   | StateTag<T>
   | readonly (S | StateTag<T>)[];
 
-/** What there is to know about a machine, whether it is flat or a statechart. Pure, and unchanging. */
+/**
+ * What there is to know about a machine, whether it is flat or a statechart. Pure, and unchanging.
+ */
 export interface Model {
   readonly id: string;
   /** Where every run begins. */
   readonly start: Position;
   /** What entering the first states asks to be done, for every run once. */
   readonly startActions: readonly FsmAction[];
-  /** What a binding may name: the states of a flat machine, the path of each state of a statechart. */
+  /**
+   * What a binding may name: the states of a flat machine, the path of each state of a statechart.
+   */
   readonly names: readonly string[];
   readonly tags: readonly string[];
   /** Whether the names are all the states that a run can be in, so that a store can test them. */

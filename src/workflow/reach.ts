@@ -1,7 +1,10 @@
 import type { AnyBinding } from './binding.ts';
 import type { BoundState, Model, Position } from './position.ts';
 
-/** How a state is reached by calling tools: the last tool of a shortest way, and the state before it. */
+/**
+ * How a state is reached by calling tools: the last tool of a shortest way, and the state before
+ * it.
+ */
 interface Arrival {
   readonly position: Position;
   readonly last: { readonly tool: string; readonly from: string } | undefined;
@@ -22,8 +25,8 @@ export interface Leads {
 }
 
 /**
- * Searches the machine breadth first along the events that calls of bound tools send. Equally short ways are told
- * apart by the order in which the tools were bound.
+ * Searches the machine breadth first along the events that calls of bound tools send. Equally short
+ * ways are told apart by the order in which the tools were bound.
  */
 export function reachFrom(
   model: Model,
@@ -71,7 +74,9 @@ export function leadsOf(
   return to.length > 0 || mayStay ? { to, mayStay } : undefined;
 }
 
-/** The tools to call, in order, for the nearest of `states`; `undefined` where none can be reached. */
+/**
+ * The tools to call, in order, for the nearest of `states`; `undefined` where none can be reached.
+ */
 export function shortestPath(
   model: Model,
   reach: Reach,

@@ -14,7 +14,10 @@ export type ReadRefusalReason = Extract<
   'state' | 'guard' | 'unavailable' | 'no-run'
 >;
 
-/** The facts of such a refusal, as programs read them in `error.data["mcp-interlock/refusal"]`: it names the prompt, or the URI of the resource. */
+/**
+ * The facts of such a refusal, as programs read them in `error.data["mcp-interlock/refusal"]`: it
+ * names the prompt, or the URI of the resource.
+ */
 export interface ReadRefusal extends Omit<Refusal, 'tool' | 'reason'> {
   readonly prompt?: string | undefined;
   readonly resource?: string | undefined;

@@ -12,13 +12,17 @@ import { readTemplate } from './uri-template.ts';
 /** What a binding of a prompt or a resource may say beside its states. */
 export interface ReadOptions<X = Json | undefined> {
   /**
-   * Asked before the prompt or the resource is. Its `tool` is the prompt's name, or the URI as the client wrote it; `args` are the
-   * prompt's arguments. Where it throws, or takes longer than its deadline, it refuses. Default: none.
+   * Asked before the prompt or the resource is. Its `tool` is the prompt's name, or the URI as the
+   * client wrote it; `args` are the prompt's arguments. Where it throws, or takes longer than its
+   * deadline, it refuses. Default: none.
    */
   readonly guard?: Guard<X> | undefined;
 }
 
-/** A prompt, or the resources that a pattern matches, and where they are available: all bindings of it, added up. */
+/**
+ * A prompt, or the resources that a pattern matches, and where they are available: all bindings of
+ * it, added up.
+ */
 export interface BoundRead {
   /** The prompt's name, or the pattern. */
   readonly name: string;
@@ -36,7 +40,8 @@ const optionsSchema = z.strictObject({ guard: functionOption<Guard>().optional()
 /**
  * The prompts and resources of a workflow. Reading them moves nothing.
  *
- * A resource that several patterns match must be allowed by each of them: a wide one does not open what a narrow one closes.
+ * A resource that several patterns match must be allowed by each of them: a wide one does not open
+ * what a narrow one closes.
  */
 export class BoundReads {
   readonly #prompts = new Map<string, BoundRead>();
@@ -93,8 +98,8 @@ export class BoundReads {
   }
 
   /**
-   * What is bound of a resource; nothing where it is always available. `'unclear'` where a bound pattern could mean the URI, and it is written so that
-   * nobody can tell: it must be refused.
+   * What is bound of a resource; nothing where it is always available. `'unclear'` where a bound
+   * pattern could mean the URI, and it is written so that nobody can tell: it must be refused.
    */
   ofResource(uri: string): readonly BoundRead[] | 'unclear' {
     const resources = [...this.#resources.values()];

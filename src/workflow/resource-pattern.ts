@@ -16,10 +16,11 @@ import {
 const GLOBSTAR = '**';
 
 /**
- * A glob on URIs. It matches a URI where it matches one of the ways to understand it, so that no other spelling of a URI gets past it; query and
- * fragment are nothing to it.
+ * A glob on URIs. It matches a URI where it matches one of the ways to understand it, so that no
+ * other spelling of a URI gets past it; query and fragment are nothing to it.
  *
- * - `*` alone between slashes is exactly one segment, the authority being one: `docs://*` matches `docs://terms`, not `docs://a/b`.
+ * - `*` alone between slashes is exactly one segment, the authority being one: `docs://*` matches
+ *   `docs://terms`, not `docs://a/b`.
  * - `**` alone between slashes is zero or more.
  * - `*` beside other characters is any run of them within its segment, the empty one too.
  */
@@ -46,7 +47,10 @@ export class ResourcePattern {
   }
 }
 
-/** @throws InterlockError `ERR_INTERLOCK_BINDING` for what is no pattern, and for one that would match another URI than it seems to */
+/**
+ * @throws InterlockError `ERR_INTERLOCK_BINDING` for what is no pattern, and for one that would
+ * match another URI than it seems to
+ */
 export function parseResourcePattern(pattern: unknown): ResourcePattern {
   const fault =
     typeof pattern === 'string' ? faultOf(pattern) : 'expected a URI, or a glob on URIs';

@@ -17,7 +17,9 @@ export interface SucceededCall {
   readonly result: ToolResult;
 }
 
-/** A call that failed: the tool said so in its result, or there is a JSON-RPC error in its place. */
+/**
+ * A call that failed: the tool said so in its result, or there is a JSON-RPC error in its place.
+ */
 export interface FailedCall {
   readonly args: Readonly<Record<string, unknown>>;
   readonly result?: ToolResult | undefined;
@@ -31,7 +33,10 @@ export interface EventWithPayload<E extends string = string> {
   readonly payload?: Json | undefined;
 }
 
-/** An event, or a function of the call that says which. Must be synchronous and free of effects. `undefined` sends none. */
+/**
+ * An event, or a function of the call that says which. Must be synchronous and free of effects.
+ * `undefined` sends none.
+ */
 export type EventSource<E extends string, Call> =
   | E
   | ((call: Call) => E | EventWithPayload<E> | undefined);

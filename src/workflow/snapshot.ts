@@ -11,7 +11,8 @@ const snapshotSchema = z.object({
 });
 
 /**
- * Checks the shape of a snapshot that comes from outside and copies it. The context is passed on as it is.
+ * Checks the shape of a snapshot that comes from outside and copies it. The context is passed on as
+ * it is.
  *
  * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where it is malformed
  */

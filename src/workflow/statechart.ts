@@ -16,7 +16,8 @@ const MOST_TEXTS_KEPT = 1000;
 const ID = /^[\w.-]{1,64}$/;
 
 /**
- * A statechart, run by the machine's own pure functions: no actor is made, and XState itself need not be loaded.
+ * A statechart, run by the machine's own pure functions: no actor is made, and XState itself need
+ * not be loaded.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for what pure transitions cannot run
  */
@@ -188,7 +189,10 @@ class Statechart implements Model {
     };
   }
 
-  /** Transitions into the history of parallel states can leave regions out. Restoring fills them in, as XState does with its own snapshots. */
+  /**
+   * Transitions into the history of parallel states can leave regions out. Restoring fills them in,
+   * as XState does with its own snapshots.
+   */
   #textOf(value: unknown): string {
     const text = this.#tree.textOf(value);
     if (this.has(text)) return text;
@@ -261,8 +265,8 @@ function historyNodes(node: XNode, path = ''): [string, string][] {
 }
 
 /**
- * Whether this copy of XState reports actions instead of running them: tried out on a machine of one state. Before 5.19
- * they would be lost.
+ * Whether this copy of XState reports actions instead of running them: tried out on a machine of
+ * one state. Before 5.19 they would be lost.
  */
 function runsPurely(machine: XMachine): boolean {
   const Machine = machine.constructor as new (config: object, implementations: object) => XMachine;

@@ -1,4 +1,7 @@
-/** A validated workflow definition: what {@link FsmConfig} says, copied so that nobody can change it. */
+/**
+ * A validated workflow definition: what {@link FsmConfig} says, copied so that nobody can change
+ * it.
+ */
 export interface Machine {
   readonly id: string;
   readonly initial: string;
@@ -22,7 +25,9 @@ export interface Deadline {
 
 /** What sending an event did. */
 export interface TransitionResult<S extends string = string> {
-  /** Whether the state is another one now. An event that the state does not handle changes nothing. */
+  /**
+   * Whether the state is another one now. An event that the state does not handle changes nothing.
+   */
   changed: boolean;
   previousState: S;
   currentState: S;

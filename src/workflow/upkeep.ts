@@ -6,8 +6,8 @@ import type { Model, Next, Position } from './position.ts';
 export const AFTER = 'after';
 
 /**
- * The position with the time at which its state was entered, where that has a deadline: the snapshot's own time, as long as nothing was saved since then
- * that stays in the state.
+ * The position with the time at which its state was entered, where that has a deadline: the
+ * snapshot's own time, as long as nothing was saved since then that stays in the state.
  */
 export function whenEntered(model: Model, position: Position, updatedAt: number): Position {
   if (model.deadline(position.state) === undefined) return position;
@@ -15,7 +15,10 @@ export function whenEntered(model: Model, position: Position, updatedAt: number)
   return { state: position.state, ...sealContext({ entered: updatedAt, ...envelope }) };
 }
 
-/** What is carried along for the sake of a state is left behind with it: when it was entered, and the calls that were counted in it. */
+/**
+ * What is carried along for the sake of a state is left behind with it: when it was entered, and
+ * the calls that were counted in it.
+ */
 export function arrived(next: Next): Next {
   const { position, changed } = next;
   if (!changed || position.context === undefined) return next;
@@ -24,7 +27,10 @@ export function arrived(next: Next): Next {
   return { ...next, position: { state: position.state, ...sealContext(kept) } };
 }
 
-/** Where a run is by itself, if its state's time is over. `now` is on the clock that stamped the snapshot. */
+/**
+ * Where a run is by itself, if its state's time is over. `now` is on the clock that stamped the
+ * snapshot.
+ */
 export function overdue(model: Model, snapshot: FsmSnapshot, now: number): Next | undefined {
   const deadline = model.deadline(snapshot.state);
   if (deadline === undefined) return undefined;

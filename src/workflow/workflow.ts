@@ -30,13 +30,16 @@ import type { WorkflowParts } from './workflow-parts.ts';
 const MOST_LEADS = 100_000;
 
 /**
- * A gate as the middleware uses it for every request of every run: unchanging, without a current state of its own, and
- * quick, since what depends on the machine alone is worked out once.
+ * A gate as the middleware uses it for every request of every run: unchanging, without a current
+ * state of its own, and quick, since what depends on the machine alone is worked out once.
  */
 export class Workflow {
   readonly id: string;
   readonly initial: string;
-  /** What a binding may name: each state of a flat machine, each path of a statechart, in the order of the definition. */
+  /**
+   * What a binding may name: each state of a flat machine, each path of a statechart, in the order
+   * of the definition.
+   */
   readonly states: readonly string[];
   /** Every bound tool's name, in binding order. */
   readonly toolNames: readonly string[];
@@ -47,7 +50,10 @@ export class Workflow {
   readonly start: Position;
   /** What is bound to final states and to nothing else, by name. */
   readonly onlyAtEnd: readonly string[];
-  /** Whether {@link pathTo} knows every way there is: not where guards, payloads or functions of bindings have a say. */
+  /**
+   * Whether {@link pathTo} knows every way there is: not where guards, payloads or functions of
+   * bindings have a say.
+   */
   readonly foresees: boolean;
   /** Stops models that go round in circles, where the gate has been told to. */
   readonly shield: LoopShield | undefined;
@@ -106,18 +112,25 @@ export class Workflow {
   /**
    * What the event does to the position; nothing where it is not handled.
    *
-   * @throws Error where a statechart's own code throws, or asks for what has no pure form. A flat machine never throws.
+   * @throws Error where a statechart's own code throws, or asks for what has no pure form. A flat
+   * machine never throws.
    */
   next(position: Position, event: string, payload?: Json): Next {
     return arrived(this.#model.next(position, event, payload));
   }
 
-  /** What entering the first states asks to be done. Nothing is committed when a run begins, so it is due with the first commit. */
+  /**
+   * What entering the first states asks to be done. Nothing is committed when a run begins, so it
+   * is due with the first commit.
+   */
   dueActions(isFirst: boolean): readonly FsmAction[] {
     return isFirst ? this.#model.startActions : [];
   }
 
-  /** Where a run is by itself by now, if the time of its state is over. `now` is on the clock that stamped the snapshot. */
+  /**
+   * Where a run is by itself by now, if the time of its state is over. `now` is on the clock that
+   * stamped the snapshot.
+   */
   overdue(snapshot: FsmSnapshot, now: number): Next | undefined {
     return overdue(this.#model, snapshot, now);
   }
@@ -132,7 +145,8 @@ export class Workflow {
   /**
    * The event that a call sends, its payload included.
    *
-   * @throws Error whatever the binding's function throws; InterlockError `ERR_INTERLOCK_EVENT` where it returns no event of this workflow
+   * @throws Error whatever the binding's function throws; InterlockError `ERR_INTERLOCK_EVENT`
+   * where it returns no event of this workflow
    */
   eventFrom(
     source: AnyEventSource,
@@ -168,7 +182,10 @@ export class Workflow {
     return bindings && whereaboutsOf(this.id, bindings, wayTo);
   }
 
-  /** Whether the tool is shown in `state`. A tool that is not bound always is; a bound one never is in an unknown state. */
+  /**
+   * Whether the tool is shown in `state`. A tool that is not bound always is; a bound one never is
+   * in an unknown state.
+   */
   isVisible(tool: string, state: string): boolean {
     return !this.#tools.has(tool) || this.#views.of(state).set.has(tool);
   }
@@ -184,7 +201,8 @@ export class Workflow {
   }
 
   /**
-   * How a call is gated; `undefined` where it is not: the tool is not bound, or no binding is about these arguments.
+   * How a call is gated; `undefined` where it is not: the tool is not bound, or no binding is about
+   * these arguments.
    *
    * @throws Error where that cannot be told. The call must be refused then.
    */
@@ -234,8 +252,9 @@ export class Workflow {
   }
 
   /**
-   * The tools to call, in order, to get from one position to the nearest of `states`: as few as possible, none where it is
-   * there already. `undefined` where no way is known; where the workflow {@link foresees}, there is none.
+   * The tools to call, in order, to get from one position to the nearest of `states`: as few as
+   * possible, none where it is there already. `undefined` where no way is known; where the workflow
+   * {@link foresees}, there is none.
    */
   pathTo(states: readonly BoundState[], from: Position): readonly string[] | undefined {
     if (!this.hasState(from.state)) return undefined;
@@ -275,18 +294,25 @@ export class Workflow {
   /**
    * A stored position as this deployment understands it: itself, or what `migrate` makes of it.
    *
-   * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where it does not understand it. The call must be refused then.
+   * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where it does not understand it. The call must
+   * be refused then.
    */
   adopt(stored: Position): Position {
     return adopt(this.#model, this.#parts.deployment, stored);
   }
 
-  /** The same for a position that something is to be saved over, and that may stay in its state: it knows when that was entered. */
+  /**
+   * The same for a position that something is to be saved over, and that may stay in its state: it
+   * knows when that was entered.
+   */
   stand(stored: FsmSnapshot): Position {
     return whenEntered(this.#model, this.adopt(stored), stored.updatedAt);
   }
 
-  /** A checked copy of a snapshot that a store gave, adopted. @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` */
+  /**
+   * A checked copy of a snapshot that a store gave, adopted. @throws InterlockError
+   * `ERR_INTERLOCK_SNAPSHOT`
+   */
   parseSnapshot(value: unknown): FsmSnapshot {
     const snapshot = parseSnapshot(this.id, value);
     const { context: _, ...kept } = snapshot;
@@ -303,12 +329,17 @@ export class Workflow {
     return withData(position, data);
   }
 
-  /** Calls the gate's `onTransition` callbacks if the state changed. Never throws: `onError` is told what they throw. */
+  /**
+   * Calls the gate's `onTransition` callbacks if the state changed. Never throws: `onError` is told
+   * what they throw.
+   */
   emit(move: Move, onError?: ErrorListener): void {
     if (move.changed) this.#parts.listeners.emit(move, onError);
   }
 
-  /** Hands actions to the gate's `onAction`, after the move that named them was saved. Never throws. */
+  /**
+   * Hands actions to the gate's `onAction`, after the move that named them was saved. Never throws.
+   */
   act(
     actions: readonly FsmAction[],
     context: Omit<ActionContext, 'workflow'>,

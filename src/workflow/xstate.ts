@@ -2,8 +2,8 @@ import { isTable } from '../options.ts';
 import type { Json } from '../stores/store.ts';
 
 /**
- * A state machine of XState 5, as far as a gate needs to know: what `createMachine()` and `setup().createMachine()` make.
- * Structural, so that nobody needs XState who does not use it.
+ * A state machine of XState 5, as far as a gate needs to know: what `createMachine()` and
+ * `setup().createMachine()` make. Structural, so that nobody needs XState who does not use it.
  */
 export interface XStateMachine {
   readonly id: string;
@@ -27,10 +27,15 @@ export type XStateEvents<M> = M extends {
       : never
   : string;
 
-/** The paths of the states of a machine that was made by `setup().createMachine()`; any for others. */
+/**
+ * The paths of the states of a machine that was made by `setup().createMachine()`; any for others.
+ */
 export type XStatePaths<M> = PathsOf<ValueOf<M>>;
 
-/** What a gate's `currentState` can be: the path of one state, which any text follows where regions are parallel. */
+/**
+ * What a gate's `currentState` can be: the path of one state, which any text follows where regions
+ * are parallel.
+ */
 export type XStateTexts<M> = TextsOf<ValueOf<M>>;
 
 /** The tags that a machine was typed with; any where it was not. */

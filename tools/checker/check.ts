@@ -24,7 +24,10 @@ import {
 
 export type { Fault, FaultKind } from './replay.ts';
 
-/** For how long after an answer a stream must have stayed open, for what it did not get to count as missing. */
+/**
+ * For how long after an answer a stream must have stayed open, for what it did not get to count as
+ * missing.
+ */
 const PATIENCE_MS = 3_000;
 
 /** Whatever contradicts the promises; nothing where they were all kept. See MODEL.md. */
@@ -82,8 +85,8 @@ const MOST_LATE = 6;
 
 /**
  * Handlers that may have begun although their claim was lost. A gate cannot call back what it has
- * forwarded: if its process stands still just then, the lease ends before the server reads the call.
- * No client may be shown a success of such a call.
+ * forwarded: if its process stands still just then, the lease ends before the server reads the
+ * call. No client may be shown a success of such a call.
  */
 function lateAttempts(
   { attempts, asked }: RunFacts,
@@ -266,7 +269,10 @@ function overlapFaults(
   });
 }
 
-/** The trail is one chain of moves of the machine, and has no more of them than handlers and people made. */
+/**
+ * The trail is one chain of moves of the machine, and has no more of them than handlers and people
+ * made.
+ */
 function trailFaults({ machine, trail, attempts, outside, info }: RunFacts): Found[] {
   if (trail === undefined) return [];
   const { moves, now } = trail;

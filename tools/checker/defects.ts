@@ -5,7 +5,10 @@ import type { AtomicStateStore } from '../../src/index.ts';
 import type { FaultKind } from './check.ts';
 import type { OutsideApi, Surroundings } from './stage.ts';
 
-/** A deliberate fault, and what the checker must call what comes of it, beside whatever else follows from it. */
+/**
+ * A deliberate fault, and what the checker must call what comes of it, beside whatever else follows
+ * from it.
+ */
 export interface Defect extends Surroundings {
   readonly what: string;
   readonly found: FaultKind;

@@ -6,8 +6,8 @@ import { CALL, type LedgerLine, now } from './evidence.ts';
 export type Append = (line: LedgerLine) => void;
 
 /**
- * Appends with O_APPEND, in one write: lines of many processes do not mix, their order is the order in which they were
- * written, and they are there after a `kill -9`.
+ * Appends with O_APPEND, in one write: lines of many processes do not mix, their order is the order
+ * in which they were written, and they are there after a `kill -9`.
  */
 export function appendTo(file: string): Append {
   return (line) => appendFileSync(file, `${JSON.stringify(line)}\n`);
@@ -37,7 +37,10 @@ export type Handler = (
   call: HandlerCall,
 ) => Promise<{ content: { type: 'text'; text: string }[]; isError: boolean }>;
 
-/** A handler that notes that it began, takes its time, and notes its effect. It knows nothing of the gate but the key in `_meta`. */
+/**
+ * A handler that notes that it began, takes its time, and notes its effect. It knows nothing of the
+ * gate but the key in `_meta`.
+ */
 export function makeHandler(server: string, append: Append): Handler {
   let executions = 0;
   return async ({ tool, args, run, meta = {} }: HandlerCall) => {

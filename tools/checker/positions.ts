@@ -66,7 +66,10 @@ export class Positions {
     this.#all = unique(this.#all.map((position) => this.#seen(position)));
   }
 
-  /** The item takes no effect any more; where it `must` have, only positions are kept in which it has. */
+  /**
+   * The item takes no effect any more; where it `must` have, only positions are kept in which it
+   * has.
+   */
   settle(id: string, must: boolean): boolean {
     const reached = must ? this.#reachable().filter(({ done }) => done.has(id)) : this.#reachable();
     this.#open.delete(id);
@@ -81,7 +84,10 @@ export class Positions {
     return this.#all.length > 0;
   }
 
-  /** At this very moment: keeps what `next` makes of each position, and drops those of which it makes nothing. */
+  /**
+   * At this very moment: keeps what `next` makes of each position, and drops those of which it
+   * makes nothing.
+   */
   now(next: (position: Position) => Position | undefined): boolean {
     const made = this.#reachable().flatMap((position) => next(position) ?? []);
     this.#all = unique(made.map((position) => this.#seen(position)));

@@ -8,7 +8,10 @@ export interface Random {
   shuffled<T>(items: readonly T[]): T[];
 }
 
-/** Each name has a sequence of its own, so that what one part chooses does not depend on how fast another one is. */
+/**
+ * Each name has a sequence of its own, so that what one part chooses does not depend on how fast
+ * another one is.
+ */
 export function seeded(seed: number, name: string): Random {
   const next = mulberry32(mix(seed, name));
   const below = (limit: number) => Math.floor(next() * limit);

@@ -15,7 +15,10 @@ export class WireLog {
     return { call: `call-${this.#calls}`, id: this.#calls };
   }
 
-  /** Asks the public API, and notes what it was asked and what it answered. Rejects as the API does; then the answer is open. */
+  /**
+   * Asks the public API, and notes what it was asked and what it answered. Rejects as the API does;
+   * then the answer is open.
+   */
   async ask<T>(
     about: Pick<OutsideCall, 'run' | 'machine' | 'does'>,
     question: () => Promise<T>,
@@ -114,7 +117,10 @@ export class Recorder {
     return this.send(endpoint, caller, 'tools/list', {});
   }
 
-  /** Sends one request, and reads what comes to its end. Never rejects: a connection that breaks stands in the log. */
+  /**
+   * Sends one request, and reads what comes to its end. Never rejects: a connection that breaks
+   * stands in the log.
+   */
   async send(
     endpoint: Endpoint,
     caller: Caller,
@@ -184,8 +190,8 @@ export class Recorder {
   }
 
   /**
-   * Opens the caller's own stream: a GET of its session, or `subscriptions/listen`. Resolves once it is open; what is returned hangs
-   * up. `undefined` where the server has no such stream.
+   * Opens the caller's own stream: a GET of its session, or `subscriptions/listen`. Resolves once
+   * it is open; what is returned hangs up. `undefined` where the server has no such stream.
    */
   async listen(endpoint: Endpoint, caller: Caller): Promise<{ close(): void } | undefined> {
     return caller.era === 'session'

@@ -277,7 +277,8 @@ class RunReplay {
     if (does.kind === 'send') return { event: does.event, strict: true };
     const { attempts, machine } = this.#facts;
     const step = attempts.find(({ key }) => key === does.key);
-    // A process may have died before it called the handler; the decision moves the run all the same.
+    // A process may have died before it called the handler; the decision moves the run all the
+    // same.
     const binding = step?.binding ?? machine.bindings.find(({ tool }) => tool === does.tool);
     const event = does.outcome === 'succeeded' ? (binding?.success ?? '') : binding?.failure;
     return step === undefined
@@ -327,7 +328,10 @@ function mayFollow(
   return next.key === last.key || stepOf(next) !== stepOf(last);
 }
 
-/** What the outcome sends; a success without an event is a commit, too. A failure without one lets the run go. */
+/**
+ * What the outcome sends; a success without an event is a commit, too. A failure without one lets
+ * the run go.
+ */
 function eventOf({ binding, outcome }: RunFacts['attempts'][number]): string | undefined {
   return outcome === 'failed' ? binding.failure : (binding.success ?? '');
 }

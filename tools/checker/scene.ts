@@ -20,8 +20,9 @@ export interface SceneResult {
 }
 
 /**
- * Clients of both eras play with one gate in this process: two sessions and two principals, each with a stream of its own. They send
- * steps twice at the same time, lists and looks beside them, calls out of order, failures, and events from outside.
+ * Clients of both eras play with one gate in this process: two sessions and two principals, each
+ * with a stream of its own. They send steps twice at the same time, lists and looks beside them,
+ * calls out of order, failures, and events from outside.
  */
 export async function playScene({
   seed,

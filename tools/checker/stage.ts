@@ -49,7 +49,10 @@ export interface StageOptions {
   readonly surroundings?: Surroundings | undefined;
 }
 
-/** A gate around a server of SDK v2 in this process, on a real socket, and all that is known of what it does. */
+/**
+ * A gate around a server of SDK v2 in this process, on a real socket, and all that is known of what
+ * it does.
+ */
 export class Stage {
   readonly log = new WireLog();
   readonly recorder = new Recorder(this.log);

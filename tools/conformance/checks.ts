@@ -27,7 +27,10 @@ export function parseChecks(scenario: string, text: string): Check[] {
   }
 }
 
-/** The scenario whose results are in a folder of the suite's, such as `server-tools-list-2026-08-22T02-34-08-352Z`. */
+/**
+ * The scenario whose results are in a folder of the suite's, such as
+ * `server-tools-list-2026-08-22T02-34-08-352Z`.
+ */
 export function scenarioOf(folder: string): string | undefined {
   return /^server-(.+)-\d{4}-\d\d-\d\dT[\d-]+Z$/.exec(folder)?.[1];
 }

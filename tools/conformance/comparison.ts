@@ -11,14 +11,20 @@ export interface ColumnResult {
 
 export type Results = Readonly<Record<Column, ColumnResult>>;
 
-/** A check that did not come to the same everywhere: its statuses in each column, sorted, as often as they occurred. */
+/**
+ * A check that did not come to the same everywhere: its statuses in each column, sorted, as often
+ * as they occurred.
+ */
 export interface Difference {
   readonly scenario: string;
   readonly id: string;
   readonly statuses: Readonly<Record<Column, readonly Status[]>>;
 }
 
-/** Where the columns differ as multisets of (scenario, check, status); their order and their texts do not matter. */
+/**
+ * Where the columns differ as multisets of (scenario, check, status); their order and their texts
+ * do not matter.
+ */
 export function differencesOf(results: Results): Difference[] {
   const all = COLUMNS.flatMap((column) => results[column].checks);
   const keys = new Map(
@@ -40,7 +46,10 @@ export function faultsOf(set: TestSet, results: Results): string[] {
   });
 }
 
-/** A column with middlewares may fail checks, which is a difference; the server alone must do as well as it is known to. */
+/**
+ * A column with middlewares may fail checks, which is a difference; the server alone must do as
+ * well as it is known to.
+ */
 function countFaults({ least }: TestSet, column: Column, checks: readonly Check[]): string[] {
   const passed = checks.filter(({ status }) => status === 'SUCCESS').length;
   if (checks.length < least.checks)

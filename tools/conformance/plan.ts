@@ -6,7 +6,10 @@ export interface TestSet {
   readonly server: ServerName;
   /** A revision of the specification; the suite freezes which scenarios it requires. */
   readonly requirements: '2025-11-25' | '2026-07-28';
-  /** Fewer checks than these would mean that something was not tested, so that equal columns would mean nothing. */
+  /**
+   * Fewer checks than these would mean that something was not tested, so that equal columns would
+   * mean nothing.
+   */
   readonly least: { readonly checks: number; readonly passed: number };
 }
 

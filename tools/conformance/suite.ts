@@ -17,7 +17,10 @@ export interface Suite {
   readonly script: string;
 }
 
-/** Installs the suite, and a Node that it runs on where this one is older. Once: later calls find it in the user's cache. */
+/**
+ * Installs the suite, and a Node that it runs on where this one is older. Once: later calls find it
+ * in the user's cache.
+ */
 export async function installSuite(
   say: (line: string) => void,
   signal: AbortSignal,
@@ -61,7 +64,10 @@ async function install(
   }
 }
 
-/** Runs the scenarios that a revision requires. What the suite printed is only of interest where it checked nothing. */
+/**
+ * Runs the scenarios that a revision requires. What the suite printed is only of interest where it
+ * checked nothing.
+ */
 export async function runSuite(
   { node, script }: Suite,
   { requirements }: TestSet,
@@ -82,7 +88,10 @@ export async function runSuite(
   return { checks, faults };
 }
 
-/** A program to its end, which comes at once where the signal says so: resolves once the process is gone. */
+/**
+ * A program to its end, which comes at once where the signal says so: resolves once the process is
+ * gone.
+ */
 function run(command: string, args: readonly string[], signal: AbortSignal) {
   const child = spawn(command, args, {
     stdio: ['ignore', 'pipe', 'pipe'],

@@ -66,7 +66,10 @@ const args = fc
       `{ ${members.map(([key, value]) => `${JSON.stringify(key)} : ${value}`).join(',\t')} }`,
   );
 
-/** How a valid text is broken: a byte is taken out, put in or changed at a place given as a part of the length. */
+/**
+ * How a valid text is broken: a byte is taken out, put in or changed at a place given as a part of
+ * the length.
+ */
 const damage = fc.record({
   place: fc.double({ min: 0, max: 1, noNaN: true }),
   bytes: fc.constantFrom(

@@ -8,8 +8,9 @@ import { broken, type OpenTarget, type Target } from './target.ts';
 const HIDDEN = ['cart.pay'];
 
 /**
- * One request, two worlds: what reaches the server behind the gate is read by every reader that anybody could have written. In a
- * state in which a tool is hidden none of them may read a call of it, nor a step that the gate did not mark as one.
+ * One request, two worlds: what reaches the server behind the gate is read by every reader that
+ * anybody could have written. In a state in which a tool is hidden none of them may read a call of
+ * it, nor a step that the gate did not mark as one.
  */
 export const differential: Target = {
   name: 'differential',

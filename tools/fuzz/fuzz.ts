@@ -1,6 +1,7 @@
 /**
- * Looks for inputs that break a promise, with targets that take turns until the time is over. Each run's seed is made of the program's
- * seed, the target's name and the run's number, so that a finding is played again by these three. `--help` says how.
+ * Looks for inputs that break a promise, with targets that take turns until the time is over. Each
+ * run's seed is made of the program's seed, the target's name and the run's number, so that a
+ * finding is played again by these three. `--help` says how.
  */
 import { parseArgs } from 'node:util';
 import { type Finding, type OpenTarget, replayOf, runOnce, type Target } from './target.ts';
@@ -22,7 +23,9 @@ interface Options {
   readonly run: number | undefined;
 }
 
-/** `undefined` where help is asked for. @throws Error naming what is wrong and what would be right. */
+/**
+ * `undefined` where help is asked for. @throws Error naming what is wrong and what would be right.
+ */
 function parseOptions(args: readonly string[]): Options | undefined {
   const { values } = parseArgs({
     args: [...args],

@@ -10,8 +10,9 @@ import type { OpenTarget, Target } from './target.ts';
 const TRIES = 60;
 
 /**
- * Guided by coverage: a request that reaches a part of the package which none before it in this run has reached is kept, and later ones
- * are made of those that were kept. V8 itself counts what was reached, so nothing is installed or rewritten for it.
+ * Guided by coverage: a request that reaches a part of the package which none before it in this run
+ * has reached is kept, and later ones are made of those that were kept. V8 itself counts what was
+ * reached, so nothing is installed or rewritten for it.
  */
 export const guided: Target = {
   name: 'guided',

@@ -35,7 +35,10 @@ const INITIALIZE = JSON.stringify({
   },
 });
 
-/** Every run stays in `empty`, where the steps of `cart.add` may run and fail, and all else that is bound is hidden. */
+/**
+ * Every run stays in `empty`, where the steps of `cart.add` may run and fail, and all else that is
+ * bound is hidden.
+ */
 function gate() {
   return new StateMachineGate({
     id: 'checkout',
@@ -86,7 +89,10 @@ export class Host {
     return this;
   }
 
-  /** Sends a request, and gives back what the server behind the gate got of it. Breaks where the answer is none that a client may get. */
+  /**
+   * Sends a request, and gives back what the server behind the gate got of it. Breaks where the
+   * answer is none that a client may get.
+   */
   async send(request: RawRequest): Promise<Passed> {
     this.#got.length = 0;
     this.#errors.length = 0;

@@ -1,12 +1,16 @@
-/** JSON as it was written: an object keeps each of its members, in order, however often a key stands in it. */
+/**
+ * JSON as it was written: an object keeps each of its members, in order, however often a key stands
+ * in it.
+ */
 export type Loose =
   | { readonly kind: 'object'; readonly members: readonly (readonly [key: string, value: Loose])[] }
   | { readonly kind: 'array'; readonly items: readonly Loose[] }
   | { readonly kind: 'plain'; readonly value: string | number | boolean | null };
 
 /**
- * A parser that takes more than JSON: comments, single quotes, trailing commas, bare keys, broken escapes, and anything behind a
- * value. Returns every value that follows another one. Written for this folder, since no reader here may share a mistake with the gate.
+ * A parser that takes more than JSON: comments, single quotes, trailing commas, bare keys, broken
+ * escapes, and anything behind a value. Returns every value that follows another one. Written for
+ * this folder, since no reader here may share a mistake with the gate.
  */
 export function looseValues(text: string): Loose[] {
   const reader = new LooseReader(text);

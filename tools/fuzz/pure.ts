@@ -19,7 +19,10 @@ const glob = fc
   .array(fc.constantFrom(...GLOBS), { minLength: 1, maxLength: 6 })
   .map((all) => all.join('.'));
 
-/** What a glob means: the set of places in the pattern that may be reached, segment by segment of the name. */
+/**
+ * What a glob means: the set of places in the pattern that may be reached, segment by segment of
+ * the name.
+ */
 export function globMeans(pattern: string, text: string): boolean {
   return reaches(pattern.split('.'), text.split('.'), '**', (each, segment) =>
     reaches([...each], [...segment], '*', (one, other) => one === other),

@@ -354,7 +354,9 @@ export const recipe: fc.Arbitrary<Recipe> = fc.record({
 /** Stands for the session of whichever host the request is sent to. */
 export const SESSION = 'the session';
 
-/** Valid calls, and what is nearly one: each of them wants to be read as a gated call by somebody. */
+/**
+ * Valid calls, and what is nearly one: each of them wants to be read as a gated call by somebody.
+ */
 export const rawRequest: fc.Arbitrary<RawRequest> = recipe.map(cook);
 
 export function cook(chosen: Recipe): RawRequest {

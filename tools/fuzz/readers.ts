@@ -36,7 +36,10 @@ export function everyReading(got: Got): ReadCall[] {
   return calls;
 }
 
-/** How a server may unpack the bytes: as they are, or by whatever they look like, the header being there or not. */
+/**
+ * How a server may unpack the bytes: as they are, or by whatever they look like, the header being
+ * there or not.
+ */
 function* unpacked({ body }: Got): Generator<readonly [string, Buffer]> {
   yield ['', body];
   const unpackers = {
@@ -117,7 +120,9 @@ const cutKeys = (members: Members, key: string): Loose | undefined => {
     : value;
 };
 
-/** Copies what it parsed into an object of its own, so that `__proto__` becomes where it looks next. */
+/**
+ * Copies what it parsed into an object of its own, so that `__proto__` becomes where it looks next.
+ */
 function inherited(members: Members, key: string): Loose | undefined {
   const own = exact(members, key).at(-1);
   if (own !== undefined) return own;

@@ -258,7 +258,9 @@ class Game {
       broken('a call was answered with another outcome', JSON.stringify(wrong));
   }
 
-  /** One step of a batch is forwarded at most; what is no step runs by the state before or after it. */
+  /**
+   * One step of a batch is forwarded at most; what is no step runs by the state before or after it.
+   */
   async #batch(calls: readonly Call[]): Promise<void> {
     if (this.#caller.era === 'stateless') return;
     const { recorder, endpoint } = this.#stage;

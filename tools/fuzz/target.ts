@@ -55,7 +55,10 @@ export async function runOnce(
   };
 }
 
-/** Fails the property. What is the same each time comes first: findings that begin alike are told once. */
+/**
+ * Fails the property. What is the same each time comes first: findings that begin alike are told
+ * once.
+ */
 export function broken(what: string, details = ''): never {
   throw new Error(details === '' ? what : `${what}\n  ${details}`);
 }

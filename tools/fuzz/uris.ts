@@ -13,7 +13,10 @@ const OPEN = [
   'other://vault/secret.txt',
 ];
 
-/** Ways in which a server may understand a URI; they are applied one after the other, in every order. */
+/**
+ * Ways in which a server may understand a URI; they are applied one after the other, in every
+ * order.
+ */
 const READINGS: readonly ((uri: string) => string)[] = [
   decodeSome,
   (uri) => URL.parse(uri)?.href ?? uri,

@@ -23,7 +23,9 @@ import type { GateSettings, Holdings, Order } from './fleet.ts';
 const settings: GateSettings = JSON.parse(process.argv[2] ?? '');
 const quiet = { onError() {}, onWarning() {} };
 
-/** The system's clock, but for its jumps. Timers do not jump, as in a process whose clock was set. */
+/**
+ * The system's clock, but for its jumps. Timers do not jump, as in a process whose clock was set.
+ */
 let jumped = 0;
 const clock: Clock = {
   now: () => Date.now() + jumped,

@@ -26,7 +26,10 @@ export interface RunningApp {
 /** What the server lists: one tool that no gate binds, beside the others. */
 export const SERVED = [...TOOL_NAMES, 'cart.view'];
 
-/** A real Express app with the official SDK, a server and a transport for each request, behind `sessionStore()` and two gates. */
+/**
+ * A real Express app with the official SDK, a server and a transport for each request, behind
+ * `sessionStore()` and two gates.
+ */
 export async function startApp(
   settings: AppSettings,
   store: AtomicStateStore,

@@ -32,7 +32,10 @@ export interface ArenaOptions {
 
 const PATIENCE_MS = 30_000;
 
-/** One store, the server processes that share it, and all that is known of the runs that were made in them. */
+/**
+ * One store, the server processes that share it, and all that is known of the runs that were made
+ * in them.
+ */
 export class Arena {
   readonly options: ArenaOptions;
   readonly fleet: Fleet;
@@ -128,7 +131,10 @@ export class Arena {
     return this.#runs[workflow];
   }
 
-  /** For how long the run's claim lives unless it is renewed, in milliseconds as its store counts; `undefined` where none does. */
+  /**
+   * For how long the run's claim lives unless it is renewed, in milliseconds as its store counts;
+   * `undefined` where none does.
+   */
   async leaseLeft({ run, workflow }: RunLog): Promise<number | undefined> {
     const result = await this.#store.claim({
       run,

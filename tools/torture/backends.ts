@@ -16,7 +16,10 @@ import type { StoreAddress, StoreName } from './stores.ts';
 /** A store's real service, private to this run of the torture. */
 export interface Backend {
   readonly address: StoreAddress;
-  /** Whether several processes can share it, so that there is something left of a run when one of them dies. */
+  /**
+   * Whether several processes can share it, so that there is something left of a run when one of
+   * them dies.
+   */
   readonly isShared: boolean;
   /** How many moves of a run it keeps at least. */
   readonly keeps: number;

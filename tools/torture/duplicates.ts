@@ -8,7 +8,10 @@ import { isLegal, RULES, type Rule, type ToolName, type WorkflowName } from './w
 export interface DuplicatesScale {
   /** How many steps are raced. */
   readonly steps: number;
-  /** How many calls of each step are sent at the same time, each to another process where there are that many. */
+  /**
+   * How many calls of each step are sent at the same time, each to another process where there are
+   * that many.
+   */
   readonly duplicates: number;
   /** How many runs are made at the same time. */
   readonly lanes: number;
@@ -31,7 +34,10 @@ interface Plan {
   readonly steps: number;
 }
 
-/** Duplicates of one step race through several processes: of each step one runs, and every other one is refused. */
+/**
+ * Duplicates of one step race through several processes: of each step one runs, and every other one
+ * is refused.
+ */
 export function raceDuplicates(
   options: ArenaOptions,
   scale: DuplicatesScale,
@@ -61,7 +67,10 @@ export function raceDuplicates(
   });
 }
 
-/** A few long runs, to be played first, and many short ones: a run's first step is a race of its own. */
+/**
+ * A few long runs, to be played first, and many short ones: a run's first step is a race of its
+ * own.
+ */
 function planRuns({ steps, longestRun }: DuplicatesScale, random: Random): Plan[] {
   const long: Plan = { workflow: 'rally', steps: Math.min(steps / 10, longestRun) };
   const plans = [long, long];
@@ -116,7 +125,8 @@ async function race(
     }),
   );
   const ran = answers.filter((answer) => answer.kind === 'done').length;
-  // Where the step leads to a state in which it is allowed too, each of them is an ordinary step, one after the other.
+  // Where the step leads to a state in which it is allowed too, each of them is an ordinary step,
+  // one after the other.
   const expected = rule.from.includes(rule.to) ? duplicates : 1;
   if (ran !== expected) {
     arena.faults.push(

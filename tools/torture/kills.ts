@@ -111,12 +111,14 @@ function interruptedBy(arena: Arena, victim: TortureServer): { cut: number; unhe
   };
 }
 
-/** A renewal that a process sent before it died is executed this much later at most: its deadline. */
+/**
+ * A renewal that a process sent before it died is executed this much later at most: its deadline.
+ */
 const IN_FLIGHT_MS = 2_000;
 
 /**
- * For how long the claim of a process that died kept its run busy since it was last renewed, as its store counts: on a machine that is busy
- * questions and answers are on their way for long.
+ * For how long the claim of a process that died kept its run busy since it was last renewed, as its
+ * store counts: on a machine that is busy questions and answers are on their way for long.
  */
 async function blockedFor(arena: Arena, log: RunLog): Promise<number> {
   const { leaseMs } = arena.options;

@@ -21,7 +21,9 @@ export interface Encounters {
 export interface LaneOptions {
   readonly random: Random;
   readonly encounters: Encounters;
-  /** Called when a call's connection broke; the next try does not wait for it, but the lane does. */
+  /**
+   * Called when a call's connection broke; the next try does not wait for it, but the lane does.
+   */
   readonly onBroken?: (log: RunLog) => Promise<void>;
 }
 
@@ -29,9 +31,9 @@ export interface LaneOptions {
 const MOST_TRIES = 1_000;
 
 /**
- * A client that makes one run after the other, and one step after the other. It sends some steps twice at the same time
- * through two processes, and some calls out of order. After an answer that leaves a step's fate open it calls again, as it
- * did before, until the fate is known.
+ * A client that makes one run after the other, and one step after the other. It sends some steps
+ * twice at the same time through two processes, and some calls out of order. After an answer that
+ * leaves a step's fate open it calls again, as it did before, until the fate is known.
  */
 export class Lane {
   readonly #arena: Arena;
@@ -121,7 +123,8 @@ export class Lane {
   }
 
   /**
-   * What an operator does about a held run: looks whether the step has had its effect. Whether the run is not held any more.
+   * What an operator does about a held run: looks whether the step has had its effect. Whether the
+   * run is not held any more.
    */
   #decide(log: RunLog): Promise<boolean> {
     const runs = this.#arena.runsOf(log);

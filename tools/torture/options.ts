@@ -59,7 +59,9 @@ export const HELP = `npm run torture -- [options]
 
 const DURABILITIES: readonly Durability[] = ['full', 'relaxed', 'none'];
 
-/** `undefined` where help is asked for. @throws Error naming what is wrong and what would be right. */
+/**
+ * `undefined` where help is asked for. @throws Error naming what is wrong and what would be right.
+ */
 export function parseOptions(args: readonly string[]): TortureOptions | undefined {
   const { values } = parseArgs({
     args: [...args],

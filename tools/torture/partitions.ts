@@ -16,7 +16,9 @@ export interface PartitionsScale {
   readonly lastMs: number;
 }
 
-/** `cut`: connections are closed and refused. `stall`: they stay open, and nothing passes meanwhile. */
+/**
+ * `cut`: connections are closed and refused. `stall`: they stay open, and nothing passes meanwhile.
+ */
 const KINDS = ['cut', 'stall'] as const;
 
 /** So that a dead connection is noticed soon; the default is 30 s. */

@@ -7,7 +7,10 @@ import { RULES, type ToolName } from './workflows.ts';
 
 const PATIENCE_MS = 15_000;
 
-/** A client of one process only, to see when that process serves. Its run has nothing under way when the store dies. */
+/**
+ * A client of one process only, to see when that process serves. Its run has nothing under way when
+ * the store dies.
+ */
 export class Prober {
   readonly #arena: Arena;
   readonly #server: TortureServer;
@@ -29,8 +32,9 @@ export class Prober {
   }
 
   /**
-   * While the store is away, an ungated call has to be served, and a gated one must not be. Whether the gated one was
-   * refused at once; else its connection was still busy with the last words of the store.
+   * While the store is away, an ungated call has to be served, and a gated one must not be. Whether
+   * the gated one was refused at once; else its connection was still busy with the last words of
+   * the store.
    */
   async whileAway(): Promise<boolean> {
     const view = await this.#call('cart.view');
@@ -40,7 +44,9 @@ export class Prober {
     return gated.kind === 'unavailable';
   }
 
-  /** Makes steps until one succeeds. Resolves to when that was, on the clock of `performance.now()`. */
+  /**
+   * Makes steps until one succeeds. Resolves to when that was, on the clock of `performance.now()`.
+   */
   async serves(): Promise<number> {
     const deadline = performance.now() + PATIENCE_MS;
     for (;;) {

@@ -4,7 +4,10 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { freePort } from '../../test/services/ports.ts';
 
-/** The REST service in front of a Redis, in a process that can be killed and started again on its port. */
+/**
+ * The REST service in front of a Redis, in a process that can be killed and started again on its
+ * port.
+ */
 export class RestProcess {
   readonly url: string;
   readonly #args: readonly string[];

@@ -1,6 +1,6 @@
 /**
- * Upstash's REST interface in a process of its own, so that it can be killed. Takes the address of its Redis and a port, and
- * sends its token to its parent once it serves.
+ * Upstash's REST interface in a process of its own, so that it can be killed. Takes the address of
+ * its Redis and a port, and sends its token to its parent once it serves.
  */
 import { connect, createServer } from 'node:net';
 import { startUpstashRest } from '../../test/services/upstash-rest.ts';

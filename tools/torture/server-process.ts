@@ -11,7 +11,9 @@ import type { StoreAddress } from './stores.ts';
 export interface TortureServer {
   readonly name: string;
   readonly endpoint: Endpoint;
-  /** Resolves once the server is gone: to `undefined` where that was ordered, else to how it ended. */
+  /**
+   * Resolves once the server is gone: to `undefined` where that was ordered, else to how it ended.
+   */
   readonly gone: Promise<string | undefined>;
   /** `kill -9`, where it is a process. Resolves once it is gone. */
   kill(): Promise<void>;

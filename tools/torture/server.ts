@@ -1,4 +1,6 @@
-/** One server process. Takes its settings as JSON, sends its port to its parent, and ends with it. */
+/**
+ * One server process. Takes its settings as JSON, sends its port to its parent, and ends with it.
+ */
 import { startApp } from './app.ts';
 import { brokenStore } from './broken-store.ts';
 import type { ProcessSettings } from './server-process.ts';

@@ -46,7 +46,10 @@ export interface OpenStore {
   close(): Promise<void>;
 }
 
-/** Opens a store with the client settings that the documentation recommends: they are what is measured here. */
+/**
+ * Opens a store with the client settings that the documentation recommends: they are what is
+ * measured here.
+ */
 export function openStore({ name, url, token = '' }: StoreAddress): Promise<OpenStore> {
   const openers: Record<StoreName, () => Promise<OpenStore>> = {
     redis: () => openNodeRedis(url),
@@ -66,7 +69,10 @@ export function openStore({ name, url, token = '' }: StoreAddress): Promise<Open
   return openers[name]();
 }
 
-/** Every failure of a call reaches the caller; what is emitted beside that must only not end the process. */
+/**
+ * Every failure of a call reaches the caller; what is emitted beside that must only not end the
+ * process.
+ */
 const ignore = (): void => {};
 
 /** While Redis is away calls fail at once, instead of running late. */
@@ -114,7 +120,8 @@ const IOREDIS = {
   connectTimeout: 1000,
   enableOfflineQueue: false,
   autoResendUnfulfilledCommands: false,
-  // How long it waits until it looks again whether Redis has loaded its data; by default up to 10 s.
+  // How long it waits until it looks again whether Redis has loaded its data; by default up to 10
+  // s.
   maxLoadingRetryTime: 500,
   retryStrategy: (times) => Math.min(50 * 2 ** times, 500),
 } satisfies RedisOptions;

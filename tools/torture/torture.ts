@@ -1,6 +1,7 @@
 /**
- * Puts the promise "a step commits once" to the test with several server processes on a real store: with duplicates that race,
- * with processes that are killed in mid-step, and with a store that is killed under load. `--help` says how.
+ * Puts the promise "a step commits once" to the test with several server processes on a real store:
+ * with duplicates that race, with processes that are killed in mid-step, and with a store that is
+ * killed under load. `--help` says how.
  */
 import { inspect } from 'node:util';
 import { type Backend, startBackend } from './backends.ts';
@@ -23,7 +24,10 @@ import type { StoreName } from './stores.ts';
 
 /** As fsmGate() has them. */
 const USUAL_TIMES = { leaseMs: 8_000, waitMs: 10_000 };
-/** Where processes die, so that nobody waits long for their leases; a call waits longer than a lease lasts. */
+/**
+ * Where processes die, so that nobody waits long for their leases; a call waits longer than a lease
+ * lasts.
+ */
 const SHORT_TIMES = { leaseMs: 1_000, waitMs: 3_000 };
 const SERVERS = 4;
 
@@ -119,7 +123,9 @@ async function torture(options: TortureOptions): Promise<number> {
   return rows.some(({ faults }) => faults.length > 0) ? 1 : 0;
 }
 
-/** Once to come to an orderly end, twice to end at once: what was started ends with this process. */
+/**
+ * Once to come to an orderly end, twice to end at once: what was started ends with this process.
+ */
 function onSignal(): void {
   if (interrupt.signal.aborted) process.exit(130);
   interrupt.abort();

@@ -56,7 +56,10 @@ const checkout: Machine = {
   }),
 };
 
-/** A workflow without an end, so that one run can make thousands of steps; each is legal in one state only. */
+/**
+ * A workflow without an end, so that one run can make thousands of steps; each is legal in one
+ * state only.
+ */
 const rally: Machine = {
   id: 'rally',
   initial: 'left',

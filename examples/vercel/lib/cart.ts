@@ -3,7 +3,9 @@ import type { Redis } from '@upstash/redis';
 import { currentStep } from 'mcp-interlock';
 import * as z from 'zod';
 
-/** An MCP server for one request. Whatever must outlive that is in Redis or at the payment provider. */
+/**
+ * An MCP server for one request. Whatever must outlive that is in Redis or at the payment provider.
+ */
 export function cartServer(redis: Redis, session: string): McpServer {
   const server = new McpServer({ name: 'cart', version: '1.0.0' });
   const cart = `cart:${session}`;

@@ -1,9 +1,9 @@
 import type { PostgresNames } from './names.ts';
 
 /**
- * The tables. A context and a payload are `json` and not `jsonb`, because `jsonb` reorders keys, rewrites
- * numbers and refuses the escape for NUL, and both must come back as they were saved; `context::jsonb` is
- * there for queries.
+ * The tables. A context and a payload are `json` and not `jsonb`, because `jsonb` reorders keys,
+ * rewrites numbers and refuses the escape for NUL, and both must come back as they were saved;
+ * `context::jsonb` is there for queries.
  */
 export function createTables({ runs, workflows, events }: PostgresNames): string {
   return `

@@ -12,8 +12,8 @@ import type {
 import type { RunInState } from './rows.ts';
 
 /**
- * What a function of the database is called with. Names are encoded, and what is JSON to the caller is JSON
- * text.
+ * What a function of the database is called with. Names are encoded, and what is JSON to the caller
+ * is JSON text.
  */
 export type Document = Readonly<
   Record<string, string | number | boolean | null | readonly string[]>
@@ -116,7 +116,10 @@ function textOrNull(text: string | null | undefined): string | null {
   return text == null ? null : encodeText(text);
 }
 
-/** JSON's own escapes make the text storable. No value is not the value `null`, whose text is `'null'`. */
+/**
+ * JSON's own escapes make the text storable. No value is not the value `null`, whose text is
+ * `'null'`.
+ */
 function jsonOrNull(value: Json | undefined): string | null {
   return value === undefined ? null : JSON.stringify(value);
 }

@@ -31,14 +31,14 @@ const LOCK = 'mcp-interlock: migrate';
 const DUPLICATE_TABLE = '42P07';
 
 /**
- * Brings the schema up to date in one transaction. Of several at once one does it; the others wait and find
- * it done.
+ * Brings the schema up to date in one transaction. Of several at once one does it; the others wait
+ * and find it done.
  */
 export async function migrate(pool: PostgresPool, names: PostgresNames): Promise<void> {
   const client = await pool.connect();
   try {
-    // Not the default level, which may be one where a statement does not see what was done during the wait
-    // for the lock.
+    // Not the default level, which may be one where a statement does not see what was done during
+    // the wait for the lock.
     await client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
     await client.query('SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', [LOCK]);
     await applyPending(client, names);
@@ -51,7 +51,9 @@ export async function migrate(pool: PostgresPool, names: PostgresNames): Promise
   client.release();
 }
 
-/** Where nothing is pending this only reads, so a role without the right to create may call it too. */
+/**
+ * Where nothing is pending this only reads, so a role without the right to create may call it too.
+ */
 async function applyPending(client: PostgresClient, names: PostgresNames): Promise<void> {
   const applied = await latestVersion(client, names);
   if (applied === 0) await client.query(createMigrationsTable(names));

@@ -1,4 +1,6 @@
-/** Every table and function of the store, quoted and with its schema, ready to stand in a statement. */
+/**
+ * Every table and function of the store, quoted and with its schema, ready to stand in a statement.
+ */
 export type PostgresNames = Readonly<Record<'schema' | keyof typeof SUFFIXES, string>>;
 
 const SUFFIXES = {

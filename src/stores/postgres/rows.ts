@@ -12,7 +12,9 @@ import type {
 } from '../store.ts';
 import { copySnapshot } from '../workflow-state.ts';
 
-/** What the database's functions answer: names encoded, JSON as text, `null` for what is not there. */
+/**
+ * What the database's functions answer: names encoded, JSON as text, `null` for what is not there.
+ */
 interface WorkflowRow {
   readonly workflow: string;
   readonly state: string;
@@ -86,7 +88,8 @@ export function toClaimResult(
   if (!claim) throw new TypeError(`The database answered ${status} without a claim`);
   if (status === 'claimed') return { status, ...seen, idempotencyKey: claim.idempotencyKey };
   if (status === 'held') return { status, ...seen, claim: toClaimView(claim) };
-  // The lease was alive when the claim was judged, and may have ended before the answer was written.
+  // The lease was alive when the claim was judged, and may have ended before the answer was
+  // written.
   return { status, ...seen, remainingMs: Math.max(1, claim.remainingMs) };
 }
 

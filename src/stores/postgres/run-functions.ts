@@ -1,19 +1,21 @@
 import type { PostgresNames } from './names.ts';
 
 /**
- * What an answer says of its time. Read after the look, so that it is not before what was seen, even if that was waited for.
+ * What an answer says of its time. Read after the look, so that it is not before what was seen,
+ * even if that was waited for.
  */
 export const NOW = 'floor(extract(epoch FROM clock_timestamp()) * 1000)';
 
 /**
- * What concerns a run as a whole. Every function that writes locks the run's row first and waits for no
- * other, so that writers of one run take turns and never wait in a circle. A statement after the lock sees
- * what was committed during the wait: under READ COMMITTED each statement in a function looks anew. Under
- * stricter levels such a wait may end in a serialisation error, and nothing has happened.
+ * What concerns a run as a whole. Every function that writes locks the run's row first and waits
+ * for no other, so that writers of one run take turns and never wait in a circle. A statement after
+ * the lock sees what was committed during the wait: under READ COMMITTED each statement in a
+ * function looks anew. Under stricter levels such a wait may end in a serialisation error, and
+ * nothing has happened.
  *
- * The time is `clock_timestamp()` after a lock, since it may have been waited for. Where nothing is locked it
- * is `statement_timestamp()`, from before the look: or what was renewed between look and clock would seem to
- * be over.
+ * The time is `clock_timestamp()` after a lock, since it may have been waited for. Where nothing is
+ * locked it is `statement_timestamp()`, from before the look: or what was renewed between look and
+ * clock would seem to be over.
  */
 export function createRunFunctions(names: PostgresNames): string {
   return [makeRun, open, lockRun, expireRun, touchRun, toJson, readRun, inState, sweepRuns]

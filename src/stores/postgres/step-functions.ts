@@ -8,8 +8,8 @@ const NO_CLAIM = `(claim_token, claim_tool, claim_digest, claim_uncertain, idemp
        = (NULL, NULL, NULL, NULL, NULL, NULL)`;
 
 /**
- * What happens to one workflow of a run. Each function takes one JSON document, so that a newer version of a
- * function still serves older processes during a deployment.
+ * What happens to one workflow of a run. Each function takes one JSON document, so that a newer
+ * version of a function still serves older processes during a deployment.
  */
 export function createStepFunctions(names: PostgresNames): string {
   return [judge, claim, commit, renew, release, history].map((create) => create(names)).join('');
@@ -20,7 +20,9 @@ function withoutKey(unsettled: string, key: string): string {
   return `jsonb_path_query_array(${unsettled}, '$[*] ? (@.key != $settled)', jsonb_build_object('settled', ${key}))`;
 }
 
-/** A step that is settled needs its key no more; one that was not begun leaves it to the next try. */
+/**
+ * A step that is settled needs its key no more; one that was not begun leaves it to the next try.
+ */
 const LEFT_UNSETTLED = `CASE WHEN asked.settles IS FALSE THEN unsettled ELSE ${withoutKey('unsettled', 'idempotency_key')} END`;
 
 /** The released tokens with one more. */

@@ -19,8 +19,8 @@ export interface Reply {
 }
 
 /**
- * Nothing but a text is a reply. A driver may hand out bytes instead; anything else is what a driver
- * makes up when it could not ask, and must not pass for an answer.
+ * Nothing but a text is a reply. A driver may hand out bytes instead; anything else is what a
+ * driver makes up when it could not ask, and must not pass for an answer.
  */
 export function parseReply(raw: unknown): Reply {
   const text = Buffer.isBuffer(raw) ? raw.toString() : raw;

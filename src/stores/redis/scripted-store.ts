@@ -20,7 +20,10 @@ import {
 } from './replies.ts';
 import * as scripts from './scripts.ts';
 
-/** Has the server run a script by its digest, or by its text where `bySource` says so. One round trip. */
+/**
+ * Has the server run a script by its digest, or by its text where `bySource` says so. One round
+ * trip.
+ */
 export type Evaluate = (
   script: scripts.Script,
   bySource: boolean,
@@ -35,7 +38,10 @@ export interface ScriptedStoreOptions {
   readonly trailLimit: number;
 }
 
-/** The state store of any server that runs Redis' Lua: one script, and so one atomic round trip, for each operation. */
+/**
+ * The state store of any server that runs Redis' Lua: one script, and so one atomic round trip, for
+ * each operation.
+ */
 export function scriptedStore(evaluate: Evaluate, options: ScriptedStoreOptions): AtomicStateStore {
   async function run(script: scripts.Script, runKey: string, args: string[]): Promise<Reply> {
     const keys = runKeys(options.prefix, runKey);
@@ -163,7 +169,9 @@ function expectStatus<Status extends string>(
   return status;
 }
 
-/** Only the beginning counts: some drivers append the command, and with it the caller's own texts. */
+/**
+ * Only the beginning counts: some drivers append the command, and with it the caller's own texts.
+ */
 function isNoScript(error: unknown): boolean {
   return error instanceof Error && /^(Command failed: )?NOSCRIPT\b/.test(error.message);
 }

@@ -3,21 +3,27 @@ import { setTimeout as sleep } from 'node:timers/promises';
 /** A value that a statement is given. */
 export type SqliteValue = string | number | null;
 
-/** What the store uses of a prepared statement: by `unknown`, since the clients type their values in ways of their own. */
+/**
+ * What the store uses of a prepared statement: by `unknown`, since the clients type their values in
+ * ways of their own.
+ */
 export interface SqliteStatement {
   all(...values: unknown[]): unknown[];
   run(...values: unknown[]): unknown;
 }
 
-/** What the store uses of an opened database: of `libsql`, `better-sqlite3` or Node's own `node:sqlite`. */
+/**
+ * What the store uses of an opened database: of `libsql`, `better-sqlite3` or Node's own
+ * `node:sqlite`.
+ */
 export interface SqliteDatabase {
   exec(sql: string): unknown;
   prepare(sql: string): SqliteStatement;
 }
 
 /**
- * SQLite's own waiting is off: it stands in the way of the event loop, does not cover the switch to the
- * write-ahead log, and pauses so long that a process starves where others are busy.
+ * SQLite's own waiting is off: it stands in the way of the event loop, does not cover the switch to
+ * the write-ahead log, and pauses so long that a process starves where others are busy.
  */
 const SETTINGS = `
 PRAGMA busy_timeout = 0;
@@ -30,9 +36,9 @@ PRAGMA fullfsync = ON;
 const PAUSE_MS = 2;
 
 /**
- * Prepares a connection: what is committed on it survives a power failure, since the write-ahead log is
- * flushed to the disk at every commit, on macOS past the drive's own cache too. Then does `work` in a
- * transaction.
+ * Prepares a connection: what is committed on it survives a power failure, since the write-ahead
+ * log is flushed to the disk at every commit, on macOS past the drive's own cache too. Then does
+ * `work` in a transaction.
  */
 export function setUp<T>(database: SqliteDatabase, busyTimeoutMs: number, work: () => T): T {
   const deadline = performance.now() + busyTimeoutMs;
@@ -47,7 +53,9 @@ export function setUp<T>(database: SqliteDatabase, busyTimeoutMs: number, work: 
   }
 }
 
-/** Transactions that wait for those of other processes, up to a limit, while the event loop goes on. */
+/**
+ * Transactions that wait for those of other processes, up to a limit, while the event loop goes on.
+ */
 export class Transactions {
   readonly #database: SqliteDatabase;
   readonly #busyTimeoutMs: number;
@@ -80,7 +88,9 @@ export class Transactions {
   }
 }
 
-/** From beginning to end without a pause, so that nothing else on this connection comes in between. */
+/**
+ * From beginning to end without a pause, so that nothing else on this connection comes in between.
+ */
 function transaction<T>(database: SqliteDatabase, begin: string, work: () => T): T {
   database.exec(begin);
   try {

@@ -109,7 +109,10 @@ export class SqliteRuns {
     return rows.map(toTrailEntry).reverse();
   }
 
-  /** The next of the runs in a state, those that stand there longest first; after the last one there is none. */
+  /**
+   * The next of the runs in a state, those that stand there longest first; after the last one there
+   * is none.
+   */
   inState(
     workflow: string,
     state: string,

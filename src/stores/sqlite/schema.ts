@@ -1,9 +1,9 @@
 import type { SqliteDatabase } from './database.ts';
 
 /**
- * Times are milliseconds since the epoch. A context, a payload and the three columns of a workflow that only
- * the store reads are JSON text. In other text a backslash is doubled, and NUL and half surrogate pairs are
- * written `\uXXXX`.
+ * Times are milliseconds since the epoch. A context, a payload and the three columns of a workflow
+ * that only the store reads are JSON text. In other text a backslash is doubled, and NUL and half
+ * surrogate pairs are written `\uXXXX`.
  */
 export const SCHEMA = `
 CREATE TABLE IF NOT EXISTS workflow_runs (

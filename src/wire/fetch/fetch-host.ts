@@ -12,7 +12,10 @@ export type Handle = (request: Request) => Response | Promise<Response>;
 
 const NOTHING = Buffer.alloc(0);
 
-/** A `Request` and the `Response` that becomes of it. The handler is given another request, and what it answers runs through the pipeline. */
+/**
+ * A `Request` and the `Response` that becomes of it. The handler is given another request, and what
+ * it answers runs through the pipeline.
+ */
 export class FetchHost implements Host {
   readonly request: RequestPort;
   readonly response: FetchResponse;
@@ -73,7 +76,10 @@ export class FetchHost implements Host {
     this.response.end(Buffer.from(json));
   }
 
-  /** Asks the handler. What it throws is the response's failure, as it would be without the pipeline. */
+  /**
+   * Asks the handler. What it throws is the response's failure, as it would be without the
+   * pipeline.
+   */
   async forward(handle: Handle): Promise<void> {
     const { signal } = this.#handlers;
     try {

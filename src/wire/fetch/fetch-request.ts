@@ -8,7 +8,10 @@ export function requestPort(request: Request, auth: unknown): RequestPort {
   return { method: request.method, url: request.url, headers, auth };
 }
 
-/** The request that the handler is given: the client's, with the headers and the body that the pipeline left. */
+/**
+ * The request that the handler is given: the client's, with the headers and the body that the
+ * pipeline left.
+ */
 export function handlersRequest(
   request: Request,
   port: RequestPort,
@@ -30,7 +33,10 @@ export function handlersRequest(
   return made;
 }
 
-/** Only a POST carries messages (MCP 2025-11-25, Transports): a body that nobody looked at must not reach the MCP server in another way. */
+/**
+ * Only a POST carries messages (MCP 2025-11-25, Transports): a body that nobody looked at must not
+ * reach the MCP server in another way.
+ */
 function unreadBody({ method, body }: Request): RequestInit {
   if (body === null || ['GET', 'HEAD', 'DELETE'].includes(method)) return {};
   return { body, duplex: 'half' };

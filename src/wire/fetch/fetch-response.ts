@@ -16,7 +16,9 @@ export interface ResponseListeners {
   onEvent(event: string): void;
 }
 
-/** The `Response` that the client is given: made when its headers go, and written to as Node's is. */
+/**
+ * The `Response` that the client is given: made when its headers go, and written to as Node's is.
+ */
 export class FetchResponse implements ResponsePort, Originals {
   readonly req: { readonly method: string };
   statusCode = 200;

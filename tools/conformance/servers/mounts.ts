@@ -9,7 +9,10 @@ import {
 } from '../../../src/index.ts';
 import { NEVER_CALLED } from './tools.ts';
 
-/** `bare` is the server alone, `empty` has a gate that binds nothing, `idle` one that binds what the suite never calls. */
+/**
+ * `bare` is the server alone, `empty` has a gate that binds nothing, `idle` one that binds what the
+ * suite never calls.
+ */
 export const COLUMNS = ['bare', 'empty', 'idle'] as const;
 export type Column = (typeof COLUMNS)[number];
 

@@ -149,7 +149,9 @@ function stateOf({ mcpReq }: ServerContext): RoundState | undefined {
   return mcpReq.requestState<RoundState>();
 }
 
-/** What the client declared with the request itself; the SDK's type of the envelope has no members. */
+/**
+ * What the client declared with the request itself; the SDK's type of the envelope has no members.
+ */
 function capabilitiesOf({ mcpReq }: ServerContext): ClientCapabilities {
   const envelope: { [CLIENT_CAPABILITIES_META_KEY]?: ClientCapabilities } = mcpReq.envelope ?? {};
   return envelope[CLIENT_CAPABILITIES_META_KEY] ?? {};

@@ -22,7 +22,10 @@ import { sessionRoute } from './sessions.ts';
 import { type Changes, registerStatelessTools } from './stateless-tools.ts';
 import { type CallContext, TOOLS } from './tools.ts';
 
-/** Serves both eras with SDK v2: what claims the stateless one without sessions, and everything else in them. */
+/**
+ * Serves both eras with SDK v2: what claims the stateless one without sessions, and everything else
+ * in them.
+ */
 export function routeOfV2(): RequestHandler {
   const handler = createMcpHandler(() => makeServer(handler.notify));
   const stateless = toNodeHandler(handler);

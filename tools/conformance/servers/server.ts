@@ -1,4 +1,6 @@
-/** One server in one column, given as two arguments. Sends its port to its parent, and ends with it. */
+/**
+ * One server in one column, given as two arguments. Sends its port to its parent, and ends with it.
+ */
 import type { AddressInfo } from 'node:net';
 import { localhostHostValidation } from '@modelcontextprotocol/sdk/server/middleware/hostHeaderValidation.js';
 import express, { type RequestHandler } from 'express';

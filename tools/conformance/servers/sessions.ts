@@ -8,7 +8,10 @@ export interface SessionTransport {
   handleRequest(req: IncomingMessage, res: ServerResponse, body?: unknown): Promise<void>;
 }
 
-/** The options of a transport whose streams can be resumed, and which is known as long as its session lasts. */
+/**
+ * The options of a transport whose streams can be resumed, and which is known as long as its
+ * session lasts.
+ */
 export type SessionOptions = ReturnType<typeof optionsOf>;
 
 /** A route of the session era: a transport for each session, and 404 where there is none. */

@@ -10,7 +10,10 @@ export interface Changes {
 
 const nothing = z.object({});
 
-/** The tools by which the suite looks into headers, capabilities, logging and subscriptions of the stateless era. */
+/**
+ * The tools by which the suite looks into headers, capabilities, logging and subscriptions of the
+ * stateless era.
+ */
 export function registerStatelessTools(server: McpServer, changes: Changes): void {
   const schema: Schema = {
     type: 'object',
@@ -41,7 +44,8 @@ export function registerStatelessTools(server: McpServer, changes: Changes): voi
     },
   );
 
-  // The suite looks for requests on the answer's stream, and declares no elicitation: there must be none.
+  // The suite looks for requests on the answer's stream, and declares no elicitation: there must be
+  // none.
   server.registerTool(
     'test_streaming_elicitation',
     { description: 'Answers on a stream of its own.', inputSchema: nothing },

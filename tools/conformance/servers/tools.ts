@@ -26,7 +26,10 @@ export interface ToolDefinition {
 /** Listed by every server and called by nobody: what the idle gate binds. */
 export const NEVER_CALLED = 'never_called';
 
-/** The tools that the suite calls by these names in the session era; some of them in the other one too. */
+/**
+ * The tools that the suite calls by these names in the session era; some of them in the other one
+ * too.
+ */
 export const TOOLS: readonly ToolDefinition[] = [
   tool(NEVER_CALLED, () => text('called after all')),
   tool('test_simple_text', () => text('This is a simple text response for testing.')),
