@@ -4,29 +4,17 @@ import {
   PromptListChangedNotificationSchema,
   ResourceListChangedNotificationSchema,
 } from '@modelcontextprotocol/sdk/types.js';
-import { afterEach, describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import {
-  type FsmGateOptions,
-  fsmGate,
   type GuardedCall,
   managedHandle,
-  memoryStore,
   principalKey,
-  type SessionStoreOptions,
   StateMachineGate,
-  sessionStore,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
-import { connect, type TestClient } from '../helpers/client.ts';
-import { FaultyStore } from '../helpers/faulty-store.ts';
 import { RawSession } from '../helpers/raw.ts';
-import { cartServer, type Ledger, startUpstream, type UpstreamShape } from '../helpers/upstream.ts';
-
-const closing: (() => unknown)[] = [];
-
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
+import { type SceneClient, type SceneOptions, scene } from '../helpers/scene.ts';
+import { cartServer, type Ledger, startUpstream } from '../helpers/upstream.ts';
 
 /** The cart with two prompts, three documents, and one for each receipt. What is asked of it stands in the ledger. */
 function shopServer(ledger: Ledger): McpServer {
@@ -57,85 +45,64 @@ function shopGate() {
     .bindResource('docs://receipts/**', 'confirmed');
 }
 
-interface Serving {
-  readonly gate?: StateMachineGate<string, string>;
-  readonly options?: FsmGateOptions;
-  readonly sessions?: SessionStoreOptions;
-  readonly shape?: Partial<UpstreamShape>;
-}
-
-interface Shop extends TestClient {
-  readonly url: URL;
-  readonly calls: readonly string[];
-  readonly changes: string[];
-  prompts(): Promise<string[]>;
-  resources(): Promise<string[]>;
-  templates(): Promise<string[]>;
-}
-
-async function serve(serving: Serving = {}): Promise<Shop> {
-  const { gate = shopGate() as StateMachineGate, options, sessions, shape = {} } = serving;
-  const upstream = await startUpstream({
-    shape,
-    makeServer: shopServer,
-    middlewares: [sessionStore(sessions), fsmGate(gate, { onWarning: () => {}, ...options })],
-  });
-  closing.push(upstream.close);
-  const connected = await connect(upstream.url);
-  closing.push(connected.close);
-  const { client } = connected;
+/** The shop with a client in it, whose SDK client is `sdk`. */
+async function openShop(options: SceneOptions = {}) {
+  const app = await scene({ workflow: shopGate(), makeServer: shopServer, ...options });
+  const client = await app.client();
+  const sdk = client.raw.client;
   const changes: string[] = [];
-  client.setNotificationHandler(
+  sdk.setNotificationHandler(
     PromptListChangedNotificationSchema,
     () => void changes.push('prompts'),
   );
-  client.setNotificationHandler(
+  sdk.setNotificationHandler(
     ResourceListChangedNotificationSchema,
     () => void changes.push('resources'),
   );
   return {
-    ...connected,
-    url: upstream.url,
-    calls: upstream.ledger.calls,
+    ...app,
+    anotherClient: app.client,
+    client,
+    sdk,
+    calls: app.ledger.calls,
+    /** The lists, other than that of the tools, that the client was told of. */
     changes,
-    prompts: async () => (await client.listPrompts()).prompts.map(({ name }) => name),
-    resources: async () => (await client.listResources()).resources.map(({ uri }) => uri),
+    prompts: async () => (await sdk.listPrompts()).prompts.map(({ name }) => name),
+    resources: async () => (await sdk.listResources()).resources.map(({ uri }) => uri),
     templates: async () =>
-      (await client.listResourceTemplates()).resourceTemplates.map(
-        ({ uriTemplate }) => uriTemplate,
-      ),
+      (await sdk.listResourceTemplates()).resourceTemplates.map(({ uriTemplate }) => uriTemplate),
   };
 }
 
-async function confirm({ call }: TestClient): Promise<void> {
-  for (const tool of ['cart.add_item', 'cart.checkout', 'cart.pay']) await call(tool);
+async function confirm(client: SceneClient): Promise<void> {
+  for (const tool of ['cart.add_item', 'cart.checkout', 'cart.pay']) await client.calls(tool);
 }
 
-const textOf = async (client: Client, uri: string): Promise<unknown> =>
-  (await client.readResource({ uri })).contents[0];
+const textOf = async (sdk: Client, uri: string): Promise<unknown> =>
+  (await sdk.readResource({ uri })).contents[0];
 
 describe.each([
   ['a stream', 'sse'],
   ['JSON', 'json'],
 ] as const)('bound prompts and resources of an upstream that answers in %s', (_, answers) => {
   it('are listed in their states, and the others always', async () => {
-    const shop = await serve({ shape: { answers } });
+    const shop = await openShop({ shape: { answers } });
     expect(await shop.prompts()).toEqual(['help']);
     expect(await shop.resources()).toEqual(['docs://terms']);
     expect(await shop.templates()).toEqual(['docs://{chapter}/{page}']);
-    await shop.call('cart.add_item');
+    await shop.client.calls('cart.add_item');
     expect(await shop.prompts()).toEqual(['order.summary', 'help']);
     expect(await shop.resources()).toEqual(['docs://terms']);
-    await shop.call('cart.checkout');
-    await shop.call('cart.pay');
+    await shop.client.calls('cart.checkout');
+    await shop.client.calls('cart.pay');
     expect(await shop.prompts()).toEqual(['help']);
     expect(await shop.resources()).toEqual(['docs://terms', 'docs://receipts/latest']);
     expect(await shop.templates()).toEqual(['docs://receipts/{id}', 'docs://{chapter}/{page}']);
   });
 
   it('are refused outside of their states, in words and in facts', async () => {
-    const { client, calls } = await serve({ shape: { answers } });
-    await expect(client.getPrompt({ name: 'order.summary' })).rejects.toMatchObject({
+    const { sdk, calls } = await openShop({ shape: { answers } });
+    await expect(sdk.getPrompt({ name: 'order.summary' })).rejects.toMatchObject({
       code: -32602,
       message: expect.stringContaining(
         '[System: The prompt order.summary is not available while checkout is in "empty". Available now: cart.add_item. To reach it, call cart.add_item first.]',
@@ -151,7 +118,7 @@ describe.each([
         },
       },
     });
-    await expect(client.readResource({ uri: 'docs://receipts/7' })).rejects.toMatchObject({
+    await expect(sdk.readResource({ uri: 'docs://receipts/7' })).rejects.toMatchObject({
       code: -32602,
       message: expect.stringContaining('The resource docs://receipts/7 is not available'),
       data: {
@@ -166,18 +133,18 @@ describe.each([
   });
 
   it('are given in their states, and the others always', async () => {
-    const shop = await serve({ shape: { answers } });
-    const { client } = shop;
-    expect((await client.getPrompt({ name: 'help' })).messages).toHaveLength(1);
-    expect(await textOf(client, 'docs://terms')).toMatchObject({ text: 'docs://terms text' });
-    await shop.call('cart.add_item');
-    expect((await client.getPrompt({ name: 'order.summary' })).messages).toHaveLength(1);
-    await shop.call('cart.checkout');
-    await shop.call('cart.pay');
-    expect(await textOf(client, 'docs://receipts/7')).toMatchObject({
+    const shop = await openShop({ shape: { answers } });
+    const { sdk } = shop;
+    expect((await sdk.getPrompt({ name: 'help' })).messages).toHaveLength(1);
+    expect(await textOf(sdk, 'docs://terms')).toMatchObject({ text: 'docs://terms text' });
+    await shop.client.calls('cart.add_item');
+    expect((await sdk.getPrompt({ name: 'order.summary' })).messages).toHaveLength(1);
+    await shop.client.calls('cart.checkout');
+    await shop.client.calls('cart.pay');
+    expect(await textOf(sdk, 'docs://receipts/7')).toMatchObject({
       text: 'docs://receipts/7 text',
     });
-    await expect(client.getPrompt({ name: 'order.summary' })).rejects.toMatchObject({
+    await expect(sdk.getPrompt({ name: 'order.summary' })).rejects.toMatchObject({
       message: expect.stringContaining('It cannot be reached from here by calling tools.'),
     });
   });
@@ -197,45 +164,44 @@ describe('a change of state', () => {
     })
       .bindTool('cart.view', ['a', 'b', 'c', 'd'], 'NEXT')
       .bindPrompt('order.summary', ['b', 'c', 'd'])
-      .bindResource('docs://receipts/*', ['c', 'd']) as StateMachineGate;
+      .bindResource('docs://receipts/*', ['c', 'd']);
 
   it.each(['sse', 'json'] as const)(
     'is told of each list that shows other things now, and of no other (%s)',
     async (answers) => {
-      const shop = await serve({ gate: gate(), shape: { answers } });
-      await shop.streaming;
-      await shop.call('cart.view');
-      await vi.waitFor(() => expect(shop.changes).toEqual(['prompts']));
-      await shop.call('cart.view');
-      await vi.waitFor(() => expect(shop.changes).toEqual(['prompts', 'resources']));
-      await shop.call('cart.view');
+      const shop = await openShop({ workflow: gate(), shape: { answers } });
+      await shop.client.raw.streaming;
+      await shop.client.calls('cart.view');
+      await expect.poll(() => shop.changes).toEqual(['prompts']);
+      await shop.client.calls('cart.view');
+      await expect.poll(() => shop.changes).toEqual(['prompts', 'resources']);
+      await shop.client.calls('cart.view');
       expect(shop.changes).toEqual(['prompts', 'resources']);
-      expect(shop.log).not.toContain('list_changed');
+      expect(shop.client.told).toBe(0);
     },
   );
 
   it('is told once of each list where all of them change, in front of the result', async () => {
-    const shop = await serve();
-    await confirm(shop);
+    const shop = await openShop();
+    await confirm(shop.client);
     expect(shop.changes).toEqual(['prompts', 'prompts', 'resources']);
-    expect(shop.log.filter((each) => each === 'list_changed')).toHaveLength(3);
+    expect(shop.client.told).toBe(3);
   });
 
   it('reaches the other sessions of a run that they share', async () => {
-    const sessions = { key: principalKey(), principal: () => 'alice', store: memoryStore() };
-    const shop = await serve({ gate: gate(), sessions });
-    await shop.streaming;
-    const other = await connect(shop.url);
-    closing.push(other.close);
-    await other.call('cart.view');
-    await vi.waitFor(() => expect(shop.changes).toEqual(['prompts']));
+    const session = { key: principalKey(), principal: () => 'alice' };
+    const shop = await openShop({ workflow: gate(), session });
+    await shop.client.raw.streaming;
+    const other = await shop.anotherClient();
+    await other.calls('cart.view');
+    await expect.poll(() => shop.changes).toEqual(['prompts']);
     expect(await shop.prompts()).toContain('order.summary');
   });
 
   it('is not told where every prompt and resource is always shown', async () => {
-    const shop = await serve({ gate: gate(), options: { visibility: 'stable' } });
-    await shop.call('cart.view');
-    await shop.call('cart.view');
+    const shop = await openShop({ workflow: gate(), gate: { visibility: 'stable' } });
+    await shop.client.calls('cart.view');
+    await shop.client.calls('cart.view');
     expect(await shop.prompts()).toHaveLength(2);
     expect(shop.changes).toEqual([]);
   });
@@ -261,21 +227,21 @@ describe('a resource by another spelling', () => {
     ' docs://receipts/7',
     'receipts/7',
   ])('is refused all the same: %j', async (uri) => {
-    const { client, calls } = await serve();
-    await expect(client.readResource({ uri })).rejects.toMatchObject({ code: -32602 });
+    const { sdk, calls } = await openShop();
+    await expect(sdk.readResource({ uri })).rejects.toMatchObject({ code: -32602 });
     expect(calls).toEqual([]);
   });
 
   it('is left to the upstream where no bound pattern has its scheme', async () => {
-    const { client } = await serve();
-    await expect(client.readResource({ uri: 'other://a/../b' })).rejects.toMatchObject({
+    const { sdk } = await openShop();
+    await expect(sdk.readResource({ uri: 'other://a/../b' })).rejects.toMatchObject({
       message: expect.stringContaining('not found'),
     });
   });
 
   it('must be a text, as the name of a prompt must be', async () => {
-    const { url, calls } = await serve();
-    const session = await RawSession.begin(url);
+    const { session: begin, calls } = await openShop();
+    const session = await begin();
     for (const [method, params] of [
       ['resources/read', { uri: ['docs://receipts/7'] }],
       ['resources/read', {}],
@@ -301,18 +267,18 @@ describe('guards of prompts and resources', () => {
     const gate = checkoutGate()
       .bindPrompt('order.summary', 'empty', { guard })
       .bindResource('docs://receipts/*', 'empty', { guard });
-    const { client, prompts, calls } = await serve({ gate: gate as StateMachineGate });
-    await expect(client.getPrompt({ name: 'order.summary' })).rejects.toMatchObject({
+    const { sdk, prompts, calls } = await openShop({ workflow: gate });
+    await expect(sdk.getPrompt({ name: 'order.summary' })).rejects.toMatchObject({
       message: expect.stringContaining(
         'The prompt order.summary was refused while checkout is in "empty": The shop is closed.',
       ),
       data: { 'mcp-interlock/refusal': { reason: 'guard' } },
     });
-    await expect(client.readResource({ uri: 'docs://receipts/7' })).rejects.toMatchObject({
+    await expect(sdk.readResource({ uri: 'docs://receipts/7' })).rejects.toMatchObject({
       code: -32602,
     });
     expect(calls).toEqual([]);
-    await client.getPrompt({ name: 'order.summary', arguments: { topic: 'cart' } });
+    await sdk.getPrompt({ name: 'order.summary', arguments: { topic: 'cart' } });
     expect(calls).toEqual(['order.summary']);
     expect(await prompts()).toContain('order.summary');
     expect(asked.map(({ tool, args, state }) => [tool, args, state])).toEqual([
@@ -325,8 +291,8 @@ describe('guards of prompts and resources', () => {
 
 describe('a refusal that does not tell what exists', () => {
   it('is what the upstream says of a prompt or a resource that it does not have', async () => {
-    const { url, calls } = await serve({ options: { refusal: 'unknown-tool' } });
-    const session = await RawSession.begin(url);
+    const { session: begin, calls } = await openShop({ gate: { refusal: 'unknown-tool' } });
+    const session = await begin();
     const error = async (method: string, params: object): Promise<unknown> =>
       (await session.post({ jsonrpc: '2.0', id: 5, method, params })).messages[0]?.error;
     const named = (name: string, text: unknown): unknown =>
@@ -349,8 +315,8 @@ describe('a refusal that does not tell what exists', () => {
   });
 
   it('is the plain one where everything is shown', async () => {
-    const { client } = await serve({ options: { refusal: 'unknown-tool', visibility: 'stable' } });
-    await expect(client.getPrompt({ name: 'order.summary' })).rejects.toMatchObject({
+    const { sdk } = await openShop({ gate: { refusal: 'unknown-tool', visibility: 'stable' } });
+    await expect(sdk.getPrompt({ name: 'order.summary' })).rejects.toMatchObject({
       message: expect.stringContaining('is not available'),
     });
   });
@@ -358,18 +324,18 @@ describe('a refusal that does not tell what exists', () => {
 
 describe('lists that are stable', () => {
   it('say of each bound prompt, resource and template where it is available', async () => {
-    const { client } = await serve({ options: { visibility: 'stable' } });
-    const { prompts } = await client.listPrompts();
+    const { sdk } = await openShop({ gate: { visibility: 'stable' } });
+    const { prompts } = await sdk.listPrompts();
     expect(prompts.map(({ description }) => description)).toEqual([
       'About order.summary.\n\n[System: Available only while checkout is in "has_items" or "payment". From the start of a run, cart.add_item leads there.]',
       'About help.',
     ]);
-    const { resources } = await client.listResources();
+    const { resources } = await sdk.listResources();
     expect(resources.map(({ description }) => description)).toEqual([
       'Says docs://terms.',
       expect.stringContaining('Available only while checkout is in "confirmed"'),
     ]);
-    const { resourceTemplates } = await client.listResourceTemplates();
+    const { resourceTemplates } = await sdk.listResourceTemplates();
     expect(resourceTemplates.map(({ description }) => description)).toEqual([
       expect.stringContaining('Available only while checkout is in "confirmed"'),
       undefined,
@@ -380,14 +346,9 @@ describe('lists that are stable', () => {
 describe('a run that only a handle names', () => {
   it('has no prompts and resources: they are listed with where they are available, and refused', async () => {
     const key = managedHandle({ start: 'checkout.start', argument: 'checkout' });
-    const warnings: string[] = [];
-    const onWarning = (warning: string): void => void warnings.push(warning);
-    const { client, prompts, calls } = await serve({
-      sessions: { key, onWarning },
-      options: { onWarning },
-    });
+    const { sdk, prompts, calls, warnings } = await openShop({ session: { key } });
     expect(await prompts()).toEqual(['order.summary', 'help']);
-    await expect(client.getPrompt({ name: 'order.summary' })).rejects.toMatchObject({
+    await expect(sdk.getPrompt({ name: 'order.summary' })).rejects.toMatchObject({
       message: expect.stringContaining('nothing in the request names a run of checkout'),
       data: { 'mcp-interlock/refusal': { reason: 'no-run' } },
     });
@@ -398,17 +359,14 @@ describe('a run that only a handle names', () => {
 
 describe('a store that cannot be read', () => {
   it('has bound prompts and resources refused and hidden, and leaves the others alone', async () => {
-    const store = new FaultyStore(memoryStore());
-    store.fail('read');
-    const sessions = { key: principalKey(), principal: () => 'alice', store, onError: () => {} };
-    const { client, prompts, resources } = await serve({
-      sessions,
-      options: { onError: () => {} },
+    const { sdk, prompts, resources, store } = await openShop({
+      session: { key: principalKey(), principal: () => 'alice' },
     });
+    store.fail('read');
     expect(await prompts()).toEqual(['help']);
     expect(await resources()).toEqual(['docs://terms']);
-    expect((await client.getPrompt({ name: 'help' })).messages).toHaveLength(1);
-    const refused = client.getPrompt({ name: 'order.summary' });
+    expect((await sdk.getPrompt({ name: 'help' })).messages).toHaveLength(1);
+    const refused = sdk.getPrompt({ name: 'order.summary' });
     await expect(refused).rejects.toMatchObject({
       message: expect.stringContaining('cannot be read now'),
       data: { 'mcp-interlock/refusal': { reason: 'unavailable', available: [] } },
@@ -421,10 +379,8 @@ describe('a store that cannot be read', () => {
 
 describe('a prompt that the upstream does not have', () => {
   it('is warned of at the first list', async () => {
-    const warnings: string[] = [];
-    const gate = checkoutGate().bindPrompt('order.sumary', 'empty') as StateMachineGate;
-    const options = { onWarning: (warning: string) => void warnings.push(warning) };
-    const { prompts } = await serve({ gate, options });
+    const workflow = checkoutGate().bindPrompt('order.sumary', 'empty');
+    const { prompts, warnings } = await openShop({ workflow });
     await prompts();
     await prompts();
     expect(warnings).toEqual([
@@ -436,13 +392,9 @@ describe('a prompt that the upstream does not have', () => {
 describe('a gate that binds neither prompts nor resources', () => {
   it('changes no byte of them', async () => {
     const bare = await startUpstream({ makeServer: shopServer });
-    closing.push(bare.close);
-    const gated = await startUpstream({
-      makeServer: shopServer,
-      middlewares: [fsmGate(checkoutGate())],
-    });
-    closing.push(gated.close);
-    const [plain, through] = [await RawSession.begin(bare.url), await RawSession.begin(gated.url)];
+    onTestFinished(bare.close);
+    const gated = await scene({ makeServer: shopServer });
+    const [plain, through] = [await RawSession.begin(bare.url), await gated.session()];
     for (const [method, params] of [
       ['prompts/list', {}],
       ['resources/list', {}],
