@@ -1,42 +1,18 @@
-import { Client } from '@modelcontextprotocol/sdk/client/index.js';
-import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-import { describe, expect, it, onTestFinished } from 'vitest';
-import {
-  currentStep,
-  type FsmSnapshot,
-  fsmGate,
-  runsOf,
-  StateMachineGate,
-  type StateStore,
-  sessionStore,
-} from '../../src/index.ts';
-import { connect } from '../helpers/client.ts';
+import { describe, expect, it } from 'vitest';
+import { currentStep, type FsmSnapshot, StateMachineGate } from '../../src/index.ts';
+import { RawSession } from '../helpers/raw.ts';
+import { type SceneOptions, scene } from '../helpers/scene.ts';
 import { toolServer } from '../helpers/tool-server.ts';
-import { startUpstream } from '../helpers/upstream.ts';
 
-/** Serves tools behind a gate, and connects the SDK's client to them. */
-async function serve<S extends string, E extends string>(
-  gate: StateMachineGate<S, E>,
+/** A client of tools behind a gate. */
+async function open(
+  workflow: StateMachineGate<string, string>,
   makeServer: ReturnType<typeof toolServer>,
-  store?: StateStore,
+  options: SceneOptions = {},
 ) {
-  const sessions = sessionStore({ store, onWarning: () => {} });
-  const upstream = await startUpstream({
-    shape: { mode: 'stateless' },
-    middlewares: [sessions, fsmGate(gate)],
-    makeServer,
-  });
-  onTestFinished(upstream.close);
-  const client = await connect(upstream.url);
-  onTestFinished(() => client.close());
-  const run = String(client.transport.sessionId);
-  return {
-    client,
-    run,
-    runs: runsOf(gate, { sessions }),
-    ledger: upstream.ledger,
-    url: upstream.url,
-  };
+  const app = await scene({ workflow, makeServer, shape: { mode: 'stateless' }, ...options });
+  const client = await app.client();
+  return { ...app, client, key: client.run };
 }
 
 describe('tools by state: states, tools, allowedTools and transitionTo', () => {
@@ -56,18 +32,18 @@ describe('tools by state: states, tools, allowedTools and transitionTo', () => {
       .bindTool('invoice', 'BOOKING');
 
   it('are what the list of a client shows, before and after a transition', async () => {
-    const { client, run, runs, ledger } = await serve(triage(), toolServer(TOOLS));
-    expect(await client.tools()).toEqual(['check_service', 'check_availability']);
-    expect((await client.call('confirm')).isError).toBe(true);
+    const { client, key, runs, ledger } = await open(triage(), toolServer(TOOLS));
+    await client.sees(['check_service', 'check_availability']);
+    await client.isRefused('confirm', 'state');
     expect(ledger.calls).toEqual([]);
 
-    await runs.send(run, 'BOOK');
-    expect(await client.tools()).toEqual(['confirm', 'invoice']);
-    expect((await client.call('check_service')).isError).toBe(true);
-    expect((await client.call('confirm')).text).toBe('confirm done');
+    await runs.send(key, 'BOOK');
+    await client.sees(['confirm', 'invoice']);
+    await client.isRefused('check_service', 'state');
+    expect((await client.calls('confirm')).text).toBe('confirm done');
 
-    await runs.send(run, 'FINISH');
-    expect(await client.tools()).toEqual([]);
+    await runs.send(key, 'FINISH');
+    await client.sees([]);
   });
 
   it('move on when a tool has found out who the user is', async () => {
@@ -76,15 +52,11 @@ describe('tools by state: states, tools, allowedTools and transitionTo', () => {
     });
     const verify = ({ code }: Record<string, unknown>) => ({ verified: code === '1234' });
     const server = toolServer([...TOOLS, 'verify_identity'], { verify_identity: verify });
-    const { client } = await serve(gate, server);
-    await client.call('verify_identity', { code: '0000' });
-    expect(await client.tools()).toEqual([
-      'check_service',
-      'check_availability',
-      'verify_identity',
-    ]);
-    await client.call('verify_identity', { code: '1234' });
-    expect(await client.tools()).toEqual(['confirm', 'invoice']);
+    const { client } = await open(gate, server);
+    await client.calls('verify_identity', { code: '0000' });
+    await client.sees(['check_service', 'check_availability', 'verify_identity']);
+    await client.calls('verify_identity', { code: '1234' });
+    await client.sees(['confirm', 'invoice']);
   });
 
   it('are the same without a server', async () => {
@@ -126,38 +98,35 @@ describe('guards that ask the database: guard, context and transitionToAsync', (
 
   it('let the call through while the slot is free, and the run moves', async () => {
     const { gate, server } = booking();
-    const { client, run, runs } = await serve(gate, server);
-    await runs.update(run, () => ({ slotId: 'slot-42' }));
-    expect((await client.call('reserve_slot')).text).toBe('reserve_slot done');
-    expect(await client.tools()).toEqual(['send_confirmation']);
+    const { client, key, runs } = await open(gate, server);
+    await runs.update(key, () => ({ slotId: 'slot-42' }));
+    expect((await client.calls('reserve_slot')).text).toBe('reserve_slot done');
+    await client.sees(['send_confirmation']);
   });
 
   it('refuse it where the slot was taken between the decision and the attempt', async () => {
     const { gate, server, taken } = booking();
-    const { client, ledger } = await serve(gate, server);
-    await client.call('choose_slot', { slot: 'slot-42' });
+    const { client, ledger } = await open(gate, server);
+    await client.calls('choose_slot', { slot: 'slot-42' });
     taken.add('slot-42');
-    const refused = await client.call('reserve_slot');
-    expect(refused.meta['mcp-interlock/refusal']).toMatchObject({
-      reason: 'guard',
-      state: 'BOOKING',
-    });
+    const refused = await client.isRefused('reserve_slot', 'guard');
+    expect(refused.meta['mcp-interlock/refusal']).toMatchObject({ state: 'BOOKING' });
     expect(ledger.calls).toEqual(['choose_slot']);
 
-    await client.call('choose_slot', { slot: 'slot-43' });
-    expect((await client.call('reserve_slot')).isError).toBe(false);
+    await client.calls('choose_slot', { slot: 'slot-43' });
+    await client.calls('reserve_slot');
   });
 
   it('are asked by the app itself in front of a move of its own', async () => {
     const { gate, server, taken, isAvailable } = booking();
-    const { client, run, runs } = await serve(gate, server);
-    await client.call('choose_slot', { slot: 'slot-42' });
+    const { client, key, runs, run } = await open(gate, server);
+    await client.calls('choose_slot', { slot: 'slot-42' });
     taken.add('slot-42');
-    const context = (await runs.read(run))?.context as { slotId: string } | undefined;
+    const context = (await runs.read(key))?.context as { slotId: string } | undefined;
     const isFree = await isAvailable(context?.slotId);
-    await runs.send(run, isFree ? 'CONFIRM' : 'GIVE_UP');
-    expect((await runs.read(run))?.snapshot.state).toBe('UNAVAILABLE');
-    expect(await client.tools()).toEqual([]);
+    await runs.send(key, isFree ? 'CONFIRM' : 'GIVE_UP');
+    await run(key).isIn('UNAVAILABLE');
+    await client.sees([]);
   });
 });
 
@@ -185,18 +154,15 @@ describe('a snapshot between two requests: snapshot and restore', () => {
 
   it('lets another instance, with a gate of its own, go on in the same session', async () => {
     const db = database();
-    const first = await serve(scheduling(), server, db);
-    await first.client.call('begin');
-    await first.client.close();
+    const first = await open(scheduling(), server, { session: { store: db } });
+    await first.client.calls('begin');
+    await first.client.raw.close();
     expect([...db.rows.values()].map((row) => JSON.parse(row).state)).toContain('SCHEDULING');
 
-    const second = await serve(scheduling(), server, db);
-    const client = new Client({ name: 'test', version: '1.0.0' });
-    const transport = new StreamableHTTPClientTransport(second.url, { sessionId: first.run });
-    await client.connect(transport as never);
-    onTestFinished(() => client.close());
-    expect((await client.listTools()).tools.map(({ name }) => name)).toEqual(['propose_time']);
-    expect((await second.runs.read(first.run))?.snapshot.state).toBe('SCHEDULING');
+    const second = await open(scheduling(), server, { session: { store: db } });
+    const session = RawSession.resume(second.url, first.key);
+    expect(await session.tools()).toEqual(['propose_time']);
+    await second.run(first.key).isIn('SCHEDULING');
   });
 
   it('is as good without a server', async () => {

@@ -1,5 +1,4 @@
-import { describe, expect, it, onTestFinished } from 'vitest';
-import { sessionStore } from '../../src/index.ts';
+import { describe, expect, it } from 'vitest';
 import { type AdaptOptions, adaptStateStore } from '../../src/stores/adapt.ts';
 import type { AtomicStateStore, FsmStateStore } from '../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
@@ -7,7 +6,7 @@ import { describeStateStore } from '../../src/testing/index.ts';
 import { JsonStateStore } from '../helpers/json-state-store.ts';
 import { ManualTime } from '../helpers/manual-time.ts';
 import { INITIALIZE, send } from '../helpers/raw.ts';
-import { startUpstream } from '../helpers/upstream.ts';
+import { scene } from '../helpers/scene.ts';
 
 const KEY = { run: 'run', workflow: 'checkout' };
 
@@ -157,13 +156,8 @@ describe('a store that does not keep what adaptStateStore() gives it', () => {
   });
 
   it('has its clients answered 503, and the reason told to onError', async () => {
-    const errors: unknown[] = [];
-    const onError = (error: unknown) => void errors.push(error);
-    const app = await startUpstream({
-      middlewares: [sessionStore({ store: columns(STATE_AND_TIME), onError, onWarning() {} })],
-    });
-    onTestFinished(() => app.close());
-    const answer = await send(app.url, { body: INITIALIZE });
+    const { url, errors } = await scene({ session: { store: columns(STATE_AND_TIME) } });
+    const answer = await send(url, { body: INITIALIZE });
     expect(answer.status).toBe(503);
     expect(answer.text).not.toContain('FsmSnapshot');
     expect(errors).toEqual([
