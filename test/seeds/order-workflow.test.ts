@@ -1,19 +1,11 @@
 import { randomUUID } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
-import {
-  type FsmConfig,
-  fsmGate,
-  handleKey,
-  memoryStore,
-  runsOf,
-  StateMachineGate,
-  sessionStore,
-} from '../../src/index.ts';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { type FsmConfig, handleKey, StateMachineGate } from '../../src/index.ts';
 import { postgresStore } from '../../src/stores/postgres.ts';
-import { connect, type TestClient } from '../helpers/client.ts';
-import { makePostgresSchema, type PostgresSchema } from '../helpers/postgres-schema.ts';
+import { ManualClock } from '../helpers/manual-clock.ts';
+import { makePostgresSchema } from '../helpers/postgres-schema.ts';
+import { passUntil, type SceneClient, type SceneOptions, scene } from '../helpers/scene.ts';
 import { toolServer } from '../helpers/tool-server.ts';
-import { startUpstream } from '../helpers/upstream.ts';
 
 /** Where each event leads from each state. */
 const TRANSITIONS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
@@ -43,6 +35,8 @@ for (const [state, way] of WAYS) {
     if (!WAYS.has(to)) WAYS.set(to, [...way, event]);
 }
 
+type AnyGate = StateMachineGate<string, string>;
+
 /** The table is the machine, and one tool sends each event. */
 function orderGate(table = TRANSITIONS) {
   const states: FsmConfig['states'] = Object.fromEntries(
@@ -60,38 +54,27 @@ function orderGate(table = TRANSITIONS) {
 }
 
 describe('each state and each event of the table, by a client', () => {
-  async function serve() {
-    const gate = orderGate();
-    const sessions = sessionStore({ store: memoryStore() });
-    const upstream = await startUpstream({
+  /** A client whose order has come to that state. */
+  async function orderIn(state: string) {
+    const app = await scene({
+      workflow: orderGate(),
       shape: { mode: 'stateless', answers: 'json' },
-      middlewares: [sessions, fsmGate(gate)],
       makeServer: toolServer(['get_order_workflow', ...EVENTS]),
     });
-    onTestFinished(upstream.close);
-    const runs = runsOf(gate, { sessions });
-    const enter = async (state: string): Promise<TestClient> => {
-      const client = await connect(upstream.url);
-      onTestFinished(() => client.close());
-      for (const event of WAYS.get(state) ?? []) await client.call(event);
-      return client;
-    };
-    const stateOf = async (client: TestClient) =>
-      (await runs.read(String(client.transport.sessionId)))?.snapshot.state;
-    return { enter, stateOf, ledger: upstream.ledger };
+    const client = await app.client();
+    for (const event of WAYS.get(state) ?? []) await client.calls(event);
+    return { ...app, client, order: app.run(client.run) };
   }
 
   it.each(STATES)(
     '%s: the tools of its events are shown, every other one is refused',
     async (state) => {
-      const { enter, stateOf, ledger } = await serve();
-      const client = await enter(state);
-      expect((await client.tools()).slice(1).sort()).toEqual(eventsIn(state).sort());
+      const { client, order, ledger } = await orderIn(state);
+      expect((await client.raw.tools()).slice(1).sort()).toEqual(eventsIn(state).sort());
       const before = ledger.calls.length;
       for (const event of EVENTS.filter((each) => !eventsIn(state).includes(each))) {
-        const { meta } = await client.call(event);
+        const { meta } = await client.isRefused(event, 'state');
         expect(meta['mcp-interlock/refusal']).toMatchObject({
-          reason: 'state',
           state,
           available: expect.toSatisfy(
             (names: string[]) => names.sort().join() === eventsIn(state).sort().join(),
@@ -99,51 +82,49 @@ describe('each state and each event of the table, by a client', () => {
         });
       }
       expect(ledger.calls.length).toBe(before);
-      expect(await stateOf(client)).toBe(state);
+      await order.isIn(state);
     },
   );
 
   it.each(EDGES)('$from leads by $event to $to', async ({ from, event, to }) => {
-    const { enter, stateOf } = await serve();
-    const client = await enter(from);
-    expect((await client.call(event)).isError).toBe(false);
-    expect(await stateOf(client)).toBe(to);
+    const { client, order } = await orderIn(from);
+    await client.calls(event);
+    await order.isIn(to);
   });
 });
 
 describe('a workflow in Postgres that its tools name by workflow_id', () => {
-  let database: PostgresSchema;
+  /** Each call starts an instance of the app, with a pool of its own to the one database. */
+  async function instances() {
+    const { schema, connect, drop } = await makePostgresSchema();
+    onTestFinished(drop);
+    await postgresStore({ pool: connect(), schema }).migrate();
+    const clock = new ManualClock();
+    return (workflow?: AnyGate, charge?: () => string) =>
+      startInstance({ clock, data: postgresStore({ pool: connect(), schema }) }, workflow, charge);
+  }
 
-  beforeAll(async () => {
-    database = await makePostgresSchema();
-    const pool = database.connect();
-    await pool.query(`CREATE SCHEMA ${database.schema}`);
-    await postgresStore({ pool, schema: database.schema }).migrate();
-  });
-  afterAll(() => database?.drop());
-
-  /** An instance of the app: a process would have the same pool, store and gate. */
-  async function startInstance(gate = orderGate(), charge: () => string = () => 'succeeded') {
+  async function startInstance(
+    beside: NonNullable<SceneOptions['beside']>,
+    workflow: AnyGate = orderGate(),
+    charge = () => 'succeeded',
+  ) {
     const key = handleKey('workflow_id', { createdBy: 'create_order' });
-    const store = postgresStore({ pool: database.connect(), schema: database.schema });
-    const sessions = sessionStore({ store, key });
-    const upstream = await startUpstream({
+    const app = await scene({
+      workflow,
+      beside,
+      session: { key },
       shape: { mode: 'stateless' },
-      middlewares: [sessions, fsmGate(gate)],
       makeServer: toolServer(['create_order', ...EVENTS], {
         create_order: () => ({ workflow_id: randomUUID() }),
         capture_payment: () => ({ charge_status: charge() }),
       }),
     });
-    onTestFinished(upstream.close);
-    const client = await connect(upstream.url);
-    onTestFinished(() => client.close());
-    const runs = runsOf(gate, { sessions });
-    return { client, runs, runKey: (id: string) => key.runKey(id), ledger: upstream.ledger };
+    return { ...app, client: await app.client(), runKey: (id: string) => key.runKey(id) };
   }
 
-  async function createOrder({ client }: { client: TestClient }): Promise<string> {
-    const { structuredContent } = await client.client.callTool({
+  async function createOrder({ client }: { client: SceneClient }): Promise<string> {
+    const { structuredContent } = await client.raw.client.callTool({
       name: 'create_order',
       arguments: {},
     });
@@ -151,18 +132,19 @@ describe('a workflow in Postgres that its tools name by workflow_id', () => {
   }
 
   it('moves once where two agents race, each on an instance of its own', async () => {
-    const instances = [await startInstance(), await startInstance()] as const;
-    const workflow_id = await createOrder(instances[0]);
-    await instances[1].client.call('reserve_inventory', { workflow_id });
-    const answers = await Promise.all(
-      instances.map(({ client }) => client.call('authorize_payment', { workflow_id })),
-    );
+    const start = await instances();
+    const both = [await start(), await start()] as const;
+    const workflow_id = await createOrder(both[0]);
+    await both[1].client.calls('reserve_inventory', { workflow_id });
+    // The one that comes second waits for the first, and asks again by the clock that they share.
+    const racing = both.map(({ client }) => client.raw.call('authorize_payment', { workflow_id }));
+    const answers = await passUntil(both[0].clock, Promise.all(racing));
     expect(answers.map(({ isError }) => isError).sort()).toEqual([false, true]);
-    const ran = instances
+    const ran = both
       .flatMap(({ ledger }) => ledger.calls)
       .filter((tool) => tool === 'authorize_payment');
     expect(ran).toHaveLength(1);
-    const { runs, runKey } = instances[0];
+    const { runs, runKey } = both[0];
     expect((await runs.history(runKey(workflow_id))).map(({ from, to }) => [from, to])).toEqual([
       ['created', 'inventory_reserved'],
       ['inventory_reserved', 'payment_authorized'],
@@ -171,7 +153,7 @@ describe('a workflow in Postgres that its tools name by workflow_id', () => {
 
   it('stays where it is when the charge does not succeed, and moves when it does', async () => {
     const statuses = ['requires_action', 'succeeded'];
-    const gate = new StateMachineGate({
+    const gate = new StateMachineGate<string, string>({
       initial: 'payment_authorized',
       states: {
         payment_authorized: { on: { capture_payment: 'payment_captured' } },
@@ -183,11 +165,12 @@ describe('a workflow in Postgres that its tools name by workflow_id', () => {
           ? { type: 'capture_payment', payload: { by: 'card' } }
           : undefined,
     });
-    const instance = await startInstance(gate, () => statuses.shift() ?? '');
+    const start = await instances();
+    const instance = await start(gate, () => statuses.shift() ?? '');
     const workflow_id = await createOrder(instance);
     const states = [];
     for (const _ of [1, 2]) {
-      await instance.client.call('capture_payment', { workflow_id });
+      await instance.client.calls('capture_payment', { workflow_id });
       states.push((await instance.runs.read(instance.runKey(workflow_id)))?.snapshot.state);
     }
     expect(states).toEqual(['payment_authorized', 'payment_captured']);
@@ -203,17 +186,17 @@ describe('a workflow in Postgres that its tools name by workflow_id', () => {
       payment_authorized: { capture_payment: 'awaiting_manager_approval', cancel: 'cancelled' },
       awaiting_manager_approval: { approve_payment: 'payment_captured' },
     });
-    const { client, runs, runKey } = await startInstance(gate);
+    const start = await instances();
+    const { client, runs, runKey, run: runOf } = await start(gate);
     const workflow_id = await createOrder({ client });
     for (const tool of ['reserve_inventory', 'authorize_payment', 'capture_payment'])
-      await client.call(tool, { workflow_id });
-    for (const tool of EVENTS)
-      expect((await client.call(tool, { workflow_id })).isError).toBe(true);
+      await client.calls(tool, { workflow_id });
+    for (const tool of EVENTS) await client.isRefused(tool, 'state', { workflow_id });
     const run = runKey(workflow_id);
-    expect((await runs.read(run))?.snapshot.state).toBe('awaiting_manager_approval');
+    await runOf(run).isIn('awaiting_manager_approval');
     expect(await runs.send(run, 'approve_payment', { actor: 'mia' })).toMatchObject({
       state: 'payment_captured',
     });
-    expect((await client.call('trigger_fulfillment', { workflow_id })).isError).toBe(false);
+    await client.calls('trigger_fulfillment', { workflow_id });
   });
 });
