@@ -1,9 +1,8 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import Database from 'libsql';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import * as z from 'zod';
 import {
-  type AtomicStateStore,
   type FsmGateOptions,
   fsmGate,
   type Middleware,
@@ -16,53 +15,45 @@ import {
 } from '../../src/index.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
-import { connect, type TestClient } from '../helpers/client.ts';
-import { FaultyStore } from '../helpers/faulty-store.ts';
-import { latch } from '../helpers/latch.ts';
-import {
-  type Ledger,
-  SHAPES,
-  startUpstream,
-  type Upstream,
-  type UpstreamOptions,
-} from '../helpers/upstream.ts';
+import { connect } from '../helpers/client.ts';
+import { begins, SceneClient, type SceneOptions, scene } from '../helpers/scene.ts';
+import { toolServer } from '../helpers/tool-server.ts';
+import { type Ledger, SHAPES, startUpstream } from '../helpers/upstream.ts';
 
-const open: { close(): Promise<void> }[] = [];
-
-afterEach(async () => {
-  for (const each of open.splice(0).reverse()) await each.close();
-});
-
-async function start(
-  options: UpstreamOptions,
-): Promise<{ upstream: Upstream; client: TestClient }> {
-  const upstream = await startUpstream(options);
-  open.push(upstream);
-  const client = await connect(upstream.url);
-  open.push(client);
-  return { upstream, client };
+/** An app whose middlewares are mounted in a way of their own. */
+async function mounted(middlewares: readonly Middleware[]) {
+  const upstream = await startUpstream({ middlewares });
+  onTestFinished(() => upstream.close());
+  return upstream;
 }
 
-const gated = (options?: FsmGateOptions): Middleware[] => [
-  sessionStore(),
-  fsmGate(checkoutGate(), options),
-];
+/** The same with a client. */
+const visited = async (middlewares: readonly Middleware[]) =>
+  SceneClient.connect((await mounted(middlewares)).url);
+
+/** A client of a scene. */
+async function visit(options: SceneOptions = {}) {
+  const app = await scene(options);
+  return { ...app, client: await app.client() };
+}
+
+const gated = (): Middleware[] => [sessionStore(), fsmGate(checkoutGate())];
 
 describe('announce', () => {
   it('says in words what is available after a move, and nothing where nothing moved', async () => {
-    const { client } = await start({ middlewares: gated({ announce: true }) });
-    expect((await client.call('cart.add_item')).texts).toEqual([
+    const { client } = await visit({ gate: { announce: true } });
+    expect((await client.calls('cart.add_item')).texts).toEqual([
       'cart.add_item done',
       '[System: checkout is now in "has_items". Available now: cart.add_item, cart.checkout.]',
     ]);
-    expect((await client.call('cart.add_item')).texts).toEqual(['cart.add_item done']);
+    expect((await client.calls('cart.add_item')).texts).toEqual(['cart.add_item done']);
   });
 });
 
 describe('a refusal', () => {
   it('carries the same facts for programs, and the request is answered with HTTP 200', async () => {
-    const { client } = await start({ middlewares: gated() });
-    const { meta, isError } = await client.call('cart.pay');
+    const { client } = await visit();
+    const { meta, isError } = await client.raw.call('cart.pay');
     expect(isError).toBe(true);
     expect(meta).toEqual({
       'mcp-interlock/refusal': {
@@ -77,8 +68,8 @@ describe('a refusal', () => {
   });
 
   it('is a JSON-RPC error where the call asked for a task', async () => {
-    const { client } = await start({ middlewares: gated() });
-    const call = client.client.request(
+    const { client } = await visit();
+    const call = client.raw.client.request(
       { method: 'tools/call', params: { name: 'cart.pay', arguments: {}, task: { ttl: 1000 } } },
       z.any(),
     );
@@ -91,13 +82,10 @@ describe('a refusal', () => {
   it.each(SHAPES)(
     'looks like a tool that the upstream does not have, if so wished ($mode $answers $express $parser)',
     async (shape) => {
-      const { upstream, client } = await start({
-        shape,
-        middlewares: gated({ refusal: 'unknown-tool' }),
-      });
+      const { ledger, client } = await visit({ shape, gate: { refusal: 'unknown-tool' } });
       const outcome = async (name: string): Promise<string> => {
         try {
-          return JSON.stringify(await client.call(name));
+          return JSON.stringify(await client.raw.call(name));
         } catch (error) {
           return String(error);
         }
@@ -106,7 +94,7 @@ describe('a refusal', () => {
       const missing = await outcome('cart.nil');
       expect(hidden).toBe(missing.replaceAll('cart.nil', 'cart.pay'));
       expect(hidden).toContain('cart.pay');
-      expect(upstream.ledger.calls).toEqual([]);
+      expect(ledger.calls).toEqual([]);
     },
   );
 });
@@ -115,17 +103,12 @@ describe('progress', () => {
   it.each(SHAPES.filter(({ answers }) => answers === 'sse'))(
     'arrives while the handler still runs ($mode Express $express parser $parser)',
     async (shape) => {
-      const { upstream, client } = await start({
-        shape,
-        middlewares: [...gated(), stateSync({ policies: [] })],
-      });
-      const handler = latch();
-      upstream.ledger.gates.set('cart.add_item', handler.opened);
-      const result = client.call('cart.add_item');
-      await expect.poll(() => client.log).toEqual(['progress']);
-      handler.open();
-      await result;
-      expect(client.log).toEqual(['progress', 'list_changed', 'result:cart.add_item']);
+      const { client, ...app } = await visit({ shape, sync: { policies: [] } });
+      const adding = await begins(app, 'cart.add_item', () => client.calls('cart.add_item'));
+      await expect.poll(() => client.raw.log).toEqual(['progress']);
+      adding.finish();
+      await adding.answer;
+      expect(client.raw.log).toEqual(['progress', 'list_changed', 'result:cart.add_item']);
     },
   );
 });
@@ -156,23 +139,17 @@ describe('a grouped tool', () => {
       .bindTool('cart', 'full', { success: 'PAY', when: ({ action }) => action === 'pay' });
 
   it('is bound by its arguments: one action is refused while the others go on', async () => {
-    const { upstream, client } = await start({
-      makeServer: cart,
-      middlewares: [sessionStore(), fsmGate(gate())],
-    });
-    expect(await client.tools()).toEqual(['cart']);
-    expect((await client.call('cart', { action: 'pay' })).text).toBe(
+    const { ledger, client } = await visit({ makeServer: cart, workflow: gate() });
+    await client.sees(['cart']);
+    expect((await client.isRefused('cart', 'state', { action: 'pay' })).text).toBe(
       '[System: This call of cart is not available while grouped is in "empty". Available now: cart. To reach it, call cart first.]',
     );
-    expect((await client.call('cart', { action: 'view' })).isError).toBe(false);
-    expect((await client.call('cart', { action: 'add' })).isError).toBe(false);
-    expect((await client.call('cart', { action: 'pay' })).isError).toBe(false);
-    expect((await client.call('cart', { action: 'pay' })).isError).toBe(true);
-    expect(upstream.ledger.calls).toEqual(['view', 'add', 'pay']);
+    for (const action of ['view', 'add', 'pay']) await client.calls('cart', { action });
+    await client.isRefused('cart', 'state', { action: 'pay' });
+    expect(ledger.calls).toEqual(['view', 'add', 'pay']);
   });
 
   it('is refused where its condition throws', async () => {
-    const errors: unknown[] = [];
     const broken = new StateMachineGate({ id: 'broken', initial: 'a', states: { a: {} } }).bindTool(
       'cart',
       'a',
@@ -182,16 +159,12 @@ describe('a grouped tool', () => {
         },
       },
     );
-    const middlewares = [
-      sessionStore(),
-      fsmGate(broken, { onError: (error) => errors.push(error) }),
-    ];
-    const { upstream, client } = await start({ makeServer: cart, middlewares });
-    const refused = await client.call('cart', { action: 'add' });
+    const { errors, ledger, client } = await visit({ makeServer: cart, workflow: broken });
+    const refused = await client.raw.call('cart', { action: 'add' });
     expect(refused.isError).toBe(true);
     expect(refused.text).not.toContain('secret');
     expect(String(errors[0])).toContain('secret');
-    expect(upstream.ledger.calls).toEqual([]);
+    expect(ledger.calls).toEqual([]);
   });
 });
 
@@ -204,56 +177,49 @@ describe('several gates on one route', () => {
     });
 
   it('keep one run each, and a tool of both must be allowed by both', async () => {
-    const store = memoryStore();
-    const middlewares = [
-      sessionStore({ store }),
-      fsmGate(checkoutGate()),
-      fsmGate(audit().bindTool('cart.view', 'open', 'CLOSE').bindTool('cart.add_item', 'open')),
-    ];
-    const { upstream, client } = await start({ middlewares });
-    await client.call('cart.add_item');
-    expect(await client.tools()).toEqual(['cart.add_item', 'cart.checkout', 'cart.view']);
-    await client.call('cart.view');
-    expect(await client.tools()).toEqual(['cart.checkout']);
-    const refused = await client.call('cart.add_item');
+    const audited = audit()
+      .bindTool('cart.view', 'open', 'CLOSE')
+      .bindTool('cart.add_item', 'open');
+    const { ledger, client } = await visit({ workflow: [checkoutGate(), audited] });
+    await client.calls('cart.add_item');
+    await client.sees(['cart.add_item', 'cart.checkout', 'cart.view']);
+    await client.calls('cart.view');
+    await client.sees(['cart.checkout']);
+    const refused = await client.isRefused('cart.add_item', 'state');
     expect(refused.meta).toMatchObject({
       'mcp-interlock/refusal': { workflow: 'audit', state: 'closed' },
     });
-    expect((await client.call('cart.checkout')).isError).toBe(false);
-    expect(upstream.ledger.calls).toEqual(['cart.add_item', 'cart.view', 'cart.checkout']);
+    await client.calls('cart.checkout');
+    expect(ledger.calls).toEqual(['cart.add_item', 'cart.view', 'cart.checkout']);
   });
 
   it('claim a tool that moves both, and let the first claim go where the second gate refuses', async () => {
-    const store = memoryStore();
     const both = audit().bindTool('cart.add_item', 'open', 'CLOSE');
-    const middlewares = [sessionStore({ store }), fsmGate(checkoutGate()), fsmGate(both)];
-    const { upstream, client } = await start({ middlewares });
-    expect((await client.call('cart.add_item')).isError).toBe(false);
-    expect((await client.call('cart.add_item')).meta).toMatchObject({
+    const { ledger, client, data } = await visit({ workflow: [checkoutGate(), both] });
+    await client.calls('cart.add_item');
+    expect((await client.isRefused('cart.add_item', 'state')).meta).toMatchObject({
       'mcp-interlock/refusal': { workflow: 'audit' },
     });
     // Were the first gate's claim still held, this step would wait for it.
-    expect((await client.call('cart.checkout')).isError).toBe(false);
-    expect(upstream.ledger.calls).toEqual(['cart.add_item', 'cart.checkout']);
-    const run = String(client.transport.sessionId);
-    const record = await store.read(run, 1000);
+    await client.calls('cart.checkout');
+    expect(ledger.calls).toEqual(['cart.add_item', 'cart.checkout']);
+    const record = await data.read(client.run, 1000);
     expect(record?.workflows.checkout?.snapshot).toMatchObject({ state: 'payment', version: 2 });
     expect(record?.workflows.audit?.snapshot).toMatchObject({ state: 'closed', version: 1 });
   });
 
   it('take nothing for a failure that the second gate hides behind an unknown tool', async () => {
-    const store = memoryStore();
     const first = new StateMachineGate({
       id: 'first',
       initial: 'open',
       states: { open: { on: { DONE: 'done', FAILED: 'broken' } }, done: {}, broken: {} },
     }).bindTool('cart.pay', 'open', { success: 'DONE', failure: 'FAILED' });
     const hides = { refusal: 'unknown-tool' } as const;
-    const middlewares = [sessionStore({ store }), fsmGate(first), fsmGate(checkoutGate(), hides)];
-    const { upstream, client } = await start({ middlewares });
-    expect((await client.call('cart.pay')).text).toContain('Tool cart.pay not found');
-    expect(upstream.ledger.calls).toEqual([]);
-    const record = await store.read(String(client.transport.sessionId), 1000);
+    const workflow = [first, [checkoutGate(), hides]] as const;
+    const { ledger, client, data } = await visit({ workflow });
+    expect((await client.raw.call('cart.pay')).text).toContain('Tool cart.pay not found');
+    expect(ledger.calls).toEqual([]);
+    const record = await data.read(client.run, 1000);
     expect(record?.workflows.first).toEqual({
       snapshot: expect.objectContaining({ state: 'open', version: 0 }),
     });
@@ -267,25 +233,15 @@ describe('a list that several gates filter', () => {
       .bindTool('cart.view', 'b');
 
   it('teaches each gate what the upstream lists, not what the gates in front leave of it', async () => {
-    const warnings: string[] = [];
-    const onWarning = (warning: string) => void warnings.push(warning);
     const gate = checkoutGate().bindTool('cart.veiw', 'empty').bindTool('cart.view', 'empty');
-    const { client } = await start({
-      middlewares: [sessionStore({ onWarning }), fsmGate(hiding()), fsmGate(gate)],
-    });
-    expect(await client.tools()).toEqual(['cart.add_item']);
+    const { client, warnings } = await visit({ workflow: [hiding(), gate] });
+    await client.sees(['cart.add_item']);
     expect(warnings).toEqual([expect.stringContaining('"cart.veiw"')]);
     expect(warnings[0]).toContain('Did you mean "cart.view"?');
   });
 
   it('teaches each gate the annotations of the tools that another one hides', async () => {
-    const data = memoryStore();
     const claimed: unknown[] = [];
-    const claim: AtomicStateStore['claim'] = (request) => {
-      claimed.push([request.workflow, request.step.tool, request.step.uncertain]);
-      return data.claim(request);
-    };
-    const store = Object.assign(new FaultyStore(data), { claim });
     const first = new StateMachineGate({
       id: 'first',
       initial: 'a',
@@ -298,20 +254,16 @@ describe('a list that several gates filter', () => {
       initial: 'c',
       states: { c: { on: { READ: 'd' } }, d: {} },
     }).bindTool('read', 'c', 'READ');
-    const makeServer = (): McpServer => {
-      const server = new McpServer({ name: 'annotated', version: '1.0.0' });
-      const answer = async () => ({ content: [] });
-      server.registerTool('open', {}, answer);
-      server.registerTool('read', { annotations: { readOnlyHint: true } }, answer);
-      return server;
+    const makeServer = toolServer(['open', 'read'], {}, { read: { readOnlyHint: true } });
+    const { client, store } = await visit({ makeServer, workflow: [first, second] });
+    const { claim } = store;
+    store.claim = (request) => {
+      claimed.push([request.workflow, request.step.tool, request.step.uncertain]);
+      return claim(request);
     };
-    const { client } = await start({
-      makeServer,
-      middlewares: [sessionStore({ store }), fsmGate(first), fsmGate(second)],
-    });
-    expect(await client.tools()).toEqual(['open']);
-    await client.call('open');
-    await client.call('read');
+    await client.sees(['open']);
+    await client.calls('open');
+    await client.calls('read');
     expect(claimed).toEqual([
       ['first', 'open', 'hold'],
       ['second', 'read', 'retry'],
@@ -321,16 +273,10 @@ describe('a list that several gates filter', () => {
 
 describe('a bound tool that the upstream never lists', () => {
   it('is warned of once, with the name that it resembles', async () => {
-    const warnings: string[] = [];
-    const gate = checkoutGate().bindTool('cart.veiw', 'empty');
-    const { client } = await start({
-      middlewares: [
-        sessionStore(),
-        fsmGate(gate, { onWarning: (warning) => warnings.push(warning) }),
-      ],
-    });
-    await client.tools();
-    await client.tools();
+    const workflow = checkoutGate().bindTool('cart.veiw', 'empty');
+    const { client, warnings } = await visit({ workflow });
+    await client.raw.tools();
+    await client.raw.tools();
     expect(warnings).toEqual([
       'the gate "checkout" binds "cart.veiw", which the upstream does not list, so nothing is gated by it. Did you mean "cart.view"?',
     ]);
@@ -367,16 +313,14 @@ describe('onError and onWarning of sessionStore()', () => {
 
   it('are those of each gate behind it that has none of its own', async () => {
     const [app, own] = [listener(), listener()];
-    const { client } = await start({
-      middlewares: [
-        sessionStore(app.observers),
-        fsmGate(faulty('heir')),
-        fsmGate(faulty('other'), own.observers),
-      ],
-    });
-    await client.tools();
-    await client.tools();
-    expect((await client.call('cart.view')).isError).toBe(true);
+    const client = await visited([
+      sessionStore(app.observers),
+      fsmGate(faulty('heir')),
+      fsmGate(faulty('other'), own.observers),
+    ]);
+    await client.raw.tools();
+    await client.raw.tools();
+    expect((await client.raw.call('cart.view')).isError).toBe(true);
     expect(app.errors).toEqual(['Error: secret of heir']);
     expect(app.warnings).toEqual([expect.stringContaining('"heir" binds "heir.nothing"')]);
     expect(own.errors).toEqual([]);
@@ -387,8 +331,8 @@ describe('onError and onWarning of sessionStore()', () => {
     const routes = [listener(), listener()];
     const gate = fsmGate(faulty('shared'));
     for (const { observers } of routes) {
-      const { client } = await start({ middlewares: [sessionStore(observers), gate] });
-      await client.call('cart.view');
+      const client = await visited([sessionStore(observers), gate]);
+      await client.raw.call('cart.view');
     }
     expect(routes.map(({ errors }) => errors)).toEqual([
       ['Error: secret of shared'],
@@ -403,18 +347,15 @@ describe('onError and onWarning of sessionStore()', () => {
       ((req, res, next) => sync(Object.create(req), res, next)) as Middleware,
       sync,
     );
-    const upstream = await startUpstream({ middlewares: [sessionStore(app.observers), copying] });
-    open.push(upstream);
+    const upstream = await mounted([sessionStore(app.observers), copying]);
     await expect(connect(upstream.url)).rejects.toThrow();
     expect(app.errors).toEqual([expect.stringContaining('ERR_INTERLOCK_MOUNT')]);
   });
 
   it('are told of what is wrong with the mounting behind it', async () => {
     const app = listener();
-    const upstream = await startUpstream({
-      middlewares: [sessionStore(app.observers), fsmGate(checkoutGate()), fsmGate(checkoutGate())],
-    });
-    open.push(upstream);
+    const twice = [fsmGate(checkoutGate()), fsmGate(checkoutGate())];
+    const upstream = await mounted([sessionStore(app.observers), ...twice]);
     await expect(connect(upstream.url)).rejects.toThrow();
     expect(app.errors).toEqual([expect.stringContaining('two gates of the id "checkout"')]);
   });
@@ -422,11 +363,9 @@ describe('onError and onWarning of sessionStore()', () => {
   it('are told of what stands behind, and what stands in front keeps its own', async () => {
     const [first, app] = [listener(), listener()];
     const sync = stateSync({ policies: [], ...first.observers });
-    const { client } = await start({
-      middlewares: [sync, sessionStore(app.observers), fsmGate(faulty('last'))],
-    });
-    await client.tools();
-    await client.call('cart.view');
+    const client = await visited([sync, sessionStore(app.observers), fsmGate(faulty('last'))]);
+    await client.raw.tools();
+    await client.raw.call('cart.view');
     expect([app.errors.length, app.warnings.length]).toEqual([1, 1]);
     expect([first.errors, first.warnings]).toEqual([[], []]);
   });
@@ -441,25 +380,24 @@ describe('the inline form', () => {
       initial: 'empty',
       states: { empty: { on: { ADD_ITEM: 'has_items' } }, has_items: {} },
     }).bind(add, view);
-    const { client } = await start({
-      middlewares: [sessionStore(), fsmGate(gate), stateSync({ policies: [], tools: [add, view] })],
-    });
-    const { tools } = await client.client.listTools();
+    const sync = { policies: [], tools: [add, view] };
+    const { client } = await visit({ workflow: gate, sync });
+    const { tools } = await client.raw.client.listTools();
     expect(tools.find(({ name }) => name === 'cart.view')?.description).toBe(
       'Does cart.view. [Cache-Control: no-store]',
     );
-    expect((await client.call('cart.add_item')).texts[1]).toBe(
+    expect((await client.calls('cart.add_item')).texts[1]).toBe(
       '[System: Cache invalidated for cart.* — caused by cart.add_item]',
     );
-    expect((await client.call('cart.add_item')).isError).toBe(true);
+    await client.isRefused('cart.add_item', 'state');
   });
 });
 
 describe('mounting', () => {
   it('works without sessionStore(), with runs in memory', async () => {
-    const { client } = await start({ middlewares: [fsmGate(checkoutGate())] });
-    await client.call('cart.add_item');
-    expect(await client.tools()).toEqual(['cart.add_item', 'cart.checkout', 'cart.view']);
+    const client = await visited([fsmGate(checkoutGate())]);
+    await client.calls('cart.add_item');
+    await client.sees(['cart.add_item', 'cart.checkout', 'cart.view']);
   });
 
   it('takes stateSync() in any place', async () => {
@@ -473,8 +411,8 @@ describe('mounting', () => {
           placement: 'prepend',
         }),
       );
-      const { client } = await start({ middlewares });
-      expect((await client.call('cart.add_item')).texts).toEqual([
+      const client = await visited(middlewares);
+      expect((await client.calls('cart.add_item')).texts).toEqual([
         '[System: Cache invalidated for cart.* — caused by cart.add_item]',
         'cart.add_item done',
       ]);
@@ -483,13 +421,8 @@ describe('mounting', () => {
 
   it('fails closed, and says why, where sessionStore() comes after the gate that needed it', async () => {
     const errors: unknown[] = [];
-    const upstream = await startUpstream({
-      middlewares: [
-        fsmGate(checkoutGate()),
-        sessionStore({ onError: (error) => errors.push(error) }),
-      ],
-    });
-    open.push(upstream);
+    const late = sessionStore({ onError: (error) => errors.push(error) });
+    const upstream = await mounted([fsmGate(checkoutGate()), late]);
     await expect(connect(upstream.url)).rejects.toThrow();
     expect(errors[0]).toMatchObject({ code: 'ERR_INTERLOCK_MOUNT' });
   });
@@ -497,10 +430,8 @@ describe('mounting', () => {
   it('refuses two gates of one id, which would share a snapshot', async () => {
     const errors: unknown[] = [];
     const onError = (error: unknown): void => void errors.push(error);
-    const upstream = await startUpstream({
-      middlewares: [sessionStore(), fsmGate(checkoutGate()), fsmGate(checkoutGate(), { onError })],
-    });
-    open.push(upstream);
+    const second = fsmGate(checkoutGate(), { onError });
+    const upstream = await mounted([sessionStore(), fsmGate(checkoutGate()), second]);
     await expect(connect(upstream.url)).rejects.toThrow();
     expect(String(errors[0])).toContain('"checkout"');
   });
@@ -508,16 +439,16 @@ describe('mounting', () => {
   it('acts once where it stands in the way twice', async () => {
     const gate = fsmGate(checkoutGate(), { announce: true });
     const sync = stateSync({ policies: [{ match: 'cart.*', invalidates: ['cart.*'] }] });
-    const { client } = await start({ middlewares: [sessionStore(), gate, sync, gate, sync] });
-    expect((await client.call('cart.add_item')).texts).toHaveLength(3);
+    const client = await visited([sessionStore(), gate, sync, gate, sync]);
+    expect((await client.calls('cart.add_item')).texts).toHaveLength(3);
   });
 
   it('leaves the gate that was mounted where it was, and tells its callbacks which run moved', async () => {
     const gate = checkoutGate();
     const moves: unknown[] = [];
     gate.onTransition((move) => void moves.push(move));
-    const { client } = await start({ middlewares: [sessionStore(), fsmGate(gate)] });
-    await client.call('cart.add_item');
+    const { client } = await visit({ workflow: gate });
+    await client.calls('cart.add_item');
     expect(gate.currentState).toBe('empty');
     expect(moves).toEqual([
       {
@@ -525,7 +456,7 @@ describe('mounting', () => {
         previousState: 'empty',
         currentState: 'has_items',
         event: 'ADD_ITEM',
-        run: client.transport.sessionId,
+        run: client.run,
       },
     ]);
   });
