@@ -3,10 +3,11 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { type AtomicStateStore, runsOf } from '../../src/index.ts';
 import { postgresStore } from '../../src/stores/postgres.ts';
 import { redisStore } from '../../src/stores/redis.ts';
-import { orderGate, startOrderApp } from '../helpers/order-app.ts';
+import { ORDER_APP, orderGate } from '../helpers/order-app.ts';
 import { makePostgresSchema } from '../helpers/postgres-schema.ts';
 import { RawSession } from '../helpers/raw.ts';
 import { DRIVERS } from '../helpers/redis-drivers.ts';
+import { scene } from '../helpers/scene.ts';
 import { sharedRedis } from '../services/shared.ts';
 
 /** What is done with a store that a process opened, and with everything that the process was. */
@@ -63,18 +64,14 @@ describe.each([
     const open = await makeOpen();
     let id: string | undefined;
     for (const [tool, args, state] of WAY) {
-      const errors: unknown[] = [];
       const { store, close } = await open();
-      const gate = orderGate();
-      const app = await startOrderApp(gate, store, { onError: (error) => errors.push(error) });
-      const session =
-        id === undefined ? await RawSession.begin(app.url) : RawSession.resume(app.url, id);
+      const app = await scene({ ...ORDER_APP, workflow: orderGate(), data: store });
+      const session = id === undefined ? await app.session() : RawSession.resume(app.url, id);
       id = session.id;
       await session.call(tool, args);
       expect(app.ledger.calls).toEqual([tool]);
-      const view = await runsOf(gate, { store }).read(id);
-      expect([tool, view?.snapshot.state]).toEqual([tool, state]);
-      expect(errors).toEqual([]);
+      await app.run(id).isIn(state);
+      expect(app.errors).toEqual([]);
       await app.close();
       await close();
     }

@@ -2,22 +2,13 @@ import { describe, expect, it } from 'vitest';
 import { createMachine } from 'xstate';
 import { type GateOptions, type GuardedCall, StateMachineGate } from '../../src/index.ts';
 import { latch } from '../helpers/latch.ts';
-import { orderGate } from '../helpers/order-app.ts';
+import { ORDER_APP, orderGate } from '../helpers/order-app.ts';
 import { RawSession } from '../helpers/raw.ts';
 import { type SceneOptions, scene } from '../helpers/scene.ts';
-import { toolServer } from '../helpers/tool-server.ts';
-
-const TOOLS = ['add', 'place', 'pay', 'pack', 'pause', 'resume', 'look'];
 
 /** A client of the order's tools behind that gate; beside another process, if one is given. */
 async function shop(workflow: StateMachineGate<string, string>, beside?: SceneOptions['beside']) {
-  const app = await scene({
-    workflow,
-    gate: { announce: true },
-    shape: { mode: 'stateless' },
-    makeServer: toolServer(TOOLS),
-    ...(beside && { beside }),
-  });
+  const app = await scene({ ...ORDER_APP, workflow, ...(beside && { beside }) });
   const client = await app.client();
   app.store.take();
   return {

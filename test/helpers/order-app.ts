@@ -1,15 +1,6 @@
-import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
-import * as z from 'zod';
-import {
-  type Clock,
-  fsmGate,
-  type GateOptions,
-  StateMachineGate,
-  type StateStore,
-  sessionStore,
-} from '../../src/index.ts';
+import { type GateOptions, StateMachineGate } from '../../src/index.ts';
 import { orderMachine } from '../workflow/charts.ts';
-import { startUpstream, type Upstream } from './upstream.ts';
+import { toolServer } from './tool-server.ts';
 
 /** The tools of the order, bound to the statechart: `look` is for everybody. */
 export function orderGate(options: GateOptions = {}) {
@@ -33,28 +24,9 @@ export function orderGate(options: GateOptions = {}) {
     .bindTool('resume', 'paused', 'RESUME');
 }
 
-/** An MCP server with those tools, behind a gate. Each does nothing, well or, with `fail`, badly. */
-export function startOrderApp(
-  gate: StateMachineGate,
-  store: StateStore,
-  options: { readonly clock?: Clock; readonly onError?: (error: unknown) => void } = {},
-): Promise<Upstream> {
-  return startUpstream({
-    shape: { mode: 'stateless' },
-    middlewares: [
-      sessionStore({ store, ...options }),
-      fsmGate(gate, { announce: true, ...options }),
-    ],
-    makeServer: (ledger) => {
-      const server = new McpServer({ name: 'order', version: '1.0.0' });
-      for (const name of ['add', 'place', 'pay', 'pack', 'pause', 'resume', 'look']) {
-        const inputSchema = { sum: z.number().optional(), fail: z.boolean().optional() };
-        server.registerTool(name, { inputSchema }, ({ fail }) => {
-          ledger.calls.push(name);
-          return { content: [{ type: 'text', text: `${name} done` }], isError: fail === true };
-        });
-      }
-      return server;
-    },
-  });
-}
+/** How a scene serves those tools, behind that gate or another one. */
+export const ORDER_APP = {
+  gate: { announce: true },
+  shape: { mode: 'stateless' },
+  makeServer: toolServer(['add', 'place', 'pay', 'pack', 'pause', 'resume', 'look']),
+} as const;
