@@ -1,24 +1,18 @@
 import { randomUUID } from 'node:crypto';
 import type { Pool } from 'pg';
-import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterAll, describe, expect, it, vi } from 'vitest';
 import { InterlockError } from '../../src/errors.ts';
 import { type PostgresPool, type PostgresStore, postgresStore } from '../../src/stores/postgres.ts';
 import { claimed, claimOf, claimStatus, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
 import { everyOperation } from '../helpers/operations.ts';
-import { makePostgresSchema, type PostgresSchema } from '../helpers/postgres-schema.ts';
+import { makePostgresSchema } from '../helpers/postgres-schema.ts';
 
-let database: PostgresSchema;
-let pool: Pool;
-let schema: string;
-
-beforeAll(async () => {
-  database = await makePostgresSchema();
-  schema = database.schema;
-  pool = database.connect();
-  await postgresStore({ pool, schema }).migrate();
-});
-afterAll(() => database?.drop());
+const database = await makePostgresSchema();
+afterAll(() => database.drop());
+const { schema } = database;
+const pool = database.connect();
+await postgresStore({ pool, schema }).migrate();
 
 async function makeStore() {
   const pools: Pool[] = [];
@@ -35,16 +29,11 @@ async function makeStore() {
 
 describeStateStore('postgresStore()', makeStore, { describe: describe.concurrent, it });
 
+const openStore = () => ({ store: postgresStore({ pool, schema }), run: randomUUID() });
+
 describe('postgresStore()', { timeout: 30_000 }, () => {
-  let store: PostgresStore;
-  let run: string;
-
-  beforeEach(() => {
-    store = postgresStore({ pool, schema });
-    run = randomUUID();
-  });
-
   it('takes one round trip for each operation', async () => {
+    const { run } = openStore();
     const queries = vi.fn(pool.query.bind(pool) as PostgresPool['query']);
     const counting = postgresStore({ pool: { query: queries, connect: vi.fn() }, schema });
     for (const [name, operation] of Object.entries(everyOperation(counting, run))) {
@@ -56,6 +45,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
   });
 
   it('goes by the clock of the database, whatever that of the process says', async () => {
+    const { store, run } = openStore();
     await store.open(run, {}, HOUR);
     await claimed(store, claimOf(run));
     vi.useFakeTimers({ toFake: ['Date'] });
@@ -73,6 +63,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
   });
 
   it('is not misled by the type parsers that the caller has set', async () => {
+    const { run } = openStore();
     const nonsense = () => 'nonsense';
     const own = database.connect({
       types: { getTypeParser: (id: number) => (id === 25 ? String : nonsense) },
@@ -87,6 +78,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
   it.each(['read committed', 'repeatable read', 'serializable'])(
     'takes a claim once where the default is %s, though a strict level may reject',
     async (level) => {
+      const { run } = openStore();
       const options = `-c default_transaction_isolation=${level.replace(' ', '\\ ')}`;
       const strict = postgresStore({ pool: database.connect({ options, max: 8 }), schema });
       let version = 0;
@@ -106,6 +98,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
   );
 
   it('undoes a commit of which one part fails', async () => {
+    const { store, run } = openStore();
     await store.open(run, {}, HOUR);
     const request = claimOf(run);
     await claimed(store, request);
@@ -122,6 +115,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
   });
 
   it('reads, and refuses a claim, without waiting for a transaction that has the run locked', async () => {
+    const { store, run } = openStore();
     await store.open(run, {}, HOUR);
     await claimed(store, claimOf(run));
     const client = await pool.connect();
@@ -135,6 +129,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
   });
 
   it('does not write for a look at a run whose expiry was moved a moment ago', async () => {
+    const { store, run } = openStore();
     const expiry = async () => {
       const { rows } = await pool.query(
         `SELECT xmin, extract(epoch FROM expires_at - clock_timestamp())::float8 * 1000 AS left
@@ -154,6 +149,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
   });
 
   it('removes two expired runs for each new one, and all of them when it is asked to sweep', async () => {
+    const { run } = openStore();
     const own = await separateStore('swept_');
     for (let index = 0; index < 5; index += 1) await own.open(`${run}-${index}`, {}, 1);
     await vi.waitFor(async () => expect(await own.read(`${run}-4`, 1)).toBeUndefined());
@@ -168,6 +164,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
   });
 
   it('keeps the events of a run that ended as an audit log, apart from those of its successor', async () => {
+    const { store, run } = openStore();
     await store.open(run, {}, HOUR);
     await step(store, run);
     await step(store, run);
@@ -183,6 +180,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
   });
 
   it('is read with ordinary SQL', async () => {
+    const { store, run } = openStore();
     await store.open(run, {}, HOUR);
     await step(store, run, {}, { snapshot: { state: 'payment', context: { total: 12.5 } } });
     const { rows } = await pool.query(
@@ -216,6 +214,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
   });
 
   it('keeps stores with different prefixes apart', async () => {
+    const { run } = openStore();
     const [one, other] = [await separateStore('one_'), await separateStore('other_')];
     await one.open(run, {}, HOUR);
     expect(await other.read(run, HOUR)).toBeUndefined();
@@ -231,6 +230,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
   });
 
   it('says that its tables were not made yet', async () => {
+    const { run } = openStore();
     const bare = postgresStore({ pool, schema, tablePrefix: 'bare_' });
     await expect(bare.read(run, HOUR)).rejects.toThrow(
       /call migrate\(\) of postgresStore\(\) first: function .* does not exist/,

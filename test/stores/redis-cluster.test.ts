@@ -1,17 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import { Cluster, Redis } from 'ioredis';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it } from 'vitest';
 import { redisStore } from '../../src/stores/redis.ts';
 import { step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
 import { type Connection, DRIVERS } from '../helpers/redis-drivers.ts';
-import { type RedisCluster, startRedisCluster } from '../services/redis-cluster.ts';
+import { startRedisCluster } from '../services/redis-cluster.ts';
 
-let cluster: RedisCluster;
-beforeAll(async () => {
-  cluster = await startRedisCluster({ masters: 3 });
-});
-afterAll(() => cluster?.stop());
+const cluster = await startRedisCluster({ masters: 3 });
+afterAll(() => cluster.stop());
 
 for (const driver of DRIVERS) {
   const makeStore = async () => {

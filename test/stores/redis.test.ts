@@ -2,18 +2,25 @@ import { randomUUID } from 'node:crypto';
 import { Redis as Upstash } from '@upstash/redis';
 import { Redis } from 'ioredis';
 import { createClient, RESP_TYPES } from 'redis';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
 import { InterlockError } from '../../src/errors.ts';
 import { redisStore } from '../../src/stores/redis.ts';
-import type { AtomicStateStore } from '../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR, repeated, step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
 import { everyOperation } from '../helpers/operations.ts';
 import { type Connection, DRIVERS } from '../helpers/redis-drivers.ts';
 import { commandsDuring } from '../helpers/redis-monitor.ts';
-import { type FlakyProxy, startFlakyProxy } from '../services/flaky-proxy.ts';
+import { startFlakyProxy } from '../services/flaky-proxy.ts';
 import { startRedis } from '../services/redis.ts';
 import { sharedRedis } from '../services/shared.ts';
+
+/** A server that the tests here may kill, and a way to it that loses answers. */
+const redis = await startRedis({ appendfsync: 'always' });
+const proxy = await startFlakyProxy(redis.port);
+afterAll(async () => {
+  await proxy.stop();
+  await redis.stop();
+});
 
 for (const driver of DRIVERS) {
   const makeStore = async () => {
@@ -37,28 +44,14 @@ for (const driver of DRIVERS) {
 }
 
 describe.each(DRIVERS)('redisStore() through $name', (driver) => {
-  let redis: Awaited<ReturnType<typeof startRedis>>;
-  let proxy: FlakyProxy;
-  let connection: Connection;
-  let store: AtomicStateStore;
-  let run: string;
-
-  beforeAll(async () => {
-    redis = await startRedis({ appendfsync: 'always' });
-    proxy = await startFlakyProxy(redis.port);
-  });
-  beforeEach(async () => {
-    connection = await driver.connect(`redis://127.0.0.1:${proxy.port}`);
-    store = redisStore({ client: connection.client });
-    run = randomUUID();
-  });
-  afterEach(() => connection?.close());
-  afterAll(async () => {
-    await proxy?.stop();
-    await redis?.stop();
-  });
+  async function openStore() {
+    const connection = await driver.connect(`redis://127.0.0.1:${proxy.port}`);
+    onTestFinished(() => connection.close());
+    return { store: redisStore({ client: connection.client }), run: randomUUID() };
+  }
 
   it('sends one command for each operation', async () => {
+    const { store, run } = await openStore();
     for (const operation of Object.values(everyOperation(store, randomUUID()))) await operation();
     for (const [name, operation] of Object.entries(everyOperation(store, run))) {
       expect(await commandsDuring(redis.url, operation), name).toEqual(['EVALSHA']);
@@ -66,6 +59,7 @@ describe.each(DRIVERS)('redisStore() through $name', (driver) => {
   });
 
   it('sends a script once more by its text where the server does not have it', async () => {
+    const { store, run } = await openStore();
     for (const [name, operation] of Object.entries(everyOperation(store, run))) {
       await onServer(redis.url, (server) => server.script('FLUSH'));
       expect(await commandsDuring(redis.url, operation), name).toEqual(['EVALSHA', 'EVAL']);
@@ -73,6 +67,7 @@ describe.each(DRIVERS)('redisStore() through $name', (driver) => {
   });
 
   it('goes on where it was after the server was killed and started again', async () => {
+    const { store, run } = await openStore();
     const claim = claimOf(run, { create: {} });
     await store.claim(claim);
     await step(store, run, { workflow: 'approval' });
@@ -87,6 +82,7 @@ describe.each(DRIVERS)('redisStore() through $name', (driver) => {
   });
 
   it('answers a claim that is sent again after its answer was lost as the first time, and says of a commit that it is repeated', async () => {
+    const { store, run } = await openStore();
     await step(store, run, { create: {} });
     const claim = claimOf(run);
     const claimed = await afterLosingTheAnswer(() => store.claim(claim));

@@ -1,20 +1,17 @@
 import { randomUUID } from 'node:crypto';
 import { Redis } from '@upstash/redis';
 import { Redis as Ioredis } from 'ioredis';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it } from 'vitest';
 import type { AtomicStateStore } from '../../src/stores/store.ts';
 import { upstashStore } from '../../src/stores/upstash.ts';
 import { claimOf, commitOf, HOUR, repeated, step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
 import { everyOperation } from '../helpers/operations.ts';
 import { sharedRedis } from '../services/shared.ts';
-import { startUpstashRest, type UpstashRest } from '../services/upstash-rest.ts';
+import { startUpstashRest } from '../services/upstash-rest.ts';
 
-let rest: UpstashRest;
-beforeAll(async () => {
-  rest = await startUpstashRest(await sharedRedis());
-});
-afterAll(() => rest?.stop());
+const rest = await startUpstashRest(await sharedRedis());
+afterAll(() => rest.stop());
 
 const CONTRACT = {
   'as it comes': {},

@@ -1,23 +1,18 @@
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
-import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
+import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
 import { runKeys } from '../../../src/stores/redis/keys.ts';
 import { scriptedStore } from '../../../src/stores/redis/scripted-store.ts';
 import { redisStore } from '../../../src/stores/redis.ts';
-import type { AtomicStateStore, ClaimResult } from '../../../src/stores/store.ts';
+import type { ClaimResult } from '../../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR, repeated, step } from '../../../src/testing/fixtures.ts';
 import { everyOperation } from '../../helpers/operations.ts';
 import { sharedRedis } from '../../services/shared.ts';
 
 const prefix = `test-${randomUUID()}`;
-let redis: Redis;
-let store: AtomicStateStore;
-
-beforeAll(async () => {
-  redis = new Redis(await sharedRedis());
-  store = redisStore({ client: redis, prefix });
-});
-afterAll(() => redis?.disconnect());
+const redis = new Redis(await sharedRedis());
+const store = redisStore({ client: redis, prefix });
+afterAll(() => redis.disconnect());
 afterEach(() => vi.restoreAllMocks());
 
 describe('what the store keeps in Redis', () => {

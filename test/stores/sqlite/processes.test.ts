@@ -1,24 +1,18 @@
 import { randomUUID } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it } from 'vitest';
 import { sqliteStore } from '../../../src/stores/sqlite.ts';
 import { claimOf, count, HOUR, step } from '../../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../../src/testing/index.ts';
 import { describeKills } from '../../helpers/killed-process.ts';
-import { makeSqliteFile, type SqliteFile } from '../../helpers/sqlite-file.ts';
-import { type StoreProcess, startStoreProcess } from '../../helpers/store-process.ts';
+import { makeSqliteFile } from '../../helpers/sqlite-file.ts';
+import { startStoreProcess } from '../../helpers/store-process.ts';
 import { inOrder, takeSteps, versionsTo } from '../../helpers/take-steps.ts';
 
-let file: SqliteFile;
-let other: StoreProcess;
-
-beforeAll(async () => {
-  file = makeSqliteFile();
-  other = await startStoreProcess({ kind: 'sqlite', file: file.path });
-});
-
+const file = makeSqliteFile();
+const other = await startStoreProcess({ kind: 'sqlite', file: file.path });
 afterAll(async () => {
-  await other?.stop();
-  file?.remove();
+  await other.stop();
+  file.remove();
 });
 
 const makeStore = async () => ({
