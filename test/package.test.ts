@@ -35,7 +35,7 @@ export type Options = UpstashStoreOptions | Parameters<typeof redisStore>[0];
 `;
 
 const consumer = new Consumer();
-let installed: string;
+const installed = join(consumer.folder, 'node_modules/mcp-interlock');
 
 beforeAll(async () => {
   const packed = await consumer.run('npm', 'pack', '--ignore-scripts', '--json', ROOT);
@@ -43,7 +43,6 @@ beforeAll(async () => {
   const quickly = ['--prefer-offline', '--no-audit', '--no-fund', '--ignore-scripts'];
   await consumer.run('npm', 'install', ...quickly, `./${filename}`);
   consumer.link('express', '@types/express', '@types/node');
-  installed = join(consumer.folder, 'node_modules/mcp-interlock');
 }, 120_000);
 
 afterAll(() => consumer.remove());

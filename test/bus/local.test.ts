@@ -3,11 +3,11 @@ import { localBus } from '../../src/notify/bus.ts';
 import { describeBus } from './describe-bus.ts';
 
 describeBus('localBus()', async () => {
-  let told: (error: unknown) => void = () => {};
-  const bus = localBus({ onError: (error) => told(error) });
+  const listeners: ((error: unknown) => void)[] = [];
+  const bus = localBus({ onError: (error) => listeners.at(-1)?.(error) });
   return {
     connect: async (onError) => {
-      told = onError;
+      listeners.push(onError);
       return bus;
     },
     close: async () => {},

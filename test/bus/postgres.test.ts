@@ -1,14 +1,17 @@
 import { randomUUID } from 'node:crypto';
 import { Pool, type PoolClient } from 'pg';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, describe, expect, it } from 'vitest';
 import { postgresBus } from '../../src/bus/postgres.ts';
 import { BusUnavailable } from '../../src/notify/bus.ts';
 import { startPostgres } from '../services/postgres.ts';
-import type { Service } from '../services/server-process.ts';
 import { sharedPostgres } from '../services/shared.ts';
 import { describeBus } from './describe-bus.ts';
 import { heardAtLast, heardBefore, listenTo } from './hearing.ts';
 import { startSilentProxy } from './silent-proxy.ts';
+
+/** A server that the tests here may kill. */
+const postgres = await startPostgres();
+afterAll(() => postgres.stop());
 
 const pools: Pool[] = [];
 const connect = (url: string, max = 4) => {
@@ -33,12 +36,6 @@ describeBus('postgresBus()', async () => {
 });
 
 describe('postgresBus()', { timeout: 60_000 }, () => {
-  let postgres: Service;
-  beforeAll(async () => {
-    postgres = await startPostgres();
-  });
-  afterAll(() => postgres?.stop());
-
   it('goes on after the server was killed and started again, and refuses to publish meanwhile', async () => {
     const errors: unknown[] = [];
     const onError = (error: unknown) => errors.push(error);

@@ -1,17 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, describe, expect, it } from 'vitest';
 import { redisBus } from '../../src/bus/redis.ts';
-import { type RedisCluster, startRedisCluster } from '../services/redis-cluster.ts';
+import { startRedisCluster } from '../services/redis-cluster.ts';
 import { describeBus } from './describe-bus.ts';
 import { heardAtLast, listenTo } from './hearing.ts';
 import { PUB_SUB_DRIVERS, type PubSubClient, type PubSubDriver } from './redis-clients.ts';
 
-let cluster: RedisCluster;
-beforeAll(async () => {
-  cluster = await startRedisCluster({ masters: 3 });
-});
-afterAll(() => cluster?.stop());
+const cluster = await startRedisCluster({ masters: 3 });
+afterAll(() => cluster.stop());
 
 const open: PubSubClient[] = [];
 const connect = async (driver: PubSubDriver) => {

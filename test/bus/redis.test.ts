@@ -3,16 +3,19 @@ import { Redis as Upstash } from '@upstash/redis';
 import { Redis } from 'ioredis';
 import { Redis as Redis5 } from 'ioredis5';
 import { createClient, createClientPool, RESP_TYPES } from 'redis';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, describe, expect, it } from 'vitest';
 import { redisBus } from '../../src/bus/redis.ts';
 import { BusUnavailable } from '../../src/notify/bus.ts';
 import { latch } from '../helpers/latch.ts';
 import { startRedis } from '../services/redis.ts';
-import type { Service } from '../services/server-process.ts';
 import { sharedRedis } from '../services/shared.ts';
 import { describeBus } from './describe-bus.ts';
 import { heardAtLast, heardBefore, listenTo } from './hearing.ts';
 import { PUB_SUB_DRIVERS, type PubSubClient, type PubSubDriver } from './redis-clients.ts';
+
+/** A server that the tests here may kill. */
+const redis = await startRedis();
+afterAll(() => redis.stop());
 
 const NODE_REDIS = PUB_SUB_DRIVERS.filter(({ name }) => name.startsWith('node-redis'));
 
@@ -55,12 +58,6 @@ for (const driver of PUB_SUB_DRIVERS) {
 }
 
 describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', { timeout: 30_000 }, (driver) => {
-  let redis: Service;
-  beforeAll(async () => {
-    redis = await startRedis();
-  });
-  afterAll(() => redis?.stop());
-
   it('goes on after the server was killed and started again, and refuses to publish meanwhile', async () => {
     const errors: unknown[] = [];
     const onError = (error: unknown) => errors.push(error);
@@ -159,12 +156,6 @@ describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', { timeout: 30_000 }, 
 });
 
 describe('redisBus()', { timeout: 30_000 }, () => {
-  let redis: Service;
-  beforeAll(async () => {
-    redis = await startRedis();
-  });
-  afterAll(() => redis?.stop());
-
   it.each(NODE_REDIS)(
     'leaves no connection of $name behind where it is left while it connects again',
     async (driver) => {

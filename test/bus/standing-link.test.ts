@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import { Pool } from 'pg';
 import { createClient } from 'redis';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { postgresBus } from '../../src/bus/postgres.ts';
 import { redisBus } from '../../src/bus/redis.ts';
 import { type LinkEvents, retryDelayMs, StandingLink } from '../../src/bus/standing-link.ts';
@@ -15,19 +15,9 @@ import { type SilentProxy, startSilentProxy } from './silent-proxy.ts';
 describe('a bus whose network forgot the connection that listens, without telling either side', {
   timeout: 30_000,
 }, () => {
-  const errors: unknown[] = [];
-  const onError = (error: unknown) => errors.push(error);
-  const cleanUps: (() => unknown)[] = [];
-  beforeEach(() => {
-    errors.length = 0;
-  });
-  afterEach(async () => {
-    for (const cleanUp of cleanUps.splice(0).reverse()) await cleanUp();
-  });
-
   async function startProxy(url: string): Promise<SilentProxy & { readonly url: string }> {
     const proxy = await startSilentProxy(Number(new URL(url).port));
-    cleanUps.push(() => proxy.stop());
+    onTestFinished(() => proxy.stop());
     const through = new URL(url);
     through.port = String(proxy.port);
     return { ...proxy, url: through.href };
@@ -37,9 +27,10 @@ describe('a bus whose network forgot the connection that listens, without tellin
     listening: NotificationBus,
     publishing: NotificationBus,
     proxy: SilentProxy,
+    errors: readonly unknown[],
   ): Promise<void> {
     const hearing = await listenTo(listening);
-    cleanUps.push(hearing.stop);
+    onTestFinished(() => hearing.stop());
     proxy.fallSilent();
     await heardAtLast(publishing, hearing);
     expect(errors).toMatchObject([
@@ -48,57 +39,77 @@ describe('a bus whose network forgot the connection that listens, without tellin
   }
 
   it('finds out and listens again, over PostgreSQL', async () => {
+    const errors: unknown[] = [];
     const url = await sharedPostgres();
     const proxy = await startProxy(url);
     const pool = new Pool({ connectionString: url });
-    cleanUps.push(() => pool.end());
-    const options = { pool, channel: randomUUID(), heartbeatMs: 300, onError };
+    onTestFinished(() => pool.end());
+    const options = {
+      pool,
+      channel: randomUUID(),
+      heartbeatMs: 300,
+      onError: (error: unknown) => errors.push(error),
+    };
     const listenPool = new Pool({ connectionString: proxy.url });
-    await expectRecovery(postgresBus({ ...options, listenPool }), postgresBus(options), proxy);
+    await expectRecovery(
+      postgresBus({ ...options, listenPool }),
+      postgresBus(options),
+      proxy,
+      errors,
+    );
   });
 
   it('finds out and listens again, over Redis through ioredis', async () => {
+    const errors: unknown[] = [];
     const url = await sharedRedis();
     const proxy = await startProxy(url);
     const [near, far] = [new Redis(url), new Redis(proxy.url)];
-    cleanUps.push(() => near.disconnect() ?? far.disconnect());
-    const options = { channel: randomUUID(), heartbeatMs: 300, onError };
+    onTestFinished(() => void (near.disconnect() ?? far.disconnect()));
+    const options = {
+      channel: randomUUID(),
+      heartbeatMs: 300,
+      onError: (error: unknown) => errors.push(error),
+    };
     await expectRecovery(
       redisBus({ client: far, ...options }),
       redisBus({ client: near, ...options }),
       proxy,
+      errors,
     );
   });
 
   it('finds out and listens again, over Redis through node-redis', async () => {
+    const errors: unknown[] = [];
     const url = await sharedRedis();
     const proxy = await startProxy(url);
     const [near, far] = [createClient({ url }), createClient({ url: proxy.url })];
     await Promise.all([near.connect(), far.connect()]);
-    cleanUps.push(() => near.destroy() ?? far.destroy());
-    const options = { channel: randomUUID(), heartbeatMs: 300, onError };
+    onTestFinished(() => void (near.destroy() ?? far.destroy()));
+    const options = {
+      channel: randomUUID(),
+      heartbeatMs: 300,
+      onError: (error: unknown) => errors.push(error),
+    };
     await expectRecovery(
       redisBus({ client: far, ...options }),
       redisBus({ client: near, ...options }),
       proxy,
+      errors,
     );
   });
 });
 
 describe('a standing link', () => {
-  const open: LinkEvents[] = [];
-  const heard: string[] = [];
-  const errors: unknown[] = [];
-  let away: boolean;
-  let link: StandingLink;
-
-  beforeEach(() => {
-    for (const list of [open, heard, errors]) list.length = 0;
-    away = true;
-    link = new StandingLink({
+  /** A link to a server that is away until the test says otherwise. */
+  function startLink() {
+    const server = { away: true };
+    const open: LinkEvents[] = [];
+    const heard: string[] = [];
+    const errors: unknown[] = [];
+    const link = new StandingLink({
       open: (events) => {
         open.push(events);
-        const listening = away
+        const listening = server.away
           ? Promise.reject(new Error('the server is away'))
           : Promise.resolve();
         return { listening, close: () => {} };
@@ -107,23 +118,26 @@ describe('a standing link', () => {
       onError: (error) => errors.push(error),
       heartbeatMs: 30_000,
     });
-  });
-  afterEach(() => link.close());
+    onTestFinished(() => link.close());
+    return { server, open, heard, errors, link };
+  }
 
   it('reports an outage once, however often it tries, and the next one again', async () => {
+    const { server, open, errors, link } = startLink();
     const report = { name: 'BusUnavailable', cause: { message: 'the server is away' } };
     await expect.poll(() => open.length, { timeout: 5000 }).toBeGreaterThan(2);
     expect(errors).toMatchObject([report]);
-    away = false;
+    server.away = false;
     await link.listening;
-    away = true;
+    server.away = true;
     open.at(-1)?.lost(new Error('the server is away'));
     await expect.poll(() => open.length, { timeout: 5000 }).toBeGreaterThan(5);
     expect(errors).toMatchObject([report, report]);
   });
 
   it('hears nothing more of a connection that it gave up', async () => {
-    away = false;
+    const { server, open, heard, link } = startLink();
+    server.away = false;
     await link.listening;
     const old = open.at(-1);
     old?.message('a');
@@ -135,7 +149,8 @@ describe('a standing link', () => {
   });
 
   it('tries no more once it is closed', async () => {
-    away = false;
+    const { server, open, heard, errors, link } = startLink();
+    server.away = false;
     await link.listening;
     const tries = open.length;
     const last = open.at(-1);

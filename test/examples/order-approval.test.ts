@@ -1,13 +1,11 @@
-import { once } from 'node:events';
-import type { AddressInfo } from 'node:net';
 import { fileURLToPath } from 'node:url';
-import type { Pool } from 'pg';
-import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { orderApp } from '../../examples/order-approval/app.ts';
 import type { User } from '../../examples/order-approval/auth.ts';
 import { connect, type TestClient } from '../helpers/client.ts';
-import { makePostgresSchema, type PostgresSchema } from '../helpers/postgres-schema.ts';
+import { makePostgresSchema } from '../helpers/postgres-schema.ts';
 import { ADDRESS, startProgram } from '../helpers/program.ts';
+import { listen } from '../helpers/serve.ts';
 import { freePort } from '../services/ports.ts';
 
 const SERVER = fileURLToPath(new URL('../../examples/order-approval/server.ts', import.meta.url));
@@ -19,29 +17,19 @@ const USERS = new Map<string, User>([
   ['carrier-token', { name: 'parcels', role: 'carrier' }],
 ]);
 
-let database: PostgresSchema;
-let pool: Pool;
-let url: URL;
-let close: () => void;
-
-beforeAll(async () => {
-  database = await makePostgresSchema();
-  const { schema } = database;
-  pool = database.connect();
-  await pool.query(`CREATE SCHEMA ${schema}`);
-  const app = await orderApp({ pool, schema, users: USERS, stuckAfterMs: 30 * 60_000 });
-  const server = app.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  url = new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp`);
-  close = () => {
-    server.closeAllConnections();
-    server.close();
-  };
+const database = await makePostgresSchema();
+const pool = database.connect();
+await pool.query(`CREATE SCHEMA ${database.schema}`);
+const app = await orderApp({
+  pool,
+  schema: database.schema,
+  users: USERS,
+  stuckAfterMs: 30 * 60_000,
 });
-
+const { url, close } = await listen(app);
 afterAll(async () => {
-  close?.();
-  await database?.drop();
+  await close();
+  await database.drop();
 });
 
 const bearer = (token: string) => ({ authorization: `Bearer ${token}` });

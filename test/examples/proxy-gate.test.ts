@@ -1,18 +1,17 @@
-import { once } from 'node:events';
 import { createRequire } from 'node:module';
-import type { AddressInfo } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
-import express, { type Express } from 'express';
+import express from 'express';
 import { createProxyMiddleware, fixRequestBody } from 'http-proxy-middleware';
 import { fsmGate, memoryStore, runsOf, sessionStore } from 'mcp-interlock';
-import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { gateInFrontOf, report } from '../../examples/proxy-gate/gate.ts';
 import { connect } from '../helpers/client.ts';
 import { latch } from '../helpers/latch.ts';
 import { ADDRESS, type Program, startProgram } from '../helpers/program.ts';
 import { expectQuoted } from '../helpers/quoted.ts';
 import { callOf, RawSession, reasonOf, send, type WireMessage } from '../helpers/raw.ts';
+import { serve } from '../helpers/serve.ts';
 import { startUpstream, type Upstream } from '../helpers/upstream.ts';
 import { freePort } from '../services/ports.ts';
 
@@ -39,25 +38,12 @@ async function startEverything(): Promise<Everything> {
   return { ...program, target: `http://127.0.0.1:${port}` };
 }
 
-let everything: Everything;
-beforeAll(async () => {
-  everything = await startEverything();
-});
+const everything = await startEverything();
 afterAll(() => everything.kill9());
 
 async function startGate(target = everything.target) {
   const store = memoryStore();
-  return { url: await listen(gateInFrontOf(target, store)), runs: runsOf(report, { store }) };
-}
-
-async function listen(app: Express): Promise<URL> {
-  const server = app.listen(0, '127.0.0.1');
-  onTestFinished(() => {
-    server.close();
-    server.closeAllConnections();
-  });
-  await once(server, 'listening');
-  return new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp`);
+  return { url: (await serve(gateInFrontOf(target, store))).url, runs: runsOf(report, { store }) };
 }
 
 /** A call that reports progress ten times a second. */
@@ -259,7 +245,7 @@ async function startOpenServer(): Promise<{ target: string; seen: string[] }> {
     seen.push(`${req.method} ${req.originalUrl} ${req.body?.method}`);
     res.json({ jsonrpc: '2.0', id: req.body?.id, result: {} });
   });
-  return { target: (await listen(app)).origin, seen };
+  return { target: (await serve(app)).url.origin, seen };
 }
 
 // Spellings of the route's own path that Express takes for it, or a server behind it might.
@@ -331,7 +317,7 @@ it('works behind a body parser, if the proxy writes the body anew', async () => 
   const target = everything.target;
   const proxy = createProxyMiddleware({ target, on: { proxyReq: fixRequestBody } });
   app.all('/mcp', sessionStore(), fsmGate(report), proxy);
-  const session = await RawSession.begin(await listen(app));
+  const session = await RawSession.begin((await serve(app)).url);
   const batch = [callOf('a', 'echo', { message: 'hello' }), callOf('b', 'get-sum', { a: 1, b: 2 })];
   const { messages } = await session.post(batch);
   const answered = messages.filter(({ id }) => id !== undefined);

@@ -2,16 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { Redis } from '@upstash/redis';
 import { runsOf } from 'mcp-interlock';
 import { upstashStore } from 'mcp-interlock/stores/upstash';
-import {
-  afterAll,
-  afterEach,
-  beforeAll,
-  beforeEach,
-  describe,
-  expect,
-  it,
-  onTestFinished,
-} from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { checkout } from '../../examples/vercel/lib/checkout.ts';
 import { HOUR, step } from '../../src/testing/fixtures.ts';
 import { connect } from '../helpers/client.ts';
@@ -20,10 +11,10 @@ import { latch } from '../helpers/latch.ts';
 import { type PaymentProvider, startPaymentProvider } from '../helpers/payment-provider.ts';
 import { expectQuoted } from '../helpers/quoted.ts';
 import { callOf, RawSession, reasonOf, send, type WireMessage } from '../helpers/raw.ts';
-import { makeVercelProject, type VercelProject } from '../helpers/vercel-project.ts';
+import { makeVercelProject } from '../helpers/vercel-project.ts';
 import { fetchVercelRuntime, startVercelRuntime } from '../helpers/vercel-runtime.ts';
 import { sharedRedis } from '../services/shared.ts';
-import { startUpstashRest, type UpstashRest } from '../services/upstash-rest.ts';
+import { startUpstashRest } from '../services/upstash-rest.ts';
 
 /** The two ways in which Vercel starts an app, and the path of each. */
 const ENTRIES = [
@@ -31,42 +22,39 @@ const ENTRIES = [
   { entry: 'api/mcp', path: '/api/mcp', what: 'a function, its body read by the host' },
 ] as const;
 
-let project: VercelProject;
-let upstash: UpstashRest;
-let payments: PaymentProvider;
-
-beforeAll(async () => {
-  upstash = await startUpstashRest(await sharedRedis());
-  project = await makeVercelProject();
-});
+const upstash = await startUpstashRest(await sharedRedis());
+const project = await makeVercelProject();
 afterAll(async () => {
-  await upstash?.stop();
-  project?.remove();
+  await upstash.stop();
+  project.remove();
 });
-beforeEach(async () => {
-  payments = await startPaymentProvider();
-});
-afterEach(() => payments.stop());
 
-const environment = () => ({
-  UPSTASH_REDIS_REST_URL: upstash.url,
-  UPSTASH_REDIS_REST_TOKEN: upstash.token,
-  PAYMENTS_URL: payments.url,
-});
+/** A payment provider of the test's own, and what the app is told of it and of its store. */
+async function surroundings() {
+  const payments = await startPaymentProvider();
+  onTestFinished(() => payments.stop());
+  const environment = {
+    UPSTASH_REDIS_REST_URL: upstash.url,
+    UPSTASH_REDIS_REST_TOKEN: upstash.token,
+    PAYMENTS_URL: payments.url,
+  };
+  return { payments, environment };
+}
 
 async function startHost(
   { entry, path }: Pick<(typeof ENTRIES)[number], 'entry' | 'path'> = ENTRIES[0],
   env: NodeJS.ProcessEnv = {},
-): Promise<FunctionHost> {
+): Promise<{ host: FunctionHost; payments: PaymentProvider }> {
+  const { payments, environment } = await surroundings();
   const { launcher, built } = project;
   const host = await startFunctionHost({
     launcher,
     entry: built(entry),
     path,
-    env: { ...environment(), ...env },
+    env: { ...environment, ...env },
   });
   onTestFinished(host.stop);
-  return host;
+  return { host, payments };
 }
 
 const textOf = (answer: WireMessage): unknown => answer.result?.content?.[0]?.text;
@@ -87,7 +75,7 @@ async function expectAllEnded(host: FunctionHost): Promise<void> {
 
 describe('every request in a process of its own', { timeout: 60_000 }, () => {
   it('walks the checkout, runs parallel duplicates once, and leaves no process behind', async () => {
-    const host = await startHost();
+    const { host, payments } = await startHost();
     const session = await RawSession.begin(host.url);
     expect(textOf(await session.call('cart_pay'))).toContain(
       'To reach cart_pay, call cart_add_item, then',
@@ -110,7 +98,7 @@ describe('every request in a process of its own', { timeout: 60_000 }, () => {
   });
 
   it('serves as a function that finds the body read already, and refuses one that is no JSON', async () => {
-    const host = await startHost(ENTRIES[1]);
+    const { host } = await startHost(ENTRIES[1]);
     const headers = { 'content-type': 'application/json' };
     const refused = await send(host.url, { headers, body: '{"jsonrpc":"2.0","id":1,' });
     expect([refused.status, refused.messages]).toEqual([400, [NOT_JSON]]);
@@ -128,7 +116,7 @@ describe('a process that is frozen in the middle of a step, for longer than its 
     const run = randomUUID();
     await store.open(run, { minted: true }, HOUR);
     await step(store, run, {}, { snapshot: { state: 'payment' } });
-    const host = await startHost(ENTRIES[0], { LEASE_MS: '600' });
+    const { host, payments } = await startHost(ENTRIES[0], { LEASE_MS: '600' });
     const session = RawSession.resume(host.url, run);
     const charged = latch();
     payments.answerAfter(charged.opened);
@@ -142,11 +130,11 @@ describe('a process that is frozen in the middle of a step, for longer than its 
       process.kill(pid, 'SIGCONT');
       return answer;
     };
-    return { host, session, runs, run, thaw };
+    return { host, payments, session, runs, run, thaw };
   }
 
   it('keeps others from doing it again, and commits late', { timeout: 30_000 }, async () => {
-    const { session, runs, run, thaw } = await freeze();
+    const { payments, session, runs, run, thaw } = await freeze();
     expect(reasonOf(await session.call('cart_pay'))).toBe('held');
     expect(textOf(await thaw())).toBe('Paid.');
     expect(await runs.read(run)).toMatchObject({
@@ -170,17 +158,19 @@ describe('a process that is frozen in the middle of a step, for longer than its 
 });
 
 describe("Vercel's own Node runtime", { timeout: 60_000 }, () => {
-  let runtime: string;
+  // Fetched once for both tests: the fetching takes longer than the rest.
+  const fetched: { runtime?: string } = {};
   beforeAll(async () => {
-    runtime = await fetchVercelRuntime();
+    fetched.runtime = await fetchVercelRuntime();
   }, 180_000);
 
   it.each(ENTRIES)('serves the checkout by $what', async ({ entry, path }) => {
+    const { payments, environment } = await surroundings();
     const { origin, stop } = await startVercelRuntime(
-      runtime,
+      String(fetched.runtime),
       project.folder,
       `${entry}.ts`,
-      environment(),
+      environment,
     );
     onTestFinished(stop);
     const url = new URL(path, origin);

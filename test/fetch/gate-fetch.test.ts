@@ -5,17 +5,14 @@ import {
   type CallerRequest,
   currentStep,
   fsmGate,
-  memoryStore,
   type SessionStoreOptions,
-  sessionStore,
   stateSync,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
-import { FaultyStore } from '../helpers/faulty-store.ts';
 import { latch } from '../helpers/latch.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { callOf, INITIALIZE, PROTOCOL, reasonOf, type WireMessage } from '../helpers/raw.ts';
-import { settle } from '../helpers/scene.ts';
+import { makeStage, settle } from '../helpers/scene.ts';
 
 const URL = 'https://shop.example/mcp?tenant=7';
 const BOTH = 'application/json, text/event-stream';
@@ -38,36 +35,21 @@ async function echo(request: Request): Promise<Response> {
   return Response.json({ jsonrpc: '2.0', id: message.id, result });
 }
 
-interface Shop {
-  readonly errors: unknown[];
-  readonly store: FaultyStore;
-  fetch(request: Request): Promise<Response>;
-  /** The headers of a session that has come as far as `payment`. */
-  begin(headers?: Record<string, string>): Promise<Record<string, string>>;
-}
-
+/** The checkout behind `gateFetch()`, whose handler is the test's. */
 function openShop(
   handler: FetchHandler = echo,
   options?: GateFetchOptions & { readonly session?: SessionStoreOptions },
-): Shop {
+) {
   const { session, ...rest } = options ?? {};
-  const errors: unknown[] = [];
-  const onError = (error: unknown): void => void errors.push(error);
-  const onWarning = (): void => {};
-  const store = new FaultyStore(memoryStore());
-  const common = { onError, onWarning };
-  const middlewares = [
-    sessionStore({ store, sessionCacheMs: 0, ...common, ...session }),
-    fsmGate(checkoutGate(), common),
-  ] as const;
+  const { stage, middlewares } = makeStage({ session: { sessionCacheMs: 0, ...session } });
   const fetch = gateFetch(handler, middlewares, rest);
   // What leads up to a test is answered by a handler that is not the test's.
   const lead = gateFetch(echo, middlewares, rest);
   return {
-    errors,
-    store,
+    ...stage,
     fetch,
-    async begin(headers = {}) {
+    /** The headers of a session that has come as far as `payment`. */
+    async begin(headers: Record<string, string> = {}): Promise<Record<string, string>> {
       const { headers: answered } = await lead(post(INITIALIZE, headers));
       const id = answered.get('mcp-session-id') ?? '';
       const all = { ...headers, 'mcp-session-id': id, 'mcp-protocol-version': PROTOCOL };

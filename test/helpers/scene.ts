@@ -5,6 +5,7 @@ import {
   type Clock,
   type FsmGateOptions,
   fsmGate,
+  type Middleware,
   memoryStore,
   type Runs,
   runsOf,
@@ -173,7 +174,7 @@ export function makeStage({
   const [[first] = [checkoutGate()]] = gates;
   const sessions = sessionStore({ store, ...observed, ...session });
   onTestFinished(() => sessions.close());
-  const middlewares = [
+  const middlewares: [Middleware, ...Middleware[]] = [
     sessions,
     ...gates.map(([each, own]) => fsmGate(each, { ...observed, ...gate, ...own })),
     ...(sync === undefined ? [] : [stateSync({ ...observers, ...sync })]),

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { connect, type TestClient } from '../helpers/client.ts';
 import { sharedPostgres, sharedRedis } from '../services/shared.ts';
-import { type Fleet, startFleet } from './fleet.ts';
+import { startFleet } from './fleet.ts';
 
 const SESSIONS = 200;
 const AT_ONCE = 20;
@@ -11,15 +11,6 @@ const BACKENDS = [
   { kind: 'redis', url: sharedRedis },
   { kind: 'postgres', url: sharedPostgres },
 ] as const;
-
-let fleet: Fleet | undefined;
-let cleanUp: () => Promise<void> = async () => {};
-
-afterEach(async () => {
-  await fleet?.close();
-  await cleanUp();
-  fleet = undefined;
-});
 
 const listChanges = ({ log }: TestClient): number =>
   log.filter((each) => each === 'list_changed').length;
@@ -62,19 +53,19 @@ describe.each(BACKENDS)(
       const name = `fleet_${randomUUID().replaceAll('-', '').slice(0, 12)}`;
       const address = await url();
       if (kind === 'postgres') {
-        cleanUp = async () => {
+        onTestFinished(async () => {
           const client = new pg.Client({ connectionString: address });
           await client.connect();
           await client.query(`DROP SCHEMA IF EXISTS ${name} CASCADE`);
           await client.end();
-        };
+        });
       }
-      const started = await startFleet(3, kind, address, name);
-      fleet = started;
+      const fleet = await startFleet(3, kind, address, name);
+      onTestFinished(() => fleet.close());
       const latencies: number[] = [];
       let left = SESSIONS;
       const lane = async (): Promise<void> => {
-        while (left-- > 0) latencies.push(...(await walk(started.url)));
+        while (left-- > 0) latencies.push(...(await walk(fleet.url)));
       };
       await Promise.all(Array.from({ length: AT_ONCE }, lane));
       latencies.sort((a, b) => a - b);
@@ -84,7 +75,7 @@ describe.each(BACKENDS)(
         `${kind}: ${latencies.length} list_changed, median ${at(0.5)} ms, p99 ${at(0.99)} ms after the answer`,
       );
       expect(latencies).toHaveLength(SESSIONS * 3);
-      expect(Math.min(...started.served)).toBeGreaterThan(SESSIONS);
+      expect(Math.min(...fleet.served)).toBeGreaterThan(SESSIONS);
     });
   },
 );
