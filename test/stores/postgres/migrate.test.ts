@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import type { Pool } from 'pg';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { postgresStore } from '../../../src/stores/postgres.ts';
 import { claimOf, commitOf, HOUR, repeated, step } from '../../../src/testing/fixtures.ts';
 import { makePostgresSchema, type PostgresSchema } from '../../helpers/postgres-schema.ts';
@@ -10,14 +9,16 @@ import { startStoreProcess } from '../../helpers/store-process.ts';
 /** What migrate() made before it knew of any other version. */
 const schemaOfVersion1 = await readFile(new URL('schema-1.sql', import.meta.url), 'utf8');
 
-let database: PostgresSchema;
-beforeEach(async () => {
-  database = await makePostgresSchema();
-});
-afterEach(() => database?.drop());
+/** A schema of the test's own, and what is in it. */
+async function openSchema() {
+  const database = await makePostgresSchema();
+  onTestFinished(() => database.drop());
+  return { database, applied: () => applied(database), catalogue: () => catalogue(database) };
+}
 
 describe('migrate()', { timeout: 60_000 }, () => {
   it('makes the schema, its tables and its functions, and changes nothing the second time', async () => {
+    const { database, catalogue } = await openSchema();
     const store = postgresStore({ pool: database.connect(), schema: database.schema });
     await store.migrate();
     const run = randomUUID();
@@ -32,6 +33,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
   it.each(['read committed', 'serializable'])(
     'may be called from many connections at once whose default is %s',
     async (level) => {
+      const { database, applied } = await openSchema();
       const options = `-c default_transaction_isolation=${level.replace(' ', '\\ ')}`;
       const pool = database.connect({ max: 12, options });
       const stores = Array.from({ length: 12 }, () =>
@@ -43,6 +45,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
   );
 
   it('may be called from several processes at once', async () => {
+    const { database, applied } = await openSchema();
     const { url, schema } = database;
     const address = { kind: 'postgres', url, schema, migrate: true } as const;
     const processes = await Promise.all([1, 2, 3].map(() => startStoreProcess(address)));
@@ -55,6 +58,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
   });
 
   it('may make one schema for two prefixes at once', async () => {
+    const { database } = await openSchema();
     const pool = database.connect();
     const prefixes = ['a_', 'b_', 'c_'];
     const { schema } = database;
@@ -64,6 +68,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
   });
 
   it('only reads where nothing is to be done, so any role may call it', async () => {
+    const { database } = await openSchema();
     const owner = database.connect();
     const { schema } = database;
     await postgresStore({ pool: owner, schema }).migrate();
@@ -82,6 +87,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
   });
 
   it('leaves nothing behind where it fails, gives its connection back, and can be called again', async () => {
+    const { database, applied, catalogue } = await openSchema();
     const pool = database.connect({ max: 1 });
     const { schema } = database;
     const store = postgresStore({ pool, schema });
@@ -99,6 +105,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
   });
 
   it('takes a schema and a prefix of any letters', async () => {
+    const { database } = await openSchema();
     const schema = `${database.schema}"Ä 'b'`;
     const pool = database.connect();
     const store = postgresStore({ pool, schema, tablePrefix: 'Mixed_Case_30_letters_xxxxxxxx' });
@@ -109,6 +116,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
   });
 
   it('describes every table and column that does not speak for itself', async () => {
+    const { database } = await openSchema();
     const pool = database.connect();
     await postgresStore({ pool, schema: database.schema }).migrate();
     const { rows } = await pool.query(
@@ -123,40 +131,43 @@ describe('migrate()', { timeout: 60_000 }, () => {
 describe('migrate() of a schema of version 1', { timeout: 60_000 }, () => {
   /** What an older process asks: a function with a document that has no more than it knew. */
   type Ask = (call: string, ...values: unknown[]) => Promise<unknown>;
-  let pool: Pool;
-  let old: Ask;
-  let run: string;
-
-  beforeEach(async () => {
-    pool = database.connect();
+  async function openOldSchema() {
+    const { database, applied } = await openSchema();
+    const pool = database.connect();
     await pool.query(schemaOfVersion1.replaceAll('"schema_1"', database.schema));
-    run = randomUUID();
-    old = async (call, ...values) => {
+    const old: Ask = async (call, ...values) => {
       const { rows } = await pool.query(
         `SELECT ${database.schema}.${call}::text AS answer`,
         values,
       );
       return JSON.parse(rows[0].answer || 'null');
     };
-  });
+    const run = randomUUID();
+    const documents = {
+      claim: (token: string) => claimDocument(run, token),
+      commit: (token: string) => commitDocument(run, token),
+      request: (token: string) => ({ ...claimOf(run), token }),
+    };
+    return { database, applied, pool, old, run, documents };
+  }
 
-  const claimDocument = (token: string) => ({
+  const claimDocument = (run: string, token: string) => ({
     ...{ run, long_key: null, principal: 'alice', minted: null, workflow: 'checkout', token },
     ...{ tool: 'cart.pay', digest: 'd', uncertain: 'hold', states: null, state: 'empty' },
     ...{ context: '{"sum":1}', version: 0, make_run: true, new_key: randomUUID() },
     ...{ lease_ms: HOUR, ttl_ms: HOUR },
   });
-  const commitDocument = (token: string) => ({
+  const commitDocument = (run: string, token: string) => ({
     ...{ run, workflow: 'checkout', token, state: 'paid', context: null, from_state: 'empty' },
     ...{ to_state: 'paid', event: 'PAY', tool: 'cart.pay', actor: null, payload: null },
     ...{ ttl_ms: HOUR, settles: true },
   });
-  const request = (token: string) => ({ ...claimOf(run), token });
 
   it('keeps its runs, their claims and their trails', async () => {
-    await old('workflow_claim($1)', claimDocument('one'));
-    await old('workflow_commit($1)', commitDocument('one'));
-    await old('workflow_claim($1)', claimDocument('two'));
+    const { database, applied, pool, old, run, documents } = await openOldSchema();
+    await old('workflow_claim($1)', documents.claim('one'));
+    await old('workflow_commit($1)', documents.commit('one'));
+    await old('workflow_claim($1)', documents.claim('two'));
     const store = postgresStore({ pool, schema: database.schema });
     await store.migrate();
     expect(await applied()).toEqual([1, 2]);
@@ -167,8 +178,8 @@ describe('migrate() of a schema of version 1', { timeout: 60_000 }, () => {
       claim: { token: 'two', live: true },
     });
     expect(record?.workflows.checkout).not.toHaveProperty('ended');
-    expect(await store.commit(commitOf(request('one')))).toEqual(repeated(1));
-    expect(await store.commit(commitOf(request('two')))).toEqual({
+    expect(await store.commit(commitOf(documents.request('one')))).toEqual(repeated(1));
+    expect(await store.commit(commitOf(documents.request('two')))).toEqual({
       status: 'committed',
       version: 2,
     });
@@ -176,17 +187,18 @@ describe('migrate() of a schema of version 1', { timeout: 60_000 }, () => {
   });
 
   it('goes on serving the processes that are not deployed anew yet', async () => {
+    const { database, pool, old, run, documents } = await openOldSchema();
     const store = postgresStore({ pool, schema: database.schema });
     await store.migrate();
-    expect(await old('workflow_claim($1)', claimDocument('one'))).toMatchObject({
+    expect(await old('workflow_claim($1)', documents.claim('one'))).toMatchObject({
       status: 'claimed',
     });
-    expect(await old('workflow_renew($1, $2)', commitDocument('one'), HOUR)).toBe(true);
-    expect(await old('workflow_commit($1)', commitDocument('one'))).toEqual({
+    expect(await old('workflow_renew($1, $2)', documents.commit('one'), HOUR)).toBe(true);
+    expect(await old('workflow_commit($1)', documents.commit('one'))).toEqual({
       status: 'committed',
       version: 1,
     });
-    await old('workflow_claim($1)', claimDocument('two'));
+    await old('workflow_claim($1)', documents.claim('two'));
     await old('workflow_release($1)', { run, workflow: 'checkout', token: 'two', settles: true });
     expect(await old('workflow_read_run($1, $2)', run, HOUR)).toMatchObject({
       principal: 'alice',
@@ -197,7 +209,7 @@ describe('migrate() of a schema of version 1', { timeout: 60_000 }, () => {
   });
 });
 
-async function applied(): Promise<number[]> {
+async function applied(database: PostgresSchema): Promise<number[]> {
   const { rows } = await database
     .connect()
     .query(`SELECT version FROM ${database.schema}.workflow_migrations ORDER BY version`);
@@ -205,7 +217,7 @@ async function applied(): Promise<number[]> {
 }
 
 /** What is in the schema: names, and for functions their texts. */
-async function catalogue(): Promise<string[]> {
+async function catalogue(database: PostgresSchema): Promise<string[]> {
   const { rows } = await database.connect().query(
     `SELECT relname AS item FROM pg_class WHERE relnamespace = $1::regnamespace
      UNION ALL SELECT oid || pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = $1::regnamespace
