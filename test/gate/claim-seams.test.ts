@@ -59,8 +59,6 @@ describe('a call that is refused once it has the claim, by a store that then fai
     const session = await app.session();
     await app.runs.update(session.id, () => ({ a: 1 }));
     app.clock.advance(61 * MINUTE);
-    // An ungated call: the process knows of the session again, and the claim is the next it asks.
-    await session.call('cart.checkout');
     app.store.fail('commit');
     expect(reasonOf(await passUntil(app.clock, session.call('cart.pay')))).toBe('unavailable');
     expect(app.store.asked).toContain('commit');
