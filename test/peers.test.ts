@@ -11,7 +11,10 @@ import type { Ledger } from './helpers/upstream.ts';
 
 const textOf = (message: WireMessage | undefined): unknown => message?.result?.content?.[0]?.text;
 
-/** Authentication as a test means it: the header names the subject, and `req.auth` also has the token's bytes. */
+/**
+ * Authentication as a test means it: the header names the subject, and `req.auth` also has the
+ * token's bytes.
+ */
 const authenticate: RequestHandler = (req, _res, next) => {
   const [sub, token] = String(req.headers.authorization ?? '').split(':');
   if (sub)

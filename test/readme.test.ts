@@ -280,7 +280,10 @@ describe('the tables of options', () => {
   });
 });
 
-/** A default as the tables write it. What is no plain value is described in words, which no test can read. */
+/**
+ * A default as the tables write it. What is no plain value is described in words, which no test can
+ * read.
+ */
 function inWords(value: unknown, said: string): string {
   if (typeof value === 'string') return `'${value}'`;
   if (typeof value === 'boolean') return String(value);

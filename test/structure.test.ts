@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { type Import, importCycles, importsOf, sourceFiles } from './helpers/imports.ts';
 
 /**
- * Which rooms of `src/` a room may import, beside itself; the first ones of the list are nearest to the user. A room is a folder, or
- * a group of the files at the top.
+ * Which rooms of `src/` a room may import, beside itself; the first ones of the list are nearest to
+ * the user. A room is a folder, or a group of the files at the top.
  */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   index: ['top', 'gate', 'session', 'notify', 'policy', 'workflow', 'stores', 'basics'],
@@ -24,10 +24,16 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 /** The files at the top that every room may import. */
 const BASICS = ['errors.ts', 'faults.ts', 'nearest.ts', 'options.ts', 'stars.ts', 'use-order.ts'];
 
-/** Where the store's types may be named by those who are given a store, or its snapshots, and make none. */
+/**
+ * Where the store's types may be named by those who are given a store, or its snapshots, and make
+ * none.
+ */
 const MAY_NAME_THE_STORE = ['gate', 'session', 'notify', 'testing', 'workflow'];
 
-/** What the pure rooms may take from npm. `initFsmEngine()` only asks whether `xstate` can be loaded. */
+/**
+ * What the pure rooms may take from npm. `initFsmEngine()` only asks whether `xstate` can be
+ * loaded.
+ */
 const PURE_PACKAGES: Readonly<Record<string, readonly string[]>> = {
   workflow: ['zod', 'xstate'],
   policy: ['zod'],

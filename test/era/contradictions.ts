@@ -7,9 +7,15 @@ const CAPABILITIES = 'io.modelcontextprotocol/clientCapabilities';
 /** A call of a tool, in which something may contradict something else. */
 export interface Row {
   readonly name: string;
-  /** The code with which the middlewares refuse it, whatever is called and whatever the upstream would do. */
+  /**
+   * The code with which the middlewares refuse it, whatever is called and whatever the upstream
+   * would do.
+   */
   readonly refused?: number;
-  /** The code with which they refuse a call of a gated tool in its place, since an upstream may run it or may not. */
+  /**
+   * The code with which they refuse a call of a gated tool in its place, since an upstream may run
+   * it or may not.
+   */
   readonly gated?: number;
   request(tool: string): Required<Pick<RawRequest, 'headers' | 'body'>>;
 }
@@ -92,7 +98,9 @@ function writing(
 
 const claim = (value: string): string => `"${CLAIM}":"${value}"`;
 
-/** What a request may say of its era in its body and in its header, and how the two may disagree. */
+/**
+ * What a request may say of its era in its body and in its header, and how the two may disagree.
+ */
 export const CONTRADICTIONS: readonly Row[] = [
   claiming('2026 in both', STATELESS, STATELESS),
   claiming('2026 in the body, 2025 in the header', STATELESS, SESSION, { refused: MISMATCH }),

@@ -5,7 +5,10 @@ import { connect } from '../helpers/client.ts';
 import { sceneOfBothEras } from '../helpers/scene.ts';
 import { AUTO, connectV2, PINNED } from '../helpers/two-eras.ts';
 
-/** A basket by the upstream's handle, and a list of wishes that has none: each principal has one, or each session. */
+/**
+ * A basket by the upstream's handle, and a list of wishes that has none: each principal has one, or
+ * each session.
+ */
 const gate = () =>
   new StateMachineGate({
     id: 'shop',
@@ -52,7 +55,8 @@ describe('one Express route with one gate', () => {
       };
     };
 
-    // Each sees what its era lets it see: a session its own tools, and whoever has none the same stable list.
+    // Each sees what its era lets it see: a session its own tools, and whoever has none the same
+    // stable list.
     const all = ['cart.add_item', 'cart.checkout', 'cart.pay', 'cart.view', 'create_basket'];
     expect(await v1.tools()).toEqual([
       'cart.add_item',

@@ -14,7 +14,9 @@ const alice = { user: 'alice', capabilities: ELICITATION };
 const KEY = 'mcp-interlock/idempotencyKey';
 const RUN = principalKey().runKey({ issuer: 'https://issuer.example', subject: 'alice' });
 
-/** `order.open` leads to `order.pay`, which asks before it pays; `cart.add_item` may be tried again. */
+/**
+ * `order.open` leads to `order.pay`, which asks before it pays; `cart.add_item` may be tried again.
+ */
 const orderGate = () =>
   new StateMachineGate({
     id: 'order',

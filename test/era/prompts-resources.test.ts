@@ -13,7 +13,10 @@ import { ask, callStateless, stateless, type TwoErasApp } from '../helpers/two-e
 
 const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
 const ALICE = { user: 'alice' };
-/** Each step changes one list: `a` hides the prompt and the receipts, `b` shows the prompt, `c` both. */
+/**
+ * Each step changes one list: `a` hides the prompt and the receipts, `b` shows the prompt, `c`
+ * both.
+ */
 function stepsGate() {
   return new StateMachineGate({
     id: 'steps',

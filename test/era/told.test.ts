@@ -157,7 +157,8 @@ describe('sessions of one principal', () => {
     const there = await instance();
     const [sameUser, other] = [await listen(there, 'alice'), await listen(there, 'bob')];
     await callStateless(app.url, 'cart.add_item', {}, { user: 'alice' });
-    // By default nothing is hidden in the era of that call; the sessions' own lists change all the same.
+    // By default nothing is hidden in the era of that call; the sessions' own lists change all the
+    // same.
     await expect.poll(sameUser.changes).toBe(1);
     expect(other.changes()).toBe(0);
   });

@@ -125,7 +125,10 @@ describe('two clients that want one slot at the same time', () => {
   });
 });
 
-/** Answers the first question only when the second was asked, so that both askers believe the slot is free. */
+/**
+ * Answers the first question only when the second was asked, so that both askers believe the slot
+ * is free.
+ */
 class SlotsAskedTogether extends Slots {
   readonly #second = latch();
   #asked = 0;

@@ -15,7 +15,8 @@ import { serve } from '../helpers/serve.ts';
 import { startUpstream, type Upstream } from '../helpers/upstream.ts';
 import { freePort } from '../services/ports.ts';
 
-// Less than the 15 s after which the server behind the gate writes into a quiet stream of its own accord.
+// Less than the 15 s after which the server behind the gate writes into a quiet stream of its own
+// accord.
 vi.setConfig({ testTimeout: 12_000 });
 
 const EVERYTHING = createRequire(import.meta.url).resolve(
@@ -304,7 +305,8 @@ it.each(TARGETS)(
     ]);
     expect(seen).toEqual([]);
 
-    // The route itself takes an allowed call, and a GET only of a session. Anything else takes nothing.
+    // The route itself takes an allowed call, and a GET only of a session. Anything else takes
+    // nothing.
     await send(session.url, { method: 'GET', target, headers: { accept: 'text/event-stream' } });
     await send(session.url, { target, headers, body: callOf(8, 'get-sum') });
     const forwarded = seen.map((each) => each.split(' ').at(-1));

@@ -9,9 +9,9 @@ import { describe, expect, it } from 'vitest';
 import * as z from 'zod';
 import type { FsmGateOptions } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
-import { type CheckoutAppOptions, settle, startCheckout } from '../helpers/checkout-app.ts';
 import { connect } from '../helpers/client.ts';
 import { callOf, type RawSession, type WireMessage } from '../helpers/raw.ts';
+import { type SceneOptions, scene, settle } from '../helpers/scene.ts';
 import { cartServer, type Ledger } from '../helpers/upstream.ts';
 
 const RECEIPT = 'docs://receipts/7';
@@ -19,7 +19,9 @@ const TEMPLATE = 'docs://receipts/{id}';
 const UPDATED = 'notifications/resources/updated';
 const NOTHING = { values: [], total: 0, hasMore: false };
 
-/** A shop whose prompt and receipts complete their arguments, and whose resources can be watched. */
+/**
+ * A shop whose prompt and receipts complete their arguments, and whose resources can be watched.
+ */
 function shopServer(ledger: Ledger, servers: McpServer[]): McpServer {
   const server = cartServer(ledger);
   const complete = (what: string) => () => {
@@ -62,9 +64,9 @@ function shopServer(ledger: Ledger, servers: McpServer[]): McpServer {
   return server;
 }
 
-async function serve(gate: FsmGateOptions = {}, options: Partial<CheckoutAppOptions> = {}) {
+async function serve(gate: FsmGateOptions = {}, options: SceneOptions = {}) {
   const servers: McpServer[] = [];
-  const app = await startCheckout({
+  const app = await scene({
     workflow: checkoutGate()
       .bindPrompt('order.summary', ['has_items', 'payment'])
       .bindResource('docs://receipts/**', 'has_items'),
@@ -90,7 +92,7 @@ async function values(session: RawSession, params: unknown): Promise<unknown> {
 describe.each(['hide', 'stable'] as const)('completion, where lists %s', (visibility) => {
   it('has nothing to say of a prompt or a template that the state hides, and that is no error', async () => {
     const app = await serve({ visibility });
-    const session = await app.begin();
+    const session = await app.session();
     expect(await values(session, ofPrompt('order.summary'))).toEqual(NOTHING);
     expect(await values(session, ofResource(TEMPLATE))).toEqual(NOTHING);
     expect(await values(session, ofResource(TEMPLATE.toUpperCase()))).toEqual(NOTHING);
@@ -104,7 +106,7 @@ describe.each(['hide', 'stable'] as const)('completion, where lists %s', (visibi
 
   it('is the upstream’s of what is bound to nothing', async () => {
     const app = await serve({ visibility });
-    const session = await app.begin();
+    const session = await app.session();
     expect(await values(session, ofPrompt('help'))).toMatchObject({ total: 2 });
     expect(await values(session, ofResource('docs://manual/{id}'))).toMatchObject({ total: 2 });
     expect(await values(session, ofPrompt('absent'))).toMatchObject({ code: -32602 });
@@ -120,7 +122,7 @@ describe('completion', () => {
     ['no reference', completion(undefined)],
   ])('for %s is refused in front of the upstream', async (_, params) => {
     const app = await serve();
-    expect(await values(await app.begin(), params)).toMatchObject({ code: -32602 });
+    expect(await values(await app.session(), params)).toMatchObject({ code: -32602 });
     expect(app.ledger.calls).toEqual([]);
   });
 
@@ -129,7 +131,7 @@ describe('completion', () => {
     ['Name', -32602],
   ])('with two names is refused, whichever an upstream would take: %s', async (key, code) => {
     const app = await serve();
-    const session = await app.begin();
+    const session = await app.session();
     const ref = '{"type":"ref/prompt","name":"order.summary","KEY":"help"}'.replace('KEY', key);
     const body = `{"jsonrpc":"2.0","id":9,"method":"completion/complete","params":{"ref":${ref},"argument":{"name":"order","value":""}}}`;
     const { messages } = await session.post(body);
@@ -145,14 +147,14 @@ describe('completion', () => {
     async (_, ref) => {
       const workflow = checkoutGate().bindPrompt('order.summary', ['has_items', 'payment']);
       const app = await serve({}, { workflow });
-      expect(await values(await app.begin(), completion(ref))).toMatchObject({ code: -32602 });
+      expect(await values(await app.session(), completion(ref))).toMatchObject({ code: -32602 });
       expect(app.ledger.calls).toEqual([]);
     },
   );
 
   it('of what must not be told from what does not exist is the upstream’s error', async () => {
     const app = await serve({ refusal: 'unknown-tool' });
-    const session = await app.begin();
+    const session = await app.session();
     const same = async (hidden: unknown, absent: unknown, [name, other]: [string, string]) => {
       const [told, expected] = [await values(session, hidden), await values(session, absent)];
       expect(JSON.stringify(told)).toBe(JSON.stringify(expected).replaceAll(other, name));
@@ -167,7 +169,7 @@ describe('completion', () => {
 
   it('is nothing while the store cannot say what the state is', async () => {
     const app = await serve();
-    const session = await app.begin();
+    const session = await app.session();
     await session.call('cart.add_item');
     app.store.fail('read');
     expect(await values(session, ofPrompt('order.summary'))).toEqual(NOTHING);
@@ -179,7 +181,7 @@ describe('completion', () => {
 describe('a subscription to a resource', () => {
   it('is refused as reading it is, and ends whatever the state', async () => {
     const app = await serve();
-    const session = await app.begin();
+    const session = await app.session();
     const refused = await session.ask('resources/subscribe', { uri: RECEIPT });
     const unread = await session.ask('resources/read', { uri: RECEIPT });
     expect(refused.error).toEqual(unread.error);
@@ -204,7 +206,7 @@ describe('a subscription to a resource', () => {
 
   it('of what must not be told from what does not exist goes to something that does not', async () => {
     const app = await serve({ refusal: 'unknown-tool' });
-    const session = await app.begin();
+    const session = await app.session();
     expect((await session.ask('resources/subscribe', { uri: RECEIPT })).result).toEqual({});
     expect(app.ledger.calls.join()).not.toContain('receipts');
   });
@@ -216,7 +218,7 @@ describe('an update of a resource', () => {
 
   it('comes on the GET stream only while the state shows the resource', async () => {
     const app = await serve();
-    const session = await app.begin();
+    const session = await app.session();
     const stream = await session.listen();
     const update = async (): Promise<void> => {
       for (const uri of [RECEIPT, 'docs://terms', 'docs://receipts/%2e%2e/receipts/7'])
@@ -235,7 +237,7 @@ describe('an update of a resource', () => {
 
   it('comes on the stream of a call in the same way, and its result comes', async () => {
     const app = await serve();
-    const session = await app.begin();
+    const session = await app.session();
     const touch = async (uri: string) => {
       const { messages } = await session.post(callOf('t', 'shop.touch', { uri }));
       expect(messages.at(-1)).toMatchObject({ id: 't', result: { content: [] } });
@@ -284,7 +286,7 @@ describe('an update of a resource', () => {
         ],
       },
     );
-    const session = await app.begin();
+    const session = await app.session();
     const { text, messages } = await session.post(callOf('v', 'cart.view'));
     expect(text).not.toContain('eceipts');
     expect(text).not.toContain('7');

@@ -2,8 +2,8 @@ import type { RequestHandler } from 'express';
 import { describe, expect, it } from 'vitest';
 import { runsOf } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
-import { type CheckoutApp, startCheckout } from '../helpers/checkout-app.ts';
 import { callOf, INITIALIZE, type RawSession, send, type WireMessage } from '../helpers/raw.ts';
+import { type Scene, scene } from '../helpers/scene.ts';
 
 const RESULT = '"result":{"content":[{"type":"text","text":"secret success"}],"tools":[]}';
 const ERROR = '"error":{"code":-32000,"message":"secret failure"}';
@@ -11,7 +11,10 @@ const UNREADABLE = 'the upstream sent a response that the middleware cannot read
 const JSON_TYPE = 'application/json';
 const SSE_TYPE = 'text/event-stream';
 
-/** What an upstream answers to each call of `cart.pay` and `cart.view`: a result and an error at once. */
+/**
+ * What an upstream answers to each call of `cart.pay` and `cart.view`: a result and an error at
+ * once.
+ */
 const ANSWERS: readonly (readonly [name: string, type: string, members: string])[] = [
   ['JSON, the result first', JSON_TYPE, `${RESULT},${ERROR}`],
   ['JSON, the error first', JSON_TYPE, `${ERROR},${RESULT}`],
@@ -46,7 +49,7 @@ function answering(type: string, members: string): RequestHandler {
 async function start(type: string, members: string) {
   const stale: unknown[] = [];
   const workflow = checkoutGate();
-  const app = await startCheckout({
+  const app = await scene({
     shape: { mode: 'stateless', answers: 'json', parser: true },
     behind: [answering(type, members)],
     workflow,
@@ -55,7 +58,7 @@ async function start(type: string, members: string) {
       onInvalidation: (event) => void stale.push(event),
     },
   });
-  const session = await app.beginAt('payment');
+  const session = await app.sessionAt('payment');
   stale.length = 0;
   return { app, session, workflow, stale };
 }
@@ -67,8 +70,7 @@ async function answerTo(session: RawSession, body: unknown): Promise<WireMessage
   return messages;
 }
 
-const outcomes = ({ errors }: CheckoutApp): unknown[] =>
-  errors.map((error) => (error as Error).name);
+const outcomes = ({ errors }: Scene): unknown[] => errors.map((error) => (error as Error).name);
 
 describe.each(ANSWERS)('an answer with both a result and an error: %s', (_, type, members) => {
   it('to a step says nothing of its outcome, and the client is shown neither', async () => {
@@ -115,7 +117,7 @@ describe.each(ANSWERS)('an answer with both a result and an error: %s', (_, type
 
 describe('an initialize that is answered with both a result and an error', () => {
   it('begins no session', async () => {
-    const app = await startCheckout({
+    const app = await scene({
       shape: { mode: 'stateless', answers: 'json', parser: true },
       behind: [
         (_req, res) => {

@@ -16,7 +16,10 @@ import { RawSession } from '../helpers/raw.ts';
 import { type SceneClient, type SceneOptions, scene } from '../helpers/scene.ts';
 import { cartServer, type Ledger, startUpstream } from '../helpers/upstream.ts';
 
-/** The cart with two prompts, three documents, and one for each receipt. What is asked of it stands in the ledger. */
+/**
+ * The cart with two prompts, three documents, and one for each receipt. What is asked of it stands
+ * in the ledger.
+ */
 function shopServer(ledger: Ledger): McpServer {
   const server = cartServer(ledger);
   for (const name of ['order.summary', 'help']) {

@@ -19,7 +19,9 @@ async function start(options: SceneOptions = {}, tasks = startTasks()): Promise<
   return { ...(await scene({ makeServer: tasks.makeServer, ...options })), tasks };
 }
 
-/** Another process with the same data, the same task store, and the same time unless it has its own. */
+/**
+ * Another process with the same data, the same task store, and the same time unless it has its own.
+ */
 function startBeside(app: TaskApp, options: SceneOptions = {}): Promise<TaskApp> {
   return start({ shape: STATELESS, beside: app, ...options }, app.tasks);
 }

@@ -9,7 +9,9 @@ export interface TestClient {
   readonly transport: StreamableHTTPClientTransport;
   /** What arrived, in order: `list_changed`, `progress`, `result:<tool>`. */
   readonly log: string[];
-  /** Resolves once the client's own GET stream is open: the client opens it beside the handshake. */
+  /**
+   * Resolves once the client's own GET stream is open: the client opens it beside the handshake.
+   */
   readonly streaming: Promise<void>;
   tools(): Promise<string[]>;
   call(name: string, args?: Record<string, unknown>): Promise<ToolResult>;

@@ -2,7 +2,10 @@ import type { AtomicStateStore } from '../../src/index.ts';
 
 type Operation = keyof AtomicStateStore;
 
-/** `lost`: never done. `done`: done, and its answer lost. `hang`: never answered. `late`: done and answered when the test says so. */
+/**
+ * `lost`: never done. `done`: done, and its answer lost. `hang`: never answered. `late`: done and
+ * answered when the test says so.
+ */
 type Fault = 'lost' | 'done' | 'hang' | 'late';
 
 /** A real store that counts what it is asked, and fails or hangs where a test says so. */
@@ -10,7 +13,10 @@ export class FaultyStore implements AtomicStateStore {
   readonly asked: Operation[] = [];
   /** Lets the calls go on that are late. */
   readonly late: (() => void)[] = [];
-  /** Rejects the next so many calls of an operation, before (`lost`) or after (`done`) the real store has done it. */
+  /**
+   * Rejects the next so many calls of an operation, before (`lost`) or after (`done`) the real
+   * store has done it.
+   */
   readonly faults = new Map<Operation, { times: number; when: Fault }>();
   readonly #inner: AtomicStateStore;
 

@@ -23,7 +23,10 @@ export interface FetchServing {
   readonly eventStore?: (() => EventStore) | undefined;
 }
 
-/** An MCP handler of the Fetch API, as the shape wants it, behind the middlewares: as a route of the Node server that tests talk to. */
+/**
+ * An MCP handler of the Fetch API, as the shape wants it, behind the middlewares: as a route of the
+ * Node server that tests talk to.
+ */
 export function fetchRoute(
   serving: FetchServing,
   middlewares: readonly Middleware[],

@@ -25,7 +25,10 @@ export interface UpstreamKind {
   start(middlewares: readonly Middleware[]): Promise<AnyUpstream>;
 }
 
-/** The ways in which the SDKs serve MCP over Streamable HTTP, which disagree about contradictions in a request. */
+/**
+ * The ways in which the SDKs serve MCP over Streamable HTTP, which disagree about contradictions in
+ * a request.
+ */
 export const FOUR_UPSTREAMS: readonly UpstreamKind[] = [
   {
     name: 'createMcpHandler() of SDK v2',

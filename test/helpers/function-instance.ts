@@ -2,9 +2,10 @@ import { createServer, type IncomingMessage, type RequestListener } from 'node:h
 import type { AddressInfo } from 'node:net';
 
 /**
- * One instance of a function: starts cold, serves one request, and ends as soon as nothing keeps it. As the launcher of
- * `@vercel/node` does, it hands the request to an exported app as it came, and to a plain function with the body read already and a
- * `req.body` that parses when it is asked for. That launcher puts the stream back; this one, as others, does not.
+ * One instance of a function: starts cold, serves one request, and ends as soon as nothing keeps
+ * it. As the launcher of `@vercel/node` does, it hands the request to an exported app as it came,
+ * and to a plain function with the body read already and a `req.body` that parses when it is asked
+ * for. That launcher puts the stream back; this one, as others, does not.
  */
 const { default: handler } = (await import(process.argv[2] ?? '')) as {
   default: RequestListener & { listen?: unknown };

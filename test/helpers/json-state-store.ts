@@ -1,11 +1,17 @@
 import type { FsmSnapshot, FsmStateStore } from '../../src/stores/store.ts';
 
-/** The smallest store that people write: JSON under a key. Counts, remembers and fails as a test asks. */
+/**
+ * The smallest store that people write: JSON under a key. Counts, remembers and fails as a test
+ * asks.
+ */
 export class JsonStateStore implements FsmStateStore {
   /** What is saved, for tests to look at, to spoil and to evict. */
   readonly texts: Map<string, string>;
   readonly calls: string[] = [];
-  /** Thrown instead of the call that this names, such as `save checkout:run`, until the test takes it away. */
+  /**
+   * Thrown instead of the call that this names, such as `save checkout:run`, until the test takes
+   * it away.
+   */
   readonly failures = new Map<string, Error>();
   /** Thrown after the save has arrived. */
   readonly lateFailures = new Map<string, Error>();

@@ -2,7 +2,10 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
-/** A payment provider, outside of every process that may die. It counts what it is asked, and answers when the test lets it. */
+/**
+ * A payment provider, outside of every process that may die. It counts what it is asked, and
+ * answers when the test lets it.
+ */
 export interface PaymentProvider {
   readonly url: string;
   /** The idempotency key of each request that came, in order. */

@@ -21,7 +21,10 @@ export interface Program {
 /** The address that a program of ours prints when it serves. */
 export const ADDRESS = /http:\/\/\S+/;
 
-/** Starts `file` with Node. Resolves once it is ready; rejects with what it printed where it ends before. */
+/**
+ * Starts `file` with Node. Resolves once it is ready; rejects with what it printed where it ends
+ * before.
+ */
 export async function startProgram(file: string, options: ProgramOptions): Promise<Program> {
   const typescript = file.endsWith('.ts') ? ['--import', 'tsx'] : [];
   const child = spawn(process.execPath, [...typescript, file, ...(options.args ?? [])], {

@@ -4,7 +4,10 @@ import { expect } from 'vitest';
 import { ROOT } from './consumer.ts';
 import { Page } from './markdown.ts';
 
-/** Expects that a page has code, and that each piece of it stands in one of these files, word for word: so it compiles, and is run. */
+/**
+ * Expects that a page has code, and that each piece of it stands in one of these files, word for
+ * word: so it compiles, and is run.
+ */
 export function expectQuoted(page: string, files: readonly string[]): void {
   const sources = files.map((file) => readFileSync(join(ROOT, file), 'utf8'));
   const blocks = new Page(page).blocks('ts');

@@ -13,7 +13,10 @@ export type StoreAddress =
       readonly migrate?: boolean;
     };
 
-/** A store in a process of its own, so that it can be raced against, or killed in the middle of a step. */
+/**
+ * A store in a process of its own, so that it can be raced against, or killed in the middle of a
+ * step.
+ */
 export interface StoreProcess {
   readonly store: AtomicStateStore;
   /** {@link takeSteps} in that process. */

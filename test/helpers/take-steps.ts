@@ -2,8 +2,8 @@ import type { AtomicStateStore } from '../../src/stores/store.ts';
 import { claimOf, commitOf } from '../../src/testing/fixtures.ts';
 
 /**
- * Takes `steps` steps in a run that others step in too, as fast as it can. Resolves to the versions that it
- * made.
+ * Takes `steps` steps in a run that others step in too, as fast as it can. Resolves to the versions
+ * that it made.
  */
 export async function takeSteps(
   store: AtomicStateStore,

@@ -89,7 +89,10 @@ export async function startTwoEras(options: TwoErasOptions = {}): Promise<TwoEra
 
 let lastId = 0;
 
-/** A stateless request as a client of SDK v2 sends it; `changes` are headers to set or, where empty, to leave out. */
+/**
+ * A stateless request as a client of SDK v2 sends it; `changes` are headers to set or, where empty,
+ * to leave out.
+ */
 export function stateless(
   method: string,
   params: Record<string, unknown> = {},

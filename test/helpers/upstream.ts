@@ -12,12 +12,20 @@ import type { Middleware } from '../../src/index.ts';
 import { fetchRoute } from './fetch-upstream.ts';
 import { listen } from './serve.ts';
 
-/** How the upstream is built; each of them is a way in which people serve MCP with the official SDK. */
+/**
+ * How the upstream is built; each of them is a way in which people serve MCP with the official SDK.
+ */
 export interface UpstreamShape {
-  /** `stateful`: a transport for each session. `stateless`: a server and a transport for each request. */
+  /**
+   * `stateful`: a transport for each session. `stateless`: a server and a transport for each
+   * request.
+   */
   readonly mode: 'stateful' | 'stateless';
   readonly answers: 'sse' | 'json';
-  /** What the middlewares are mounted in; all but Express is behind `gateFetch()`. Default: Express. `mcp-handler` is stateless, and answers in SSE. */
+  /**
+   * What the middlewares are mounted in; all but Express is behind `gateFetch()`. Default: Express.
+   * `mcp-handler` is stateless, and answers in SSE.
+   */
   readonly host?: 'express' | 'hono' | 'sdk' | 'mcp-handler';
   readonly express: 4 | 5;
   /** Whether `express.json()` is mounted in front of the middlewares. */
@@ -91,7 +99,10 @@ export interface UpstreamOptions {
   readonly makeServer?: (ledger: Ledger) => McpServer;
 }
 
-/** A cart server: `cart.view` is for everybody, `cart.slow` reports progress, `cart.fail` always fails. */
+/**
+ * A cart server: `cart.view` is for everybody, `cart.slow` reports progress, `cart.fail` always
+ * fails.
+ */
 export function cartServer(ledger: Ledger): McpServer {
   const server = new McpServer({ name: 'cart', version: '1.0.0' });
   for (const name of ['cart.add_item', 'cart.checkout', 'cart.pay', 'cart.view']) {
@@ -108,7 +119,10 @@ export function cartServer(ledger: Ledger): McpServer {
   return server;
 }
 
-/** What each tool does: it reports progress, waits for the test and ends well, unless it is told to fail. */
+/**
+ * What each tool does: it reports progress, waits for the test and ends well, unless it is told to
+ * fail.
+ */
 export async function runCartTool(
   ledger: Ledger,
   name: string,

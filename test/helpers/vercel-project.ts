@@ -3,7 +3,10 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { Consumer, ROOT } from './consumer.ts';
 
-/** The example as a project of its own, in a folder outside of the repository, as it is written and compiled. */
+/**
+ * The example as a project of its own, in a folder outside of the repository, as it is written and
+ * compiled.
+ */
 export interface VercelProject {
   readonly folder: string;
   /** The compiled `function-instance.ts`. */

@@ -17,8 +17,8 @@ export interface VercelRuntime {
 }
 
 /**
- * Fetches the runtime, once for each machine: with its 86 MB it is no dependency of this package. `VERCEL_NODE` names a folder
- * in which it is installed already.
+ * Fetches the runtime, once for each machine: with its 86 MB it is no dependency of this package.
+ * `VERCEL_NODE` names a folder in which it is installed already.
  */
 export async function fetchVercelRuntime(): Promise<string> {
   const given = process.env.VERCEL_NODE;

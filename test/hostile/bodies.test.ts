@@ -5,7 +5,9 @@ import { type Scene, scene } from '../helpers/scene.ts';
 const PARSE = -32700;
 const INVALID = -32600;
 
-/** The server is as it was: it serves, this session is where it was, and no handler ran meanwhile. */
+/**
+ * The server is as it was: it serves, this session is where it was, and no handler ran meanwhile.
+ */
 async function expectUnharmed(app: Scene, session: RawSession): Promise<void> {
   expect(app.ledger.calls).toEqual([]);
   expect(await session.tools()).toEqual(['cart.add_item', 'cart.view']);

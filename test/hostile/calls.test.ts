@@ -9,7 +9,10 @@ const deep = (depth: number): string => `${'['.repeat(depth)}${']'.repeat(depth)
 const call = (params: string): string =>
   `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":${params}}`;
 
-/** An upstream that is as careless as can be: it runs whatever looks like a call to it, request or not. */
+/**
+ * An upstream that is as careless as can be: it runs whatever looks like a call to it, request or
+ * not.
+ */
 function carelessUpstream(ran: string[]): RequestHandler {
   const fold = (value: unknown, key: string): unknown =>
     Object.entries(value ?? {}).find(([name]) => name.toLowerCase() === key)?.[1];

@@ -15,7 +15,10 @@ const BACKENDS = [
 const listChanges = ({ log }: TestClient): number =>
   log.filter((each) => each === 'list_changed').length;
 
-/** Walks one session through the checkout. Returns how long each `list_changed` took to arrive, after its call was answered. */
+/**
+ * Walks one session through the checkout. Returns how long each `list_changed` took to arrive,
+ * after its call was answered.
+ */
 async function walk(url: URL): Promise<number[]> {
   const client = await connect(url);
   const latencies: number[] = [];

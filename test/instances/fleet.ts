@@ -4,7 +4,10 @@ import { createServer, request as httpRequest, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { createInterface } from 'node:readline';
 
-/** Several instances behind a proxy that sends each request to a random one, as a load balancer without sticky sessions does. */
+/**
+ * Several instances behind a proxy that sends each request to a random one, as a load balancer
+ * without sticky sessions does.
+ */
 export interface Fleet {
   readonly url: URL;
   /** How many requests each instance got. */

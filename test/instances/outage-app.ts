@@ -14,8 +14,9 @@ import { checkoutGate } from '../helpers/checkout.ts';
 import { startUpstream } from '../helpers/upstream.ts';
 
 /**
- * An app as the docs build one, whose server of runs and hints comes and goes. It waits for no connection, listens to
- * its driver's `error` events, and catches nothing else. SIGTERM ends it in order. Prints its address.
+ * An app as the docs build one, whose server of runs and hints comes and goes. It waits for no
+ * connection, listens to its driver's `error` events, and catches nothing else. SIGTERM ends it in
+ * order. Prints its address.
  */
 interface Backend {
   readonly store: StateStore;
@@ -43,7 +44,8 @@ function throughNodeRedis(client: NodeRedisPubSub & NodeRedisClient): Backend {
     bus: redisBus({ client, ...quiet }),
     close() {
       client.destroy();
-      // One that is destroyed while it connects connects all the same, and would keep the process alive.
+      // One that is destroyed while it connects connects all the same, and would keep the process
+      // alive.
       setTimeout(process.exit, 500);
     },
   };

@@ -25,7 +25,10 @@ afterEach(async () => {
 interface App {
   readonly url: URL;
   readonly program: Program;
-  /** Tells it to end in order. Resolves to its exit status: 1 where a promise that rejected was caught by no one. */
+  /**
+   * Tells it to end in order. Resolves to its exit status: 1 where a promise that rejected was
+   * caught by no one.
+   */
   end(): Promise<unknown>;
 }
 

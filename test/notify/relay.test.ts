@@ -51,7 +51,10 @@ async function call({ url }: Instance, headers: Record<string, string>, name: st
 const methods = ({ messages }: RawStream): unknown[] => messages.map(({ method }) => method);
 const CHANGED = 'notifications/tools/list_changed';
 
-/** Lets everything that is on its way arrive: hints go over the local bus, messages over real sockets. */
+/**
+ * Lets everything that is on its way arrive: hints go over the local bus, messages over real
+ * sockets.
+ */
 async function settle({ url }: Instance, headers: Record<string, string>): Promise<void> {
   for (let i = 0; i < 3; i++)
     await send(url, { headers, body: { jsonrpc: '2.0', id: randomUUID(), method: 'ping' } });

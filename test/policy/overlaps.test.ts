@@ -97,7 +97,8 @@ describe('detectOverlaps', () => {
   });
 
   it('reports exactly the policies that no name reaches', () => {
-    // `z` stands for every character that the patterns do not have, as `a*` and `*` need one to be told apart.
+    // `z` stands for every character that the patterns do not have, as `a*` and `*` need one to be
+    // told apart.
     const names = allNames(['a', 'z', 'az'], 7);
     const patterns = fc.array(globOf(['a', 'a*', '*', '**'], 3), { minLength: 2, maxLength: 4 });
     fc.assert(

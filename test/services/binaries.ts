@@ -1,7 +1,10 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 
-/** What the tests need on the machine: its Debian package and the variable that names a server to use instead. */
+/**
+ * What the tests need on the machine: its Debian package and the variable that names a server to
+ * use instead.
+ */
 export const SERVICES = {
   redis: {
     title: 'Redis',

@@ -35,7 +35,10 @@ const SENTINELS = 3;
 export const PRIMARY = 'interlock';
 const PATIENCE_MS = 60_000;
 
-/** A primary and two replicas, watched by three sentinels that take half a second of silence for death. */
+/**
+ * A primary and two replicas, watched by three sentinels that take half a second of silence for
+ * death.
+ */
 export async function startRedisSentinel(): Promise<Failover> {
   const started: Service[] = [];
   const stop = async () => {
@@ -100,7 +103,10 @@ export async function startRedisSentinel(): Promise<Failover> {
   }
 }
 
-/** Three masters with a replica each. What is killed is the master of the most slots that still serves. */
+/**
+ * Three masters with a replica each. What is killed is the master of the most slots that still
+ * serves.
+ */
 export async function startReplicatedCluster(): Promise<Failover> {
   const cluster = await startRedisCluster({ masters: 3, replicas: 1, appendfsync: 'always' });
   const { nodes, ports } = cluster;
@@ -149,7 +155,10 @@ export interface PostgresPairOptions {
   readonly isSynchronous: boolean;
 }
 
-/** A primary and a hot standby behind one address, which is pointed to the standby once that is promoted. */
+/**
+ * A primary and a hot standby behind one address, which is pointed to the standby once that is
+ * promoted.
+ */
 export async function startPostgresPair({ isSynchronous }: PostgresPairOptions): Promise<Failover> {
   const cleanUps: (() => Promise<void>)[] = [];
   const stop = async () => {
@@ -166,7 +175,8 @@ export async function startPostgresPair({ isSynchronous }: PostgresPairOptions):
       );
       return rows.length > 0;
     });
-    // Only now: a primary that waits for a standby which is not there yet would let nothing through.
+    // Only now: a primary that waits for a standby which is not there yet would let nothing
+    // through.
     if (isSynchronous) await setSetting(primary.url, 'synchronous_standby_names', '*');
     return standby;
   };
@@ -331,7 +341,10 @@ interface Switch {
   stop(): Promise<void>;
 }
 
-/** One address that leads to one server after the other, as a virtual IP address or a load balancer does. */
+/**
+ * One address that leads to one server after the other, as a virtual IP address or a load balancer
+ * does.
+ */
 async function startSwitch(first: number): Promise<Switch> {
   let target = first;
   const sockets = new Set<Socket>();

@@ -3,16 +3,25 @@ import { connect, createServer, type Socket } from 'node:net';
 
 export interface FlakyProxy {
   readonly port: number;
-  /** The next bytes that the server sends are thrown away, and their connection with them. Resolves once that happened. */
+  /**
+   * The next bytes that the server sends are thrown away, and their connection with them. Resolves
+   * once that happened.
+   */
   dropNextAnswer(): Promise<void>;
-  /** The next bytes of a client that match are thrown away, and its connection is left open. Resolves once that happened. */
+  /**
+   * The next bytes of a client that match are thrown away, and its connection is left open.
+   * Resolves once that happened.
+   */
   swallow(pattern: RegExp): Promise<void>;
   /** Breaks the connections that are open. New ones work. */
   cut(): void;
   stop(): Promise<void>;
 }
 
-/** Stands between a client and a server on the loopback interface and breaks connections at the worst moment. */
+/**
+ * Stands between a client and a server on the loopback interface and breaks connections at the
+ * worst moment.
+ */
 export async function startFlakyProxy(target: number): Promise<FlakyProxy> {
   const sockets = new Set<Socket>();
   let dropped: (() => void) | undefined;

@@ -20,8 +20,8 @@ const started = new Map<string, Promise<Service>>();
 let control: Server | undefined;
 
 /**
- * One Redis and one PostgreSQL for the whole run. Test files run in processes of their own and ask for them over
- * HTTP, so a run that needs none starts none.
+ * One Redis and one PostgreSQL for the whole run. Test files run in processes of their own and ask
+ * for them over HTTP, so a run that needs none starts none.
  */
 export async function setup({ provide }: TestProject): Promise<void> {
   const server = createServer((request, response) => {

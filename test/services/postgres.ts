@@ -15,7 +15,10 @@ export interface PostgresOptions {
   readonly settings?: Readonly<Record<string, string>>;
 }
 
-/** Starts a private PostgreSQL on a free port of the loopback interface, with its durability as it comes. */
+/**
+ * Starts a private PostgreSQL on a free port of the loopback interface, with its durability as it
+ * comes.
+ */
 export function startPostgres(
   options: PostgresOptions = {},
 ): Promise<Service & { readonly port: number }> {
@@ -24,7 +27,10 @@ export function startPostgres(
   );
 }
 
-/** Starts a hot standby of the server at `primary`, a port of the loopback interface, that streams from it. */
+/**
+ * Starts a hot standby of the server at `primary`, a port of the loopback interface, that streams
+ * from it.
+ */
 export function startStandby(
   primary: number,
   options: PostgresOptions = {},
@@ -74,7 +80,10 @@ async function start(
   return { ...service, port };
 }
 
-/** `initdb` and `postgres` refuse to run as root: there they run as the user that the package made for them. */
+/**
+ * `initdb` and `postgres` refuse to run as root: there they run as the user that the package made
+ * for them.
+ */
 async function unprivilegedOwner(): Promise<{ uid: number; gid: number } | undefined> {
   if (process.getuid?.() !== 0) return undefined;
   const line = /^postgres:[^:]*:(\d+):(\d+):/m.exec(await readFile('/etc/passwd', 'utf8'));

@@ -11,7 +11,10 @@ import { type Service, startServer } from './server-process.ts';
 const run = promisify(execFile);
 
 export interface RedisOptions {
-  /** Keeps the data in an append-only file, so that it outlives `kill9()`. Without it nothing is written to disk. */
+  /**
+   * Keeps the data in an append-only file, so that it outlives `kill9()`. Without it nothing is
+   * written to disk.
+   */
   readonly appendfsync?: 'always' | 'everysec' | 'no';
   /** Further settings, as `redis-server` takes them: `{ 'cluster-enabled': 'yes' }`. */
   readonly settings?: Readonly<Record<string, string>>;

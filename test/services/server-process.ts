@@ -12,7 +12,10 @@ export interface Service {
   stop(): Promise<void>;
   /** `kill -9`, as a crash would; port and data stay. Resolves once the server is dead. */
   kill9(): Promise<void>;
-  /** Starts it again on the same port and data, after stopping it where it still runs. Resolves once it answers. */
+  /**
+   * Starts it again on the same port and data, after stopping it where it still runs. Resolves once
+   * it answers.
+   */
   restart(): Promise<void>;
 }
 
@@ -58,7 +61,10 @@ interface Running {
   end(signal: NodeJS.Signals): Promise<void>;
 }
 
-/** After a crash the first start may find the remains of the last one still in use, so it is tried again until the deadline. */
+/**
+ * After a crash the first start may find the remains of the last one still in use, so it is tried
+ * again until the deadline.
+ */
 async function launch(spec: ServerSpec): Promise<Running> {
   const deadline = Date.now() + READY_WITHIN_MS;
   for (;;) {
@@ -71,7 +77,9 @@ async function launch(spec: ServerSpec): Promise<Running> {
   }
 }
 
-/** In a process group of its own, so that Ctrl-C in a terminal reaches the tests and not the server. */
+/**
+ * In a process group of its own, so that Ctrl-C in a terminal reaches the tests and not the server.
+ */
 function spawnServer(spec: ServerSpec): ChildProcess {
   const log = openSync(logFile(spec), 'a');
   const child = spawn(spec.command, spec.args, {
@@ -87,8 +95,9 @@ function spawnServer(spec: ServerSpec): ChildProcess {
 }
 
 /**
- * A shell that waits for the end of its standard input, which comes when this process ends, however it ends; then it
- * kills the server and removes its folder. A line on its input tells it that the server has been stopped.
+ * A shell that waits for the end of its standard input, which comes when this process ends, however
+ * it ends; then it kills the server and removes its folder. A line on its input tells it that the
+ * server has been stopped.
  */
 function watchdog(server: ChildProcess, spec: ServerSpec): ChildProcess {
   const script =
@@ -132,7 +141,10 @@ async function end(
   guard.stdin?.end('\n');
 }
 
-/** PostgreSQL's children leave its process group, so a crash of the whole server is one signal for each of them. */
+/**
+ * PostgreSQL's children leave its process group, so a crash of the whole server is one signal for
+ * each of them.
+ */
 function kill(child: ChildProcess, signal: NodeJS.Signals): void {
   if (child.pid === undefined) return;
   const victims = signal === 'SIGKILL' ? [child.pid, ...childrenOf(child.pid)] : [child.pid];

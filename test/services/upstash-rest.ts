@@ -27,7 +27,10 @@ export interface UpstashRest {
   stop(): Promise<void>;
 }
 
-/** It fails at once while its server is away, so that what waits or tries again is only the client under test. */
+/**
+ * It fails at once while its server is away, so that what waits or tries again is only the client
+ * under test.
+ */
 async function impatientClient(url: string): Promise<Redis> {
   const redis = new Redis(url, {
     enableOfflineQueue: false,

@@ -35,7 +35,10 @@ const EACH_BODY: readonly UpstreamShape[] = SHAPES.filter(
   ({ express, parser }) => (express === 5) !== parser,
 );
 
-/** `@hono/mcp` keeps JSON answers by their request's id for as long as a session lives, and these tests use ids again. */
+/**
+ * `@hono/mcp` keeps JSON answers by their request's id for as long as a session lives, and these
+ * tests use ids again.
+ */
 const FETCH = FETCH_SHAPES.filter(({ host, answers }) => host !== 'hono' || answers === 'sse');
 
 describe.each([...EACH_BODY, ...FETCH])(
@@ -107,7 +110,8 @@ describe.each([...EACH_BODY, ...FETCH])(
     });
 
     const { host = 'express' } = shape;
-    // What goes on is heard by a middleware of Express, which a handler of the Fetch API has none of.
+    // What goes on is heard by a middleware of Express, which a handler of the Fetch API has none
+    // of.
     it.runIf(host === 'express')(
       'of a refused call and a notification is answered, and the notification goes on',
       async () => {

@@ -26,7 +26,10 @@ const SHAPES = [
 const textOf = (message: WireMessage | undefined): unknown => message?.result?.content?.[0]?.text;
 
 interface App extends Scene {
-  /** Sends this, hangs up while the handler of its first call runs, and resolves once the server knows. */
+  /**
+   * Sends this, hangs up while the handler of its first call runs, and resolves once the server
+   * knows.
+   */
   leave(session: RawSession, body: WireMessage | WireMessage[]): Promise<Latch>;
 }
 

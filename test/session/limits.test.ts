@@ -33,7 +33,10 @@ const SHAPES = [
   { mode: 'stateful', host: 'hono' },
 ] as const;
 
-/** Callers are named by `x-user`, and where they come from by `x-from`. Three sessions are as many as one may have. */
+/**
+ * Callers are named by `x-user`, and where they come from by `x-from`. Three sessions are as many
+ * as one may have.
+ */
 function start(
   session: SessionStoreOptions = {},
   shape: Partial<UpstreamShape> = {},
@@ -273,7 +276,8 @@ describe('the count of sessions is right', () => {
       const records = [...first, ...second].map(({ id }) => app.data.read(id, DAY));
       return (await Promise.all(records)).filter((record) => record !== undefined).length;
     };
-    // The first three were forgotten here and not in the store: they count again once they are used.
+    // The first three were forgotten here and not in the store: they count again once they are
+    // used.
     expect(await alive()).toBe(6);
     app.clock.advance(60_000);
     expect(await known(first)).toEqual([true, true, true]);

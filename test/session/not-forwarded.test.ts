@@ -31,7 +31,9 @@ import {
 
 type Host = (req: Request, res: Response) => unknown;
 
-/** The checkout behind a host that does as a test says with each call of `tool`, as long as `fails`. */
+/**
+ * The checkout behind a host that does as a test says with each call of `tool`, as long as `fails`.
+ */
 async function start(host: Host, options: SceneOptions = {}) {
   const state = { fails: true };
   const app = await scene({

@@ -4,7 +4,9 @@ import { type Owner, Quotas, type Seat } from '../../src/session/quotas.ts';
 
 const LIMITS = { maxSessionsPerPrincipal: 3, maxSessionsPerClient: 4, onWarning() {} };
 
-/** A session as the rule sees it: whose it is, whether it may make way, and when that was said last. */
+/**
+ * A session as the rule sees it: whose it is, whether it may make way, and when that was said last.
+ */
 interface Known {
   readonly owner: Owner;
   readonly seat: Seat<Known>;

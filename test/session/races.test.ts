@@ -137,7 +137,9 @@ describe.each(SHAPES)('a call that waits for its turn, $mode $answers', (shape) 
 });
 
 describe('calls that wait for one run', () => {
-  /** Sends so many calls of cart.pay while one runs, and gives the answers that come before it ends. */
+  /**
+   * Sends so many calls of cart.pay while one runs, and gives the answers that come before it ends.
+   */
   async function crowd(app: Scene, calls: number, sku: string) {
     const session = await app.sessionAt('payment');
     const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));

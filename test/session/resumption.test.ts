@@ -24,7 +24,9 @@ const textsOf = (message: WireMessage | undefined): unknown =>
 const resultIn = ({ messages }: RawStream): WireMessage | undefined =>
   messages.find(({ result }) => result !== undefined);
 
-/** A cart server whose `cart.pay` has its client poll: it closes the stream of the call and goes on. */
+/**
+ * A cart server whose `cart.pay` has its client poll: it closes the stream of the call and goes on.
+ */
 function pollingServer(ledger: Ledger): McpServer {
   const server = new McpServer({ name: 'cart', version: '1.0.0' });
   for (const name of ['cart.add_item', 'cart.checkout', 'cart.pay', 'cart.view']) {
@@ -50,7 +52,10 @@ const startWith = (host: (typeof HOSTS)[number], options: SceneOptions = {}) =>
     ...options,
   });
 
-/** Resumes a stream as soon as the server knows that the connection before it is gone: until then it says 409. */
+/**
+ * Resumes a stream as soon as the server knows that the connection before it is gone: until then it
+ * says 409.
+ */
 async function resume(session: RawSession, id: string): Promise<RawStream> {
   let resumed = await session.listen(id);
   await expect

@@ -112,7 +112,10 @@ async function play(
   return answers;
 }
 
-/** Runs live for two hours, and refreshing their expiry a little late makes no difference to waits of an hour. */
+/**
+ * Runs live for two hours, and refreshing their expiry a little late makes no difference to waits
+ * of an hour.
+ */
 async function perform(store: AtomicStateStore, time: ManualTime, each: Action): Promise<unknown> {
   if ('ms' in each) return time.advance(each.ms);
   const { run, workflow, token, digest, uncertain, state } = each;

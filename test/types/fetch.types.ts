@@ -1,4 +1,7 @@
-/** Checked by the compiler alone: each `@ts-expect-error` is a promise that what it stands over does not compile. */
+/**
+ * Checked by the compiler alone: each `@ts-expect-error` is a promise that what it stands over does
+ * not compile.
+ */
 import type { IncomingMessage } from 'node:http';
 import type { Request as ExpressRequest, RequestHandler } from 'express';
 import { createMcpHandler, withMcpAuth } from 'mcp-handler';

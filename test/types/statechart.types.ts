@@ -1,6 +1,6 @@
 /**
- * Checked by the compiler alone: each `@ts-expect-error` is a promise that the line under it does not compile, and
- * everything else is one that it does.
+ * Checked by the compiler alone: each `@ts-expect-error` is a promise that the line under it does
+ * not compile, and everything else is one that it does.
  */
 import { createMachine, setup } from 'xstate';
 import {

@@ -1,6 +1,6 @@
 /**
- * Checked by the compiler alone: each `@ts-expect-error` is a promise that the line under it does not compile, and
- * everything else is one that it does.
+ * Checked by the compiler alone: each `@ts-expect-error` is a promise that the line under it does
+ * not compile, and everything else is one that it does.
  */
 import { tool } from '../../src/tool.ts';
 import type { FsmConfig } from '../../src/workflow/config.ts';
@@ -116,7 +116,8 @@ tool('t').bindState('payment').bindings.push({ tool: 't', states: [] });
 const gates: StateMachineGate[] = [gate, fromConstant, fromPlain];
 void gates;
 
-// bindPrompt and bindResource take the machine's own names too, and no events: reading moves nothing.
+// bindPrompt and bindResource take the machine's own names too, and no events: reading moves
+// nothing.
 gate
   .bindPrompt('p', 'empty')
   .bindResource('docs://**', ['empty', 'payment'] as const, {
@@ -133,7 +134,8 @@ gate.bindPrompt('p', 'empty', 'ADD_ITEM');
 // @ts-expect-error
 gate.bindResource('docs://**', 'empty', { success: 'ADD_ITEM' });
 
-// A configuration in a constant of its own, whose values TypeScript widens: its states and events are known all the same.
+// A configuration in a constant of its own, whose values TypeScript widens: its states and events
+// are known all the same.
 const separate = {
   id: 'checkout',
   initial: 'empty',

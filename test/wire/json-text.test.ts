@@ -284,7 +284,8 @@ describe('a message', () => {
     );
   });
 
-  // How deep `JSON.stringify` gets is different in each version of V8, and for each object that it is given.
+  // How deep `JSON.stringify` gets is different in each version of V8, and for each object that it
+  // is given.
   it.each([1000, 3000, 6000, 10_000, 50_000])(
     'whose value nests %d levels deep is written again, whether it came as a text or as a value',
     (levels) => {

@@ -1,6 +1,9 @@
 import fc from 'fast-check';
 
-/** A JSON text taken to pieces by the grammar of RFC 8259, each piece with the characters that it was written in. */
+/**
+ * A JSON text taken to pieces by the grammar of RFC 8259, each piece with the characters that it
+ * was written in.
+ */
 export interface Piece {
   readonly start: number;
   readonly end: number;
@@ -92,7 +95,10 @@ const character = fc.oneof(
 
 const stringText = fc.string({ unit: character, maxLength: 6 }).map((inside) => `"${inside}"`);
 
-/** Once it had a key with a backslash, V8 may take one that is written with an escape for it (nodejs/node#63785). */
+/**
+ * Once it had a key with a backslash, V8 may take one that is written with an escape for it
+ * (nodejs/node#63785).
+ */
 function parsesAsWritten(): boolean {
   JSON.parse('{"h":[],"\\\\":0}');
   return Object.keys(JSON.parse('{"h":1,"\\"":2}')).includes('"');

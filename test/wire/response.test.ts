@@ -33,7 +33,10 @@ function asking(way: Way) {
   return { body: way.ask === 'notification' ? '{"jsonrpc":"2.0","method":"x"}' : LIST };
 }
 
-/** The same, but for the order of headers, which Node itself changes with how they are given, and the framing of a stream. */
+/**
+ * The same, but for the order of headers, which Node itself changes with how they are given, and
+ * the framing of a stream.
+ */
 function sameAs(answer: Answer): unknown {
   const isStream = header(answer, 'content-type') === 'text/event-stream';
   const headers = answer.headers

@@ -127,7 +127,10 @@ describe('a client that does not read', () => {
   const EVENT = `data: {"jsonrpc":"2.0","method":"x","params":{"text":"${'x'.repeat(64_000)}"}}\n\n`;
   const EVENTS = 800;
 
-  /** Each a way in which upstreams keep to the pace of their client. `sent` counts what they have handed over. */
+  /**
+   * Each a way in which upstreams keep to the pace of their client. `sent` counts what they have
+   * handed over.
+   */
   const pumps: [string, (sent: { events: number }) => Upstream][] = [
     [
       'a pipe',

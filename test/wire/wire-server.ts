@@ -41,7 +41,10 @@ export interface WireOptions {
   readonly behind?: readonly RequestHandler[];
 }
 
-/** A middleware that does nothing but what every one of ours does: it opens the exchange, takes part and hands the request on. */
+/**
+ * A middleware that does nothing but what every one of ours does: it opens the exchange, takes part
+ * and hands the request on.
+ */
 export function wiring(
   parts: WireOptions['parts'],
   errors: unknown[],

@@ -1,6 +1,9 @@
 import { assign, createMachine, setup } from 'xstate';
 
-/** Hierarchy, parallel regions, guards, context, history, tags and actions: a bit of everything that pure transitions can run. */
+/**
+ * Hierarchy, parallel regions, guards, context, history, tags and actions: a bit of everything that
+ * pure transitions can run.
+ */
 export const orderMachine = setup({
   types: {
     context: {} as { total: number; paid: number },

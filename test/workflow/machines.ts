@@ -49,7 +49,9 @@ export interface RandomWorkflow {
 /** How many actions a random grouped tool has: `args.action` is one of 0 … ACTIONS - 1. */
 export const ACTIONS = 3;
 
-/** Machines of at most six states with at most five tools, some of them grouped by `args.action`. */
+/**
+ * Machines of at most six states with at most five tools, some of them grouped by `args.action`.
+ */
 export const randomWorkflow: fc.Arbitrary<RandomWorkflow> = fc
   .record({ states: names(6), events: names(4) })
   .chain(({ states, events }) =>

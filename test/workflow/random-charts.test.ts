@@ -97,8 +97,9 @@ function chartOf(
 }
 
 /**
- * Where two regions' transitions conflict, the first in document order is taken (SCXML, "removeConflictingTransitions").
- * XState takes the first in the order of its value's keys, which ways into the history of parallel states can turn round.
+ * Where two regions' transitions conflict, the first in document order is taken (SCXML,
+ * "removeConflictingTransitions"). XState takes the first in the order of its value's keys, which
+ * ways into the history of parallel states can turn round.
  */
 function inOrder(node: AnyStateNode, value: StateValue): StateValue {
   if (typeof value === 'string') return value;
@@ -110,7 +111,10 @@ function inOrder(node: AnyStateNode, value: StateValue): StateValue {
   );
 }
 
-/** Ways into the history of parallel states can bring XState where none or two of the states in a state are active. */
+/**
+ * Ways into the history of parallel states can bring XState where none or two of the states in a
+ * state are active.
+ */
 function isWhole({ _nodes: nodes }: AnyMachineSnapshot): boolean {
   const active = new Set(nodes);
   return nodes.every(({ type, states }) => {

@@ -3,10 +3,16 @@
  * reading of today must come to.
  */
 
-/** One way to understand a URI behind its scheme: the segments of its path, the authority being the first. */
+/**
+ * One way to understand a URI behind its scheme: the segments of its path, the authority being the
+ * first.
+ */
 export type Reading = readonly string[];
 
-/** A URI as upstreams may understand it. They differ: some compare texts, some parse, some decode, some ask a file system. */
+/**
+ * A URI as upstreams may understand it. They differ: some compare texts, some parse, some decode,
+ * some ask a file system.
+ */
 export interface ReadUri {
   /** In small letters, without the colon. */
   readonly scheme: string;
@@ -14,7 +20,10 @@ export interface ReadUri {
   readonly readings: readonly Reading[];
 }
 
-/** The longest URI that is looked at, its most segments, and its most layers of percent-encoding. Whatever is beyond that is unclear. */
+/**
+ * The longest URI that is looked at, its most segments, and its most layers of percent-encoding.
+ * Whatever is beyond that is unclear.
+ */
 const LONGEST = 4_096;
 const MOST_SEGMENTS = 256;
 const MOST_LAYERS = 4;
@@ -25,12 +34,14 @@ export function schemeOf(uri: string): string | undefined {
 }
 
 /**
- * Every way to understand a URI: as it is written and as `new URL()` writes it, percent-decoded before and after it is cut into segments, with its
- * query and without, with empty segments and without. Letter case, compatibility forms, invisible characters, and dots and spaces at a
+ * Every way to understand a URI: as it is written and as `new URL()` writes it, percent-decoded
+ * before and after it is cut into segments, with its query and without, with empty segments and
+ * without. Letter case, compatibility forms, invisible characters, and dots and spaces at a
  * segment's end are evened out, as by file systems.
  *
- * `undefined` where it is unclear what it means: no absolute URI, dot segments, backslashes, control characters, broken UTF-8, a user or a password,
- * too long. No client needs those for what a list showed to it.
+ * `undefined` where it is unclear what it means: no absolute URI, dot segments, backslashes,
+ * control characters, broken UTF-8, a user or a password, too long. No client needs those for what
+ * a list showed to it.
  */
 export function readUri(uri: string): ReadUri | undefined {
   const scheme = schemeOf(uri);
@@ -62,7 +73,10 @@ export function withoutTail(segment: string): string {
   return segment.replace(/[. ]+$/, '');
 }
 
-/** Percent-decoded as often as that changes anything; what is no UTF-8 becomes U+FFFD. `undefined` where there is no end to it. */
+/**
+ * Percent-decoded as often as that changes anything; what is no UTF-8 becomes U+FFFD. `undefined`
+ * where there is no end to it.
+ */
 export function fullyDecoded(text: string): string | undefined {
   return layersOf(text)?.at(-1);
 }

@@ -326,7 +326,9 @@ describe('pathTo', () => {
     expect(workflow.pathTo(['confirmed'], { state: 'payment' })).toBeUndefined();
   });
 
-  /** The states in which a run can be after one successful call of `tool`, whatever its arguments. */
+  /**
+   * The states in which a run can be after one successful call of `tool`, whatever its arguments.
+   */
   const afterCall = (workflow: Workflow, state: string, tool: string): string[] =>
     [...Array(ACTIONS + 1).keys()].flatMap((action) => {
       const call = workflow.match(tool, { action });
@@ -343,7 +345,9 @@ describe('pathTo', () => {
     return states;
   };
 
-  /** How many calls it takes at least, found by trying every call in every state that was reached. */
+  /**
+   * How many calls it takes at least, found by trying every call in every state that was reached.
+   */
   const fewestCalls = (
     workflow: Workflow,
     from: string,

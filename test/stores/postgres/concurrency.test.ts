@@ -99,7 +99,8 @@ function connect(max = 4): PostgresStore {
 }
 
 /**
- * Does one thing after the other, and says what it was. Rejects if any was: a deadlock would be one reason.
+ * Does one thing after the other, and says what it was. Rejects if any was: a deadlock would be one
+ * reason.
  */
 async function doAnything(
   store: PostgresStore,

@@ -121,8 +121,8 @@ describe('postgresStore() beside the store in memory', () => {
 });
 
 /**
- * What the store answers, without times, and with its idempotency keys numbered in the order of their first
- * mention.
+ * What the store answers, without times, and with its idempotency keys numbered in the order of
+ * their first mention.
  */
 async function answers(
   store: AtomicStateStore,

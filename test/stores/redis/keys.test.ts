@@ -2,7 +2,10 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { runKeys } from '../../../src/stores/redis/keys.ts';
 
-/** Any JavaScript string, halves of surrogate pairs included, and more braces than chance would give. */
+/**
+ * Any JavaScript string, halves of surrogate pairs included, and more braces than chance would
+ * give.
+ */
 const anyString = fc.oneof(
   fc.string({ unit: fc.integer({ min: 0, max: 0xffff }).map((unit) => String.fromCharCode(unit)) }),
   fc.string({ unit: fc.constantFrom('{', '}', ':', '#', 'a') }),
