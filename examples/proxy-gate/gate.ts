@@ -45,7 +45,8 @@ export function gateInFrontOf(target: string, store?: StateStore): Express {
       target,
       // Servers that check the Host header see their own name.
       changeOrigin: true,
-      on: { proxyRes: passOn, error: fail },
+      // Where the client has left, http-proxy calls a reset connection no error.
+      on: { proxyRes: passOn, error: fail, econnreset: fail },
     }),
   );
   return app;

@@ -10,7 +10,14 @@ import { connect } from '../helpers/client.ts';
 import { latch } from '../helpers/latch.ts';
 import { ADDRESS, type Program, startProgram } from '../helpers/program.ts';
 import { expectQuoted } from '../helpers/quoted.ts';
-import { callOf, RawSession, reasonOf, send, type WireMessage } from '../helpers/raw.ts';
+import {
+  callOf,
+  RawSession,
+  reasonOf,
+  send,
+  sendAndHold,
+  type WireMessage,
+} from '../helpers/raw.ts';
 import { serve } from '../helpers/serve.ts';
 import { startUpstream, type Upstream } from '../helpers/upstream.ts';
 import { freePort } from '../services/ports.ts';
@@ -218,6 +225,27 @@ it('gives sessions and a stream to a server that has neither', async () => {
     .poll(() => stream.messages.map(({ method }) => method))
     .toEqual(['notifications/tools/list_changed']);
   stream.cut();
+});
+
+it('gives a call up where its client had left when the server died, before it had said anything', async () => {
+  const upstream = await startPlainServer('json');
+  const { url, runs } = await startGate(upstream.url.origin);
+  const session = await RawSession.begin(url);
+  const hold = latch();
+  upstream.ledger.gates.set('get-sum', hold.opened);
+  const left = sendAndHold(url, { headers: session.headers, body: callOf(1, 'get-sum') });
+  await expect.poll(() => upstream.ledger.calls).toEqual(['get-sum']);
+  left.cut();
+  // Until the gate has seen that it left.
+  await session.ask('ping');
+  expect(await runs.read(session.id)).toMatchObject({ status: 'running' });
+  const errors = vi.spyOn(console, 'error').mockImplementation(() => {});
+  onTestFinished(() => errors.mockRestore());
+  await upstream.close();
+  hold.open();
+  await expect
+    .poll(() => errors.mock.calls.flat().map(String))
+    .toContainEqual(expect.stringContaining('the outcome of a call of "get-sum" is unknown'));
 });
 
 it('gives a call up at once where the connection broke and no event id could bring its result', async () => {

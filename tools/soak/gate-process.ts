@@ -2,8 +2,8 @@
  * A gate in a process of its own: the documented proxy behind the middlewares, for both eras. Its
  * parent tells it to let its clock jump, to drain, or to say what it holds.
  */
-import { Agent } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { Agent, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo, Socket } from 'node:net';
 import express, { type RequestHandler } from 'express';
 import { createProxyMiddleware } from 'http-proxy-middleware';
 import { createClient } from 'redis';
@@ -61,18 +61,24 @@ const gate = fsmGate(gateOf(SHOP), {
   clock,
   ...quiet,
 });
-const proxy = createProxyMiddleware({
+
+function fail(
+  error: NodeJS.ErrnoException,
+  req: IncomingMessage,
+  res: ServerResponse | Socket,
+): void {
+  if (error.code === 'ECONNREFUSED') void notForwarded(req);
+  if (!('writeHead' in res)) return;
+  if (!res.headersSent) res.writeHead(502);
+  res.end();
+}
+
+const proxy = createProxyMiddleware<IncomingMessage, ServerResponse>({
   target: settings.upstream,
   // No connection outlives its request, so that none is left of the load.
   agent: new Agent({ keepAlive: false }),
-  on: {
-    error(error, req, res) {
-      if ('code' in error && error.code === 'ECONNREFUSED') notForwarded(req);
-      if (!('writeHead' in res)) return;
-      if (!res.headersSent) res.writeHead(502);
-      res.end();
-    },
-  },
+  // Where the client has left, http-proxy calls a reset connection no error.
+  on: { error: fail, econnreset: fail },
 });
 
 /** `req.auth` as authentication leaves it. */
