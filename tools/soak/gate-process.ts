@@ -3,7 +3,7 @@
  * parent tells it to let its clock jump, to drain, or to say what it holds.
  */
 import { Agent, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { AddressInfo, Socket } from 'node:net';
+import { type AddressInfo, Socket } from 'node:net';
 import express, { type RequestHandler } from 'express';
 import { createProxyMiddleware } from 'http-proxy-middleware';
 import { createClient } from 'redis';
@@ -105,10 +105,24 @@ server.on('connection', (socket) => {
   socket.on('close', () => sockets.delete(name));
 });
 
+/** To whom this process has connections that it opened: to the store, or to an upstream. */
+function connectionsOut(): string[] {
+  const { _getActiveHandles: handles } = process as { _getActiveHandles?: () => unknown[] };
+  return (handles?.call(process) ?? []).flatMap((handle) => {
+    if (!(handle instanceof Socket) || handle.remotePort === undefined) return [];
+    if (handle.localPort === listeningPort()) return [];
+    const isUpstream = String(handle.remotePort) === new URL(settings.upstream).port;
+    return [`connection to ${isUpstream ? 'the upstream' : 'the store'}`];
+  });
+}
+
+const listeningPort = (): number => (server.address() as AddressInfo).port;
+
 function holdings(): Holdings {
   globalThis.gc?.();
   const resources: Record<string, number> = {};
-  for (const name of process.getActiveResourcesInfo()) resources[name] = (resources[name] ?? 0) + 1;
+  for (const name of [...process.getActiveResourcesInfo(), ...connectionsOut()])
+    resources[name] = (resources[name] ?? 0) + 1;
   const listeners = client
     .eventNames()
     .reduce((sum, name) => sum + client.listenerCount(name), process.eventNames().length);
