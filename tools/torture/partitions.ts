@@ -39,10 +39,11 @@ export async function partBus(
   const listener = await openBus(address.name, cut.href);
   const heard: number[] = [];
   try {
-    await listener.bus.subscribe((text) => void heard.push(Number(text)));
+    const leave = await listener.bus.subscribe((text) => void heard.push(Number(text)));
     const publishing = publish(speaker.bus);
     const outcome = await partOften(proxy, heard, publishing, scale, seeded(seed, 'partitions'));
     await publishing.stop();
+    await leave();
     const faults = [...outcome.faults, ...orderFaults(heard)];
     const longest = Math.round(Math.max(0, ...outcome.deaf));
     return {
