@@ -232,6 +232,8 @@ export class Exchange {
 
   /** Hands the request on to whoever is mounted next, or answers it where nothing of it is left. */
   forward(next: () => void): void {
+    // Who comes later hears no `close` any more: a proxy would hold the stream open for ever.
+    if (this.req.method === 'GET' && this.isGone) return;
     const left = this.messages.filter(isLeft);
     if (this.messages.length > 0 && left.length === 0) {
       this.#answerHere();

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { connect } from '../helpers/client.ts';
-import { callOf, stream } from '../helpers/raw.ts';
+import { callOf, sendAndHold, stream } from '../helpers/raw.ts';
 import { scene, settle, staysQuiet } from '../helpers/scene.ts';
 
 const CHANGED = { jsonrpc: '2.0', method: 'notifications/tools/list_changed' };
@@ -175,4 +175,31 @@ describe('a change of the list', () => {
       await client.close();
     }
   });
+});
+
+it('a stream that its client has left is not forwarded: the upstream would not hear of it any more', async () => {
+  const forwarded: string[] = [];
+  const app = await scene({
+    shape: { mode: 'stateful' },
+    behind: [
+      (req, _res, next) => {
+        forwarded.push(req.method);
+        next();
+      },
+    ],
+  });
+  const session = await app.session();
+  // The session has to be read again, and the store takes its time.
+  app.clock.advance(5_000);
+  app.store.fail('read', 1, 'late');
+  const left = sendAndHold(app.url, { method: 'GET', headers: session.headers });
+  await expect.poll(() => app.store.late).toHaveLength(1);
+  left.cut();
+  await settle(100);
+  app.store.late[0]?.();
+  await settle(100);
+  expect(forwarded).not.toContain('GET');
+  const stream = await session.listen();
+  expect([stream.status, forwarded.at(-1)]).toEqual([200, 'GET']);
+  stream.cut();
 });
