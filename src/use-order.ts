@@ -41,3 +41,18 @@ export class UseOrder<P extends Placed<P>> {
     place.newer = undefined;
   }
 }
+
+/**
+ * Two orders of use: what belongs to no principal makes way before all that belongs to one. Looked
+ * at in that order, so many of each, since nothing limits how many of the first kind there are that
+ * cannot make way.
+ */
+export class YieldOrder<P extends Placed<P>> {
+  readonly #nameless = new UseOrder<P>();
+  readonly #owned = new UseOrder<P>();
+  readonly inTurn: readonly UseOrder<P>[] = [this.#nameless, this.#owned];
+
+  of(isOwned: boolean): UseOrder<P> {
+    return isOwned ? this.#owned : this.#nameless;
+  }
+}

@@ -1,5 +1,5 @@
 import { topicOf } from '../notify/relay.ts';
-import { type Placed, UseOrder } from '../use-order.ts';
+import { type Placed, type UseOrder, YieldOrder } from '../use-order.ts';
 import type { LiveSession } from './live-session.ts';
 import type { Seat } from './quotas.ts';
 
@@ -14,27 +14,24 @@ export interface SessionTableOptions {
 
 interface Entry extends Placed<Entry> {
   readonly session: LiveSession;
-  /** Among those that may be forgotten: sessions without a principal are, before all others. */
   readonly order: UseOrder<Entry>;
   usedAt: number;
 }
 
 /**
- * How many sessions one use, or one that is added, looks at. More than one leaves for each that
- * comes.
+ * How many sessions of each kind one use, or one that is added, looks at. More than one leaves for
+ * each that comes.
  */
 const LOOKS = 2;
 
 /**
  * The sessions that this process knows. Those that have expired leave as others are used, and the
- * least recently used one where there are too many: as long as there are any, one without a
- * principal, since nothing limits how many of them somebody opens. One in which something is under
- * way stays.
+ * least recently used one where there are too many, those without a principal first: nothing limits
+ * how many of them one client opens. One in which something is under way stays.
  */
 export class SessionTable {
   readonly #entries = new Map<string, Entry>();
-  readonly #nameless = new UseOrder<Entry>();
-  readonly #owned = new UseOrder<Entry>();
+  readonly #order = new YieldOrder<Entry>();
   readonly #topics: Map<string, LiveSession> | undefined;
   readonly #max: number;
   readonly #idleMs: number;
@@ -70,7 +67,7 @@ export class SessionTable {
   /** In place of what was there under its name. */
   add(session: LiveSession, seat: Seat<LiveSession>, now: number): void {
     this.delete(session.run);
-    const order = session.record.principal === undefined ? this.#nameless : this.#owned;
+    const order = this.#order.of(session.record.principal !== undefined);
     const entry: Entry = { session, order, usedAt: now, older: undefined, newer: undefined };
     this.#entries.set(session.run, entry);
     order.touch(entry);
@@ -96,20 +93,16 @@ export class SessionTable {
 
   /** What is under way counts as a use, so that it keeps none of those behind it. */
   #forgetOldest(current: LiveSession, now: number): void {
-    for (let looks = 0; looks < LOOKS; looks++) {
-      const oldest = this.#next(current, now);
-      if (oldest === undefined) return;
-      if (oldest.session.idle) this.delete(oldest.session.run);
-      else this.#touch(oldest, now);
+    for (const order of this.#order.inTurn) {
+      for (let looks = 0; looks < LOOKS; looks++) {
+        const { oldest } = order;
+        if (oldest === undefined || oldest.session === current) break;
+        const hasExpired = now - oldest.usedAt >= this.#idleMs;
+        if (!hasExpired && this.size <= this.#max) break;
+        if (oldest.session.idle) this.delete(oldest.session.run);
+        else this.#touch(oldest, now);
+      }
     }
-  }
-
-  #next(current: LiveSession, now: number): Entry | undefined {
-    const oldest = [this.#nameless.oldest, this.#owned.oldest].filter(
-      (entry) => entry !== undefined && entry.session !== current,
-    );
-    const expired = oldest.find((entry) => entry && now - entry.usedAt >= this.#idleMs);
-    return expired ?? (this.size > this.#max ? oldest[0] : undefined);
   }
 
   #touch(entry: Entry, now: number): void {

@@ -1,4 +1,4 @@
-import { type Placed, UseOrder } from '../use-order.ts';
+import { type Placed, type UseOrder, YieldOrder } from '../use-order.ts';
 
 /** What the table has to know of a run. */
 export interface Expiring {
@@ -12,7 +12,7 @@ export interface RunTableOptions<Run> {
   readonly now: () => number;
   /** A run that must not be evicted yet. */
   readonly isPinned: (run: Run, now: number) => boolean;
-  /** Whose runs are evicted last. Default: nobody's. */
+  /** Whether a run belongs to a principal: such runs are evicted last. Default: none does. */
   readonly isOwned?: (run: Run) => boolean;
 }
 
@@ -22,7 +22,7 @@ interface Entry<Run> extends Placed<Entry<Run>> {
   run: Run;
 }
 
-/** How many runs an insertion may look at to find one to evict. */
+/** How many runs of each kind an insertion may look at to find one to evict. */
 const LOOKS = 8;
 
 /**
@@ -38,8 +38,7 @@ const SWEEP_SHARE = 1 / 4;
 export class RunTable<Run extends Expiring> {
   readonly #entries = new Map<string, Entry<Run>>();
   readonly #options: RunTableOptions<Run>;
-  readonly #nameless = new UseOrder<Entry<Run>>();
-  readonly #owned = new UseOrder<Entry<Run>>();
+  readonly #order = new YieldOrder<Entry<Run>>();
   #insertionsSinceSweep = 0;
 
   constructor(options: RunTableOptions<Run>) {
@@ -81,7 +80,7 @@ export class RunTable<Run extends Expiring> {
     if (this.#insertionsSinceSweep >= this.size * SWEEP_SHARE) this.#sweep();
     this.#evict();
     // With all of its members from the start, so that every entry has one shape.
-    const order = this.#options.isOwned?.(run) === true ? this.#owned : this.#nameless;
+    const order = this.#order.of(this.#options.isOwned?.(run) === true);
     const entry: Entry<Run> = { key, run, order, older: undefined, newer: undefined };
     this.#entries.set(key, entry);
     order.touch(entry);
@@ -110,11 +109,13 @@ export class RunTable<Run extends Expiring> {
    */
   #evict(): void {
     const { maxRuns, now, isPinned } = this.#options;
-    for (let looks = 0; looks < LOOKS && this.size >= maxRuns; looks += 1) {
-      const oldest = this.#nameless.oldest ?? this.#owned.oldest;
-      if (oldest === undefined) return;
-      if (isPinned(oldest.run, now())) oldest.order.touch(oldest);
-      else this.#remove(oldest);
+    for (const order of this.#order.inTurn) {
+      for (let looks = 0; looks < LOOKS && this.size >= maxRuns; looks += 1) {
+        const { oldest } = order;
+        if (oldest === undefined) break;
+        if (isPinned(oldest.run, now())) order.touch(oldest);
+        else this.#remove(oldest);
+      }
     }
   }
 

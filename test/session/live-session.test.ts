@@ -141,6 +141,19 @@ describe('the table of sessions', () => {
     expect(table.size).toBe(1);
   });
 
+  it('forgets those of principals too where something is under way in all others', () => {
+    tableOf(10);
+    for (let index = 0; index < 8; index++) {
+      const busy = sessionOf(`busy ${index}`);
+      busy.begin(1);
+      add(busy);
+    }
+    for (let index = 0; index < 100; index++)
+      add(new LiveSession(`owned ${index}`, { principal: 'ann' }, 0));
+    expect(table.size).toBe(10);
+    expect(known('busy 0', 'owned 98', 'owned 99')).toHaveLength(3);
+  });
+
   it('forgets those that have expired, as others are used', () => {
     tableOf(10_000);
     for (let index = 0; index < 100; index++) add(`old ${index}`);

@@ -6,6 +6,7 @@ import { ManualTime } from '../helpers/manual-time.ts';
 interface Run {
   readonly expiresAt: number;
   readonly pinned?: boolean;
+  readonly owned?: boolean;
 }
 
 const HOUR = 3_600_000;
@@ -16,6 +17,7 @@ function makeTable(maxRuns: number) {
     maxRuns,
     now: time.now,
     isPinned: ({ pinned }) => pinned === true,
+    isOwned: ({ owned }) => owned === true,
   });
   const lasting = (ms = HOUR, pinned = false): Run => ({ expiresAt: time.now() + ms, pinned });
   return { time, table, lasting };
@@ -83,6 +85,15 @@ describe('the table of runs', () => {
     table.set('a', { expiresAt: time.now() + HOUR });
     table.set('b', { expiresAt: time.now() + HOUR });
     expect(table.size).toBe(4);
+  });
+
+  it('evicts owned runs too where all others are pinned', () => {
+    const { table, lasting } = makeTable(20);
+    for (let index = 0; index < 15; index++) table.set(`pinned ${index}`, lasting(HOUR, true));
+    for (let index = 0; index < 100; index++)
+      table.set(`owned ${index}`, { ...lasting(), owned: true });
+    expect(table.size).toBe(20);
+    expect(table.get('pinned 0')).toBeDefined();
   });
 
   it('frees the memory of expired runs as others come, though nobody asks for them', () => {
