@@ -15,6 +15,7 @@ import { availableParallelism, cpus } from 'node:os';
 import { parseArgs } from 'node:util';
 import { measureCold } from './cold.ts';
 import { GROWING, measureGrowth } from './lengths.ts';
+import { quantile } from './load.ts';
 import { ServerProcess, type StartOptions, stayOn, type Turn } from './server-process.ts';
 import { DEFAULT, FULL, type Workload } from './setups.ts';
 
@@ -91,11 +92,6 @@ async function measureRound(
   return [await bare.turn(turnMs), second];
 }
 
-function quantile(numbers: readonly number[], share: number): number {
-  const sorted = [...numbers].sort((a, b) => a - b);
-  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0;
-}
-
 function summary(pairs: readonly Pair[]): Row {
   const ratios = pairs.map(([bare, gated]) => bare.cpu / gated.cpu);
   const [bare, gated] = [pairs.map(([turn]) => turn), pairs.map(([, turn]) => turn)];
@@ -127,15 +123,16 @@ function summary(pairs: readonly Pair[]): Row {
 /** Counted after warming up, since what is made once is not a request's. */
 async function trace(bare: ServerProcess, gated: ServerProcess): Promise<Row> {
   for (const server of [bare, gated]) await server.turn(1_000);
-  const [without, with_] = [await bare.trace(50), await gated.trace(50)];
-  return { files: with_.files, promises: round(with_.promises - without.promises, 1) };
+  const alone = await bare.trace(50);
+  const { files, promises } = await gated.trace(50);
+  return { files, promises: round(promises - alone.promises, 1) };
 }
 
 function round(value: number, digits = 0): number {
   return Number(value.toFixed(digits));
 }
 
-/** The medians' change since another report, in hundredths of the ratio's own unit. */
+/** How the medians changed since another report. */
 function compare(report: Report, file: string): void {
   const before = JSON.parse(readFileSync(file, 'utf8')) as Report;
   console.log(`Since ${before.date} (Node ${before.node}, ${before.machine})`);

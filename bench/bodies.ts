@@ -91,7 +91,8 @@ row('arguments', 'JSON.parse', 'read + check', 'ratio', 'digest', 'ratio', 'SHA-
 for (const [name, make] of Object.entries(SHAPES)) {
   if (!name.includes(values.only)) continue;
   const args = make();
-  const text = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","arguments":${args}}}`;
+  const head = '"jsonrpc":"2.0","id":1,"method":"tools/call"';
+  const text = `{${head},"params":{"name":"pay","arguments":${args}}}`;
   const bytes = Buffer.from(text);
   const parse = least(() => JSON.parse(text));
   const read = least(() => {

@@ -1,5 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { quantile } from './load.ts';
 import { ServerProcess, type StartOptions } from './server-process.ts';
 import { DEFAULT } from './setups.ts';
 
@@ -42,9 +43,7 @@ export async function measureCold(
   }
   return Object.fromEntries(
     Object.entries(rows).map(([name, times]) => {
-      const sorted = [...times].sort((a, b) => a - b);
-      const at = (share: number) =>
-        Math.round(sorted[Math.floor(share * (sorted.length - 1))] ?? 0);
+      const at = (share: number) => Math.round(quantile(times, share));
       return [name, { min: at(0), median: at(0.5), max: at(1) }];
     }),
   );

@@ -6,6 +6,12 @@ const HEADERS = {
   accept: 'application/json, text/event-stream',
 };
 
+/** The number that so large a share of them does not exceed. */
+export function quantile(numbers: readonly number[], share: number): number {
+  const sorted = [...numbers].sort((a, b) => a - b);
+  return sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)] ?? 0;
+}
+
 type Load = Pick<Workload, 'sdk' | 'requests' | 'isRefused'>;
 
 interface Answer {

@@ -9,7 +9,7 @@ import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { Caller } from './load.ts';
+import { Caller, quantile } from './load.ts';
 import { NUISANCES } from './nuisances.ts';
 import type { Setup, Workload } from './setups.ts';
 
@@ -81,8 +81,7 @@ async function measure(variant: Setup['variant'], nuisance: string): Promise<Fel
 }
 
 function percentile(numbers: readonly number[], share: number): number {
-  const sorted = [...numbers].sort((a, b) => a - b);
-  return Number((sorted[Math.ceil(sorted.length * share) - 1] ?? 0).toFixed(1));
+  return Number(quantile(numbers, share).toFixed(1));
 }
 
 const table: Record<string, Record<string, number>> = {};

@@ -13,7 +13,7 @@ import * as z from 'zod';
 import type { Traced } from './server-process.ts';
 import type { Setup } from './setups.ts';
 
-/** Sends its port to the parent, and then whatever it is asked about itself. */
+/** Sends its port to the parent, and then answers what it is asked about itself. */
 const setup: Setup = JSON.parse(process.argv[2] ?? '');
 
 /** Every tool of the app, each of which says that it was done. */

@@ -3,6 +3,7 @@ import { ANEW, restartOf } from './gate/ends.ts';
 import { eventOfHeld, moveOfHeld } from './gate/held.ts';
 import { moveTo } from './gate/move.ts';
 import { moveFromOutside, type OutsideMover, tellMoved } from './gate/outside-move.ts';
+import { storedIn } from './gate/state-now.ts';
 import { expireFromOutside, overdueRuns } from './gate/sweep.ts';
 import { takeEffect } from './gate/take-effect.ts';
 import { tellIfHeld } from './gate/unknown-outcome.ts';
@@ -62,7 +63,7 @@ export class Runs<E extends string = string> {
     const record = await store.read(run, ttlMs, this.#workflow.id);
     if (record === undefined) return undefined;
     const { id, start } = this.#workflow;
-    const entry = Object.hasOwn(record.workflows, id) ? record.workflows[id] : undefined;
+    const entry = storedIn(record, id);
     if (entry === undefined) {
       const stored = { ...start, updatedAt: 0 };
       return { stored, view: this.#view(stored, 'idle') };

@@ -12,7 +12,7 @@ import { type Goal, type Stand, Together } from '../workflow/together.ts';
 import { type Way, whereaboutsOf } from '../workflow/whereabouts.ts';
 import { beginsAnew } from './ends.ts';
 import type { GateConfig } from './gate-config.ts';
-import { recordNow, standing } from './state-now.ts';
+import { recordNow, standing, storedIn } from './state-now.ts';
 import { keepsSecrets } from './tool-list.ts';
 
 /** So many routes of one app are told apart; on more of them, a gate speaks for itself alone. */
@@ -214,9 +214,7 @@ function place(
   isKnown: (claim: { readonly live: boolean } | undefined) => boolean,
 ): Stand {
   if (record === 'away') return stand(config, context, undefined);
-  const { id } = config.workflow;
-  const stored = record !== undefined && Object.hasOwn(record.workflows, id);
-  const claim = stored ? record.workflows[id]?.claim : undefined;
+  const claim = storedIn(record, config.workflow.id)?.claim;
   const found = isKnown(claim) ? standing(config, context, record) : undefined;
   return stand(config, context, typeof found === 'object' ? found : undefined);
 }

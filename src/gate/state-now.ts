@@ -83,7 +83,11 @@ export function standing(
   return typeof stood === 'object' ? shown(config, run, stood) : stood;
 }
 
-function storedIn(record: RunRecord | undefined, workflow: string): WorkflowRecord | undefined {
+/** What a run's record has of one workflow, whose id may be a name that every object has. */
+export function storedIn(
+  record: RunRecord | undefined,
+  workflow: string,
+): WorkflowRecord | undefined {
   return record && Object.hasOwn(record.workflows, workflow)
     ? record.workflows[workflow]
     : undefined;

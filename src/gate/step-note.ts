@@ -16,7 +16,7 @@ export function isCancelledStep(
   { isGone }: Pick<Exchange, 'isGone'>,
   { session }: Admission,
 ): boolean {
-  if (stepsNote.of(incoming) === undefined || incoming.id === undefined) return false;
+  if (incoming.id === undefined) return false;
   return isGone || session.inFlight(incoming.id)?.cancelled === true;
 }
 

@@ -1,6 +1,7 @@
 import { InterlockError } from '../errors.ts';
 import { understood } from './admit.ts';
 import { moveFromOutside, type OutsideMover } from './outside-move.ts';
+import { storedIn } from './state-now.ts';
 import { tellIfHeld } from './unknown-outcome.ts';
 
 /** The runs that may have outlived the time of their state. */
@@ -22,8 +23,7 @@ export async function* overdueRuns({ store, workflow }: OutsideMover): AsyncIter
 export async function expireFromOutside(mover: OutsideMover, run: string): Promise<boolean> {
   const { id } = mover.workflow;
   const record = await mover.store.read(run, mover.ttlMs, id);
-  const entry =
-    record !== undefined && Object.hasOwn(record.workflows, id) ? record.workflows[id] : undefined;
+  const entry = storedIn(record, id);
   tellIfHeld({ run, workflow: id }, entry?.claim, mover);
   if (entry === undefined || entry.claim?.live === true) return false;
   const position = understood(mover, entry.snapshot);

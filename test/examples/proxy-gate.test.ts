@@ -227,43 +227,48 @@ it('gives sessions and a stream to a server that has neither', async () => {
   stream.cut();
 });
 
-it('gives a call up where its client had left when the server died, before it had said anything', async () => {
-  const upstream = await startPlainServer('json');
+/** A session with a call of `get-sum` under way, at a server that can be made to die. */
+async function callUnderWay(answers: 'sse' | 'json', call: (session: RawSession) => void) {
+  const upstream = await startPlainServer(answers);
   const { url, runs } = await startGate(upstream.url.origin);
   const session = await RawSession.begin(url);
   const hold = latch();
   upstream.ledger.gates.set('get-sum', hold.opened);
-  const left = sendAndHold(url, { headers: session.headers, body: callOf(1, 'get-sum') });
+  call(session);
   await expect.poll(() => upstream.ledger.calls).toEqual(['get-sum']);
-  left.cut();
+  return {
+    session,
+    runs,
+    /** Resolves once the gate has said that nobody knows the call's outcome. */
+    async dies() {
+      const errors = vi.spyOn(console, 'error').mockImplementation(() => {});
+      onTestFinished(() => errors.mockRestore());
+      await upstream.close();
+      hold.open();
+      await expect
+        .poll(() => errors.mock.calls.flat().map(String).join())
+        .toContain('the outcome of a call of "get-sum" is unknown');
+    },
+  };
+}
+
+it('gives a call up where its client had left when the server died, before it had said anything', async () => {
+  let leave = (): void => {};
+  const { session, runs, dies } = await callUnderWay('json', ({ url, headers }) => {
+    leave = sendAndHold(url, { headers, body: callOf(1, 'get-sum') }).cut;
+  });
+  leave();
   // Until the gate has seen that it left.
   await session.ask('ping');
   expect(await runs.read(session.id)).toMatchObject({ status: 'running' });
-  const errors = vi.spyOn(console, 'error').mockImplementation(() => {});
-  onTestFinished(() => errors.mockRestore());
-  await upstream.close();
-  hold.open();
-  await expect
-    .poll(() => errors.mock.calls.flat().map(String))
-    .toContainEqual(expect.stringContaining('the outcome of a call of "get-sum" is unknown'));
+  await dies();
 });
 
 it('gives a call up at once where the connection broke and no event id could bring its result', async () => {
-  const upstream = await startPlainServer('sse');
-  const { url, runs } = await startGate(upstream.url.origin);
-  const session = await RawSession.begin(url);
-  const hold = latch();
-  upstream.ledger.gates.set('get-sum', hold.opened);
-  const call = session.call('get-sum');
-  call.catch(() => {});
-  await expect.poll(() => upstream.ledger.calls).toEqual(['get-sum']);
-  const errors = vi.spyOn(console, 'error').mockImplementation(() => {});
-  onTestFinished(() => errors.mockRestore());
-  await upstream.close();
-  hold.open();
-  await expect
-    .poll(() => errors.mock.calls.flat().map(String).join())
-    .toContain('the outcome of a call of');
+  const { session, runs, dies } = await callUnderWay('sse', (session) => {
+    session.call('get-sum').catch(() => {});
+  });
+  await dies();
   expect((await runs.read(session.id))?.snapshot.state).toBe('started');
 });
 

@@ -3,7 +3,7 @@ import { runsOf } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import type { FaultyStore } from '../helpers/faulty-store.ts';
 import { callOf, INITIALIZE, type RawResponse, reasonOf, send } from '../helpers/raw.ts';
-import { pass, type Scene, scene, staysQuiet } from '../helpers/scene.ts';
+import { pass, passUntil, type Scene, scene, staysQuiet } from '../helpers/scene.ts';
 
 const SECRETS = /hunter2|ECONNREFUSED|redis|10\.0\.0\.7/;
 const UNAVAILABLE = { code: -32000, message: 'The session store is unavailable' };
@@ -20,20 +20,7 @@ function expectNoLeak(...responses: RawResponse[]): void {
 async function withBroken<T>(app: Scene, how: 'lost' | 'hang', work: () => Promise<T>): Promise<T> {
   const operations: Parameters<FaultyStore['fail']>[0][] = ['open', 'read', 'claim', 'delete'];
   for (const each of operations) app.store.fail(each, Number.POSITIVE_INFINITY, how);
-  const working = work();
-  if (how === 'lost') return working;
-  let done = false;
-  const finish = (): void => {
-    done = true;
-  };
-  working.then(finish, finish);
-  await expect
-    .poll(() => {
-      app.clock.advance(2_000);
-      return done;
-    })
-    .toBe(true);
-  return working;
+  return how === 'lost' ? work() : passUntil(app.clock, work());
 }
 
 describe.each(['lost', 'hang'] as const)('while the store cannot be asked (%s)', (how) => {

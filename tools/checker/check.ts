@@ -1,4 +1,11 @@
-import type { Evidence, Exchange, Listening, Received } from './evidence.ts';
+import {
+  type Evidence,
+  type Exchange,
+  type Listening,
+  meets,
+  type Received,
+  type Stall,
+} from './evidence.ts';
 import {
   type Answer,
   type Attempt,
@@ -90,7 +97,7 @@ const MOST_LATE = 6;
  */
 function lateAttempts(
   { attempts, asked }: RunFacts,
-  stalls: NonNullable<Evidence['stalls']>,
+  stalls: readonly Stall[],
 ): RunFacts['attempts'] {
   return attempts
     .filter((attempt) => {
@@ -154,9 +161,9 @@ function answerFaults(
     const { run, call, sent } = exchange;
     const add = (kind: FaultKind, text: string) =>
       faults.push({ kind, run, machine: '', text: `${text} (call ${call})` });
-    const wasAway = outages.some(({ from, to }) => from <= at && sent <= to);
+    const wasAway = meets(outages, sent, at);
     if (told.kind === 'wrong' && !wasAway) add('wrong-answer', told.text);
-    const stoodStill = stalls.some(({ from, to }) => from <= at && sent <= to);
+    const stoodStill = meets(stalls, sent, at);
     if (told.kind === 'unavailable' && !wasAway && !stoodStill)
       add('wrong-answer', 'the store is there, and was called unavailable');
     if (told.kind === 'done') {
@@ -220,7 +227,7 @@ function keyFaults({ attempts, asked, outages }: RunFacts): Found[] {
   const isOver = ({ name, started }: Attempt, next: Attempt): boolean => {
     const answer = shown.get(name);
     if (answer === undefined || !answer.isError) return answer !== undefined;
-    const wasAway = outages.some(({ from, to }) => from <= answer.at && started <= to);
+    const wasAway = meets(outages, started, answer.at);
     return answer.at < next.started && !wasAway;
   };
   const earlier = new Map<string, RunFacts['attempts'][number]>();
@@ -246,10 +253,7 @@ function keyFaults({ attempts, asked, outages }: RunFacts): Found[] {
 }
 
 /** While one handler of a run is at work no other one begins. */
-function overlapFaults(
-  { attempts, outside }: RunFacts,
-  stalls: NonNullable<Evidence['stalls']>,
-): Found[] {
+function overlapFaults({ attempts, outside }: RunFacts, stalls: readonly Stall[]): Found[] {
   const steps = attempts.filter(({ binding }) => isStep(binding));
   return steps.flatMap((attempt, index) => {
     const before = steps[index - 1];

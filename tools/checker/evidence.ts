@@ -143,13 +143,24 @@ export interface Evidence {
   readonly outside: readonly OutsideCall[];
   readonly trails: readonly Trail[];
   /** When a process stood still. */
-  readonly stalls?: readonly {
-    readonly server: string;
-    readonly from: number;
-    readonly to: number;
-  }[];
+  readonly stalls?: readonly Stall[];
   /** When the store could not be asked. */
-  readonly outages?: readonly { readonly from: number; readonly to: number }[];
+  readonly outages?: readonly Span[];
+}
+
+/** A time that something lasted. */
+export interface Span {
+  readonly from: number;
+  readonly to: number;
+}
+
+export interface Stall extends Span {
+  readonly server: string;
+}
+
+/** Whether one of the spans has a moment in common with the time from `from` to `to`. */
+export function meets(spans: readonly Span[], from: number, to: number): boolean {
+  return spans.some((span) => span.from <= to && from <= span.to);
 }
 
 /** The member of a call's `_meta` that names its exchange. */

@@ -1,4 +1,13 @@
-import type { Exchange, Machine, MachineBinding, OutsideCall, RunInfo, Trail } from './evidence.ts';
+import {
+  type Exchange,
+  type Machine,
+  type MachineBinding,
+  meets,
+  type OutsideCall,
+  type RunInfo,
+  type Span,
+  type Trail,
+} from './evidence.ts';
 import { type Position, Positions } from './positions.ts';
 import {
   type Answer,
@@ -21,7 +30,7 @@ export interface RunFacts {
   readonly asked: readonly (readonly [Exchange, Answer])[];
   readonly outside: readonly OutsideCall[];
   readonly trail: Trail | undefined;
-  readonly outages: readonly { readonly from: number; readonly to: number }[];
+  readonly outages: readonly Span[];
 }
 
 export interface Fault {
@@ -215,7 +224,7 @@ class RunReplay {
     if (told.kind === 'tools' && told.isWhole && info.lists === 'hide') {
       const names = hideable(machine);
       const shown = told.names.filter((name) => names.has(name)).sort();
-      const wasAway = outages.some(({ from, to }) => from <= at && sent <= to);
+      const wasAway = meets(outages, sent, at);
       if (wasAway && shown.length === 0) return;
       const holds = (position: Position) =>
         String(shownIn(machine, tools, this.#visible(position)).sort()) === String(shown);
