@@ -27,8 +27,8 @@ export { type CommonOptions, type Middleware, notForwarded } from './middleware.
 
 // Workflows, and what is bound to them.
 export { StateMachineGate, type StateMachineGateConstructor } from './workflow/gate.ts';
-export type { GateOptions } from './workflow/gate-options.ts';
-export type { FsmConfig, FsmStateConfig } from './workflow/config.ts';
+export type { GateOptions } from './workflow/gate.ts';
+export type { FsmConfig, FsmStateConfig } from './workflow/flat-machine.ts';
 export type {
   BindableTool,
   Binding,
@@ -43,10 +43,10 @@ export type {
   FailedCall,
   SucceededCall,
   ToolResult,
-} from './workflow/sender.ts';
+} from './workflow/binding.ts';
 export type { FsmAction, StateTag } from './workflow/position.ts';
-export type { ActionContext, ActionListener } from './workflow/actions.ts';
-export type { Migrate, StoredRun } from './workflow/deployment.ts';
+export type { ActionContext, ActionListener } from './workflow/callbacks.ts';
+export type { Migrate, StoredRun } from './workflow/stored.ts';
 export type {
   XStateContext,
   XStateEvents,
@@ -55,13 +55,13 @@ export type {
   XStateTags,
   XStateTexts,
 } from './workflow/xstate.ts';
-export type { Move, TransitionResult } from './workflow/transition.ts';
-export type { ErrorListener, TransitionListener } from './workflow/listeners.ts';
+export type { Move, TransitionResult } from './workflow/position.ts';
+export type { ErrorListener, TransitionListener } from './workflow/callbacks.ts';
 export type { Refusal, RefusalReason } from './workflow/advice.ts';
 export type { Loop, LoopListener, LoopShieldOptions } from './workflow/loop-shield.ts';
-export type { ReadRefusal, ReadRefusalReason } from './workflow/read-advice.ts';
+export type { ReadRefusal, ReadRefusalReason } from './workflow/advice.ts';
 export type { ReadOptions } from './workflow/reads.ts';
-export { initFsmEngine } from './workflow/engine.ts';
+export { initFsmEngine } from './workflow/xstate.ts';
 export { type ToolDeclaration, tool } from './tool.ts';
 
 // Steps and runs, from inside of a handler and from outside of any request.

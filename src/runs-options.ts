@@ -9,8 +9,8 @@ import { Turns } from './session/turns.ts';
 import { SESSIONS, type SessionMiddleware } from './session-store.ts';
 import { resolveStore } from './stores/adapt.ts';
 import type { Json, StateStore } from './stores/store.ts';
-import { jsonOf } from './workflow/json.ts';
-import { parseEvent } from './workflow/sender.ts';
+import { parseEvent } from './workflow/binding.ts';
+import { jsonOf } from './workflow/stored.ts';
 
 /** Options of `runsOf()`: `sessions`, or else `store`. */
 export interface RunsOptions {

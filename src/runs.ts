@@ -28,8 +28,8 @@ import {
 import { openStepOf } from './session/current-step.ts';
 import { newToken } from './session/ids.ts';
 import type { ClaimView, FsmSnapshot, Json, TrailDraft, TrailEntry } from './stores/store.ts';
+import { parseEvent } from './workflow/binding.ts';
 import { StateMachineGate } from './workflow/gate.ts';
-import { parseEvent } from './workflow/sender.ts';
 import type { Workflow } from './workflow/workflow.ts';
 
 /**

@@ -6,7 +6,7 @@ import type { FsmSnapshot } from '../stores/store.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import { AskedArguments } from '../workflow/asked-arguments.ts';
 import type { GuardedCall } from '../workflow/binding.ts';
-import type { CallBinding } from '../workflow/call.ts';
+import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { Position } from '../workflow/position.ts';
 import { beginsAnew, shownPosition } from './ends.ts';
 import type { GateConfig } from './gate-config.ts';

@@ -1,6 +1,6 @@
 import type { Step } from '../session/step.ts';
 import type { FsmSnapshot } from '../stores/store.ts';
-import { AFTER } from '../workflow/upkeep.ts';
+import { AFTER } from '../workflow/stored.ts';
 import { ANEW, restartOf } from './ends.ts';
 import type { GateConfig } from './gate-config.ts';
 import { type Move, moveTo } from './move.ts';

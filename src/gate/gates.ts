@@ -9,7 +9,7 @@ import { availabilityNote } from '../workflow/advice.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
 import type { BoundRead } from '../workflow/reads.ts';
 import { type Goal, type Stand, Together } from '../workflow/together.ts';
-import { type Way, whereaboutsOf } from '../workflow/whereabouts.ts';
+import { type Way, whereaboutsOf } from '../workflow/ways.ts';
 import { beginsAnew } from './ends.ts';
 import type { GateConfig } from './gate-config.ts';
 import { recordNow, standing, storedIn } from './state-now.ts';

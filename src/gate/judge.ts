@@ -17,7 +17,7 @@ import {
 import { argumentsFault, headerFault } from '../wire/mirrors.ts';
 import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
 import { AskedArguments } from '../workflow/asked-arguments.ts';
-import type { CallBinding } from '../workflow/call.ts';
+import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
 import { admit, askedCall, refusedByGuard, unclear, understood } from './admit.ts';
 import { askForAlias } from './alias.ts';

@@ -1,9 +1,9 @@
 import type { Saving } from '../session/step.ts';
 import type { TrailDraft } from '../stores/store.ts';
 import { AskedArguments } from '../workflow/asked-arguments.ts';
-import type { CallBinding } from '../workflow/call.ts';
+import type { AnyEventSource, FailedCall, SucceededCall, ToolResult } from '../workflow/binding.ts';
+import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { FsmAction, Next, Position } from '../workflow/position.ts';
-import type { AnyEventSource, FailedCall, SucceededCall, ToolResult } from '../workflow/sender.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 
 /** What a commit saves: the next position, and the trail entry that says how it was reached. */

@@ -5,12 +5,8 @@ import type { Exchange } from '../wire/exchange.ts';
 import { type Incoming, isAmbiguous } from '../wire/incoming.ts';
 import { errorResponse, idKey, JSON_RPC, type JsonObject, META_PREFIX } from '../wire/json-rpc.ts';
 import { headerFault } from '../wire/mirrors.ts';
+import { type ReadRefusal, type ReadRefusalReason, readRefusalFor } from '../workflow/advice.ts';
 import type { Position } from '../workflow/position.ts';
-import {
-  type ReadRefusal,
-  type ReadRefusalReason,
-  readRefusalFor,
-} from '../workflow/read-advice.ts';
 import type { BoundRead } from '../workflow/reads.ts';
 import { askedCall, refusedByGuard } from './admit.ts';
 import { askForAlias } from './alias.ts';

@@ -1,6 +1,6 @@
 import type { Step } from '../session/step.ts';
 import type { CommitRequest } from '../stores/store.ts';
-import type { ErrorListener } from '../workflow/listeners.ts';
+import type { ErrorListener } from '../workflow/callbacks.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { GateConfig } from './gate-config.ts';
 import type { Move } from './move.ts';

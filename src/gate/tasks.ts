@@ -4,7 +4,7 @@ import type { Admission, RunContext } from '../session/run-context.ts';
 import { Step } from '../session/step.ts';
 import type { Era } from '../wire/era.ts';
 import type { Message } from '../wire/message.ts';
-import type { CallBinding } from '../workflow/call.ts';
+import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { PendingCall, Transform } from './call.ts';
 import type { GateConfig } from './gate-config.ts';
 import type { Gates } from './gates.ts';

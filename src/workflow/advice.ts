@@ -1,5 +1,5 @@
 import type { BoundState } from './position.ts';
-import type { Whereabouts } from './whereabouts.ts';
+import type { Whereabouts } from './ways.ts';
 
 /** Why a call was refused. */
 export type RefusalReason =
@@ -50,13 +50,48 @@ export interface RefusalDetails {
   readonly foreseen?: boolean | undefined;
 }
 
+/** Why a prompt or a resource was refused. */
+export type ReadRefusalReason = Extract<
+  RefusalReason,
+  'state' | 'guard' | 'unavailable' | 'no-run'
+>;
+
+/**
+ * The facts of such a refusal, as programs read them in `error.data["mcp-interlock/refusal"]`: it
+ * names the prompt, or the URI of the resource.
+ */
+export interface ReadRefusal extends Omit<Refusal, 'tool' | 'reason'> {
+  readonly prompt?: string | undefined;
+  readonly resource?: string | undefined;
+  readonly reason: ReadRefusalReason;
+}
+
+/** What the text of some of them says beside the facts. */
+interface ReadRefusalDetails {
+  /** The guard's own words, for `'guard'`; how to come to a run, for `'no-run'`. */
+  readonly words?: string | undefined;
+  /** Whether every way is known, so that no path means no way. */
+  readonly foreseen: boolean;
+}
+
 /** The longest name, and the longest words of a guard, that a text repeats, in characters. */
 const NAME_LENGTH = 128;
 const WORDS_LENGTH = 512;
 
+/** A text names no more tools than these: a model that is told of thousands reads none of them. */
+const MOST_NAMES = 20;
+
 /** A refusal in words that a model can act on: one line, safe to show whatever the names in it. */
 export function refusalFor(refusal: Refusal, details: RefusalDetails = {}): string {
   return system(SENTENCES[refusal.reason](refusal, details));
+}
+
+/** A refusal of a prompt or a resource in words that a model can act on, as those of calls. */
+export function readRefusalFor(refusal: ReadRefusal, details: ReadRefusalDetails): string {
+  const { prompt, resource = '' } = refusal;
+  const subject =
+    prompt === undefined ? `The resource ${name(resource)}` : `The prompt ${name(prompt)}`;
+  return system(READ_SENTENCES[refusal.reason](subject, refusal, details));
 }
 
 /**
@@ -97,7 +132,7 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
     ...(anew !== undefined
       ? [`This run of ${name(refusal.workflow)} has ended.`, sentence(anew)]
       : foreseen || refusal.path !== undefined
-        ? way(refusal)
+        ? way(refusal.path, isGrouped(refusal) ? undefined : name(refusal.tool))
         : []),
   ],
   guard: (refusal, { words }) => [
@@ -134,52 +169,91 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
   ],
 };
 
+const READ_SENTENCES: Record<
+  ReadRefusalReason,
+  (subject: string, refusal: ReadRefusal, details: ReadRefusalDetails) => string[]
+> = {
+  state: (subject, refusal, { foreseen }) => [
+    `${subject} is not available${during(refusal)}.`,
+    availability(refusal.workflow, refusal.available),
+    ...(foreseen || refusal.path !== undefined ? way(refusal.path) : []),
+  ],
+  guard: (subject, refusal, { words }) => [
+    `${subject} was refused${during(refusal)}: ${sentence(words ?? 'a condition for it is not met')}`,
+    availability(refusal.workflow, refusal.available),
+  ],
+  unavailable: (subject, { workflow }) => [
+    `${subject} was not given, because the state of ${name(workflow)} cannot be read now.`,
+    'Try again later.',
+  ],
+  'no-run': (subject, { workflow }, { words }) => [
+    `${subject} was not given, because nothing in the request names a run of ${name(workflow)}.`,
+    sentence(words ?? 'The operator must choose what does'),
+  ],
+};
+
 /**
  * Of a tool that does several things one call can be refused while the tool is shown: the text must
  * not seem to say both.
  */
 function isGrouped({ tool, available }: Refusal): boolean {
-  return available.includes(tool);
+  return offerOf(available).tools.has(tool);
 }
 
 function subject(refusal: Refusal): string {
   return isGrouped(refusal) ? `This call of ${name(refusal.tool)}` : name(refusal.tool);
 }
 
-export function during({ workflow, state }: Pick<Refusal, 'workflow' | 'state'>): string {
+function during({ workflow, state }: Pick<Refusal, 'workflow' | 'state'>): string {
   return state === undefined ? '' : ` while ${name(workflow)} is in ${quoted(state)}`;
 }
 
-export function availability(workflow: string, available: readonly string[]): string {
+function availability(workflow: string, available: readonly string[]): string {
   return available.length === 0
     ? `No tool of ${name(workflow)} is available now.`
-    : `Available now: ${available.map(name).join(', ')}.`;
+    : `Available now: ${offerOf(available).names}.`;
 }
 
-function way(refusal: Refusal): string[] {
-  const { path } = refusal;
-  if (path?.length === 0) return [];
-  const isAnotherCall = isGrouped(refusal);
-  if (path === undefined) {
-    return [
-      `${isAnotherCall ? 'It' : name(refusal.tool)} cannot be reached from here by calling tools.`,
-    ];
-  }
-  return [
-    `To reach ${isAnotherCall ? 'it' : name(refusal.tool)}, call ${path.map(name).join(', then ')} first.`,
-  ];
+/** A list of tools as texts need it: a state's own list is the same object each time. */
+interface Offer {
+  readonly names: string;
+  readonly tools: ReadonlySet<string>;
 }
 
-export function system(sentences: readonly string[]): string {
+const offers = new WeakMap<readonly string[], Offer>();
+
+function offerOf(available: readonly string[]): Offer {
+  const known = offers.get(available);
+  if (known !== undefined) return known;
+  const named = available.slice(0, MOST_NAMES).map(name).join(', ');
+  const rest = available.length - MOST_NAMES;
+  const offer = {
+    names: rest > 0 ? `${named} and ${rest} more` : named,
+    tools: new Set(available),
+  };
+  offers.set(available, offer);
+  return offer;
+}
+
+/** Where the text has named the tool already, it is not named again. */
+function way(path: readonly string[] | undefined, tool?: string): string[] {
+  if (path === undefined) return [`${tool ?? 'It'} cannot be reached from here by calling tools.`];
+  if (path.length === 0) return [];
+  const rest = path.length - MOST_NAMES;
+  const calls = [...path.slice(0, MOST_NAMES).map(name), ...(rest > 0 ? [`${rest} more`] : [])];
+  return [`To reach ${tool ?? 'it'}, call ${calls.join(', then ')} first.`];
+}
+
+function system(sentences: readonly string[]): string {
   return `[System: ${sentences.join(' ')}]`;
 }
 
-export function sentence(words: string): string {
+function sentence(words: string): string {
   const text = plain(words, WORDS_LENGTH);
   return /[.!?]$/.test(text) ? text : `${text}.`;
 }
 
-export function name(text: string): string {
+function name(text: string): string {
   return plain(text, NAME_LENGTH);
 }
 

@@ -1,5 +1,5 @@
 import { foldCase, foldKey } from '../nearest.ts';
-import type { CallBinding } from './call.ts';
+import type { CallBinding } from './bound-tools.ts';
 
 /**
  * A call's arguments as the app's functions are given them. Which keys they ask for is watched,

@@ -1,7 +1,6 @@
 import { isTable, showValue } from '../options.ts';
 import type { ChartTree } from './chart-tree.ts';
-import { inertScope, Restless } from './inert-scope.ts';
-import type { XMachine, XNode, XTransition } from './xstate.ts';
+import { inertScope, Restless, type XMachine, type XNode, type XTransition } from './xstate.ts';
 
 /** Built-in actions that a pure transition runs itself. */
 const PURE = ['xstate.assign', 'xstate.raise', 'xstate.enqueueActions'];

@@ -3,9 +3,8 @@ import { InterlockError } from '../errors.ts';
 import { rightNames } from '../nearest.ts';
 import { functionOption, parseOptions, showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
-import { openContext, sealContext } from './envelope.ts';
 import type { Model, Next, Position } from './position.ts';
-import { arrived } from './upkeep.ts';
+import { arrived, openContext, sealContext } from './stored.ts';
 
 /** A model that calls again and again without progress, as `onLoop` is told of it. */
 export interface Loop {
@@ -50,14 +49,14 @@ export interface LoopShieldOptions {
 }
 
 /** A call as the shield tells it from others. */
-export interface CountedCall {
+interface CountedCall {
   readonly tool: string;
   /** A digest of its arguments. */
   readonly digest: string;
 }
 
 /** What a call makes of the count. */
-export interface Count {
+interface Count {
   /** The position to save, the count included. */
   readonly position: Position;
   readonly calls: number;

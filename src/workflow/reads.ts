@@ -3,11 +3,10 @@ import { InterlockError } from '../errors.ts';
 import { functionOption, parseOptions, showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
 import { type Guard, parseStates } from './binding.ts';
-import { checkStates } from './binding-checks.ts';
+import { checkStates } from './bound-tools.ts';
 import type { BoundState, Model } from './position.ts';
-import { parseResourcePattern, type ResourcePattern } from './resource-pattern.ts';
+import { parseResourcePattern, type ResourcePattern, readTemplate } from './resource-pattern.ts';
 import { readUri, schemeOf } from './uri-readings.ts';
-import { readTemplate } from './uri-template.ts';
 
 /** What a binding of a prompt or a resource may say beside its states. */
 export interface ReadOptions<X = Json | undefined> {

@@ -2,13 +2,28 @@ import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
 import { actionFault, chartFault } from './chart-checks.ts';
-import { covers, eventOf, eventsOfNode, guardedEvents, isReserved } from './chart-events.ts';
-import { type ActiveStates, type ChartNode, ChartTree, canCoexist } from './chart-tree.ts';
-import { type Envelope, openContext, sealContext } from './envelope.ts';
-import { type FoundAction, inertScope } from './inert-scope.ts';
-import { jsonOf } from './json.ts';
+import {
+  type ActiveStates,
+  type ChartNode,
+  ChartTree,
+  canCoexist,
+  covers,
+  eventOf,
+  eventsOfNode,
+  guardedEvents,
+  isReserved,
+} from './chart-tree.ts';
 import type { BoundState, FsmAction, Model, Next, Position } from './position.ts';
-import type { XEvent, XMachine, XNode, XSnapshot, XStateMachine } from './xstate.ts';
+import { type Envelope, jsonOf, openContext, sealContext } from './stored.ts';
+import {
+  type FoundAction,
+  inertScope,
+  type XEvent,
+  type XMachine,
+  type XNode,
+  type XSnapshot,
+  type XStateMachine,
+} from './xstate.ts';
 
 /** A machine has countless combinations of parallel states, and a run few of them. */
 const MOST_TEXTS_KEPT = 1000;

@@ -1,5 +1,5 @@
 import type { BoundState, Position } from './position.ts';
-import type { Way } from './whereabouts.ts';
+import type { Way } from './ways.ts';
 import type { Workflow } from './workflow.ts';
 
 /** Where a run stands in one of the workflows on a route. */

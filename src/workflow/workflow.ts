@@ -2,29 +2,67 @@ import { InterlockError } from '../errors.ts';
 import { rightNames } from '../nearest.ts';
 import { showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
-import { type ActionContext, actOn } from './actions.ts';
-import type { AnyBinding } from './binding.ts';
-import { bindingsOfCall, type CallBinding, combine, combineUnconditional } from './call.ts';
-import { adopt, stamped } from './deployment.ts';
-import { openContext, withData } from './envelope.ts';
-import type { ErrorListener } from './listeners.ts';
-import type { LoopShield } from './loop-shield.ts';
-import type { BoundState, FsmAction, Model, Next, Position } from './position.ts';
-import { type Leads, leadsOf, type Reach, reachFrom, shortestPath } from './reach.ts';
-import type { BoundReads } from './reads.ts';
 import {
+  type AnyBinding,
   type AnyEventSource,
   type EventWithPayload,
   eventFrom,
   type FailedCall,
   type SucceededCall,
-} from './sender.ts';
-import { parseSnapshot } from './snapshot.ts';
-import { ToolViews } from './tool-views.ts';
-import type { Move } from './transition.ts';
-import { arrived, overdue, whenEntered } from './upkeep.ts';
-import { type Way, type Whereabouts, whereaboutsOf } from './whereabouts.ts';
-import type { WorkflowParts } from './workflow-parts.ts';
+} from './binding.ts';
+import {
+  bindingsOfCall,
+  type CallBinding,
+  combine,
+  combineUnconditional,
+  ToolViews,
+} from './bound-tools.ts';
+import {
+  type ActionContext,
+  type ActionListener,
+  actOn,
+  type ErrorListener,
+  type Listeners,
+} from './callbacks.ts';
+import type { LoopShield } from './loop-shield.ts';
+import type { BoundState, FsmAction, Model, Move, Next, Position } from './position.ts';
+import type { BoundReads } from './reads.ts';
+import {
+  adopt,
+  arrived,
+  type Deployment,
+  openContext,
+  overdue,
+  parseSnapshot,
+  stamped,
+  whenEntered,
+  withData,
+} from './stored.ts';
+import {
+  type Leads,
+  leadsOf,
+  type Reach,
+  reachFrom,
+  shortestPath,
+  type Way,
+  type Whereabouts,
+  whereaboutsOf,
+} from './ways.ts';
+
+/** What a `Workflow` is made of. */
+interface WorkflowParts {
+  readonly model: Model;
+  /** By tool, in binding order; no list is empty. */
+  readonly tools: ReadonlyMap<string, readonly AnyBinding[]>;
+  readonly warnings: readonly string[];
+  readonly listeners: Listeners;
+  readonly reads: BoundReads;
+  readonly deployment: Deployment;
+  readonly shield: LoopShield | undefined;
+  readonly onAction: ActionListener | undefined;
+  /** Told what `onAction` throws where nobody else is. */
+  readonly onError: ErrorListener;
+}
 
 /** So many entries are kept of where tools lead. */
 const MOST_LEADS = 100_000;

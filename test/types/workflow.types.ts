@@ -1,10 +1,11 @@
+import { tool } from '../../src/tool.ts';
+import type { FsmConfig } from '../../src/workflow/flat-machine.ts';
+import { StateMachineGate } from '../../src/workflow/gate.ts';
+
 /**
  * Checked by the compiler alone: each `@ts-expect-error` is a promise that the line under it does
  * not compile, and everything else is one that it does.
  */
-import { tool } from '../../src/tool.ts';
-import type { FsmConfig } from '../../src/workflow/config.ts';
-import { StateMachineGate } from '../../src/workflow/gate.ts';
 
 type Same<A, B> =
   (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;

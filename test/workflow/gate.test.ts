@@ -2,9 +2,9 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { createMachine } from 'xstate';
 import { tool } from '../../src/tool.ts';
-import type { FsmConfig } from '../../src/workflow/config.ts';
+import type { FsmConfig } from '../../src/workflow/flat-machine.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
-import type { Move } from '../../src/workflow/transition.ts';
+import type { Move } from '../../src/workflow/position.ts';
 import { checkoutConfig, checkoutGate, gateOf, randomWorkflow } from './machines.ts';
 
 const thrownWith = (code: string, text = '') =>

@@ -1,7 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { parseConfig } from '../../src/workflow/config.ts';
-import { flatModel } from '../../src/workflow/flat-model.ts';
+import { flatModel, parseConfig } from '../../src/workflow/flat-machine.ts';
 import { LoopShield, type LoopShieldOptions, uncounted } from '../../src/workflow/loop-shield.ts';
 import type { Position } from '../../src/workflow/position.ts';
 import { statechartModel } from '../../src/workflow/statechart.ts';

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import type { BindableTool, Binding } from '../../src/workflow/binding.ts';
-import type { FsmConfig } from '../../src/workflow/config.ts';
+import type { FsmConfig } from '../../src/workflow/flat-machine.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 
 /** The machine of the guide: note that `has_items` does not handle `ADD_ITEM`. */

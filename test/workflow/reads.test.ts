@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { StateMachineGate } from '../../src/index.ts';
-import { refusalFor } from '../../src/workflow/advice.ts';
-import { readRefusalFor } from '../../src/workflow/read-advice.ts';
+import { readRefusalFor, refusalFor } from '../../src/workflow/advice.ts';
 
 function gate() {
   return new StateMachineGate({

@@ -1,8 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { parseResourcePattern } from '../../src/workflow/resource-pattern.ts';
+import { parseResourcePattern, readTemplate } from '../../src/workflow/resource-pattern.ts';
 import { type ReadUri, readUri } from '../../src/workflow/uri-readings.ts';
-import { readTemplate } from '../../src/workflow/uri-template.ts';
 import { readUri as readByReference } from './reference-uri-readings.ts';
 
 /** What a pattern makes of a URI. */

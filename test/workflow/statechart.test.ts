@@ -18,9 +18,7 @@ import {
   transition,
 } from 'xstate';
 import { InterlockError } from '../../src/errors.ts';
-import type { FsmConfig } from '../../src/workflow/config.ts';
-import { parseConfig } from '../../src/workflow/config.ts';
-import { flatModel } from '../../src/workflow/flat-model.ts';
+import { type FsmConfig, flatModel, parseConfig } from '../../src/workflow/flat-machine.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import type { Model, Position } from '../../src/workflow/position.ts';
 import { statechartModel } from '../../src/workflow/statechart.ts';

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
-import type { Move } from '../../src/workflow/transition.ts';
+import type { Move } from '../../src/workflow/position.ts';
 import type { Workflow } from '../../src/workflow/workflow.ts';
 import { ACTIONS, checkoutConfig, checkoutGate, gateOf, randomWorkflow } from './machines.ts';
 

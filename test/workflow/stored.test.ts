@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { StateMachineGate } from '../../src/workflow/gate.ts';
-import type { GateOptions } from '../../src/workflow/gate-options.ts';
+import { type GateOptions, StateMachineGate } from '../../src/workflow/gate.ts';
 import { orderMachine } from './charts.ts';
 import { checkoutConfig, checkoutGate } from './machines.ts';
 

@@ -2,7 +2,16 @@ import * as z from 'zod';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../nearest.ts';
 import { isTable, parseOptions, showValue, tableOption } from '../options.ts';
-import type { Deadline, Machine, MachineState } from './transition.ts';
+import {
+  type Deadline,
+  eventsOf,
+  type Machine,
+  type MachineState,
+  type Model,
+  type Next,
+  type Position,
+  statesHandling,
+} from './position.ts';
 
 /** One state of an {@link FsmConfig}. */
 export interface FsmStateConfig<S extends string = string, E extends string = string> {
@@ -151,4 +160,42 @@ function checkTargets({ id, states }: Machine, name: string): void {
 
 function configError(message: string): InterlockError {
   return new InterlockError('ERR_INTERLOCK_CONFIG', message);
+}
+
+/** A flat machine, run by the engine of our own. */
+export function flatModel(machine: Machine): Model {
+  const { id, initial, states } = machine;
+  const names = Object.freeze([...states.keys()]);
+  return {
+    id,
+    start: Object.freeze({ state: initial }),
+    startActions: [],
+    names,
+    tags: [],
+    isFlat: true,
+    events: [...eventsOf(machine)],
+    deadline: (state) => states.get(state)?.after,
+    deadlines: names.filter((name) => states.get(name)?.after !== undefined),
+    has: (state) => states.has(state),
+    isFinal: (state) => states.get(state)?.isFinal === true,
+    isIn: (state, bound) => bound.includes(state),
+    eventsIn: (state) => [...(states.get(state)?.on.keys() ?? [])],
+    handlers: (event) => statesHandling(machine, event),
+    canBeIn: (bound, others) => others.some((state) => bound.includes(state)),
+    // Its transitions have no guards.
+    isStopped: () => false,
+    next: (position, event) => next(machine, position, event),
+  };
+}
+
+function next({ states }: Machine, position: Position, event: string): Next {
+  const target = states.get(position.state)?.on.get(event);
+  if (target === undefined) return { position, changed: false, handled: false, actions: [] };
+  const changed = target !== position.state;
+  return {
+    position: changed ? { ...position, state: target } : position,
+    changed,
+    handled: true,
+    actions: [],
+  };
 }

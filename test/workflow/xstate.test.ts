@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { canLoad, initFsmEngine } from '../../src/workflow/engine.ts';
+import { canLoad, initFsmEngine } from '../../src/workflow/xstate.ts';
 
 describe('initFsmEngine', () => {
   it('finds the xstate that is installed here, once', async () => {

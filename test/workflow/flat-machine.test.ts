@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { InterlockError } from '../../src/errors.ts';
-import { parseConfig } from '../../src/workflow/config.ts';
+import { parseConfig } from '../../src/workflow/flat-machine.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 
 const refuse = (config: unknown): InterlockError => {

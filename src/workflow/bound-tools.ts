@@ -1,0 +1,218 @@
+import { InterlockError } from '../errors.ts';
+import { rightNames } from '../nearest.ts';
+import { isTable, showValue } from '../options.ts';
+import type { Uncertain } from '../stores/store.ts';
+import {
+  type AnyBinding,
+  type AnyEventSource,
+  type CallTest,
+  eventIn,
+  type Guard,
+  isVisibleIn,
+  namedEvents,
+} from './binding.ts';
+import { isReserved } from './chart-tree.ts';
+import type { BoundState, Model } from './position.ts';
+
+/**
+ * Checks a binding against the workflow.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_BINDING` for a state or a tag that the workflow does not
+ * have; for a statechart `ERR_INTERLOCK_EVENT` for an event that nothing in it handles
+ */
+export function checkBinding(model: Model, binding: AnyBinding): void {
+  const { tool, states } = binding;
+  checkStates(model, `tool ${showValue(tool)}`, states);
+  if (model.isFlat) return;
+  for (const event of namedEvents(binding)) {
+    if (!isReserved(event) && model.handlers(event).length > 0) continue;
+    const message = `workflow "${model.id}": tool ${showValue(tool)} sends ${showValue(event)}, which no state handles`;
+    throw new InterlockError(
+      'ERR_INTERLOCK_EVENT',
+      `${message}; ${rightNames(event, model.events)}`,
+    );
+  }
+}
+
+/**
+ * @throws InterlockError `ERR_INTERLOCK_BINDING` for a state or a tag that the workflow does not
+ * have.
+ */
+export function checkStates(model: Model, what: string, states: readonly BoundState[]): void {
+  for (const state of states) {
+    const [name, known, kind] =
+      typeof state === 'string' ? [state, model.names, 'state'] : [state.tag, model.tags, 'tag'];
+    if (known.includes(name)) continue;
+    const fault = `${showValue(name)}, which is no ${kind} of workflow "${model.id}"`;
+    const message = `${what} is bound to ${fault}, ${rightNames(name, known)}`;
+    throw new InterlockError('ERR_INTERLOCK_BINDING', message);
+  }
+}
+
+/**
+ * What is odd about binding a tool again: the new bindings do not replace the old ones. That is
+ * meant where `when` tells the calls apart, and within one declaration.
+ */
+export function rebindingWarnings(
+  model: Model,
+  known: readonly AnyBinding[],
+  added: readonly AnyBinding[],
+): string[] {
+  const isWhole = ({ when }: AnyBinding): boolean => when === undefined;
+  if (!known.some(isWhole) || !added.some(isWhole)) return [];
+  const tool = showValue(known[0]?.tool);
+  const states = [...known, ...added].flatMap((binding) => binding.states);
+  const names = new Set(
+    states.map((each) =>
+      typeof each === 'string' ? showValue(each) : `tag ${showValue(each.tag)}`,
+    ),
+  );
+  return [
+    `workflow "${model.id}": tool ${tool} is bound again, ` +
+      'which adds to its binding and does not replace it: ' +
+      `now it is available in ${[...names].join(', ')}. ` +
+      `If that is meant, say it at once: bind(tool(${tool}).bindState(…).bindState(…))`,
+  ];
+}
+
+/**
+ * What is odd about a binding without being wrong: an event that none of its states handles moves
+ * nothing.
+ */
+export function bindingWarnings(model: Model, binding: AnyBinding): string[] {
+  return namedEvents(binding).flatMap((event) => {
+    const handling = model.handlers(event);
+    if (model.canBeIn(binding.states, handling)) return [];
+    const message = `workflow "${model.id}": tool ${showValue(binding.tool)} sends ${showValue(event)}, which`;
+    return handling.length === 0
+      ? `${message} no state handles; ${rightNames(event, model.events)}`
+      : `${message} none of its states handles; states that do are ${handling.map(showValue).join(', ')}`;
+  });
+}
+
+/** How one call of a bound tool is gated: all the bindings that are about it, added up. */
+export interface CallBinding {
+  /** The states in which the call is allowed. */
+  readonly states: readonly BoundState[];
+  /** Whether its outcome can move the run. */
+  readonly moves: boolean;
+  /**
+   * What its outcome sends in `state`, if anything: an event, or a function that says which.
+   * Default: that of a success.
+   */
+  eventIn(state: string, outcome?: 'success' | 'failure'): AnyEventSource | undefined;
+  /** The functions among what its outcomes may send. */
+  readonly sources: readonly Exclude<AnyEventSource, string>[];
+  /** Each of them must let the call through. */
+  readonly guards: readonly Guard[];
+  /**
+   * What the bindings say about an outcome that nobody saw: `'hold'` where one of them does,
+   * `'retry'` where all of them do, else `undefined`.
+   */
+  readonly uncertain: Uncertain | undefined;
+}
+
+/** Adds bindings up. There must be at least one. */
+export function combine(model: Model, bindings: readonly AnyBinding[]): CallBinding {
+  return Object.freeze({
+    states: Object.freeze([...new Set(bindings.flatMap(({ states }) => states))]),
+    moves: bindings.some(({ success, failure }) => success !== undefined || failure !== undefined),
+    eventIn: (state: string, outcome: 'success' | 'failure' = 'success') =>
+      eventIn(model, bindings, state, outcome),
+    sources: Object.freeze(
+      bindings
+        .flatMap(({ success, failure }) => [success, failure])
+        .filter((source) => typeof source === 'function'),
+    ),
+    guards: Object.freeze(bindings.flatMap(({ guard }) => guard ?? [])),
+    uncertain: strictest(bindings),
+  });
+}
+
+/**
+ * The bindings that are about a call with these arguments. No arguments are taken as `{}`.
+ *
+ * @throws Error where that cannot be told: the arguments are no object, or a `when` throws or
+ * returns no boolean. The call must be refused then.
+ */
+export function bindingsOfCall(
+  bindings: readonly AnyBinding[],
+  args: unknown,
+): readonly AnyBinding[] {
+  return bindings.filter(({ tool, when }) => when === undefined || passes(tool, when, args ?? {}));
+}
+
+function passes(tool: string, when: CallTest, args: unknown): boolean {
+  if (!isTable(args))
+    throw new Error(
+      `the arguments of tool ${showValue(tool)} are ${showValue(args)}, not an object`,
+    );
+  const answer: unknown = when(args);
+  if (typeof answer === 'boolean') return answer;
+  // A promise that nobody waits for would end the process if it were rejected.
+  Promise.resolve(answer).catch(() => {});
+  throw new Error(
+    `a "when" of tool ${showValue(tool)} returned ${showValue(answer)}, not a boolean`,
+  );
+}
+
+function strictest(bindings: readonly AnyBinding[]): Uncertain | undefined {
+  if (bindings.some(({ uncertain }) => uncertain === 'hold')) return 'hold';
+  return bindings.every(({ uncertain }) => uncertain === 'retry') ? 'retry' : undefined;
+}
+
+/** The tools that are gated in one and the same way whatever their arguments. */
+export function combineUnconditional(
+  model: Model,
+  tools: ReadonlyMap<string, readonly AnyBinding[]>,
+): Map<string, CallBinding> {
+  const always = [...tools].filter(([, bindings]) =>
+    bindings.every(({ when }) => when === undefined),
+  );
+  return new Map(always.map(([tool, bindings]) => [tool, combine(model, bindings)]));
+}
+
+/** The bound tools that are shown in a state. States that show the same tools share one. */
+interface ToolView {
+  readonly list: readonly string[];
+  readonly set: ReadonlySet<string>;
+}
+
+const NOTHING: ToolView = { list: Object.freeze([]), set: new Set() };
+
+/** A statechart's states are combinations: a process remembers no more of them than this. */
+const MOST_VIEWS = 10_000;
+
+/** What each state shows, worked out once. */
+export class ToolViews {
+  readonly #model: Model;
+  readonly #tools: ReadonlyMap<string, readonly AnyBinding[]>;
+  readonly #byState = new Map<string, ToolView>();
+  readonly #byTools = new Map<string, ToolView>([['[]', NOTHING]]);
+
+  constructor(model: Model, tools: ReadonlyMap<string, readonly AnyBinding[]>) {
+    this.#model = model;
+    this.#tools = tools;
+  }
+
+  /** An unknown state shows nothing. */
+  of(state: string): ToolView {
+    const known = this.#byState.get(state);
+    if (known !== undefined) return known;
+    if (!this.#model.has(state)) return NOTHING;
+    const shown = [...this.#tools].filter(([, bindings]) =>
+      isVisibleIn(this.#model, bindings, state),
+    );
+    const view = this.#shared(shown.map(([tool]) => tool));
+    if (this.#byState.size >= MOST_VIEWS) this.#byState.clear();
+    this.#byState.set(state, view);
+    return view;
+  }
+
+  #shared(list: readonly string[]): ToolView {
+    const key = JSON.stringify(list);
+    const view = this.#byTools.get(key) ?? { list: Object.freeze(list), set: new Set(list) };
+    this.#byTools.set(key, view);
+    return view;
+  }
+}

@@ -1,0 +1,267 @@
+import * as z from 'zod';
+import { InterlockError } from '../errors.ts';
+import { rightNames } from '../nearest.ts';
+import { isTable, parseOptions, showValue } from '../options.ts';
+import type { FsmSnapshot, Json } from '../stores/store.ts';
+import type { Model, Next, Position } from './position.ts';
+
+/** Not strict: a backend may keep more beside a snapshot than it was given. */
+const snapshotSchema = z.object({
+  state: z.string(),
+  updatedAt: z.number(),
+  version: z.int().min(0).optional(),
+  context: z.custom<Json>().optional(),
+});
+
+/**
+ * Checks the shape of a snapshot that comes from outside and copies it. The context is passed on as
+ * it is.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where it is malformed
+ */
+export function parseSnapshot(id: string, value: unknown): FsmSnapshot {
+  const what = `snapshot of workflow "${id}"`;
+  const { state, updatedAt, version, context } = parseOptions(
+    what,
+    snapshotSchema,
+    value,
+    'ERR_INTERLOCK_SNAPSHOT',
+  );
+  return {
+    state,
+    updatedAt,
+    ...(version === undefined ? {} : { version }),
+    ...(context === undefined ? {} : { context }),
+  };
+}
+
+/** A run that an older deployment saved. */
+export interface StoredRun {
+  /** Its state, as that deployment called it. */
+  readonly state: string;
+  /** The run's shared data; for a statechart its context. */
+  readonly context?: Json | undefined;
+  /** The `version` of the gate that saved it; 0 where it had none. */
+  readonly version: number;
+}
+
+/**
+ * Says where a stored run stands in the workflow as it is now. Must be synchronous, and always say
+ * the same of the same run.
+ */
+export type Migrate = (stored: StoredRun) => {
+  readonly state: string;
+  readonly context?: Json | undefined;
+};
+
+/** What a gate says about the deployments before it. */
+export interface Deployment {
+  /** Absent where the gate has none, which is the same as 0 and leaves no trace in snapshots. */
+  readonly version?: number | undefined;
+  readonly migrate?: Migrate | undefined;
+}
+
+const migratedSchema = z.strictObject({ state: z.string(), context: z.unknown().optional() });
+
+/** Marks a position as saved by this deployment. */
+export function stamped(position: Position, { version }: Deployment): Position {
+  if (version === undefined) return position;
+  return { state: position.state, ...sealContext({ ...openContext(position.context), version }) };
+}
+
+/**
+ * A stored position as this deployment understands it.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where it does not: it comes from another version
+ * or names a state that the workflow does not have, and nothing migrates it. It is never reset.
+ */
+export function adopt(model: Model, deployment: Deployment, stored: Position): Position {
+  const { version = 0, data, ...rest } = openContext(stored.context);
+  const own = deployment.version ?? 0;
+  if (version === own && model.has(stored.state)) return stored;
+  const what = `a run of "${model.id}" in ${showValue(stored.state)}`;
+  if (version > own) {
+    throw snapshotError(
+      `${what} was saved by version ${version}, and this one is ${own === 0 ? 'without' : own}`,
+    );
+  }
+  const { migrate } = deployment;
+  if (migrate === undefined) {
+    throw snapshotError(
+      version < own
+        ? `${what} was saved by version ${version}; give the gate a "migrate" that takes it to ${own}`
+        : `a run is in ${showValue(stored.state)}, a state that "${model.id}" does not have, ` +
+            `${rightNames(stored.state, model.names)}; give the gate a "migrate"`,
+    );
+  }
+  const migrated = migrateRun(migrate, { state: stored.state, context: data, version }, what);
+  if (!model.has(migrated.state)) {
+    const fault = `"migrate" took it to ${showValue(migrated.state)}, which is no state of it`;
+    throw snapshotError(`${what}: ${fault}, ${rightNames(migrated.state, model.names)}`);
+  }
+  const context = migrated.context === undefined ? {} : { data: migrated.context };
+  return stamped({ state: migrated.state, ...sealContext({ ...rest, ...context }) }, deployment);
+}
+
+function migrateRun(
+  migrate: Migrate,
+  stored: StoredRun,
+  what: string,
+): { state: string; context?: Json } {
+  let given: unknown;
+  try {
+    given = migrate(Object.freeze(stored));
+  } catch (error) {
+    throw snapshotError(`${what}: "migrate" threw`, { cause: error });
+  }
+  // A promise that nobody waits for would end the process if it were rejected.
+  Promise.resolve(given).catch(() => {});
+  const { state, context } = parseOptions(
+    `${what}: "migrate" returned`,
+    migratedSchema,
+    given,
+    'ERR_INTERLOCK_SNAPSHOT',
+  );
+  return context === undefined ? { state } : { state, context: contextOf(context, what) };
+}
+
+function contextOf(context: unknown, what: string): Json {
+  try {
+    return jsonOf(context, 'the context');
+  } catch (error) {
+    throw snapshotError(`${what}: "migrate" returned what cannot be saved`, { cause: error });
+  }
+}
+
+function snapshotError(message: string, options?: ErrorOptions): InterlockError {
+  return new InterlockError('ERR_INTERLOCK_SNAPSHOT', message, options);
+}
+
+/** What a run carries along in its snapshot's `context`, where there is anything to carry. */
+export interface Envelope {
+  /** The statechart's context; the run's shared data for all who read it. */
+  readonly data?: Json;
+  /** By the path of a history state: the paths of the states that it goes back to. */
+  readonly history?: { readonly [path: string]: readonly string[] };
+  /** The `version` of the gate that saved it. */
+  readonly version?: number;
+  /**
+   * When the state was entered, where it has a deadline and something was saved in it since. On the
+   * store's clock.
+   */
+  readonly entered?: number;
+  /** The loop shield's counter. */
+  readonly loop?: Json;
+}
+
+const KEYS = ['data', 'history', 'version', 'entered', 'loop'];
+
+/** What the context holds. One that no gate has written is data as a whole. */
+export function openContext(context: Json | undefined): Envelope {
+  if (context === undefined) return {};
+  if (isTable(context) && Object.keys(context).every((key) => KEYS.includes(key))) return context;
+  return { data: context };
+}
+
+/** The context that holds this; none where there is nothing to hold. */
+export function sealContext(envelope: Envelope): { readonly context?: Json } {
+  const kept = KEYS.flatMap((key): [string, Json][] => {
+    const value = envelope[key as keyof Envelope];
+    return value === undefined ? [] : [[key, value as Json]];
+  });
+  return kept.length === 0 ? {} : { context: Object.fromEntries(kept) };
+}
+
+/** The same position with other data. @throws Error where it is no JSON */
+export function withData(position: Position, data: Json | undefined): Position {
+  const { data: _, ...rest } = openContext(position.context);
+  const kept = data === undefined ? {} : { data: jsonOf(data, 'the context') };
+  return { state: position.state, ...sealContext({ ...rest, ...kept }) };
+}
+
+/** The trail's event of a state that was left by itself. */
+export const AFTER = 'after';
+
+/**
+ * The position with the time at which its state was entered, where that has a deadline: the
+ * snapshot's own time, as long as nothing was saved since then that stays in the state.
+ */
+export function whenEntered(model: Model, position: Position, updatedAt: number): Position {
+  if (model.deadline(position.state) === undefined) return position;
+  const envelope = openContext(position.context);
+  return { state: position.state, ...sealContext({ entered: updatedAt, ...envelope }) };
+}
+
+/**
+ * What is carried along for the sake of a state is left behind with it: when it was entered, and
+ * the calls that were counted in it.
+ */
+export function arrived(next: Next): Next {
+  const { position, changed } = next;
+  if (!changed || position.context === undefined) return next;
+  const { entered, loop, ...kept } = openContext(position.context);
+  if (entered === undefined && loop === undefined) return next;
+  return { ...next, position: { state: position.state, ...sealContext(kept) } };
+}
+
+/**
+ * Where a run is by itself, if its state's time is over. `now` is on the clock that stamped the
+ * snapshot.
+ */
+export function overdue(model: Model, snapshot: FsmSnapshot, now: number): Next | undefined {
+  const deadline = model.deadline(snapshot.state);
+  if (deadline === undefined) return undefined;
+  const since = openContext(snapshot.context).entered ?? snapshot.updatedAt;
+  if (now < since + deadline.ms) return undefined;
+  const { state: _, updatedAt, version, ...carried } = snapshot;
+  const position = { state: deadline.target, ...carried };
+  // One that leads back to its own state begins its time anew.
+  const left = arrived({ position, changed: true, handled: true, actions: [] });
+  return { ...left, changed: deadline.target !== snapshot.state };
+}
+
+/**
+ * A frozen copy of a value that is JSON. Properties that are `undefined` are left out, as JSON
+ * does.
+ *
+ * @param where names the value in the error: `'the context'`.
+ * @throws Error where a store could not give back what it was given: a function, a date, a number
+ * that is not finite, a cycle.
+ */
+export function jsonOf(value: unknown, where: string): Json {
+  return copy(value, where, new Set());
+}
+
+function copy(value: unknown, where: string, above: ReadonlySet<unknown>): Json {
+  if (value === null || typeof value === 'string' || typeof value === 'boolean') return value;
+  if (typeof value === 'number' && Number.isFinite(value)) return value;
+  if (above.has(value)) throw new Error(`${where} contains itself`);
+  const inside = new Set([...above, value]);
+  if (Array.isArray(value)) {
+    const items = value.map((item, index) => copy(item, `${where}[${index}]`, inside));
+    return Object.freeze(items) as Json[];
+  }
+  if (!isPlain(value)) throw new Error(`${where} is ${describe(value)}, which is not JSON`);
+  const entries = Object.entries(value).filter(([, item]) => item !== undefined);
+  const copied = entries.map(
+    ([key, item]) => [key, copy(item, `${where}.${key}`, inside)] as const,
+  );
+  return Object.freeze(Object.fromEntries(copied));
+}
+
+function isPlain(value: unknown): value is Record<string, unknown> {
+  if (!isTable(value)) return false;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return (
+    prototype === null ||
+    prototype === Object.prototype ||
+    Object.getPrototypeOf(prototype) === null
+  );
+}
+
+function describe(value: unknown): string {
+  const name: unknown = isTable(value) ? value.constructor?.name : undefined;
+  return typeof name === 'string' && name !== '' && name !== 'Object'
+    ? `a ${name}`
+    : showValue(value);
+}
