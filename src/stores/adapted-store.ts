@@ -1,5 +1,19 @@
 import { randomUUID } from 'node:crypto';
-import { KeyedQueue } from './keyed-queue.ts';
+import {
+  claimStep,
+  commitStep,
+  isFresh,
+  lastEntries,
+  liveUntil,
+  openedAgain,
+  type RunState,
+  recordOf,
+  releaseStep,
+  renewStep,
+  ttlOfLook,
+  type WorkflowState,
+  workflowAt,
+} from './run-state.ts';
 import { RunTable } from './run-table.ts';
 import { type SavedRun, SavedRuns, type SavedSession } from './saved-runs.ts';
 import type {
@@ -16,20 +30,6 @@ import type {
   SessionRecord,
   TrailEntry,
 } from './store.ts';
-import {
-  claimStep,
-  commitStep,
-  hasEnded,
-  lastEntries,
-  liveUntil,
-  newWorkflow,
-  openedAgain,
-  recordsOf,
-  releaseStep,
-  renewStep,
-  type WorkflowState,
-  workflowAt,
-} from './workflow-state.ts';
 
 /** What this process knows of a run beyond what is saved: claims, keys, tokens and trail. */
 interface Kept {
@@ -42,19 +42,13 @@ interface Kept {
 }
 
 /** A run for the length of one operation: what is saved and what is kept, as one. */
-interface Run extends Omit<Kept, 'expiresAt'> {
+interface Run extends Omit<Kept, 'expiresAt'>, Pick<RunState, 'session' | 'openedBy'> {
   readonly key: string;
-  readonly session: SessionRecord;
-  /** The token that opened it, where one did. */
-  readonly openedBy: string | undefined;
   /** `undefined` for a run that this operation makes. */
   saved: SavedSession | undefined;
 }
 
 const RUNS_KEPT = 10_000;
-
-/** An expiry is not saved anew while this share of the time to live remains. */
-const FRESH_ENOUGH = 0.9;
 
 /**
  * Operations made of loads and saves, which only this process's queue keeps apart. Every one saves
@@ -85,9 +79,8 @@ export class AdaptedStore implements AtomicStateStore {
     return this.#queue.run(key, async () => {
       const run = await this.#load(key);
       if (!run) return undefined;
-      await this.#refresh(run, ttlMs, hasEnded(run, about));
-      const now = this.#now();
-      return { session: run.session, workflows: recordsOf(run.workflows, now), now };
+      await this.#refresh(run, ttlOfLook(run, ttlMs, about));
+      return recordOf(run, this.#now());
     });
   }
 
@@ -96,11 +89,9 @@ export class AdaptedStore implements AtomicStateStore {
       const known = await this.#load(request.run);
       if (!known && !request.create) return { status: 'unknown' };
       const run = known ?? newRun(request.run, request.create ?? {});
-      const now = this.#now();
-      const workflow = run.workflows.get(request.workflow) ?? newWorkflow(request.initial, now);
-      const { result, next } = claimStep(workflow, request, now, randomUUID);
+      const { result, next, ttlMs } = claimStep(run, request, this.#now(), randomUUID);
       if (next) run.workflows.set(request.workflow, next);
-      await this.#refresh(run, request.ttlMs, workflow.ended);
+      await this.#refresh(run, ttlMs);
       return result;
     });
   }
@@ -110,11 +101,7 @@ export class AdaptedStore implements AtomicStateStore {
       const run = await this.#load(request.run);
       if (!run) return { status: 'unknown' };
       await this.#refresh(run, request.ttlMs);
-      const { result, next } = commitStep(
-        run.workflows.get(request.workflow),
-        request,
-        this.#now(),
-      );
+      const { result, next } = commitStep(run, request, this.#now());
       if (next) await this.#commitTo(run, request.workflow, next);
       return result;
     });
@@ -123,10 +110,9 @@ export class AdaptedStore implements AtomicStateStore {
   renew({ run, workflow: name }: RunKey, token: string, leaseMs: number): Promise<boolean> {
     return this.#queue.run(run, async () => {
       const kept = this.#kept.get(run);
-      const workflow = kept?.workflows.get(name);
       const leaseEnd = this.#now() + leaseMs;
-      const renewed = workflow && renewStep(workflow, token, leaseEnd);
-      if (!kept || !renewed) return false;
+      const renewed = kept && renewStep(kept, name, token, leaseEnd);
+      if (!renewed) return false;
       kept.workflows.set(name, renewed);
       kept.expiresAt = Math.max(kept.expiresAt, leaseEnd);
       return true;
@@ -135,9 +121,9 @@ export class AdaptedStore implements AtomicStateStore {
 
   release({ run, workflow: name }: RunKey, token: string, options?: ReleaseOptions): Promise<void> {
     return this.#queue.run(run, async () => {
-      const workflows = this.#kept.get(run)?.workflows;
-      const workflow = workflows?.get(name);
-      if (workflow) workflows?.set(name, releaseStep(workflow, token, options));
+      const kept = this.#kept.get(run);
+      const released = kept && releaseStep(kept, name, token, options);
+      if (released) kept.workflows.set(name, released);
     });
   }
 
@@ -150,8 +136,7 @@ export class AdaptedStore implements AtomicStateStore {
 
   history({ run: key, workflow: name }: RunKey, limit = 50): Promise<TrailEntry[]> {
     return this.#queue.run(key, async () => {
-      const workflow = (await this.#load(key))?.workflows.get(name);
-      return workflow ? lastEntries(workflow, limit) : [];
+      return lastEntries((await this.#load(key))?.workflows.get(name), limit);
     });
   }
 
@@ -170,13 +155,14 @@ export class AdaptedStore implements AtomicStateStore {
 
   /**
    * Saves the run where something of it is not saved yet, or its expiry is to move and is too far
-   * off, and remembers it.
+   * off, and remembers it. Without a time to live a run that was saved keeps its expiry.
    */
-  async #refresh(run: Run, ttlMs: number, keepsExpiry = false): Promise<void> {
+  async #refresh(run: Run, ttlMs: number | undefined): Promise<void> {
     const now = this.#now();
-    const { expiresAt } = run.saved ?? {};
-    if (!isSaved(run) || !(keepsExpiry || isFresh(expiresAt, now, ttlMs)))
-      await this.#save(run, (keepsExpiry && expiresAt) || now + ttlMs);
+    const { expiresAt = now } = run.saved ?? {};
+    const isKept = ttlMs === undefined || isFresh(expiresAt, now, ttlMs);
+    if (!isSaved(run) || !isKept)
+      await this.#save(run, ttlMs === undefined ? expiresAt : now + ttlMs);
     this.#keep(run);
   }
 
@@ -260,15 +246,31 @@ function isSaved({ saved, workflows, unsure }: Run): boolean {
   return saved !== undefined && workflows.size === saved.workflows.length && unsure.size === 0;
 }
 
-function isFresh(expiresAt: number | undefined, now: number, ttlMs: number): boolean {
-  return (
-    expiresAt !== undefined && expiresAt >= now + ttlMs * FRESH_ENOUGH && expiresAt <= now + ttlMs
-  );
-}
-
 /** Forgetting one of these would let a step run twice. They go when their run expires. */
 function isPinned({ workflows, unsure }: Kept): boolean {
   const isOpen = ({ claim, unsettled }: WorkflowState) =>
     claim !== undefined || unsettled.length > 0;
   return unsure.size > 0 || [...workflows.values()].some(isOpen);
+}
+
+/** Runs the operations on one key one after the other, and those on different keys side by side. */
+export class KeyedQueue {
+  readonly #tails = new Map<string, Promise<unknown>>();
+
+  /** How many keys have operations that have not settled. */
+  get size(): number {
+    return this.#tails.size;
+  }
+
+  /** Settles as `operation` does, which starts once all earlier ones on the key have settled. */
+  run<T>(key: string, operation: () => Promise<T>): Promise<T> {
+    const before = this.#tails.get(key) ?? Promise.resolve();
+    const result = before.then(operation, operation);
+    this.#tails.set(key, result);
+    const forget = () => {
+      if (this.#tails.get(key) === result) this.#tails.delete(key);
+    };
+    result.then(forget, forget);
+    return result;
+  }
 }

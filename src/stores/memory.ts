@@ -1,6 +1,20 @@
 import { randomUUID } from 'node:crypto';
 import * as z from 'zod';
 import { functionOption, parseOptions } from '../options.ts';
+import {
+  claimStep,
+  commitStep,
+  lastEntries,
+  liveUntil,
+  newExpiry,
+  openedAgain,
+  type RunState,
+  recordOf,
+  releaseStep,
+  renewStep,
+  ttlOfLook,
+  type WorkflowState,
+} from './run-state.ts';
 import { RunTable } from './run-table.ts';
 import type {
   AtomicStateStore,
@@ -16,19 +30,6 @@ import type {
   SessionRecord,
   TrailEntry,
 } from './store.ts';
-import {
-  claimStep,
-  commitStep,
-  hasEnded,
-  lastEntries,
-  liveUntil,
-  newWorkflow,
-  openedAgain,
-  recordsOf,
-  releaseStep,
-  renewStep,
-  type WorkflowState,
-} from './workflow-state.ts';
 
 export interface MemoryStoreOptions {
   /**
@@ -63,10 +64,7 @@ export function isMemoryStore(store: AtomicStateStore): boolean {
   return store instanceof MemoryStore;
 }
 
-interface Run {
-  readonly session: SessionRecord;
-  /** The token that opened it, where one did. */
-  readonly openedBy: string | undefined;
+interface Run extends RunState {
   readonly workflows: Map<string, WorkflowState>;
   expiresAt: number;
 }
@@ -100,8 +98,8 @@ class MemoryStore implements AtomicStateStore {
     const run = this.#runs.get(key);
     if (!run) return undefined;
     const now = this.#now();
-    keepAlive(run, now, hasEnded(run, about) ? undefined : ttlMs);
-    return { session: run.session, workflows: recordsOf(run.workflows, now), now };
+    keepAlive(run, now, ttlOfLook(run, ttlMs, about));
+    return recordOf(run, now);
   }
 
   async claim(request: ClaimRequest): Promise<ClaimResult> {
@@ -109,10 +107,9 @@ class MemoryStore implements AtomicStateStore {
     const known = this.#runs.get(request.run);
     if (!known && !request.create) return { status: 'unknown' };
     const run = known ?? this.#make(request.run, request.create ?? {}, now + request.ttlMs);
-    const workflow = run.workflows.get(request.workflow) ?? newWorkflow(request.initial, now);
-    const { result, next } = claimStep(workflow, request, now, randomUUID);
+    const { result, next, ttlMs } = claimStep(run, request, now, randomUUID);
     if (next) run.workflows.set(request.workflow, next);
-    keepAlive(run, now, workflow.ended ? undefined : request.ttlMs);
+    keepAlive(run, now, ttlMs);
     return result;
   }
 
@@ -120,7 +117,7 @@ class MemoryStore implements AtomicStateStore {
     const run = this.#runs.get(request.run);
     if (!run) return { status: 'unknown' };
     const now = this.#now();
-    const { result, next } = commitStep(run.workflows.get(request.workflow), request, now);
+    const { result, next } = commitStep(run, request, now);
     if (next) run.workflows.set(request.workflow, next);
     keepAlive(run, now, request.ttlMs);
     return result;
@@ -132,10 +129,9 @@ class MemoryStore implements AtomicStateStore {
     leaseMs: number,
   ): Promise<boolean> {
     const run = this.#runs.get(key);
-    const workflow = run?.workflows.get(name);
     const leaseEnd = this.#now() + leaseMs;
-    const renewed = workflow && renewStep(workflow, token, leaseEnd);
-    if (!run || !renewed) return false;
+    const renewed = run && renewStep(run, name, token, leaseEnd);
+    if (!renewed) return false;
     run.workflows.set(name, renewed);
     run.expiresAt = Math.max(run.expiresAt, leaseEnd);
     return true;
@@ -147,8 +143,8 @@ class MemoryStore implements AtomicStateStore {
     options?: ReleaseOptions,
   ): Promise<void> {
     const run = this.#runs.get(key);
-    const workflow = run?.workflows.get(name);
-    if (run && workflow) run.workflows.set(name, releaseStep(workflow, token, options));
+    const released = run && releaseStep(run, name, token, options);
+    if (released) run.workflows.set(name, released);
   }
 
   async delete(run: string): Promise<void> {
@@ -156,8 +152,7 @@ class MemoryStore implements AtomicStateStore {
   }
 
   async history({ run, workflow: name }: RunKey, limit = 50): Promise<TrailEntry[]> {
-    const workflow = this.#runs.get(run)?.workflows.get(name);
-    return workflow ? lastEntries(workflow, limit) : [];
+    return lastEntries(this.#runs.get(run)?.workflows.get(name), limit);
   }
 
   async *runs({ workflow: name, state, forMs = 0 }: RunsQuery): AsyncGenerator<string> {
@@ -188,8 +183,7 @@ class MemoryStore implements AtomicStateStore {
   }
 }
 
-/** Without a time the run lives on for as long as it would have, and as a claim of it. */
+/** To the millisecond, since writing costs nothing here. */
 function keepAlive(run: Run, now: number, ttlMs: number | undefined): void {
-  const until = ttlMs === undefined ? run.expiresAt : now + ttlMs;
-  run.expiresAt = Math.max(until, liveUntil(run.workflows.values(), now));
+  run.expiresAt = newExpiry(run, now, ttlMs, 1) ?? run.expiresAt;
 }

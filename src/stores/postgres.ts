@@ -1,32 +1,29 @@
 import { randomUUID } from 'node:crypto';
 import * as z from 'zod';
 import { parseOptions } from '../options.ts';
+import { type PostgresClient, type PostgresPool, postgresNames } from './postgres/database.ts';
 import {
+  type ClaimAnswer,
   claimDocument,
   commitDocument,
   type Document,
   duration,
+  type EventRow,
   openDocument,
+  type RunInState,
+  type RunRow,
   releaseDocument,
   runsDocument,
   stepDocument,
-} from './postgres/documents.ts';
-import { migrate } from './postgres/migrate.ts';
-import { postgresNames } from './postgres/names.ts';
-import {
-  type ClaimAnswer,
-  type EventRow,
-  type RunInState,
-  type RunRow,
   toClaimResult,
   toRunRecord,
   toTrailEntry,
-} from './postgres/rows.ts';
-import type { PostgresClient, PostgresPool } from './postgres/types.ts';
+} from './postgres/documents.ts';
+import { migrate } from './postgres/migrate.ts';
 import { decodeText, encodeKey, encodeText } from './sql-text.ts';
 import type { CommitRequest, CommitResult, RunsQuery, TransactionalStateStore } from './store.ts';
 
-export type { PostgresClient, PostgresPool, PostgresPoolClient } from './postgres/types.ts';
+export type { PostgresClient, PostgresPool, PostgresPoolClient } from './postgres/database.ts';
 
 export interface PostgresStoreOptions {
   /** A `Pool` of `pg`. The caller makes it, listens to its `error` events and ends it. */

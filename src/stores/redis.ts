@@ -1,6 +1,11 @@
 import * as z from 'zod';
 import { parseOptions } from '../options.ts';
-import { type Evaluate, scriptedStore } from './redis/scripted-store.ts';
+import {
+  type Evaluate,
+  type ScriptedStoreOptions,
+  scriptedStore,
+  scriptedStoreOptions,
+} from './redis/scripted-store.ts';
 import type { AtomicStateStore } from './store.ts';
 
 /**
@@ -18,15 +23,11 @@ export interface IoredisClient {
   eval(script: string, keyCount: number, ...keysAndArguments: string[]): Promise<unknown>;
 }
 
-export interface RedisStoreOptions {
+export interface RedisStoreOptions extends ScriptedStoreOptions {
   /**
    * A client of node-redis or ioredis. The caller connects it, listens to its errors and closes it.
    */
   readonly client: NodeRedisClient | IoredisClient;
-  /** Before every key of the store, without braces. Default `'interlock'`. */
-  readonly prefix?: string | undefined;
-  /** How many trail entries each workflow of a run keeps, at least 50. Default 1,000. */
-  readonly trailLimit?: number | undefined;
 }
 
 const schema = z.strictObject({
@@ -34,11 +35,7 @@ const schema = z.strictObject({
     (client) => isNodeRedis(client) || isIoredis(client),
     'expected a client of node-redis or ioredis (for @upstash/redis there is upstashStore())',
   ),
-  prefix: z
-    .string()
-    .regex(/^[^{}]*$/, 'expected a prefix without braces')
-    .default('interlock'),
-  trailLimit: z.int().min(50).default(1000),
+  ...scriptedStoreOptions,
 });
 
 /**

@@ -1,12 +1,12 @@
 import { type Placed, type UseOrder, YieldOrder } from '../use-order.ts';
 
 /** What the table has to know of a run. */
-export interface Expiring {
+interface Expiring {
   /** Milliseconds since the epoch, on the table's clock. From then on the run is unknown. */
   readonly expiresAt: number;
 }
 
-export interface RunTableOptions<Run> {
+interface RunTableOptions<Run> {
   /** How many runs are kept, as long as enough of them may be evicted. */
   readonly maxRuns: number;
   readonly now: () => number;

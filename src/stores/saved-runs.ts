@@ -1,6 +1,7 @@
 import * as z from 'zod';
 import { InterlockError, quoteNames } from '../errors.ts';
 import { parseOptions } from '../options.ts';
+import { parseSnapshot } from '../workflow/stored.ts';
 import type { FsmSnapshot, FsmStateStore, Json } from './store.ts';
 
 /** What the session record of a run says. */
@@ -22,15 +23,12 @@ export interface SavedRun {
   readonly snapshots: ReadonlyMap<string, FsmSnapshot>;
 }
 
-/** Not strict: a backend may keep more beside a snapshot than it was given. */
-const snapshotSchema = z.object({
-  state: z.string(),
+/** Not strict: a backend may keep more beside it than it was given. */
+const sessionSchema = z.object({
+  state: z.enum(['open', 'ended']),
   updatedAt: z.number(),
-  version: z.int().min(0).optional(),
-  context: z.custom<Json>().optional(),
+  context: z.unknown().optional(),
 });
-
-const sessionSchema = snapshotSchema.extend({ state: z.enum(['open', 'ended']) });
 
 const sessionContextSchema = z.object({
   principal: z.string().optional(),
@@ -119,11 +117,7 @@ export class SavedRuns {
   async #loadWorkflow(run: string, workflow: string): Promise<FsmSnapshot | undefined> {
     const loaded = await this.#store.load(workflowKey(run, workflow));
     if (isMissing(loaded)) return undefined;
-    return parse(
-      `snapshot of workflow ${JSON.stringify(workflow)}`,
-      snapshotSchema,
-      loaded,
-    ) as FsmSnapshot;
+    return parseSnapshot(workflow, loaded);
   }
 }
 

@@ -1,10 +1,19 @@
 import { randomUUID } from 'node:crypto';
 import * as z from 'zod';
 import { functionOption, parseOptions } from '../options.ts';
+import {
+  claimStep,
+  commitStep,
+  newExpiry,
+  openedAgain,
+  recordOf,
+  releaseStep,
+  renewStep,
+  ttlOfLook,
+} from './run-state.ts';
 import { decodeText } from './sql-text.ts';
 import { type SqliteDatabase, setUp, Transactions } from './sqlite/database.ts';
-import type { RunInState } from './sqlite/rows.ts';
-import { type Run, SqliteRuns } from './sqlite/runs.ts';
+import { type Run, type RunInState, SqliteRuns } from './sqlite/runs.ts';
 import type {
   AtomicStateStore,
   ClaimRequest,
@@ -19,17 +28,6 @@ import type {
   SessionRecord,
   TrailEntry,
 } from './store.ts';
-import {
-  claimStep,
-  commitStep,
-  hasEnded,
-  liveUntil,
-  newWorkflow,
-  openedAgain,
-  recordsOf,
-  releaseStep,
-  renewStep,
-} from './workflow-state.ts';
 
 export type { SqliteDatabase, SqliteStatement, SqliteValue } from './sqlite/database.ts';
 
@@ -69,9 +67,6 @@ const optionsSchema = z.strictObject({
   now: functionOption<() => number>().default(() => Date.now),
   busyTimeoutMs: z.int().min(0).default(2000),
 });
-
-/** An expiry is not written anew while this share of the time to live remains. */
-const FRESH_ENOUGH = 0.9;
 
 /** More than one, so that what expired cannot pile up. */
 const SWEPT_BY_EACH_NEW_RUN = 2;
@@ -115,31 +110,29 @@ class FileStore implements SqliteStore {
   }
 
   async read(key: string, ttlMs: number, about?: string): Promise<RunRecord | undefined> {
-    const wanted = (run: Run): number | undefined => (hasEnded(run, about) ? undefined : ttlMs);
     const seen = await this.#transactions.look(() => {
       const now = this.#now();
       const run = this.#runs.find(key, now);
       if (!run) return undefined;
-      const isFresh = newExpiry(run, now, wanted(run)) === undefined;
+      const isFresh = newExpiry(run, now, ttlOfLook(run, ttlMs, about)) === undefined;
       // What was found may have been written since `now`, by another process.
       return { record: recordOf(run, now, this.#now()), isFresh };
     });
     if (!seen || seen.isFresh) return seen?.record;
     return this.#change(key, (run, now) => {
-      if (run) this.#keepAlive(run, now, wanted(run));
+      if (run) this.#keepAlive(run, now, ttlOfLook(run, ttlMs, about));
       return run && recordOf(run, now);
     });
   }
 
   claim(request: ClaimRequest): Promise<ClaimResult> {
-    const { create, ttlMs } = request;
+    const { create } = request;
     return this.#change(request.run, (known, now) => {
       if (!known && !create) return { status: 'unknown' };
-      const run = known ?? this.#make(request.run, create ?? {}, now, ttlMs);
-      const workflow = run.workflows.get(request.workflow) ?? newWorkflow(request.initial, now);
-      const { result, next } = claimStep(workflow, request, now, randomUUID);
+      const run = known ?? this.#make(request.run, create ?? {}, now, request.ttlMs);
+      const { result, next, ttlMs } = claimStep(run, request, now, randomUUID);
       if (next) this.#runs.save(run, request.workflow, next);
-      this.#keepAlive(run, now, workflow.ended ? undefined : ttlMs);
+      this.#keepAlive(run, now, ttlMs);
       return result;
     });
   }
@@ -147,7 +140,7 @@ class FileStore implements SqliteStore {
   commit(request: CommitRequest): Promise<CommitResult> {
     return this.#change(request.run, (run, now) => {
       if (!run) return { status: 'unknown' };
-      const { result, next } = commitStep(run.workflows.get(request.workflow), request, now);
+      const { result, next } = commitStep(run, request, now);
       if (next) this.#runs.save(run, request.workflow, next);
       this.#keepAlive(run, now, request.ttlMs);
       return result;
@@ -156,9 +149,8 @@ class FileStore implements SqliteStore {
 
   renew(key: RunKey, token: string, leaseMs: number): Promise<boolean> {
     return this.#change(key.run, (run, now) => {
-      const workflow = run?.workflows.get(key.workflow);
-      const renewed = workflow && renewStep(workflow, token, now + leaseMs);
-      if (!run || !renewed) return false;
+      const renewed = run && renewStep(run, key.workflow, token, now + leaseMs);
+      if (!renewed) return false;
       this.#runs.save(run, key.workflow, renewed);
       if (run.expiresAt < now + leaseMs) this.#runs.expire(run, now + leaseMs);
       return true;
@@ -167,9 +159,8 @@ class FileStore implements SqliteStore {
 
   release(key: RunKey, token: string, options?: ReleaseOptions): Promise<void> {
     return this.#change(key.run, (run) => {
-      const workflow = run?.workflows.get(key.workflow);
-      const released = workflow && releaseStep(workflow, token, options);
-      if (run && released && released !== workflow) this.#runs.save(run, key.workflow, released);
+      const released = run && releaseStep(run, key.workflow, token, options);
+      if (released) this.#runs.save(run, key.workflow, released);
     });
   }
 
@@ -217,26 +208,6 @@ class FileStore implements SqliteStore {
     const until = newExpiry(run, now, ttlMs);
     if (until !== undefined) this.#runs.expire(run, until);
   }
-}
-
-function recordOf({ session, workflows }: Run, now: number, seenAt = now): RunRecord {
-  return { session, workflows: recordsOf(workflows, now), now: seenAt };
-}
-
-/**
- * When the run is to expire from now on; `undefined` where that may stay as it is, so that most
- * looks at a run write nothing. Without a time to live it stays, unless a claim lives longer.
- */
-function newExpiry(
-  { expiresAt, workflows }: Run,
-  now: number,
-  ttlMs: number | undefined,
-): number | undefined {
-  const claimed = liveUntil(workflows.values(), now);
-  const [least, most] =
-    ttlMs === undefined ? [expiresAt, expiresAt] : [now + FRESH_ENOUGH * ttlMs, now + ttlMs];
-  if (expiresAt >= Math.max(least, claimed) && expiresAt <= most) return undefined;
-  return Math.max(most, claimed);
 }
 
 function isDatabase(value: unknown): boolean {

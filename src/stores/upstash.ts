@@ -1,6 +1,10 @@
 import * as z from 'zod';
 import { parseOptions } from '../options.ts';
-import { scriptedStore } from './redis/scripted-store.ts';
+import {
+  type ScriptedStoreOptions,
+  scriptedStore,
+  scriptedStoreOptions,
+} from './redis/scripted-store.ts';
 import type { AtomicStateStore } from './store.ts';
 
 /** What the store uses of `@upstash/redis`. */
@@ -9,22 +13,14 @@ export interface UpstashClient {
   eval(script: string, keys: string[], args: string[]): Promise<unknown>;
 }
 
-export interface UpstashStoreOptions {
+export interface UpstashStoreOptions extends ScriptedStoreOptions {
   /** A client of `@upstash/redis`: `new Redis({ url, token })` or `Redis.fromEnv()`. */
   readonly redis: UpstashClient;
-  /** Before every key of the store, without braces. Default `'interlock'`. */
-  readonly prefix?: string | undefined;
-  /** How many trail entries each workflow of a run keeps, at least 50. Default 1,000. */
-  readonly trailLimit?: number | undefined;
 }
 
 const schema = z.strictObject({
   redis: z.custom<UpstashClient>(isUpstash, 'expected a client of @upstash/redis'),
-  prefix: z
-    .string()
-    .regex(/^[^{}]*$/, 'expected a prefix without braces')
-    .default('interlock'),
-  trailLimit: z.int().min(50).default(1000),
+  ...scriptedStoreOptions,
 });
 
 /**

@@ -1,9 +1,7 @@
 import { InterlockError } from '../../errors.ts';
-import { createTables } from './create-tables.ts';
-import type { PostgresNames } from './names.ts';
+import type { PostgresClient, PostgresNames, PostgresPool } from './database.ts';
 import { createRunFunctions } from './run-functions.ts';
 import { createStepFunctions } from './step-functions.ts';
-import type { PostgresClient, PostgresPool } from './types.ts';
 
 /**
  * What each version does to the tables. Each is run once in a schema, in this order, and is never
@@ -101,4 +99,111 @@ function explained(error: unknown, { schema, workflows }: PostgresNames): unknow
 
 function isDuplicateTable(error: unknown): boolean {
   return error instanceof Error && 'code' in error && error.code === DUPLICATE_TABLE;
+}
+
+/**
+ * The tables. A context and a payload are `json` and not `jsonb`, because `jsonb` reorders keys,
+ * rewrites numbers and refuses the escape for NUL, and both must come back as they were saved;
+ * `context::jsonb` is there for queries.
+ */
+function createTables({ runs, workflows, events }: PostgresNames): string {
+  return `
+CREATE TABLE ${runs} (
+  run         text COLLATE "C" PRIMARY KEY,
+  long_key    text,
+  principal   text,
+  minted      boolean,
+  created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+  expires_at  timestamptz NOT NULL
+) WITH (fillfactor = 70);
+
+COMMENT ON TABLE ${runs} IS
+  'One row for each run: a client''s session, or whatever else names a run. Whatever happens in a run first '
+  'locks this row.';
+COMMENT ON COLUMN ${runs}.run IS
+  'The run key. Here and in every other text column a backslash is doubled, and NUL and half surrogate '
+  'pairs are written \\uXXXX. A key over 1000 bytes is its beginning and a SHA-256 digest.';
+COMMENT ON COLUMN ${runs}.long_key IS 'The run key where run is only its beginning and a digest, else NULL.';
+COMMENT ON COLUMN ${runs}.principal IS 'Who may use the run. NULL: unauthenticated callers.';
+COMMENT ON COLUMN ${runs}.minted IS 'Whether the middleware made up the session id.';
+COMMENT ON COLUMN ${runs}.expires_at IS
+  'From then on the run is unknown, whether its row is still here or not.';
+CREATE INDEX ON ${runs} (expires_at);
+
+CREATE TABLE ${workflows} (
+  id               bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  run              text COLLATE "C" NOT NULL REFERENCES ${runs} ON DELETE CASCADE,
+  workflow_type    text COLLATE "C" NOT NULL,
+  state            text COLLATE "C" NOT NULL,
+  context          json,
+  version          bigint NOT NULL,
+  created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+  updated_at       timestamptz NOT NULL,
+  claim_token      text,
+  claim_tool       text,
+  claim_digest     text,
+  claim_uncertain  text CHECK (claim_uncertain IN ('hold', 'retry')),
+  idempotency_key  text,
+  lease_until      timestamptz,
+  unsettled        jsonb NOT NULL DEFAULT '[]',
+  released         text[] NOT NULL DEFAULT '{}',
+  CONSTRAINT claim_is_whole_or_not_there CHECK (
+    num_nulls(claim_token, claim_tool, claim_digest, claim_uncertain, idempotency_key, lease_until) IN (0, 6)
+  )
+) WITH (fillfactor = 70);
+
+-- A name may be longer than an entry of an index, so they hold its hash and its beginning.
+CREATE UNIQUE INDEX ON ${workflows} (run, hashtextextended(workflow_type, 0));
+CREATE INDEX ON ${workflows} (left(state, 250), updated_at, id);
+
+COMMENT ON TABLE ${workflows} IS
+  'Where each run is in each of its workflows. Stuck: WHERE left(state, 250) = ''payment'' AND updated_at < '
+  'now() - interval ''1 hour''. Held: WHERE claim_uncertain = ''hold'' AND lease_until < now().';
+COMMENT ON COLUMN ${workflows}.workflow_type IS 'The gate''s id.';
+COMMENT ON COLUMN ${workflows}.context IS
+  'What the workflow carries along. NULL: nothing, which is not the JSON value null.';
+COMMENT ON COLUMN ${workflows}.version IS 'How many moves were committed.';
+COMMENT ON COLUMN ${workflows}.claim_token IS
+  'Whose step is under way, or ended with an unknown outcome. The five columns after it go with it. NULL: '
+  'nobody''s.';
+COMMENT ON COLUMN ${workflows}.claim_digest IS 'A digest of the call''s arguments.';
+COMMENT ON COLUMN ${workflows}.claim_uncertain IS
+  'What follows once the lease has run out without a commit. hold: the run waits to be resolved. retry: the '
+  'next step may take over.';
+COMMENT ON COLUMN ${workflows}.idempotency_key IS 'What the step hands to a payment provider and the like.';
+COMMENT ON COLUMN ${workflows}.unsettled IS
+  'Steps of unknown outcome that gave way to others, newest last: [{"tool", "digest", "key"}].';
+COMMENT ON COLUMN ${workflows}.released IS
+  'Tokens that were let go without a move and take no claim again, newest first.';
+
+CREATE TABLE ${events} (
+  workflow_id    bigint NOT NULL,
+  version        bigint NOT NULL,
+  run            text COLLATE "C" NOT NULL,
+  workflow_type  text COLLATE "C" NOT NULL,
+  from_state     text NOT NULL,
+  to_state       text NOT NULL,
+  event          text,
+  payload        json,
+  actor          text,
+  tool           text,
+  claim_token    text NOT NULL,
+  occurred_at    timestamptz NOT NULL,
+  PRIMARY KEY (workflow_id, version)
+);
+
+CREATE INDEX ON ${events} (run, occurred_at DESC);
+
+COMMENT ON TABLE ${events} IS
+  'Every committed move, appended and never changed. It outlives its run, as an audit log: WHERE '
+  'occurred_at < now() - interval ''1 year'' is yours to remove.';
+COMMENT ON COLUMN ${events}.workflow_id IS
+  'The id of the workflow''s row, which goes when the run ends. A run that begins anew under its old key '
+  'gets new ones.';
+COMMENT ON COLUMN ${events}.version IS
+  'The workflow''s version after this move: 1, 2, 3 and so on without gaps.';
+COMMENT ON COLUMN ${events}.event IS 'NULL: a step that succeeded without sending one.';
+COMMENT ON COLUMN ${events}.claim_token IS
+  'The claim that committed it, so that a commit that arrives twice is known.';
+`;
 }

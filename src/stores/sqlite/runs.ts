@@ -1,31 +1,13 @@
-import { decodeText, encodeText } from '../sql-text.ts';
-import type { SessionRecord, TrailEntry } from '../store.ts';
-import type { WorkflowState } from '../workflow-state.ts';
-import type { SqliteDatabase, SqliteStatement } from './database.ts';
-import {
-  type EventRow,
-  fromSession,
-  fromTrailEntry,
-  fromWorkflow,
-  type RunInState,
-  type RunRow,
-  textOrNull,
-  toSession,
-  toTrailEntry,
-  toWorkflow,
-  type WorkflowRow,
-} from './rows.ts';
-import { addMissingColumns, SCHEMA } from './schema.ts';
+import type { RunState, WorkflowState } from '../run-state.ts';
+import { decodeText, encodeText, jsonOrNull, textOrNull } from '../sql-text.ts';
+import type { Json, SessionRecord, TrailEntry } from '../store.ts';
+import type { SqliteDatabase, SqliteStatement, SqliteValue } from './database.ts';
 
 /** A run as it is in the file. The trails stay there: what is in one here is new. */
-export interface Run {
+export interface Run extends RunState {
   /** Its key as text that the file keeps. */
   readonly id: string;
-  readonly session: SessionRecord;
-  /** The token that opened it, where one did. */
-  readonly openedBy: string | undefined;
   readonly workflows: Map<string, WorkflowState>;
-  readonly expiresAt: number;
 }
 
 const STATEMENTS = {
@@ -140,5 +122,185 @@ export class SqliteRuns {
     this.#sql.deleteRun.run(id);
     this.#sql.deleteWorkflows.run(id);
     this.#sql.deleteEvents.run(id);
+  }
+}
+
+interface RunRow {
+  readonly principal: string | null;
+  readonly minted: number | null;
+  readonly opened_by: string | null;
+  readonly expires_at: number;
+}
+
+interface WorkflowRow {
+  readonly workflow_type: string;
+  readonly state: string;
+  readonly context: string | null;
+  readonly version: number;
+  readonly updated_at: number;
+  readonly claim: string | null;
+  readonly ended: number | null;
+  readonly unsettled: string;
+  readonly settled: string;
+}
+
+export interface RunInState {
+  readonly run: string;
+  readonly updated_at: number;
+}
+
+interface EventRow {
+  readonly version: number;
+  readonly from_state: string;
+  readonly to_state: string;
+  readonly event: string | null;
+  readonly payload: string | null;
+  readonly actor: string | null;
+  readonly tool: string | null;
+  readonly occurred_at: number;
+}
+
+function toSession({ principal, minted }: RunRow): SessionRecord {
+  return {
+    ...(principal !== null && { principal: decodeText(principal) }),
+    ...(minted !== null && { minted: minted !== 0 }),
+  };
+}
+
+/** `principal` and `minted`. */
+function fromSession({ principal, minted }: SessionRecord): SqliteValue[] {
+  return [textOrNull(principal), minted === undefined ? null : Number(minted)];
+}
+
+/** Without its trail, which stays in the table of events. */
+function toWorkflow(row: WorkflowRow): WorkflowState {
+  const { version, updated_at: updatedAt, context, claim } = row;
+  return {
+    snapshot: {
+      state: decodeText(row.state),
+      updatedAt,
+      version,
+      ...(context !== null && { context: JSON.parse(context) as Json }),
+    },
+    claim: claim === null ? undefined : JSON.parse(claim),
+    ended: row.ended === null ? undefined : row.ended !== 0,
+    unsettled: JSON.parse(row.unsettled),
+    settled: JSON.parse(row.settled),
+    trail: [],
+  };
+}
+
+/** `state`, `context`, `version`, `updated_at`, `claim`, `ended`, `unsettled` and `settled`. */
+function fromWorkflow({
+  snapshot,
+  claim,
+  ended,
+  unsettled,
+  settled,
+}: WorkflowState): SqliteValue[] {
+  const { state, context, version = 0, updatedAt } = snapshot;
+  return [
+    encodeText(state),
+    jsonOrNull(context),
+    version,
+    updatedAt,
+    jsonOrNull(claim),
+    ended === undefined ? null : Number(ended),
+    JSON.stringify(unsettled),
+    JSON.stringify(settled),
+  ];
+}
+
+function toTrailEntry(row: EventRow): TrailEntry {
+  const { version, event, payload, actor, tool } = row;
+  return {
+    version,
+    from: decodeText(row.from_state),
+    to: decodeText(row.to_state),
+    event: event === null ? null : decodeText(event),
+    ...(tool !== null && { tool: decodeText(tool) }),
+    ...(actor !== null && { actor: decodeText(actor) }),
+    ...(payload !== null && { payload: JSON.parse(payload) as Json }),
+    at: row.occurred_at,
+  };
+}
+
+/** `version`, `from_state`, `to_state`, `event`, `payload`, `actor`, `tool` and `occurred_at`. */
+function fromTrailEntry({
+  version,
+  from,
+  to,
+  event,
+  payload,
+  actor,
+  tool,
+  at,
+}: TrailEntry): SqliteValue[] {
+  const texts = [encodeText(from), encodeText(to), textOrNull(event)];
+  return [version, ...texts, jsonOrNull(payload), textOrNull(actor), textOrNull(tool), at];
+}
+
+/**
+ * Times are milliseconds since the epoch. A context, a payload and the three columns of a workflow
+ * that only the store reads are JSON text. In other text a backslash is doubled, and NUL and half
+ * surrogate pairs are written `\uXXXX`.
+ */
+export const SCHEMA = `
+CREATE TABLE IF NOT EXISTS workflow_runs (
+  run         TEXT PRIMARY KEY,
+  principal   TEXT,
+  minted      INTEGER,
+  created_at  REAL NOT NULL,
+  expires_at  REAL NOT NULL
+) STRICT;
+
+CREATE INDEX IF NOT EXISTS workflow_runs_expiry ON workflow_runs (expires_at);
+
+CREATE TABLE IF NOT EXISTS workflows (
+  run            TEXT NOT NULL,
+  workflow_type  TEXT NOT NULL,
+  state          TEXT NOT NULL,
+  context        TEXT,
+  version        INTEGER NOT NULL,
+  updated_at     REAL NOT NULL,
+  claim          TEXT,
+  unsettled      TEXT NOT NULL,
+  settled        TEXT NOT NULL,
+  PRIMARY KEY (run, workflow_type)
+) STRICT;
+
+CREATE INDEX IF NOT EXISTS workflows_state ON workflows (state, updated_at, run);
+
+CREATE TABLE IF NOT EXISTS workflow_events (
+  run            TEXT NOT NULL,
+  workflow_type  TEXT NOT NULL,
+  version        INTEGER NOT NULL,
+  from_state     TEXT NOT NULL,
+  to_state       TEXT NOT NULL,
+  event          TEXT,
+  payload        TEXT,
+  actor          TEXT,
+  tool           TEXT,
+  occurred_at    REAL NOT NULL,
+  PRIMARY KEY (run, workflow_type, version)
+) STRICT;
+`;
+
+/**
+ * What later versions keep beside that. `NULL` is what an older version, which may use the file at
+ * the same time, says of it.
+ */
+const ADDED = [
+  // The token that opened the run.
+  ['workflow_runs', 'opened_by', 'TEXT'],
+  // What the last commit said of the workflow's end.
+  ['workflows', 'ended', 'INTEGER'],
+] as const;
+
+function addMissingColumns(database: SqliteDatabase): void {
+  for (const [table, column, type] of ADDED) {
+    const known = database.prepare('SELECT 1 FROM pragma_table_info(?) WHERE name = ?');
+    if (known.all(table, column).length > 0) continue;
+    database.exec(`ALTER TABLE ${table} ADD COLUMN ${column} ${type}`);
   }
 }

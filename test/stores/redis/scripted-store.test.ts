@@ -1,8 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
-import { runKeys } from '../../../src/stores/redis/keys.ts';
-import { scriptedStore } from '../../../src/stores/redis/scripted-store.ts';
+import { runKeys, scriptedStore } from '../../../src/stores/redis/scripted-store.ts';
 import { redisStore } from '../../../src/stores/redis.ts';
 import type { ClaimResult } from '../../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR, repeated, step } from '../../../src/testing/fixtures.ts';

@@ -8,6 +8,8 @@ import type {
   Json,
   OpenResult,
   ReleaseOptions,
+  RunRecord,
+  SessionRecord,
   StepDescription,
   TrailDraft,
   TrailEntry,
@@ -46,11 +48,26 @@ interface Settled {
   readonly version?: number;
 }
 
+/** A run with its workflows, as a store holds it for the length of one operation. */
+export interface RunState {
+  readonly session: SessionRecord;
+  /** The token that opened it, where one did. */
+  readonly openedBy: string | undefined;
+  readonly workflows: ReadonlyMap<string, WorkflowState>;
+  /** Milliseconds since the epoch, on the store's clock. */
+  readonly expiresAt: number;
+}
+
+type Workflows = Pick<RunState, 'workflows'>;
+
 /** What an operation answers, and the workflow after it where anything changed. */
-export interface Outcome<Result> {
+interface Outcome<Result> {
   readonly result: Result;
   readonly next?: WorkflowState;
 }
+
+/** A share of a time to live: while more remains, a store may leave the expiry as it is. */
+const FRESH_ENOUGH = 0.9;
 
 const TRAIL_KEPT = 50;
 /** The contract's 16, with room for tokens that were released without ever claiming. */
@@ -59,15 +76,10 @@ const KEYS_KEPT = 16;
 
 /** What opening a run is answered that is there already. */
 export function openedAgain(
-  { openedBy }: { readonly openedBy: string | undefined },
+  { openedBy }: Pick<RunState, 'openedBy'>,
   token: string | undefined,
 ): OpenResult {
   return { status: token !== undefined && token === openedBy ? 'opened' : 'taken' };
-}
-
-/** A workflow as it is at its first claim. */
-export function newWorkflow(initial: FsmSnapshot, now: number): WorkflowState {
-  return workflowAt({ ...initial, updatedAt: now });
 }
 
 /** A workflow of which no claims and no trail are known. */
@@ -82,7 +94,20 @@ export function workflowAt(snapshot: FsmSnapshot, ended?: boolean): WorkflowStat
   };
 }
 
+/** Also how long the run is to live on for the sake of this claim: {@link newExpiry} takes it. */
 export function claimStep(
+  { workflows }: Workflows,
+  request: ClaimRequest,
+  now: number,
+  newKey: () => string,
+): Outcome<ClaimResult> & { readonly ttlMs: number | undefined } {
+  const workflow =
+    workflows.get(request.workflow) ?? workflowAt({ ...request.initial, updatedAt: now });
+  const ttlMs = workflow.ended ? undefined : request.ttlMs;
+  return { ...claimWorkflow(workflow, request, now, newKey), ttlMs };
+}
+
+function claimWorkflow(
   workflow: WorkflowState,
   request: ClaimRequest,
   now: number,
@@ -114,12 +139,12 @@ export function claimStep(
   };
 }
 
-/** `workflow` is `undefined` where it was never claimed in this run. */
 export function commitStep(
-  workflow: WorkflowState | undefined,
+  { workflows }: Workflows,
   request: CommitRequest,
   now: number,
 ): Outcome<CommitResult> {
+  const workflow = workflows.get(request.workflow);
   const { token, as = token, ended = false } = request;
   const before = workflow && findSettled(workflow, as);
   if (before?.version !== undefined)
@@ -137,30 +162,36 @@ export function commitStep(
 
 /** The workflow with the lease moved, or `undefined` where the claim is not the token's. */
 export function renewStep(
-  workflow: WorkflowState,
+  { workflows }: Workflows,
+  name: string,
   token: string,
   leaseEnd: number,
 ): WorkflowState | undefined {
-  const { claim } = workflow;
-  return claim?.token === token ? { ...workflow, claim: { ...claim, leaseEnd } } : undefined;
+  const workflow = workflows.get(name);
+  if (workflow?.claim?.token !== token) return undefined;
+  return { ...workflow, claim: { ...workflow.claim, leaseEnd } };
 }
 
+/** The workflow without the claim and with the token spent; `undefined` where nothing changes. */
 export function releaseStep(
-  workflow: WorkflowState,
+  { workflows }: Workflows,
+  name: string,
   token: string,
   { settles }: ReleaseOptions = {},
-): WorkflowState {
-  if (workflow.claim?.token === token) return letGo(workflow, { token }, settles);
-  return findSettled(workflow, token)
-    ? workflow
-    : { ...workflow, settled: spend(workflow.settled, { token }) };
+): WorkflowState | undefined {
+  const workflow = workflows.get(name);
+  if (workflow?.claim?.token === token) return letGo(workflow, { token }, settles);
+  if (workflow === undefined || findSettled(workflow, token)) return undefined;
+  return { ...workflow, settled: spend(workflow.settled, { token }) };
 }
 
-/** Without a prototype, so that a workflow may be called `__proto__`. */
-export function recordsOf(
-  workflows: ReadonlyMap<string, WorkflowState>,
+/** The run as readers see it; `seenAt` is when it was found, if that was after `now`. */
+export function recordOf(
+  { session, workflows }: Pick<RunState, 'session' | 'workflows'>,
   now: number,
-): Record<string, WorkflowRecord> {
+  seenAt = now,
+): RunRecord {
+  // Without a prototype, so that a workflow may be called `__proto__`.
   const records: Record<string, WorkflowRecord> = Object.create(null);
   for (const [name, { snapshot, claim, ended }] of workflows) {
     records[name] = {
@@ -169,15 +200,44 @@ export function recordsOf(
       ...(ended !== undefined && { ended }),
     };
   }
-  return records;
+  return { session, workflows: records, now: seenAt };
 }
 
-/** Whether a look at a run is about a workflow that is known to have ended. */
-export function hasEnded(
-  { workflows }: { readonly workflows: ReadonlyMap<string, WorkflowState> },
+/** How long a look at a run keeps it: no longer than before if it is about an ended workflow. */
+export function ttlOfLook(
+  { workflows }: Workflows,
+  ttlMs: number,
   about: string | undefined,
+): number | undefined {
+  return about !== undefined && workflows.get(about)?.ended === true ? undefined : ttlMs;
+}
+
+/**
+ * When the run is to expire from now on; `undefined` where that may stay as it is, so that most
+ * looks at a run write nothing. Without a time to live it stays, unless a claim lives longer.
+ *
+ * @param enough the share of the time to live that is as good as all of it
+ */
+export function newExpiry(
+  { expiresAt, workflows }: Pick<RunState, 'expiresAt' | 'workflows'>,
+  now: number,
+  ttlMs: number | undefined,
+  enough = FRESH_ENOUGH,
+): number | undefined {
+  const claimed = liveUntil(workflows.values(), now);
+  const isKept = ttlMs === undefined || isFresh(expiresAt, now, ttlMs, enough);
+  if (isKept && expiresAt >= claimed) return undefined;
+  return Math.max(ttlMs === undefined ? expiresAt : now + ttlMs, claimed);
+}
+
+/** Whether an expiry is near enough to that of a run that is used now. */
+export function isFresh(
+  expiresAt: number,
+  now: number,
+  ttlMs: number,
+  enough = FRESH_ENOUGH,
 ): boolean {
-  return about !== undefined && workflows.get(about)?.ended === true;
+  return expiresAt >= now + ttlMs * enough && expiresAt <= now + ttlMs;
 }
 
 /** When the last lease ends that is running, or `now` where none is. */
@@ -187,7 +247,9 @@ export function liveUntil(workflows: Iterable<WorkflowState>, now: number): numb
   return end;
 }
 
-export function lastEntries({ trail }: WorkflowState, limit: number): TrailEntry[] {
+/** The newest entries, oldest first; none where the workflow was never claimed. */
+export function lastEntries(workflow: WorkflowState | undefined, limit: number): TrailEntry[] {
+  const trail = workflow?.trail ?? [];
   return trail.slice(Math.max(0, trail.length - limit));
 }
 
