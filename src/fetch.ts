@@ -68,7 +68,7 @@ async function run(host: FetchHost, stages: Stages, handle: FetchHandler): Promi
   const exchange = await Exchange.open(host, first.limits, first.observers().onError);
   if (exchange === undefined) return;
   const enter = stages.reduceRight<() => void>(
-    (next, stage) => () => void passStage(stage, exchange, next),
+    (next, stage) => () => passStage(stage, exchange, next),
     () =>
       void host.forward((own) => {
         exchange.noteAs(own);

@@ -4,7 +4,7 @@ import { functionOption } from './options.ts';
 import { DEFAULT_LIMITS, Exchange, type Observers, type WireLimits } from './wire/exchange.ts';
 import { hasBody } from './wire/headers.ts';
 import { JSON_RPC } from './wire/json-rpc.ts';
-import type { MaybePromise } from './wire/task-line.ts';
+import { isPromise, type MaybePromise } from './wire/task-line.ts';
 
 /** Where a middleware carries what it does with an exchange, for hosts that are not Node's. */
 export const STAGE: unique symbol = Symbol('mcp-interlock.stage');
@@ -66,14 +66,11 @@ export function observersOf(own: Partial<CommonConfig>, others: Observers = DEFA
   return { onError: onError === undefined ? others.onError : safely(onError), onWarning };
 }
 
-/**
- * What a middleware does with an exchange: `forward` hands it on, `answered` says that it is dealt
- * with.
- */
-export type Enter = (
-  exchange: Exchange,
-  observers: Observers,
-) => MaybePromise<'answered' | ((next: () => void) => void)>;
+/** The exchange is dealt with, or this hands it on. */
+type Entered = 'answered' | ((next: () => void) => void);
+
+/** What a middleware does with an exchange. It gives a promise only where something has to wait. */
+export type Enter = (exchange: Exchange, observers: Observers) => MaybePromise<Entered>;
 
 /** What a middleware is, whatever hosts it. */
 export interface Stage {
@@ -94,10 +91,9 @@ export function withExchange(config: CommonConfig, enter: Enter): Middleware {
     res: ServerResponse,
     next: (error?: unknown) => void,
   ): void => {
-    // A preflight asks about the route, and carries neither session nor message. What carries one
-    // is none.
+    // A preflight has no body; an OPTIONS with a body is gated.
     if (req.method === 'OPTIONS' && !hasBody(req)) next();
-    else void passInNode(stage, req, res, next);
+    else passInNode(stage, req, res, next);
   };
   return Object.assign(interlock, { [STAGE]: stage } as const);
 }
@@ -115,20 +111,29 @@ function inheriting(own: CommonConfig): Stage['observers'] {
   };
 }
 
-async function passInNode(
+/** Calls `next` in the same tick, unless the body must be read or the stage has to wait. */
+function passInNode(
   stage: Stage,
   req: IncomingMessage,
   res: ServerResponse,
   next: () => void,
-): Promise<void> {
-  let exchange: Exchange | undefined;
-  try {
-    exchange = await Exchange.of(req, res, stage.limits, stage.observers().onError);
-  } catch (error) {
+): void {
+  const fail = (error: unknown): void => {
     stage.observers(Exchange.known(req)).onError(error);
     res.destroy();
+  };
+  const pass = (exchange: Exchange | undefined): void => {
+    if (exchange !== undefined) passStage(stage, exchange, next);
+  };
+  let opened: MaybePromise<Exchange | undefined>;
+  try {
+    opened = Exchange.of(req, res, stage.limits, stage.observers().onError);
+  } catch (error) {
+    fail(error);
+    return;
   }
-  if (exchange !== undefined) await passStage(stage, exchange, next);
+  if (isPromise(opened)) void opened.then(pass, fail);
+  else pass(opened);
 }
 
 /**
@@ -149,22 +154,27 @@ export async function notForwarded(request: IncomingMessage | Request): Promise<
 }
 
 /**
- * Runs one stage of an exchange, and what comes behind it; nothing that goes wrong in the stage is
- * forwarded or escapes.
+ * Runs one stage of an exchange, and what comes behind it. A stage that fails forwards nothing, and
+ * its error does not escape. What `next` throws does: it is not ours.
  */
-export async function passStage(stage: Stage, exchange: Exchange, next: () => void): Promise<void> {
+export function passStage(stage: Stage, exchange: Exchange, next: () => void): void {
   const observers = stage.observers(exchange);
-  let go: () => void;
-  try {
-    const forward = await stage.enter(exchange, observers);
-    if (forward === 'answered') return;
-    go = () => exchange.forward(() => forward(next));
-  } catch (error) {
+  const fail = (error: unknown): void => {
     observers.onError(error);
-    await failClosed(exchange).catch(observers.onError);
+    void failClosed(exchange).catch(observers.onError);
+  };
+  const go = (entered: Entered): void => {
+    if (entered !== 'answered') exchange.forward(() => entered(next));
+  };
+  let entered: MaybePromise<Entered>;
+  try {
+    entered = stage.enter(exchange, observers);
+  } catch (error) {
+    fail(error);
     return;
   }
-  go();
+  if (isPromise(entered)) void entered.then(go, fail);
+  else go(entered);
 }
 
 async function failClosed(exchange: Exchange): Promise<void> {

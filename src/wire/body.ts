@@ -13,6 +13,7 @@ import { isObject } from './json-rpc.ts';
 import { parseJson } from './json-text.ts';
 import type { BodyFailure, BodyPort, BodyText } from './ports.ts';
 import { readAndPutBack, replacePutBack } from './put-back.ts';
+import { after, type MaybePromise } from './task-line.ts';
 
 /** A request with what body parsers and hosts may have put on it. */
 type ParsedRequest = IncomingMessage & { body?: unknown; rawBody?: unknown };
@@ -48,7 +49,8 @@ export class RequestBody implements BodyPort {
     this.#inStream = inStream;
   }
 
-  static async read(req: ParsedRequest, limit: number): Promise<RequestBody | BodyFailure> {
+  /** In the same tick, unless the stream must be read. */
+  static read(req: ParsedRequest, limit: number): MaybePromise<RequestBody | BodyFailure> {
     const unfit = unfitMedia(req);
     if (unfit !== undefined) return unfit;
     let parsed: unknown;
@@ -60,13 +62,22 @@ export class RequestBody implements BodyPort {
       return notJson();
     }
     if (isPlaceholder(req, parsed)) parsed = undefined;
-    let streamed: Buffer | undefined;
-    if (parsed === undefined || isUnread(req)) {
-      const read = await readStream(req, limit);
+    if (parsed !== undefined && !isUnread(req)) return RequestBody.#of(req, parsed, raw, limit);
+    return after(readStream(req, limit), (read) => {
       if (!Buffer.isBuffer(read)) return read;
       // A host may have made `req.body` up without a stream.
-      if (parsed === undefined || read.length > 0) streamed = read;
-    }
+      const isThere = parsed === undefined || read.length > 0;
+      return RequestBody.#of(req, parsed, raw, limit, isThere ? read : undefined);
+    });
+  }
+
+  static #of(
+    req: ParsedRequest,
+    parsed: unknown,
+    raw: unknown,
+    limit: number,
+    streamed?: Buffer,
+  ): RequestBody | BodyFailure {
     // Adapters to the Fetch API refuse a stream that was read before, put back or not, and take
     // this instead.
     if (raw === undefined && streamed !== undefined) assign(req, 'rawBody', streamed);
@@ -99,11 +110,12 @@ export class RequestBody implements BodyPort {
   }
 }
 
-async function readStream(req: ParsedRequest, limit: number): Promise<Buffer | BodyFailure> {
+function readStream(req: ParsedRequest, limit: number): MaybePromise<Buffer | BodyFailure> {
   const unfit = unfitBytes(req, limit);
   if (unfit !== undefined) return unfit;
-  const read = await readAndPutBack(req, limit);
-  return read === 'too-large' ? tooLarge(limit) : read;
+  return after(readAndPutBack(req, limit), (read) =>
+    read === 'too-large' ? tooLarge(limit) : read,
+  );
 }
 
 /**

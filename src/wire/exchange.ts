@@ -14,7 +14,7 @@ import { namesFault } from './mirrors.ts';
 import { Note } from './note.ts';
 import type { Part } from './part.ts';
 import { Parts } from './parts.ts';
-import type { BodyPort, RequestPort } from './ports.ts';
+import type { BodyFailure, BodyPort, RequestPort } from './ports.ts';
 import { ResponseTap } from './response-tap.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
 
@@ -41,6 +41,8 @@ export const DEFAULT_LIMITS: WireLimits = {
   maxBatch: 50,
   maxMessageBytes: 16 * 1024 * 1024,
 };
+
+const NO_MESSAGES: IncomingBody = { isBatch: false, messages: [], isStale: false };
 
 const exchangeNote = new Note<IncomingMessage | Request, Exchange>();
 
@@ -98,7 +100,7 @@ export class Exchange {
     const known = exchangeNote.of(req);
     // A copy of a request has what its original has, and is not what the body is amended on.
     if (known?.req === req) return known;
-    return Exchange.open(nodeHost(req, res), limits, onError).then((opened) => {
+    return after(Exchange.open(nodeHost(req, res), limits, onError), (opened) => {
       if (opened !== undefined) exchangeNote.put(req, opened);
       return opened;
     });
@@ -121,21 +123,24 @@ export class Exchange {
    * `undefined` where it has been answered already (the body was refused) or where nobody is left
    * to answer.
    */
-  static async open(
+  static open(
     host: Host,
     limits: WireLimits,
     onError: (error: unknown) => void,
-  ): Promise<Exchange | undefined> {
-    if (host.request.method !== 'POST') {
-      return new Exchange(
-        host,
-        undefined,
-        { isBatch: false, messages: [], isStale: false },
-        limits,
-        onError,
-      );
-    }
-    const body = await host.readBody(limits.maxBodyBytes);
+  ): MaybePromise<Exchange | undefined> {
+    if (host.request.method !== 'POST')
+      return new Exchange(host, undefined, NO_MESSAGES, limits, onError);
+    return after(host.readBody(limits.maxBodyBytes), (body) =>
+      Exchange.#judge(host, body, limits, onError),
+    );
+  }
+
+  static #judge(
+    host: Host,
+    body: BodyPort | BodyFailure,
+    limits: WireLimits,
+    onError: (error: unknown) => void,
+  ): Exchange | undefined {
     if (body === 'aborted') return undefined;
     if ('status' in body) {
       host.refuse(

@@ -3,6 +3,7 @@ import { RequestBody } from './body.ts';
 import type { BodyFailure, BodyPort, RequestPort, ResponsePort } from './ports.ts';
 import { dropRest } from './put-back.ts';
 import { type Originals, patchResponse, type ResponseSink } from './response-patch.ts';
+import type { MaybePromise } from './task-line.ts';
 
 /**
  * One HTTP request and its response, whatever serves them: all that the pipeline knows of Node or
@@ -16,7 +17,7 @@ export interface Host {
   /** Whether this side ended it: a handler that destroys its socket gives no answer any more. */
   isCutHere(): boolean;
   /** Reads the body of a POST, at most `limit` bytes of it. */
-  readBody(limit: number): Promise<BodyPort | BodyFailure>;
+  readBody(limit: number): MaybePromise<BodyPort | BodyFailure>;
   /** No upstream will read the body that was put back, and an open connection must not keep it. */
   dropBody(): void;
   /** Leads what the upstream answers into a sink; what is returned leads to the client. */

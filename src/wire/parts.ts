@@ -15,6 +15,7 @@ import type { HeadPort, RequestPort } from './ports.ts';
 import type { BodyMode, ResponseObserver } from './response-observer.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
 
+const ENCODING = 'accept-encoding';
 const UNREADABLE = 'the upstream sent a response that the middleware cannot read';
 
 /** The parts of an exchange, which see its response one after another. */
@@ -22,7 +23,8 @@ export class Parts implements ResponseObserver {
   readonly #req: RequestPort;
   readonly #messages: readonly Incoming[];
   readonly #onError: (error: unknown) => void;
-  readonly #acceptEncoding: string | undefined;
+  /** What the client asked for, until the headers go. */
+  #acceptEncoding: string | undefined;
   readonly #responded = new Set<string>();
   #parts: readonly Part[] = [];
   #answersTaken = false;
@@ -33,9 +35,11 @@ export class Parts implements ResponseObserver {
     this.#messages = messages;
     this.#onError = onError;
     // An encoded response cannot be inspected, so the upstream is asked for none; what stands in
-    // front may still encode.
-    this.#acceptEncoding = requestHeader(req, 'accept-encoding');
-    setRequestHeader(req, 'accept-encoding', 'identity');
+    // front may still encode. Without the header an upstream encodes nothing.
+    const asked = requestHeader(req, ENCODING);
+    if (asked === undefined || asked === 'identity') return;
+    this.#acceptEncoding = asked;
+    setRequestHeader(req, ENCODING, 'identity');
   }
 
   join(part: Part): void {
@@ -65,7 +69,10 @@ export class Parts implements ResponseObserver {
   }
 
   onHead(): MaybePromise<void> {
-    setRequestHeader(this.#req, 'accept-encoding', this.#acceptEncoding);
+    if (this.#acceptEncoding !== undefined) {
+      setRequestHeader(this.#req, ENCODING, this.#acceptEncoding);
+      this.#acceptEncoding = undefined;
+    }
     return after(
       inOrder(this.#parts, (part) => part.onHead?.()),
       // What was begun for a client that had left already ends here.

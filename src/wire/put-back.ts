@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http';
+import type { MaybePromise } from './task-line.ts';
 
 /** All of a request's stream, or why it could not be had. */
 export type StreamRead = Buffer | 'too-large' | 'aborted';
@@ -7,9 +8,9 @@ export type StreamRead = Buffer | 'too-large' | 'aborted';
  * Reads a request's stream and puts it back, so that the next one reads it as if nobody had: with
  * `unshift` before `end` was emitted. Of a stream that is too large the rest is left where it is.
  */
-export function readAndPutBack(req: IncomingMessage, limit: number): Promise<StreamRead> {
-  if (req.readableEnded) return Promise.resolve(Buffer.alloc(0));
-  if (req.destroyed) return Promise.resolve('aborted');
+export function readAndPutBack(req: IncomingMessage, limit: number): MaybePromise<StreamRead> {
+  if (req.readableEnded) return Buffer.alloc(0);
+  if (req.destroyed) return 'aborted';
   return new Promise((resolve) => {
     const chunks: Buffer[] = [];
     let size = 0;
