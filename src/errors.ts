@@ -13,6 +13,8 @@ export const ERROR_CODES = {
   ERR_INTERLOCK_POLICY: 'a synchronisation policy or a glob pattern is malformed',
   ERR_INTERLOCK_STORE:
     'the store has neither load and save nor the operations of AtomicStateStore, or loses what it is given',
+  ERR_INTERLOCK_STEP:
+    'currentStep() was called without what its handler was given, or with something else',
   ERR_INTERLOCK_MOUNT: 'the middlewares are mounted in an order or number that cannot work',
 } as const;
 

@@ -8,7 +8,6 @@ import { ListedNames, ListedTools } from './gate/listed.ts';
 import { ListenPart } from './gate/listen-part.ts';
 import { noteMount } from './gate/mounts.ts';
 import { ReadPart } from './gate/read-part.ts';
-import { isOver, stepFacade } from './gate/step-facade.ts';
 import { TaskPart } from './gate/task-part.ts';
 import { availabilityNotes } from './gate/tool-list.ts';
 import {
@@ -172,11 +171,7 @@ export function fsmGate<S extends string, E extends string>(
     if (listening !== undefined) exchange.join(listening);
     if (TaskPart.concerns(exchange)) exchange.join(new TaskPart(config, exchange, admission));
     if (!(await part.enter())) return 'answered';
-    const { call } = part;
-    // Handlers of one batch cannot be told apart, and none must find itself in the step of another.
-    const calls = exchange.forwardable.filter(({ method }) => method === 'tools/call');
-    if (call === undefined || calls.length > 1) return (next) => next();
-    return (next) => insideStep(stepFacade(call, workflow), () => isOver(call), next);
+    return (next) => insideStep(exchange, next);
   });
 }
 

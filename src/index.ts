@@ -65,7 +65,12 @@ export { initFsmEngine } from './workflow/xstate.ts';
 export { type ToolDeclaration, tool } from './tool.ts';
 
 // Steps and runs, from inside of a handler and from outside of any request.
-export { type CurrentStep, currentStep } from './session/current-step.ts';
+export {
+  type CurrentStep,
+  type CurrentStepOptions,
+  currentStep,
+  type StepSource,
+} from './session/current-step.ts';
 export { UnknownOutcome } from './gate/unknown-outcome.ts';
 export { type Runs, runsOf } from './runs.ts';
 export type { RunsOptions } from './runs-options.ts';

@@ -1,4 +1,5 @@
 import type { NotMoved } from './gate/outside-move.ts';
+import type { CurrentStep } from './session/current-step.ts';
 import type { ClaimView, FsmSnapshot, Json } from './stores/store.ts';
 
 /** Where a run stands, for operators and pages of the app's own. */
@@ -43,10 +44,16 @@ export interface SendOptions {
   readonly actor?: string | undefined;
   /** What comes along with the event. */
   readonly payload?: Json | undefined;
+  /**
+   * The step whose handler makes the call, from `currentStep(extra)`; `undefined` outside of one.
+   * Needed in a handler, unless `mcp-interlock/ambient` is imported: a call that does not know its
+   * own step waits for it.
+   */
+  readonly step?: CurrentStep | undefined;
 }
 
 /** How a held step came out, as somebody found out. */
-export interface ResolveOptions<E extends string = string> extends SendOptions {
+export interface ResolveOptions<E extends string = string> extends Omit<SendOptions, 'step'> {
   /**
    * The event to send. Default: the one that the tool's success or failure is bound to in the run's
    * state.

@@ -1,9 +1,10 @@
 import * as z from 'zod';
 import { InterlockError } from './errors.ts';
 import type { OutsideMover } from './gate/outside-move.ts';
-import { safely } from './middleware.ts';
-import { parseOptions, showValue } from './options.ts';
+import { observersOf, safely } from './middleware.ts';
+import { functionOption, parseOptions, showValue } from './options.ts';
 import { DEFAULT_IDLE_MS, systemClock } from './session/clock.ts';
+import { type CurrentStep, isCurrentStep } from './session/current-step.ts';
 import { guardStore } from './session/guarded-store.ts';
 import { Turns } from './session/turns.ts';
 import { SESSIONS, type SessionMiddleware } from './session-store.ts';
@@ -36,6 +37,10 @@ export interface RunsOptions {
    * `console.error`.
    */
   onError?: ((error: unknown) => void) | undefined;
+  /**
+   * Told once of each likely mistake. Default: as in `sessions`, else `process.emitWarning`.
+   */
+  onWarning?: ((warning: string) => void) | undefined;
 }
 
 const given = <T>(what: string): z.ZodType<T> =>
@@ -52,16 +57,22 @@ const optionsSchema = z.strictObject({
   onError: z
     .custom<(error: unknown) => void>((value) => typeof value === 'function', 'expected a function')
     .optional(),
+  onWarning: functionOption<(warning: string) => void>().optional(),
 });
+
+/** What runs are moved with, and who is told of likely mistakes. */
+export interface RunsMover extends OutsideMover {
+  readonly onWarning: (warning: string) => void;
+}
 
 /**
  * What runs are moved with, by these options. @throws InterlockError `ERR_INTERLOCK_CONFIG`,
  * `ERR_INTERLOCK_STORE`
  */
-export function keptBy(given: RunsOptions): Omit<OutsideMover, 'workflow'> {
+export function keptBy(given: RunsOptions): Omit<RunsMover, 'workflow'> {
   if (typeof given === 'function') throw neitherNorBoth();
   const options = parseOptions('runsOf()', optionsSchema, given);
-  const { sessions: middleware, store, idleMs, storeDeadlineMs, onError } = options;
+  const { sessions: middleware, store, idleMs, storeDeadlineMs, onError, onWarning } = options;
   const sessions = middleware?.[SESSIONS];
   if ((sessions === undefined) === (store === undefined)) throw neitherNorBoth();
   if (sessions !== undefined) {
@@ -72,6 +83,7 @@ export function keptBy(given: RunsOptions): Omit<OutsideMover, 'workflow'> {
       clock: config.clock,
       turns: keeper.turns,
       onError: onError === undefined ? config.onError : safely(onError),
+      onWarning: onWarning ?? config.onWarning,
       tell: (run, lists) => sessions.tellListChanged(run, lists),
     };
   }
@@ -80,7 +92,7 @@ export function keptBy(given: RunsOptions): Omit<OutsideMover, 'workflow'> {
     ttlMs: idleMs ?? DEFAULT_IDLE_MS,
     clock: systemClock,
     turns: new Turns(systemClock),
-    onError: safely(onError ?? console.error),
+    ...observersOf({ onError, onWarning }),
     tell: () => {},
   };
 }
@@ -95,17 +107,22 @@ const requestSchema = z.strictObject({
   actor: z.string().optional(),
   payload: z.custom<Json>(() => true).optional(),
 });
+const insideSchema = requestSchema.extend({
+  step: z.custom<CurrentStep>(isCurrentStep, 'expected what currentStep() returned').optional(),
+});
 const resolveSchema = requestSchema.extend({ event: z.unknown().optional() });
 
-/**
- * What `send()`, `update()` and `resolve()` are told beside what to do. @throws InterlockError
- * `ERR_INTERLOCK_CONFIG`
- */
-export function parseRequest(
-  what: 'send()' | 'update()' | 'restart()',
-  options: unknown,
-): z.output<typeof requestSchema> {
+/** What `restart()` is told beside what to do. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+export function parseRequest(what: 'restart()', options: unknown): z.output<typeof requestSchema> {
   return withJson(what, parseOptions(what, requestSchema, options));
+}
+
+/** The same of what may be called inside of a step. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+export function parseInside(
+  what: 'send()' | 'update()',
+  options: unknown,
+): z.output<typeof insideSchema> {
+  return withJson(what, parseOptions(what, insideSchema, options));
 }
 
 /** A payload is digested and stored as JSON, so it must be that. */

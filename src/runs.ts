@@ -2,7 +2,7 @@ import { InterlockError } from './errors.ts';
 import { ANEW, restartOf } from './gate/ends.ts';
 import { eventOfHeld, moveOfHeld } from './gate/held.ts';
 import { moveTo } from './gate/move.ts';
-import { moveFromOutside, type OutsideMover, tellMoved } from './gate/outside-move.ts';
+import { moveFromOutside, tellMoved } from './gate/outside-move.ts';
 import { storedIn } from './gate/state-now.ts';
 import { expireFromOutside, overdueRuns } from './gate/sweep.ts';
 import { takeEffect } from './gate/take-effect.ts';
@@ -21,11 +21,13 @@ import {
   assertChange,
   assertRuns,
   keptBy,
+  parseInside,
   parseRequest,
   parseResolve,
+  type RunsMover,
   type RunsOptions,
 } from './runs-options.ts';
-import { openStepOf } from './session/current-step.ts';
+import { type CurrentStep, mayBeInside, openStepOf } from './session/current-step.ts';
 import { newToken } from './session/ids.ts';
 import type { ClaimView, FsmSnapshot, Json, TrailDraft, TrailEntry } from './stores/store.ts';
 import { parseEvent } from './workflow/binding.ts';
@@ -38,9 +40,9 @@ import type { Workflow } from './workflow/workflow.ts';
  */
 export class Runs<E extends string = string> {
   readonly #workflow: Workflow;
-  readonly #mover: OutsideMover;
+  readonly #mover: RunsMover;
 
-  constructor(mover: OutsideMover) {
+  constructor(mover: RunsMover) {
     this.#workflow = mover.workflow;
     this.#mover = mover;
   }
@@ -91,12 +93,12 @@ export class Runs<E extends string = string> {
    *
    * @throws InterlockError `ERR_INTERLOCK_EVENT` unless the event is a non-empty string; Error
    * inside of a step of the same run, which would wait for itself: bind the event to the call's
-   * outcome there
+   * outcome there. A handler says so by `{ step }`, unless `mcp-interlock/ambient` is imported
    */
   async send(run: string, event: E, options?: SendOptions): Promise<Sent> {
     const name = parseEvent('send()', event);
-    const { actor, payload } = parseRequest('send()', options);
-    if (openStepOf(run, this.#workflow.id) !== undefined)
+    const { actor, payload, step } = parseInside('send()', options);
+    if (this.#ownStep('send()', run, step) !== undefined)
       throw new Error(
         'send() inside of a step of the same run; bind the event to the outcome of its call',
       );
@@ -122,19 +124,20 @@ export class Runs<E extends string = string> {
   /**
    * Changes a run's shared data, which guards and functions of bindings read; of a statechart it is
    * the context. `change` is given what is there and returns what is to be there, at once and
-   * without a race. Inside of a step of the run it takes part in that: saved with its outcome.
+   * without a race. Inside of a step of the run, given as `{ step }`, it takes part in that: saved
+   * with its outcome.
    *
    * @throws whatever `change` throws; then nothing is changed
    */
   async update(
     run: string,
     change: (context: Json | undefined) => Json | undefined,
-    options?: Pick<SendOptions, 'actor'>,
+    options?: Pick<SendOptions, 'actor' | 'step'>,
   ): Promise<Updated> {
     assertChange(change);
-    const { actor } = parseRequest('update()', options);
-    const step = openStepOf(run, this.#workflow.id);
-    if (step !== undefined) return { updated: true, context: step.update(change) };
+    const { actor, step } = parseInside('update()', options);
+    const own = this.#ownStep('update()', run, step);
+    if (own !== undefined) return { updated: true, context: own.update(change) };
     const workflow = this.#workflow;
     const moved = await moveFromOutside(this.#mover, run, { name: 'update' }, (from, isFirst) => {
       const position = workflow.withData(from, change(workflow.dataOf(from)));
@@ -231,6 +234,19 @@ export class Runs<E extends string = string> {
     return moved;
   }
 
+  /** The run's open step that the call is made in. It would wait for one that it does not know. */
+  #ownStep(what: string, run: string, given: CurrentStep | undefined): CurrentStep | undefined {
+    const { id } = this.#workflow;
+    const own = openStepOf(run, id, given);
+    if (own === undefined && given === undefined && !warned.has(this.#workflow)) {
+      if (mayBeInside(run, id)) {
+        warned.add(this.#workflow);
+        this.#mover.onWarning(waitsForStep(what, id));
+      }
+    }
+    return own;
+  }
+
   #view(snapshot: FsmSnapshot, status: RunView['status'], claim?: ClaimView): RunView {
     const context = this.#workflow.dataOf(snapshot);
     return {
@@ -241,6 +257,18 @@ export class Runs<E extends string = string> {
       ...(claim && { claim }),
     };
   }
+}
+
+/** Of these it was said that a call waits for a step of the same run. */
+const warned = new WeakSet<Workflow>();
+
+function waitsForStep(what: string, workflow: string): string {
+  return (
+    `runs.${what} waits for a step of the same run, which is open in this process: of ` +
+    `${JSON.stringify(workflow)}. If that step's own handler makes the call, they wait for each ` +
+    'other. Give it { step: currentStep(extra) }, or import "mcp-interlock/ambient". Otherwise ' +
+    'nothing is wrong'
+  );
 }
 
 function said({ actor, payload }: SendOptions): Pick<TrailDraft, 'actor' | 'payload'> {

@@ -144,6 +144,7 @@ describe('every code of the documentation', () => {
       'redis',
       'vitest',
       'xstate',
+      'zod',
     );
     consumer.write('package.json', '{ "type": "module" }');
     consumer.write(
@@ -168,7 +169,10 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
   'README.md':
     "const tasks = new StateMachineGate({ initial: 'open', states: { open: { on: { UPDATE: 'open' } } } });",
   'docs/steps.md': `
-    import type { AtomicStateStore, StateMachineGate } from 'mcp-interlock';
+    import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
+    import * as z from 'zod';
+    import type { AtomicStateStore, StateMachineGate, StepSource } from 'mcp-interlock';
+    declare const server: McpServer, extra: StepSource;
     declare const provider: { charge(amount: number, options: object): Promise<void> };
     declare const client: { query(text: string): Promise<void> };
     declare const checkout: StateMachineGate, store: AtomicStateStore, run: string;`,
@@ -187,8 +191,9 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const slots: { isFree(slot: string): Promise<boolean> };`,
   'docs/providers.md': `
     import type { Express, RequestHandler } from 'express';
-    import type { AtomicStateStore, FsmConfig } from 'mcp-interlock';
+    import type { AtomicStateStore, FsmConfig, StepSource } from 'mcp-interlock';
     declare const app: Express, mcpHandler: RequestHandler, store: AtomicStateStore, run: string, config: FsmConfig;
+    declare const extra: StepSource;
     declare const db: { slots: { isAvailable(slot: string): Promise<boolean> } };`,
   'docs/stores.md': '',
   'docs/guarantees.md': `

@@ -143,10 +143,10 @@ describe('send()', () => {
     let refused: unknown;
     const { client, runs } = await order({
       behind: [
-        (_req, _res, next) => {
-          const step = currentStep();
+        (req, _res, next) => {
+          const step = currentStep(req);
           if (step === undefined) return next();
-          runs.send(step.run, 'APPROVE').catch((error: unknown) => {
+          runs.send(step.run, 'APPROVE', { step }).catch((error: unknown) => {
             refused = error;
             next();
           });
@@ -209,11 +209,11 @@ describe('update()', () => {
   ])('takes part in a step that %s', async (_, args, state) => {
     const { client, key, runs } = await order({
       behind: [
-        (_req, _res, next) => {
-          const step = currentStep();
+        (req, _res, next) => {
+          const step = currentStep(req);
           step?.update(() => ({ total: 1 }));
-          if (step !== undefined)
-            void runs.update(step.run, (context) => ({ ...(context as object), more: true }));
+          const more = (context: unknown) => ({ ...(context as object), more: true });
+          if (step !== undefined) void runs.update(step.run, more, { step });
           next();
         },
       ],

@@ -66,6 +66,12 @@ describe('the structure of src/', () => {
     expect([...new Set(names)].sort()).toEqual(['xstate', 'zod']);
   });
 
+  it('makes a context for asynchronous code in the one entry that is imported for it', () => {
+    const made = imports.filter(({ to }) => /^(node:)?async_hooks$/.test(to));
+    expect(made.map(({ from }) => from)).toEqual(['ambient.ts']);
+    expect(imports.filter(({ to }) => to === 'ambient.ts')).toEqual([]);
+  });
+
   it('has no file that needs a second look to be taken in', () => {
     const long = [...files].filter(([, text]) => text.split('\n').length - 1 > MOST_LINES);
     expect(long.map(([path]) => path)).toEqual([]);
@@ -78,7 +84,7 @@ describe('the structure of src/', () => {
 
 /** What the package publishes, as its own programs import it. */
 const PUBLISHED =
-  /^(?:index|fetch|testing\/index|stores\/(?:memory|redis|upstash|postgres|sqlite)|bus\/(?:redis|postgres))\.ts$/;
+  /^(?:index|ambient|fetch|testing\/index|stores\/(?:memory|redis|upstash|postgres|sqlite)|bus\/(?:redis|postgres))\.ts$/;
 
 describe('the programs in tools/', () => {
   const programs = [...sourceFiles('tools')].flatMap(([path, text]) =>

@@ -1,5 +1,5 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
-import { currentStep } from 'mcp-interlock';
+import { currentStep, type StepSource } from 'mcp-interlock';
 import * as z from 'zod';
 import { type Draft, draftOf } from './booking.ts';
 import type { Slots } from './slots.ts';
@@ -21,9 +21,9 @@ export function makeServer(slots: Slots): McpServer {
       inputSchema: { patient: z.string(), code: z.string() },
       outputSchema: { verified: z.boolean() },
     },
-    async ({ patient, code }) => {
+    async ({ patient, code }, extra) => {
       const verified = Object.hasOwn(PATIENTS, patient) && PATIENTS[patient] === code;
-      if (verified) note({ patient });
+      if (verified) note(extra, { patient });
       return {
         ...say(verified ? `This is ${patient}.` : 'Wrong code.'),
         structuredContent: { verified },
@@ -33,16 +33,16 @@ export function makeServer(slots: Slots): McpServer {
   server.registerTool(
     'choose_slot',
     { description: 'Chooses a slot, which is not booked yet.', inputSchema: { slot: z.string() } },
-    async ({ slot }) => {
-      note({ slot });
+    async ({ slot }, extra) => {
+      note(extra, { slot });
       return say(`${slot} is chosen.`);
     },
   );
   server.registerTool(
     'confirm_booking',
     { description: 'Books the slot that was chosen.', outputSchema: { booked: z.boolean() } },
-    async () => {
-      const { slot = '', patient = '' } = draftOf(currentStep()?.context);
+    async (extra) => {
+      const { slot = '', patient = '' } = draftOf(currentStep(extra)?.context);
       const booked = await slots.take(slot, patient);
       const text = booked ? `${slot} is booked for ${patient}.` : `${slot} was taken a moment ago.`;
       return { ...say(text), structuredContent: { booked } };
@@ -59,8 +59,8 @@ export function makeServer(slots: Slots): McpServer {
 }
 
 /** Adds to the run's shared data; it is saved together with the move. */
-function note(more: Draft): void {
-  currentStep()?.update((context) => ({ ...draftOf(context), ...more }));
+function note(extra: StepSource, more: Draft): void {
+  currentStep(extra)?.update((context) => ({ ...draftOf(context), ...more }));
 }
 
 function say(text: string) {

@@ -22,8 +22,8 @@ function makeServer(cart: string): McpServer {
   server.registerTool('cart_checkout', { description: 'Goes to the till.' }, async () => {
     return say(`To pay: ${shop.total(cart)} EUR.`);
   });
-  server.registerTool('cart_pay', { description: 'Pays what is in the cart.' }, async () => {
-    await shop.pay(cart, currentStep()?.idempotencyKey ?? crypto.randomUUID());
+  server.registerTool('cart_pay', { description: 'Pays what is in the cart.' }, async (extra) => {
+    await shop.pay(cart, currentStep(extra)?.idempotencyKey ?? crypto.randomUUID());
     return say('Paid. Thank you.');
   });
   server.registerTool('cart_view', { description: 'Shows the cart.' }, async () => {

@@ -1,5 +1,5 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
-import { type CurrentStep, currentStep, type Runs } from 'mcp-interlock';
+import { type CurrentStep, currentStep, type Runs, type StepSource } from 'mcp-interlock';
 import * as z from 'zod';
 import type { Orders } from './orders.ts';
 
@@ -28,17 +28,18 @@ export function makeServer(orders: Orders, runs: Runs, run: string): McpServer {
   server.registerTool(
     'reserve_inventory',
     { description: 'Reserves what is ordered.', inputSchema: { quantity: z.int().positive() } },
-    async ({ quantity }) => {
-      const { id, total } = await orders.create(step().run, quantity * PRICE);
-      step().update(() => ({ order: id, total }));
+    async ({ quantity }, extra) => {
+      const { run, update } = stepOf(extra);
+      const { id, total } = await orders.create(run, quantity * PRICE);
+      update(() => ({ order: id, total }));
       return say(`Order ${id} is reserved: ${total} EUR.`);
     },
   );
   server.registerTool(
     'authorize_payment',
     { description: 'Has the payment authorized.' },
-    async () => {
-      const { total } = step().context as { total: number };
+    async (extra) => {
+      const { total } = stepOf(extra).context as { total: number };
       const needsApproval = total > LIMIT;
       const text = needsApproval
         ? 'A manager has to approve it first.'
@@ -46,11 +47,11 @@ export function makeServer(orders: Orders, runs: Runs, run: string): McpServer {
       return { ...say(text), structuredContent: { needsApproval } };
     },
   );
-  server.registerTool('capture_payment', { description: 'Takes the money.' }, async () => {
-    const { idempotencyKey, commitIn } = step();
+  server.registerTool('capture_payment', { description: 'Takes the money.' }, async (extra) => {
+    const { run, idempotencyKey, commitIn } = stepOf(extra);
     // With a payment provider: charge first, with this key, so that a repetition charges nobody
     // twice.
-    await orders.charge(step().run, idempotencyKey, (client) => commitIn(client));
+    await orders.charge(run, idempotencyKey, (client) => commitIn(client));
     return say('The payment is captured.');
   });
   server.registerTool('trigger_fulfillment', { description: 'Tells the warehouse.' }, async () => {
@@ -63,8 +64,8 @@ export function makeServer(orders: Orders, runs: Runs, run: string): McpServer {
 }
 
 /** Each of these tools is bound, and sends an event, so its handler always runs in a step. */
-function step(): CurrentStep {
-  const current = currentStep();
+function stepOf(extra: StepSource): CurrentStep {
+  const current = currentStep(extra);
   if (current === undefined) throw new Error('this tool needs its gate in the same process');
   return current;
 }

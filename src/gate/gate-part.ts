@@ -50,11 +50,6 @@ export class GatePart implements Part {
     this.#judge = new Judge(config, exchange, admission, (id, isOver) => this.#giveUp(id, isOver));
   }
 
-  /** The call that is about to be forwarded as a step, if any. */
-  get call(): PendingCall | undefined {
-    return this.#calls.values().next().value;
-  }
-
   /** Judges each call of the request. `false` where the request was answered as a whole. */
   async enter(): Promise<boolean> {
     // A call without an id has no answer, so it cannot be refused. An upstream that would run it

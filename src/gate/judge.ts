@@ -1,4 +1,5 @@
 import type { NotClaimed } from '../session/claim.ts';
+import { Try } from '../session/current-step.ts';
 import { digestOf } from '../session/digest.ts';
 import { InFlight } from '../session/in-flight.ts';
 import type { Admission, NoRun, RunContext } from '../session/run-context.ts';
@@ -12,6 +13,7 @@ import {
   isRequestId,
   type JsonObject,
   META_PREFIX,
+  META_TRY,
   type RequestId,
 } from '../wire/json-rpc.ts';
 import { argumentsFault, headerFault } from '../wire/mirrors.ts';
@@ -31,6 +33,7 @@ import { type Move, movesOf } from './move.ts';
 import type { NotAdmitted } from './not-admitted.ts';
 import { badToolName, refusalReply } from './replies.ts';
 import { stateAsRead, stateNow } from './state-now.ts';
+import { FacedStep } from './step-facade.ts';
 import { stepsNote } from './step-note.ts';
 import { keepsSecrets } from './tool-list.ts';
 
@@ -229,9 +232,7 @@ export class Judge {
   #begin(incoming: Incoming, id: RequestId, claimed: ClaimedCall): PendingCall {
     const { workflow, times, clock, onError } = this.#config;
     const { step, binding, position, context, request } = claimed;
-    // Where two gates claim one call, the handler gets the first one's key.
-    if (context.step === undefined)
-      incoming.message.set(['params', '_meta', IDEMPOTENCY_KEY], step.idempotencyKey);
+    const held = Try.of(incoming) ?? beginTry(incoming, step);
     context.step = incoming;
     stepsNote.put(incoming, [...(stepsNote.of(incoming) ?? []), step]);
     request.onNotice(() => clock.after(times.cancelGraceMs, () => this.#giveUp(id, false)));
@@ -244,7 +245,9 @@ export class Judge {
     });
     // What was counted is saved whatever the call comes to.
     const isUpdated = workflow.shield !== undefined;
-    return { id, step, context, era: this.#admission.era, moves, isUpdated };
+    const call = { id, step, context, era: this.#admission.era, moves, isUpdated };
+    held.add(new FacedStep(call, workflow, () => held.rest()));
+    return call;
   }
 
   /** Refuses a call that lost its claim before it was forwarded. */
@@ -374,6 +377,14 @@ function described(tool: string, args: unknown, uncertain: Uncertain): StepDescr
       return digest;
     },
   };
+}
+
+/** Where two gates claim one call, the handler gets the first one's key. */
+function beginTry(incoming: Incoming, { idempotencyKey }: Step): Try {
+  const held = Try.begin(incoming);
+  const members = { [IDEMPOTENCY_KEY]: idempotencyKey, [META_TRY]: held.id };
+  incoming.message.assign(['params', '_meta'], members);
+  return held;
 }
 
 /** As plain data, which is kept with a task. */

@@ -1,43 +1,106 @@
-import type { CurrentStep } from '../session/current-step.ts';
+import type { CurrentStep, HandlersStep } from '../session/current-step.ts';
+import type { RunKey } from '../stores/store.ts';
+import type { Position } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { PendingCall } from './call.ts';
 
-/** Whether what the step saves is settled. */
-export function isOver({ transform, step }: PendingCall): boolean {
-  return transform !== undefined || step.isOver;
+/**
+ * A gate's step of a call, kept for its handler. Once nothing more can come of the step it lets go
+ * of the call, and goes on saying which step it was.
+ */
+export class FacedStep implements HandlersStep {
+  readonly key: RunKey;
+  readonly #workflow: Workflow;
+  readonly #tool: string;
+  readonly #idempotencyKey: string;
+  readonly #state: string;
+  #call: PendingCall | undefined;
+  /** Where the run stood for the handler when the call was let go of. */
+  #left: Position;
+  #hasEnded = false;
+  #facade: CurrentStep | undefined;
+
+  /** `onEnd` is called when no answer of the call is waited for any more. */
+  constructor(call: PendingCall, workflow: Workflow, onEnd: () => void) {
+    const { step, moves } = call;
+    this.key = step.key;
+    this.#workflow = workflow;
+    this.#tool = step.tool;
+    this.#idempotencyKey = step.idempotencyKey;
+    this.#state = moves.from.state;
+    this.#call = call;
+    this.#left = moves.from;
+    step.onForgotten = () => {
+      this.#end();
+      onEnd();
+    };
+  }
+
+  get hasEnded(): boolean {
+    return this.#hasEnded;
+  }
+
+  get isOver(): boolean {
+    return this.#open === undefined;
+  }
+
+  get facade(): CurrentStep {
+    this.#facade ??= this.#make();
+    return this.#facade;
+  }
+
+  /** The call, until what the step saves is settled. */
+  get #open(): PendingCall | undefined {
+    const call = this.#call;
+    return call === undefined || call.transform !== undefined || call.step.isOver
+      ? undefined
+      : call;
+  }
+
+  /** An outcome that comes late is still saved, with what the handler has changed until then. */
+  #end(): void {
+    this.#hasEnded = true;
+    if (this.#call === undefined || this.#open !== undefined) return;
+    this.#left = this.#call.moves.from;
+    this.#call = undefined;
+  }
+
+  /** Its methods may be taken off it. */
+  #make(): CurrentStep {
+    const data = () => this.#workflow.dataOf((this.#call?.moves ?? { from: this.#left }).from);
+    return {
+      run: this.key.run,
+      workflow: this.key.workflow,
+      tool: this.#tool,
+      state: this.#state,
+      idempotencyKey: this.#idempotencyKey,
+      get context() {
+        return data();
+      },
+      update: (change) => {
+        const call = this.#open;
+        if (call === undefined)
+          throw new Error('the step is over: a change of its data is not saved any more');
+        if (call.savedByHandler)
+          throw new Error('update() came after commitIn(), which has saved the data already');
+        call.moves = call.moves.at(this.#workflow.withData(call.moves.from, change(data())));
+        call.isUpdated = true;
+        return data();
+      },
+      commitIn: async (client) => {
+        const call = this.#call;
+        if (call === undefined) throw notOurs('lost');
+        const { actions: _, ...saved } = call.moves.succeedsAnyway();
+        const status = await call.step.commitIn(client, saved);
+        if (status === 'unsupported')
+          throw new Error('the store has no transactions that a step could be committed in');
+        if (status !== 'committed') throw notOurs(status);
+        call.savedByHandler = true;
+      },
+    };
+  }
 }
 
-/** A step as its handler sees it. */
-export function stepFacade(call: PendingCall, workflow: Workflow): CurrentStep {
-  const { step } = call;
-  const { key, tool, idempotencyKey } = step;
-  return {
-    run: key.run,
-    workflow: key.workflow,
-    tool,
-    state: call.moves.from.state,
-    idempotencyKey,
-    get context() {
-      return workflow.dataOf(call.moves.from);
-    },
-    update(change) {
-      if (isOver(call))
-        throw new Error('the step is over: what is changed now would be saved by nobody');
-      if (call.savedByHandler)
-        throw new Error('update() came after commitIn(), which has saved the data already');
-      const { from } = call.moves;
-      call.moves = call.moves.at(workflow.withData(from, change(workflow.dataOf(from))));
-      call.isUpdated = true;
-      return workflow.dataOf(call.moves.from);
-    },
-    async commitIn(client) {
-      const { actions: _, ...saved } = call.moves.succeedsAnyway();
-      const status = await step.commitIn(client, saved);
-      if (status === 'unsupported')
-        throw new Error('the store has no transactions that a step could be committed in');
-      if (status !== 'committed')
-        throw new Error(`the step is not this call's any more (${status}); roll back`);
-      call.savedByHandler = true;
-    },
-  };
+function notOurs(status: string): Error {
+  return new Error(`the step is not this call's any more (${status}); roll back`);
 }

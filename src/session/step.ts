@@ -91,6 +91,8 @@ export class Step {
   readonly idempotencyKey: string;
   /** What may happen where nobody learns its outcome. */
   readonly uncertain: Uncertain;
+  /** Called when no answer of the call is waited for any more, and where one comes all the same. */
+  onForgotten: (() => void) | undefined;
   readonly #parts: StepParts;
   #state: StepState = 'claimed';
   #overran = false;
@@ -281,6 +283,7 @@ export class Step {
   #forgetCall(): void {
     this.#stopLimit();
     this.#parts.endRequest();
+    this.onForgotten?.();
   }
 
   #renewLater(): void {

@@ -8,6 +8,7 @@ import {
   type JsonObject,
   kindOf,
   META_CLAIM,
+  META_TRY,
   type MessageKind,
   type RequestId,
 } from './json-rpc.ts';
@@ -114,13 +115,23 @@ function read(
   const fault = oddKey(value, outline?.doubled) ?? oddName(value);
   if (fault !== undefined) return bad(id, `Invalid Request: the member ${fault}`);
   const text = outline && whole?.slice(outline.start, outline.end);
+  const message = new Message(value, text, outline?.places);
+  takeTryOut(message);
   return {
     kind,
-    message: new Message(value, text, outline?.places),
+    message,
     id: id ?? undefined,
     method: typeof value.method === 'string' ? value.method : undefined,
     namesPrototype: namesPrototype(value, outline),
   };
+}
+
+/** A client must not name the step that a handler finds itself in. */
+function takeTryOut(message: Message): void {
+  const path = ['params', '_meta'];
+  const meta = message.at(...path);
+  if (!isObject(meta)) return;
+  for (const key of Object.keys(meta)) if (foldKey(key) === META_TRY) message.remove(path, key);
 }
 
 /** A value is searched once, and only where it is asked about. */

@@ -35,6 +35,12 @@ export const JSON_RPC = {
 export const META_PREFIX = 'mcp-interlock/';
 
 /**
+ * The member of `_meta` by which a handler finds the step that it runs in. Only a gate sets it: no
+ * client's message is read with one.
+ */
+export const META_TRY = `${META_PREFIX}try`;
+
+/**
  * The member of `_meta` in which a stateless request names its protocol version (MCP 2026-07-28,
  * "Per-request protocol fields").
  */

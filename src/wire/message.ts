@@ -107,6 +107,25 @@ export class Message {
     );
   }
 
+  /**
+   * Sets members of the object at `path`, in one edit; it is made where it is missing.
+   *
+   * @param members of which none should be there already: then each costs an edit of the text
+   */
+  assign(path: readonly string[], members: Readonly<Record<string, string>>): void {
+    const entries = Object.entries(members);
+    this.#edit(
+      (object) =>
+        entries.reduce((made, [key, each]) => withEntry(made, [...path, key], each), object),
+      (text) =>
+        entries.reduce(
+          (made, [key, each]) => withValueAt(made, [...path, key], textOf(each)),
+          text,
+        ),
+      () => this.#assignAt(path, members),
+    );
+  }
+
   /** The characters of the value at `path`. */
   textAt(path: readonly string[]): string | undefined {
     const span = spanAt(this.text, path);
@@ -215,6 +234,21 @@ export class Message {
     const start = at + comma.length + member.length - json.length;
     if (this.#places !== undefined && path.length === 2 && path[0] === 'params')
       this.#places[path.join('.') as Part] = { start, end: start + json.length };
+  }
+
+  #assignAt(path: readonly string[], members: Readonly<Record<string, string>>): void {
+    const span = this.#spanOf(path);
+    const keys = Object.keys(members);
+    if (span === undefined || this.text[span.start] !== '{') {
+      this.#setAt(path, textOf(members));
+    } else if (keys.some((key) => this.#spanIn(span, [key]) !== undefined)) {
+      for (const [key, value] of Object.entries(members))
+        this.#setAt([...path, key], textOf(value));
+    } else {
+      const at = span.end - 1;
+      const comma = isEmptyObject(this.text, span) ? '' : ',';
+      this.#replaceAt({ start: at, end: at }, comma + textOf(members).slice(1, -1));
+    }
   }
 
   #cut(path: readonly string[], edit: (object: string) => string): void {

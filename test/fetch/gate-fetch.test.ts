@@ -191,7 +191,7 @@ describe('the handler behind gateFetch()', () => {
     const seen: unknown[] = [];
     const shop = openShop(async (request) => {
       const { params } = (await request.clone().json()) as WireMessage;
-      const step = currentStep();
+      const step = currentStep(request);
       seen.push(
         step?.tool,
         step?.state,

@@ -16,8 +16,8 @@ async function triedOnce(workflow: StateMachineGate<string, string>) {
     gate: { maxStepMs: 2_000 },
     makeServer: (ledger) => {
       const server = new McpServer({ name: 'shop', version: '1.0.0' });
-      server.registerTool('cart.pay', {}, async () => {
-        keys.push(currentStep()?.idempotencyKey);
+      server.registerTool('cart.pay', {}, async (extra) => {
+        keys.push(currentStep(extra)?.idempotencyKey);
         ledger.calls.push('cart.pay');
         await ledger.gates.get('cart.pay');
         return answers.pop() ?? { content: [] };

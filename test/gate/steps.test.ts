@@ -4,6 +4,7 @@ import {
   type FsmGateOptions,
   runsOf,
   StateMachineGate,
+  type StepSource,
   UnknownOutcome,
 } from '../../src/index.ts';
 import { callOf, RawSession } from '../helpers/raw.ts';
@@ -43,8 +44,8 @@ async function order(gate: FsmGateOptions = {}) {
   const moves: unknown[] = [];
   workflow.onTransition(({ event }) => void moves.push(event));
   const seen: Seen[] = [];
-  const note = (tool: string) => (_args: unknown, meta: Record<string, unknown>) => {
-    seen.push({ tool, key: meta['mcp-interlock/idempotencyKey'], step: currentStep() });
+  const note = (tool: string) => (_: unknown, meta: Record<string, unknown>, extra: StepSource) => {
+    seen.push({ tool, key: meta['mcp-interlock/idempotencyKey'], step: currentStep(extra) });
     return undefined;
   };
   const handlers = Object.fromEntries(TOOLS.map((name) => [name, note(name)]));

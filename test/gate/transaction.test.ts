@@ -42,11 +42,11 @@ async function order(end: 'COMMIT' | 'ROLLBACK', kept: 'in its database' | 'in m
     session: kept === 'in its database' ? { store } : {},
     makeServer: () => {
       const server = new McpServer({ name: 'order', version: '1.0.0' });
-      server.registerTool('pay', { inputSchema: { sum: z.number() } }, async ({ sum }) => {
+      server.registerTool('pay', { inputSchema: { sum: z.number() } }, async ({ sum }, extra) => {
         const client = await pool.connect();
         try {
           await client.query('BEGIN');
-          const step = currentStep();
+          const step = currentStep(extra);
           await client.query(charge, [step?.idempotencyKey, sum]);
           await step?.commitIn(client);
           await client.query(end);

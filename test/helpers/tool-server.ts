@@ -1,12 +1,16 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import type { ToolAnnotations } from '@modelcontextprotocol/sdk/types.js';
 import * as z from 'zod';
+import type { StepSource } from '../../src/index.ts';
 import type { Ledger } from './upstream.ts';
 
-/** What a tool does, given its arguments and `_meta`, and what it answers beside its text. */
+/**
+ * What a tool does, given its arguments, `_meta` and `extra`, and what it answers beside its text.
+ */
 type Handler = (
   args: Record<string, unknown>,
   meta: Record<string, unknown>,
+  extra: StepSource,
 ) => Record<string, unknown> | undefined;
 
 /**
@@ -22,9 +26,9 @@ export function toolServer(
     const server = new McpServer({ name: 'tools', version: '1.0.0' });
     for (const name of names) {
       const config = { inputSchema: z.looseObject({}), annotations: annotations[name] ?? {} };
-      server.registerTool(name, config, async (args, { _meta = {} }) => {
+      server.registerTool(name, config, async (args, extra) => {
         ledger.calls.push(name);
-        const structuredContent = handlers[name]?.(args, _meta);
+        const structuredContent = handlers[name]?.(args, extra._meta ?? {}, extra);
         await ledger.gates.get(name);
         return {
           content: [{ type: 'text', text: `${name} done` }],

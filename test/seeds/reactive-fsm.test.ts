@@ -1,5 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { currentStep, type FsmSnapshot, StateMachineGate } from '../../src/index.ts';
+import {
+  currentStep,
+  type FsmSnapshot,
+  StateMachineGate,
+  type StepSource,
+} from '../../src/index.ts';
 import { RawSession } from '../helpers/raw.ts';
 import { type SceneOptions, scene } from '../helpers/scene.ts';
 import { toolServer } from '../helpers/tool-server.ts';
@@ -89,8 +94,8 @@ describe('guards that ask the database: guard, context and transitionToAsync', (
         success: 'CONFIRM',
       })
       .bindTool('send_confirmation', 'CONFIRMED');
-    const chooses = ({ slot }: Record<string, unknown>) => {
-      currentStep()?.update(() => ({ slotId: String(slot) }));
+    const chooses = ({ slot }: Record<string, unknown>, _meta: unknown, extra: StepSource) => {
+      currentStep(extra)?.update(() => ({ slotId: String(slot) }));
       return undefined;
     };
     return { gate, taken, isAvailable, server: toolServer(TOOLS, { choose_slot: chooses }) };

@@ -96,7 +96,7 @@ async function start(
         }
         if (answers === 'json') res.setHeader('content-type', 'application/json');
         handler = { req, res, begun };
-        step = currentStep();
+        step = currentStep(req);
         begun.open();
       },
     ],

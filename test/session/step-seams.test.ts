@@ -1,6 +1,7 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import * as z from 'zod';
+import '../../src/ambient.ts';
 import {
   currentStep,
   fsmGate,
@@ -53,7 +54,7 @@ async function serve(
   return { store, sessions, session: await RawSession.begin(upstream.url) };
 }
 
-describe('currentStep()', () => {
+describe('currentStep(), with mcp-interlock/ambient', () => {
   it('is never the step of another call of the same batch', async () => {
     const seen: unknown[][] = [];
     const note: Handler = ({ basket }) => void seen.push([basket, currentStep()?.run]);
@@ -71,7 +72,7 @@ describe('currentStep()', () => {
   });
 });
 
-describe('runs, inside of a step', () => {
+describe('runs, inside of a step, with mcp-interlock/ambient', () => {
   it('take part in the step of each gate that the call passed', async () => {
     const [first, second] = [order('first'), order('second')];
     const updated: unknown[] = [];

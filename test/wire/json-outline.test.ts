@@ -144,7 +144,8 @@ describe('a message whose parts have known places', () => {
     keyText.map((key) => ['params', 'arguments', JSON.parse(key) as string, 'deep']),
     keyText.map((key) => [JSON.parse(key) as string]),
   );
-  const step = fc.tuple(fc.constantFrom('set', 'remove'), path, fc.jsonValue({ maxDepth: 1 }));
+  const kinds = fc.constantFrom('set', 'assign', 'remove');
+  const step = fc.tuple(kinds, path, fc.jsonValue({ maxDepth: 1 }));
 
   it('comes to the same as one whose places are not known, however it is edited', () => {
     fc.assert(
@@ -159,6 +160,7 @@ describe('a message whose parts have known places', () => {
           fc.pre(!(at as readonly string[]).includes('__proto__'));
           for (const message of [known, plainly]) {
             if (kind === 'set') message.set(at, written);
+            else if (kind === 'assign') message.assign(at, { a: 'k', b: JSON.stringify(written) });
             else message.remove(at.slice(0, -1), at.at(-1) ?? '');
           }
         }
@@ -180,8 +182,10 @@ describe('a message whose parts have known places', () => {
     message.set(['params', '_meta', 'key'], 'k');
     message.set(['params', 'name'], 'b');
     message.remove(['params', '_meta'], 'none');
+    message.assign(['params', '_meta'], { a: '1', b: '"' });
+    expect(message.edits).toBe(4);
     expect(message.text).toBe(
-      '{ "id":1.0,"params" : {"arguments":{"n":12345678901234567890 },"name":"b", "_meta":{"key":"k"} } }',
+      '{ "id":1.0,"params" : {"arguments":{"n":12345678901234567890 },"name":"b", "_meta":{"key":"k","a":"1","b":"\\""} } }',
     );
     expect(spanAt(message.text, ['params', '_meta', 'key'])).toBeDefined();
   });

@@ -254,12 +254,15 @@ describe('a message', () => {
   it('comes to the same whether its text could be written from its value or not, and changes nothing that it gave out', () => {
     const step = fc.oneof(
       fc.tuple(fc.constant('set' as const), anyKey, fc.jsonValue()),
+      fc.tuple(fc.constant('assign' as const), anyKey, fc.string()),
       fc.tuple(fc.constant('remove' as const), anyKey, fc.jsonValue()),
       fc.tuple(fc.constant('insert' as const), fc.constantFrom('start', 'end'), fc.jsonValue()),
       fc.tuple(fc.constant('edit' as const), edit, fc.jsonValue()),
     );
     const apply = (message: Message, [kind, how, value]: unknown[]): void => {
       if (kind === 'set') message.set(['result', String(how)], value);
+      if (kind === 'assign')
+        message.assign(['result'], { [String(how)]: String(value), more: 'x' });
       if (kind === 'remove') message.remove(['result'], String(how));
       if (kind === 'insert') message.insert(['result', 'tools'], value, how as 'start');
       if (kind === 'edit') message.editElements(['result', 'tools'], () => how as ElementEdit);

@@ -25,8 +25,8 @@ export function cartServer(redis: Redis, session: string): McpServer {
   server.registerTool('cart_checkout', { description: 'Fixes the price.' }, async () => {
     return say(`To pay: ${(await items()).length * 10} euros.`);
   });
-  server.registerTool('cart_pay', { description: 'Charges the card.' }, async () => {
-    await charge((await items()).length * 10, currentStep()?.idempotencyKey ?? '');
+  server.registerTool('cart_pay', { description: 'Charges the card.' }, async (extra) => {
+    await charge((await items()).length * 10, currentStep(extra)?.idempotencyKey ?? '');
     return say('Paid.');
   });
   return server;
