@@ -201,14 +201,22 @@ function isOrdinary(value: any): boolean {
 
 // biome-ignore lint/suspicious/noExplicitAny: whatever was sent
 function isUntouched(value: any, { parsed }: Got): boolean {
-  return parsed === undefined && value?.params?.name === 'cart.view';
+  const namesTry = Object.keys(value?.params?._meta ?? {}).some(isTry);
+  return parsed === undefined && value?.params?.name === 'cart.view' && !namesTry;
 }
 
 /** Without what the gate adds to a step, or takes out of it. */
 // biome-ignore lint/suspicious/noExplicitAny: whatever was sent
 function withoutKey(value: any): unknown {
-  const { 'mcp-interlock/idempotencyKey': _, ...meta } = value?.params?._meta ?? {};
+  const { 'mcp-interlock/idempotencyKey': _, ...others } = value?.params?._meta ?? {};
   if (value?.params?._meta === undefined) return value;
+  const meta = Object.fromEntries(Object.entries(others).filter(([key]) => !isTry(key)));
   const { _meta, ...params } = value.params;
   return { ...value, params: Object.keys(meta).length === 0 ? params : { ...params, _meta: meta } };
+}
+
+/** The key of a try's id, as a careless reader has it: no client may name one. */
+function isTry(key: string): boolean {
+  const [read = ''] = key.split('\0');
+  return read.toUpperCase().toLowerCase() === 'mcp-interlock/try';
 }

@@ -144,6 +144,8 @@ const VALUES: readonly unknown[] = [
   { action: 'view' },
   ['cart.pay'],
   { 'mcp-interlock/idempotencyKey': 'a key' },
+  { 'mcp-interlock/try': 'a try' },
+  { 'Mcp-Interlock/TRY': 'a try' },
   { 'io.modelcontextprotocol/protocolVersion': '2026-07-28' },
   {},
   null,
