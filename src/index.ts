@@ -97,7 +97,7 @@ export type {
   ResourceNotification,
   StateSyncConfig,
   SyncPolicy,
-} from './policy/types.ts';
+} from './policy/config.ts';
 
 // Stores and the bus.
 export { type MemoryStoreOptions, memoryStore } from './stores/memory.ts';

@@ -1,7 +1,6 @@
 import * as z from 'zod';
 import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
 import { functionOption, parseOptions } from './options.ts';
-import { PolicyEngine } from './policy/engine.ts';
 import type {
   CacheDirective,
   InvalidationEvent,
@@ -9,9 +8,9 @@ import type {
   ResourceNotification,
   StateSyncConfig,
   SyncPolicy,
-} from './policy/types.ts';
-import { LateNotes } from './sync/late-notes.ts';
-import { type SyncConfig, SyncPart } from './sync/sync-part.ts';
+} from './policy/config.ts';
+import { PolicyEngine } from './policy/engine.ts';
+import { LateNotes, type SyncConfig, SyncPart } from './policy/sync-part.ts';
 import { ToolDeclaration } from './tool.ts';
 import type { Exchange } from './wire/exchange.ts';
 import { Note } from './wire/note.ts';

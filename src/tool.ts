@@ -1,7 +1,7 @@
 import { InterlockError } from './errors.ts';
 import { showValue } from './options.ts';
+import type { SyncPolicy } from './policy/config.ts';
 import { globFault } from './policy/glob.ts';
-import type { SyncPolicy } from './policy/types.ts';
 import {
   type AnyBinding,
   type Binding,

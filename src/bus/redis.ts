@@ -2,16 +2,12 @@ import * as z from 'zod';
 import type { NotificationBus } from '../notify/bus.ts';
 import { parseOptions } from '../options.ts';
 import {
-  isAway,
-  isIoredis,
-  isNodeRedis,
-  linkLike,
-  linkThrough,
-  type RedisPubSub,
-} from './redis-clients.ts';
-import { type RemoteBusOptions, remoteBus, remoteBusShape } from './remote-bus.ts';
-
-export type { IoredisPubSub, NodeRedisPubSub } from './redis-clients.ts';
+  type Link,
+  type LinkEvents,
+  type RemoteBusOptions,
+  remoteBus,
+  remoteBusShape,
+} from './remote-bus.ts';
 
 export interface RedisBusOptions extends RemoteBusOptions {
   /**
@@ -60,4 +56,165 @@ export function redisBus(options: RedisBusOptions): NotificationBus {
     heartbeatMs,
     onError,
   });
+}
+
+/** What the bus uses of node-redis: the value of `createClient()` or `createCluster()`. */
+export interface NodeRedisPubSub {
+  publish(channel: string, message: string): Promise<unknown>;
+  duplicate(overrides?: object): NodeRedisPubSub;
+  connect(): Promise<unknown>;
+  subscribe(channel: string, listener: (message: unknown) => void): Promise<unknown>;
+  unsubscribe(channel: string, listener: (message: unknown) => void): Promise<unknown>;
+  ping(): Promise<unknown>;
+  on(event: 'connect' | 'ready' | 'error', listener: (error: unknown) => void): unknown;
+  destroy(): void;
+  /** A cluster's are of another shape. */
+  readonly options?: { readonly socket?: object | undefined } | undefined;
+  readonly isOpen: boolean;
+  /** The cluster of version 5 does not say. */
+  readonly isReady?: boolean;
+  /** Only a single connection has it. */
+  unref?(): void;
+}
+
+/** What the bus uses of ioredis: a `Redis` or a `Cluster`. */
+export interface IoredisPubSub {
+  publish(channel: string, message: string): Promise<unknown>;
+  /** Options, or nodes and options where it is a cluster. */
+  duplicate(first?: object, second?: object): IoredisPubSub;
+  subscribe(channel: string): Promise<unknown>;
+  unsubscribe(channel: string): Promise<unknown>;
+  ping(): Promise<unknown>;
+  on(event: 'message', listener: (channel: string, message: string) => void): unknown;
+  on(event: 'ready' | 'error' | 'end', listener: (error: unknown) => void): unknown;
+  off(event: 'message', listener: (channel: string, message: string) => void): unknown;
+  off(event: 'ready', listener: () => void): unknown;
+  disconnect(): void;
+  readonly status: string;
+  readonly isCluster: boolean;
+  /** The socket of a single connection, while it has one. */
+  readonly stream?: { unref?(): void };
+}
+
+type RedisPubSub = NodeRedisPubSub | IoredisPubSub;
+
+/** A pool of node-redis publishes, but cannot subscribe. */
+function isNodeRedis(client: unknown): client is NodeRedisPubSub {
+  return hasMethods(client, 'publish', 'duplicate', 'sSubscribe');
+}
+
+function isIoredis(client: unknown): client is IoredisPubSub {
+  return hasMethods(client, 'publish', 'duplicate', 'defineCommand');
+}
+
+function hasMethods(client: unknown, ...names: readonly string[]): boolean {
+  if (typeof client !== 'object' || client === null) return false;
+  return names.every((name) => typeof Reflect.get(client, name) === 'function');
+}
+
+/** A driver that lost its server keeps commands for later; a hint is better lost than late. */
+function isAway(client: RedisPubSub): boolean {
+  if (isNodeRedis(client)) return client.isReady === false;
+  return ['close', 'reconnecting', 'end'].includes(client.status);
+}
+
+/** Subscribes on a connection that the caller owns and keeps. */
+function linkThrough(
+  subscriber: RedisPubSub,
+  channel: string,
+  { message, mended, failing }: LinkEvents,
+): Link {
+  if (isNodeRedis(subscriber)) {
+    const onText = (text: unknown): void => message(String(text));
+    return {
+      listening: subscriber.subscribe(channel, onText),
+      close: () => subscriber.unsubscribe(channel, onText),
+    };
+  }
+  const onMessage = (to: string, text: string): void => {
+    if (to === channel) message(text);
+  };
+  // Does nothing where the driver subscribes again by itself.
+  const onReady = (): void => void subscriber.subscribe(channel).then(mended, failing);
+  subscriber.on('message', onMessage);
+  subscriber.on('ready', onReady);
+  return {
+    listening: subscriber.subscribe(channel),
+    close: () => {
+      subscriber.off('message', onMessage);
+      subscriber.off('ready', onReady);
+      return subscriber.unsubscribe(channel);
+    },
+  };
+}
+
+/** Subscribes on a connection of the bus's own, like the caller's. */
+function linkLike(client: RedisPubSub, channel: string, events: LinkEvents): Link {
+  return isNodeRedis(client)
+    ? linkLikeNodeRedis(client, channel, events)
+    : linkLikeIoredis(client, channel, events);
+}
+
+/**
+ * A single connection is opened once, and the bus opens the next one. A client of node-redis that
+ * is destroyed while it connects, as it may always do where it connects again by itself, connects
+ * all the same and stays.
+ */
+function linkLikeNodeRedis(client: NodeRedisPubSub, channel: string, events: LinkEvents): Link {
+  const isCluster = client.unref === undefined;
+  const socket = { ...client.options?.socket, reconnectStrategy: false };
+  const connection = isCluster ? client.duplicate() : client.duplicate({ socket });
+  connection.on('error', (error) =>
+    connection.isOpen ? events.failing(error) : events.lost(error),
+  );
+  connection.on('ready', events.mended);
+  const connected = new Promise((resolve) => connection.on('connect', resolve));
+  const connecting = connection.connect();
+  const listen = async (): Promise<void> => {
+    await connecting;
+    await connection.subscribe(channel, (text) => events.message(String(text)));
+    connection.unref?.();
+  };
+  return {
+    listening: listen(),
+    // A cluster would ask any of its nodes, and not the one on which it listens.
+    check: isCluster ? undefined : () => connection.ping(),
+    close: async () => {
+      if (!isCluster) await Promise.race([connected, connecting.catch(() => {})]);
+      connection.destroy();
+    },
+  };
+}
+
+/**
+ * The caller's own settings may be made for commands, which rather fail than wait. ioredis drops
+ * the promise of the subscription that it makes again by itself, and where the connection ends
+ * meanwhile, its rejection ends the process.
+ */
+const PATIENT = {
+  autoResubscribe: false,
+  enableOfflineQueue: true,
+  lazyConnect: false,
+  maxRetriesPerRequest: null,
+};
+
+function linkLikeIoredis(client: IoredisPubSub, channel: string, events: LinkEvents): Link {
+  const { isCluster } = client;
+  const connection = isCluster ? client.duplicate([], PATIENT) : client.duplicate(PATIENT);
+  const listening = new Promise<void>((resolve) => {
+    const heard = (): void => {
+      resolve();
+      events.mended();
+      connection.stream?.unref?.();
+    };
+    connection.on('ready', () => connection.subscribe(channel).then(heard, events.lost));
+  });
+  connection.on('message', (_channel, text) => events.message(text));
+  connection.on('error', events.failing);
+  connection.on('end', () => events.lost(new Error('the driver gave the connection up')));
+  return {
+    listening,
+    check: isCluster ? undefined : () => connection.ping(),
+    close: () => connection.disconnect(),
+  };
 }

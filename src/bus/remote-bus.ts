@@ -7,8 +7,6 @@ import {
   type NotificationBus,
   onErrorOption,
 } from '../notify/bus.ts';
-import { withinDeadline } from './deadline.ts';
-import { type Link, type LinkEvents, StandingLink } from './standing-link.ts';
 
 /** Options that each bus over a network takes. */
 export interface RemoteBusOptions {
@@ -42,7 +40,7 @@ export const remoteBusShape = {
   onError: onErrorOption,
 };
 
-export interface RemoteBusParts {
+interface RemoteBusParts {
   readonly send: (message: string) => Promise<unknown>;
   readonly open: (events: LinkEvents) => Link;
   readonly heartbeatMs: number;
@@ -86,4 +84,165 @@ export function remoteBus({ send, onError, ...parts }: RemoteBusParts): Notifica
       return stop;
     },
   };
+}
+
+/** One connection that hears messages. */
+export interface Link {
+  /** Resolves once it hears; rejects where it never will. */
+  readonly listening: Promise<unknown>;
+  /** Resolves if it still hears. Absent where only the driver can tell. */
+  readonly check?: (() => Promise<unknown>) | undefined;
+  /** Ends it, whether it hears already or not. */
+  close(): unknown;
+}
+
+/** What a link tells about itself. */
+export interface LinkEvents {
+  message(text: string): void;
+  /** It broke, and mends itself. */
+  failing(cause: unknown): void;
+  /** It hears again. */
+  mended(): void;
+  /** It broke, and does not come back. */
+  lost(cause: unknown): void;
+}
+
+interface StandingLinkOptions {
+  readonly open: (events: LinkEvents) => Link;
+  readonly onMessage: (text: string) => void;
+  /** Told once for each way in which it fails, until it hears again. */
+  readonly onError: (error: unknown) => void;
+  /** How often the link is checked, in milliseconds. */
+  readonly heartbeatMs: number;
+}
+
+const ANSWER_WITHIN_MS = 5000;
+const FIRST_RETRY_MS = 100;
+const LAST_RETRY_MS = 2000;
+
+/**
+ * A link that is opened again, for as long as it takes, whenever it is lost. Its timers keep no
+ * process alive.
+ */
+export class StandingLink {
+  /** Resolves once it hears for the first time. */
+  readonly listening: Promise<void>;
+  readonly #options: StandingLinkOptions;
+  readonly #reported = new Set<string>();
+  #markListening = (): void => {};
+  #link: Link | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #failures = 0;
+
+  constructor(options: StandingLinkOptions) {
+    this.#options = options;
+    this.listening = new Promise((resolve) => {
+      this.#markListening = resolve;
+    });
+    this.#open();
+  }
+
+  async close(): Promise<void> {
+    clearTimeout(this.#timer);
+    const link = this.#link;
+    this.#link = undefined;
+    if (link !== undefined) await this.#end(link);
+  }
+
+  #open(): void {
+    const link = this.#options.open({
+      message: (text) => this.#hear(link, text),
+      failing: (cause) => this.#report(link, cause),
+      mended: () => this.#mended(link),
+      lost: (cause) => this.#replace(link, cause),
+    });
+    this.#link = link;
+    link.listening.then(
+      () => this.#opened(link),
+      (error) => this.#replace(link, error),
+    );
+  }
+
+  /**
+   * What an old link still had in its pipes is too late: the new one may have brought it, or
+   * something newer.
+   */
+  #hear(link: Link, text: string): void {
+    if (link === this.#link) this.#options.onMessage(text);
+  }
+
+  #opened(link: Link): void {
+    if (link !== this.#link) return;
+    this.#failures = 0;
+    this.#mended(link);
+    this.#markListening();
+    this.#checkLater(link);
+  }
+
+  #checkLater(link: Link): void {
+    const { check } = link;
+    if (check === undefined) return;
+    const { heartbeatMs } = this.#options;
+    this.#later(heartbeatMs, async () => {
+      try {
+        await withinDeadline(check(), Math.min(heartbeatMs, ANSWER_WITHIN_MS));
+      } catch (error) {
+        return this.#replace(link, error);
+      }
+      if (link === this.#link) this.#checkLater(link);
+    });
+  }
+
+  #replace(link: Link, cause: unknown): void {
+    if (link !== this.#link) return;
+    this.#report(link, cause);
+    this.#link = undefined;
+    void this.#end(link);
+    this.#later(retryDelayMs(this.#failures), () => this.#open());
+    this.#failures += 1;
+  }
+
+  /** A server that is away for an hour is one report, not one for each try. */
+  #report(link: Link, cause: unknown): void {
+    if (link !== this.#link || this.#reported.has(String(cause))) return;
+    this.#reported.add(String(cause));
+    const message = 'the bus does not hear: until it does, hints from other instances are lost';
+    this.#options.onError(new BusUnavailable(message, { cause }));
+  }
+
+  #mended(link: Link): void {
+    if (link === this.#link) this.#reported.clear();
+  }
+
+  async #end(link: Link): Promise<void> {
+    try {
+      await withinDeadline(Promise.resolve(link.close()), ANSWER_WITHIN_MS);
+    } catch {
+      // It was gone already, or is not to be reached: the driver or the server will find out.
+    }
+  }
+
+  #later(ms: number, task: () => void): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(task, ms);
+    this.#timer.unref();
+  }
+}
+
+/**
+ * Doubles with each failure, and is spread over its upper half, so that many instances do not come
+ * back as one.
+ */
+export function retryDelayMs(failures: number, random: () => number = Math.random): number {
+  const longest = Math.min(FIRST_RETRY_MS * 2 ** failures, LAST_RETRY_MS);
+  return (longest * (1 + random())) / 2;
+}
+
+/** The answer, or a rejection after `ms` milliseconds; what comes later is dropped. */
+export function withinDeadline<T>(answer: Promise<T>, ms: number): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error(`no answer within ${ms} ms`)), ms);
+    timer.unref();
+    answer.then(resolve, reject).finally(() => clearTimeout(timer));
+  });
 }

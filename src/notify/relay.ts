@@ -1,17 +1,85 @@
 import { createHash, randomUUID } from 'node:crypto';
+import * as z from 'zod';
 import type { JsonObject, ListKind } from '../wire/json-rpc.ts';
 import type { NotificationBus } from './bus.ts';
-import { type AddressedHint, type Hint, readHint, sendHint } from './hints.ts';
 import type { Streams } from './streams.ts';
 
+/** What instances tell each other about a session. Each is a hint: the state is in the store. */
+type Hint =
+  /** The client should hear this, on whichever instance holds its stream. */
+  | { readonly kind: 'notify'; readonly method: string }
+  /**
+   * This instance holds a stream of the session, opened at that time: it is the one to speak on, if
+   * it is the newest.
+   */
+  | { readonly kind: 'stream'; readonly openedAt: number }
+  /** It does not hold one any more. */
+  | { readonly kind: 'silence' }
+  /** The client cancelled this request, which some other instance may have waiting. */
+  | { readonly kind: 'cancelled'; readonly id: string | number }
+  /**
+   * Lists of a run that several connections share are others now; of its tools where it does not
+   * say which. One session, `but`, is told by itself.
+   */
+  | { readonly kind: 'changed'; readonly lists?: readonly ListKind[]; readonly but?: string }
+  /** The session has ended. */
+  | { readonly kind: 'ended' };
+
+const LISTS = ['tools', 'prompts', 'resources'] as const satisfies readonly ListKind[];
+
+const envelope = z.intersection(
+  z.object({ v: z.literal(1), to: z.string(), from: z.string() }),
+  z.discriminatedUnion('kind', [
+    z.object({ kind: z.literal('notify'), method: z.string() }),
+    z.object({ kind: z.literal('stream'), openedAt: z.number() }),
+    z.object({ kind: z.literal('silence') }),
+    z.object({ kind: z.literal('cancelled'), id: z.union([z.string(), z.number()]) }),
+    z.object({
+      kind: z.literal('changed'),
+      lists: z.array(z.enum(LISTS)).optional(),
+      but: z.string().optional(),
+    }),
+    z.object({ kind: z.literal('ended') }),
+  ]),
+);
+
+/**
+ * A hint with its address: `to` names the session without giving its id away, `from` the instance
+ * that sent it.
+ */
+type AddressedHint = z.output<typeof envelope>;
+
+/**
+ * Reads what came over the bus; `undefined` for what another app, or another version, may have
+ * sent.
+ */
+function readHint(text: string): AddressedHint | undefined {
+  try {
+    return envelope.safeParse(JSON.parse(text)).data;
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Rejects where the bus cannot send it, also one that throws instead: a hint is sent in the midst
+ * of other things, and from timers.
+ */
+async function sendHint(
+  bus: NotificationBus,
+  hint: Hint & { to: string; from: string },
+): Promise<void> {
+  await bus.publish(JSON.stringify({ v: 1, ...hint }));
+}
+
 /** What the relay needs of time. */
-export interface RelayClock {
+interface RelayClock {
   now(): number;
   after(ms: number, task: () => void): () => void;
 }
 
 /** A session as far as other instances are concerned. */
-export interface RelayedSession {
+interface RelayedSession {
   readonly run: string;
   readonly streams: Streams;
   /** `false` where no such request is in flight here. */
@@ -19,7 +87,7 @@ export interface RelayedSession {
 }
 
 /** What this instance does on the word of another one. */
-export interface RelayListener {
+interface RelayListener {
   /** The session of this topic, if this process knows it. */
   find(topic: string): RelayedSession | undefined;
   ended(session: RelayedSession): void;

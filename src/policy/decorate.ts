@@ -1,4 +1,4 @@
-import type { CacheDirective, InvalidationEvent, ResourceNotification } from './types.ts';
+import type { CacheDirective, InvalidationEvent, ResourceNotification } from './config.ts';
 
 const TAGS: Readonly<Record<CacheDirective, string>> = {
   'no-store': '[Cache-Control: no-store]',

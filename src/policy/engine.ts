@@ -1,7 +1,12 @@
-import { parseDefaults, parsePolicies } from './config.ts';
+import {
+  type CacheDirective,
+  type PolicyDefaults,
+  parseDefaults,
+  parsePolicies,
+  type ResolvedPolicy,
+  type SyncPolicy,
+} from './config.ts';
 import { matchSegments, splitName } from './glob.ts';
-import { memoise } from './memo.ts';
-import type { CacheDirective, PolicyDefaults, ResolvedPolicy, SyncPolicy } from './types.ts';
 
 /** Twice the 128 characters that MCP advises for a tool's name. */
 const LONGEST_KEPT_NAME = 256;
@@ -74,4 +79,34 @@ function resolved(
     ...(cacheControl !== undefined && { cacheControl }),
     ...(invalidates.length > 0 && { invalidates: Object.freeze([...invalidates]) }),
   });
+}
+
+interface MemoLimits {
+  /**
+   * How many names are kept. One more empties the memory, which is cheaper than tracking which was
+   * used last.
+   */
+  readonly entries: number;
+  /**
+   * Longer names are computed each time, so that what a stranger sends is not kept. In UTF-16
+   * units.
+   */
+  readonly nameLength: number;
+}
+
+/** Remembers what a pure function of a name came to. */
+export function memoise<Value>(
+  compute: (name: string) => Value,
+  limits: MemoLimits,
+): (name: string) => Value {
+  const known = new Map<string, { readonly value: Value }>();
+  return (name) => {
+    const hit = known.get(name);
+    if (hit !== undefined) return hit.value;
+    const value = compute(name);
+    if (name.length > limits.nameLength) return value;
+    if (known.size >= limits.entries) known.clear();
+    known.set(name, { value });
+    return value;
+  };
 }

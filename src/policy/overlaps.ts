@@ -1,6 +1,5 @@
-import { parsePolicies } from './config.ts';
+import { type OverlapWarning, parsePolicies, type SyncPolicy } from './config.ts';
 import { GLOBSTAR, matchSegments } from './glob.ts';
-import type { OverlapWarning, SyncPolicy } from './types.ts';
 
 /**
  * How many examples of one pattern are tried. A pattern that needs more, with seven `**` or so, is

@@ -6,7 +6,7 @@ import { createClient } from 'redis';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { postgresBus } from '../../src/bus/postgres.ts';
 import { redisBus } from '../../src/bus/redis.ts';
-import { type LinkEvents, retryDelayMs, StandingLink } from '../../src/bus/standing-link.ts';
+import { type LinkEvents, retryDelayMs, StandingLink } from '../../src/bus/remote-bus.ts';
 import type { NotificationBus } from '../../src/notify/bus.ts';
 import { sharedPostgres, sharedRedis } from '../services/shared.ts';
 import { heardAtLast, listenTo } from './hearing.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { memoise } from '../../src/policy/memo.ts';
+import { memoise } from '../../src/policy/engine.ts';
 
 /** A memory of three names of at most eight characters, and the names that had to be computed. */
 function setUp() {

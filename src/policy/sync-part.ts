@@ -1,17 +1,18 @@
+import type { Exchange, Part } from '../wire/exchange.ts';
+import { requestHeader } from '../wire/headers.ts';
+import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
+import { LateResponses } from '../wire/late-responses.ts';
+import type { ElementEdit, Message } from '../wire/message.ts';
+import type { MaybePromise } from '../wire/task-line.ts';
+import { pageAsSent, type ToolHints } from '../wire/upstream-list.ts';
+import type { StateSyncConfig } from './config.ts';
 import {
   decorateDescription,
   invalidationEvent,
   invalidationText,
   staleNotification,
-} from '../policy/decorate.ts';
-import type { PolicyEngine } from '../policy/engine.ts';
-import type { StateSyncConfig } from '../policy/types.ts';
-import type { Exchange, Part } from '../wire/exchange.ts';
-import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
-import type { ElementEdit, Message } from '../wire/message.ts';
-import type { MaybePromise } from '../wire/task-line.ts';
-import { pageAsSent, type ToolHints } from '../wire/upstream-list.ts';
-import type { LateNotes } from './late-notes.ts';
+} from './decorate.ts';
+import type { PolicyEngine } from './engine.ts';
 
 /** A mounted `stateSync()`: everything that is worked out once, at construction. */
 export interface SyncConfig extends Pick<StateSyncConfig, 'onInvalidation' | 'notificationSink'> {
@@ -138,4 +139,34 @@ function staleAfter(tool: string, { engine, hints }: SyncConfig): readonly strin
   const patterns = engine.resolve(tool)?.invalidates;
   if (patterns === undefined || patterns.every((pattern) => pattern === tool)) return undefined;
   return hints.isReadOnly(tool) && engine.matchOf(tool) !== tool ? undefined : patterns;
+}
+
+const MAX_SESSIONS = 10_000;
+
+/**
+ * What is remembered for replays of responses, by the session id that requests carry. The oldest
+ * sessions are forgotten first.
+ */
+export class LateNotes {
+  readonly #sessions = new Map<string, LateResponses>();
+
+  /** The notes of this exchange's session, if there are any. */
+  find(exchange: Exchange): LateResponses | undefined {
+    return this.#sessions.get(sessionOf(exchange));
+  }
+
+  /** The same, begun where there are none. */
+  open(exchange: Exchange): LateResponses {
+    const known = this.find(exchange);
+    if (known !== undefined) return known;
+    const opened = new LateResponses();
+    this.#sessions.set(sessionOf(exchange), opened);
+    const [oldest] = this.#sessions.keys();
+    if (this.#sessions.size > MAX_SESSIONS && oldest !== undefined) this.#sessions.delete(oldest);
+    return opened;
+  }
+}
+
+function sessionOf(exchange: Exchange): string {
+  return requestHeader(exchange.req, 'mcp-session-id') ?? '';
 }
