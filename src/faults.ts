@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { quoteNames } from './errors.ts';
 import { rightNames } from './nearest.ts';
 
@@ -83,27 +83,22 @@ function isReadable(value: unknown): value is object {
 }
 
 function keysOf(schema: unknown): string[] {
-  if (schema instanceof z.ZodUnion) return schema.options.flatMap(keysOf);
-  return schema instanceof z.ZodObject ? Object.keys(schema.shape) : [];
+  if (schema instanceof z.ZodMiniUnion) return schema.def.options.flatMap(keysOf);
+  return schema instanceof z.ZodMiniObject ? Object.keys(schema.shape) : [];
 }
 
 function schemaAt(schema: unknown, path: Path): unknown {
-  if (
-    schema instanceof z.ZodOptional ||
-    schema instanceof z.ZodDefault ||
-    schema instanceof z.ZodNullable
-  ) {
-    return schemaAt(schema.unwrap(), path);
+  if (schema instanceof z.ZodMiniOptional || schema instanceof z.ZodMiniDefault) {
+    return schemaAt(schema.def.innerType, path);
   }
   const [key, ...rest] = path;
   if (key === undefined) return schema;
-  if (schema instanceof z.ZodUnion) {
-    return schema.options
+  if (schema instanceof z.ZodMiniUnion) {
+    return schema.def.options
       .map((option) => schemaAt(option, path))
       .find((found) => found !== undefined);
   }
-  if (schema instanceof z.ZodArray) return schemaAt(schema.element, rest);
-  if (schema instanceof z.ZodRecord) return schemaAt(schema.valueType, rest);
-  const isKey = schema instanceof z.ZodObject && Object.hasOwn(schema.shape, key);
+  if (schema instanceof z.ZodMiniArray) return schemaAt(schema.def.element, rest);
+  const isKey = schema instanceof z.ZodMiniObject && Object.hasOwn(schema.shape, key);
   return isKey ? schemaAt(Reflect.get(schema.shape, key), rest) : undefined;
 }

@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { InterlockError } from './errors.ts';
 import { type Middleware, passStage, STAGE, type Stage } from './middleware.ts';
 import { functionOption, parseOptions, showValue } from './options.ts';
@@ -31,7 +31,7 @@ export interface GateFetchOptions {
 }
 
 const optionsSchema = z.strictObject({
-  auth: functionOption<NonNullable<GateFetchOptions['auth']>>().default(() => authOf),
+  auth: z._default(functionOption<NonNullable<GateFetchOptions['auth']>>(), () => authOf),
 });
 
 /**

@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { InterlockError } from './errors.ts';
 import { Aliases } from './gate/alias.ts';
 import type { GateConfig, Visibility, WhenEnded } from './gate/gate-config.ts';
@@ -83,24 +83,22 @@ export interface FsmGateOptions extends CommonOptions {
   clock?: Clock | undefined;
 }
 
-const millis = z.number().positive();
+const millis = z.number().check(z.positive());
 const optionsSchema = z.strictObject({
-  announce: z.boolean().default(false),
-  visibility: z.enum(['hide', 'stable']).optional(),
-  refusal: z.enum(['explain', 'unknown-tool']).default('explain'),
-  whenEnded: z.enum(['keep', 'restart']).optional(),
-  waitMs: millis.default(10_000),
-  maxWaiting: z.int().min(0).default(100),
-  maxWaitingBytes: z
-    .int()
-    .min(0)
-    .default(8 * 1024 * 1024),
-  leaseMs: millis.default(8_000),
-  maxStepMs: millis.default(10 * 60 * 1000),
-  cancelGraceMs: millis.default(5_000),
-  clock: z
-    .custom<Clock>((value) => typeof value === 'object' && value !== null, 'expected a clock')
-    .default(() => systemClock),
+  announce: z._default(z.boolean(), false),
+  visibility: z.optional(z.enum(['hide', 'stable'])),
+  refusal: z._default(z.enum(['explain', 'unknown-tool']), 'explain'),
+  whenEnded: z.optional(z.enum(['keep', 'restart'])),
+  waitMs: z._default(millis, 10_000),
+  maxWaiting: z._default(z.int().check(z.minimum(0)), 100),
+  maxWaitingBytes: z._default(z.int().check(z.minimum(0)), 8 * 1024 * 1024),
+  leaseMs: z._default(millis, 8_000),
+  maxStepMs: z._default(millis, 10 * 60 * 1000),
+  cancelGraceMs: z._default(millis, 5_000),
+  clock: z._default(
+    z.custom<Clock>((value) => typeof value === 'object' && value !== null, 'expected a clock'),
+    () => systemClock,
+  ),
   ...commonShape,
 });
 

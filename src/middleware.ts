@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { functionOption } from './options.ts';
 import { DEFAULT_LIMITS, Exchange, type Observers, type WireLimits } from './wire/exchange.ts';
 import { hasBody } from './wire/headers.ts';
@@ -41,15 +41,15 @@ export interface CommonOptions {
   onWarning?: ((warning: string) => void) | undefined;
 }
 
-const count = z.int().min(1);
+const count = z.int().check(z.minimum(1));
 
 /** The schema of {@link CommonOptions}, with its defaults. */
 export const commonShape = {
-  maxBodyBytes: count.default(DEFAULT_LIMITS.maxBodyBytes),
-  maxBatch: count.default(DEFAULT_LIMITS.maxBatch),
-  maxMessageBytes: count.default(DEFAULT_LIMITS.maxMessageBytes),
-  onError: functionOption<(error: unknown) => void>().optional(),
-  onWarning: functionOption<(warning: string) => void>().optional(),
+  maxBodyBytes: z._default(count, DEFAULT_LIMITS.maxBodyBytes),
+  maxBatch: z._default(count, DEFAULT_LIMITS.maxBatch),
+  maxMessageBytes: z._default(count, DEFAULT_LIMITS.maxMessageBytes),
+  onError: z.optional(functionOption<(error: unknown) => void>()),
+  onWarning: z.optional(functionOption<(warning: string) => void>()),
 };
 
 /** What is left of {@link CommonOptions} once they are parsed. */

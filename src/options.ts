@@ -1,11 +1,17 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { InterlockError, type InterlockErrorCode, quoteNames } from './errors.ts';
 import { describeFault, isTable } from './faults.ts';
 
 export { isTable, showValue } from './faults.ts';
 
+/**
+ * The words of faults that have none of their own: `zod/mini` knows no language. They are given to
+ * each check, because zod's settings are global and belong to the app.
+ */
+const IN_ENGLISH = { error: z.locales.en().localeError };
+
 /** A schema for an option that is a function, since zod has none that leaves it as it is. */
-export function functionOption<F>(): z.ZodType<F> {
+export function functionOption<F>(): z.ZodMiniType<F> {
   return z.custom<F>((value) => typeof value === 'function', 'expected a function');
 }
 
@@ -13,7 +19,7 @@ export function functionOption<F>(): z.ZodType<F> {
  * A schema for a table of user-chosen names. Its values are unchecked: zod's own records lose
  * `__proto__`.
  */
-export function tableOption(): z.ZodType<Record<string, unknown>> {
+export function tableOption(): z.ZodMiniType<Record<string, unknown>> {
   return z.custom<Record<string, unknown>>(isTable, 'expected an object');
 }
 
@@ -26,7 +32,7 @@ export function tableOption(): z.ZodType<Record<string, unknown>> {
  * @throws InterlockError naming each wrong value with what is right, and each unknown key with the
  * nearest right one.
  */
-export function parseOptions<T extends z.ZodObject>(
+export function parseOptions<T extends z.ZodMiniObject>(
   what: string,
   schema: T,
   value: unknown,
@@ -41,7 +47,7 @@ export function parseOptions<T extends z.ZodObject>(
       `${what}: expected an object with ${known}, got an instance of ${foreign}`,
     );
   }
-  const parsed = schema.safeParse(given);
+  const parsed = schema.safeParse(given, IN_ENGLISH);
   if (parsed.success) return withoutUndefined(parsed.data);
   const faults = parsed.error.issues.map((issue) => describeFault(issue, schema, given));
   throw new InterlockError(code, `${what}: ${faults.join('; ')}`);
@@ -51,7 +57,7 @@ export function parseOptions<T extends z.ZodObject>(
  * The class of what has no option of its own: a store or a client that was meant to be an option,
  * and not the options.
  */
-function classOfForeign(value: unknown, schema: z.ZodObject): string | undefined {
+function classOfForeign(value: unknown, schema: z.ZodMiniObject): string | undefined {
   if (!isTable(value) || Object.keys(schema.shape).some((key) => Object.hasOwn(value, key)))
     return undefined;
   const made: unknown = Object.getPrototypeOf(value)?.constructor;

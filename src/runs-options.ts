@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { InterlockError } from './errors.ts';
 import type { OutsideMover } from './gate/outside-move.ts';
 import { observersOf, safely } from './middleware.ts';
@@ -43,21 +43,24 @@ export interface RunsOptions {
   onWarning?: ((warning: string) => void) | undefined;
 }
 
-const given = <T>(what: string): z.ZodType<T> =>
+const given = <T>(what: string): z.ZodMiniType<T> =>
   z.custom<T>(
     (value) => (typeof value === 'object' || typeof value === 'function') && value !== null,
     what,
   );
 
 const optionsSchema = z.strictObject({
-  sessions: given<SessionMiddleware>('expected what sessionStore() returned').optional(),
-  store: given<StateStore>('expected a store').optional(),
-  idleMs: z.number().positive().optional(),
-  storeDeadlineMs: z.number().positive().default(2_000),
-  onError: z
-    .custom<(error: unknown) => void>((value) => typeof value === 'function', 'expected a function')
-    .optional(),
-  onWarning: functionOption<(warning: string) => void>().optional(),
+  sessions: z.optional(given<SessionMiddleware>('expected what sessionStore() returned')),
+  store: z.optional(given<StateStore>('expected a store')),
+  idleMs: z.optional(z.number().check(z.positive())),
+  storeDeadlineMs: z._default(z.number().check(z.positive()), 2_000),
+  onError: z.optional(
+    z.custom<(error: unknown) => void>(
+      (value) => typeof value === 'function',
+      'expected a function',
+    ),
+  ),
+  onWarning: z.optional(functionOption<(warning: string) => void>()),
 });
 
 /** What runs are moved with, and who is told of likely mistakes. */
@@ -104,13 +107,13 @@ function neitherNorBoth(): InterlockError {
 }
 
 const requestSchema = z.strictObject({
-  actor: z.string().optional(),
-  payload: z.custom<Json>(() => true).optional(),
+  actor: z.optional(z.string()),
+  payload: z.optional(z.custom<Json>(() => true)),
 });
-const insideSchema = requestSchema.extend({
-  step: z.custom<CurrentStep>(isCurrentStep, 'expected what currentStep() returned').optional(),
+const insideSchema = z.extend(requestSchema, {
+  step: z.optional(z.custom<CurrentStep>(isCurrentStep, 'expected what currentStep() returned')),
 });
-const resolveSchema = requestSchema.extend({ event: z.unknown().optional() });
+const resolveSchema = z.extend(requestSchema, { event: z.optional(z.unknown()) });
 
 /** What `restart()` is told beside what to do. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
 export function parseRequest(what: 'restart()', options: unknown): z.output<typeof requestSchema> {

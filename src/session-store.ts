@@ -1,5 +1,5 @@
 import cluster from 'node:cluster';
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { InterlockError } from './errors.ts';
 import {
   type CommonOptions,
@@ -113,7 +113,7 @@ export interface CloseOptions {
   drainMs?: number | undefined;
 }
 
-const closeSchema = z.strictObject({ drainMs: z.number().min(0).default(0) });
+const closeSchema = z.strictObject({ drainMs: z._default(z.number().check(z.minimum(0)), 0) });
 
 /** What {@link sessionStore} returns. */
 export interface SessionMiddleware extends Middleware {
@@ -130,29 +130,36 @@ export interface SessionMiddleware extends Middleware {
   close(options?: CloseOptions): Promise<void>;
 }
 
-const millis = z.number().positive();
+const millis = z.number().check(z.positive());
 const optionsSchema = z.strictObject({
-  store: z
-    .custom<StateStore>((value) => typeof value === 'object' && value !== null, 'expected a store')
-    .optional(),
-  key: z.custom<RunKeyStrategy | readonly RunKeyStrategy[]>().default(() => sessionKey()),
-  principal: functionOption<PrincipalOf>().optional(),
-  idleMs: millis.default(DEFAULT_IDLE_MS),
-  sessionCacheMs: z.number().min(0).default(5_000),
-  maxSessions: z.int().min(1).default(10_000),
-  maxSessionsPerPrincipal: z.int().min(1).default(1_000),
-  clientOf: functionOption<ClientOf>().optional(),
-  maxSessionsPerClient: z.int().min(1).default(1_000),
-  maxStreams: z.int().min(1).default(4),
-  serveStreams: z.boolean().default(true),
-  keepAliveMs: millis.default(15_000),
-  bus: z
-    .custom<NotificationBus>((value) => isBus(value), 'expected a bus, with publish and subscribe')
-    .optional(),
-  storeDeadlineMs: millis.default(2_000),
-  clock: z
-    .custom<Clock>((value) => typeof value === 'object' && value !== null, 'expected a clock')
-    .default(() => systemClock),
+  store: z.optional(
+    z.custom<StateStore>(
+      (value) => typeof value === 'object' && value !== null,
+      'expected a store',
+    ),
+  ),
+  key: z._default(z.custom<RunKeyStrategy | readonly RunKeyStrategy[]>(), () => sessionKey()),
+  principal: z.optional(functionOption<PrincipalOf>()),
+  idleMs: z._default(millis, DEFAULT_IDLE_MS),
+  sessionCacheMs: z._default(z.number().check(z.minimum(0)), 5_000),
+  maxSessions: z._default(z.int().check(z.minimum(1)), 10_000),
+  maxSessionsPerPrincipal: z._default(z.int().check(z.minimum(1)), 1_000),
+  clientOf: z.optional(functionOption<ClientOf>()),
+  maxSessionsPerClient: z._default(z.int().check(z.minimum(1)), 1_000),
+  maxStreams: z._default(z.int().check(z.minimum(1)), 4),
+  serveStreams: z._default(z.boolean(), true),
+  keepAliveMs: z._default(millis, 15_000),
+  bus: z.optional(
+    z.custom<NotificationBus>(
+      (value) => isBus(value),
+      'expected a bus, with publish and subscribe',
+    ),
+  ),
+  storeDeadlineMs: z._default(millis, 2_000),
+  clock: z._default(
+    z.custom<Clock>((value) => typeof value === 'object' && value !== null, 'expected a clock'),
+    () => systemClock,
+  ),
   ...commonShape,
 });
 

@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
 import { functionOption, parseOptions } from './options.ts';
 import type {
@@ -35,16 +35,18 @@ export interface StateSyncOptions<D extends string = CacheDirective>
 }
 
 const optionsSchema = z.strictObject({
-  policies: z
-    .custom<readonly SyncPolicy[]>((value) => Array.isArray(value), 'expected array')
-    .default(() => []),
-  defaults: z.custom<PolicyDefaults>(() => true).optional(),
-  onInvalidation: functionOption<(event: InvalidationEvent) => void>().optional(),
-  notificationSink:
-    functionOption<(notification: ResourceNotification) => void | Promise<void>>().optional(),
-  tools: z.array(z.instanceof(ToolDeclaration)).default(() => []),
-  placement: z.enum(['append', 'prepend']).default('append'),
-  now: functionOption<() => number>().default(() => Date.now),
+  policies: z._default(
+    z.custom<readonly SyncPolicy[]>((value) => Array.isArray(value), 'expected array'),
+    () => [],
+  ),
+  defaults: z.optional(z.custom<PolicyDefaults>(() => true)),
+  onInvalidation: z.optional(functionOption<(event: InvalidationEvent) => void>()),
+  notificationSink: z.optional(
+    functionOption<(notification: ResourceNotification) => void | Promise<void>>(),
+  ),
+  tools: z._default(z.array(z.instanceof(ToolDeclaration)), () => []),
+  placement: z._default(z.enum(['append', 'prepend']), 'append'),
+  now: z._default(functionOption<() => number>(), () => Date.now),
   ...commonShape,
 });
 

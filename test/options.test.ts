@@ -1,16 +1,16 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { InterlockError } from '../src/errors.ts';
 import { functionOption, parseOptions, showValue, tableOption } from '../src/options.ts';
 
 const schema = z.strictObject({
-  timeoutMs: z.number().min(1).default(2000),
-  mode: z.enum(['hold', 'retry']).optional(),
-  now: functionOption<() => number>().optional(),
-  table: tableOption().optional(),
-  nested: z.strictObject({ inner: z.string() }).optional(),
-  list: z.array(z.strictObject({ match: z.string() })).optional(),
-  either: z.union([z.string(), z.strictObject({ header: z.string() })]).optional(),
+  timeoutMs: z._default(z.number().check(z.minimum(1)), 2000),
+  mode: z.optional(z.enum(['hold', 'retry'])),
+  now: z.optional(functionOption<() => number>()),
+  table: z.optional(tableOption()),
+  nested: z.optional(z.strictObject({ inner: z.string() })),
+  list: z.optional(z.array(z.strictObject({ match: z.string() }))),
+  either: z.optional(z.union([z.string(), z.strictObject({ header: z.string() })])),
 });
 
 const parse = (value: unknown) => parseOptions('mount()', schema, value);
@@ -75,7 +75,9 @@ describe('parseOptions', () => {
   });
 
   it('says of a value that is left out that there must be one', () => {
-    const anything = z.strictObject({ store: z.unknown().refine((store) => store !== null) });
+    const anything = z.strictObject({
+      store: z.unknown().check(z.refine((store) => store !== null)),
+    });
     expect(() => parseOptions('mount()', anything, {})).toThrow(
       'mount(): store: expected a value, got undefined',
     );

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { copyFileSync, existsSync, readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
-import type * as z from 'zod';
+import type * as z from 'zod/mini';
 import { postgresBus } from '../src/bus/postgres.ts';
 import { redisBus } from '../src/bus/redis.ts';
 import { ERROR_CODES, InterlockError, type InterlockErrorCode } from '../src/errors.ts';
@@ -234,7 +234,7 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
 describe('the tables of options', () => {
   const common = Object.keys(commonShape);
   const MIDDLEWARES = ['sessionStore', 'fsmGate', 'stateSync'];
-  const schemas = new Map<string, z.ZodObject>();
+  const schemas = new Map<string, z.ZodMiniObject>();
 
   beforeAll(() => {
     const nothing = async () => undefined;
@@ -252,9 +252,9 @@ describe('the tables of options', () => {
       schemas.set(what.replace(/\(\).*/, ''), schema);
   });
 
-  const schemaOf = (name: string): Record<string, z.ZodType> => {
+  const schemaOf = (name: string): Record<string, z.ZodMiniType> => {
     if (name === 'common') return commonShape;
-    const shape = Object.entries(schemas.get(name)?.shape ?? {}) as [string, z.ZodType][];
+    const shape = Object.entries(schemas.get(name)?.shape ?? {}) as [string, z.ZodMiniType][];
     const isListedApart = (option: string) => MIDDLEWARES.includes(name) && common.includes(option);
     return Object.fromEntries(shape.filter(([option]) => !isListedApart(option)));
   };

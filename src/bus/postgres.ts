@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import type { NotificationBus } from '../notify/bus.ts';
 import { parseOptions } from '../options.ts';
 import {
@@ -50,11 +50,13 @@ export interface PostgresBusOptions extends RemoteBusOptions {
 const poolSchema = z.custom<PostgresBusPool>(isPool, 'expected a Pool of pg');
 
 const optionsSchema = z
-  .strictObject({ pool: poolSchema, listenPool: poolSchema.optional(), ...remoteBusShape })
-  .refine(({ pool, listenPool = pool }) => listenPool !== pool || pool.options?.max !== 1, {
-    path: ['pool'],
-    error: 'expected more than one connection, because one listens, or a listenPool',
-  });
+  .strictObject({ pool: poolSchema, listenPool: z.optional(poolSchema), ...remoteBusShape })
+  .check(
+    z.refine(({ pool, listenPool = pool }) => listenPool !== pool || pool.options?.max !== 1, {
+      path: ['pool'],
+      error: 'expected more than one connection, because one listens, or a listenPool',
+    }),
+  );
 
 const NOTIFY_EACH = 'SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message';
 

@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import type { NotificationBus } from '../notify/bus.ts';
 import { parseOptions } from '../options.ts';
 import {
@@ -32,7 +32,7 @@ const clientSchema = z.custom<RedisPubSub>(
 
 const optionsSchema = z.strictObject({
   client: clientSchema,
-  subscriber: clientSchema.optional(),
+  subscriber: z.optional(clientSchema),
   ...remoteBusShape,
 });
 

@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import {
   BusListeners,
   BusUnavailable,
@@ -28,15 +28,11 @@ export interface RemoteBusOptions {
 
 /** The schema of {@link RemoteBusOptions}, with its defaults. */
 export const remoteBusShape = {
-  channel: z
-    .string()
-    .regex(/^[ -~]{1,63}$/, 'expected 1 to 63 printable characters of ASCII')
-    .default('interlock'),
-  heartbeatMs: z
-    .int()
-    .min(100)
-    .max(2 ** 31 - 1)
-    .default(30_000),
+  channel: z._default(
+    z.string().check(z.regex(/^[ -~]{1,63}$/, 'expected 1 to 63 printable characters of ASCII')),
+    'interlock',
+  ),
+  heartbeatMs: z._default(z.int().check(z.minimum(100), z.maximum(2 ** 31 - 1)), 30_000),
   onError: onErrorOption,
 };
 

@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { functionOption, parseOptions } from '../options.ts';
 
 /**
@@ -96,15 +96,19 @@ export class BusListeners {
  * The schema of `onError`: told of what nobody else is told of. One that throws is heard on the
  * console.
  */
-export const onErrorOption = functionOption<(error: unknown) => void>()
-  .default(() => (error: unknown) => console.error(error))
-  .transform((observer) => (error: unknown) => {
+export const onErrorOption = z.pipe(
+  z._default(
+    functionOption<(error: unknown) => void>(),
+    () => (error: unknown) => console.error(error),
+  ),
+  z.transform((observer) => (error: unknown) => {
     try {
       observer(error);
     } catch (second) {
       console.error(second);
     }
-  });
+  }),
+);
 
 export interface LocalBusOptions {
   /** Told of the error of a listener that throws. Default: `console.error`. */

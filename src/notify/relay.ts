@@ -1,5 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto';
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import type { JsonObject, ListKind } from '../wire/json-rpc.ts';
 import type { NotificationBus } from './bus.ts';
 import type { Streams } from './streams.ts';
@@ -36,8 +36,8 @@ const envelope = z.intersection(
     z.object({ kind: z.literal('cancelled'), id: z.union([z.string(), z.number()]) }),
     z.object({
       kind: z.literal('changed'),
-      lists: z.array(z.enum(LISTS)).optional(),
-      but: z.string().optional(),
+      lists: z.optional(z.array(z.enum(LISTS))),
+      but: z.optional(z.string()),
     }),
     z.object({ kind: z.literal('ended') }),
   ]),

@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { parseOptions, showValue } from '../options.ts';
 import { globFault } from './glob.ts';
@@ -85,18 +85,18 @@ export interface OverlapWarning {
 
 const directive = z.enum(['no-store', 'immutable']);
 
-const glob = z.string().superRefine((pattern, context) => {
-  const fault = globFault(pattern);
-  if (fault !== undefined) context.addIssue({ code: 'custom', message: fault });
+const glob = z.string().check(({ value, issues }) => {
+  const fault = globFault(value);
+  if (fault !== undefined) issues.push({ code: 'custom', message: fault, input: value });
 });
 
 const policySchema = z.strictObject({
   match: glob,
-  cacheControl: directive.optional(),
-  invalidates: z.array(glob).optional(),
+  cacheControl: z.optional(directive),
+  invalidates: z.optional(z.array(glob)),
 });
 
-const defaultsSchema = z.strictObject({ cacheControl: directive.optional() });
+const defaultsSchema = z.strictObject({ cacheControl: z.optional(directive) });
 
 /** Checked copies of the policies, which later changes to the originals do not reach. */
 export function parsePolicies(policies: unknown): SyncPolicy[] {

@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { parseOptions, showValue } from '../options.ts';
 
@@ -185,15 +185,15 @@ export function parseKeys(value: unknown): readonly RunKeyStrategy[] {
   );
 }
 
-const name = z.string().min(1).max(128);
+const name = z.string().check(z.minLength(1), z.maxLength(128));
 const handleSchema = z.strictObject({
-  createdBy: z.union([name, z.array(name).min(1)]),
-  field: name.optional(),
+  createdBy: z.union([name, z.array(name).check(z.minLength(1))]),
+  field: z.optional(name),
 });
 const managedSchema = z.strictObject({
   start: name,
   argument: name,
-  description: name.max(2_000).optional(),
+  description: z.optional(name.check(z.maxLength(2_000))),
 });
 
 function parseName(what: string, value: unknown): string {

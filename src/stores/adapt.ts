@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { InterlockError, quoteNames } from '../errors.ts';
 import { functionOption, parseOptions } from '../options.ts';
 import { AdaptedStore } from './adapted-store.ts';
@@ -14,8 +14,8 @@ export interface AdaptOptions {
 }
 
 const optionsSchema = z.strictObject({
-  now: functionOption<() => number>().default(() => Date.now),
-  onWarning: functionOption<(warning: string) => void>().default(() => emitWarning),
+  now: z._default(functionOption<() => number>(), () => Date.now),
+  onWarning: z._default(functionOption<(warning: string) => void>(), () => emitWarning),
 });
 
 const PLAIN = ['load', 'save'] as const satisfies readonly (keyof FsmStateStore)[];

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { functionOption, parseOptions } from '../options.ts';
 import {
   claimStep,
@@ -43,8 +43,8 @@ export interface MemoryStoreOptions {
 }
 
 const optionsSchema = z.strictObject({
-  maxRuns: z.int().min(1).default(10_000),
-  now: functionOption<() => number>().default(() => Date.now),
+  maxRuns: z._default(z.int().check(z.minimum(1)), 10_000),
+  now: z._default(functionOption<() => number>(), () => Date.now),
 });
 
 /**

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { parseOptions } from '../options.ts';
 import { type PostgresClient, type PostgresPool, postgresNames } from './postgres/database.ts';
 import {
@@ -70,14 +70,14 @@ export interface PostgresStore extends TransactionalStateStore<PostgresClient> {
 
 const optionsSchema = z.strictObject({
   pool: z.custom<PostgresPool>(isPool, 'expected a Pool of pg'),
-  schema: z
-    .string()
-    .regex(/^[^\0]{1,63}$/, 'expected the name of a schema')
-    .default('public'),
-  tablePrefix: z
-    .string()
-    .regex(/^\w{0,30}$/, 'expected at most 30 letters, digits and "_"')
-    .default(''),
+  schema: z._default(
+    z.string().check(z.regex(/^[^\0]{1,63}$/, 'expected the name of a schema')),
+    'public',
+  ),
+  tablePrefix: z._default(
+    z.string().check(z.regex(/^\w{0,30}$/, 'expected at most 30 letters, digits and "_"')),
+    '',
+  ),
 });
 
 /**

@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { InterlockError, quoteNames } from '../errors.ts';
 import { parseOptions } from '../options.ts';
 import { parseSnapshot } from '../workflow/stored.ts';
@@ -27,15 +27,15 @@ export interface SavedRun {
 const sessionSchema = z.object({
   state: z.enum(['open', 'ended']),
   updatedAt: z.number(),
-  context: z.unknown().optional(),
+  context: z.optional(z.unknown()),
 });
 
 const sessionContextSchema = z.object({
-  principal: z.string().optional(),
-  minted: z.boolean().optional(),
-  openedBy: z.string().optional(),
+  principal: z.optional(z.string()),
+  minted: z.optional(z.boolean()),
+  openedBy: z.optional(z.string()),
   workflows: z.array(z.string()),
-  ended: z.array(z.string()).optional(),
+  ended: z.optional(z.array(z.string())),
   expiresAt: z.number(),
 });
 
@@ -134,7 +134,7 @@ function isMissing<T>(loaded: T | undefined | null): loaded is undefined | null 
   return loaded === undefined || loaded === null;
 }
 
-function parse<T extends z.ZodObject>(what: string, schema: T, loaded: unknown): z.output<T> {
+function parse<T extends z.ZodMiniObject>(what: string, schema: T, loaded: unknown): z.output<T> {
   return parseOptions(what, schema, loaded, 'ERR_INTERLOCK_SNAPSHOT');
 }
 

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { functionOption, parseOptions } from '../options.ts';
 import {
   claimStep,
@@ -64,8 +64,8 @@ const optionsSchema = z.strictObject({
     isDatabase,
     'expected an opened SQLite database with exec() and prepare()',
   ),
-  now: functionOption<() => number>().default(() => Date.now),
-  busyTimeoutMs: z.int().min(0).default(2000),
+  now: z._default(functionOption<() => number>(), () => Date.now),
+  busyTimeoutMs: z._default(z.int().check(z.minimum(0)), 2000),
 });
 
 /** More than one, so that what expired cannot pile up. */

@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { parseOptions } from '../options.ts';
 import {
   type ScriptedStoreOptions,

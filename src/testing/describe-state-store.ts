@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { functionOption, parseOptions } from '../options.ts';
 import { claimPromises } from './claims.ts';
 import { commitPromises } from './commits.ts';
@@ -29,8 +29,8 @@ export interface DescribeStateStoreOptions {
 const optionsSchema = z.strictObject({
   describe: functionOption<DescribeStateStoreOptions['describe']>(),
   it: functionOption<DescribeStateStoreOptions['it']>(),
-  scope: z.enum(['processes', 'restarts', 'process']).default('processes'),
-  timeoutMs: z.number().positive().default(30_000),
+  scope: z._default(z.enum(['processes', 'restarts', 'process']), 'processes'),
+  timeoutMs: z._default(z.number().check(z.positive()), 30_000),
 });
 
 /**

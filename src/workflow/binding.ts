@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { functionOption, isTable, parseOptions, showValue } from '../options.ts';
 import type { Json, Uncertain } from '../stores/store.ts';
@@ -178,11 +178,11 @@ export interface BindableTool<
 export type AnyBinding = Binding<string, string, string>;
 
 const optionsSchema = z.strictObject({
-  success: z.unknown().optional(),
-  failure: z.unknown().optional(),
-  guard: functionOption<Guard>().optional(),
-  when: functionOption<CallTest>().optional(),
-  uncertain: z.enum(['hold', 'retry']).optional(),
+  success: z.optional(z.unknown()),
+  failure: z.optional(z.unknown()),
+  guard: z.optional(functionOption<Guard>()),
+  when: z.optional(functionOption<CallTest>()),
+  uncertain: z.optional(z.enum(['hold', 'retry'])),
 });
 
 /**

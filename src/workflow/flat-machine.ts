@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../nearest.ts';
 import { isTable, parseOptions, showValue, tableOption } from '../options.ts';
@@ -56,18 +56,20 @@ export interface WidenedConfig<S extends string, E extends string, N extends str
   };
 }
 
-const ID = z.string().regex(/^[\w.-]{1,64}$/, 'expected 1 to 64 letters, digits, "_", "." or "-"');
+const ID = z
+  .string()
+  .check(z.regex(/^[\w.-]{1,64}$/, 'expected 1 to 64 letters, digits, "_", "." or "-"'));
 
 const configSchema = z.strictObject({
-  id: ID.default('workflow'),
+  id: z._default(ID, 'workflow'),
   initial: z.string(),
   states: tableOption(),
 });
 
 const stateSchema = z.strictObject({
-  on: tableOption().optional(),
-  after: tableOption().optional(),
-  type: z.literal('final').optional(),
+  on: z.optional(tableOption()),
+  after: z.optional(tableOption()),
+  type: z.optional(z.literal('final')),
 });
 
 /**

@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { functionOption, isTable, parseOptions, showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
@@ -73,12 +73,12 @@ export interface GateOptions {
 }
 
 const gateOptionsSchema = z.strictObject({
-  now: functionOption<() => number>().default(() => Date.now),
-  onError: functionOption<ErrorListener>().default(() => () => {}),
-  onAction: functionOption<ActionListener>().optional(),
-  version: z.int().min(1).optional(),
-  migrate: functionOption<Migrate>().optional(),
-  loopShield: z.custom<LoopShieldOptions>(isTable, 'expected an object').optional(),
+  now: z._default(functionOption<() => number>(), () => Date.now),
+  onError: z._default(functionOption<ErrorListener>(), () => () => {}),
+  onAction: z.optional(functionOption<ActionListener>()),
+  version: z.optional(z.int().check(z.minimum(1))),
+  migrate: z.optional(functionOption<Migrate>()),
+  loopShield: z.optional(z.custom<LoopShieldOptions>(isTable, 'expected an object')),
 });
 
 /** What a gate is made of, which never changes: its clones share it. */

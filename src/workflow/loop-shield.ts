@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../nearest.ts';
 import { functionOption, parseOptions, showValue } from '../options.ts';
@@ -68,17 +68,19 @@ interface Count {
 const MOST_KINDS = 32;
 
 const optionsSchema = z.strictObject({
-  max: z.int().min(1).max(1000),
-  mode: z.enum(['repeated', 'consecutive']).default('repeated'),
-  sameArguments: z.boolean().default(false),
-  window: z.number().positive().optional(),
+  max: z.int().check(z.minimum(1), z.maximum(1000)),
+  mode: z._default(z.enum(['repeated', 'consecutive']), 'repeated'),
+  sameArguments: z._default(z.boolean(), false),
+  window: z.optional(z.number().check(z.positive())),
   fallback: z
-    .strictObject({ state: z.string().optional(), event: z.string().optional() })
-    .refine(
-      ({ state, event }) => (state === undefined) !== (event === undefined),
-      'expected either { state } or { event }',
+    .strictObject({ state: z.optional(z.string()), event: z.optional(z.string()) })
+    .check(
+      z.refine(
+        ({ state, event }) => (state === undefined) !== (event === undefined),
+        'expected either { state } or { event }',
+      ),
     ),
-  onLoop: functionOption<LoopListener>().optional(),
+  onLoop: z.optional(functionOption<LoopListener>()),
 });
 
 /**

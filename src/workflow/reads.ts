@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { functionOption, parseOptions, showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
@@ -34,7 +34,7 @@ interface BoundResource extends BoundRead {
   readonly pattern: ResourcePattern;
 }
 
-const optionsSchema = z.strictObject({ guard: functionOption<Guard>().optional() });
+const optionsSchema = z.strictObject({ guard: z.optional(functionOption<Guard>()) });
 
 /**
  * The prompts and resources of a workflow. Reading them moves nothing.

@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../nearest.ts';
 import { isTable, parseOptions, showValue } from '../options.ts';
@@ -9,8 +9,8 @@ import type { Model, Next, Position } from './position.ts';
 const snapshotSchema = z.object({
   state: z.string(),
   updatedAt: z.number(),
-  version: z.int().min(0).optional(),
-  context: z.custom<Json>().optional(),
+  version: z.optional(z.int().check(z.minimum(0))),
+  context: z.optional(z.custom<Json>()),
 });
 
 /**
@@ -61,7 +61,7 @@ export interface Deployment {
   readonly migrate?: Migrate | undefined;
 }
 
-const migratedSchema = z.strictObject({ state: z.string(), context: z.unknown().optional() });
+const migratedSchema = z.strictObject({ state: z.string(), context: z.optional(z.unknown()) });
 
 /** Marks a position as saved by this deployment. */
 export function stamped(position: Position, { version }: Deployment): Position {

@@ -61,7 +61,8 @@ function sdkHandler(serving: FetchServing): Fetch {
   return async (request) => {
     const known = transports.get(request.headers.get('mcp-session-id') ?? '');
     if (known !== undefined) return known.handleRequest(request);
-    const transport = new WebStandardStreamableHTTPServerTransport(options(() => transport));
+    const transport: WebStandardStreamableHTTPServerTransport =
+      new WebStandardStreamableHTTPServerTransport(options(() => transport));
     await serving.makeServer().connect(transport as never);
     return transport.handleRequest(request);
   };

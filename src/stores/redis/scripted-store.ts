@@ -1,5 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto';
-import * as z from 'zod';
+import * as z from 'zod/mini';
 import type {
   AtomicStateStore,
   ClaimRequest,
@@ -41,11 +41,11 @@ export interface ScriptedStoreOptions {
 }
 
 export const scriptedStoreOptions = {
-  prefix: z
-    .string()
-    .regex(/^[^{}]*$/, 'expected a prefix without braces')
-    .default('interlock'),
-  trailLimit: z.int().min(50).default(1000),
+  prefix: z._default(
+    z.string().check(z.regex(/^[^{}]*$/, 'expected a prefix without braces')),
+    'interlock',
+  ),
+  trailLimit: z._default(z.int().check(z.minimum(50)), 1000),
 };
 
 /**
