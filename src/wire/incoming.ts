@@ -116,7 +116,8 @@ function read(
   if (fault !== undefined) return bad(id, `Invalid Request: the member ${fault}`);
   const text = outline && whole?.slice(outline.start, outline.end);
   const message = new Message(value, text, outline?.places);
-  takeTryOut(message);
+  if (isObject(value.params) && isObject(value.params._meta))
+    takeTryOut(message, value.params._meta);
   return {
     kind,
     message,
@@ -127,11 +128,9 @@ function read(
 }
 
 /** A client must not name the step that a handler finds itself in. */
-function takeTryOut(message: Message): void {
-  const path = ['params', '_meta'];
-  const meta = message.at(...path);
-  if (!isObject(meta)) return;
-  for (const key of Object.keys(meta)) if (foldKey(key) === META_TRY) message.remove(path, key);
+function takeTryOut(message: Message, meta: JsonObject): void {
+  for (const key of Object.keys(meta))
+    if (foldKey(key) === META_TRY) message.remove(['params', '_meta'], key);
 }
 
 /** A value is searched once, and only where it is asked about. */

@@ -74,10 +74,11 @@ describe('currentStep(extra)', () => {
   it.each(
     (['stateful', 'stateless'] as const).flatMap((mode) =>
       (['sse', 'json'] as const).flatMap((answers) =>
-        [true, false].map((parser) => ({ mode, answers, parser })),
+        ([true, false, 'hono', 'sdk'] as const).map((by) => ({ mode, answers, by })),
       ),
     ),
-  )('gives the step of this very call: $mode, $answers, parsed: $parser', async (shape) => {
+  )('gives the step of this very call: $mode, $answers, $by', async ({ by, ...rest }) => {
+    const shape = { ...rest, ...(typeof by === 'string' ? { host: by } : { parser: by }) };
     const { session, found } = await open({ shape });
     await session.call('note');
     await session.call('look');
@@ -407,10 +408,13 @@ describe('runs, inside of a step and without mcp-interlock/ambient', () => {
     expect((await app.runs.read(run))?.snapshot.state).toBe('paid');
   });
 
-  it('say nothing where no step is open, and of what happens in another process', async () => {
+  it('say nothing where no step is open, in a worker of the same store too', async () => {
     const { session, ...app } = await open();
     await session.call('note');
     await app.runs.update(session.id, () => 1);
+    const onWarning = (text: string) => void app.warnings.push(text);
+    const worker = runsOf(order(), { store: app.store, onWarning });
+    expect(await worker.send(session.id, 'PAY')).toMatchObject({ sent: true, state: 'paid' });
     expect(app.warnings).toEqual([]);
   });
 

@@ -1,7 +1,7 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import * as z from 'zod';
-import '../../src/ambient.ts';
+import '../src/ambient.ts';
 import {
   currentStep,
   fsmGate,
@@ -11,10 +11,10 @@ import {
   StateMachineGate,
   sessionKey,
   sessionStore,
-} from '../../src/index.ts';
-import { latch } from '../helpers/latch.ts';
-import { callOf, RawSession } from '../helpers/raw.ts';
-import { startUpstream } from '../helpers/upstream.ts';
+} from '../src/index.ts';
+import { latch } from './helpers/latch.ts';
+import { callOf, RawSession } from './helpers/raw.ts';
+import { startUpstream } from './helpers/upstream.ts';
 
 const order = (id: string) =>
   new StateMachineGate({
@@ -90,6 +90,36 @@ describe('runs, inside of a step, with mcp-interlock/ambient', () => {
       const view = await runsOf(gate, { store: app.store }).read(app.session.id);
       expect(view).toMatchObject({ snapshot: { state: 'paid' }, context: { by: 'handler' } });
     }
+  });
+
+  it('are no way out of a step for its own handler, however deep it calls', async () => {
+    const gate = order('order');
+    const failures: unknown[] = [];
+    const sends = async (): Promise<void> => {
+      const run = currentStep()?.run ?? '';
+      await new Promise(setImmediate);
+      const runs = runsOf(gate, { sessions: app.sessions });
+      await runs.send(run, 'CLOSE').catch((error: unknown) => failures.push(error));
+    };
+    const app = await serve([gate], sends);
+    await app.session.call('pay');
+    expect(failures.map(String)).toEqual([
+      expect.stringContaining('inside of a step of the same run'),
+    ]);
+  });
+
+  it('find it in a call that the handler of another step makes', async () => {
+    const [outer, inner] = [order('outer'), order('inner')];
+    const seen: unknown[] = [];
+    const other = await serve([inner], async () => {
+      seen.push(currentStep()?.workflow);
+    });
+    const app = await serve([outer], async () => {
+      await other.session.call('pay');
+      seen.push(currentStep()?.workflow);
+    });
+    await app.session.call('pay');
+    expect(seen).toEqual(['inner', 'outer']);
   });
 
   it('know that it is over, where a handler began what goes on behind it', async () => {
