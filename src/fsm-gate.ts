@@ -24,6 +24,7 @@ import { admissionOf } from './session/run-context.ts';
 import type { Sessions } from './session/sessions.ts';
 import { createSessions } from './session-store.ts';
 import type { Observers } from './wire/exchange.ts';
+import { PageMemory } from './wire/pages.ts';
 import { StateMachineGate } from './workflow/gate.ts';
 
 /** Options of {@link fsmGate}. */
@@ -132,6 +133,7 @@ export function fsmGate<S extends string, E extends string>(
     workflow,
     listed: new ListedTools(workflow),
     listedPrompts: new ListedNames(workflow.id, workflow.reads.promptNames),
+    pages: new PageMemory(),
     notes: availabilityNotes(workflow),
     times,
     waiting: { maxWaiting, maxWaitingBytes },

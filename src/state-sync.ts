@@ -14,6 +14,7 @@ import { LateNotes, type SyncConfig, SyncPart } from './policy/sync-part.ts';
 import { ToolDeclaration } from './tool.ts';
 import type { Exchange } from './wire/exchange.ts';
 import { Note } from './wire/note.ts';
+import { PageMemory } from './wire/pages.ts';
 import { ToolHints } from './wire/upstream-list.ts';
 
 /** Options of {@link stateSync} beside the configuration itself. */
@@ -72,6 +73,7 @@ export function stateSync(options: StateSyncOptions<string>): Middleware {
     notificationSink: parsed.notificationSink,
     notes: new LateNotes(),
     hints: new ToolHints(),
+    pages: new PageMemory(),
   };
   const mounted = new Note<Exchange, true>();
   return withExchange(parsed, (exchange) => {

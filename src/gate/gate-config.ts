@@ -2,6 +2,7 @@ import type { Clock } from '../session/clock.ts';
 import type { StepTimes } from '../session/step.ts';
 import type { WaitLimits } from '../session/turns.ts';
 import type { Observers } from '../wire/exchange.ts';
+import type { PageMemory } from '../wire/pages.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { Aliases } from './alias.ts';
 import type { ListedNames, ListedTools } from './listed.ts';
@@ -14,6 +15,8 @@ export interface GateConfig extends Observers {
   readonly workflow: Workflow;
   readonly listed: ListedTools;
   readonly listedPrompts: ListedNames;
+  /** What pages of tools became before. */
+  readonly pages: PageMemory;
   readonly times: StepTimes;
   /** How many calls may wait for one run. */
   readonly waiting: WaitLimits;

@@ -5,22 +5,22 @@ import type { Exchange, Part } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
+import type { PageMemory } from '../wire/pages.ts';
 import type { ResponseTap } from '../wire/response-tap.ts';
 import { after, inOrder, type MaybePromise } from '../wire/task-line.ts';
-import { pageAsSent } from '../wire/upstream-list.ts';
 import { hold, holdersOf, type PendingCall, type Transform } from './call.ts';
 import { declareListChanged, declaresChanges } from './changed-lists.ts';
 import type { GateConfig } from './gate-config.ts';
 import { Gates } from './gates.ts';
 import { Judge } from './judge.ts';
 import { tellListChanged } from './list-changed.ts';
-
+import { ShownTools } from './lists.ts';
 import { createdTask } from './outcome.ts';
 import { unknownOutcomeReply } from './replies.ts';
 import { announcing, settle } from './settle.ts';
 import { isCancelledStep, keepsClaims, stepsNote } from './step-note.ts';
 import { carryOn } from './tasks.ts';
-import { describeTools, hideUnavailable, keepsSecrets, visibilityFor } from './tool-list.ts';
+import { keepsSecrets } from './tool-list.ts';
 import { giveUpStep, tellUnknown } from './unknown-outcome.ts';
 
 const TOOLS = Buffer.from('"tools"');
@@ -36,6 +36,7 @@ export class GatePart implements Part {
   readonly #exchange: Exchange;
   readonly #admission: Admission;
   readonly #judge: Judge;
+  readonly #tools: ShownTools;
   /** Whether answers may be about what is hidden. */
   readonly #rewrites: boolean;
   readonly #calls = new Map<string, PendingCall>();
@@ -47,6 +48,7 @@ export class GatePart implements Part {
     this.#exchange = exchange;
     this.#admission = admission;
     this.#rewrites = keepsSecrets(config, admission) && mayAskForHidden(exchange);
+    this.#tools = new ShownTools(config, exchange, admission);
     this.#judge = new Judge(config, exchange, admission, (id, isOver) => this.#giveUp(id, isOver));
   }
 
@@ -106,8 +108,16 @@ export class GatePart implements Part {
     if (call !== undefined) return this.#deliver(call, message);
     if (!isObject(result)) return;
     // By its shape and not by who asked: a replay, or two requests of one id, must not leak a list.
-    if (Array.isArray(result.tools)) return this.#showTools(message);
+    if (Array.isArray(result.tools)) return this.#tools.show(message);
     if (this.#declares) declareListChanged(message, ['tools']);
+  }
+
+  get pages(): PageMemory {
+    return this.#config.pages;
+  }
+
+  pageKey(): MaybePromise<string | undefined> {
+    return this.#rewrites ? undefined : this.#tools.key();
   }
 
   /**
@@ -241,15 +251,6 @@ export class GatePart implements Part {
       if (step.state !== 'claimed') continue;
       session.onAnswer(id, context.turns.refuseOthers(turnKey(context, this.#config.workflow.id)));
     }
-  }
-
-  async #showTools(message: Message): Promise<void> {
-    const { listed, onWarning } = this.#config;
-    const isLastPage = message.at('result', 'nextCursor') === undefined;
-    listed.note(pageAsSent(message, 'tools'), isLastPage, onWarning);
-    const isStable = visibilityFor(this.#config, this.#admission) === 'stable';
-    if (isStable) describeTools(message, this.#gates.notes, this.#config, this.#admission);
-    else await hideUnavailable(message, this.#config, this.#admission);
   }
 
   /**

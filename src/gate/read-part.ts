@@ -5,8 +5,8 @@ import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import { declareListChanged, declaresChanges, readLists } from './changed-lists.ts';
 import type { GateConfig } from './gate-config.ts';
+import { type ReadLists, readListsOf, showReads } from './lists.ts';
 import { ReadJudge } from './read-judge.ts';
-import { type ReadLists, readListsOf, showReads } from './read-lists.ts';
 import { forbidCaching } from './tool-list.ts';
 
 const ESCAPED_ASCII = '\\u00';
@@ -74,6 +74,11 @@ export class ReadPart implements Part {
     const isList = [...this.#lists.keys()].some((member) => Array.isArray(result[member]));
     if (!isList) return undefined;
     return showReads(message, this.#config, this.#exchange, this.#admission, this.#lists);
+  }
+
+  /** It has no say in pages of tools. */
+  pageKey(): string {
+    return 'reads';
   }
 
   /** A change of a resource that the run does not allow now is none of the client's business. */

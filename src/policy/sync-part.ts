@@ -3,6 +3,7 @@ import { requestHeader } from '../wire/headers.ts';
 import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import { LateResponses } from '../wire/late-responses.ts';
 import type { ElementEdit, Message } from '../wire/message.ts';
+import { nameOf, type PageMemory } from '../wire/pages.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import { pageAsSent, type ToolHints } from '../wire/upstream-list.ts';
 import type { StateSyncConfig } from './config.ts';
@@ -21,6 +22,7 @@ export interface SyncConfig extends Pick<StateSyncConfig, 'onInvalidation' | 'no
   readonly now: () => number;
   readonly notes: LateNotes;
   readonly hints: ToolHints;
+  readonly pages: PageMemory;
 }
 
 /** A call that makes data stale if it succeeds. */
@@ -67,6 +69,14 @@ export class SyncPart implements Part {
     const mutation = this.#mutations.get(idKey(id));
     if (mutation !== undefined) this.#markStale(mutation, message);
     else return this.#replays?.apply(id, message);
+  }
+
+  get pages(): PageMemory {
+    return this.#config.pages;
+  }
+
+  pageKey(): string {
+    return nameOf(this.#config);
   }
 
   /** A response that did not come here comes on the stream that the client resumes. */

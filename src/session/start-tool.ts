@@ -71,6 +71,11 @@ export class StartToolList implements Part {
     return true;
   }
 
+  pageKey(): string {
+    const isFirst = this.#exchange.requests.some(isFirstPage);
+    return isFirst ? JSON.stringify([this.#managed, this.#keeper.ttlMs]) : 'later page';
+  }
+
   onMessage(message: Message): void {
     const { id } = message.value;
     const tools = message.at('result', 'tools');

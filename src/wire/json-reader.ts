@@ -2,6 +2,7 @@ import { succeeded } from './body-mode.ts';
 import type { BodyReader, ReaderContext } from './body-reader.ts';
 import type { JsonObject } from './json-rpc.ts';
 import { Payload } from './payload.ts';
+import { isPromise } from './task-line.ts';
 
 /**
  * Holds a JSON body until it is whole, and sends it on as it came unless somebody changes a message
@@ -36,11 +37,15 @@ export class JsonReader implements BodyReader {
     this.write(last);
     const { observer, out, isReplaced } = this.#context;
     const body = Buffer.concat(this.#chunks);
-    let payload = observer.wants(body) ? this.#parse(body) : undefined;
+    const recalled = observer.recall(body);
+    const known = isPromise(recalled) ? await recalled : recalled;
+    let payload = known === undefined && observer.wants(body) ? this.#parse(body) : undefined;
     for (const message of payload?.messages ?? []) await observer.onMessage(message);
+    if (payload !== undefined) observer.remember(body, payload);
     const added = [...(await observer.onEnd()), ...observer.takeAnswers()];
     if (isReplaced()) return;
-    if (added.length > 0) payload ??= this.#parse(body);
+    if (added.length > 0) payload ??= this.#parse(known?.bytes ?? body);
+    else if (known !== undefined) return out.endWith(known.bytes);
     if (payload === undefined || (added.length === 0 && !payload.changed)) return out.end(body);
     return this.#endWith(payload, added);
   }

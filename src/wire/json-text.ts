@@ -245,14 +245,3 @@ export function withElementAt(
   const separated = isEmpty ? element : where === 'start' ? `${element},` : `,${element}`;
   return splice(text, { start: at, end: at }, separated);
 }
-
-/** The text with the elements of the array at `path` edited. */
-export function withElementsAt(
-  text: string,
-  path: readonly string[],
-  edit: (elements: string[]) => readonly string[],
-): string {
-  const span = spanAt(text, path) ?? rootSpan(text);
-  const elements = elementSpans(text, span.start).map(({ start, end }) => text.slice(start, end));
-  return splice(text, span, `[${edit(elements).join(',')}]`);
-}

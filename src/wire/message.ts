@@ -1,12 +1,13 @@
 import type { Part } from './json-outline.ts';
 import { isObject, type JsonObject } from './json-rpc.ts';
 import {
+  elementSpans,
   isEmptyObject,
+  rootSpan,
   type Span,
   spanAt,
   splice,
   withElementAt,
-  withElementsAt,
   withMember,
   withoutMember,
   withoutMemberAt,
@@ -32,6 +33,18 @@ export function valueAt(value: unknown, path: readonly string[]): unknown {
 
 type Places = Partial<Record<Part, Span>>;
 
+/** A text that is cut around and within an array, the place of which is named. */
+interface CutArray {
+  readonly name: string;
+  readonly before: string;
+  readonly texts: readonly string[];
+  readonly behind: string;
+}
+
+function joined({ before, texts, behind }: CutArray): string {
+  return `${before}[${texts.join(',')}]${behind}`;
+}
+
 /**
  * One JSON-RPC message as text and as value, edited in step. The text keeps every character that no
  * edit touches. Where it is known at which places its parts stand, it is cut there. Otherwise the
@@ -43,6 +56,7 @@ export class Message {
   #value: JsonObject | undefined;
   #plain: boolean | undefined;
   #places: Places | undefined;
+  #array: CutArray | undefined;
   #edits = 0;
   /** Whether it is left out of the stream that it came on. */
   dropped = false;
@@ -66,7 +80,7 @@ export class Message {
   }
 
   get text(): string {
-    this.#text ??= textOf(this.#value);
+    this.#text ??= this.#array === undefined ? textOf(this.#value) : joined(this.#array);
     return this.#text;
   }
 
@@ -189,10 +203,34 @@ export class Message {
     if (!Array.isArray(elements)) return;
     const edits = elements.map(edit);
     if (edits.every((each) => each === 'keep')) return;
-    this.#edit(
-      (object) => withEntry(object, path, editedValues(elements, edits)),
-      (text) => withElementsAt(text, path, (texts) => editedTexts(texts, edits)),
-    );
+    if (this.#text === undefined && this.#array === undefined) {
+      this.#setValue(withEntry(this.value, path, editedValues(elements, edits)));
+      return;
+    }
+    const array = this.#arrayAt(path);
+    const values: unknown[] = [];
+    const texts: string[] = [];
+    for (const [index, each] of edits.entries()) {
+      const [value, text = ''] = [elements[index], array.texts[index]];
+      if (each === 'drop') continue;
+      const isAmended = each !== 'keep' && isObject(value);
+      texts.push(isAmended ? withMembers(text, each) : text);
+      values.push(isAmended ? JSON.parse(texts.at(-1) ?? '') : value);
+    }
+    const value = withEntry(this.value, path, values);
+    this.#setText(undefined);
+    this.#value = value;
+    this.#array = { ...array, texts };
+  }
+
+  /** The array at `path`, cut into its elements: once, however many edit it one after another. */
+  #arrayAt(path: readonly string[]): CutArray {
+    const name = path.join('.');
+    if (this.#array?.name === name) return this.#array;
+    const { text } = this;
+    const { start, end } = spanAt(text, path) ?? rootSpan(text);
+    const texts = elementSpans(text, start).map((each) => text.slice(each.start, each.end));
+    return { name, before: text.slice(0, start), texts, behind: text.slice(end) };
   }
 
   /**
@@ -279,6 +317,7 @@ export class Message {
 
   #replaceAt(span: Span, json: string): void {
     this.#text = splice(this.text, span, json);
+    this.#array = undefined;
     const grows = json.length - (span.end - span.start);
     for (const [part, { start, end }] of Object.entries(this.#places ?? {})) {
       if (end <= span.start) continue;
@@ -293,21 +332,24 @@ export class Message {
 
   /** Whether the value says all that the text does. */
   get #isPlain(): boolean {
-    this.#plain ??= this.#text === undefined || givesBack(this.value, this.#text);
+    const isValue = this.#text === undefined && this.#array === undefined;
+    this.#plain ??= isValue || givesBack(this.value, this.text);
     return this.#plain;
   }
 
   #setValue(value: JsonObject): void {
     this.#value = value;
     this.#text = undefined;
+    this.#array = undefined;
     this.#places = undefined;
     this.#plain = true;
     this.#edits++;
   }
 
-  #setText(text: string): void {
+  #setText(text: string | undefined): void {
     this.#value = undefined;
     this.#text = text;
+    this.#array = undefined;
     this.#places = undefined;
     // Most texts that were not plain are not plain afterwards, and it costs nothing to take them
     // for it.
@@ -334,14 +376,6 @@ function editedValues(elements: readonly unknown[], edits: readonly ElementEdit[
     const edit = edits[index] ?? 'drop';
     if (edit === 'drop') return [];
     return [edit === 'keep' || !isObject(element) ? element : withEntries(element, edit)];
-  });
-}
-
-function editedTexts(elements: readonly string[], edits: readonly ElementEdit[]): string[] {
-  return elements.flatMap((element, index) => {
-    const edit = edits[index] ?? 'drop';
-    if (edit === 'drop') return [];
-    return [edit === 'keep' || !element.startsWith('{') ? element : withMembers(element, edit)];
   });
 }
 

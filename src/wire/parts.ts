@@ -10,7 +10,9 @@ import {
   type JsonObject,
 } from './json-rpc.ts';
 import type { Message } from './message.ts';
+import { AskedPage, type RecalledPage } from './pages.ts';
 import { type Part, withPart } from './part.ts';
+import type { Payload } from './payload.ts';
 import type { HeadPort, RequestPort } from './ports.ts';
 import type { BodyMode, ResponseObserver } from './response-observer.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
@@ -28,6 +30,7 @@ export class Parts implements ResponseObserver {
   readonly #responded = new Set<string>();
   #parts: readonly Part[] = [];
   #answersTaken = false;
+  #page: AskedPage | undefined;
   #closed = false;
 
   constructor(req: RequestPort, messages: readonly Incoming[], onError: (error: unknown) => void) {
@@ -87,6 +90,17 @@ export class Parts implements ResponseObserver {
   onMessage(message: Message): MaybePromise<void> {
     if (isContradictory(message.value)) this.#contradict(message);
     return inOrder(this.#parts, (part) => part.onMessage?.(message));
+  }
+
+  recall(bytes: Buffer): MaybePromise<RecalledPage | undefined> {
+    const [asked, ...more] = this.#messages;
+    if (asked?.method !== 'tools/list' || asked.id === undefined || more.length > 0) return;
+    this.#page ??= new AskedPage(asked.id);
+    return this.#page.recall(this.#parts, bytes);
+  }
+
+  remember(bytes: Buffer, payload: Payload): void {
+    this.#page?.keep(bytes, payload);
   }
 
   onSent(id: unknown): void {

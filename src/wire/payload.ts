@@ -9,12 +9,12 @@ import { Message } from './message.ts';
 export class Payload {
   readonly messages: readonly Message[];
   readonly #text: string;
-  readonly #isBatch: boolean;
+  readonly isBatch: boolean;
 
   private constructor(text: string, messages: readonly Message[], isBatch: boolean) {
     this.#text = text;
     this.messages = messages;
-    this.#isBatch = isBatch;
+    this.isBatch = isBatch;
   }
 
   /**
@@ -52,6 +52,6 @@ export class Payload {
       ...this.messages.filter(({ dropped }) => !dropped).map(({ text }) => text),
       ...more.map((each) => JSON.stringify(each)),
     ];
-    return this.#isBatch || texts.length > 1 ? `[${texts.join(',')}]` : (texts[0] ?? '');
+    return this.isBatch || texts.length > 1 ? `[${texts.join(',')}]` : (texts[0] ?? '');
   }
 }

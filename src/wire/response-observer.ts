@@ -1,5 +1,7 @@
 import type { JsonObject } from './json-rpc.ts';
 import type { Message } from './message.ts';
+import type { RecalledPage } from './pages.ts';
+import type { Payload } from './payload.ts';
 import type { HeadPort } from './ports.ts';
 import type { MaybePromise } from './task-line.ts';
 
@@ -24,6 +26,10 @@ export interface ResponseObserver {
    */
   wants(bytes: Buffer): boolean;
   onMessage(message: Message): MaybePromise<void>;
+  /** What became of the very same bytes before, where they are a page that is remembered. */
+  recall(bytes: Buffer): MaybePromise<RecalledPage | undefined>;
+  /** These bytes were just passed on in that form; tells what to recall from now on. */
+  remember(bytes: Buffer, payload: Payload): void;
   /** A response with this id went out on a stream. Must not throw. */
   onSent(id: unknown): void;
   /** The upstream is done. What is returned still goes out, as further messages. */

@@ -123,7 +123,7 @@ export class ResponseOut {
   }
 
   /** Ends the response with a JSON body in place of the upstream's, or with none. */
-  endWith(json: string | undefined): MaybePromise<void> {
+  endWith(json: string | Uint8Array | undefined): MaybePromise<void> {
     if (this.#headSent) return this.end();
     const { res } = this.#way;
     this.dropBodyHeaders();
@@ -133,7 +133,7 @@ export class ResponseOut {
     if (json === undefined) res.removeHeader('content-type');
     else if (!isPlainJsonType(res.getHeader('content-type')))
       res.setHeader('content-type', 'application/json');
-    return this.end(json === undefined ? NOTHING : Buffer.from(json));
+    return this.end(typeof json === 'string' ? Buffer.from(json) : json);
   }
 
   /** Calls back once everything that was written is on its way: a writer may pace itself by it. */

@@ -1,11 +1,14 @@
 import type { BodyReader, ReaderContext } from './body-reader.ts';
 import type { JsonObject } from './json-rpc.ts';
+import type { RecalledPage } from './pages.ts';
 import { Payload } from './payload.ts';
 import {
   formatEvent,
   parseEvent,
+  type SingleData,
   type SseEvent,
   SseSplitter,
+  singleDataOf,
   withoutByteOrderMark,
 } from './sse.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
@@ -72,6 +75,21 @@ export class SseReader implements BodyReader {
   }
 
   #inspect(bytes: Buffer): MaybePromise<void> {
+    const single = singleDataOf(bytes);
+    if (single?.event.type !== 'message') return this.#read(bytes);
+    return after(this.#context.observer.recall(single.data), (known) =>
+      known === undefined ? this.#read(bytes, single.data) : this.#passKnown(single, known),
+    );
+  }
+
+  /** A page that became the same before. */
+  #passKnown({ event, with: block }: SingleData, page: RecalledPage): MaybePromise<void> {
+    const { onEventId, observer } = this.#context;
+    if (event.hasId) onEventId();
+    return after(this.#send(block(page.bytes)), () => observer.onSent(page.id));
+  }
+
+  #read(bytes: Buffer, data?: Buffer): MaybePromise<void> {
     const { observer, onEventId } = this.#context;
     const event = parseEvent(bytes.toString());
     if (event.hasId) onEventId();
@@ -86,10 +104,12 @@ export class SseReader implements BodyReader {
     const ids = responses.map(({ id }) => id);
     return after(
       inOrder(payload.messages, (message) => observer.onMessage(message)),
-      () =>
-        after(ids.length > 0 ? this.#begin() : undefined, () =>
+      () => {
+        if (data !== undefined) observer.remember(data, payload);
+        return after(ids.length > 0 ? this.#begin() : undefined, () =>
           this.#pass(payload, event, bytes, ids),
-        ),
+        );
+      },
     );
   }
 

@@ -1,5 +1,6 @@
 const LF = 10;
 const CR = 13;
+const SPACE = 32;
 const NOTHING = Buffer.alloc(0);
 
 /**
@@ -134,6 +135,30 @@ export function parseEvent(block: string): SseEvent {
     else if (field === 'id' && !value.includes('\0')) hasId = value !== '';
   }
   return { data: data.length === 0 ? undefined : data.join('\n'), type, hasId, otherLines };
+}
+
+/** A block with one line of data, which comes last, as most servers write it. */
+export interface SingleData {
+  readonly data: Buffer;
+  /** Of the lines in front of it. */
+  readonly event: SseEvent;
+  /** The block with other data, and everything around it as it came. */
+  with(data: Uint8Array): Buffer;
+}
+
+/** `undefined` where the data is not one last line. */
+export function singleDataOf(block: Buffer): SingleData | undefined {
+  const at = block.indexOf('data:');
+  if (at === -1 || (at > 0 && block[at - 1] !== LF)) return undefined;
+  const start = block[at + 5] === SPACE ? at + 6 : at + 5;
+  let end = block.length;
+  while (end > start && (block[end - 1] === LF || block[end - 1] === CR)) end--;
+  const data = block.subarray(start, end);
+  if (data.includes(LF) || data.includes(CR)) return undefined;
+  const event = parseEvent(block.toString('utf8', 0, at));
+  if (event.data !== undefined) return undefined;
+  const [before, behind] = [block.subarray(0, start), block.subarray(end)];
+  return { data, event, with: (other) => Buffer.concat([before, other, behind]) };
 }
 
 /** An event with new data; JSON that spans lines becomes several `data` lines. */

@@ -1,0 +1,223 @@
+import { InterlockError } from '../errors.ts';
+import type { Admission } from '../session/run-context.ts';
+import type { ManagedHandle } from '../session/run-key.ts';
+import type { Exchange } from '../wire/exchange.ts';
+import {
+  errorResponse,
+  isObject,
+  JSON_RPC,
+  type JsonObject,
+  type RequestId,
+} from '../wire/json-rpc.ts';
+import type { ElementEdit, Message } from '../wire/message.ts';
+import { Note } from '../wire/note.ts';
+import { nameOf } from '../wire/pages.ts';
+import { after, type MaybePromise } from '../wire/task-line.ts';
+import { pageAsSent } from '../wire/upstream-list.ts';
+import type { BoundRead, BoundReads } from '../workflow/reads.ts';
+import { withArgument } from './argument-schema.ts';
+import type { GateConfig } from './gate-config.ts';
+import { Gates } from './gates.ts';
+import { stateForLists } from './state-now.ts';
+import { forbidCaching, visibilityFor, withNote } from './tool-list.ts';
+
+/** The state by which a list leaves tools out; `undefined` where it has none of the bound ones. */
+type ShownState = string | undefined;
+
+/** How one gate shows the pages of one exchange: a page is seen, and then filtered or described. */
+export class ShownTools {
+  readonly #config: GateConfig;
+  readonly #exchange: Exchange;
+  readonly #admission: Admission;
+  /** Read for the page that passes next. */
+  #next: { readonly state: ShownState } | undefined;
+
+  constructor(config: GateConfig, exchange: Exchange, admission: Admission) {
+    this.#config = config;
+    this.#exchange = exchange;
+    this.#admission = admission;
+  }
+
+  /** What a page becomes hangs on it and on this alone; `undefined` while that is not known. */
+  key(): MaybePromise<string | undefined> {
+    if (this.#isStable) {
+      const { managed } = this.#admission;
+      return `${nameOf(this.#notes)} ${managed === undefined ? '' : JSON.stringify(managed)}`;
+    }
+    return after(this.#state(), (state) => {
+      this.#next = { state };
+      return state === undefined ? undefined : `${nameOf(this.#config)} ${state}`;
+    });
+  }
+
+  /** Takes note of a page as the upstream sent it, and changes it for the client. */
+  show(message: Message): MaybePromise<void> {
+    const { listed, onWarning } = this.#config;
+    const isLastPage = message.at('result', 'nextCursor') === undefined;
+    listed.note(pageAsSent(message, 'tools'), isLastPage, onWarning);
+    if (this.#isStable) return describeTools(message, this.#notes, this.#config, this.#admission);
+    const read = this.#next === undefined ? this.#state() : this.#next.state;
+    this.#next = undefined;
+    return after(read, (state) => hideUnavailable(message, this.#config, state));
+  }
+
+  get #isStable(): boolean {
+    return visibilityFor(this.#config, this.#admission) === 'stable';
+  }
+
+  get #notes(): ReadonlyMap<string, string> {
+    return Gates.of(this.#config, this.#exchange).notes;
+  }
+
+  #state(): MaybePromise<ShownState> {
+    // Where nothing can be left out, nothing is read.
+    if (this.#config.workflow.toolNames.length === 0) return '';
+    return stateForLists(this.#config, this.#admission, ['tools']).then((found) =>
+      typeof found === 'object' ? found.state : undefined,
+    );
+  }
+}
+
+/** Leaves out what is not available in that state, and keeps the list from being kept. */
+function hideUnavailable(message: Message, { workflow }: GateConfig, state: ShownState): void {
+  if (workflow.toolNames.length === 0) return;
+  forbidCaching(message);
+  message.editElements(['result', 'tools'], (tool) => {
+    if (!isObject(tool) || typeof tool.name !== 'string' || !workflow.isBound(tool.name))
+      return 'keep';
+    return state !== undefined && workflow.isVisible(tool.name, state) ? 'keep' : 'drop';
+  });
+}
+
+/** The tools of a list that ask for a handle: a tool of two gates asks once. */
+const asking = new Note<Message, Set<unknown>>();
+
+/**
+ * Says of each bound tool, by its note, where it is available, and has it ask for the handle that
+ * names its run.
+ */
+function describeTools(
+  message: Message,
+  notes: ReadonlyMap<string, string>,
+  { onError }: GateConfig,
+  admission: Admission,
+): void {
+  const { managed } = admission;
+  const asked = asking.of(message) ?? new Set();
+  asking.put(message, asked);
+  try {
+    message.editElements(['result', 'tools'], (tool) => {
+      const note = isObject(tool) ? notes.get(String(tool.name)) : undefined;
+      if (!isObject(tool) || note === undefined) return 'keep';
+      const described = { description: withNote(tool.description, note) };
+      if (managed === undefined || asked.has(tool.name)) return described;
+      return { ...described, inputSchema: schemaWithHandle(tool, managed) };
+    });
+    for (const tool of notes.keys()) asked.add(tool);
+  } catch (error) {
+    onError(error);
+    const id = message.value.id as RequestId;
+    message.replace(errorResponse(id, JSON_RPC.INTERNAL_ERROR, 'Internal error'));
+  }
+}
+
+function schemaWithHandle(
+  { name, inputSchema }: JsonObject,
+  { start, argument }: ManagedHandle,
+): JsonObject {
+  const schema = withArgument(inputSchema, argument, {
+    type: 'string',
+    description: 'Names the run of the workflow.',
+  });
+  if (name !== start && schema !== undefined) return schema;
+  const fault =
+    name === start
+      ? 'begins a run, so no gate can ask it for one; do not bind it'
+      : `has an argument "${argument}" of its own; choose another name`;
+  throw new InterlockError(
+    'ERR_INTERLOCK_CONFIG',
+    `managedHandle(): the tool ${JSON.stringify(name)} ${fault}`,
+  );
+}
+
+const NEVER_SHOWN =
+  'a resource that the upstream lists is never shown: its URI is unclear, with dot segments, backslashes, a user or the like';
+
+/** What is bound of one element of a list. */
+type BoundOf = (element: JsonObject) => readonly BoundRead[] | 'unclear';
+
+/**
+ * The lists of prompts and resources that a gate has a say in, by the result's member that they are
+ * in.
+ */
+export type ReadLists = ReadonlyMap<string, BoundOf>;
+
+export function readListsOf(reads: BoundReads): ReadLists {
+  const lists = new Map<string, BoundOf>();
+  if (reads.bindsPrompts) lists.set('prompts', ({ name }) => reads.ofPrompt(text(name)));
+  if (!reads.bindsResources) return lists;
+  return lists
+    .set('resources', ({ uri }) => reads.ofResource(text(uri)))
+    .set('resourceTemplates', ({ uriTemplate }) => reads.ofTemplate(text(uriTemplate)));
+}
+
+/**
+ * Shows a page of such a list as the tools are shown: without what is not available, or with a note
+ * where each is.
+ */
+export async function showReads(
+  message: Message,
+  config: GateConfig,
+  exchange: Exchange,
+  admission: Admission,
+  lists: ReadLists,
+): Promise<void> {
+  const gates = Gates.of(config, exchange);
+  const { result } = message.value;
+  for (const [member, boundOf] of lists) {
+    const elements = isObject(result) ? result[member] : undefined;
+    if (!Array.isArray(elements)) continue;
+    if (member === 'prompts') notePrompts(message, config);
+    const isStable = visibilityFor(config, admission) === 'stable';
+    const edit = isStable ? describing(gates) : await hiding(config, admission, member);
+    if (!isStable) forbidCaching(message);
+    message.editElements(['result', member], (element) =>
+      isObject(element) ? edit(element, boundOf(element)) : 'keep',
+    );
+  }
+}
+
+function notePrompts(message: Message, { listedPrompts, onWarning }: GateConfig): void {
+  const isLastPage = message.at('result', 'nextCursor') === undefined;
+  listedPrompts.note(pageAsSent(message, 'prompts'), isLastPage, onWarning);
+}
+
+type Edit = (element: JsonObject, bound: ReturnType<BoundOf>) => ElementEdit;
+
+function describing(gates: Gates): Edit {
+  return ({ description }, bound) => {
+    if (bound === 'unclear' || bound.length === 0) return 'keep';
+    return {
+      description: withNote(description, bound.map((each) => gates.noteOf(each)).join(' ')),
+    };
+  };
+}
+
+async function hiding(config: GateConfig, admission: Admission, member: string): Promise<Edit> {
+  const { workflow, warnOnce } = config;
+  const kind = member === 'prompts' ? 'prompts' : 'resources';
+  const found = await stateForLists(config, admission, [kind]);
+  return (_, bound) => {
+    if (bound === 'unclear') {
+      warnOnce(NEVER_SHOWN);
+      return 'drop';
+    }
+    const isOpen = (each: BoundRead): boolean =>
+      typeof found === 'object' && workflow.allows(found.state, each);
+    return bound.every(isOpen) ? 'keep' : 'drop';
+  };
+}
+
+function text(value: unknown): string {
+  return typeof value === 'string' ? value : '';
+}

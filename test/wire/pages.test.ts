@@ -1,0 +1,61 @@
+import { describe, expect, it } from 'vitest';
+import { PageBytes, PageMemory } from '../../src/wire/pages.ts';
+
+const text = (id: string, tools = '[]') => `{"result":{"tools":${tools}},"id":${id}}`;
+const bytes = (value: string): Buffer => Buffer.from(value);
+const page = (id: string, tools?: string): PageBytes => {
+  const parsed = PageBytes.of(text(id, tools));
+  if (parsed === undefined) throw new Error('no page');
+  return parsed;
+};
+
+describe('the bytes of a page', () => {
+  it('are the same page whatever their id, as long as nothing else differs', () => {
+    const known = page('1');
+    expect(known.isIn(bytes(text('"seven"')), bytes('"seven"'))).toBe(true);
+    expect(known.isIn(bytes(text('7')), bytes('8'))).toBe(false);
+    expect(known.isIn(bytes(text('77')), bytes('7'))).toBe(false);
+    expect(known.isIn(bytes(text('7', '[1]')), bytes('7'))).toBe(false);
+    expect(known.isIn(bytes(text('7').replace('tools', 'fools')), bytes('7'))).toBe(false);
+    expect(known.with(bytes('"ü"')).toString()).toBe(text('"ü"'));
+  });
+
+  it('have one id', () => {
+    expect(PageBytes.of('{"result":{"id":1}}')).toBeUndefined();
+    expect(PageBytes.of('{"id":1,"result":{},"i\\u0064":1}')).toBeUndefined();
+  });
+});
+
+describe('the memory of pages', () => {
+  const id = bytes('1');
+  const shown = page('1', '["shown"]');
+
+  it('keeps what each key makes of a page apart', () => {
+    const memory = new PageMemory();
+    memory.keep('a', { sent: page('1', '[10]'), shown });
+    expect(memory.recall('a', bytes(text('1', '[10]')), id)?.toString()).toBe(
+      text('1', '["shown"]'),
+    );
+    expect(memory.recall('b', bytes(text('1', '[10]')), id)).toBeUndefined();
+    expect(memory.recall('a', bytes(text('1', '[20]')), id)).toBeUndefined();
+  });
+
+  it('is bounded in number and in bytes, and forgets the oldest first', () => {
+    const memory = new PageMemory();
+    for (let at = 0; at < 300; at++) memory.keep(`key ${at}`, { sent: page('1'), shown });
+    const isKnown = (key: string): boolean =>
+      memory.recall(key, bytes(text('1')), id) !== undefined;
+    expect([isKnown('key 0'), isKnown('key 43'), isKnown('key 44')]).toEqual([false, false, true]);
+    const long = (at: number): string => `["${String(at).padEnd(3 * 1024 * 1024)}"]`;
+    for (const at of [0, 1, 2]) memory.keep('long', { sent: page('1', long(at)), shown });
+    expect(memory.recall('long', bytes(text('1', long(2))), id)).toBeDefined();
+    for (const at of [0, 1, 2]) memory.keep(`long ${at}`, { sent: page('1', long(at)), shown });
+    const left = [0, 1, 2].map((at) => memory.recall(`long ${at}`, bytes(text('1', long(at))), id));
+    expect(left.map((each) => each !== undefined)).toEqual([false, true, true]);
+    expect(isKnown('key 299')).toBe(false);
+    const huge = `["${' '.repeat(9 * 1024 * 1024)}"]`;
+    memory.keep('huge', { sent: page('1', huge), shown });
+    expect(memory.recall('huge', bytes(text('1', huge)), id)).toBeUndefined();
+    expect(memory.recall('long 2', bytes(text('1', long(2))), id)).toBeDefined();
+  });
+});
