@@ -78,6 +78,9 @@ interface ReadRefusalDetails {
 const NAME_LENGTH = 128;
 const WORDS_LENGTH = 512;
 
+/** Visible ASCII with single spaces and no brackets, as most names are: nothing to take out. */
+const HARMLESS = /^[!-Z\\^-~]+(?: [!-Z\\^-~]+)*$/;
+
 /** A text names no more tools than these: a model that is told of thousands reads none of them. */
 const MOST_NAMES = 20;
 
@@ -270,6 +273,7 @@ function quoted(state: string): string {
  * break, and no bracket or quote that would end our own and begin another.
  */
 function plain(text: string, length: number): string {
+  if (text.length <= length && HARMLESS.test(text)) return text;
   const visible = text.replace(/[\p{Zl}\p{Zp}\s]+/gu, ' ').replace(/\p{C}/gu, '');
   const inFrame = visible.replaceAll('[', '(').replaceAll(']', ')');
   return [...inFrame.slice(0, 2 * length)].slice(0, length).join('').trim();

@@ -28,6 +28,9 @@ const MOST_CALLS = 5_000;
 /** From so many places what was searched is kept. */
 const MOST_SEARCHES = 20;
 
+/** How many names are kept of the tools that several workflows show together. */
+const MOST_NAMES = 100_000;
+
 const NOT_KNOWN: Way = { path: undefined, foreseen: false };
 
 /**
@@ -37,6 +40,8 @@ const NOT_KNOWN: Way = { path: undefined, foreseen: false };
 export class Together {
   readonly #workflows: readonly Workflow[];
   readonly #searches = new Map<string, Search>();
+  readonly #available = new Map<string, readonly string[]>();
+  #names = 0;
 
   /**
    * The first one is the one that speaks: its tools come first, and among equally short ways its
@@ -54,8 +59,18 @@ export class Together {
     const [only, ...others] = stands;
     if (only === undefined) return [];
     if (others.length === 0) return shownBy(only);
+    const key = stands.map(placeOf).join(' ');
+    const known = this.#available.get(key);
+    if (known !== undefined) return known;
     const bound = new Set(stands.flatMap(shownBy));
-    return [...bound].filter((tool) => stands.every((stand) => shows(stand, tool)));
+    const available = [...bound].filter((tool) => stands.every((stand) => shows(stand, tool)));
+    this.#names += available.length + 1;
+    if (this.#names > MOST_NAMES) {
+      this.#available.clear();
+      this.#names = available.length + 1;
+    }
+    this.#available.set(key, Object.freeze(available));
+    return available;
   }
 
   /**
@@ -105,6 +120,11 @@ export class Together {
     this.#searches.set(key, search);
     return search;
   }
+}
+
+/** A state may be called anything, so its name is quoted. */
+function placeOf({ position }: Stand): string {
+  return position === undefined ? 'unknown' : JSON.stringify(position.state);
 }
 
 function shownBy({ workflow, position }: Stand): readonly string[] {

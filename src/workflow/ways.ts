@@ -10,8 +10,16 @@ interface Arrival {
   readonly last: { readonly tool: string; readonly from: string } | undefined;
 }
 
-/** A shortest way to every state that successful calls can reach from one state, nearest first. */
-export type Reach = ReadonlyMap<string, Arrival>;
+/** What successful calls can reach from one state. */
+interface Reach {
+  /** A shortest way to every state, nearest first. */
+  readonly arrivals: ReadonlyMap<string, Arrival>;
+  /** The paths that were asked for, by the list of states itself: a binding's is always the same. */
+  readonly paths: WeakMap<readonly BoundState[], { readonly path: readonly string[] | undefined }>;
+}
+
+/** So many entries of each kind are kept: with very many tools or states the rest is found anew. */
+const MOST_KEPT = 100_000;
 
 /** A statechart has more states than a search for a hint is worth. */
 const MOST_COMBINATIONS = 200;
@@ -25,25 +33,140 @@ export interface Leads {
 }
 
 /**
- * Searches the machine breadth first along the events that calls of bound tools send. Equally short
- * ways are told apart by the order in which the tools were bound.
+ * Where calls of bound tools lead, and the shortest ways. What a flat machine's state says of that
+ * is worked out once; what a statechart's position says depends on its context too.
  */
-export function reachFrom(
-  model: Model,
-  tools: ReadonlyMap<string, readonly AnyBinding[]>,
-  start: Position,
-): Reach {
-  const reach = new Map<string, Arrival>([[start.state, { position: start, last: undefined }]]);
-  // A map iterates over what is added meanwhile, so it is the queue as well.
-  for (const [from, { position }] of reach) {
-    if (!model.isFlat && reach.size > MOST_COMBINATIONS) break;
-    for (const [tool, bindings] of tools) {
-      for (const next of leadsOf(model, bindings, position)?.to ?? []) {
-        if (!reach.has(next.state)) reach.set(next.state, { position: next, last: { tool, from } });
+export class Ways {
+  readonly #model: Model;
+  readonly #tools: ReadonlyMap<string, readonly AnyBinding[]>;
+  /** Of a flat machine, the bound tools of each state, so that no search looks at all the others. */
+  #toolsIn: ReadonlyMap<string, ReadonlyMap<string, readonly AnyBinding[]>> | undefined;
+  readonly #exits = new Map<string, ReadonlyMap<string, Exit>>();
+  readonly #reach = new Map<string, Reach>();
+  #reached = 0;
+  readonly #leads = new Map<string, ReadonlyMap<string, Leads>>();
+  #led = 0;
+
+  constructor(model: Model, tools: ReadonlyMap<string, readonly AnyBinding[]>) {
+    this.#model = model;
+    this.#tools = tools;
+  }
+
+  /**
+   * The tools to call, in order, to get from one position to the nearest of `states`; `undefined`
+   * where no way is known. Equally short ways are told apart by the order in which the tools were
+   * bound.
+   */
+  pathTo(states: readonly BoundState[], from: Position): readonly string[] | undefined {
+    const { arrivals, paths } = this.#reachFrom(from);
+    const known = paths.get(states);
+    if (known !== undefined) return known.path;
+    let path: readonly string[] | undefined;
+    for (const [state, arrival] of arrivals) {
+      if (!this.#model.isIn(state, states)) continue;
+      path = pathOf(arrivals, arrival);
+      break;
+    }
+    paths.set(states, { path });
+    return path;
+  }
+
+  /**
+   * Where a successful call of each bound tool may lead that is allowed in a position, in binding
+   * order.
+   */
+  leads(from: Position): ReadonlyMap<string, Leads> {
+    const known = this.#leads.get(from.state);
+    if (known !== undefined) return known;
+    const { isFlat } = this.#model;
+    // What is kept must hold nothing of one run.
+    const at = isFlat ? { state: from.state } : from;
+    const leads = new Map<string, Leads>();
+    for (const [tool, bindings] of this.#openIn(at.state)) {
+      const found = leadsOf(this.#model, bindings, at);
+      if (found !== undefined) leads.set(tool, found);
+    }
+    if (!isFlat) return leads;
+    this.#led += leads.size;
+    if (this.#led > MOST_KEPT) {
+      this.#leads.clear();
+      this.#led = leads.size;
+    }
+    this.#leads.set(from.state, leads);
+    return leads;
+  }
+
+  #openIn(state: string): ReadonlyMap<string, readonly AnyBinding[]> {
+    if (!this.#model.isFlat) return this.#tools;
+    this.#toolsIn ??= byState(this.#tools);
+    return this.#toolsIn.get(state) ?? NO_TOOLS;
+  }
+
+  #reachFrom(from: Position): Reach {
+    const known = this.#reach.get(from.state);
+    if (known !== undefined) return known;
+    const arrivals = this.#search(from);
+    const reach: Reach = { arrivals, paths: new WeakMap() };
+    if (!this.#model.isFlat) return reach;
+    this.#reached += arrivals.size;
+    if (this.#reached > MOST_KEPT) {
+      this.#reach.clear();
+      this.#reached = arrivals.size;
+    }
+    this.#reach.set(from.state, reach);
+    return reach;
+  }
+
+  /** Breadth first, along the events that calls of bound tools send. */
+  #search(from: Position): Reach['arrivals'] {
+    const start = this.#model.isFlat ? { state: from.state } : from;
+    const reach = new Map<string, Arrival>([[start.state, { position: start, last: undefined }]]);
+    // A map iterates over what is added meanwhile, so it is the queue as well.
+    for (const [from, { position }] of reach) {
+      if (!this.#model.isFlat && reach.size > MOST_COMBINATIONS) break;
+      for (const [state, { position: next, tool }] of this.#exitsOf(position)) {
+        if (!reach.has(state)) reach.set(state, { position: next, last: { tool, from } });
       }
     }
+    return reach;
   }
-  return reach;
+
+  /** The other states that one call can lead to, each with the first tool that does. */
+  #exitsOf(from: Position): ReadonlyMap<string, Exit> {
+    const known = this.#exits.get(from.state);
+    if (known !== undefined) return known;
+    const { isFlat } = this.#model;
+    const at = isFlat ? { state: from.state } : from;
+    const exits = new Map<string, Exit>();
+    for (const [tool, bindings] of this.#openIn(at.state)) {
+      for (const position of leadsOf(this.#model, bindings, at)?.to ?? []) {
+        if (!exits.has(position.state)) exits.set(position.state, { position, tool });
+      }
+    }
+    if (isFlat) this.#exits.set(from.state, exits);
+    return exits;
+  }
+}
+
+interface Exit {
+  readonly position: Position;
+  readonly tool: string;
+}
+
+const NO_TOOLS: ReadonlyMap<string, readonly AnyBinding[]> = new Map();
+
+/** In binding order within each state. */
+function byState(
+  tools: ReadonlyMap<string, readonly AnyBinding[]>,
+): ReadonlyMap<string, ReadonlyMap<string, readonly AnyBinding[]>> {
+  const found = new Map<string, Map<string, readonly AnyBinding[]>>();
+  for (const [tool, bindings] of tools) {
+    for (const state of new Set(bindings.flatMap(({ states }) => states))) {
+      const open = found.get(state as string) ?? new Map<string, readonly AnyBinding[]>();
+      found.set(state as string, open.set(tool, bindings));
+    }
+  }
+  return found;
 }
 
 /**
@@ -51,11 +174,7 @@ export function reachFrom(
  * allowed. The first binding that is about a call decides, so nothing after a binding that is about
  * every call can. A function may send whatever is handled there.
  */
-export function leadsOf(
-  model: Model,
-  bindings: readonly AnyBinding[],
-  from: Position,
-): Leads | undefined {
+function leadsOf(model: Model, bindings: readonly AnyBinding[], from: Position): Leads | undefined {
   const open = bindings.filter(({ states }) => model.isIn(from.state, states));
   const senders = open.filter(({ success }) => success !== undefined);
   const decisive = senders.findIndex(({ when }) => when === undefined);
@@ -74,21 +193,7 @@ export function leadsOf(
   return to.length > 0 || mayStay ? { to, mayStay } : undefined;
 }
 
-/**
- * The tools to call, in order, for the nearest of `states`; `undefined` where none can be reached.
- */
-export function shortestPath(
-  model: Model,
-  reach: Reach,
-  states: readonly BoundState[],
-): readonly string[] | undefined {
-  for (const [state, arrival] of reach) {
-    if (model.isIn(state, states)) return pathOf(reach, arrival);
-  }
-  return undefined;
-}
-
-function pathOf(reach: Reach, arrival: Arrival): readonly string[] {
+function pathOf(reach: Reach['arrivals'], arrival: Arrival): readonly string[] {
   const path: string[] = [];
   for (let last = arrival.last; last !== undefined; last = reach.get(last.from)?.last)
     path.push(last.tool);
@@ -137,17 +242,11 @@ export function whereaboutsOf(
   wayTo: (states: readonly BoundState[]) => Way,
 ): Whereabouts {
   const named = bindings.flatMap((binding) => binding.states);
-  const states = named.filter(
-    (state, index) => named.findIndex((each) => isSame(each, state)) === index,
-  );
+  const states = [...new Map(named.map((each) => [JSON.stringify(each), each])).values()];
   return {
     workflow,
     states,
     ...wayTo(states),
     isGrouped: bindings.every(({ when }) => when !== undefined),
   };
-}
-
-function isSame(a: BoundState, b: BoundState): boolean {
-  return JSON.stringify(a) === JSON.stringify(b);
 }

@@ -38,16 +38,7 @@ import {
   whenEntered,
   withData,
 } from './stored.ts';
-import {
-  type Leads,
-  leadsOf,
-  type Reach,
-  reachFrom,
-  shortestPath,
-  type Way,
-  type Whereabouts,
-  whereaboutsOf,
-} from './ways.ts';
+import { type Leads, type Way, Ways, type Whereabouts, whereaboutsOf } from './ways.ts';
 
 /** What a `Workflow` is made of. */
 interface WorkflowParts {
@@ -64,8 +55,12 @@ interface WorkflowParts {
   readonly onError: ErrorListener;
 }
 
-/** So many entries are kept of where tools lead. */
-const MOST_LEADS = 100_000;
+/** What a stored snapshot comes to, by {@link Workflow.understand}. */
+export interface Understood {
+  readonly position: Position;
+  /** The move that time has made since, which nothing has saved yet. */
+  readonly left: Next | undefined;
+}
 
 /**
  * A gate as the middleware uses it for every request of every run: unchanging, without a current
@@ -101,8 +96,7 @@ export class Workflow {
   readonly #tools: ReadonlyMap<string, readonly AnyBinding[]>;
   readonly #unconditional: ReadonlyMap<string, CallBinding>;
   readonly #views: ToolViews;
-  readonly #reach = new Map<string, Reach>();
-  readonly #leads = new Map<string, ReadonlyMap<string, Leads>>();
+  readonly #ways: Ways;
   /** Of a flat machine. */
   readonly #finals: readonly string[];
 
@@ -119,6 +113,7 @@ export class Workflow {
     this.#tools = new Map([...tools].map(([tool, bindings]) => [tool, [...bindings]]));
     this.toolNames = Object.freeze([...this.#tools.keys()]);
     this.#views = new ToolViews(model, this.#tools);
+    this.#ways = new Ways(model, this.#tools);
     this.reads = parts.reads;
     const boundTo = [...this.#tools].map(([name, bindings]) => {
       return { name, states: bindings.flatMap(({ states }) => states) };
@@ -296,7 +291,7 @@ export class Workflow {
    */
   pathTo(states: readonly BoundState[], from: Position): readonly string[] | undefined {
     if (!this.hasState(from.state)) return undefined;
-    return shortestPath(this.#model, this.#reachFrom(from), states);
+    return this.#ways.pathTo(states, from);
   }
 
   /**
@@ -304,19 +299,7 @@ export class Workflow {
    * order.
    */
   leads(from: Position): ReadonlyMap<string, Leads> {
-    const known = this.#leads.get(from.state);
-    if (known !== undefined) return known;
-    const { isFlat } = this.#model;
-    // What is kept must hold nothing of one run.
-    const at = isFlat ? { state: from.state } : from;
-    const leads = new Map<string, Leads>();
-    for (const [tool, bindings] of this.#tools) {
-      const found = leadsOf(this.#model, bindings, at);
-      if (found !== undefined) leads.set(tool, found);
-    }
-    if (this.#leads.size * this.#tools.size > MOST_LEADS) this.#leads.clear();
-    if (isFlat) this.#leads.set(from.state, leads);
-    return leads;
+    return this.#ways.leads(from);
   }
 
   /** Whether what a call of this tool needs depends on its arguments. */
@@ -337,6 +320,18 @@ export class Workflow {
    */
   adopt(stored: Position): Position {
     return adopt(this.#model, this.#parts.deployment, stored);
+  }
+
+  /**
+   * All that a stored snapshot says at `now`, on the clock that stamped it: where the run stands, to
+   * be read or saved over, and where it is by itself if the time of its state is over.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` as {@link adopt}
+   */
+  understand(stored: FsmSnapshot, now: number): Understood {
+    const { updatedAt } = stored;
+    const position = whenEntered(this.#model, this.adopt(stored), updatedAt);
+    return { position, left: overdue(this.#model, { ...position, updatedAt }, now) };
   }
 
   /**
@@ -388,14 +383,5 @@ export class Workflow {
 
   #wayFromStart(states: readonly BoundState[]): Way {
     return { path: this.pathTo(states, this.start), foreseen: this.foresees };
-  }
-
-  /** Worked out once for a flat machine, whose ways depend on nothing but the state. */
-  #reachFrom(from: Position): Reach {
-    const known = this.#reach.get(from.state);
-    if (known !== undefined) return known;
-    const reach = reachFrom(this.#model, this.#tools, from);
-    if (this.#model.isFlat) this.#reach.set(from.state, reach);
-    return reach;
   }
 }

@@ -52,6 +52,16 @@ describe('the text of a refusal', () => {
     );
   });
 
+  it('names at most 20 tools of a list, and 20 calls of a way', () => {
+    const names = Array.from({ length: 10_000 }, (_, i) => `tool_${i}`);
+    const text = refusalFor({ ...refusal, available: names, path: names });
+    expect(text).toContain('Available now: tool_0, tool_1, ');
+    expect(text).toContain(', tool_19 and 9980 more. To reach cart.pay, call tool_0, then tool_1');
+    expect(text).toContain(', then tool_19, then 9980 more first.]');
+    expect(text).not.toContain('tool_20');
+    expect(announcement('w', 'a', names)).toContain(', tool_19 and 9980 more.]');
+  });
+
   it('does not call a grouped tool available and unavailable at once', () => {
     const text = refusalFor({ ...refusal, tool: 'cart', available: ['cart'], path: ['cart.open'] });
     expect(text).toBe(

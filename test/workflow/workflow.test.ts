@@ -147,6 +147,35 @@ describe('a compiled workflow', () => {
   });
 });
 
+describe('understand', () => {
+  const waiting = new StateMachineGate(
+    {
+      initial: 'offered',
+      states: {
+        offered: { after: { 1000: 'expired' }, on: { TAKE: 'taken' } },
+        expired: {},
+        taken: {},
+      },
+    },
+    { version: 1 },
+  ).compile();
+
+  it('says where a run stands, when it came there, and where time has taken it', () => {
+    const stored = { ...waiting.start, updatedAt: 5000 };
+    const early = waiting.understand(stored, 5999);
+    expect(early).toEqual({ position: waiting.stand(stored), left: undefined });
+    const late = waiting.understand({ ...early.position, updatedAt: 5900 }, 6000);
+    expect(late.position).toEqual(early.position);
+    expect(late.left).toMatchObject({ position: { state: 'expired' }, changed: true });
+  });
+
+  it('refuses what this deployment does not know', () => {
+    expect(() => waiting.understand({ state: 'gone', updatedAt: 0 }, 0)).toThrow(
+      expect.objectContaining({ code: 'ERR_INTERLOCK_SNAPSHOT' }),
+    );
+  });
+});
+
 describe('match', () => {
   const cart = () =>
     new StateMachineGate(checkoutConfig)
@@ -272,6 +301,14 @@ describe('match', () => {
 });
 
 describe('pathTo', () => {
+  it('is searched once for each state and each list of states', () => {
+    const workflow = checkoutGate().compile();
+    const { states } = workflow.match('cart.pay', {}) ?? { states: [] };
+    const path = workflow.pathTo(states, { state: 'empty' });
+    expect(path?.length).toBeGreaterThan(0);
+    expect(workflow.pathTo(states, { state: 'empty', context: { data: 1 } })).toBe(path);
+  });
+
   it('is the shortest way of calls', () => {
     const workflow = checkoutGate().compile();
     expect(workflow.pathTo(['payment'], { state: 'has_items' })).toEqual(['cart.checkout']);
