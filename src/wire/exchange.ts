@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { requestHeader } from './headers.ts';
 import { type Host, nodeHost } from './host.ts';
-import { type Incoming, type IncomingBody, isLeft, readIncoming } from './incoming.ts';
+import { answersIn, type Incoming, type IncomingBody, isLeft, readIncoming } from './incoming.ts';
 import {
   errorResponse,
   JSON_RPC,
@@ -12,10 +12,9 @@ import {
 import type { Message } from './message.ts';
 import { namesFault } from './mirrors.ts';
 import { Note } from './note.ts';
-import type { Part } from './part.ts';
-import { Parts } from './parts.ts';
+import { type Part, withPart } from './part.ts';
 import type { BodyFailure, BodyPort, RequestPort } from './ports.ts';
-import { ResponseTap } from './response-tap.ts';
+import { type Asked, Tap } from './tap.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
 
 export type { Part } from './part.ts';
@@ -50,16 +49,19 @@ const exchangeNote = new Note<IncomingMessage | Request, Exchange>();
  * One HTTP request and its response, shared by every middleware that it passes: read once, written
  * once.
  */
-export class Exchange {
+export class Exchange implements Asked {
   readonly req: RequestPort;
-  readonly tap: ResponseTap;
+  readonly tap: Tap;
   readonly messages: readonly Incoming[];
   readonly isBatch: boolean;
+  readonly maxMessageBytes: number;
+  /** What the middlewares do in it, in the order of their stages. */
+  parts: readonly Part[] = [];
   /** Those of the `sessionStore()` that it passed, for the middlewares behind. */
   observers: Observers | undefined;
   readonly #host: Host;
   readonly #body: BodyPort | undefined;
-  readonly #parts: Parts;
+  readonly #onError: (error: unknown) => void;
   /**
    * How much was changed when the upstream was last told; less than nothing where it must be told
    * in any case.
@@ -79,15 +81,9 @@ export class Exchange {
     this.messages = incoming.messages;
     this.isBatch = incoming.isBatch;
     this.#forwardedChanges = incoming.isStale ? -1 : 0;
-    this.#parts = new Parts(host.request, incoming.messages, onError);
-    const { maxMessageBytes } = limits;
-    const holdHead = incoming.messages.some((each) => each.method === 'initialize');
-    this.tap = new ResponseTap(host, this.#parts, {
-      maxMessageBytes,
-      holdHead,
-      expectsMessages: incoming.messages.length > 0,
-      isBatch: incoming.isBatch,
-    });
+    this.maxMessageBytes = limits.maxMessageBytes;
+    this.#onError = onError;
+    this.tap = new Tap(host, this);
   }
 
   /** The exchange of this request; the first middleware opens it. */
@@ -193,19 +189,32 @@ export class Exchange {
   }
 
   join(part: Part): void {
-    this.#parts.join(part);
+    this.parts = withPart(this.parts, part);
+    if (!this.tap.closed) return;
+    try {
+      part.onClose?.();
+    } catch (error) {
+      this.onError(error);
+    }
+  }
+
+  /** Tells the observer. What that throws is its own affair. */
+  onError(error: unknown): void {
+    try {
+      this.#onError(error);
+    } catch {}
   }
 
   /** Answers one message here; the upstream never sees it. */
   answer(incoming: Incoming, response: JsonObject): MaybePromise<void> {
     incoming.answer = response;
-    return this.#parts.onAnswered(incoming);
+    return this.callOff(incoming);
   }
 
   /** Forgets a message whose answer nobody waits for any more. */
   drop(incoming: Incoming): MaybePromise<void> {
     incoming.dropped = true;
-    return this.#parts.onAnswered(incoming);
+    return this.callOff(incoming);
   }
 
   /**
@@ -213,12 +222,15 @@ export class Exchange {
    * a hand in it before lets go.
    */
   callOff(incoming: Incoming): MaybePromise<void> {
-    return this.#parts.onAnswered(incoming);
+    return inOrder(this.parts, (part) => part.onAnswered?.(incoming));
   }
 
-  /** The host could not hand the request on after all: nothing of it ran. */
+  /**
+   * The host could not hand the request on after all: nothing of it ran. All parts know before the
+   * host says anything else.
+   */
   notForwarded(): Promise<unknown> {
-    return this.#parts.onNotForwarded();
+    return Promise.all(this.parts.map((part) => part.onNotForwarded?.()));
   }
 
   /** Answers the whole request here with a JSON-RPC error for each request in it. */
@@ -266,7 +278,7 @@ export class Exchange {
   }
 
   #answerHere(): void {
-    const answers = this.#parts.takeAnswers();
+    const answers = answersIn(this.messages);
     if (answers.length === 0) this.tap.respond(202, undefined);
     else this.tap.respond(200, this.isBatch ? answers : answers[0]);
   }
@@ -287,11 +299,11 @@ export class Exchange {
   }
 
   async #failClosed(error: unknown): Promise<void> {
-    this.#parts.onError(error);
+    this.onError(error);
     try {
       await this.reject(500, JSON_RPC.INTERNAL_ERROR, 'Internal error');
     } catch (second) {
-      this.#parts.onError(second);
+      this.onError(second);
       this.tap.res.destroy();
     }
   }

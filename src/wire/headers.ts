@@ -1,4 +1,3 @@
-import type { OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { RequestPort } from './ports.ts';
 
 /**
@@ -58,46 +57,11 @@ function countOf({ rawHeaders = [] }: RequestPort, name: string): number {
 }
 
 /**
- * The headers that `writeHead` takes: an object, a flat list of names and values, or a list of
- * pairs.
- */
-export type HeaderList =
-  | OutgoingHttpHeaders
-  | OutgoingHttpHeader[]
-  | (readonly [string, OutgoingHttpHeader])[]
-  | undefined;
-
-/**
- * Sets the headers that `writeHead` was given. In a list, a name that comes twice keeps both
- * values.
- */
-export function setResponseHeaders(res: ServerResponse, headers: HeaderList): void {
-  const named = new Set<string>();
-  for (const [name, value] of entriesOf(headers ?? {})) {
-    if (value === undefined) continue;
-    const text = typeof value === 'number' ? String(value) : value;
-    const key = name.toLowerCase();
-    if (named.has(key)) res.appendHeader(name, text);
-    else res.setHeader(name, text);
-    named.add(key);
-  }
-}
-
-function entriesOf(headers: NonNullable<HeaderList>): [string, OutgoingHttpHeader | undefined][] {
-  if (!Array.isArray(headers)) return Object.entries(headers);
-  if (Array.isArray(headers[0])) return headers as [string, OutgoingHttpHeader][];
-  const entries: [string, OutgoingHttpHeader | undefined][] = [];
-  for (let i = 0; i < headers.length; i += 2) {
-    entries.push([String(headers[i]), headers[i + 1] as OutgoingHttpHeader]);
-  }
-  return entries;
-}
-
-/**
  * Whether a content type names an encoding of text other than UTF-8, which is all that JSON may be
  * in (RFC 8259, section 8.1).
  */
 export function namesOtherCharset(contentType: string): boolean {
+  if (!/charset/i.test(contentType)) return false;
   const charsets = contentType.matchAll(/charset\s*=\s*["']?([^\s"';,]*)/gi);
   return [...charsets].some(([, charset]) => !/^utf-?8$/i.test(charset ?? ''));
 }

@@ -1,8 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RequestBody } from './body.ts';
+import { type Originals, patchResponse, type ResponseSink } from './node-response.ts';
 import type { BodyFailure, BodyPort, RequestPort, ResponsePort } from './ports.ts';
 import { dropRest } from './put-back.ts';
-import { type Originals, patchResponse, type ResponseSink } from './response-patch.ts';
 import type { MaybePromise } from './task-line.ts';
 
 /**

@@ -12,8 +12,8 @@ import {
   type MessageKind,
   type RequestId,
 } from './json-rpc.ts';
-import { hasKey, isSameJson } from './json-value.ts';
-import { Message, valueAt } from './message.ts';
+import { hasKey, isSameJson, valueAt } from './json-value.ts';
+import { Message } from './message.ts';
 import type { BodyPort } from './ports.ts';
 
 /**
@@ -51,6 +51,11 @@ export interface BadRequest {
 /** Whether the message is still to be forwarded. */
 export function isLeft(incoming: Incoming): boolean {
   return incoming.answer === undefined && incoming.dropped !== true;
+}
+
+/** The middleware's own answers among them. */
+export function answersIn(messages: readonly Incoming[]): JsonObject[] {
+  return messages.map(({ answer }) => answer).filter((answer) => answer !== undefined);
 }
 
 /** Reads a POST's body as the messages it holds, or says what is wrong with it. */

@@ -125,3 +125,26 @@ export function withoutEntry(object: JsonObject, key: string): JsonObject {
   const { [key]: _, ...rest } = object;
   return rest;
 }
+
+/** The value at `path`, or `undefined`. Own members only: `constructor` is no member. */
+export function valueAt(value: unknown, path: readonly string[]): unknown {
+  let current = value;
+  for (const key of path) {
+    if (!isObject(current) || !Object.hasOwn(current, key)) return undefined;
+    current = current[key];
+  }
+  return current;
+}
+
+/** The object with some members set. */
+export function withEntries(object: JsonObject, entries: JsonObject): JsonObject {
+  return Object.entries(entries).reduce(
+    (edited, [key, value]) => withEntry(edited, [key], asRead(value)),
+    object,
+  );
+}
+
+/** The value as it is once it was written and read again. */
+export function asRead(value: unknown): unknown {
+  return typeof value === 'string' ? value : JSON.parse(textOf(value));
+}

@@ -13,23 +13,13 @@ import {
   withoutMemberAt,
   withValueAt,
 } from './json-text.ts';
-import { textOf, withEntry, withoutEntry } from './json-value.ts';
+import { asRead, textOf, valueAt, withEntries, withEntry, withoutEntry } from './json-value.ts';
 
 /**
  * What becomes of one element of an array: kept as it is, dropped, or, where it is an object, some
  * of its members set.
  */
 export type ElementEdit = 'keep' | 'drop' | JsonObject;
-
-/** The value at `path`, or `undefined`. Own members only: `constructor` is no member. */
-export function valueAt(value: unknown, path: readonly string[]): unknown {
-  let current = value;
-  for (const key of path) {
-    if (!isObject(current) || !Object.hasOwn(current, key)) return undefined;
-    current = current[key];
-  }
-  return current;
-}
 
 type Places = Partial<Record<Part, Span>>;
 
@@ -379,13 +369,6 @@ function editedValues(elements: readonly unknown[], edits: readonly ElementEdit[
   });
 }
 
-function withEntries(object: JsonObject, entries: JsonObject): JsonObject {
-  return Object.entries(entries).reduce(
-    (edited, [key, value]) => withEntry(edited, [key], asRead(value)),
-    object,
-  );
-}
-
 function withMembers(objectText: string, members: JsonObject): string {
   return Object.entries(members).reduce(
     (text, [key, value]) => withMember(text, key, textOf(value)),
@@ -393,7 +376,56 @@ function withMembers(objectText: string, members: JsonObject): string {
   );
 }
 
-/** The value as it is once it was written and read again. */
-function asRead(value: unknown): unknown {
-  return typeof value === 'string' ? value : JSON.parse(textOf(value));
+/**
+ * The message, or the batch of messages, in one piece of JSON text: a body, or the data of an
+ * event.
+ */
+export class Payload {
+  readonly messages: readonly Message[];
+  readonly #text: string;
+  readonly isBatch: boolean;
+
+  private constructor(text: string, messages: readonly Message[], isBatch: boolean) {
+    this.#text = text;
+    this.messages = messages;
+    this.isBatch = isBatch;
+  }
+
+  /**
+   * `undefined` where the text is neither. No text at all is no message, and a batch if
+   * `emptyIsBatch`.
+   */
+  static parse(text: string, emptyIsBatch = false): Payload | undefined {
+    if (text === '') return new Payload(text, [], emptyIsBatch);
+    let value: unknown;
+    try {
+      value = JSON.parse(text);
+    } catch {
+      return undefined;
+    }
+    if (isObject(value)) return new Payload(text, [new Message(value, text)], false);
+    if (!Array.isArray(value) || !value.every(isObject)) return undefined;
+    const spans = elementSpans(text, rootSpan(text).start);
+    const messages = value.map(
+      (each, index) => new Message(each, text.slice(spans[index]?.start, spans[index]?.end)),
+    );
+    return new Payload(text, messages, true);
+  }
+
+  get changed(): boolean {
+    return this.messages.some(({ changed, dropped }) => changed || dropped);
+  }
+
+  /**
+   * The text as it is now: without the messages that were dropped, with further ones behind its
+   * own. Of unchanged text no character is touched.
+   */
+  textWith(more: readonly JsonObject[] = []): string {
+    if (!this.changed && more.length === 0) return this.#text;
+    const texts = [
+      ...this.messages.filter(({ dropped }) => !dropped).map(({ text }) => text),
+      ...more.map((each) => JSON.stringify(each)),
+    ];
+    return this.isBatch || texts.length > 1 ? `[${texts.join(',')}]` : (texts[0] ?? '');
+  }
 }

@@ -1,7 +1,7 @@
+import type { Incoming } from './incoming.ts';
 import { isObject, type RequestId } from './json-rpc.ts';
 import { memberSpans, rootSpan } from './json-text.ts';
-import type { Message } from './message.ts';
-import type { Payload } from './payload.ts';
+import type { Message, Payload } from './message.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
 
 /** What is remembered at most, in bytes of both what came and what it became. */
@@ -129,7 +129,14 @@ export class AskedPage {
   #key: string | undefined;
   #memory: PageMemory | undefined;
 
-  constructor(id: RequestId) {
+  /** `undefined` where anything else is asked for, or more. */
+  static of(messages: readonly Incoming[]): AskedPage | undefined {
+    const [asked] = messages;
+    if (asked?.method !== 'tools/list' || asked.id === undefined || messages.length > 1) return;
+    return new AskedPage(asked.id);
+  }
+
+  private constructor(id: RequestId) {
     this.#id = id;
     this.#idBytes = Buffer.from(JSON.stringify(id));
   }

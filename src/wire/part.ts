@@ -3,7 +3,7 @@ import type { JsonObject } from './json-rpc.ts';
 import type { Message } from './message.ts';
 import type { PageMemory } from './pages.ts';
 import type { HeadPort } from './ports.ts';
-import type { MaybePromise } from './task-line.ts';
+import { after, inOrder, type MaybePromise } from './task-line.ts';
 
 /**
  * One middleware's part in an exchange. Responses run through the parts in the order of their
@@ -63,4 +63,36 @@ const STAGES = ['session', 'gate', 'sync'] as const;
 export function withPart(parts: readonly Part[], part: Part): Part[] {
   const later = parts.findIndex(({ stage }) => STAGES.indexOf(stage) > STAGES.indexOf(part.stage));
   return parts.toSpliced(later === -1 ? parts.length : later, 0, part);
+}
+
+/** Whether one of them must see these bytes. */
+export function anyWants(parts: readonly Part[], bytes: Buffer): boolean {
+  for (const part of parts) if (part.wants?.(bytes)) return true;
+  return false;
+}
+
+/** What they still have to say, as further messages. */
+export function lastWords(parts: readonly Part[]): MaybePromise<readonly JsonObject[]> {
+  let last: readonly JsonObject[] = [];
+  const asked = inOrder(parts, (part) => {
+    if (part.onEnd === undefined) return;
+    return after(part.onEnd(), (more) => {
+      if (more.length > 0) last = [...last, ...more];
+    });
+  });
+  return asked === undefined ? last : asked.then(() => last);
+}
+
+/** Tells each of them of the connection, at which nothing may be thrown. */
+export function tell(
+  of: { readonly parts: readonly Part[]; onError(error: unknown): void },
+  event: (part: Part) => void,
+): void {
+  for (const part of of.parts) {
+    try {
+      event(part);
+    } catch (error) {
+      of.onError(error);
+    }
+  }
 }

@@ -1,3 +1,5 @@
+import type { JsonObject } from './json-rpc.ts';
+
 const LF = 10;
 const CR = 13;
 const SPACE = 32;
@@ -168,4 +170,11 @@ export function formatEvent(
 ): string {
   const dataLines = data.split(/\r\n|\r|\n/).map((line) => `data: ${line}`);
   return `${[...otherLines, ...dataLines].join('\n')}\n\n`;
+}
+
+/**
+ * A message of the middleware's own as an event. It carries no id: no client may resume after it.
+ */
+export function eventOf(message: JsonObject): Buffer {
+  return Buffer.from(formatEvent(JSON.stringify(message)));
 }

@@ -20,59 +20,75 @@ export function inOrder<T>(
   items: readonly T[],
   each: (item: T) => MaybePromise<void>,
 ): MaybePromise<void> {
-  const rest = items.values();
-  for (const item of rest) {
-    const result = each(item);
-    if (isPromise(result)) return finish(result, rest, each);
+  for (let at = 0; at < items.length; at++) {
+    const result = each(items[at] as T);
+    if (isPromise(result)) return finish(result, items, at + 1, each);
   }
 }
 
 async function finish<T>(
   first: Promise<void>,
-  rest: Iterable<T>,
+  items: readonly T[],
+  from: number,
   each: (item: T) => MaybePromise<void>,
 ): Promise<void> {
   await first;
-  for (const item of rest) await each(item);
+  for (let at = from; at < items.length; at++) await each(items[at] as T);
 }
 
+/** Whose tasks stand in a line. */
+export interface LineOwner {
+  /** Tasks that had to be awaited are done. */
+  onIdle(): void;
+  /** Deals with a task that failed, before the next one begins. Must not fail itself. */
+  onFailed(error: unknown): MaybePromise<void>;
+}
+
+type Task = () => MaybePromise<void>;
+
 /**
- * Runs tasks strictly one after another. A task that needs no waiting runs at once, so that a
- * response which nobody has to wait for is written in the same turn as the upstream wrote it.
+ * Runs tasks of its owner strictly one after another. A task that needs no waiting runs at once, so
+ * that a response which waits for nothing is written in the same turn as the upstream wrote it.
  */
-export class TaskLine {
+export class TaskLine<Owner extends LineOwner> {
+  readonly #owner: Owner;
+  #busy = false;
   /**
    * What was added since, and what is next, last first: nothing is moved more than once, however
    * long the line is.
    */
-  #waiting: (() => MaybePromise<void>)[] = [];
-  #next: (() => MaybePromise<void>)[] = [];
-  readonly #onIdle: () => void;
-  readonly #onError: (error: unknown) => MaybePromise<void>;
-  #busy = false;
+  #waiting: Task[] | undefined;
+  #next: Task[] | undefined;
 
-  /**
-   * @param onIdle runs whenever tasks that had to be awaited are done.
-   * @param onError deals with a task that failed, before the next one begins. Must not fail itself.
-   */
-  constructor(onIdle: () => void, onError: (error: unknown) => MaybePromise<void>) {
-    this.#onIdle = onIdle;
-    this.#onError = onError;
+  constructor(owner: Owner) {
+    this.#owner = owner;
   }
 
   get busy(): boolean {
     return this.#busy;
   }
 
-  add(task: () => MaybePromise<void>): void {
-    this.#waiting.push(task);
-    if (!this.#busy) this.#work();
+  add(task: Task): void {
+    this.run(task, undefined);
+  }
+
+  /** The same for a method of the owner, of which no closure is made while nothing waits. */
+  run<A>(task: (this: Owner, given: A) => MaybePromise<void>, given: A): void {
+    if (this.#busy) {
+      this.#waiting ??= [];
+      this.#waiting.push(() => task.call(this.#owner, given));
+      return;
+    }
+    this.#busy = true;
+    const result = this.#attempt(task, given);
+    if (isPromise(result)) void result.then(() => this.#goOn());
+    else if (this.#waiting === undefined && this.#next === undefined) this.#busy = false;
+    else this.#work();
   }
 
   #work(): void {
-    this.#busy = true;
     for (let task = this.#take(); task !== undefined; task = this.#take()) {
-      const result = this.#attempt(task);
+      const result = this.#attempt(task, undefined);
       if (isPromise(result)) {
         void result.then(() => this.#goOn());
         return;
@@ -81,23 +97,26 @@ export class TaskLine {
     this.#busy = false;
   }
 
-  #take(): (() => MaybePromise<void>) | undefined {
-    if (this.#next.length === 0)
-      [this.#next, this.#waiting] = [this.#waiting.reverse(), this.#next];
-    return this.#next.pop();
+  #take(): Task | undefined {
+    if (this.#next === undefined || this.#next.length === 0) {
+      const last = this.#next ?? [];
+      this.#next = this.#waiting?.reverse();
+      this.#waiting = last;
+    }
+    return this.#next?.pop();
   }
 
   #goOn(): void {
     this.#work();
-    if (!this.#busy) this.#onIdle();
+    if (!this.#busy) this.#owner.onIdle();
   }
 
-  #attempt(task: () => MaybePromise<void>): MaybePromise<void> {
+  #attempt<A>(task: (this: Owner, given: A) => MaybePromise<void>, given: A): MaybePromise<void> {
     try {
-      const result = task();
-      return isPromise(result) ? result.catch(this.#onError) : undefined;
+      const result = task.call(this.#owner, given);
+      return isPromise(result) ? result.catch((error) => this.#owner.onFailed(error)) : undefined;
     } catch (error) {
-      return this.#onError(error);
+      return this.#owner.onFailed(error);
     }
   }
 }

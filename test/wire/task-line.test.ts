@@ -12,7 +12,7 @@ const failing = {
 describe('a line of tasks', () => {
   const watched = (onError: (error: unknown) => void | Promise<void> = () => {}) => {
     const done: string[] = [];
-    const line = new TaskLine(() => void done.push('idle'), onError);
+    const line = new TaskLine({ onIdle: () => void done.push('idle'), onFailed: onError });
     return { done, line };
   };
 

@@ -3,7 +3,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { connect } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import type { Exchange, Part } from '../../src/wire/exchange.ts';
-import { VirtualClose } from '../../src/wire/virtual-close.ts';
+import type { Host } from '../../src/wire/host.ts';
+import { Tap } from '../../src/wire/tap.ts';
 import { latch } from '../helpers/latch.ts';
 import {
   ask,
@@ -355,71 +356,97 @@ describe('a client that left before its step began', () => {
   });
 });
 
-describe('VirtualClose', () => {
-  const watched = () => {
+describe('what a tap keeps of a close', () => {
+  const watched = (emitClose: () => void = () => {}) => {
     const told: string[] = [];
-    const close = new VirtualClose({
+    const host = silentHost((event) => {
+      if (event !== 'close') return;
+      told.push('emit');
+      emitClose();
+    });
+    const part: Part = {
+      stage: 'gate',
       onDepart: () => void told.push('depart'),
       onClose: () => void told.push('close'),
-      emitClose: () => void told.push('emit'),
+    };
+    const tap = new Tap(host, {
+      req: host.request,
+      messages: [],
+      isBatch: false,
+      parts: [part],
+      maxMessageBytes: 1,
+      onError: (error) => void told.push(String(error)),
     });
-    return { told, close };
+    return { told, tap };
   };
 
-  it('keeps nothing from the upstream that it was not asked to keep, nor of a response that is finished', () => {
-    const { told, close } = watched();
-    expect([close.connectionClosed(false), close.gone, close.departed, told]).toEqual([
-      false,
-      true,
-      false,
-      ['close'],
-    ]);
+  it('is nothing where it was not asked to, nor of a response that is finished', () => {
+    const { told, tap } = watched();
+    expect([tap.close(), tap.closed, tap.departed, told]).toEqual([false, true, false, ['close']]);
     const finished = watched();
-    finished.close.withhold();
-    expect([finished.close.connectionClosed(true), finished.told]).toEqual([false, ['close']]);
+    finished.tap.withholdClose();
+    finished.tap.respond(200, undefined);
+    expect([finished.tap.close(), finished.told]).toEqual([false, ['close']]);
   });
 
   it('begins nothing after the client has left', () => {
-    const { told, close } = watched();
-    close.connectionClosed(false);
-    close.withhold();
-    expect([close.connectionClosed(false), close.withheld, told]).toEqual([
-      false,
-      false,
-      ['close'],
-    ]);
+    const { told, tap } = watched();
+    tap.close();
+    tap.withholdClose();
+    expect([tap.close(), tap.closeWithheld, told]).toEqual([false, false, ['close']]);
   });
 
-  it('tells everybody once, however often it is asked to', () => {
-    const { told, close } = watched();
-    close.withhold();
-    expect([close.connectionClosed(false), close.connectionClosed(false), close.withheld]).toEqual([
-      true,
-      true,
-      true,
-    ]);
-    close.release();
-    close.release();
-    expect([close.connectionClosed(false), close.departed, close.withheld]).toEqual([
-      false,
-      true,
-      false,
-    ]);
+  it('is told once, however often it is asked to', () => {
+    const { told, tap } = watched();
+    tap.withholdClose();
+    expect([tap.close(), tap.close(), tap.closeWithheld]).toEqual([true, true, true]);
+    tap.releaseClose();
+    tap.releaseClose();
+    expect([tap.close(), tap.departed, tap.closeWithheld]).toEqual([false, true, false]);
     expect(told).toEqual(['depart', 'emit', 'close']);
   });
 
-  it('tells the parts even if a listener of the upstream throws', () => {
-    const told: string[] = [];
-    const close = new VirtualClose({
-      onDepart() {},
-      onClose: () => void told.push('close'),
-      emitClose() {
-        throw new Error('a listener');
-      },
+  it('is told to the parts even if a listener of the upstream throws', () => {
+    const { told, tap } = watched(() => {
+      throw new Error('a listener');
     });
-    close.withhold();
-    close.connectionClosed(false);
-    expect(() => close.release()).toThrow('a listener');
-    expect(told).toEqual(['close']);
+    tap.withholdClose();
+    tap.close();
+    expect(() => tap.releaseClose()).toThrow('a listener');
+    expect(told).toEqual(['depart', 'emit', 'close']);
   });
 });
+
+/** A connection without a network, of which only the events are heard. */
+function silentHost(onEvent: (event: string) => void): Host {
+  const head = new Map<string, unknown>();
+  return {
+    request: { method: 'POST', headers: {} },
+    response: {
+      req: { method: 'POST' },
+      statusCode: 200,
+      getHeader: () => undefined,
+      setHeader: (name, value) => head.set(name, value),
+      hasHeader: (name) => head.has(name),
+      removeHeader: (name) => void head.delete(name),
+      destroy() {},
+    },
+    isGone: () => false,
+    isCutHere: () => false,
+    readBody: () => 'aborted',
+    dropBody() {},
+    refuse() {},
+    redirect: () => ({
+      writeHead() {},
+      write: () => true,
+      end() {},
+      flushHeaders() {},
+      emit(event) {
+        onEvent(event);
+        return true;
+      },
+      onceFinished: (done) => done(),
+      keepHeaders() {},
+    }),
+  };
+}

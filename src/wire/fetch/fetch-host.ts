@@ -1,8 +1,8 @@
 import { InterlockError } from '../../errors.ts';
 import { showValue } from '../../options.ts';
 import type { Host } from '../host.ts';
+import type { Originals, ResponseSink } from '../node-response.ts';
 import type { BodyFailure, BodyPort, RequestPort } from '../ports.ts';
-import type { Originals, ResponseSink } from '../response-patch.ts';
 import { FetchBody } from './fetch-body.ts';
 import { handlersRequest, requestPort } from './fetch-request.ts';
 import { FetchResponse } from './fetch-response.ts';

@@ -1,6 +1,5 @@
+import type { Done, Originals } from '../node-response.ts';
 import type { ResponsePort } from '../ports.ts';
-import type { Originals } from '../response-patch.ts';
-import type { Done } from '../write-arguments.ts';
 
 /** How many bytes wait for a client that does not read, before the handler has to wait too. */
 const HIGH_WATER_MARK = 16 * 1024;

@@ -1,8 +1,10 @@
 import { EventEmitter } from 'node:events';
 import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { InterlockError } from '../errors.ts';
-import { type HeaderList, setResponseHeaders } from './headers.ts';
-import { callbackIn, type Done, nodeError, refuseWrite, toBytes } from './write-arguments.ts';
+import { type HeaderList, setResponseHeaders } from './response-head.ts';
+
+/** Called when bytes are on their way, or cannot be any more. */
+export type Done = ((error?: Error | null) => void) | undefined;
 
 /** The response's own methods, as they were before they were patched. */
 export interface Originals {
@@ -276,3 +278,30 @@ function patchedBefore(): InterlockError {
 }
 
 const NOTHING = Buffer.alloc(0);
+
+function toBytes(chunk: unknown, encoding: unknown): Buffer {
+  if (typeof chunk === 'string') {
+    return Buffer.from(chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : 'utf8');
+  }
+  if (chunk instanceof Uint8Array)
+    return Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
+  throw nodeError(
+    'ERR_INVALID_ARG_TYPE',
+    'A chunk of a response must be a string or a Uint8Array',
+    TypeError,
+  );
+}
+
+function callbackIn(...candidates: unknown[]): Done {
+  return candidates.find((candidate) => typeof candidate === 'function') as Done;
+}
+
+function refuseWrite(code: string, done: Done): false {
+  if (done !== undefined) process.nextTick(done, nodeError(code, 'The response has ended'));
+  return false;
+}
+
+/** The errors that Node gives for the same misuse, by their codes. */
+export function nodeError(code: string, message: string, Kind: ErrorConstructor = Error): Error {
+  return Object.assign(new Kind(message), { code });
+}

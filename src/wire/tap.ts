@@ -1,0 +1,739 @@
+import { STATUS_CODES } from 'node:http';
+import { requestHeader, setRequestHeader } from './headers.ts';
+import type { Host } from './host.ts';
+import { answersIn, type Incoming, isLeft } from './incoming.ts';
+import {
+  errorResponse,
+  isContradictory,
+  isRequestId,
+  JSON_RPC,
+  type JsonObject,
+} from './json-rpc.ts';
+import { type Message, Payload } from './message.ts';
+import { type Done, nodeError, type Originals, type ResponseSink } from './node-response.ts';
+import { AskedPage } from './pages.ts';
+import { anyWants, lastWords, type Part, tell } from './part.ts';
+import type { RequestPort, ResponsePort } from './ports.ts';
+import {
+  announceBody,
+  type BodyMode,
+  bodyModeOf,
+  dropBodyHeaders,
+  stateLength,
+  succeeded,
+} from './response-head.ts';
+import {
+  eventOf,
+  formatEvent,
+  parseEvent,
+  type SseEvent,
+  SseSplitter,
+  singleDataOf,
+  withoutByteOrderMark,
+} from './sse.ts';
+import { after, inOrder, type MaybePromise, TaskLine } from './task-line.ts';
+
+/** What a response is an answer to, and the parts that look at it. An `Exchange` is one. */
+export interface Asked {
+  readonly req: RequestPort;
+  readonly messages: readonly Incoming[];
+  readonly isBatch: boolean;
+  /** In the order of their stages. */
+  readonly parts: readonly Part[];
+  /** The largest event or JSON body that is held for inspection, in bytes. */
+  readonly maxMessageBytes: number;
+  /** Must not throw. */
+  onError(error: unknown): void;
+}
+
+const NOTHING = Buffer.alloc(0);
+const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
+const ENCODING = 'accept-encoding';
+const UNREADABLE = 'the upstream sent a response that the middleware cannot read';
+
+/**
+ * How many bytes may wait while a part thinks: what Node holds back before it asks a writer to
+ * wait.
+ */
+const HIGH_WATER_MARK = 16 * 1024;
+
+/**
+ * One response. The upstream writes it, the parts look at it and change it, and the client gets the
+ * upstream's own bytes wherever no part changed them.
+ *
+ * What the upstream does runs at once while nothing has to be awaited, and behind what waits
+ * otherwise. What throws or rejects on that way makes the response unreadable: the client is told
+ * so, and gets nothing else of it.
+ */
+export class Tap implements ResponseSink {
+  readonly res: ResponsePort;
+  mode: BodyMode = 'pending';
+  /** Whether an event id was seen: a client can resume this stream after it was cut. */
+  resumable = false;
+  /** Whether the upstream has given its status and headers. */
+  headTaken = false;
+  /** Whether the upstream is done. */
+  ended = false;
+  /** A write was answered with `false`, and `drain` was not emitted since. */
+  owesDrain = false;
+
+  /** How far the response to the client is. Parts are asked about the head once, even if one fails. */
+  #phase: 'unsent' | 'preparing' | 'sent' | 'ended' = 'unsent';
+  /**
+   * Whose body it is: the upstream's; ours, while what the upstream still says is looked at; or ours
+   * alone.
+   */
+  #source: 'upstream' | 'early' | 'own' = 'upstream';
+  /**
+   * `kept`: when the client leaves, the upstream is not to know. `departed`: it left so. `released`:
+   * it left so, and the upstream knows by now. `closed`: it left, and the upstream always knew.
+   */
+  #client: 'here' | 'kept' | 'departed' | 'released' | 'closed' = 'here';
+
+  readonly #host: Host;
+  readonly #asked: Asked;
+  readonly #original: Originals;
+  readonly #line: TaskLine<this>;
+  /** What the client sent, until the headers go. */
+  readonly #encoding: string | undefined;
+
+  /** The status and reason that the upstream gave, which belong together. */
+  #status: number | undefined;
+  #reason: string | undefined;
+  #statesLength = false;
+  #hasWritten = false;
+  #blocked = false;
+  /** Bytes that came while a part thought. */
+  #waiting = 0;
+  /** Writers whose bytes did not go out, because the connection broke. */
+  readonly #broken: NonNullable<Done>[] = [];
+
+  #answersTaken = false;
+  /** Requests whose responses went out on a stream. */
+  readonly #responded: Incoming[] = [];
+
+  /** A JSON body so far; or events that wait for the first response, since the headers depend on it. */
+  #held: Buffer[] | undefined;
+  #heldBytes = 0;
+  #splitter: SseSplitter | undefined;
+  #isFirstEvent = true;
+  /** The page of tools that this answers with, which may be one that was answered with before. */
+  #page: AskedPage | undefined;
+
+  constructor(host: Host, asked: Asked) {
+    this.res = host.response;
+    this.#host = host;
+    this.#asked = asked;
+    this.#line = new TaskLine(this);
+    this.#original = host.redirect(this);
+    // An encoded response cannot be inspected, so the upstream is asked for none; what stands in
+    // front may still encode. Without the header an upstream encodes nothing.
+    const encoding = requestHeader(asked.req, ENCODING);
+    if (encoding === undefined || encoding === 'identity') return;
+    this.#encoding = encoding;
+    setRequestHeader(asked.req, ENCODING, 'identity');
+  }
+
+  // --- What the rooms above ask for ---------------------------------------------------------------
+
+  /** Whether the client left, unseen by the upstream at that time. */
+  get departed(): boolean {
+    return this.#client === 'departed' || this.#client === 'released';
+  }
+
+  /** Whether the client has left it to the upstream alone: it went away, or was answered early. */
+  get isLeft(): boolean {
+    return this.#source !== 'upstream' || this.departed;
+  }
+
+  /** Whether the upstream knows that the client left. */
+  get closed(): boolean {
+    return this.#client === 'closed' || this.#client === 'released';
+  }
+
+  /** A client that leaves from now on does not cut the upstream off: it sees a healthy response. */
+  withholdClose(): void {
+    if (this.#client === 'here') this.#client = 'kept';
+  }
+
+  /** Lets the upstream know of a departure, now or as soon as there is one. */
+  releaseClose(): void {
+    if (this.#client === 'kept') this.#client = 'here';
+    if (this.#client !== 'departed') return;
+    this.#client = 'released';
+    try {
+      this.#original.emit('close');
+    } finally {
+      this.#onClose();
+    }
+  }
+
+  /** Puts a message of ours between two events of a stream. Any other body has no room for it. */
+  inject(message: JsonObject): void {
+    this.#line.run(this.#inject, eventOf(message));
+  }
+
+  /** A comment line, which clients skip: keeps proxies from closing a quiet stream. */
+  keepAlive(): void {
+    this.#line.run(this.#inject, KEEP_ALIVE);
+  }
+
+  /** Answers the request without the upstream. */
+  respond(status: number, body: JsonObject | JsonObject[] | undefined): void {
+    this.headTaken = true;
+    this.ended = true;
+    this.mode = 'empty';
+    this.#source = 'own';
+    this.#answersTaken = true;
+    this.#host.dropBody();
+    this.#line.add(() => this.#give(status, body));
+  }
+
+  /**
+   * Ends the response early, with these as its last messages. What the upstream still writes is
+   * looked at, and where a close is withheld it does not notice. A raw body stays the upstream's.
+   */
+  abandon(messages: readonly JsonObject[]): void {
+    if (this.#phase === 'ended' || this.mode === 'raw') return;
+    this.#source = 'early';
+    if (!this.headTaken) this.#original.keepHeaders();
+    this.#line.add(() => after(this.#giveLast(messages), () => this.flowAgain()));
+  }
+
+  // --- What the upstream calls ---------------------------------------------------------------------
+
+  /** Other headers went out before the upstream gave its own, which have nowhere to go any more. */
+  get headLost(): boolean {
+    return this.#isSent && !this.headTaken;
+  }
+
+  get closeWithheld(): boolean {
+    return this.#client === 'departed';
+  }
+
+  takeHead(reason: string | undefined, withEnd: boolean): void {
+    this.headTaken = true;
+    if (this.#source === 'own') return;
+    if (this.#source === 'upstream') {
+      this.#status = this.res.statusCode;
+      this.#reason = reason;
+      this.#statesLength = withEnd;
+    }
+    this.mode = this.#classify();
+    this.#page = AskedPage.of(this.#asked.messages);
+    this.#line.run(this.#begin, undefined);
+  }
+
+  write(bytes: Buffer, done: Done): boolean {
+    this.#line.run(this.#read, bytes);
+    if (done !== undefined) this.#line.add(() => this.#afterWrites(done));
+    // An upstream that need not wait ends its response with its last event, in one packet.
+    this.#waiting = this.#line.busy ? this.#waiting + bytes.length : 0;
+    const flows = this.#flows;
+    if (!flows) this.owesDrain = true;
+    return flows;
+  }
+
+  end(last: Buffer, done: Done): void {
+    this.ended = true;
+    this.#line.run(this.#readEnd, last);
+    if (this.#source === 'early') this.#line.add(() => this.releaseClose());
+    if (done !== undefined) this.#line.add(() => this.#onceFinished(done));
+  }
+
+  flush(): void {
+    this.#line.run(this.#begun, undefined);
+    // Headers that go with the first event are one packet, and one system call, less.
+    setImmediate(() => this.#line.run(this.#flushHead, undefined));
+  }
+
+  /** What stands in front can take more. */
+  flowAgain(): void {
+    this.#blocked = false;
+    this.#offerDrain();
+  }
+
+  /** `drain` is being emitted. */
+  drained(): void {
+    this.#blocked = false;
+    this.owesDrain = false;
+  }
+
+  /** The connection closed. Returns whether to keep that from the upstream. */
+  close(): boolean {
+    const isEnded = this.#phase === 'ended';
+    if (!isEnded && this.#host.isCutHere()) this.releaseClose();
+    // A response that is finished has nothing to keep.
+    if (this.#client === 'kept' && !(isEnded && this.#isDone)) this.#depart();
+    if (this.#client === 'departed') return true;
+    if (this.#client === 'here' || this.#client === 'kept') {
+      this.#client = 'closed';
+      this.#onClose();
+    }
+    return false;
+  }
+
+  destroy(): void {
+    this.releaseClose();
+  }
+
+  // --- The line of what has to wait ------------------------------------------------------------------
+
+  /** What had to be awaited is done. */
+  onIdle(): void {
+    this.#waiting = 0;
+    this.#offerDrain();
+  }
+
+  /** Fails closed: each request that has no response yet gets an error, and nothing else goes out. */
+  async onFailed(error: unknown): Promise<void> {
+    this.#asked.onError(error);
+    const isStream = this.mode === 'sse' || this.mode === 'stream';
+    const wasEarly = this.#source === 'early';
+    this.#source = 'own';
+    if (this.#phase !== 'ended') this.mode = 'unreadable';
+    if (wasEarly) this.releaseClose();
+    try {
+      await this.#refuse(isStream);
+    } catch (second) {
+      this.#asked.onError(second);
+      this.res.destroy();
+    }
+  }
+
+  // --- The body, as the upstream writes it -------------------------------------------------------------
+
+  #classify(): BodyMode {
+    try {
+      for (const part of this.#asked.parts) {
+        const taken = part.takesOver?.(this.res);
+        if (taken !== undefined) return taken;
+      }
+      return bodyModeOf(this.res, this.#forwarded.length > 0, this.#answers.length > 0);
+    } catch (error) {
+      this.#asked.onError(error);
+      return 'unreadable';
+    }
+  }
+
+  #begin(): MaybePromise<void> {
+    if (this.#source === 'own') return;
+    switch (this.mode) {
+      case 'unreadable':
+        throw new Error('a response is of a type or an encoding that cannot be inspected');
+      case 'empty':
+        return this.#endWith(undefined);
+      case 'stream':
+        dropBodyHeaders(this.res);
+        return after(this.#sendHead(), () => this.#flushHead());
+      case 'sse':
+        this.res.removeHeader('content-length');
+        this.#splitter = new SseSplitter();
+        // An `initialize` that fails mints no session, so its headers wait for the response.
+        if (this.#asked.messages.some(({ method }) => method === 'initialize')) this.#held = [];
+    }
+  }
+
+  #read(bytes: Buffer): MaybePromise<void> {
+    if (this.#source === 'own') return;
+    if (this.mode === 'sse') return this.#readEvents(bytes);
+    if (this.mode === 'json') this.#hold(bytes);
+    if (this.mode === 'raw') return after(this.#sendHead(), () => this.#write(bytes));
+  }
+
+  #readEnd(last: Buffer): MaybePromise<void> {
+    if (this.#source === 'own') return;
+    if (this.mode === 'json') return this.#endJson(last);
+    if (this.mode === 'sse') return this.#endEvents(last);
+    if (this.mode === 'raw') return after(lastWords(this.#asked.parts), () => this.#end(last));
+  }
+
+  /** The upstream wants its headers on their way. */
+  #begun(): MaybePromise<void> {
+    if (this.#source === 'own') return;
+    if (this.mode === 'raw') return this.#sendHead();
+    if (this.mode === 'sse' && this.#held === undefined) return this.#beginEvents();
+  }
+
+  #inject(event: Buffer): MaybePromise<void> {
+    if (this.#source === 'own') return;
+    if (this.mode === 'sse') return this.#sendEvent(event);
+    if (this.mode === 'stream') this.#writeEvent(event);
+  }
+
+  /** A JSON body is held until it is whole. */
+  #hold(bytes: Buffer): void {
+    this.#heldBytes += bytes.length;
+    this.#limit(this.#heldBytes, 'a response');
+    this.#held ??= [];
+    // A copy: the writer may use its memory again.
+    this.#held.push(Buffer.from(bytes));
+  }
+
+  #endJson(last: Buffer): MaybePromise<void> {
+    this.#limit(this.#heldBytes + last.length, 'a response');
+    const held = this.#held ?? [];
+    if (last.length > 0) held.push(last);
+    const body = held.length === 1 ? (held[0] ?? last) : Buffer.concat(held);
+    return after(this.#page?.recall(this.#asked.parts, body), (known) => {
+      if (known !== undefined) return this.#finishJson(known.bytes, undefined, true);
+      const payload = anyWants(this.#asked.parts, body) ? this.#parse(body) : undefined;
+      if (payload === undefined) return this.#finishJson(body, undefined, false);
+      return after(this.#onMessages(payload), () => {
+        this.#page?.keep(body, payload);
+        return this.#finishJson(body, payload, false);
+      });
+    });
+  }
+
+  /** @param isKnown whether the body is not the upstream's, but what it became before */
+  #finishJson(body: Buffer, read: Payload | undefined, isKnown: boolean): MaybePromise<void> {
+    return after(lastWords(this.#asked.parts), (words) => {
+      const answers = this.#takeAnswers();
+      if (this.#source !== 'upstream') return;
+      const more = answers.length > 0 ? [...words, ...answers] : words;
+      if (isKnown && more.length === 0) return this.#endWith(body);
+      const payload = read ?? (more.length > 0 ? this.#parse(body) : undefined);
+      if (payload === undefined || (more.length === 0 && !payload.changed)) return this.#end(body);
+      const { res } = this;
+      // There was nothing to say, and now there is.
+      if (res.statusCode === 202 || res.statusCode === 204) res.statusCode = 200;
+      return this.#endWith(Buffer.from(payload.textWith(more)));
+    });
+  }
+
+  /** `undefined` where it is no message and need not be one: an error, or another route's answer. */
+  #parse(body: Buffer): Payload | undefined {
+    const { messages, isBatch } = this.#asked;
+    const payload = Payload.parse(body.toString(), isBatch);
+    if (payload === undefined && messages.length > 0 && succeeded(this.res.statusCode))
+      throw new Error('a response is not JSON-RPC');
+    return payload;
+  }
+
+  #readEvents(bytes: Buffer): MaybePromise<void> {
+    const splitter = this.#splitter;
+    if (splitter === undefined) return;
+    return after(
+      inOrder(splitter.push(bytes), (block) => this.#look(block)),
+      () => this.#limit(splitter.heldBytes, 'an event of a response'),
+    );
+  }
+
+  #look(given: Buffer): MaybePromise<void> {
+    this.#limit(given.length, 'an event of a response');
+    // A byte order mark counts only in front of everything, and something may come to stand in
+    // front of it.
+    const block = this.#isFirstEvent ? withoutByteOrderMark(given) : given;
+    this.#isFirstEvent = false;
+    // What no part looks at, no part waits for.
+    if (!anyWants(this.#asked.parts, block))
+      return after(this.#beginEvents(), () => this.#sendEvent(block));
+    const single = this.#page && singleDataOf(block);
+    if (single?.event.type !== 'message') return this.#inspect(block);
+    return after(this.#page?.recall(this.#asked.parts, single.data), (known) => {
+      if (known === undefined) return this.#inspect(block, single.data);
+      if (single.event.hasId) this.resumable = true;
+      return after(this.#sendEvent(single.with(known.bytes)), () => this.#noteSent(known.id));
+    });
+  }
+
+  /** @param page the data alone, where that may be a page to remember */
+  #inspect(block: Buffer, page?: Buffer): MaybePromise<void> {
+    const event = parseEvent(block.toString());
+    if (event.hasId) this.resumable = true;
+    // An event without data primes a resumption; one of another type is no message (MCP,
+    // Transports, "Sending Messages").
+    if (!event.data || event.type !== 'message') return this.#sendEvent(block);
+    const payload = Payload.parse(event.data);
+    if (payload === undefined) {
+      // No client can read it, and it could be part of the very list that must be filtered.
+      this.#asked.onError(new Error('an event of a response is not JSON-RPC, and was left out'));
+      return;
+    }
+    return after(this.#onMessages(payload), () => {
+      if (page !== undefined) this.#page?.keep(page, payload);
+      return this.#pass(payload, event, block);
+    });
+  }
+
+  #pass(payload: Payload, event: SseEvent, block: Buffer): MaybePromise<void> {
+    const { messages, changed } = payload;
+    const ids = messages.map(({ value }) => value).filter(({ method }) => method === undefined);
+    return after(ids.length > 0 ? this.#beginEvents() : undefined, () => {
+      if (this.#source !== 'upstream') return;
+      const own = changed ? Buffer.from(formatEvent(payload.textWith(), event.otherLines)) : block;
+      const passed = messages.flatMap((message) => message.before).map(eventOf);
+      if (messages.some((message) => !message.dropped)) passed.push(own);
+      return after(this.#sendEvent(passed.length === 1 ? own : Buffer.concat(passed)), () => {
+        for (const { id } of ids) this.#noteSent(id);
+      });
+    });
+  }
+
+  #noteSent(id: unknown): void {
+    for (const each of this.#asked.messages) if (each.id === id) this.#responded.push(each);
+  }
+
+  #endEvents(last: Buffer): MaybePromise<void> {
+    return after(this.#readEvents(last), () => {
+      // A client never dispatches an event that no blank line ended, so no part needs it whole.
+      const rest = this.#splitter?.rest() ?? NOTHING;
+      const sent =
+        rest.length > 0 && !anyWants(this.#asked.parts, rest) ? this.#sendEvent(rest) : undefined;
+      return after(sent, () =>
+        after(lastWords(this.#asked.parts), (added) => this.#finishEvents(added)),
+      );
+    });
+  }
+
+  #finishEvents(added: readonly JsonObject[]): MaybePromise<void> {
+    if (this.#source !== 'upstream') return;
+    return after(this.#beginEvents(), () => {
+      for (const message of added) this.#writeEvent(eventOf(message));
+      if (!this.#asked.parts.some((part) => part.staysOpen?.())) return this.#end();
+    });
+  }
+
+  /** The headers, our own answers, and what waited for them. */
+  #beginEvents(): MaybePromise<void> {
+    if (this.#source !== 'upstream') return;
+    return after(this.#sendHead(), () => {
+      for (const answer of this.#takeAnswers()) this.#writeEvent(eventOf(answer));
+      for (const bytes of this.#held ?? []) this.#writeEvent(bytes);
+      this.#held = undefined;
+    });
+  }
+
+  #sendEvent(bytes: Buffer): MaybePromise<void> {
+    if (this.#source !== 'upstream') return;
+    if (this.#held === undefined) return after(this.#beginEvents(), () => this.#writeEvent(bytes));
+    this.#held.push(Buffer.from(bytes));
+    this.#heldBytes += bytes.length;
+    this.#limit(this.#heldBytes, 'an event of a response');
+  }
+
+  #limit(bytes: number, what: string): void {
+    const { maxMessageBytes } = this.#asked;
+    if (bytes > maxMessageBytes)
+      throw new Error(`${what} is larger than maxMessageBytes, ${maxMessageBytes}`);
+  }
+
+  // --- What the parts are asked and told ---------------------------------------------------------------
+
+  #onMessages({ messages }: Payload): MaybePromise<void> {
+    return inOrder(messages, (message) => this.#onMessage(message));
+  }
+
+  #onMessage(message: Message): MaybePromise<void> {
+    if (isContradictory(message.value)) {
+      // Clients disagree about which of the two counts, so the client is shown neither.
+      this.#asked.onError(new Error('an answer of the upstream has both a result and an error'));
+      message.isContradictory = true;
+      message.replace(unreadable(message.value.id));
+    }
+    return inOrder(this.#asked.parts, (part) => part.onMessage?.(message));
+  }
+
+  #prepareHead(): MaybePromise<void> {
+    if (this.#phase !== 'unsent') return;
+    this.#phase = 'preparing';
+    if (this.#encoding !== undefined) setRequestHeader(this.#asked.req, ENCODING, this.#encoding);
+    return after(
+      inOrder(this.#asked.parts, (part) => part.onHead?.()),
+      // What was begun for a client that had left already ends here.
+      () => (this.closed ? tell(this.#asked, (part) => part.onClose?.()) : undefined),
+    );
+  }
+
+  #depart(): void {
+    this.#client = 'departed';
+    tell(this.#asked, (part) => part.onDepart?.());
+    // A pump that waits for the client to read would wait for ever, and the outcome would be lost.
+    this.drained();
+    this.#settleWrites();
+    this.#original.emit('drain');
+  }
+
+  #onClose(): void {
+    this.#settleWrites();
+    tell(this.#asked, (part) => part.onClose?.());
+  }
+
+  /** Requests that the upstream is asked. */
+  get #forwarded(): Incoming[] {
+    return this.#asked.messages.filter((each) => each.kind === 'request' && isLeft(each));
+  }
+
+  get #answers(): readonly JsonObject[] {
+    if (this.#answersTaken) return NONE;
+    return answersIn(this.#asked.messages);
+  }
+
+  /** Our own answers that belong into this response, once. */
+  #takeAnswers(): readonly JsonObject[] {
+    const answers = this.#answers;
+    this.#answersTaken = true;
+    return answers;
+  }
+
+  // --- What goes out in place of the upstream's body, or of the rest of it --------------------------------
+
+  #give(status: number, body: JsonObject | readonly JsonObject[] | undefined): MaybePromise<void> {
+    this.res.statusCode = status;
+    return this.#endWith(body === undefined ? undefined : Buffer.from(JSON.stringify(body)));
+  }
+
+  /** The last messages: of a stream that has begun, or else in the shape of the request. */
+  #giveLast(messages: readonly JsonObject[]): MaybePromise<void> {
+    if (this.#phase === 'ended') return;
+    const all = [...this.#takeAnswers(), ...messages];
+    if (this.#isSent) return this.#endStream(all);
+    return this.#give(all.length === 0 ? 202 : 200, this.#inShape(all));
+  }
+
+  /** In the midst of a body that is no stream there is no place for an error. */
+  async #refuse(isStream: boolean): Promise<void> {
+    if (this.#phase === 'ended') return;
+    const hasBegun = this.#isSent;
+    for (const part of this.#asked.parts) {
+      try {
+        await part.onUnreadable?.();
+      } catch (error) {
+        this.#asked.onError(error);
+      }
+    }
+    const open = this.#forwarded.filter((each) => !this.#responded.includes(each));
+    const told = [...this.#takeAnswers(), ...open.map(({ id }) => unreadable(id))];
+    if (hasBegun) return this.#endStream(isStream ? told : []);
+    await this.#give(502, this.#inShape(told.length > 0 ? told : [unreadable(null)]));
+  }
+
+  #endStream(messages: readonly JsonObject[]): MaybePromise<void> {
+    for (const message of messages) this.#writeEvent(eventOf(message));
+    return this.#end();
+  }
+
+  #inShape(messages: readonly JsonObject[]): JsonObject | readonly JsonObject[] | undefined {
+    const isArray = messages.length > 1 || (this.#asked.isBatch && messages.length > 0);
+    return isArray ? messages : messages[0];
+  }
+
+  // --- The way out to the client ------------------------------------------------------------------------
+
+  get #isSent(): boolean {
+    return this.#phase === 'sent' || this.#phase === 'ended';
+  }
+
+  /** No client reads any more. */
+  get #gone(): boolean {
+    return this.#client !== 'here' && this.#client !== 'kept';
+  }
+
+  /** Whether nothing is to come from the upstream any more. */
+  get #isDone(): boolean {
+    return this.#source !== 'early' || this.ended;
+  }
+
+  /** Sends the headers where they have not gone yet. */
+  #sendHead(): MaybePromise<void> {
+    if (this.#isSent) return;
+    return after(this.#prepareHead(), () => this.#writeHead());
+  }
+
+  #writeHead(): void {
+    if (this.#isSent) return;
+    this.#phase = 'sent';
+    const status = this.res.statusCode;
+    const isChanged = this.#status !== undefined && this.#status !== status;
+    this.#original.writeHead(status, isChanged ? STATUS_CODES[status] : this.#reason);
+  }
+
+  /** Has headers that were sent go at once, where nothing went that they could go with. */
+  #flushHead(): void {
+    if (this.#phase === 'sent' && !this.#hasWritten && !this.#gone) this.#original.flushHeaders();
+  }
+
+  /** Bytes for which no client is left are dropped; headers and the end go on, for what is in front. */
+  #write(bytes: Uint8Array): void {
+    if (bytes.length === 0 || this.#phase === 'ended' || this.#gone) return;
+    this.#hasWritten = true;
+    if (this.#original.write(bytes) === false) this.#blocked = true;
+  }
+
+  /** Bytes of an event stream, which nothing in front may hold back. */
+  #writeEvent(bytes: Uint8Array): void {
+    this.#write(bytes);
+    (this.res as { flush?: () => void }).flush?.();
+  }
+
+  /** Where the headers have not gone yet, `last` is the whole body. */
+  #end(last: Uint8Array = NOTHING): MaybePromise<void> {
+    if (this.#phase === 'ended') return;
+    return after(this.#prepareHead(), () => {
+      if (!this.#isSent && this.#statesLength) stateLength(this.res, last.length);
+      this.#writeHead();
+      this.#phase = 'ended';
+      this.#original.end(last.length > 0 && !this.#gone ? last : undefined);
+      if (this.#isDone) this.releaseClose();
+    });
+  }
+
+  /** Ends the response with a JSON body in place of the upstream's, or with none. */
+  #endWith(json: Uint8Array | undefined): MaybePromise<void> {
+    if (this.#isSent) return this.#end();
+    announceBody(this.res, json !== undefined);
+    this.#statesLength = true;
+    return this.#end(json);
+  }
+
+  // --- When the upstream is to wait, and what its callbacks hear ------------------------------------------
+
+  get #flows(): boolean {
+    if (this.#gone || this.#phase === 'ended') return true;
+    return this.#waiting <= HIGH_WATER_MARK && !this.#blocked;
+  }
+
+  #offerDrain(): void {
+    if (!this.owesDrain || !this.#flows) return;
+    this.owesDrain = false;
+    // In a turn of its own: what the upstream's listener throws is not this response's failure.
+    process.nextTick(() => this.#original.emit('drain'));
+  }
+
+  /** Calls back once everything that was written is on its way: a writer may pace itself by it. */
+  #afterWrites(done: NonNullable<Done>): void {
+    if (this.#phase !== 'sent') process.nextTick(done);
+    else if (this.#gone) process.nextTick(done, this.#writeError);
+    else {
+      this.#original.write(NOTHING, (error) => {
+        if (!error) done();
+        else if (this.#gone) done(this.#writeError);
+        else this.#broken.push(done);
+      });
+    }
+  }
+
+  /** What a write fails with when the client is gone, as far as the upstream may know. */
+  get #writeError(): Error | undefined {
+    return this.closeWithheld ? undefined : nodeError('ERR_STREAM_DESTROYED', 'The client left');
+  }
+
+  /** It is known now what the upstream may see of the connection's end. */
+  #settleWrites(): void {
+    for (const done of this.#broken.splice(0)) process.nextTick(done, this.#writeError);
+  }
+
+  /** Where another body goes out than the upstream's, or no client reads it, nothing is waited for. */
+  #onceFinished(done: NonNullable<Done>): void {
+    const isOwn = this.#source !== 'upstream' || this.mode === 'stream' || this.mode === 'empty';
+    if (isOwn || this.departed) process.nextTick(done);
+    else this.#original.onceFinished(done);
+  }
+}
+
+const NONE: readonly JsonObject[] = [];
+
+function unreadable(id: unknown): JsonObject {
+  return errorResponse(isRequestId(id) ? id : null, JSON_RPC.INTERNAL_ERROR, UNREADABLE);
+}
