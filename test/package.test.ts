@@ -1,13 +1,51 @@
-import { existsSync, readdirSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import manifest from '../package.json' with { type: 'json' };
+import { ENTRIES } from '../scripts/entries.ts';
 import { Consumer, ROOT } from './helpers/consumer.ts';
 
 /** Every public entry, by what users import. */
-const ENTRIES = Object.keys(manifest.exports)
-  .filter((path) => path !== './package.json')
-  .map((path) => `mcp-interlock${path.slice(1)}`);
+const SPECIFIERS = ENTRIES.map(({ specifier }) => specifier);
+
+/** One class, and one thing that modules keep to themselves, through each pair of entries. */
+const SHARED = `
+import * as root from 'mcp-interlock';
+import { currentStep } from 'mcp-interlock/ambient';
+import { postgresBus } from 'mcp-interlock/bus/postgres';
+import { redisBus } from 'mcp-interlock/bus/redis';
+import { gateFetch } from 'mcp-interlock/fetch';
+import { memoryStore } from 'mcp-interlock/stores/memory';
+import { postgresStore } from 'mcp-interlock/stores/postgres';
+import { redisStore } from 'mcp-interlock/stores/redis';
+import { sqliteStore } from 'mcp-interlock/stores/sqlite';
+import { upstashStore } from 'mcp-interlock/stores/upstash';
+import { describeStateStore } from 'mcp-interlock/testing';
+
+for (const wrong of [postgresBus, redisBus, postgresStore, redisStore, sqliteStore, upstashStore]) {
+  try {
+    wrong({});
+  } catch (error) {
+    console.log(wrong.name, error instanceof root.InterlockError, error.message);
+  }
+}
+try {
+  describeStateStore('mine', () => {}, {});
+} catch (error) {
+  console.log('describeStateStore', error instanceof root.InterlockError);
+}
+console.log(memoryStore === root.memoryStore, currentStep === root.currentStep);
+// A middleware of one entry is known to the other.
+const upstream = () => new Response('');
+try {
+  gateFetch(upstream, [() => {}]);
+} catch (error) {
+  console.log('gateFetch', error instanceof root.InterlockError);
+}
+gateFetch(upstream, [root.sessionStore(), root.stateSync({ policies: [] })]);
+// Outside of a step, and with the ambient form turned on for the root as well.
+console.log(root.currentStep());
+`;
 
 const USE = `
 import express from 'express';
@@ -47,41 +85,95 @@ beforeAll(async () => {
 
 afterAll(() => consumer.remove());
 
+/** What is unpacked, by its path. */
+const files = (): string[] =>
+  readdirSync(installed, { recursive: true, encoding: 'utf8' })
+    .filter((path) => statSync(join(installed, path)).isFile())
+    .sort();
+
+describe('the entries', () => {
+  it('have a source each, a built module, and its declarations', () => {
+    expect(ENTRIES.filter(({ source }) => !existsSync(join(ROOT, source)))).toEqual([]);
+    const named = Object.values(manifest.exports).filter((to) => typeof to !== 'string');
+    expect(named).toEqual(
+      ENTRIES.map(({ name }) => ({
+        types: `./dist/${name}.d.ts`,
+        default: `./dist/${name}.js`,
+      })),
+    );
+    expect(SPECIFIERS).toContain('mcp-interlock');
+  });
+
+  it('are kept by bundlers where importing them does something', () => {
+    expect(manifest.sideEffects).toEqual(['./dist/ambient.js']);
+  });
+});
+
 describe('the packed tarball, installed into an empty folder', () => {
-  it('brings zod along, and nothing else', () => {
+  it('brings nothing else along', () => {
     const packages = readdirSync(join(consumer.folder, 'node_modules')).filter(
       (name) => !name.startsWith('.'),
     );
-    expect(packages.sort()).toEqual(['@types', 'express', 'mcp-interlock', 'zod']);
+    expect(packages.sort()).toEqual(['@types', 'express', 'mcp-interlock']);
   });
 
   it('holds every file that its exports name', () => {
-    const named = Object.values(manifest.exports).flatMap((to) =>
-      typeof to === 'string' ? to : Object.values(to),
-    );
-    expect(named.length).toBeGreaterThan(ENTRIES.length);
-    expect(named.filter((path) => !existsSync(join(installed, path)))).toEqual([]);
+    const named = ENTRIES.flatMap(({ name }) => [`dist/${name}.js`, `dist/${name}.d.ts`]);
+    expect(files()).toEqual(expect.arrayContaining(named));
   });
 
-  it('holds the build, the sources that its maps name, what README links to, and no tests, examples or benchmarks', () => {
-    const top = readdirSync(installed).filter((name) => name !== 'node_modules');
-    expect(top.sort()).toEqual(['LICENSE', 'README.md', 'dist', 'docs', 'package.json', 'src']);
-    const all = readdirSync(installed, { recursive: true, encoding: 'utf8' });
+  it('holds the build and what README links to, and no sources, tests, examples or benchmarks', () => {
+    expect(readdirSync(installed).sort()).toEqual([
+      'LICENSE',
+      'README.md',
+      'dist',
+      'docs',
+      'package.json',
+    ]);
     expect(
-      all.filter((path) => /\.test\.|tsbuildinfo|(^|\/)(bench|examples)\//.test(path)),
+      files().filter((path) => /\.test\.|tsbuildinfo|(^|\/)(bench|examples|src)\//.test(path)),
     ).toEqual([]);
   });
 
+  it('is few files and light, its maps and docs aside', () => {
+    const counted = files().filter((path) => !/\.map$|^docs\/|\.md$/.test(path));
+    const bytes = counted.reduce((sum, path) => sum + statSync(join(installed, path)).size, 0);
+    expect(counted.length).toBeLessThanOrEqual(60);
+    expect(bytes).toBeLessThanOrEqual(900_000);
+  });
+
+  it('has a map for each module, which carries its sources', () => {
+    const modules = files().filter((path) => path.endsWith('.js'));
+    for (const path of modules) {
+      const map = JSON.parse(readFileSync(join(installed, `${path}.map`), 'utf8'));
+      expect(map.sourcesContent, path).toHaveLength(map.sources.length);
+      expect(map.sourcesContent.every((text: unknown) => typeof text === 'string')).toBe(true);
+    }
+  });
+
+  it('keeps zod’s licence beside the code that was taken from it', () => {
+    expect(readFileSync(join(installed, 'dist/LICENSE-zod'), 'utf8')).toContain('MIT License');
+  });
+
+  it('has one copy of each class and of what a module keeps, whichever entry it came from', async () => {
+    consumer.write('shared.mjs', SHARED);
+    const lines = (await consumer.node('shared.mjs')).split('\n');
+    expect(lines.filter((line) => /false/.test(line))).toEqual([]);
+    expect(lines).toHaveLength(11);
+    expect(lines[3]).toMatch(/^redisStore true redisStore\(\) options: client: expected a client/);
+    expect(lines[9]).toBe('undefined');
+  });
+
   it('can be imported, by each of its entries', async () => {
-    const script = `for (const entry of ${JSON.stringify(ENTRIES)}) console.log(Object.keys(await import(entry)).length > 0);`;
+    const script = `for (const entry of ${JSON.stringify(SPECIFIERS)}) console.log(Object.keys(await import(entry)).length > 0);`;
     consumer.write('import.mjs', script);
-    expect(await consumer.node('import.mjs')).toBe('true\n'.repeat(ENTRIES.length));
+    expect(await consumer.node('import.mjs')).toBe('true\n'.repeat(SPECIFIERS.length));
   });
 
   it('can be required where Node can require ES modules', async () => {
     const script = `const { StateMachineGate } = require('mcp-interlock');
       console.log(new StateMachineGate({ initial: 'open', states: { open: {} } }).currentState);
-      for (const entry of ${JSON.stringify(ENTRIES)}) require(entry);`;
+      for (const entry of ${JSON.stringify(SPECIFIERS)}) require(entry);`;
     consumer.write('require.cjs', script);
     const required = consumer.node('require.cjs');
     if (process.features.require_module) expect(await required).toBe('open\n');
@@ -96,4 +188,15 @@ describe('the packed tarball, installed into an empty folder', () => {
     },
     60_000,
   );
+
+  it('type-checks as a bundler resolves it', async () => {
+    consumer.write('bundled.ts', USE);
+    expect(await consumer.typeCheck(['bundled.ts'], { forBundler: true })).toBe('');
+  }, 60_000);
+
+  it('has declarations of each entry that need no dependency of ours', async () => {
+    const uses = SPECIFIERS.map((entry, at) => `export * as entry${at} from '${entry}';`);
+    consumer.write('entries.mts', uses.join('\n'));
+    expect(await consumer.typeCheck(['entries.mts'])).toBe('');
+  }, 60_000);
 });

@@ -52,14 +52,19 @@ export class Consumer {
   }
 
   /** Type-checks as a strict user would; by default the declarations of the packages too. */
-  typeCheck(files: readonly string[], { skipLibCheck = false } = {}): Promise<string> {
+  typeCheck(
+    files: readonly string[],
+    { skipLibCheck = false, forBundler = false } = {},
+  ): Promise<string> {
+    const resolution = forBundler
+      ? ['--module', 'esnext', '--moduleResolution', 'bundler']
+      : ['--module', 'nodenext'];
     const options = [
       '--noEmit',
       '--strict',
       '--target',
       'es2022',
-      '--module',
-      'nodenext',
+      ...resolution,
       '--types',
       'node',
     ];

@@ -1,0 +1,79 @@
+/**
+ * Makes `dist/`: a module for each entry, and chunks for what several of them share, so that a class
+ * is the same one whichever entry it came from. What the package needs of npm is bundled; peers
+ * stay imports. The declarations come from the compiler and are rolled up in the same way.
+ */
+import { execFileSync } from 'node:child_process';
+import { copyFileSync, mkdtempSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { rolldown } from 'rolldown';
+import { rollup } from 'rollup';
+import { dts } from 'rollup-plugin-dts';
+import manifest from '../package.json' with { type: 'json' };
+import { inputs } from './entries.ts';
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url));
+const DIST = join(ROOT, 'dist');
+const PEERS = Object.keys(manifest.peerDependencies);
+
+interface Output {
+  readonly fileName: string;
+}
+
+async function bundle(): Promise<readonly Output[]> {
+  const build = await rolldown({
+    cwd: ROOT,
+    input: inputs(({ source }) => source),
+    platform: 'node',
+    external: [...PEERS, /^node:/],
+  });
+  const { output } = await build.write({
+    dir: DIST,
+    format: 'esm',
+    chunkFileNames: 'chunks/[name].js',
+    // The maps carry the sources, with their comments.
+    sourcemap: true,
+    comments: { legal: true, annotation: true, jsdoc: false },
+  });
+  await build.close();
+  return output;
+}
+
+/** The types are not checked here: `npm run check` does that. */
+async function declare(): Promise<readonly Output[]> {
+  const declarations = mkdtempSync(join(tmpdir(), 'interlock-types-'));
+  try {
+    const compiler = join(ROOT, 'node_modules/typescript/bin/tsc');
+    const options = ['-p', 'tsconfig.build.json', '--outDir', declarations];
+    execFileSync(process.execPath, [compiler, ...options], { cwd: ROOT, stdio: 'inherit' });
+    const build = await rollup({
+      input: inputs(({ name }) => join(declarations, `${name}.d.ts`)),
+      plugins: [dts()],
+      external: (id) => !/^[./]/.test(id),
+      // It warns of types that an entry uses and does not export: those are private on purpose.
+      onLog: (level, log, report) => {
+        if (!/private shared type/.test(log.message)) report(level, log);
+      },
+    });
+    const { output } = await build.write({
+      dir: DIST,
+      entryFileNames: '[name].d.ts',
+      chunkFileNames: 'types/[name].ts',
+    });
+    await build.close();
+    return output;
+  } finally {
+    rmSync(declarations, { recursive: true });
+  }
+}
+
+rmSync(DIST, { recursive: true, force: true });
+/** Every file but the maps counts: an install reads and unpacks them all. */
+const files = [...(await bundle()), ...(await declare())]
+  .map(({ fileName }) => fileName)
+  .filter((name) => !name.endsWith('.map'));
+copyFileSync(join(ROOT, 'node_modules/zod/LICENSE'), join(DIST, 'LICENSE-zod'));
+const bytes = files.reduce((sum, name) => sum + statSync(join(DIST, name)).size, 0);
+console.log(`dist: ${files.length} files, ${Math.round(bytes / 1000)} kB without maps`);
