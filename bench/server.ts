@@ -1,8 +1,12 @@
 import { createHook } from 'node:async_hooks';
 import { randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import type { Profiler } from 'node:inspector';
 import { Session } from 'node:inspector/promises';
+import { SourceMap } from 'node:module';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
 import { toNodeHandler } from '@modelcontextprotocol/node';
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
@@ -152,12 +156,24 @@ class Counting {
     this.#hook.disable();
     const { result } = await this.#session.post('Profiler.takePreciseCoverage');
     const dist = new URL('../dist/', import.meta.url).href;
-    const entered = result.filter(({ url, functions }) => {
-      const ran = functions.some(({ ranges }) => (ranges[0]?.count ?? 0) > 0);
-      return ran && url.startsWith(dist);
-    });
-    return { promises: this.#promises, files: entered.length };
+    const files = result.filter(({ url }) => url.startsWith(dist)).flatMap(sourcesEntered);
+    return { promises: this.#promises, files: new Set(files).size };
   }
+}
+
+/** The files of `src/` that a built module's called functions came from, by the module's map. */
+function sourcesEntered({ url, functions }: Profiler.ScriptCoverage): string[] {
+  const called = functions.filter(({ ranges }) => (ranges[0]?.count ?? 0) > 0);
+  if (called.length === 0) return [];
+  const path = fileURLToPath(url);
+  const map = new SourceMap(JSON.parse(readFileSync(`${path}.map`, 'utf8')));
+  const text = readFileSync(path, 'utf8');
+  return called.flatMap(({ ranges }) => {
+    const before = text.slice(0, ranges[0]?.startOffset).split('\n');
+    const entry = map.findEntry(before.length - 1, before.at(-1)?.length ?? 0);
+    const isOurs = 'originalSource' in entry && entry.originalSource.includes('/src/');
+    return isOurs ? [entry.originalSource] : [];
+  });
 }
 
 const counting = new Counting();
