@@ -82,15 +82,18 @@ export function openedAgain(
   return { status: token !== undefined && token === openedBy ? 'opened' : 'taken' };
 }
 
+/** One for all runs, most of which never have a step of unknown outcome. */
+const NONE: readonly never[] = Object.freeze([]);
+
 /** A workflow of which no claims and no trail are known. */
 export function workflowAt(snapshot: FsmSnapshot, ended?: boolean): WorkflowState {
   return {
     snapshot: copySnapshot(snapshot),
     claim: undefined,
     ended,
-    unsettled: [],
-    settled: [],
-    trail: [],
+    unsettled: NONE,
+    settled: NONE,
+    trail: NONE,
   };
 }
 
@@ -302,8 +305,8 @@ function letGo(
   const { claim, unsettled, settled } = workflow;
   const isLeft = (step: Unsettled): boolean =>
     !settles || (settles !== 'all' && claim !== undefined && !isSameStep(step, claim));
-  const left = { unsettled: unsettled.filter(isLeft), settled: spend(settled, token) };
-  return { ...workflow, ...left, claim: undefined };
+  const left = unsettled.length === 0 ? NONE : unsettled.filter(isLeft);
+  return { ...workflow, unsettled: left, settled: spend(settled, token), claim: undefined };
 }
 
 function spend(settled: readonly Settled[], token: Settled): readonly Settled[] {
@@ -337,9 +340,10 @@ function isLive({ leaseEnd }: Claim, now: number): boolean {
   return now < leaseEnd;
 }
 
-/** With the value at the end, and only the last `count` of them. */
-function appended<T>(values: readonly T[], value: T, count: number): readonly T[] {
-  const kept = values.slice(Math.max(0, values.length + 1 - count));
-  kept.push(value);
-  return kept;
+/**
+ * With the value at the end, and only the last `count` of them. Not by `push()` or a spread, whose
+ * arrays keep room for 16 more: a process holds two of these for each run.
+ */
+function appended<T extends object>(values: readonly T[], value: T, count: number): readonly T[] {
+  return values.slice(Math.max(0, values.length + 1 - count)).concat([value]);
 }
