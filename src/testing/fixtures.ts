@@ -109,7 +109,7 @@ export function claimOf(run: string, changes: ClaimChanges = {}): ClaimRequest {
   };
 }
 
-export type ClaimChanges = Partial<Omit<ClaimRequest, 'step'>> & {
+type ClaimChanges = Partial<Omit<ClaimRequest, 'step'>> & {
   readonly step?: Partial<StepDescription>;
 };
 

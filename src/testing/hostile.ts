@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { Json } from '../stores/store.ts';
 import { claimed, claimOf, commitOf, HOUR, type Promises, same, step } from './fixtures.ts';
-import { listed, stand, whereRunsAreListed } from './sweeps.ts';
+import { listed, stand, whereRunsAreListed } from './views.ts';
 
 /** Strings that broke somebody's store once. The names are for the tests' titles. */
 const HOSTILE: Readonly<Record<string, string>> = {

@@ -1,5 +1,88 @@
-export {
-  type DescribeStateStoreOptions,
-  describeStateStore,
-} from './describe-state-store.ts';
+import * as z from 'zod/mini';
+import { functionOption, parseOptions } from '../options.ts';
+import { claimPromises } from './claims.ts';
+import { commitPromises, historyPromises } from './commits.ts';
+import { type Promises, type StoreScope, type StoreUnderTest, stageOf } from './fixtures.ts';
+import { hostilePromises } from './hostile.ts';
+import { idempotencyPromises } from './idempotency.ts';
+import { leasePromises, sharedTimePromises, timePromises } from './leases.ts';
+import { runPromises } from './runs.ts';
+import { restartPromises, sharedPromises, sweepPromises } from './views.ts';
+
 export type { StoreScope, StoreUnderTest } from './fixtures.ts';
+
+export interface DescribeStateStoreOptions {
+  /** The `describe` of your test runner: Vitest, Jest, Mocha, `node:test`. */
+  readonly describe: (name: string, body: () => void) => unknown;
+  /** The `it` or `test` of your test runner. */
+  readonly it: (name: string, body: () => Promise<void>, timeoutMs: number) => unknown;
+  /** Default `'processes'`, which needs `reopen`. */
+  readonly scope?: StoreScope | undefined;
+  /**
+   * How long one test may take, in milliseconds, for runners that take it as the third argument.
+   * Default 30,000.
+   */
+  readonly timeoutMs?: number | undefined;
+}
+
+const optionsSchema = z.strictObject({
+  describe: functionOption<DescribeStateStoreOptions['describe']>(),
+  it: functionOption<DescribeStateStoreOptions['it']>(),
+  scope: z._default(z.enum(['processes', 'restarts', 'process']), 'processes'),
+  timeoutMs: z._default(z.number().check(z.positive()), 30_000),
+});
+
+/**
+ * The contract of `AtomicStateStore` as tests, for your own store under your own test runner: with
+ * its operations, or with `load` and `save`, which is tested with the scope `'restarts'`. Each of
+ * its promises is a test that gets a store from `makeStore` and closes it; the stores may share
+ * data, since run keys are never used twice. It asserts with `node:assert`, and takes a few seconds
+ * where the store's clock cannot be advanced.
+ *
+ * ```ts
+ * import { describe, it } from 'vitest'; describeStateStore('my store', async () => ({ store,
+ * reopen, close }), { describe, it });
+ * ```
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is missing, wrong or unknown.
+ */
+export function describeStateStore(
+  name: string,
+  makeStore: () => Promise<StoreUnderTest>,
+  options: DescribeStateStoreOptions,
+): void {
+  const { describe, it, scope, timeoutMs } = parseOptions(
+    'describeStateStore()',
+    optionsSchema,
+    options,
+  );
+  const promises: Promises = (promise, body) => {
+    const test = async () => {
+      const made = await makeStore();
+      try {
+        await body(stageOf(made, scope));
+      } finally {
+        await made.close();
+      }
+    };
+    it(promise, test, timeoutMs);
+  };
+  describe(`${name} keeps the store contract`, () => {
+    describe('runs', () => runPromises(promises));
+    describe('claims', () => claimPromises(promises));
+    describe('leases', () => leasePromises(promises));
+    describe('commits', () => commitPromises(promises));
+    describe('idempotency keys', () => idempotencyPromises(promises));
+    describe('history', () => historyPromises(promises));
+    describe('times', () => timePromises(promises));
+    describe('runs in a state', () => sweepPromises(promises));
+    describe('any string, any JSON', () => hostilePromises(promises));
+    if (scope === 'processes') {
+      describe('several processes', () => {
+        sharedPromises(promises);
+        sharedTimePromises(promises);
+      });
+    }
+    if (scope !== 'process') describe('restarts', () => restartPromises(promises));
+  });
+}
