@@ -22,7 +22,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 };
 
 /** The files at the top that every room may import. */
-const BASICS = ['errors.ts', 'faults.ts', 'nearest.ts', 'options.ts', 'stars.ts', 'use-order.ts'];
+const BASICS = ['errors.ts', 'names.ts', 'options.ts', 'use-order.ts'];
 
 /**
  * Where the store's types may be named by those who are given a store, or its snapshots, and make

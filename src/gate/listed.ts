@@ -1,4 +1,4 @@
-import { nearestName } from '../nearest.ts';
+import { nearestName } from '../names.ts';
 import type { Uncertain } from '../stores/store.ts';
 import { isObject } from '../wire/json-rpc.ts';
 import type { MirroredArguments } from '../wire/mirrors.ts';

@@ -1,4 +1,4 @@
-import { starsCover } from '../stars.ts';
+import { starsCover } from '../names.ts';
 
 /**
  * How many steps one match may take. A call's name comes from outside, so the work that it can

@@ -1,4 +1,4 @@
-import { foldKey } from '../nearest.ts';
+import { foldKey } from '../names.ts';
 import { type Outline, outlinesOf } from './json-outline.ts';
 import {
   errorResponse,

@@ -1,4 +1,4 @@
-import { foldCase, foldKey } from '../nearest.ts';
+import { foldCase, foldKey } from '../names.ts';
 import type { CallBinding } from './bound-tools.ts';
 
 /**

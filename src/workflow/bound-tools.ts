@@ -1,5 +1,5 @@
 import { InterlockError } from '../errors.ts';
-import { rightNames } from '../nearest.ts';
+import { rightNames } from '../names.ts';
 import { isTable, showValue } from '../options.ts';
 import type { Uncertain } from '../stores/store.ts';
 import {

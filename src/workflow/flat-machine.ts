@@ -1,6 +1,6 @@
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
-import { rightNames } from '../nearest.ts';
+import { rightNames } from '../names.ts';
 import { isTable, parseOptions, showValue, tableOption } from '../options.ts';
 import {
   type Deadline,

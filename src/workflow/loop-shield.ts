@@ -1,6 +1,6 @@
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
-import { rightNames } from '../nearest.ts';
+import { rightNames } from '../names.ts';
 import { functionOption, parseOptions, showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
 import type { Model, Next, Position } from './position.ts';

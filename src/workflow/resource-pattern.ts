@@ -1,6 +1,6 @@
 import { InterlockError } from '../errors.ts';
+import { starsCover } from '../names.ts';
 import { showValue } from '../options.ts';
-import { starsCover } from '../stars.ts';
 import {
   evenedOut,
   fullyDecoded,

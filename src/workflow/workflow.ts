@@ -1,5 +1,5 @@
 import { InterlockError } from '../errors.ts';
-import { rightNames } from '../nearest.ts';
+import { rightNames } from '../names.ts';
 import { showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import {

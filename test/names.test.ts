@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { nearestName, rightNames } from '../src/nearest.ts';
+import { nearestName, rightNames } from '../src/names.ts';
 
 describe('nearestName', () => {
   it.each([
