@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { ENTRIES } from '../scripts/entries.ts';
 import { type Import, importCycles, importsOf, sourceFiles } from './helpers/imports.ts';
@@ -75,6 +76,12 @@ describe('the structure of src/', () => {
     const made = imports.filter(({ to }) => /^(node:)?async_hooks$/.test(to));
     expect(made.map(({ from }) => from)).toEqual(['ambient.ts']);
     expect(imports.filter(({ to }) => to === 'ambient.ts')).toEqual([]);
+  });
+
+  it('is told room by room in CONTRIBUTING.md', () => {
+    const folders = [...files.keys()].filter((path) => path.includes('/')).map(roomOf);
+    const told = roomsTold(readFileSync(new URL('../CONTRIBUTING.md', import.meta.url), 'utf8'));
+    expect([...new Set(folders)].filter((room) => !told.has(room))).toEqual([]);
   });
 
   it('has no file that needs a second look to be taken in', () => {
@@ -180,6 +187,12 @@ function isAllowed({ from, to, typeOnly }: Import): boolean {
   const namesTheStore =
     to === 'stores/store.ts' && typeOnly && MAY_NAME_THE_STORE.includes(importing);
   return namesTheStore || MAY_IMPORT[importing]?.includes(imported) === true;
+}
+
+/** What a table of rooms says that each may import. */
+function roomsTold(text: string): Map<string, readonly string[]> {
+  const rows = text.matchAll(/^\| `src\/(\w+)\/` \| [^|]{20,} \| ([^|]+) \|$/gm);
+  return new Map([...rows].map(([, room = '', others = '']) => [room, others.split(', ')]));
 }
 
 function leavesTypes(text: string): boolean {
