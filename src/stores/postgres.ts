@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import * as z from 'zod/mini';
 import { parseOptions } from '../options.ts';
-import { type PostgresClient, type PostgresPool, postgresNames } from './postgres/database.ts';
 import {
   type ClaimAnswer,
   claimDocument,
@@ -20,10 +19,11 @@ import {
   toTrailEntry,
 } from './postgres/documents.ts';
 import { migrate } from './postgres/migrate.ts';
+import { type PostgresClient, type PostgresPool, postgresNames } from './postgres/names.ts';
 import { decodeText, encodeKey, encodeText } from './sql-text.ts';
 import type { CommitRequest, CommitResult, RunsQuery, TransactionalStateStore } from './store.ts';
 
-export type { PostgresClient, PostgresPool, PostgresPoolClient } from './postgres/database.ts';
+export type { PostgresClient, PostgresPool, PostgresPoolClient } from './postgres/names.ts';
 
 export interface PostgresStoreOptions {
   /** A `Pool` of `pg`. The caller makes it, listens to its `error` events and ends it. */

@@ -13,7 +13,7 @@ import {
 } from './run-state.ts';
 import { decodeText } from './sql-text.ts';
 import { type SqliteDatabase, setUp, Transactions } from './sqlite/database.ts';
-import { type Run, type RunInState, SqliteRuns } from './sqlite/runs.ts';
+import { type FoundRun, type Run, SqliteRuns } from './sqlite/rows.ts';
 import type {
   AtomicStateStore,
   ClaimRequest,
@@ -177,7 +177,7 @@ class FileStore implements SqliteStore {
   }
 
   async *runs({ workflow, state, forMs = 0 }: RunsQuery): AsyncGenerator<string> {
-    let last: RunInState | undefined;
+    let last: FoundRun | undefined;
     do {
       const page = await this.#transactions.look(() => {
         const now = this.#now();

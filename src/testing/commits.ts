@@ -11,7 +11,7 @@ import {
   type Promises,
   repeated,
   SHORT,
-  type Stage,
+  type StoreStage,
   same,
   step,
 } from './fixtures.ts';
@@ -286,7 +286,7 @@ function isRepeated(result: CommitResult): boolean {
   return result.status === 'committed' && result.repeated === true;
 }
 
-async function unmoved({ store }: Stage, run: string): Promise<void> {
+async function unmoved({ store }: StoreStage, run: string): Promise<void> {
   const snapshot = (await store.read(run, HOUR))?.workflows.checkout?.snapshot;
   assert.equal(snapshot?.state, 'empty');
   assert.equal(snapshot?.version ?? 0, 0);

@@ -43,7 +43,7 @@ export interface StoreUnderTest {
  * One test's surroundings: a store of its own, a run key nobody else uses, and a way to let time
  * pass.
  */
-export interface Stage {
+export interface StoreStage {
   readonly store: AtomicStateStore;
   readonly run: string;
   /** Whether time only passes when the test says so. */
@@ -54,7 +54,7 @@ export interface Stage {
 }
 
 /** Registers one test of the contract. */
-export type Promises = (promise: string, body: (stage: Stage) => Promise<void>) => void;
+export type Promises = (promise: string, body: (stage: StoreStage) => Promise<void>) => void;
 
 export const HOUR = 3_600_000;
 /** A lease that no test outlives. */
@@ -64,7 +64,7 @@ export const SHORT = 60;
 /** A timer may fire a little before a server's clock agrees that the time has come. */
 const TIMER_SLACK = 25;
 
-export function stageOf({ store, advance, reopen }: StoreUnderTest, scope: StoreScope): Stage {
+export function stageOf({ store, advance, reopen }: StoreUnderTest, scope: StoreScope): StoreStage {
   const isAtomic = isAtomicStore(store);
   let ahead = 0;
   const now = (): number => Date.now() + ahead;
@@ -135,7 +135,7 @@ export function repeated(version: number): CommitResult {
   return { status: 'committed', version, repeated: true };
 }
 
-export async function opened(stage: Stage, session: SessionRecord = {}): Promise<string> {
+export async function opened(stage: StoreStage, session: SessionRecord = {}): Promise<string> {
   await stage.store.open(stage.run, session, HOUR);
   return stage.run;
 }

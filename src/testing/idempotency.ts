@@ -6,7 +6,7 @@ import {
   opened,
   type Promises,
   SHORT,
-  type Stage,
+  type StoreStage,
   step,
 } from './fixtures.ts';
 
@@ -167,7 +167,7 @@ function stepOf(run: string, digest: string, leaseMs?: number) {
 }
 
 /** A step of `digest` whose outcome nobody saw. Resolves to its idempotency key. */
-async function unknownOutcome(stage: Stage, run: string, digest: string): Promise<string> {
+async function unknownOutcome(stage: StoreStage, run: string, digest: string): Promise<string> {
   const { idempotencyKey } = await claimed(stage.store, stepOf(run, digest, 1));
   await stage.wait(1);
   return idempotencyKey;

@@ -6,7 +6,7 @@ import { type Promises, type StoreScope, type StoreUnderTest, stageOf } from './
 import { hostilePromises } from './hostile.ts';
 import { idempotencyPromises } from './idempotency.ts';
 import { leasePromises, sharedTimePromises, timePromises } from './leases.ts';
-import { runPromises } from './runs.ts';
+import { runPromises } from './lives.ts';
 import { restartPromises, sharedPromises, sweepPromises } from './views.ts';
 
 export type { StoreScope, StoreUnderTest } from './fixtures.ts';

@@ -10,7 +10,7 @@ import {
   opened,
   type Promises,
   SHORT,
-  type Stage,
+  type StoreStage,
   step,
 } from './fixtures.ts';
 
@@ -238,7 +238,7 @@ export function sharedTimePromises(promises: Promises): void {
 }
 
 async function seenBy(
-  claim: ReturnType<Stage['store']['claim']>,
+  claim: ReturnType<StoreStage['store']['claim']>,
   status: string,
 ): Promise<SeenSnapshot> {
   const result = await claim;
@@ -246,7 +246,7 @@ async function seenBy(
   return result;
 }
 
-async function read({ store, run }: Stage): Promise<SeenSnapshot> {
+async function read({ store, run }: StoreStage): Promise<SeenSnapshot> {
   const record = await store.read(run, HOUR);
   const snapshot = record?.workflows.checkout?.snapshot;
   assert.ok(snapshot);

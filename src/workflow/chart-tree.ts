@@ -165,7 +165,7 @@ export function covers(descriptor: string, event: string): boolean {
 /**
  * An object is the event's own properties, as machines read them; anything else is its `payload`.
  */
-export function eventOf(type: string, payload: Json | undefined): XEvent {
+export function chartEvent(type: string, payload: Json | undefined): XEvent {
   if (payload === undefined) return { type };
   const isObject = typeof payload === 'object' && payload !== null && !Array.isArray(payload);
   return isObject ? { ...payload, type } : { type, payload };

@@ -7,8 +7,8 @@ import {
   type ChartNode,
   ChartTree,
   canCoexist,
+  chartEvent,
   covers,
-  eventOf,
   eventsOfNode,
   guardedEvents,
   isReserved,
@@ -138,7 +138,7 @@ class Statechart implements Model {
     const snapshot = this.#revive(position);
     if (snapshot.status !== 'active') return false;
     // XState takes the first transition whose guard says yes, and one without a guard always.
-    return this.#machine.getTransitionData(snapshot, eventOf(event, undefined)).length === 0;
+    return this.#machine.getTransitionData(snapshot, chartEvent(event, undefined)).length === 0;
   }
 
   next(position: Position, event: string, payload?: Json): Next {
@@ -149,7 +149,7 @@ class Statechart implements Model {
     const snapshot = this.#revive(position);
     if (snapshot.status !== 'active')
       return { position, changed: false, handled: false, actions: [] };
-    const sent = eventOf(event, payload);
+    const sent = chartEvent(event, payload);
     const found: FoundAction[] = [];
     const next = this.#machine.transition(
       snapshot,

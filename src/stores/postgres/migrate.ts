@@ -1,5 +1,5 @@
 import { InterlockError } from '../../errors.ts';
-import type { PostgresClient, PostgresNames, PostgresPool } from './database.ts';
+import type { PostgresClient, PostgresNames, PostgresPool } from './names.ts';
 import { createRunFunctions } from './run-functions.ts';
 import { createStepFunctions } from './step-functions.ts';
 

@@ -1,4 +1,4 @@
-import type { PostgresNames } from './database.ts';
+import type { PostgresNames } from './names.ts';
 
 /**
  * What an answer says of its time. Read after the look, so that it is not before what was seen,

@@ -1,4 +1,4 @@
-import type { PostgresNames } from './database.ts';
+import type { PostgresNames } from './names.ts';
 import { NOW } from './run-functions.ts';
 
 /** How many settled tokens and unsettled steps the contract asks a store to remember. */

@@ -100,11 +100,11 @@ export class SqliteRuns {
     state: string,
     latest: number,
     now: number,
-    after?: RunInState,
-  ): RunInState[] {
+    after?: FoundRun,
+  ): FoundRun[] {
     const { updated_at, run } = after ?? { updated_at: Number.NEGATIVE_INFINITY, run: '' };
     const values = [encodeText(state), latest, updated_at, run, encodeText(workflow), now];
-    return this.#sql.selectInState.all(...values) as RunInState[];
+    return this.#sql.selectInState.all(...values) as FoundRun[];
   }
 
   remove(key: string): void {
@@ -144,7 +144,7 @@ interface WorkflowRow {
   readonly settled: string;
 }
 
-export interface RunInState {
+export interface FoundRun {
   readonly run: string;
   readonly updated_at: number;
 }
