@@ -1,30 +1,32 @@
 import * as z from 'zod/mini';
+import { type Clock, systemClock } from './clock.ts';
 import { InterlockError } from './errors.ts';
 import { Aliases } from './gate/alias.ts';
-import type { GateConfig, Visibility, WhenEnded } from './gate/gate-config.ts';
+import { type GateConfig, noteMount, type Visibility } from './gate/config.ts';
 import { GatePart } from './gate/gate-part.ts';
 import { passGate } from './gate/gates.ts';
 import { ListedNames, ListedTools } from './gate/listed.ts';
 import { ListenPart } from './gate/listen-part.ts';
-import { noteMount } from './gate/mounts.ts';
 import { ReadPart } from './gate/read-part.ts';
 import { TaskPart } from './gate/task-part.ts';
 import { availabilityNotes } from './gate/tool-list.ts';
 import {
   type CommonOptions,
   commonShape,
+  type Forward,
   type Middleware,
   observersOf,
   withExchange,
 } from './middleware.ts';
 import { parseOptions, showValue } from './options.ts';
-import { type Clock, systemClock } from './session/clock.ts';
 import { insideStep } from './session/current-step.ts';
-import { admissionOf } from './session/run-context.ts';
+import { type Admission, admissionOf } from './session/run.ts';
 import type { Sessions } from './session/sessions.ts';
 import { createSessions } from './session-store.ts';
-import type { Observers } from './wire/exchange.ts';
 import { PageMemory } from './wire/pages.ts';
+import type { WhenEnded } from './step/ends.ts';
+import type { Exchange, Observers } from './wire/exchange.ts';
+import { after, type MaybePromise } from './wire/task-line.ts';
 import { StateMachineGate } from './workflow/gate.ts';
 
 /** Options of {@link fsmGate}. */
@@ -154,24 +156,38 @@ export function fsmGate<S extends string, E extends string>(
   };
   let ownSessions: Sessions | undefined;
 
-  return withExchange(parsed, async (exchange, observers) => {
+  return withExchange(parsed, (exchange, observers) => {
     const config = configOf(observers);
-    if (!passGate(exchange, config)) return (next) => next();
+    if (!passGate(exchange, config)) return PASS;
     ownSessions ??= createSessions('fsmGate()', { onError, onWarning, clock }).sessions;
-    const admission = admissionOf(exchange) ?? (await ownSessions.enter(exchange));
-    if (admission === undefined) return 'answered';
-    const reads = ReadPart.of(config, exchange, admission);
-    if (reads !== undefined) {
-      exchange.join(reads);
-      if (!(await reads.enter())) return 'answered';
-    }
+    const admission = admissionOf(exchange) ?? ownSessions.enter(exchange);
+    return after(admission, (admitted) =>
+      admitted === undefined ? 'answered' : enter(config, exchange, admitted),
+    );
+  });
+}
+
+const PASS: Forward = (next) => next();
+
+/** Has one gate join an exchange that was let in, and judges what it asks for. */
+function enter(
+  config: GateConfig,
+  exchange: Exchange,
+  admission: Admission,
+): MaybePromise<'answered' | Forward> {
+  const reads = ReadPart.of(config, exchange, admission);
+  if (reads !== undefined) exchange.join(reads);
+  return after(reads?.enter() ?? true, (isLeft) => {
+    if (!isLeft) return 'answered';
     const part = new GatePart(config, exchange, admission);
     exchange.join(part);
     const listening = ListenPart.of(config, exchange, admission);
     if (listening !== undefined) exchange.join(listening);
     if (TaskPart.concerns(exchange)) exchange.join(new TaskPart(config, exchange, admission));
-    if (!(await part.enter())) return 'answered';
-    return (next) => insideStep(exchange, next);
+    return after(part.enter(), (isJudged) => {
+      if (!isJudged) return 'answered';
+      return part.isStep ? (next) => insideStep(exchange, next) : PASS;
+    });
   });
 }
 

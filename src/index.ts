@@ -21,7 +21,8 @@ export {
   sessionKey,
 } from './session/run-key.ts';
 export { type FsmGateOptions, fsmGate } from './fsm-gate.ts';
-export type { Visibility, WhenEnded } from './gate/gate-config.ts';
+export type { Visibility } from './gate/config.ts';
+export type { WhenEnded } from './step/ends.ts';
 export { type StateSyncOptions, stateSync } from './state-sync.ts';
 export { type CommonOptions, type Middleware, notForwarded } from './middleware.ts';
 
@@ -71,7 +72,7 @@ export {
   currentStep,
   type StepSource,
 } from './session/current-step.ts';
-export { UnknownOutcome } from './gate/unknown-outcome.ts';
+export { UnknownOutcome } from './step/unknown-outcome.ts';
 export { type Runs, runsOf } from './runs.ts';
 export type { RunsOptions } from './runs-options.ts';
 export type {
@@ -127,13 +128,13 @@ export type {
   Uncertain,
   WorkflowRecord,
 } from './stores/store.ts';
-export { StoreUnavailable } from './session/guarded-store.ts';
+export { StoreUnavailable } from './step/store-calls.ts';
 export {
   BusUnavailable,
   type LocalBusOptions,
   localBus,
   type NotificationBus,
 } from './notify/bus.ts';
-export type { Clock } from './session/clock.ts';
+export type { Clock } from './clock.ts';
 
 export { ERROR_CODES, InterlockError, type InterlockErrorCode } from './errors.ts';

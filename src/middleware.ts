@@ -66,8 +66,11 @@ export function observersOf(own: Partial<CommonConfig>, others: Observers = DEFA
   return { onError: onError === undefined ? others.onError : safely(onError), onWarning };
 }
 
+/** Hands a request on. */
+export type Forward = (next: () => void) => void;
+
 /** The exchange is dealt with, or this hands it on. */
-type Entered = 'answered' | ((next: () => void) => void);
+type Entered = 'answered' | Forward;
 
 /** What a middleware does with an exchange. It gives a promise only where something has to wait. */
 export type Enter = (exchange: Exchange, observers: Observers) => MaybePromise<Entered>;

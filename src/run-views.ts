@@ -1,4 +1,4 @@
-import type { NotMoved } from './gate/outside-move.ts';
+import type { NotMoved } from './gate/outside.ts';
 import type { CurrentStep } from './session/current-step.ts';
 import type { ClaimView, FsmSnapshot, Json } from './stores/store.ts';
 

@@ -1,13 +1,13 @@
 import * as z from 'zod/mini';
+import { DEFAULT_IDLE_MS, systemClock } from './clock.ts';
 import { InterlockError } from './errors.ts';
-import type { OutsideMover } from './gate/outside-move.ts';
+import type { OutsideMover } from './gate/outside.ts';
 import { observersOf, safely } from './middleware.ts';
 import { functionOption, parseOptions, showValue } from './options.ts';
-import { DEFAULT_IDLE_MS, systemClock } from './session/clock.ts';
 import { type CurrentStep, isCurrentStep } from './session/current-step.ts';
-import { guardStore } from './session/guarded-store.ts';
-import { Turns } from './session/turns.ts';
 import { SESSIONS, type SessionMiddleware } from './session-store.ts';
+import { guardStore } from './step/store-calls.ts';
+import { Turns } from './step/turns.ts';
 import { resolveStore } from './stores/adapt.ts';
 import type { Json, StateStore } from './stores/store.ts';
 import { parseEvent } from './workflow/binding.ts';

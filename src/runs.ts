@@ -1,12 +1,14 @@
 import { InterlockError } from './errors.ts';
-import { ANEW, restartOf } from './gate/ends.ts';
-import { eventOfHeld, moveOfHeld } from './gate/held.ts';
-import { moveTo } from './gate/move.ts';
-import { moveFromOutside, tellMoved } from './gate/outside-move.ts';
-import { storedIn } from './gate/state-now.ts';
-import { expireFromOutside, overdueRuns } from './gate/sweep.ts';
-import { takeEffect } from './gate/take-effect.ts';
-import { tellIfHeld } from './gate/unknown-outcome.ts';
+import {
+  eventOfHeld,
+  expireFromOutside,
+  moveFromOutside,
+  moveOfHeld,
+  overdueRuns,
+  tellMovedOutside,
+} from './gate/outside.ts';
+import { storedIn } from './gate/stands.ts';
+import { newToken } from './ids.ts';
 import { showValue } from './options.ts';
 import type {
   Resolution,
@@ -28,7 +30,9 @@ import {
   type RunsOptions,
 } from './runs-options.ts';
 import { type CurrentStep, mayBeInside, openStepOf } from './session/current-step.ts';
-import { newToken } from './session/ids.ts';
+import { ANEW, restartOf } from './step/ends.ts';
+import { moveTo, takeEffect } from './step/move.ts';
+import { tellIfHeld } from './step/unknown-outcome.ts';
 import type { ClaimView, FsmSnapshot, Json, TrailDraft, TrailEntry } from './stores/store.ts';
 import { parseEvent } from './workflow/binding.ts';
 import { StateMachineGate } from './workflow/gate.ts';
@@ -213,8 +217,8 @@ export class Runs<E extends string = string> {
     if (result.status !== 'committed') {
       return { resolved: false, reason: result.status === 'unknown' ? 'unknown-run' : 'not-held' };
     }
-    takeEffect(this.#workflow, move, run, this.#mover.onError);
-    tellMoved(this.#mover, run, move);
+    takeEffect(this.#mover, move, run);
+    tellMovedOutside(this.#mover, run, move);
     return { resolved: true, state: move.trail.to };
   }
 

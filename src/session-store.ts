@@ -1,24 +1,26 @@
 import cluster from 'node:cluster';
 import * as z from 'zod/mini';
+import { type Clock, DEFAULT_IDLE_MS, systemClock } from './clock.ts';
 import { InterlockError } from './errors.ts';
 import {
   type CommonOptions,
   commonShape,
+  type Forward,
   type Middleware,
   observersOf,
   withExchange,
 } from './middleware.ts';
 import type { NotificationBus } from './notify/bus.ts';
 import { functionOption, parseOptions } from './options.ts';
-import { type Clock, DEFAULT_IDLE_MS, systemClock } from './session/clock.ts';
-import { guardStore } from './session/guarded-store.ts';
 import type { ClientOf, PrincipalOf } from './session/principal.ts';
-import { admissionOf } from './session/run-context.ts';
+import { admissionOf } from './session/run.ts';
 import { parseKeys, type RunKeyStrategy, sessionKey } from './session/run-key.ts';
 import { Sessions } from './session/sessions.ts';
+import { guardStore } from './step/store-calls.ts';
 import { resolveStore } from './stores/adapt.ts';
 import { isMemoryStore, memoryStore } from './stores/memory.ts';
 import type { StateStore } from './stores/store.ts';
+import { after } from './wire/task-line.ts';
 
 /** Options of {@link sessionStore}. */
 export interface SessionStoreOptions extends CommonOptions {
@@ -177,12 +179,15 @@ const optionsSchema = z.strictObject({
  */
 export function sessionStore(options?: SessionStoreOptions): SessionMiddleware {
   const { sessions, config } = createSessions('sessionStore()', options);
-  const middleware = withExchange(config, async (exchange, observers) => {
+  const pass: Forward = (next) => next();
+  const middleware = withExchange(config, (exchange, observers) => {
     const earlier = admissionOf(exchange);
-    if (earlier?.owner === sessions) return (next) => next();
+    if (earlier?.owner === sessions) return pass;
     if (earlier !== undefined) throw misplaced();
     exchange.observers = observers;
-    return (await sessions.enter(exchange)) === undefined ? 'answered' : (next) => next();
+    return after(sessions.enter(exchange), (admitted) =>
+      admitted === undefined ? 'answered' : pass,
+    );
   });
   return Object.assign(middleware, {
     close: async (given?: CloseOptions) =>

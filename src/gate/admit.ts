@@ -1,22 +1,28 @@
-import type { RunContext } from '../session/run-context.ts';
-import type { Step } from '../session/step.ts';
-import type { WaitingCall } from '../session/turns.ts';
-import { UNBEGUN } from '../session/unbegun.ts';
+import type { Run } from '../session/run.ts';
+import { beginsAnew, shownPosition } from '../step/ends.ts';
+import { type Move, moveTo } from '../step/move.ts';
+import type { Step } from '../step/step.ts';
 import type { FsmSnapshot } from '../stores/store.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import { AskedArguments } from '../workflow/asked-arguments.ts';
 import type { GuardedCall } from '../workflow/binding.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
+import type { Loop, LoopShield } from '../workflow/loop-shield.ts';
 import type { Position } from '../workflow/position.ts';
-import { beginsAnew, shownPosition } from './ends.ts';
-import type { GateConfig } from './gate-config.ts';
+import type { GateConfig } from './config.ts';
 import { askGuards } from './guard.ts';
-import { countCall } from './loop.ts';
-import { moveTo } from './move.ts';
-import type { NotAdmitted } from './not-admitted.ts';
-import { saveUnforwarded } from './take-effect.ts';
 
-/** What a guard is asked beside where the run stands. */
+/** Why a call may not go on although its run could be claimed, or asked where it stands. */
+export interface NotAdmitted {
+  readonly reason: 'state' | 'arguments' | 'guard' | 'loop' | 'cancelled' | 'unavailable';
+  readonly snapshot?: FsmSnapshot | undefined;
+  /** The guard's own; for `'arguments'`, what is wrong with them. */
+  readonly words?: string | undefined;
+  /** What was saved all the same. */
+  readonly moved?: Move;
+}
+
+/** A call as its guards are told of it, beside where the run stands. */
 export interface AskedCall extends Omit<GuardedCall, 'state' | 'context' | 'args'> {
   readonly args: AskedArguments;
 }
@@ -24,20 +30,83 @@ export interface AskedCall extends Omit<GuardedCall, 'state' | 'context' | 'args
 /** How long the guards of one call may take. */
 const GUARDS_MS = 5_000;
 
+/** The trail's event of a run that fell back to a state. */
+const LOOP = 'loop';
+
+export function askedCall(
+  { message }: Incoming,
+  tool: string,
+  { run, actor }: Pick<Run, 'run' | 'actor'>,
+): AskedCall {
+  const args = new AskedArguments(message.at('params', 'arguments'));
+  return { run, tool, args, principal: actor };
+}
+
 /**
- * A stored position as the gate understands it; `undefined` where it does not, which is told to
- * `onError`.
+ * Tests a claimed run where the store could not: the states of a statechart cannot be listed, and
+ * those of an older deployment are not known by name. Then counts the call, and asks the guards.
+ * The claim is let go where the call is not allowed after all.
  */
-export function understood(
-  { workflow, onError }: Pick<GateConfig, 'workflow' | 'onError'>,
-  stored: Position,
-): Position | undefined {
+export async function admit(
+  config: GateConfig,
+  binding: CallBinding,
+  step: Step,
+  asked: () => AskedCall,
+  request: { readonly cancelled: boolean },
+): Promise<Position | NotAdmitted> {
+  let refused: NotAdmitted = { reason: 'unavailable' };
   try {
-    return workflow.adopt(stored);
+    const stands = decide(config, binding, step);
+    const { shield } = config.workflow;
+    const counted =
+      shield === undefined || 'reason' in stands
+        ? stands
+        : await countCall(config, shield, step, stands);
+    if ('reason' in counted) {
+      if (!step.isOver) await step.withdraw();
+      return counted;
+    }
+    const found = { ...counted, updatedAt: step.snapshot.updatedAt };
+    const stopped = stoppedByMachine(config, binding, found);
+    const guarded =
+      stopped ??
+      (binding.guards.length === 0
+        ? undefined
+        : await refusedByGuard(config, binding, found, asked()));
+    if (guarded !== undefined) {
+      // A call that a guard refuses is one of those that a model may repeat for ever.
+      if (shield === undefined) await step.withdraw();
+      else await step.save(staying(config, step, counted));
+      return guarded;
+    }
+    // A guard takes time, in which the client may change its mind, or the step may overrun, which
+    // would be noticed too late.
+    if (request.cancelled) refused = { reason: 'cancelled' };
+    else if (!step.overran) return counted;
   } catch (error) {
-    onError(error);
-    return undefined;
+    // A machine's own code throws where it likes. A claim that stayed would be renewed for ever.
+    config.onError(error);
   }
+  await step.withdraw();
+  return refused;
+}
+
+/** Whether the state of a claimed run allows the call, and where the run stands for it. */
+function decide(config: GateConfig, binding: CallBinding, step: Step): Position | NotAdmitted {
+  const { workflow } = config;
+  const { snapshot } = step;
+  let position: Position;
+  try {
+    position = workflow.stand(snapshot);
+  } catch (error) {
+    config.onError(error);
+    return { reason: 'unavailable' };
+  }
+  const { run } = step.key;
+  const stands = shownPosition(config, run, position);
+  const wasTested = workflow.claimable(binding, beginsAnew(config, run)) !== undefined;
+  if (wasTested || workflow.allows(stands.state, binding)) return stands;
+  return { reason: 'state', snapshot: { ...stands, updatedAt: snapshot.updatedAt } };
 }
 
 /**
@@ -50,7 +119,6 @@ export async function refusedByGuard(
   { updatedAt, ...position }: FsmSnapshot,
   call: AskedCall,
 ): Promise<NotAdmitted | undefined> {
-  if (guards.length === 0) return undefined;
   const { args } = call;
   const snapshot = { ...position, updatedAt };
   const about = {
@@ -93,81 +161,41 @@ function stoppedByMachine(
   return { reason: 'guard', snapshot };
 }
 
+/** A move that leads nowhere, and saves what the position carries. */
+function staying({ workflow }: GateConfig, step: Step, position: Position): Move {
+  const actions = workflow.dueActions(step.isFirst);
+  return moveTo(workflow, position.state, { position, actions }, { event: null, tool: step.tool });
+}
+
 /**
- * Tests a claimed run where the store could not: the states of a statechart cannot be listed, and
- * those of an older deployment are not known by name. Then counts the call, and asks the guards.
- * The claim is let go where the call is not allowed after all.
+ * What the shield makes of a call: the position to go on from, the call counted in; or, where it
+ * was one too many, where the run fell back to.
  */
-export async function admit(
+async function countCall(
   config: GateConfig,
-  binding: CallBinding,
+  shield: LoopShield,
   step: Step,
-  call: AskedCall,
-  request: Pick<WaitingCall, 'cancelled'>,
+  position: Position,
 ): Promise<Position | NotAdmitted> {
-  let reason: 'cancelled' | 'unavailable' = 'unavailable';
+  const { tool, digest, key } = step;
+  const count = shield.count(position, { tool, digest }, step.now);
+  if (!count.isLoop) return count.position;
+  const next = shield.fallBack(position);
+  const event = shield.fallbackEvent ?? LOOP;
+  const due = config.workflow.dueActions(step.isFirst);
+  const reached = { position: next.position, actions: [...due, ...next.actions] };
+  const moved = moveTo(config.workflow, position.state, reached, { event, tool });
+  if ((await step.save(moved)) !== 'committed') return { reason: 'unavailable' };
+  const { calls } = count;
+  tellLoop(shield, { ...key, tool, state: position.state, calls, max: shield.max }, config.onError);
+  return { reason: 'loop', snapshot: { ...next.position, updatedAt: step.now }, moved };
+}
+
+/** A listener's failure harms no one. */
+function tellLoop({ onLoop }: LoopShield, loop: Loop, onError: (error: unknown) => void): void {
   try {
-    const admitted = await test(config, binding, step, call);
-    if ('reason' in admitted) return admitted;
-    // A guard takes time, in which the client may change its mind, or the step may overrun, which
-    // nobody would notice any more.
-    if (request.cancelled) reason = 'cancelled';
-    else if (!step.overran) return admitted;
+    Promise.resolve(onLoop?.(loop)).catch(onError);
   } catch (error) {
-    // A machine's own code throws where it likes. A claim that stayed would be renewed for ever.
-    config.onError(error);
+    onError(error);
   }
-  await step.release(UNBEGUN);
-  return { reason };
-}
-
-async function test(
-  config: GateConfig,
-  binding: CallBinding,
-  step: Step,
-  call: AskedCall,
-): Promise<Position | NotAdmitted> {
-  const { workflow } = config;
-  if (understood(config, step.snapshot) === undefined) {
-    await step.release(UNBEGUN);
-    return { reason: 'unavailable' };
-  }
-  const { run } = step.key;
-  const stands = shownPosition(config, run, workflow.stand(step.snapshot));
-  const { updatedAt } = step.snapshot;
-  const wasTested = workflow.claimable(binding, beginsAnew(config, run)) !== undefined;
-  const isAllowed = wasTested || workflow.allows(stands.state, binding);
-  if (!isAllowed) {
-    await step.release(UNBEGUN);
-    return { reason: 'state', snapshot: { ...stands, updatedAt } };
-  }
-  const { shield } = workflow;
-  const position = shield === undefined ? stands : await countCall(config, shield, step, stands);
-  if ('reason' in position) return position;
-  const found = { ...position, updatedAt };
-  const refused =
-    stoppedByMachine(config, binding, found) ??
-    (await refusedByGuard(config, binding, found, call));
-  if (refused === undefined) return position;
-  if (shield === undefined) await step.release(UNBEGUN);
-  else await keepCount(config, step, position);
-  return refused;
-}
-
-/** A call that a guard refuses is one of those that a model may repeat for ever. */
-async function keepCount(config: GateConfig, step: Step, position: Position): Promise<void> {
-  const actions = config.workflow.dueActions(step.isFirst);
-  const said = { event: null, tool: step.tool };
-  const move = moveTo(config.workflow, position.state, { position, actions }, said);
-  await saveUnforwarded(config, step, move);
-}
-
-/** A call as its guards are told of it. */
-export function askedCall(
-  { message }: Incoming,
-  tool: string,
-  { run, actor }: RunContext,
-): AskedCall {
-  const args = new AskedArguments(message.at('params', 'arguments'));
-  return { run, tool, args, principal: actor };
 }

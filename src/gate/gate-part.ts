@@ -1,6 +1,7 @@
-import { turnKey } from '../session/claim.ts';
-import type { Admission } from '../session/run-context.ts';
-import { UNBEGUN } from '../session/unbegun.ts';
+import type { Admission } from '../session/run.ts';
+import type { Move } from '../step/move.ts';
+import { turnKey } from '../step/step.ts';
+import { tellUnknown } from '../step/unknown-outcome.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
@@ -8,20 +9,24 @@ import type { Message } from '../wire/message.ts';
 import type { PageMemory } from '../wire/pages.ts';
 import type { ResponseTap } from '../wire/response-tap.ts';
 import { after, inOrder, type MaybePromise } from '../wire/task-line.ts';
-import { hold, holdersOf, type PendingCall, type Transform } from './call.ts';
-import { declareListChanged, declaresChanges } from './changed-lists.ts';
-import type { GateConfig } from './gate-config.ts';
+import { declareListChanged, declaresChanges, tellMoved } from './changed-lists.ts';
+import type { GateConfig } from './config.ts';
 import { Gates } from './gates.ts';
-import { Judge } from './judge.ts';
-import { tellListChanged } from './list-changed.ts';
+import { isPassing, Judge } from './judge.ts';
 import { ShownTools } from './lists.ts';
 import { createdTask } from './outcome.ts';
-import { unknownOutcomeReply } from './replies.ts';
-import { announcing, settle } from './settle.ts';
-import { isCancelledStep, keepsClaims, stepsNote } from './step-note.ts';
+import {
+  AS_IT_CAME,
+  announcing,
+  type HeldCall,
+  hold,
+  holdersOf,
+  settleCall,
+  type Transform,
+  unknownReply,
+} from './settle.ts';
 import { carryOn } from './tasks.ts';
 import { keepsSecrets } from './tool-list.ts';
-import { giveUpStep, tellUnknown } from './unknown-outcome.ts';
 
 const TOOLS = Buffer.from('"tools"');
 const ESCAPED_ASCII = Buffer.from('\\u00');
@@ -35,11 +40,12 @@ export class GatePart implements Part {
   readonly #config: GateConfig;
   readonly #exchange: Exchange;
   readonly #admission: Admission;
-  readonly #judge: Judge;
-  readonly #tools: ShownTools;
+  #shown: ShownTools | undefined;
   /** Whether answers may be about what is hidden. */
   readonly #rewrites: boolean;
-  readonly #calls = new Map<string, PendingCall>();
+  /** Whether this asks what the server can do, and its list can change. */
+  readonly #declares: boolean;
+  #calls: Map<string, HeldCall> | undefined;
   /** Called when no client waits any more. */
   #answered: (() => void) | undefined;
 
@@ -48,47 +54,69 @@ export class GatePart implements Part {
     this.#exchange = exchange;
     this.#admission = admission;
     this.#rewrites = keepsSecrets(config, admission) && mayAskForHidden(exchange);
-    this.#tools = new ShownTools(config, exchange, admission);
-    this.#judge = new Judge(config, exchange, admission, (id, isOver) => this.#giveUp(id, isOver));
+    this.#declares = declaresChanges(config, exchange, admission);
   }
 
-  /** Judges each call of the request. `false` where the request was answered as a whole. */
-  async enter(): Promise<boolean> {
-    // A call without an id has no answer, so it cannot be refused. An upstream that would run it
-    // must not see it.
+  /** Whether a call is about to be forwarded as a step of this gate. */
+  get isStep(): boolean {
+    return this.#calls !== undefined;
+  }
+
+  /**
+   * Judges each call of the request; `false` where the request was answered as a whole. In the same
+   * turn, where none of the calls is gated.
+   */
+  enter(): MaybePromise<boolean> {
+    let isGated = false;
     for (const incoming of this.#exchange.messages) {
-      if (incoming.kind === 'notification' && incoming.method === 'tools/call')
-        this.#exchange.drop(incoming);
+      if (incoming.method !== 'tools/call') continue;
+      // A call without an id has no answer, so it cannot be refused. An upstream that would run it
+      // must not see it.
+      if (incoming.kind === 'notification') void this.#exchange.drop(incoming);
+      else if (incoming.kind === 'request' && !isPassing(incoming, this.#config)) isGated = true;
     }
+    return !isGated || this.#judgeAll();
+  }
+
+  async #judgeAll(): Promise<boolean> {
+    const judge = new Judge(this.#config, this.#exchange, this.#admission);
     for (const incoming of this.#exchange.forwardable) {
       if (incoming.method !== 'tools/call') continue;
-      const verdict = await this.#judge.judge(incoming);
+      const verdict = await judge.judge(incoming, (id, isOver) => this.#giveUp(id, isOver));
       if (verdict === 'ended') return false;
-      if (typeof verdict !== 'object') continue;
-      this.#calls.set(idKey(verdict.id), verdict);
-      if (this.#config.announce || !this.#gates.isAlone)
-        hold(this.#exchange, { call: verdict, config: this.#config });
-      this.#answered ??= verdict.context.turns.answering();
-      // In the session era a disconnect "SHOULD NOT be interpreted as the client cancelling its
-      // request"; in the stateless era it is that.
-      if (this.#admission.era === 'session') this.#exchange.tap.withholdClose();
+      if (typeof verdict === 'object') this.#begin(incoming, verdict);
     }
     // Nothing was forwarded yet, and judging took time: a lease may have ended, or the client gone.
     for (const incoming of this.#exchange.forwardable) {
-      const steps = stepsNote.of(incoming);
-      if (steps === undefined) continue;
-      const kept = keepsClaims(steps);
-      const isKept = kept === true || (await kept);
-      if (isCancelledStep(incoming, this.#exchange, this.#admission))
-        await this.#exchange.drop(incoming);
-      else if (!isKept) await this.#judge.refuseLate(incoming);
+      const held = holdersOf(incoming);
+      if (held.length === 0) continue;
+      const isKept = await keepsClaims(held);
+      if (this.#isCancelled(incoming)) await this.#exchange.drop(incoming);
+      else if (!isKept) await judge.refuseLate(incoming);
+      else for (const { step } of held) step.forward();
     }
     return true;
   }
 
+  #begin(incoming: Incoming, call: HeldCall): void {
+    this.#calls ??= new Map();
+    this.#calls.set(idKey(call.id), call);
+    hold(incoming, call);
+    this.#answered ??= call.run.turns.answering();
+    // In the session era a disconnect "SHOULD NOT be interpreted as the client cancelling its
+    // request"; in the stateless era it is that.
+    if (call.era === 'session') this.#exchange.tap.withholdClose();
+  }
+
+  /** Whether a call that holds a claim was cancelled since, or its client is gone. */
+  #isCancelled({ id }: Incoming): boolean {
+    if (id === undefined) return false;
+    return this.#exchange.isGone || this.#admission.session.inFlight(id)?.cancelled === true;
+  }
+
   wants(bytes: Buffer): boolean {
     return (
-      this.#calls.size > 0 ||
+      this.#calls !== undefined ||
       this.#rewrites ||
       this.#declares ||
       bytes.includes(TOOLS) ||
@@ -104,12 +132,17 @@ export class GatePart implements Part {
     }
     const { id, method, result } = message.value;
     if (method !== undefined) return this.#noteQuestion(id);
-    const call = isRequestId(id) ? this.#calls.get(idKey(id)) : undefined;
+    const call = isRequestId(id) ? this.#calls?.get(idKey(id)) : undefined;
     if (call !== undefined) return this.#deliver(call, message);
     if (!isObject(result)) return;
     // By its shape and not by who asked: a replay, or two requests of one id, must not leak a list.
     if (Array.isArray(result.tools)) return this.#tools.show(message);
     if (this.#declares) declareListChanged(message, ['tools']);
+  }
+
+  get #tools(): ShownTools {
+    this.#shown ??= new ShownTools(this.#config, this.#exchange, this.#admission);
+    return this.#shown;
   }
 
   get pages(): PageMemory {
@@ -121,15 +154,14 @@ export class GatePart implements Part {
   }
 
   /**
-   * No response came. Where the stream can be resumed it comes there; else nobody knows the
-   * outcome.
+   * No response came. Where the stream can be resumed it comes there; else the outcome is unknown.
    */
   onEnd(): MaybePromise<JsonObject[]> {
     const open = this.#unanswered;
     if (open.length === 0) return [];
     if (isRejection(this.#exchange.tap)) {
       return after(
-        inOrder(open, ({ step }) => step.release(UNBEGUN)),
+        inOrder(open, ({ step }) => step.withdraw()),
         () => [],
       );
     }
@@ -137,17 +169,17 @@ export class GatePart implements Part {
       for (const call of open) this.#expectLate(call);
       return [];
     }
-    for (const { step } of open) giveUpStep(step, this.#config);
-    return open.map((call) => this.#unknownReply(call));
+    for (const { step } of open) step.giveUp();
+    return open.map((call) => unknownReply(call, false));
   }
 
-  /** Answered by somebody else after it was claimed here: nothing happened. */
+  /** Another part answered it after it was claimed here: nothing happened. */
   onAnswered({ id }: Incoming): MaybePromise<void> {
-    const call = id === undefined ? undefined : this.#calls.get(idKey(id));
+    const call = id === undefined ? undefined : this.#calls?.get(idKey(id));
     if (call === undefined) return;
-    this.#calls.delete(idKey(call.id));
-    delete call.context.step;
-    return call.step.release(UNBEGUN);
+    this.#calls?.delete(idKey(call.id));
+    call.run.step = undefined;
+    return call.step.withdraw();
   }
 
   /**
@@ -158,15 +190,15 @@ export class GatePart implements Part {
       call.transform = (message) => {
         if (message.value.result === undefined) return;
         tellUnknown(call.step, 'it was answered after notForwarded()', this.#config, false);
-        message.replace(this.#unknownReply(call));
+        message.replace(unknownReply(call, false));
       };
-      return call.step.release(UNBEGUN);
+      return call.step.withdraw();
     });
     return Promise.all(releasing);
   }
 
   onUnreadable(): void {
-    for (const { step } of this.#unanswered) giveUpStep(step, this.#config);
+    for (const { step } of this.#unanswered) step.giveUp();
   }
 
   onDepart(): void {
@@ -179,14 +211,9 @@ export class GatePart implements Part {
     this.#answered?.();
     this.#admission.session.departed.delete(tap);
     for (const call of this.#unanswered) {
-      if (!this.#isResumable) giveUpStep(call.step, this.#config);
+      if (!this.#isResumable) call.step.giveUp();
       else if (!tap.ended) this.#expectLate(call);
     }
-  }
-
-  /** Whether this asks what the server can do, and its list can change. */
-  get #declares(): boolean {
-    return declaresChanges(this.#config, this.#exchange, this.#admission);
   }
 
   /** There is no resumption in the stateless era, whatever ids an upstream's events have. */
@@ -195,61 +222,60 @@ export class GatePart implements Part {
   }
 
   /** Calls that the upstream has not answered; their clients may have been answered by the gate. */
-  get #unanswered(): PendingCall[] {
+  get #unanswered(): HeldCall[] {
+    if (this.#calls === undefined) return [];
     return [...this.#calls.values()].filter((call) => call.transform === undefined);
   }
 
-  #expectLate(call: PendingCall): void {
+  #expectLate(call: HeldCall): void {
     this.#admission.session.late.expect(call.id, this.#config.workflow.id, (message) =>
       this.#deliver(call, message),
     );
   }
 
   /** Settles the outcome at the first response, and changes each replay of it in the same way. */
-  #deliver(call: PendingCall, message: Message): MaybePromise<void> {
+  #deliver(call: HeldCall, message: Message): MaybePromise<void> {
     if (call.transform === undefined) {
       call.transform = this.#announced(call, this.#settle(call, message));
-      if (this.#isResumable) expectReplays(call, this.#config.workflow.id, this.#admission.session);
+      if (this.#isResumable) expectReplays(call, this.#admission.session);
     }
     return after(call.transform, (transform) => transform(message));
   }
 
-  #settle(call: PendingCall, message: Message): MaybePromise<Transform> {
+  #settle(call: HeldCall, message: Message): MaybePromise<Transform> {
     if (message.value.error !== undefined && isRejection(this.#exchange.tap))
-      return after(call.step.release(UNBEGUN), () => () => {});
+      return after(call.step.withdraw(), () => AS_IT_CAME);
     const task = createdTask(message);
-    if (task !== undefined) return carryOn(call, task, this.#config, this.#admission);
-    const { context } = call;
-    return settle(call, message, this.#config, (lists, isLate) => {
-      const change = { message: isLate ? undefined : message, context, lists };
-      tellListChanged(this.#config, this.#exchange, this.#admission, change);
-    });
+    if (task !== undefined) return carryOn(call, task, this.#admission);
+    const onMoved = (move: Move, isLate: boolean): void =>
+      tellMoved(this.#config, this.#about, call.run, move, isLate ? undefined : message);
+    return settleCall(call, message, onMoved, true);
   }
 
   /**
    * Where several gates announce where one call led, the last one speaks for all: only then it is
    * known what all allow.
    */
-  #announced(call: PendingCall, transform: MaybePromise<Transform>): MaybePromise<Transform> {
-    const holders = holdersOf(this.#exchange, call.id);
-    if (holders.at(-1)?.call !== call) return transform;
-    return announcing(transform, holders, (config) => Gates.of(config, this.#exchange));
+  #announced(call: HeldCall, transform: MaybePromise<Transform>): MaybePromise<Transform> {
+    const incoming = this.#exchange.messages.find(({ id }) => id === call.id);
+    const held = incoming === undefined ? [] : holdersOf(incoming);
+    if (held.at(-1) !== call) return transform;
+    return announcing(transform, held, (config) => Gates.of(config, this.#exchange));
   }
 
-  get #gates(): Gates {
-    return Gates.of(this.#config, this.#exchange);
+  get #about(): { readonly exchange: Exchange; readonly admission: Admission } {
+    return { exchange: this.#exchange, admission: this.#admission };
   }
 
   /**
-   * A question of the upstream's to its client, in the middle of a step. Whoever waits for the step
-   * would wait for the client, which may in turn wait for them.
+   * A question of the upstream's to its client, in the middle of a step. A call that waits for the
+   * step would wait for the client, which may in turn wait for that call.
    */
   #noteQuestion(id: unknown): void {
     if (!isRequestId(id)) return;
     const { session } = this.#admission;
-    for (const { context, step } of this.#unanswered) {
-      if (step.state !== 'claimed') continue;
-      session.onAnswer(id, context.turns.refuseOthers(turnKey(context, this.#config.workflow.id)));
+    for (const { run, step } of this.#unanswered) {
+      if (step.isHeld) session.onAnswer(id, run.turns.refuseOthers(turnKey(step.key)));
     }
   }
 
@@ -258,17 +284,21 @@ export class GatePart implements Part {
    * is unknown. The upstream goes on, and what it says late is saved. `isOver`: it took too long.
    */
   #giveUp(id: RequestId, isOver: boolean): void {
-    const call = this.#calls.get(idKey(id));
+    const call = this.#calls?.get(idKey(id));
     if (call === undefined || call.transform !== undefined) return;
     const { tap } = this.#exchange;
-    if (call.step.state === 'claimed') tap.abandon([this.#unknownReply(call)]);
-    giveUpStep(call.step, this.#config, !isOver);
+    if (call.step.state === 'forwarded') tap.abandon([unknownReply(call, false)]);
+    call.step.giveUp(!isOver);
     if (isOver) tap.releaseClose();
   }
+}
 
-  #unknownReply({ id, step, era }: PendingCall): JsonObject {
-    return unknownOutcomeReply(id, step.tool, this.#config.workflow.id, { ran: false, era });
-  }
+/** Whether a call still has the claims that it is to be forwarded with, of all gates so far. */
+function keepsClaims(held: readonly HeldCall[]): MaybePromise<boolean> {
+  const kept = held.map(({ step }) => step.confirm());
+  return (
+    kept.every((each) => each === true) || Promise.all(kept).then((all) => !all.includes(false))
+  );
 }
 
 /**
@@ -276,12 +306,11 @@ export class GatePart implements Part {
  * request.
  */
 function expectReplays(
-  { id, transform }: Pick<PendingCall, 'id' | 'transform'>,
-  workflow: string,
+  { id, transform, config }: Pick<HeldCall, 'id' | 'transform' | 'config'>,
   { late }: Admission['session'],
 ): void {
   let known = transform;
-  late.expect(id, workflow, (message) => after(known, (change) => change?.(message)));
+  late.expect(id, config.workflow.id, (message) => after(known, (change) => change?.(message)));
   // A promise keeps the context that it was made in, and with it the whole step.
   const settle = (change: Transform | undefined): void => {
     known = change;

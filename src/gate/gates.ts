@@ -1,5 +1,6 @@
 import { InterlockError } from '../errors.ts';
-import type { Admission, RunContext } from '../session/run-context.ts';
+import type { Admission, Run } from '../session/run.ts';
+import { beginsAnew } from '../step/ends.ts';
 import type { RunRecord } from '../stores/store.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { Note } from '../wire/note.ts';
@@ -10,9 +11,8 @@ import type { BoundState, Position } from '../workflow/position.ts';
 import type { BoundRead } from '../workflow/reads.ts';
 import { type Goal, type Stand, Together } from '../workflow/together.ts';
 import { type Way, whereaboutsOf } from '../workflow/ways.ts';
-import { beginsAnew } from './ends.ts';
-import type { GateConfig } from './gate-config.ts';
-import { recordNow, standing, storedIn } from './state-now.ts';
+import type { GateConfig } from './config.ts';
+import { recordNow, standing, storedIn } from './stands.ts';
 import { keepsSecrets } from './tool-list.ts';
 
 /** So many routes of one app are told apart; on more of them, a gate speaks for itself alone. */
@@ -108,7 +108,7 @@ export class Gates {
   }
 
   /** What is seen by a run that stands at `position` in this gate's workflow. */
-  look(admission: Admission, context: RunContext, position: Position): MaybePromise<Outlook> {
+  look(admission: Admission, context: Run, position: Position): MaybePromise<Outlook> {
     const record = this.isAlone ? undefined : recordNow(this.#own, context);
     return after(record, (read) => {
       // Where a step of another workflow is held, its tools are refused whatever its state.
@@ -130,7 +130,7 @@ export class Gates {
    */
   availableAfter(
     leaves: ReadonlyMap<GateConfig, Position | undefined>,
-    context: RunContext,
+    context: Run,
     record: RunRecord | undefined | 'away',
   ): readonly string[] {
     const stands = [this.#own, ...this.#others].map((config) =>
@@ -209,7 +209,7 @@ export class Gates {
  */
 function place(
   config: GateConfig,
-  context: RunContext,
+  context: Run,
   record: RunRecord | undefined | 'away',
   isKnown: (claim: { readonly live: boolean } | undefined) => boolean,
 ): Stand {
@@ -219,7 +219,7 @@ function place(
   return stand(config, context, typeof found === 'object' ? found : undefined);
 }
 
-function stand(config: GateConfig, { run }: RunContext, position: Position | undefined): Stand {
+function stand(config: GateConfig, { run }: Run, position: Position | undefined): Stand {
   return { workflow: config.workflow, position, beginsAnew: beginsAnew(config, run) };
 }
 

@@ -1,4 +1,4 @@
-import type { Clock } from '../session/clock.ts';
+import type { Clock } from '../clock.ts';
 import type { Guard, GuardedCall } from '../workflow/binding.ts';
 
 /** How guards are asked. */

@@ -1,11 +1,13 @@
-import type { NotClaimed } from '../session/claim.ts';
 import { Try } from '../session/current-step.ts';
 import { digestOf } from '../session/digest.ts';
 import { InFlight } from '../session/in-flight.ts';
-import type { Admission, NoRun, RunContext } from '../session/run-context.ts';
-import { Step } from '../session/step.ts';
-import { turnAwayUnknown } from '../session/turn-away.ts';
-import type { StepDescription, Uncertain } from '../stores/store.ts';
+import type { Admission, NoRun, Run } from '../session/run.ts';
+import { turnAway, UNKNOWN_SESSION } from '../session/turn-away.ts';
+import { claimRun } from '../step/claim.ts';
+import { beginsAnew, shownPosition } from '../step/ends.ts';
+import { Moves } from '../step/move.ts';
+import { type NotClaimed, Step } from '../step/step.ts';
+import type { FsmSnapshot, StepDescription, Uncertain } from '../stores/store.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import {
@@ -17,24 +19,20 @@ import {
   type RequestId,
 } from '../wire/json-rpc.ts';
 import { argumentsFault, headerFault } from '../wire/mirrors.ts';
+import { after, type MaybePromise } from '../wire/task-line.ts';
 import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
 import { AskedArguments } from '../workflow/asked-arguments.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
-import { admit, askedCall, refusedByGuard, unclear, understood } from './admit.ts';
+import { admit, askedCall, type NotAdmitted, refusedByGuard, unclear } from './admit.ts';
 import { askForAlias } from './alias.ts';
-import type { PendingCall } from './call.ts';
-import { changedLists } from './changed-lists.ts';
-import { claimRun } from './claim-run.ts';
-import { beginsAnew, shownPosition, shownState } from './ends.ts';
-import type { GateConfig } from './gate-config.ts';
+import { tellMoved } from './changed-lists.ts';
+import type { GateConfig } from './config.ts';
 import { type Demand, Gates } from './gates.ts';
-import { type Move, movesOf } from './move.ts';
-import type { NotAdmitted } from './not-admitted.ts';
 import { badToolName, refusalReply } from './replies.ts';
-import { stateAsRead, stateNow } from './state-now.ts';
+import { type HeldCall, holdersOf } from './settle.ts';
+import { type NotFound, stateAsRead, stateNow, understood } from './stands.ts';
 import { FacedStep } from './step-facade.ts';
-import { stepsNote } from './step-note.ts';
 import { keepsSecrets } from './tool-list.ts';
 
 const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
@@ -45,16 +43,32 @@ const PROTOTYPE = 'no key in them may be "__proto__", of which some readers make
  * What became of one call: it goes on as it is, it goes on as a step, it was answered, or the
  * request was answered as a whole.
  */
-export type Verdict = 'forward' | PendingCall | 'answered' | 'ended';
+export type Verdict = 'forward' | HeldCall | 'answered' | 'ended';
 
-/** A call that holds its run's claim and may be forwarded. */
-interface ClaimedCall {
-  readonly step: Step;
+/** Told where a step was cancelled and did not stop, or took too long: then `isOver`. */
+export type GiveUp = (id: RequestId, isOver: boolean) => void;
+
+/** One call of a bound tool, as it is judged. */
+interface Asked {
+  readonly incoming: Incoming;
+  readonly tool: string;
+  readonly run: Run;
   readonly binding: CallBinding;
-  /** Where it found the run. */
-  readonly position: Position;
-  readonly context: RunContext;
-  readonly request: InFlight;
+}
+
+/**
+ * Whether a gate has nothing to say of a call, by its tool alone. Takes out of it what only a gate
+ * may set: a handler must be able to trust the key.
+ */
+export function isPassing(incoming: Incoming, { workflow }: GateConfig): boolean {
+  const { message } = incoming;
+  if (
+    message.at('params', '_meta', IDEMPOTENCY_KEY) !== undefined &&
+    holdersOf(incoming).length === 0
+  )
+    message.remove(['params', '_meta'], IDEMPOTENCY_KEY);
+  const tool = message.at('params', 'name');
+  return typeof tool === 'string' && !workflow.isBound(tool);
 }
 
 /** Decides about the calls of one exchange before they are forwarded. */
@@ -62,56 +76,50 @@ export class Judge {
   readonly #config: GateConfig;
   readonly #exchange: Exchange;
   readonly #admission: Admission;
-  readonly #giveUp: (id: RequestId, isOver: boolean) => void;
 
-  constructor(
-    config: GateConfig,
-    exchange: Exchange,
-    admission: Admission,
-    giveUp: (id: RequestId, isOver: boolean) => void,
-  ) {
+  constructor(config: GateConfig, exchange: Exchange, admission: Admission) {
     this.#config = config;
     this.#exchange = exchange;
     this.#admission = admission;
-    this.#giveUp = giveUp;
   }
 
   get #keepsSecrets(): boolean {
     return keepsSecrets(this.#config, this.#admission);
   }
 
-  async judge(incoming: Incoming): Promise<Verdict> {
+  judge(incoming: Incoming, giveUp: GiveUp): MaybePromise<Verdict> {
     const { workflow } = this.#config;
-    const { message } = incoming;
-    // A handler must be able to trust the key, so nobody but a gate sets it.
-    if (
-      stepsNote.of(incoming) === undefined &&
-      message.at('params', '_meta', IDEMPOTENCY_KEY) !== undefined
-    ) {
-      message.remove(['params', '_meta'], IDEMPOTENCY_KEY);
-    }
-    const tool = message.at('params', 'name');
-    if (typeof tool !== 'string') {
-      await this.#exchange.answer(incoming, badToolName(incoming));
-      return 'answered';
-    }
+    const tool = incoming.message.at('params', 'name');
+    if (typeof tool !== 'string') return this.#answer(incoming, badToolName(incoming));
     if (!workflow.isBound(tool)) return 'forward';
-    const context = this.#admission.runOf(incoming);
+    const run = this.#admission.runOf(incoming);
     this.#takeHandleOut(incoming);
-    const args = new AskedArguments(message.at('params', 'arguments'));
-    const binding = this.#match(tool, args);
+    const args = new AskedArguments(incoming.message.at('params', 'arguments'));
+    const binding = workflow.matchAlways(tool) ?? this.#match(tool, args);
+    const goOn = (): MaybePromise<Verdict> =>
+      this.#route(incoming, tool, run, binding, args, giveUp);
     // In front of all that is done about bound tools alone: a hidden one must look like none of
     // them.
-    if (binding !== undefined && this.#keepsSecrets && (await this.#isHidden(tool, context)))
-      return this.#alias(incoming, tool);
+    if (binding === undefined || !this.#keepsSecrets) return goOn();
+    return after(this.#isHidden(tool, run), (isHidden) =>
+      isHidden ? this.#alias(incoming, tool) : goOn(),
+    );
+  }
+
+  #route(
+    incoming: Incoming,
+    tool: string,
+    run: Run | NoRun,
+    binding: CallBinding | 'failed' | undefined,
+    args: AskedArguments,
+    giveUp: GiveUp,
+  ): MaybePromise<Verdict> {
     const { req } = this.#exchange;
     const fault =
       headerFault(req, incoming, this.#admission.era) ??
       argumentsFault(req, incoming, this.#config.listed.mirroredOf(tool));
-    if (fault !== undefined) {
-      await this.#exchange.reject(400, fault.code, fault.message);
-      return 'ended';
-    }
+    if (fault !== undefined)
+      return after(this.#exchange.reject(400, fault.code, fault.message), () => 'ended' as const);
     if (incoming.namesPrototype())
       return this.#refuse(incoming, tool, { reason: 'arguments', words: PROTOTYPE }, []);
     if (typeof binding === 'object') args.foresee(binding);
@@ -119,10 +127,12 @@ export class Judge {
     if (refused !== undefined) return this.#refuse(incoming, tool, refused, []);
     if (binding === undefined) return 'forward';
     if (binding === 'failed') return this.#refuse(incoming, tool, { reason: 'unavailable' }, []);
-    if ('advice' in context) return this.#refuseUnnamed(incoming, tool, context);
-    return binding.moves || workflow.shield !== undefined
-      ? this.#claim(incoming, tool, binding, context)
-      : this.#test(incoming, tool, binding, context);
+    if ('advice' in run) return this.#refuseUnnamed(incoming, tool, run);
+    const asked = { incoming, tool, run, binding };
+    if (binding.moves || this.#config.workflow.shield !== undefined)
+      return this.#claim(asked, giveUp);
+    // A call that cannot move the run needs no claim: it may run beside others.
+    return after(stateNow(this.#config, run), (found) => this.#test(asked, found));
   }
 
   #match(tool: string, { view }: AskedArguments): CallBinding | 'failed' | undefined {
@@ -135,118 +145,104 @@ export class Judge {
   }
 
   /** Whether the list does not show a tool now: no gated one where the run is not known. */
-  async #isHidden(tool: string, context: RunContext | NoRun): Promise<boolean> {
-    if ('advice' in context) {
-      this.#warnOf(tool, context);
+  #isHidden(tool: string, run: Run | NoRun): MaybePromise<boolean> {
+    if ('advice' in run) {
+      this.#warnOf(tool, run);
       return true;
     }
-    const found = await stateNow(this.#config, context);
-    return typeof found !== 'object' || !this.#config.workflow.isVisible(tool, found.state);
+    const { workflow } = this.#config;
+    return after(
+      stateNow(this.#config, run),
+      (found) => typeof found !== 'object' || !workflow.isVisible(tool, found.state),
+    );
   }
 
   /** Has the upstream say that there is no such tool. */
-  async #alias(incoming: Incoming, tool: string): Promise<Verdict> {
+  #alias(incoming: Incoming, tool: string): MaybePromise<Verdict> {
     const { aliases } = this.#config;
     askForAlias(this.#exchange.req, incoming, ['params', 'name'], aliases.ofName(tool));
     // What a gate in front has claimed for it never runs, so the upstream's answer is no outcome.
-    await this.#exchange.callOff(incoming);
-    return 'forward';
+    return after(this.#exchange.callOff(incoming), () => 'forward' as const);
   }
 
-  /** A call that cannot move the run needs no claim: it may run beside others. */
-  async #test(
-    incoming: Incoming,
-    tool: string,
-    binding: CallBinding,
-    context: RunContext,
-  ): Promise<Verdict> {
-    const { states } = binding;
-    const found = await stateNow(this.#config, context);
-    if (found === 'unknown') return this.#end(incoming, tool, context);
+  #answer(incoming: Incoming, response: JsonObject): MaybePromise<Verdict> {
+    return after(this.#exchange.answer(incoming, response), () => 'answered' as const);
+  }
+
+  #test(
+    { incoming, tool, run, binding }: Asked,
+    found: FsmSnapshot | NotFound,
+  ): MaybePromise<Verdict> {
+    const { states, guards } = binding;
+    if (found === 'unknown') return this.#end(incoming, tool, run);
     if (found === 'unavailable')
       return this.#refuse(incoming, tool, { reason: 'unavailable' }, states);
     if (!this.#config.workflow.allows(found.state, binding))
       return this.#refuse(incoming, tool, { reason: 'state', snapshot: found }, states);
-    const refused = await refusedByGuard(
-      this.#config,
-      binding,
-      found,
-      askedCall(incoming, tool, context),
+    if (guards.length === 0) return 'forward';
+    const call = askedCall(incoming, tool, run);
+    return refusedByGuard(this.#config, binding, found, call).then((refused) =>
+      refused === undefined ? 'forward' : this.#refuse(incoming, tool, refused, states),
     );
-    return refused === undefined ? 'forward' : this.#refuse(incoming, tool, refused, states);
   }
 
-  async #claim(
-    incoming: Incoming,
-    tool: string,
-    binding: CallBinding,
-    context: RunContext,
-  ): Promise<Verdict> {
-    const { workflow, times, waiting, listed } = this.#config;
+  async #claim({ incoming, tool, run, binding }: Asked, giveUp: GiveUp): Promise<Verdict> {
+    const { workflow, listed } = this.#config;
     const { id } = incoming;
     if (!isRequestId(id)) return 'forward';
-    if (context.step !== undefined && context.step !== incoming) {
-      return this.#refuse(incoming, tool, { reason: 'busy' }, binding.states);
-    }
-    const found = stateAsRead(this.#config, context);
-    if (found === 'unavailable')
-      return this.#refuse(incoming, tool, { reason: 'unavailable' }, binding.states);
+    const refuse = (why: NotClaimed | NotAdmitted): MaybePromise<Verdict> =>
+      this.#refuse(incoming, tool, why, binding.states);
+    if (run.step !== undefined && run.step !== incoming) return refuse({ reason: 'busy' });
+    const found = stateAsRead(this.#config, run);
+    if (found === 'unavailable') return refuse({ reason: 'unavailable' });
     if (found !== undefined && !workflow.allows(found.state, binding))
-      return this.#refuse(incoming, tool, { reason: 'state', snapshot: found }, binding.states);
-    const request = context.session.inFlight(id) ?? new InFlight();
-    const isRestarted = beginsAnew(this.#config, context.run);
+      return refuse({ reason: 'state', snapshot: found });
+    const request = run.session.inFlight(id) ?? new InFlight();
+    const isRestarted = beginsAnew(this.#config, run.run);
+    // What is a step for the sake of the count alone may be repeated.
+    const uncertain = binding.uncertain ?? (binding.moves ? listed.uncertainOf(tool) : 'retry');
     const wanted = {
-      context,
-      description: described(
-        tool,
-        incoming.message.at('params', 'arguments') ?? {},
-        // What is a step for the sake of the count alone may be repeated.
-        binding.uncertain ?? (binding.moves ? listed.uncertainOf(tool) : 'retry'),
-      ),
+      run,
+      description: described(tool, incoming.message.at('params', 'arguments') ?? {}, uncertain),
       states: workflow.claimable(binding, isRestarted),
-      restarts: isRestarted && workflow.allows(workflow.initial, binding) ? context : undefined,
-      times,
-      waiting,
+      restarts: isRestarted && workflow.allows(workflow.initial, binding) ? run : undefined,
       request,
-      onTooLong: () => this.#giveUp(id, true),
+      onTooLong: () => giveUp(id, true),
     };
-    const step = await claimRun(this.#config, wanted, (move) => this.#tellMoved(move, context));
+    const step = await claimRun(this.#config, wanted, (move) =>
+      tellMoved(this.#config, this.#about, run, move),
+    );
     // It may have waited for its turn, and others may have moved the run meanwhile, in another
     // process too.
-    context.session.noteMove();
-    if (!(step instanceof Step)) {
-      return step.reason === 'unknown'
-        ? this.#end(incoming, tool, context)
-        : this.#refuse(incoming, tool, step, binding.states);
+    run.session.noteMove();
+    if (!(step instanceof Step))
+      return step.reason === 'unknown' ? this.#end(incoming, tool, run) : refuse(step);
+    const call = (): ReturnType<typeof askedCall> => askedCall(incoming, tool, run);
+    const position = await admit(this.#config, binding, step, call, request);
+    if (!('reason' in position)) {
+      const { times, clock } = this.#config;
+      request.onNotice(() => clock.after(times.cancelGraceMs, () => giveUp(id, false)));
+      return this.#begin({ incoming, tool, run, binding }, id, step, position);
     }
-    const asked = askedCall(incoming, tool, context);
-    const position = await admit(this.#config, binding, step, asked, request);
-    if ('reason' in position) {
-      if (position.moved !== undefined) this.#tellMoved(position.moved, context);
-      return this.#refuse(incoming, tool, position, binding.states);
-    }
-    return this.#begin(incoming, id, { step, binding, position, context, request });
+    if (position.moved !== undefined) tellMoved(this.#config, this.#about, run, position.moved);
+    return refuse(position);
   }
 
   /** From here on the call is a step, and is forwarded as one. */
-  #begin(incoming: Incoming, id: RequestId, claimed: ClaimedCall): PendingCall {
-    const { workflow, times, clock, onError } = this.#config;
-    const { step, binding, position, context, request } = claimed;
+  #begin(
+    { incoming, tool, run, binding }: Asked,
+    id: RequestId,
+    step: Step,
+    position: Position,
+  ): HeldCall {
     const held = Try.of(incoming) ?? beginTry(incoming, step);
-    context.step = incoming;
-    stepsNote.put(incoming, [...(stepsNote.of(incoming) ?? []), step]);
-    request.onNotice(() => clock.after(times.cancelGraceMs, () => this.#giveUp(id, false)));
-    const moves = movesOf(workflow, binding, position, {
-      tool: step.tool,
-      args: argumentsOf(incoming),
-      actor: context.actor,
-      isFirst: step.isFirst,
-      onError,
-    });
+    run.step = incoming;
+    const origin = { tool, args: argumentsOf(incoming), actor: run.actor, isFirst: step.isFirst };
+    step.moves = new Moves(this.#config, binding, position, origin);
     // What was counted is saved whatever the call comes to.
-    const isUpdated = workflow.shield !== undefined;
-    const call = { id, step, context, era: this.#admission.era, moves, isUpdated };
-    held.add(new FacedStep(call, workflow, () => held.rest()));
+    step.isUpdated = this.#config.workflow.shield !== undefined;
+    const call = { id, era: this.#admission.era, config: this.#config, run, step };
+    held.add(new FacedStep(call, this.#config.workflow, () => held.rest()));
     return call;
   }
 
@@ -257,30 +253,23 @@ export class Judge {
     await this.#refuse(incoming, tool, { reason: 'unavailable', cause }, []);
   }
 
-  /** A move that was made before the call was forwarded. */
-  #tellMoved({ trail }: Move, context: RunContext): void {
-    const { workflow, visibility } = this.#config;
-    const isHidden = visibility !== 'stable' && !this.#admission.byArgument;
-    const shown = (state: string): string => shownState(this.#config, context.run, state);
-    const lists = isHidden ? changedLists(workflow, shown(trail.from), shown(trail.to)) : [];
-    if (lists.length > 0) context.listChanged(lists, false);
+  get #about(): { readonly exchange: Exchange; readonly admission: Admission } {
+    return { exchange: this.#exchange, admission: this.#admission };
   }
 
-  async #refuse(
+  #refuse(
     incoming: Incoming,
     tool: string,
     why: NotClaimed | NotAdmitted,
     states: readonly BoundState[],
-  ): Promise<Verdict> {
+  ): MaybePromise<Verdict> {
     const { workflow } = this.#config;
     const { reason, snapshot } = why;
     const heldTool = 'held' in why ? why.held?.tool : undefined;
     const words = 'words' in why ? why.words : undefined;
     const cause = 'cause' in why ? why.cause : undefined;
-    if (reason === 'cancelled' || reason === 'unknown') {
-      await this.#exchange.drop(incoming);
-      return 'answered';
-    }
+    if (reason === 'cancelled' || reason === 'unknown')
+      return after(this.#exchange.drop(incoming), () => 'answered' as const);
     const context = this.#admission.runOf(incoming);
     const stands = snapshot && understood(this.#config, snapshot);
     const position =
@@ -291,27 +280,28 @@ export class Judge {
       return this.#alias(incoming, tool);
     const readable = snapshot === undefined || position !== undefined;
     const gates = Gates.of(this.#config, this.#exchange);
-    const outlook =
+    const looked =
       position !== undefined && 'run' in context
-        ? await gates.look(this.#admission, context, position)
+        ? gates.look(this.#admission, context, position)
         : undefined;
-    const way =
-      reason === 'state'
-        ? outlook?.wayTo(states, (other) => this.#demandOf(other, incoming, tool))
-        : undefined;
-    const refusal: Refusal = {
-      workflow: workflow.id,
-      state,
-      tool,
-      reason: readable ? reason : 'unavailable',
-      available: outlook?.available ?? [],
-      path: way?.path,
-    };
-    const hasEnded = reason === 'state' && state !== undefined && workflow.hasEnded(state);
-    const anew = hasEnded && 'anew' in context ? context.anew : undefined;
-    const details = { heldTool, words, cause, anew, foreseen: way?.foreseen ?? false };
-    await this.#exchange.answer(incoming, this.#reply(incoming, refusal, details));
-    return 'answered';
+    return after(looked, (outlook) => {
+      const way =
+        reason === 'state'
+          ? outlook?.wayTo(states, (other) => this.#demandOf(other, incoming, tool))
+          : undefined;
+      const refusal: Refusal = {
+        workflow: workflow.id,
+        state,
+        tool,
+        reason: readable ? reason : 'unavailable',
+        available: outlook?.available ?? [],
+        path: way?.path,
+      };
+      const hasEnded = reason === 'state' && state !== undefined && workflow.hasEnded(state);
+      const anew = hasEnded && 'anew' in context ? context.anew : undefined;
+      const details = { heldTool, words, cause, anew, foreseen: way?.foreseen ?? false };
+      return this.#answer(incoming, this.#reply(incoming, refusal, details));
+    });
   }
 
   /** What another gate asks for, to allow this very call. */
@@ -329,12 +319,11 @@ export class Judge {
     }
   }
 
-  async #refuseUnnamed(incoming: Incoming, tool: string, named: NoRun): Promise<Verdict> {
+  #refuseUnnamed(incoming: Incoming, tool: string, named: NoRun): MaybePromise<Verdict> {
     const { workflow } = this.#config;
     this.#warnOf(tool, named);
     const refusal: Refusal = { workflow: workflow.id, tool, reason: 'no-run', available: [] };
-    await this.#exchange.answer(incoming, this.#reply(incoming, refusal, { words: named.advice }));
-    return 'answered';
+    return this.#answer(incoming, this.#reply(incoming, refusal, { words: named.advice }));
   }
 
   #warnOf(tool: string, { warning }: NoRun): void {
@@ -353,11 +342,10 @@ export class Judge {
       message.remove(['params', 'arguments'], managed.argument);
   }
 
-  async #end(incoming: Incoming, tool: string, { gone }: RunContext): Promise<Verdict> {
+  #end(incoming: Incoming, tool: string, { gone }: Run): MaybePromise<Verdict> {
     if (gone !== undefined)
       return this.#refuseUnnamed(incoming, tool, { advice: gone, warning: undefined });
-    await turnAwayUnknown(this.#exchange);
-    return 'ended';
+    return after(turnAway(this.#exchange, UNKNOWN_SESSION), () => 'ended' as const);
   }
 }
 
@@ -379,16 +367,16 @@ function described(tool: string, args: unknown, uncertain: Uncertain): StepDescr
   };
 }
 
+/** As plain data, which is kept with a task. */
+function argumentsOf({ message }: Incoming): JsonObject {
+  const args = message.at('params', 'arguments');
+  return isObject(args) ? args : {};
+}
+
 /** Where two gates claim one call, the handler gets the first one's key. */
 function beginTry(incoming: Incoming, { idempotencyKey }: Step): Try {
   const held = Try.begin(incoming);
   const members = { [IDEMPOTENCY_KEY]: idempotencyKey, [META_TRY]: held.id };
   incoming.message.assign(['params', '_meta'], members);
   return held;
-}
-
-/** As plain data, which is kept with a task. */
-function argumentsOf({ message }: Incoming): JsonObject {
-  const args = message.at('params', 'arguments');
-  return isObject(args) ? args : {};
 }

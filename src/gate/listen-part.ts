@@ -1,4 +1,4 @@
-import type { Admission, RunContext } from '../session/run-context.ts';
+import type { Admission, Run } from '../session/run.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
 import {
   isObject,
@@ -10,7 +10,7 @@ import {
 import type { Message } from '../wire/message.ts';
 import { Note } from '../wire/note.ts';
 import { readLists } from './changed-lists.ts';
-import type { GateConfig } from './gate-config.ts';
+import type { GateConfig } from './config.ts';
 import { visibilityFor } from './tool-list.ts';
 
 const ACKNOWLEDGED = 'notifications/subscriptions/acknowledged';
@@ -36,7 +36,7 @@ export class ListenPart implements Part {
   readonly stage = 'gate';
   readonly #exchange: Exchange;
   readonly #admission: Admission;
-  readonly #context: RunContext;
+  readonly #context: Run;
   readonly #id: RequestId;
   readonly #lists: readonly ListKind[];
   readonly #ends: (() => void)[] = [];
@@ -47,7 +47,7 @@ export class ListenPart implements Part {
   private constructor(
     exchange: Exchange,
     admission: Admission,
-    context: RunContext,
+    context: Run,
     id: RequestId,
     lists: readonly ListKind[],
   ) {

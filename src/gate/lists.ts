@@ -1,5 +1,5 @@
 import { InterlockError } from '../errors.ts';
-import type { Admission } from '../session/run-context.ts';
+import type { Admission } from '../session/run.ts';
 import type { ManagedHandle } from '../session/run-key.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import {
@@ -16,9 +16,9 @@ import { after, type MaybePromise } from '../wire/task-line.ts';
 import { pageAsSent } from '../wire/upstream-list.ts';
 import type { BoundRead, BoundReads } from '../workflow/reads.ts';
 import { withArgument } from './argument-schema.ts';
-import type { GateConfig } from './gate-config.ts';
+import type { GateConfig } from './config.ts';
 import { Gates } from './gates.ts';
-import { stateForLists } from './state-now.ts';
+import { stateForLists } from './stands.ts';
 import { forbidCaching, visibilityFor, withNote } from './tool-list.ts';
 
 /** The state by which a list leaves tools out; `undefined` where it has none of the bound ones. */
@@ -72,7 +72,7 @@ export class ShownTools {
   #state(): MaybePromise<ShownState> {
     // Where nothing can be left out, nothing is read.
     if (this.#config.workflow.toolNames.length === 0) return '';
-    return stateForLists(this.#config, this.#admission, ['tools']).then((found) =>
+    return after(stateForLists(this.#config, this.#admission, ['tools']), (found) =>
       typeof found === 'object' ? found.state : undefined,
     );
   }

@@ -1,8 +1,6 @@
+import type { Outcome } from '../step/move.ts';
 import { isObject, JSON_RPC } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
-
-/** What a forwarded call came to, read off its response. */
-export type Outcome = 'succeeded' | 'failed' | 'input_required' | 'unknown';
 
 /** A task that a call has created, in place of its result. */
 export interface CreatedTask {
@@ -37,7 +35,7 @@ function taskOf(taskId: unknown, ttl: unknown): CreatedTask | undefined {
  * "Results": `resultType`). A task that cannot be told by its id is carried to no end, and what
  * nobody knows is never guessed.
  */
-export function outcomeOf(message: Message): Outcome {
+export function outcomeOf(message: Message): Outcome['kind'] {
   const { result, error } = message.value;
   if (message.isContradictory) return 'unknown';
   // It asks for something that the client cannot give: an input, by another name.

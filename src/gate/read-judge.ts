@@ -1,5 +1,5 @@
-import type { Admission } from '../session/run-context.ts';
-import { turnAwayUnknown } from '../session/turn-away.ts';
+import type { Admission } from '../session/run.ts';
+import { turnAway, UNKNOWN_SESSION } from '../session/turn-away.ts';
 import type { FsmSnapshot } from '../stores/store.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { type Incoming, isAmbiguous } from '../wire/incoming.ts';
@@ -10,10 +10,10 @@ import type { Position } from '../workflow/position.ts';
 import type { BoundRead } from '../workflow/reads.ts';
 import { askedCall, refusedByGuard } from './admit.ts';
 import { askForAlias } from './alias.ts';
-import type { GateConfig } from './gate-config.ts';
+import type { GateConfig } from './config.ts';
 import { type Demand, Gates } from './gates.ts';
 import { nothingToComplete } from './replies.ts';
-import { stateNow } from './state-now.ts';
+import { stateNow } from './stands.ts';
 import { keepsSecrets } from './tool-list.ts';
 
 const UNCLEAR = 'uri must be an absolute URI in its normal form';
@@ -222,6 +222,7 @@ export class ReadJudge {
     const { listed } = this.#admission;
     if (found === undefined || listed === undefined || bound === 'unclear') return undefined;
     const guards = bound.flatMap((each) => each.guards);
+    if (guards.length === 0) return undefined;
     const call = askedCall(incoming, name, listed);
     const refused = await refusedByGuard(this.#config, { guards }, found, call);
     return refused && { reason: 'guard', found, words: refused.words };
@@ -279,7 +280,7 @@ export class ReadJudge {
 
   /** The run is named by its session, which is over then. */
   async #end(): Promise<'ended'> {
-    await turnAwayUnknown(this.#exchange);
+    await turnAway(this.#exchange, UNKNOWN_SESSION);
     return 'ended';
   }
 }

@@ -1,11 +1,11 @@
-import type { Admission } from '../session/run-context.ts';
+import type { Admission } from '../session/run.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
 import { idKey, isObject, isRequestId, type ListKind } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import { declareListChanged, declaresChanges, readLists } from './changed-lists.ts';
-import type { GateConfig } from './gate-config.ts';
 import { type ReadLists, readListsOf, showReads } from './lists.ts';
+import type { GateConfig } from './config.ts';
 import { ReadJudge } from './read-judge.ts';
 import { forbidCaching } from './tool-list.ts';
 

@@ -1,141 +1,80 @@
-import type { Saved } from '../session/step.ts';
-import { UNBEGUN } from '../session/unbegun.ts';
-import type { ReleaseOptions } from '../stores/store.ts';
-import { isObject, type JsonObject, type ListKind } from '../wire/json-rpc.ts';
+import type { Run } from '../session/run.ts';
+import type { MoveListener, Step } from '../step/step.ts';
+import type { Era } from '../wire/era.ts';
+import type { Incoming } from '../wire/incoming.ts';
+import { isObject, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
+import { Note } from '../wire/note.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { announcement } from '../workflow/advice.ts';
-import type { HeldCall, PendingCall, Transform } from './call.ts';
-import { changedLists } from './changed-lists.ts';
-import { shownPosition, shownState } from './ends.ts';
-import type { GateConfig } from './gate-config.ts';
+import type { GateConfig } from './config.ts';
 import type { Gates } from './gates.ts';
-import type { Move } from './move.ts';
-import { type Outcome, outcomeOf } from './outcome.ts';
+import { outcomeOf } from './outcome.ts';
 import { unknownOutcomeReply } from './replies.ts';
-import { recordNow } from './state-now.ts';
-import { takeEffect } from './take-effect.ts';
-import { giveUpStep, tellUnknown } from './unknown-outcome.ts';
+import { recordNow } from './stands.ts';
 
-const AS_IT_CAME: Transform = () => {};
+/** What is done to a response once its outcome is known; the same for each replay of it. */
+export type Transform = (message: Message) => void;
 
-/** Told which lists show other things now. `isLate`: the call's response has gone already. */
-export type ListListener = (lists: readonly ListKind[], isLate: boolean) => void;
+export const AS_IT_CAME: Transform = () => {};
 
-/** Saves what a call came to, before its client hears of it. */
-export function settle(
-  call: PendingCall,
+/** A call that one gate has claimed its run for, until its outcome is settled. */
+export interface HeldCall {
+  readonly id: RequestId;
+  readonly era: Era;
+  readonly config: GateConfig;
+  readonly run: Run;
+  readonly step: Step;
+  /**
+   * Set by the first response that arrives: it settles the outcome, and what comes later only
+   * repeats it.
+   */
+  transform?: MaybePromise<Transform>;
+}
+
+/** The steps that a message goes on as, one for each gate, in the order of mounting. */
+const holders = new Note<Incoming, readonly HeldCall[]>();
+
+export function holdersOf(incoming: Incoming): readonly HeldCall[] {
+  return holders.of(incoming) ?? [];
+}
+
+/** Notes that a call is a step of one more gate. */
+export function hold(incoming: Incoming, call: HeldCall): void {
+  holders.put(incoming, [...holdersOf(incoming), call]);
+}
+
+/**
+ * Saves what a call came to, before its client hears of it, and says what is done to the answer.
+ *
+ * @param isLast as in {@link Step.settle}
+ */
+export function settleCall(
+  call: HeldCall,
   message: Message,
-  config: GateConfig,
-  onListChanged: ListListener,
+  onMoved: MoveListener,
+  isLast: boolean,
 ): MaybePromise<Transform> {
-  const outcome = outcomeOf(message);
-  if (outcome === 'unknown') {
-    giveUpStep(call.step, config);
-    if (!message.isContradictory) return AS_IT_CAME;
-    return replacing(unknownReply(call, config, false));
-  }
-  const move = moveAfter(outcome, call, message);
-  // A step that asks for something goes on with the next call, and keeps its key for it.
-  const options = outcome === 'input_required' ? UNBEGUN : {};
-  if (move === undefined) {
-    call.leaves = shownPosition(config, call.step.key.run, call.moves.from);
-    return after(call.step.release(options), () => AS_IT_CAME);
-  }
-  return commit(call, { move, options, onListChanged }, config);
-}
-
-/** What is to be saved; nothing where the run stays as it is. */
-function moveAfter(
-  outcome: Outcome,
-  { moves, savedByHandler, isUpdated }: PendingCall,
-  message: Message,
-): Move | undefined {
   const { result, error } = message.value;
-  if (outcome === 'succeeded') return moves.succeeded(isObject(result) ? result : {});
-  // Nobody knows here whether the handler's transaction was rolled back: if it was not, the success
-  // is saved.
-  if (savedByHandler === true) return undefined;
-  const move =
-    outcome === 'failed' ? moves.failed(isObject(result) ? { result } : { error }) : undefined;
-  return move ?? (isUpdated === true ? moves.stays() : undefined);
+  const outcome = {
+    kind: outcomeOf(message),
+    result: isObject(result) ? result : undefined,
+    error,
+  };
+  return after(call.step.settle(outcome, onMoved, isLast), (settled) => {
+    if (settled === 'settled') return AS_IT_CAME;
+    if (settled === 'unsaved') return replacing(unknownReply(call, true));
+    return message.isContradictory ? replacing(unknownReply(call, false)) : AS_IT_CAME;
+  });
 }
 
-/** What is saved of a call, and who is told of it. */
-interface Settlement {
-  readonly move: Move;
-  readonly options: ReleaseOptions;
-  readonly onListChanged: ListListener;
-}
-
-function unknownReply(
-  { id, step, era }: PendingCall,
-  { workflow }: GateConfig,
-  ran: boolean,
-): JsonObject {
-  return unknownOutcomeReply(id, step.tool, workflow.id, { ran, era });
+/** What a client is told of a step whose outcome is unknown. `ran`: it is known to have run. */
+export function unknownReply({ id, step, era, config }: HeldCall, ran: boolean): JsonObject {
+  return unknownOutcomeReply(id, step.tool, config.workflow.id, { ran, era });
 }
 
 function replacing(reply: JsonObject): Transform {
   return (message) => message.replace(reply);
-}
-
-async function commit(
-  call: PendingCall,
-  settlement: Settlement,
-  config: GateConfig,
-): Promise<Transform> {
-  const { step } = call;
-  const isLate = step.state === 'unsettled';
-  const status = await save(call, settlement, config, false);
-  if (status === 'failed' && call.carrier !== 'task') saveLater(call, settlement, config);
-  if (status !== 'committed' && status !== 'repeated') {
-    const why = isLate ? `its result came late: ${status}` : status;
-    tellUnknown(step, why, config, status === 'failed');
-    return replacing(unknownReply(call, config, true));
-  }
-  const { snapshot, trail } = settlement.move;
-  call.leaves = shownPosition(config, step.key.run, snapshot);
-  if (trail.to !== trail.from) call.movedTo = trail.to;
-  return AS_IT_CAME;
-}
-
-/** Saves a move and tells of it, once: not where another process did so before. */
-async function save(
-  { step }: PendingCall,
-  { move, options, onListChanged }: Settlement,
-  config: GateConfig,
-  isLate: boolean,
-): Promise<Saved | 'failed'> {
-  const { workflow, onError } = config;
-  const { actions: _, ...saved } = move;
-  const status = await step.commit(saved, options).catch((error: unknown) => {
-    onError(error);
-    return 'failed' as const;
-  });
-  if (status !== 'committed') return status;
-  const { run } = step.key;
-  const { from, to } = move.trail;
-  const shown = (state: string): string => shownState(config, run, state);
-  takeEffect(workflow, move, run, onError);
-  const lists = from === to ? [] : changedLists(workflow, shown(from), shown(to));
-  if (lists.length > 0) onListChanged(lists, isLate);
-  return status;
-}
-
-/**
- * Tries again now and then, for as long as a step may take. The client was told that the outcome
- * could not be recorded; but the store may come back before a person resolves the run.
- */
-function saveLater(call: PendingCall, settlement: Settlement, config: GateConfig): void {
-  const { clock, times, onError } = config;
-  const deadline = clock.now() + times.maxStepMs;
-  const tryAgain = async (): Promise<void> => {
-    const status = await save(call, settlement, config, true);
-    if (status === 'failed' && clock.now() < deadline) later();
-  };
-  const later = (): void => void clock.after(times.leaseMs, () => void tryAgain().catch(onError));
-  later();
 }
 
 /**
@@ -149,16 +88,16 @@ export function announcing(
 ): MaybePromise<Transform> {
   if (!held.some(({ config }) => config.announce)) return transform;
   return after(transform, (own) => {
-    const moved = held.filter(({ config, call }) => config.announce && call.movedTo !== undefined);
+    const moved = held.filter(({ config, step }) => config.announce && step.movedTo !== undefined);
     const [first] = moved;
     if (first === undefined) return own;
-    const leaves = new Map(held.map(({ config, call }) => [config, call.leaves]));
+    const leaves = new Map(held.map(({ config, step }) => [config, step.leaves]));
     const isKnown = gatesOf(first.config).areAll(leaves);
-    const record = isKnown ? undefined : recordNow(first.config, first.call.context);
+    const record = isKnown ? undefined : recordNow(first.config, first.run);
     return after(record, (read) => {
-      const texts = moved.map(({ config, call }) => {
-        const available = gatesOf(config).availableAfter(leaves, call.context, read);
-        return announcement(config.workflow.id, call.movedTo ?? '', available);
+      const texts = moved.map(({ config, run, step }) => {
+        const available = gatesOf(config).availableAfter(leaves, run, read);
+        return announcement(config.workflow.id, step.movedTo ?? '', available);
       });
       return adding(texts, own);
     });

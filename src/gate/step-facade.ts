@@ -2,7 +2,7 @@ import type { CurrentStep, HandlersStep } from '../session/current-step.ts';
 import type { RunKey } from '../stores/store.ts';
 import type { Position } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
-import type { PendingCall } from './call.ts';
+import type { HeldCall } from './settle.ts';
 
 /**
  * A gate's step of a call, kept for its handler. Once nothing more can come of the step it lets go
@@ -14,22 +14,23 @@ export class FacedStep implements HandlersStep {
   readonly #tool: string;
   readonly #idempotencyKey: string;
   readonly #state: string;
-  #call: PendingCall | undefined;
+  #call: HeldCall | undefined;
   /** Where the run stood for the handler when the call was let go of. */
   #left: Position;
   #hasEnded = false;
   #facade: CurrentStep | undefined;
 
   /** `onEnd` is called when no answer of the call is waited for any more. */
-  constructor(call: PendingCall, workflow: Workflow, onEnd: () => void) {
-    const { step, moves } = call;
+  constructor(call: HeldCall, workflow: Workflow, onEnd: () => void) {
+    const { step } = call;
+    const from = step.moves?.from ?? step.snapshot;
     this.key = step.key;
     this.#workflow = workflow;
     this.#tool = step.tool;
     this.#idempotencyKey = step.idempotencyKey;
-    this.#state = moves.from.state;
+    this.#state = from.state;
     this.#call = call;
-    this.#left = moves.from;
+    this.#left = from;
     step.onForgotten = () => {
       this.#end();
       onEnd();
@@ -50,7 +51,7 @@ export class FacedStep implements HandlersStep {
   }
 
   /** The call, until what the step saves is settled. */
-  get #open(): PendingCall | undefined {
+  get #open(): HeldCall | undefined {
     const call = this.#call;
     return call === undefined || call.transform !== undefined || call.step.isOver
       ? undefined
@@ -61,13 +62,13 @@ export class FacedStep implements HandlersStep {
   #end(): void {
     this.#hasEnded = true;
     if (this.#call === undefined || this.#open !== undefined) return;
-    this.#left = this.#call.moves.from;
+    this.#left = this.#call.step.moves?.from ?? this.#left;
     this.#call = undefined;
   }
 
   /** Its methods may be taken off it. */
   #make(): CurrentStep {
-    const data = () => this.#workflow.dataOf((this.#call?.moves ?? { from: this.#left }).from);
+    const data = () => this.#workflow.dataOf(this.#call?.step.moves?.from ?? this.#left);
     return {
       run: this.key.run,
       workflow: this.key.workflow,
@@ -81,21 +82,18 @@ export class FacedStep implements HandlersStep {
         const call = this.#open;
         if (call === undefined)
           throw new Error('the step is over: a change of its data is not saved any more');
-        if (call.savedByHandler)
+        if (call.step.savedByHandler)
           throw new Error('update() came after commitIn(), which has saved the data already');
-        call.moves = call.moves.at(this.#workflow.withData(call.moves.from, change(data())));
-        call.isUpdated = true;
+        call.step.update(change);
         return data();
       },
       commitIn: async (client) => {
         const call = this.#call;
         if (call === undefined) throw notOurs('lost');
-        const { actions: _, ...saved } = call.moves.succeedsAnyway();
-        const status = await call.step.commitIn(client, saved);
+        const status = await call.step.commitIn(client);
         if (status === 'unsupported')
           throw new Error('the store has no transactions that a step could be committed in');
         if (status !== 'committed') throw notOurs(status);
-        call.savedByHandler = true;
       },
     };
   }

@@ -1,12 +1,12 @@
-import type { Admission } from '../session/run-context.ts';
+import type { Admission } from '../session/run.ts';
+import type { MoveListener } from '../step/step.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
 import { idKey, isRequestId, type JsonObject } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
-import type { GateConfig } from './gate-config.ts';
+import { tellMoved } from './changed-lists.ts';
+import type { GateConfig } from './config.ts';
 import { Gates } from './gates.ts';
-import { tellListChanged } from './list-changed.ts';
-import type { ListListener } from './settle.ts';
 import {
   endInAnswer,
   endInNotice,
@@ -87,13 +87,12 @@ export class TaskPart implements Part {
     if (task === undefined) return;
     const { reply } = end;
     const { era } = this.#admission;
-    const context = this.#admission.runNamed(task.ticket.run);
-    const onListChanged: ListListener = (lists, isLate) => {
-      const change = { message: isLate ? undefined : message, context, lists };
-      tellListChanged(this.#config, this.#exchange, this.#admission, change);
-    };
+    const run = this.#admission.runNamed(task.ticket.run);
+    const about = { exchange: this.#exchange, admission: this.#admission };
+    const onMoved: MoveListener = (move, isLate) =>
+      tellMoved(this.#config, about, run, move, isLate ? undefined : message);
     const gates = Gates.of(this.#config, this.#exchange);
-    const transform = await task.settle(reply, { era, context, gates, onListChanged });
+    const transform = await task.settle(reply, { era, run, gates, onMoved });
     if (reply === undefined) return;
     transform(reply);
     if (reply.changed) end.tell(reply);

@@ -1,8 +1,8 @@
 import { digestOf } from '../session/digest.ts';
-import type { Admission } from '../session/run-context.ts';
+import type { Admission } from '../session/run.ts';
+import type { CallOrigin } from '../step/move.ts';
 import type { AtomicStateStore } from '../stores/store.ts';
 import type { Position } from '../workflow/position.ts';
-import type { CallOrigin } from './move.ts';
 
 /** What settles the step of a call that created a task, whichever process sees the task's end. */
 export interface Ticket {

@@ -1,20 +1,16 @@
-import { LONGEST_MS } from '../session/clock.ts';
-import type { GuardedStore } from '../session/guarded-store.ts';
-import type { Admission, RunContext } from '../session/run-context.ts';
-import { Step } from '../session/step.ts';
+import { LONGEST_MS } from '../clock.ts';
+import type { Admission, Run } from '../session/run.ts';
+import { Moves } from '../step/move.ts';
+import { type MoveListener, Step } from '../step/step.ts';
+import type { GuardedStore } from '../step/store-calls.ts';
 import type { Era } from '../wire/era.ts';
 import type { Message } from '../wire/message.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
-import type { PendingCall, Transform } from './call.ts';
-import type { GateConfig } from './gate-config.ts';
+import type { GateConfig } from './config.ts';
 import type { Gates } from './gates.ts';
-import { type Moves, movesOf } from './move.ts';
 import type { CreatedTask } from './outcome.ts';
-import { announcing, type ListListener, settle } from './settle.ts';
+import { AS_IT_CAME, announcing, type HeldCall, settleCall, type Transform } from './settle.ts';
 import { findTicket, keepTicket, type Ticket, ticketRun } from './task-ticket.ts';
-import { giveUpStep } from './unknown-outcome.ts';
-
-const AS_IT_CAME: Transform = () => {};
 
 /** What this process knows of tasks, by their tickets' keys. */
 const tables = new WeakMap<GuardedStore, Map<string, GatedTask>>();
@@ -22,9 +18,9 @@ const tables = new WeakMap<GuardedStore, Map<string, GatedTask>>();
 /** Who saw a task's end, and tells of the move. */
 export interface Witness {
   readonly era: Era;
-  readonly context: RunContext;
+  readonly run: Run;
   readonly gates: Gates;
-  readonly onListChanged: ListListener;
+  readonly onMoved: MoveListener;
 }
 
 /** A task that a step's call created, until some time after its end. */
@@ -53,22 +49,20 @@ export class GatedTask {
 
   async #settle(
     reply: Message | undefined,
-    { era, context, gates, onListChanged }: Witness,
+    { era, run, gates, onMoved }: Witness,
   ): Promise<Transform> {
     const { clock, times, onError } = this.#config;
-    const { isUpdated = false } = this.ticket;
-    this.#step ??= this.#resumed(context);
+    this.#step ??= this.#resumed(run);
     const step = this.#step;
-    const moves = this.#moves();
-    const call: PendingCall = { id: 0, step, context, era, carrier: 'task', moves, isUpdated };
-    const settled = reply && settle(call, reply, this.#config, onListChanged);
-    const holders = [{ call, config: this.#config }];
-    const transform = settled && (await announcing(settled, holders, () => gates));
+    const call: HeldCall = { id: 0, era, config: this.#config, run, step };
+    // A client asks for a task again, which shows its end again.
+    const settled = reply && settleCall(call, reply, onMoved, false);
+    const transform = settled && (await announcing(settled, [call], () => gates));
     if (reply === undefined) await step.release();
     if (step.state === 'saved' || step.state === 'released')
-      context.store.delete(this.#key).catch(onError);
+      run.store.delete(this.#key).catch(onError);
     else this.#transform = undefined;
-    clock.after(times.maxStepMs, () => this.forget(context.store));
+    clock.after(times.maxStepMs, () => this.forget(run.store));
     return transform ?? AS_IT_CAME;
   }
 
@@ -79,42 +73,22 @@ export class GatedTask {
   }
 
   /**
-   * As they were when the call was let through. A deployment that binds the tool no more leaves the
+   * As it was when the call was let through. A deployment that binds the tool no more leaves the
    * run where it is.
    */
-  #moves(): Moves {
+  #resumed(run: Run): Step {
     const { workflow, onError } = this.#config;
-    const { from, origin } = this.ticket;
+    const { token, idempotencyKey, from, origin, isUpdated = false } = this.ticket;
     let binding: Pick<CallBinding, 'eventIn'> = { eventIn: () => undefined };
     try {
       binding = workflow.match(origin.tool, origin.args) ?? binding;
     } catch (error) {
       onError(error);
     }
-    return movesOf(workflow, binding, from, { ...origin, onError });
-  }
-
-  /** Whoever has the claim's token can settle the step, for as long as nobody took the run over. */
-  #resumed({ store, ttlMs }: RunContext): Step {
-    const { workflow, times, clock, onError } = this.#config;
-    const { run, token, idempotencyKey, from, origin } = this.ticket;
-    const parts = {
-      key: { run, workflow: workflow.id },
-      token,
-      description: { tool: origin.tool, digest: '', uncertain: 'hold' as const },
-      snapshot: { ...from, updatedAt: 0 },
-      now: 0,
-      idempotencyKey,
-      store,
-      ttlMs,
-      times,
-      clock,
-      turn: undefined,
-      endRequest() {},
-      onError,
-      isShared: true,
-    };
-    return new Step(parts, () => {});
+    const moves = new Moves(this.#config, binding, from, origin);
+    const step = Step.resumed(this.#config, run, { token, idempotencyKey, moves });
+    step.isUpdated = isUpdated;
+    return step;
   }
 }
 
@@ -123,18 +97,19 @@ export class GatedTask {
  * over.
  */
 export async function carryOn(
-  { step, context, moves, isUpdated }: PendingCall,
+  { step, run, config }: HeldCall,
   { taskId, ttlMs }: CreatedTask,
-  config: GateConfig,
   { taskOwner }: Admission,
 ): Promise<Transform> {
   const { workflow, times, onError } = config;
-  const { store } = context;
-  const { token, idempotencyKey } = step;
+  const { moves } = step;
+  if (moves === undefined) return AS_IT_CAME;
+  const { store } = run;
+  const { token, idempotencyKey, isUpdated } = step;
   const { from, origin } = moves;
   const key = ticketRun(taskOwner, taskId, workflow.id);
   const ticket: Ticket = {
-    run: context.run,
+    run: run.run,
     token,
     idempotencyKey,
     from,
@@ -142,17 +117,17 @@ export async function carryOn(
     ...(isUpdated && { isUpdated }),
   };
   const lifeMs = Math.min(Math.ceil(ttlMs ?? times.maxStepMs), LONGEST_MS);
-  if (step.state === 'claimed') {
+  if (step.isHeld) {
     const task = new GatedTask(key, ticket, config, step);
     tableOf(store).set(key, task);
     const forget = (): void => task.forget(store);
     const giveUp = (): void => {
       forget();
-      giveUpStep(step, config);
+      step.giveUp();
     };
     step.goOn(lifeMs, giveUp, forget);
   }
-  await keepTicket(store, key, ticket, { lifeMs, ttlMs: context.ttlMs }).catch(onError);
+  await keepTicket(store, key, ticket, { lifeMs, ttlMs: run.ttlMs }).catch(onError);
   return AS_IT_CAME;
 }
 

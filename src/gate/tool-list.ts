@@ -1,8 +1,8 @@
-import type { Admission } from '../session/run-context.ts';
+import type { Admission } from '../session/run.ts';
 import type { Message } from '../wire/message.ts';
 import { availabilityNote } from '../workflow/advice.ts';
 import type { Workflow } from '../workflow/workflow.ts';
-import type { GateConfig, Visibility } from './gate-config.ts';
+import type { GateConfig, Visibility } from './config.ts';
 
 const STALE_HIDE =
   'visibility "hide" has no effect where calls name their runs by a handle: a list names none. Every tool is listed';

@@ -2,8 +2,7 @@ import type { Exchange, Part } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
-import { isHandle } from './call-runs.ts';
-import type { Admission } from './run-context.ts';
+import { type Admission, isHandle } from './run.ts';
 import type { HandleKey } from './run-key.ts';
 
 /**

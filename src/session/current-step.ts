@@ -1,12 +1,12 @@
 import type { IncomingMessage } from 'node:http';
 import { InterlockError } from '../errors.ts';
+import { newToken } from '../ids.ts';
 import { showValue } from '../options.ts';
 import type { Json, RunKey } from '../stores/store.ts';
 import { Exchange } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import { isObject, META_TRY } from '../wire/json-rpc.ts';
 import { Note } from '../wire/note.ts';
-import { newToken } from './ids.ts';
 
 /** The step that a tool's handler runs in, when it runs in the same process as the gate. */
 export interface CurrentStep {

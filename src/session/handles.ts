@@ -1,12 +1,11 @@
+import type { Clock } from '../clock.ts';
+import { newToken } from '../ids.ts';
+import { type GuardedStore, persist } from '../step/store-calls.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
 import { headerFault } from '../wire/mirrors.ts';
-import type { Clock } from './clock.ts';
 import { CreatedHandles } from './created-handles.ts';
-import type { GuardedStore } from './guarded-store.ts';
-import { newToken } from './ids.ts';
-import { persist } from './persist.ts';
-import type { Admission } from './run-context.ts';
+import type { Admission } from './run.ts';
 import type { RunKeyStrategy } from './run-key.ts';
 import { begin, isFirstPage, StartToolList } from './start-tool.ts';
 
@@ -25,17 +24,17 @@ export interface HandleKeeper {
 }
 
 /**
- * Sees to it that the handles which a request brings about have runs. `binding` is whom they belong
- * to. `false` where the request was answered as a whole, because its headers contradict a call of
+ * Sees to it that the handles which a request brings about have runs, which belong to its caller.
+ * `false` where the request was answered as a whole, because its headers contradict a call of
  * the start tool.
  */
 export async function serveHandles(
   exchange: Exchange,
   admission: Admission,
   keeper: HandleKeeper,
-  binding: string | undefined,
 ): Promise<boolean> {
   const { requests } = exchange;
+  const { binding } = admission.identity;
   const make = (run: string): Promise<void> => ensureRun(keeper, run, binding);
   for (const key of keeper.keys) {
     if (key.kind !== 'handle') continue;

@@ -1,6 +1,6 @@
+import type { Clock } from '../clock.ts';
 import type { JsonObject } from '../wire/json-rpc.ts';
 import type { ResponseTap } from '../wire/response-tap.ts';
-import type { Clock } from './clock.ts';
 import { keepAlive } from './keep-alive.ts';
 
 /** Streams that stay open although their upstream is done with them. */

@@ -1,4 +1,4 @@
-import type { WaitingCall } from './turns.ts';
+import type { WaitingCall } from '../step/turns.ts';
 
 /** The HTTP request that a call came in, as far as its wait depends on it. */
 export interface CallersRequest {

@@ -1,5 +1,5 @@
+import type { Clock } from '../clock.ts';
 import type { ResponseTap } from '../wire/response-tap.ts';
-import type { Clock } from './clock.ts';
 
 /**
  * Puts a comment on a stream of the middleware's own now and then, until the returned function is

@@ -1,6 +1,6 @@
+import type { Clock } from '../clock.ts';
+import type { GuardedStore } from '../step/store-calls.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
-import type { Clock } from './clock.ts';
-import type { GuardedStore } from './guarded-store.ts';
 
 /** What is needed to see a store come back, and to tell clients that it is. */
 export interface MissedListsConfig {

@@ -1,5 +1,6 @@
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
+import { PRINCIPAL_RUN } from '../ids.ts';
 import { parseOptions, showValue } from '../options.ts';
 
 /**
@@ -23,17 +24,6 @@ export class SessionKey {
   runKey(sessionId: string): string {
     return sessionId;
   }
-}
-
-/**
- * With a space in it, which no session id contains (MCP 2025-11-25: visible ASCII), so that no
- * client can name it by that header.
- */
-const PRINCIPAL_RUN = 'principal ';
-
-/** Whether a run is a principal's, as its key says. */
-export function isPrincipalRun(run: string): boolean {
-  return run.startsWith(PRINCIPAL_RUN);
 }
 
 /** Runs by principal. Made by {@link principalKey}. */

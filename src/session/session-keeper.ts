@@ -1,7 +1,7 @@
+import type { Clock } from '../clock.ts';
 import type { NotificationBus } from '../notify/bus.ts';
+import type { GuardedStore } from '../step/store-calls.ts';
 import type { OpenResult } from '../stores/store.ts';
-import type { Clock } from './clock.ts';
-import type { GuardedStore } from './guarded-store.ts';
 import type { LiveSession } from './live-session.ts';
 import type { ClientOf, PrincipalOf } from './principal.ts';
 import type { Owner } from './quotas.ts';

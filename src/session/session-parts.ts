@@ -1,3 +1,4 @@
+import { newSessionId, SESSION_HEADER } from '../ids.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
 import { acceptsEventStream, requestHeader } from '../wire/headers.ts';
 import {
@@ -11,37 +12,24 @@ import {
 import type { Message } from '../wire/message.ts';
 import type { HeadPort } from '../wire/ports.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
-import { newSessionId, SESSION_HEADER } from './ids.ts';
 import type { InFlight } from './in-flight.ts';
 import { keepAlive } from './keep-alive.ts';
 import type { LiveSession } from './live-session.ts';
-import type { RunContext } from './run-context.ts';
+import type { Run } from './run.ts';
 import type { Opening, SessionKeeper } from './session-keeper.ts';
-import { TOO_MANY_SESSIONS } from './turn-away.ts';
+import { CROWDED, type TurnedAway } from './turn-away.ts';
 
-/** How an `initialize` is answered that begins no run. */
-interface Failure {
-  readonly status: number;
-  readonly code: number;
-  readonly words: string;
-}
-
-const NOT_RECORDED: Failure = {
+const NOT_RECORDED: TurnedAway = {
   status: 503,
   code: JSON_RPC.SERVER_ERROR,
-  words: 'The session could not be recorded; try again later',
+  message: 'The session could not be recorded; try again later',
 };
-const ID_TAKEN: Failure = {
+const ID_TAKEN: TurnedAway = {
   status: 500,
   code: JSON_RPC.INTERNAL_ERROR,
-  words:
+  message:
     'The server named the session by an id that is in use, so none was opened. ' +
     'It must make a new id for each session, such as randomUUID()',
-};
-const CROWDED: Failure = {
-  status: 429,
-  code: JSON_RPC.SERVER_ERROR,
-  words: TOO_MANY_SESSIONS,
 };
 /** Without the id, which is a credential. */
 const IN_USE =
@@ -86,11 +74,11 @@ export class Handshake implements Part {
     if (adopted === undefined) res.setHeader(SESSION_HEADER, run);
   }
 
-  #fail(message: Message, { status, code, words }: Failure, error?: unknown): void {
+  #fail(message: Message, why: TurnedAway, error?: unknown): void {
     const { res } = this.#exchange.tap;
     if (error !== undefined) this.#sessions.config.onError(error);
-    message.replace(errorResponse(message.value.id as RequestId, code, words));
-    res.statusCode = status;
+    message.replace(errorResponse(message.value.id as RequestId, why.code, why.message));
+    res.statusCode = why.status;
     res.removeHeader(SESSION_HEADER);
   }
 
@@ -157,7 +145,7 @@ export class Request implements Part {
 interface Listening {
   readonly session: LiveSession;
   /** The run that the client's lists are about, which other sessions may move. */
-  readonly listed: RunContext | undefined;
+  readonly listed: Run | undefined;
   /** Whether the middleware may serve one more. */
   readonly hasRoom: () => boolean;
 }
@@ -168,7 +156,7 @@ export class Stream implements Part {
   readonly #sessions: SessionKeeper;
   readonly #exchange: Exchange;
   readonly #session: LiveSession;
-  readonly #listed: RunContext | undefined;
+  readonly #listed: Run | undefined;
   readonly #hasRoom: () => boolean;
   #stopKeepAlive: (() => void) | undefined;
 

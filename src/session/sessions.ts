@@ -1,49 +1,45 @@
+import { newToken, SESSION_HEADER } from '../ids.ts';
 import type { NotificationBus } from '../notify/bus.ts';
 import { Relay } from '../notify/relay.ts';
+import { leftRunning, Turns } from '../step/turns.ts';
 import type { OpenResult, RunRecord, SessionRecord } from '../stores/store.ts';
 import { type Era, eraOf, headerSaysStateless } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { requestHeader, setRequestHeader } from '../wire/headers.ts';
-import { JSON_RPC, type ListKind } from '../wire/json-rpc.ts';
+import { isRequestId, type ListKind } from '../wire/json-rpc.ts';
 import type { RequestPort } from '../wire/ports.ts';
-import type { MaybePromise } from '../wire/task-line.ts';
+import { after, type MaybePromise } from '../wire/task-line.ts';
 import { Audiences } from './audiences.ts';
-import {
-  type Caller,
-  CallRuns,
-  keysBeforeSessions,
-  type RunKeeper,
-  runOfSession,
-} from './call-runs.ts';
 import { type HandleKeeper, serveHandles } from './handles.ts';
 import { HeldStreams } from './held-streams.ts';
-import { newToken, SESSION_HEADER } from './ids.ts';
 import { LiveSession } from './live-session.ts';
 import { MissedLists } from './missed-lists.ts';
-import { noteNotices } from './notices.ts';
 import { Callers, clientNamed, type Identity, NOBODY } from './principal.ts';
 import { Quotas } from './quotas.ts';
-import { type Admission, admit, type RunContext } from './run-context.ts';
+import { Admission, admit, keysBeforeSessions, Run, type RunKeeper } from './run.ts';
 import type { Opening, SessionKeeper, SessionsConfig } from './session-keeper.ts';
 import { Handshake, Request, Stream, Termination } from './session-parts.ts';
 import { SessionTable } from './session-table.ts';
 import {
+  CROWDED,
+  DOUBLED,
   isOtherRoute,
+  NAMELESS,
+  NOT_ALONE,
+  RESTARTING,
+  STORE_AWAY,
   turnAway,
   turnAwayContradiction,
-  turnAwayCrowded,
-  turnAwayDoubled,
-  turnAwayNameless,
-  turnAwayUnknown,
+  UNKNOWN_SESSION,
   unfitRequest,
 } from './turn-away.ts';
-import { leftRunning, Turns } from './turns.ts';
 
 /** A session that the caller may use, and its run where that had to be read. */
-type Found = Pick<RunContext, 'session' | 'fresh'>;
-
-function foundWithout(session: LiveSession): Found {
-  return { session, fresh: () => undefined };
+interface Found {
+  readonly session: LiveSession;
+  readonly record?: RunRecord;
+  /** The session's count of moves when it was read. */
+  readonly moves?: number;
 }
 
 /** Finds out which run a request belongs to, and turns away those that belong to none. */
@@ -58,6 +54,8 @@ export class Sessions implements SessionKeeper {
   readonly #held: HeldStreams;
   readonly #missed: MissedLists;
   readonly #cacheMs: number;
+  /** Whether calls may name their runs in their arguments. */
+  readonly #hasHandles: boolean;
   #storeWarning: string | undefined;
   #ended: Promise<void> | undefined;
 
@@ -89,31 +87,37 @@ export class Sessions implements SessionKeeper {
       missed: (run, lists) => this.#missed.add(run, lists),
       holdOpen: (tap, last) => this.#held.hold(tap, last),
     };
+    this.#hasHandles = config.keys.some(({ kind }) => kind === 'handle' || kind === 'managed');
     this.#callers = new Callers(config.principal, config.onWarning);
     // A session that is taken for granted is not touched in the store. It must not expire there
     // meanwhile.
     this.#cacheMs = Math.min(config.sessionCacheMs, config.idleMs / 10);
   }
 
-  /** Lets a request in, or answers it: then it resolves to `undefined`. */
-  async enter(exchange: Exchange): Promise<Admission | undefined> {
-    const { req, messages } = exchange;
-    const unfit = unfitRequest(exchange);
-    if (unfit !== undefined) return unfit;
+  /**
+   * Lets a request in, or answers it: then it gives `undefined`. In the same turn, unless a store is
+   * asked.
+   */
+  enter(exchange: Exchange): MaybePromise<Admission | undefined> {
+    const { req } = exchange;
+    const unfit = unfitRequest(req);
+    if (unfit !== undefined) return turnAway(exchange, unfit);
     if (isOtherRoute(req)) return this.#admitNowhere(exchange);
     const identity = this.#callers.identify(req);
     const era = eraOf(exchange);
     if (typeof era === 'object') return turnAwayContradiction(exchange, era);
     if (era === 'stateless') return this.#enterAlone(exchange, era, identity);
-    if (messages.some((each) => each.method === 'initialize'))
+    if (exchange.messages.some((each) => each.method === 'initialize'))
       return this.#handshake(exchange, identity);
     const run = requestHeader(req, SESSION_HEADER);
     if (run === undefined) return this.#withoutSession(exchange, identity);
-    const found = await this.#find(run, identity, req);
-    if (found === 'unavailable')
-      return turnAway(exchange, 503, JSON_RPC.SERVER_ERROR, 'The session store is unavailable');
-    if (found === 'unknown') return turnAwayUnknown(exchange);
-    return this.#enterSession(exchange, found, identity);
+    const known = this.#known(run, identity);
+    if (known !== undefined) return this.#enterSession(exchange, { session: known }, identity);
+    return this.#find(run, identity, req).then((found) => {
+      if (found === 'unavailable') return turnAway(exchange, STORE_AWAY);
+      if (found === 'unknown') return turnAway(exchange, UNKNOWN_SESSION);
+      return this.#enterSession(exchange, found, identity);
+    });
   }
 
   /** Starts a run under the id that the client will send from now on, unless that one is in use. */
@@ -226,24 +230,14 @@ export class Sessions implements SessionKeeper {
   }
 
   #handshake(exchange: Exchange, identity: Identity): MaybePromise<Admission | undefined> {
-    if (exchange.isBatch) {
-      return turnAway(
-        exchange,
-        400,
-        JSON_RPC.INVALID_REQUEST,
-        'Invalid Request: initialize must stand alone',
-      );
-    }
-    if (this.#keeper.turns.closed) {
-      exchange.tap.res.setHeader('retry-after', 1);
-      return turnAway(exchange, 503, JSON_RPC.SERVER_ERROR, 'The server is being restarted');
-    }
+    if (exchange.isBatch) return turnAway(exchange, NOT_ALONE);
+    if (this.#keeper.turns.closed) return turnAway(exchange, RESTARTING);
     // A handshake begins a session. One that names another must neither learn of it nor take it
     // over.
     setRequestHeader(exchange.req, SESSION_HEADER, undefined);
     const { binding, principal } = identity;
     const caller = { binding, principal, client: clientNamed(this.config.clientOf, exchange.req) };
-    if (this.#quotas.isBarred(caller)) return turnAwayCrowded(exchange);
+    if (this.#quotas.isBarred(caller)) return turnAway(exchange, CROWDED);
     exchange.join(new Handshake(this, exchange, caller));
     this.#lookOut(exchange, identity);
     return this.#admitNowhere(exchange, identity, keysBeforeSessions(this.config.keys));
@@ -258,7 +252,7 @@ export class Sessions implements SessionKeeper {
     if (probes || headerSaysStateless(req)) return this.#admitNowhere(exchange, identity);
     if (this.config.keys.some(({ kind }) => kind !== 'session'))
       return this.#enterAlone(exchange, 'session', identity);
-    return turnAwayNameless(exchange);
+    return turnAway(exchange, NAMELESS);
   }
 
   /** Lets a request in that belongs to no run, and whose calls have none. */
@@ -267,8 +261,8 @@ export class Sessions implements SessionKeeper {
     identity: Identity = NOBODY,
     keys: RunKeeper['keys'] = [],
   ): Admission {
-    const caller = { era: 'session', identity, session: newScope(), own: undefined } as const;
-    return admit(exchange, new CallRuns(this, { ...this.#keeper, keys }, caller));
+    const caller = { era: 'session', identity, session: newScope() } as const;
+    return admit(exchange, new Admission(this, { ...this.#keeper, keys }, caller));
   }
 
   /** Lets a request in that nothing joins to others: whatever it is about, it says itself. */
@@ -283,12 +277,15 @@ export class Sessions implements SessionKeeper {
     // else's session.
     setRequestHeader(exchange.req, SESSION_HEADER, undefined);
     const request = Request.begin(exchange, session);
-    if (request === undefined) return turnAwayDoubled(exchange);
+    if (request === undefined) return turnAway(exchange, DOUBLED);
     exchange.join(request);
     this.#lookOut(exchange, identity);
-    const admitted = this.#admit(exchange, { era, identity, session, own: undefined });
+    const admitted = this.#admit(
+      exchange,
+      new Admission(this, this.#keeper, { era, identity, session }),
+    );
     if (exchange.req.method !== 'GET') return admitted;
-    return admitted.then((admission) => this.#listenAlone(exchange, session, admission));
+    return after(admitted, (admission) => this.#listenAlone(exchange, session, admission));
   }
 
   /**
@@ -309,10 +306,23 @@ export class Sessions implements SessionKeeper {
     return admission;
   }
 
-  async #admit(exchange: Exchange, caller: Caller): Promise<Admission | undefined> {
-    const runs = new CallRuns(this, this.#keeper, caller);
-    const served = await serveHandles(exchange, runs, this.#keeper, caller.identity.binding);
-    return served ? admit(exchange, runs) : undefined;
+  #admit(exchange: Exchange, admission: Admission): MaybePromise<Admission | undefined> {
+    if (!this.#hasHandles) return admit(exchange, admission);
+    return serveHandles(exchange, admission, this.#keeper).then((isServed) =>
+      isServed ? admit(exchange, admission) : undefined,
+    );
+  }
+
+  /** A session of the caller's that the store need not be asked about. */
+  #known(run: string, { binding }: Identity): LiveSession | undefined {
+    const known = this.table.get(run);
+    // Another caller's request is answered by the store like one of an unknown session, and as late.
+    if (known === undefined || known.record.principal !== binding) return undefined;
+    // A clock may go back, and no session may be taken for granted until it has caught up.
+    const now = this.config.clock.now();
+    this.table.use(known, now);
+    const age = now - known.checkedAt;
+    return age >= 0 && age < this.#cacheMs ? known : undefined;
   }
 
   async #find(
@@ -324,14 +334,6 @@ export class Sessions implements SessionKeeper {
     // "It MUST only contain visible ASCII characters", and the keys of other runs do not.
     if (!/^[\x21-\x7e]+$/.test(run)) return 'unknown';
     const known = this.table.get(run);
-    // Whoever is not the owner is asked about in the store like any unknown session, which answers
-    // him alike, and as late.
-    const own = known?.record.principal === binding ? known : undefined;
-    // A clock may go back, and nobody may be believed until it has caught up.
-    const now = clock.now();
-    if (own) this.table.use(own, now);
-    const age = own && now - own.checkedAt;
-    if (own && age !== undefined && age >= 0 && age < this.#cacheMs) return foundWithout(own);
     const moves = known?.moves ?? 0;
     let record: RunRecord | undefined;
     try {
@@ -340,13 +342,15 @@ export class Sessions implements SessionKeeper {
       this.config.onError(error);
       // Ungated calls of a session that this process knows go on; gated ones meet the store
       // themselves.
-      return own === undefined ? 'unavailable' : foundWithout(own);
+      return known?.record.principal === binding && known !== undefined
+        ? { session: known }
+        : 'unavailable';
     }
     if (record === undefined) this.#forget(run);
     if (record === undefined || record.session.principal !== binding) return 'unknown';
     const session = this.table.get(run) ?? this.#adopt(run, record.session, principal, req);
     session.checkedAt = clock.now();
-    return { session, fresh: () => (session.moves === moves ? record : undefined) };
+    return { session, record, moves };
   }
 
   /** A session that was begun in another process, or was forgotten in this one. */
@@ -369,27 +373,53 @@ export class Sessions implements SessionKeeper {
     session?.streams.endAll();
   }
 
-  async #enterSession(
+  #enterSession(
     exchange: Exchange,
-    { session, fresh }: Found,
+    { session, record, moves = 0 }: Found,
     identity: Identity,
-  ): Promise<Admission | undefined> {
+  ): MaybePromise<Admission | undefined> {
     const { method } = exchange.req;
-    // What was read before a stream was opened says nothing of the time when a message comes on it.
-    const known = method === 'POST' ? fresh : () => undefined;
-    const own = runOfSession(this.#keeper, session, identity.binding, known);
+    const caller = { era: 'session', identity, session, actor: identity.binding } as const;
+    const own = new Run(session.run, this.#keeper, caller, { isSessions: true });
     if (method === 'POST') {
+      // What was read before a stream was opened says nothing of the time when a message comes on
+      // it.
+      if (record !== undefined) own.wasRead(record, moves);
       const request = Request.begin(exchange, session);
-      if (request === undefined) return turnAwayDoubled(exchange);
+      if (request === undefined) return turnAway(exchange, DOUBLED);
       exchange.join(request);
-      noteNotices(exchange, session, this.#relay);
+      this.#noteNotices(exchange, session);
     }
-    const admission = await this.#admit(exchange, { era: 'session', identity, session, own });
-    if (method === 'DELETE') exchange.join(new Termination(this, exchange, session));
-    if (method !== 'GET') return admission;
+    const admitted = this.#admit(exchange, new Admission(this, this.#keeper, caller, own));
+    if (method !== 'GET' && method !== 'DELETE') return admitted;
+    return after(admitted, (admission) => {
+      if (method === 'DELETE') exchange.join(new Termination(this, exchange, session));
+      else this.#openStream(exchange, session, admission);
+      return admission;
+    });
+  }
+
+  #openStream(exchange: Exchange, session: LiveSession, admission: Admission | undefined): void {
     const hasRoom = (): boolean => session.streams.size < this.config.maxStreams;
     exchange.join(new Stream(this, exchange, { session, listed: admission?.listed, hasRoom }));
-    return admission;
+  }
+
+  /**
+   * What the client tells the session beside its requests: a request is cancelled, a question of
+   * the upstream's is answered. A server "SHOULD NOT" answer what was cancelled (MCP,
+   * "Cancellation"), and the SDKs do not. So the upstream is not told of a step that must not be
+   * interrupted: its outcome would stay unknown.
+   */
+  #noteNotices(exchange: Exchange, session: LiveSession): void {
+    for (const incoming of exchange.messages) {
+      const { kind, id, method, message } = incoming;
+      if (kind === 'response' && id !== undefined) session.answered(id);
+      if (method !== 'notifications/cancelled') continue;
+      const cancelled = message.at('params', 'requestId');
+      if (!isRequestId(cancelled)) continue;
+      if (!session.cancel(cancelled)) this.#relay?.cancelled(session.run, cancelled);
+      else if (session.inFlight(cancelled)?.mustEnd) exchange.drop(incoming);
+    }
   }
 }
 

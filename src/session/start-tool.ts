@@ -10,7 +10,7 @@ import {
   type RequestId,
 } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
-import type { Admission } from './run-context.ts';
+import type { Admission } from './run.ts';
 import type { ManagedHandle } from './run-key.ts';
 
 /** How long handles live, and who is told of what goes wrong with them. */

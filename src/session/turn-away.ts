@@ -1,28 +1,90 @@
+import { SESSION_HEADER } from '../ids.ts';
 import type { Contradiction } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { acceptsEventStream, hasBody } from '../wire/headers.ts';
 import { errorResponse, JSON_RPC } from '../wire/json-rpc.ts';
 import type { RequestPort } from '../wire/ports.ts';
-import { SESSION_HEADER } from './ids.ts';
+import { after, type MaybePromise } from '../wire/task-line.ts';
+
+/** How a request is answered that is not let in. */
+export interface TurnedAway {
+  readonly status: number;
+  readonly code: number;
+  readonly message: string;
+  /** Further headers of the answer. */
+  readonly headers?: Readonly<Record<string, string | number>>;
+}
+
+/** The session that the request names never was, or is over ("Session Management"). */
+export const UNKNOWN_SESSION: TurnedAway = {
+  status: 404,
+  code: JSON_RPC.SESSION_NOT_FOUND,
+  message: 'Session not found',
+};
+
+export const STORE_AWAY: TurnedAway = {
+  status: 503,
+  code: JSON_RPC.SERVER_ERROR,
+  message: 'The session store is unavailable',
+};
+
+export const RESTARTING: TurnedAway = {
+  status: 503,
+  code: JSON_RPC.SERVER_ERROR,
+  message: 'The server is being restarted',
+  headers: { 'retry-after': 1 },
+};
+
+export const NOT_ALONE: TurnedAway = {
+  status: 400,
+  code: JSON_RPC.INVALID_REQUEST,
+  message: 'Invalid Request: initialize must stand alone',
+};
+
+/** RFC 6585, section 4. */
+export const CROWDED: TurnedAway = {
+  status: 429,
+  code: JSON_RPC.SERVER_ERROR,
+  message:
+    'Too many sessions: this caller has as many as one may have, and each of them is in use. End one with DELETE, or try again later',
+};
+
+export const DOUBLED: TurnedAway = {
+  status: 400,
+  code: JSON_RPC.INVALID_REQUEST,
+  message: 'Invalid Request: a request id is in flight already',
+};
+
+/**
+ * No session is named, and nothing else names a run. What stands below the middlewares by mistake
+ * is told the cure.
+ */
+export const NAMELESS: TurnedAway = {
+  status: 400,
+  code: JSON_RPC.SERVER_ERROR,
+  message:
+    'Bad Request: Mcp-Session-Id header is required. ' +
+    'It comes with the answer to initialize. A route that is not MCP must not stand behind sessionStore(): mount it with app.all() on the MCP route alone.',
+};
+
+const NOT_ALLOWED: TurnedAway = {
+  status: 405,
+  code: JSON_RPC.SERVER_ERROR,
+  message: 'Method not allowed',
+  headers: { allow: 'GET, POST, DELETE' },
+};
 
 /**
  * Only a POST carries messages (MCP 2025-11-25, Transports). An upstream that is less strict must
- * not find one that nobody looked at.
+ * not find one that was not looked at.
  */
-export function unfitRequest(exchange: Exchange): Promise<undefined> | undefined {
-  const { req, tap } = exchange;
-  if (req.method === 'POST') return undefined;
-  if (req.method !== 'GET' && req.method !== 'DELETE' && req.method !== 'HEAD') {
-    tap.res.setHeader('allow', 'GET, POST, DELETE');
-    return turnAway(exchange, 405, JSON_RPC.SERVER_ERROR, 'Method not allowed');
-  }
+export function unfitRequest(req: RequestPort): TurnedAway | undefined {
+  const { method } = req;
+  if (method === 'POST') return undefined;
+  if (method !== 'GET' && method !== 'DELETE' && method !== 'HEAD') return NOT_ALLOWED;
   if (!hasBody(req)) return undefined;
-  return turnAway(
-    exchange,
-    400,
-    JSON_RPC.INVALID_REQUEST,
-    `Invalid Request: a ${req.method} has no body`,
-  );
+  const message = `Invalid Request: a ${method} has no body`;
+  return { status: 400, code: JSON_RPC.INVALID_REQUEST, message };
 }
 
 /**
@@ -36,58 +98,22 @@ export function isOtherRoute(req: RequestPort): boolean {
   return session === undefined && last === undefined && !acceptsEventStream(req);
 }
 
+/** Answers each request of an exchange so. */
+export function turnAway(
+  exchange: Exchange,
+  { status, code, message, headers = {} }: TurnedAway,
+): MaybePromise<undefined> {
+  for (const [name, value] of Object.entries(headers)) exchange.tap.res.setHeader(name, value);
+  return after(exchange.reject(status, code, message), () => undefined);
+}
+
 /**
  * A batch is answered as a whole, as SDK v2 does: where it names a version there are no batches.
  */
-export async function turnAwayContradiction(
+export function turnAwayContradiction(
   { tap, isBatch, messages }: Exchange,
   { code, message }: Contradiction,
-): Promise<undefined> {
+): undefined {
   const id = isBatch ? undefined : messages[0]?.id;
   tap.respond(400, errorResponse(id ?? null, code, message));
-}
-
-/**
- * No session is named, and nothing else names a run. What stands below the middlewares by mistake
- * is told the cure.
- */
-export function turnAwayNameless(exchange: Exchange): Promise<undefined> {
-  const required = 'Bad Request: Mcp-Session-Id header is required';
-  const cure =
-    'It comes with the answer to initialize. A route that is not MCP must not stand behind sessionStore(): mount it with app.all() on the MCP route alone.';
-  return turnAway(exchange, 400, JSON_RPC.SERVER_ERROR, `${required}. ${cure}`);
-}
-
-/** RFC 6585, section 4. */
-export const TOO_MANY_SESSIONS =
-  'Too many sessions: this caller has as many as one may have, and each of them is in use. End one with DELETE, or try again later';
-
-export function turnAwayCrowded(exchange: Exchange): Promise<undefined> {
-  return turnAway(exchange, 429, JSON_RPC.SERVER_ERROR, TOO_MANY_SESSIONS);
-}
-
-export function turnAwayDoubled(exchange: Exchange): Promise<undefined> {
-  return turnAway(
-    exchange,
-    400,
-    JSON_RPC.INVALID_REQUEST,
-    'Invalid Request: a request id is in flight already',
-  );
-}
-
-export async function turnAway(
-  exchange: Exchange,
-  status: number,
-  code: number,
-  message: string,
-): Promise<undefined> {
-  await exchange.reject(status, code, message);
-}
-
-/**
- * The session that the request names never was, or is over (MCP 2025-11-25, Transports, "Session
- * Management").
- */
-export function turnAwayUnknown(exchange: Exchange): Promise<undefined> {
-  return turnAway(exchange, 404, JSON_RPC.SESSION_NOT_FOUND, 'Session not found');
 }

@@ -7,15 +7,17 @@ import type { CallBinding } from './bound-tools.ts';
  * case, they would run the call with another argument than was judged.
  */
 export class AskedArguments {
-  /** What the functions read; no object where the arguments are none. */
-  readonly view: unknown;
   readonly #args: unknown;
-  readonly #views = new WeakMap<object, object>();
+  #views: WeakMap<object, object> | undefined;
   #ambiguous: string | undefined;
 
   constructor(args: unknown) {
     this.#args = args;
-    this.view = this.#shown(args);
+  }
+
+  /** What the functions read; no object where the arguments are none. */
+  get view(): unknown {
+    return this.#shown(this.#args);
   }
 
   /** A key that was asked for, and is there in another letter case: beside it or in its place. */
@@ -53,6 +55,7 @@ export class AskedArguments {
     if (!isContainer(value)) return value;
     // Where nothing has a key, nothing need be watched.
     if (Array.isArray(value) && !value.some(isContainer)) return value;
+    this.#views ??= new WeakMap();
     const known = this.#views.get(value);
     if (known !== undefined) return known;
     const view = Array.isArray(value) ? this.#watchList(value) : this.#watch(value);

@@ -233,6 +233,11 @@ export class Workflow {
     return this.#views.of(a) === this.#views.of(b);
   }
 
+  /** How each call of a tool is gated, where that is the same whatever its arguments. */
+  matchAlways(tool: string): CallBinding | undefined {
+    return this.#unconditional.get(tool);
+  }
+
   /**
    * How a call is gated; `undefined` where it is not: the tool is not bound, or no binding is about
    * these arguments.

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { type AtomicStateStore, memoryStore } from '../../src/index.ts';
-import { guardStore, StoreUnavailable } from '../../src/session/guarded-store.ts';
+import { guardStore, StoreUnavailable } from '../../src/step/store-calls.ts';
 import { claimed, claimOf } from '../../src/testing/fixtures.ts';
 import { FaultyStore } from '../helpers/faulty-store.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';

@@ -1,6 +1,4 @@
-import type { Step } from '../session/step.ts';
 import type { ClaimView, RunKey } from '../stores/store.ts';
-import type { GateConfig } from './gate-config.ts';
 
 const PAGE = 'https://www.npmjs.com/package/mcp-interlock#when-nobody-knows-the-outcome';
 
@@ -57,18 +55,13 @@ const MOST_TOLD = 10_000;
 export function tellUnknown(
   step: LostStep & Pick<ClaimView, 'token'>,
   why: string,
-  { onError }: Pick<GateConfig, 'onError'>,
+  { onError }: { readonly onError: (error: unknown) => void },
   waits: boolean,
 ): void {
   const [oldest = ''] = told;
   if (told.size >= MOST_TOLD) told.delete(oldest);
   told.add(step.token);
   onError(new UnknownOutcome(step, why, waits));
-}
-
-/** Gives a step up, and tells `onError` the first time. `mayCome` as in {@link Step.giveUp}. */
-export function giveUpStep(step: Step, config: Pick<GateConfig, 'onError'>, mayCome = false): void {
-  if (step.giveUp(mayCome)) tellUnknown(step, 'no result came', config, true);
 }
 
 /**
@@ -78,7 +71,7 @@ export function giveUpStep(step: Step, config: Pick<GateConfig, 'onError'>, mayC
 export function tellIfHeld(
   key: RunKey,
   claim: ClaimView | undefined,
-  config: Pick<GateConfig, 'onError'>,
+  config: { readonly onError: (error: unknown) => void },
 ): void {
   if (claim === undefined || claim.live || claim.uncertain !== 'hold' || told.has(claim.token))
     return;

@@ -1,26 +1,24 @@
-import type { Clock } from '../session/clock.ts';
-import type { StepTimes } from '../session/step.ts';
-import type { WaitLimits } from '../session/turns.ts';
+import type { StepRules } from '../step/step.ts';
+import type { WaitLimits } from '../step/turns.ts';
 import type { Observers } from '../wire/exchange.ts';
 import type { PageMemory } from '../wire/pages.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { Aliases } from './alias.ts';
 import type { ListedNames, ListedTools } from './listed.ts';
 
+/** `hide`: only what is available in the run's state. `stable`: every tool, whatever the run. */
+export type Visibility = 'hide' | 'stable';
+
 /**
  * A mounted gate: everything that is worked out once, at construction, but for whom it tells of
  * mistakes.
  */
-export interface GateConfig extends Observers {
-  readonly workflow: Workflow;
+export interface GateConfig extends Observers, StepRules {
   readonly listed: ListedTools;
   readonly listedPrompts: ListedNames;
   /** What pages of tools became before. */
   readonly pages: PageMemory;
-  readonly times: StepTimes;
-  /** How many calls may wait for one run. */
   readonly waiting: WaitLimits;
-  readonly clock: Clock;
   /** Whether a move is also told in words, at the end of the result that caused it. */
   readonly announce: boolean;
   /**
@@ -35,16 +33,24 @@ export interface GateConfig extends Observers {
    * by the era.
    */
   readonly visibility: Visibility | undefined;
-  /** What becomes of runs that have ended. Default: by what names them. */
-  readonly whenEnded: WhenEnded | undefined;
   /** What a list that has all tools says of each bound one, where no other gate is on the route. */
   readonly notes: ReadonlyMap<string, string>;
   /** Warns once of each likely mistake. */
   readonly warnOnce: (warning: string) => void;
 }
 
-/** What becomes of a run in a final state: it stays there, or the next call begins it anew. */
-export type WhenEnded = 'keep' | 'restart';
+/** Whether a gate's lists are the same in every state, wherever it is mounted in this process. */
+const stable = new WeakMap<Workflow, boolean>();
 
-/** `hide`: only what is available in the run's state. `stable`: every tool, whatever the run. */
-export type Visibility = 'hide' | 'stable';
+/** A gate is mounted that shows its tools so. */
+export function noteMount(workflow: Workflow, visibility: Visibility | undefined): void {
+  stable.set(workflow, visibility === 'stable' && stable.get(workflow) !== false);
+}
+
+/**
+ * Whether no client can see a move of this workflow in a list. Not known of a gate that is mounted
+ * in another process.
+ */
+export function isStableEverywhere(workflow: Workflow): boolean {
+  return stable.get(workflow) === true;
+}

@@ -1,8 +1,15 @@
 import { describe, expect, it } from 'vitest';
-import { type FsmGateOptions, memoryStore, UnknownOutcome } from '../../src/index.ts';
-import { guardStore } from '../../src/session/guarded-store.ts';
-import { Step } from '../../src/session/step.ts';
-import { claimOf } from '../../src/testing/fixtures.ts';
+import {
+  type FsmGateOptions,
+  memoryStore,
+  StateMachineGate,
+  tool,
+  UnknownOutcome,
+} from '../../src/index.ts';
+import { Moves } from '../../src/step/move.ts';
+import { NO_REQUEST, Step } from '../../src/step/step.ts';
+import { guardStore } from '../../src/step/store-calls.ts';
+import { Turns } from '../../src/step/turns.ts';
 import { FaultyStore } from '../helpers/faulty-store.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { callOf, RawSession, reasonOf, type WireMessage } from '../helpers/raw.ts';
@@ -10,7 +17,6 @@ import { begins, pass, passUntil, type SceneOptions, scene, settle } from '../he
 
 const HOUR = 3_600_000;
 const TIMES = { waitMs: 10_000, leaseMs: 9_000, maxStepMs: 60_000, cancelGraceMs: 5_000 };
-const MOVE = { snapshot: { state: 'paid' }, trail: { from: 'open', to: 'paid', event: 'PAY' } };
 const ADD = 'cart.add_item';
 
 /** A session of a checkout, in a process that serves it. */
@@ -259,61 +265,74 @@ async function claimed() {
   const clock = new ManualClock();
   const store = new FaultyStore(memoryStore({ now: clock.now }));
   await store.open('run', {}, HOUR);
-  const request = claimOf('run', { leaseMs: TIMES.leaseMs });
-  const granted = await store.claim(request);
-  if (granted.status !== 'claimed') throw new Error('the claim was to be granted');
-  store.take();
   let tooLong = 0;
-  const parts = {
-    key: { run: 'run', workflow: request.workflow },
-    token: request.token,
-    description: request.step,
-    snapshot: granted.snapshot,
-    now: clock.now(),
-    idempotencyKey: granted.idempotencyKey,
-    store: guardStore(store, 2_000, clock),
-    ttlMs: HOUR,
-    times: TIMES,
-    clock,
-    turn: undefined,
-    endRequest: () => {},
-    onError: () => {},
-  };
-  const step = new Step(parts, () => void tooLong++);
-  return { clock, store, step, tooLong: () => tooLong };
+  const gate = new StateMachineGate({
+    id: 'shop',
+    initial: 'open',
+    states: { open: { on: { PAY: 'paid' } }, paid: {} },
+  });
+  gate.bind(tool('cart.pay').bindState('open', 'PAY'));
+  const workflow = gate.compile();
+  const onError = (): void => {};
+  const step = new Step(
+    { workflow, whenEnded: undefined, times: TIMES, waiting: undefined, clock, onError },
+    {
+      run: 'run',
+      store: guardStore(store, 2_000, clock),
+      ttlMs: HOUR,
+      turns: new Turns(clock),
+      create: undefined,
+    },
+    {
+      description: { tool: 'cart.pay', digest: '', uncertain: 'hold' },
+      request: NO_REQUEST,
+      onTooLong: () => void tooLong++,
+    },
+  );
+  expect(await step.claim(['open'])).toBeUndefined();
+  const binding = workflow.matchAlways('cart.pay');
+  if (binding === undefined) throw new Error('the tool was to be bound');
+  const origin = { tool: 'cart.pay', args: {}, actor: undefined, isFirst: true };
+  step.moves = new Moves({ workflow, onError }, binding, workflow.start, origin);
+  step.forward();
+  store.take();
+  const pays = () =>
+    step.settle({ kind: 'succeeded', result: {}, error: undefined }, () => {}, false);
+  return { clock, store, step, pays, tooLong: () => tooLong };
 }
 
 describe('the end of a step', () => {
   it.each([
-    ['commit', 'saved', 'repeated'],
-    ['release', 'released', 'lost'],
+    ['its success', 'saved', 'settled'],
+    ['its release', 'released', 'unsaved'],
   ] as const)('comes once: whatever follows %s changes nothing', async (first, state, then) => {
-    const { clock, store, step, tooLong } = await claimed();
-    if (first === 'commit') await step.commit(MOVE);
+    const { clock, store, step, pays, tooLong } = await claimed();
+    if (first === 'its success') await pays();
     else await step.release();
     expect([step.state, step.isOver]).toEqual([state, true]);
     store.take();
     await step.release();
-    expect(step.giveUp()).toBe(false);
-    expect(await step.commit(MOVE)).toBe(then);
+    step.giveUp();
+    expect(await pays()).toBe(then);
     await pass(clock, HOUR, TIMES.leaseMs);
     expect([store.take(), step.state, tooLong()]).toEqual([[], state, 0]);
   });
 
-  it('may come after it was given up on, which happens once', async () => {
-    const { clock, store, step } = await claimed();
-    expect([step.giveUp(), step.giveUp(), step.state]).toEqual([true, false, 'unsettled']);
+  it('may come after it was given up on', async () => {
+    const { clock, store, step, pays } = await claimed();
+    step.giveUp();
+    expect(step.state).toBe('unsettled');
     await pass(clock, HOUR / 2, TIMES.leaseMs);
     expect(store.take()).toEqual([]);
-    expect(await step.commit(MOVE)).toBe('committed');
+    expect(await pays()).toBe('settled');
     expect(step.state).toBe('saved');
   });
 
   it('is waited for until the longest time is over, where its answer may still come', async () => {
     for (const ending of ['answer', 'time', 'nothing'] as const) {
-      const { clock, step, tooLong } = await claimed();
+      const { clock, step, pays, tooLong } = await claimed();
       step.giveUp(true);
-      if (ending === 'answer') await step.commit(MOVE);
+      if (ending === 'answer') await pays();
       if (ending === 'nothing') step.giveUp();
       await pass(clock, HOUR / 2, TIMES.leaseMs);
       expect(tooLong(), ending).toBe(ending === 'time' ? 1 : 0);

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { InFlight } from '../../src/session/in-flight.ts';
-import { Turn, Turns, type WaitLimits } from '../../src/session/turns.ts';
+import { Turn, Turns, type WaitLimits } from '../../src/step/turns.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 
 const WAIT = 10_000;

@@ -1,81 +1,77 @@
 import { quoteNames } from '../errors.ts';
-import { turnKey } from '../session/claim.ts';
-import type { Admission, RunContext } from '../session/run-context.ts';
+import type { Admission, Run } from '../session/run.ts';
+import { beginsAnew, shownPosition } from '../step/ends.ts';
+import { turnKey } from '../step/step.ts';
+import { tellIfHeld } from '../step/unknown-outcome.ts';
 import type { FsmSnapshot, RunRecord, WorkflowRecord } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
+import { after, type MaybePromise } from '../wire/task-line.ts';
 import type { Position } from '../workflow/position.ts';
-import { understood } from './admit.ts';
-import { beginsAnew, shownPosition } from './ends.ts';
-import type { GateConfig } from './gate-config.ts';
-import { tellIfHeld } from './unknown-outcome.ts';
+import type { GateConfig } from './config.ts';
 
-type Unknown = 'unknown' | 'unavailable';
+/** `unknown`: the run is no more; `unavailable`: the store cannot be asked. */
+export type NotFound = 'unknown' | 'unavailable';
 
-/**
- * Where the run stands for its clients; `unknown` where it is no more, `unavailable` where the
- * store cannot be asked.
- */
-export async function stateNow(
-  config: GateConfig,
-  context: RunContext,
-): Promise<FsmSnapshot | Unknown> {
-  const record = await recordNow(config, context);
-  return record === 'away' ? 'unavailable' : standing(config, context, record);
+/** Where the run stands for its clients. */
+export function stateNow(config: GateConfig, run: Run): MaybePromise<FsmSnapshot | NotFound> {
+  return after(recordNow(config, run), (record) =>
+    record === 'away' ? 'unavailable' : standing(config, run, record),
+  );
 }
 
 /**
  * Where the run stood when it was read for this very request. `undefined` where nothing had to be
  * read, the run has moved since, or is about to move: another call holds it, or its time is over.
  */
-export function stateAsRead(
-  config: GateConfig,
-  context: RunContext,
-): FsmSnapshot | 'unavailable' | undefined {
+export function stateAsRead(config: GateConfig, run: Run): FsmSnapshot | 'unavailable' | undefined {
   const { id } = config.workflow;
-  const record = context.fresh();
-  if (record === undefined || context.turns.isTaken(turnKey(context, id))) return undefined;
+  const record = run.fresh();
+  if (record === undefined || run.turns.isTaken(turnKey({ run: run.run, workflow: id })))
+    return undefined;
   if (storedIn(record, id)?.claim !== undefined) return undefined;
   const stood = stands(config, record);
   if (typeof stood !== 'object') return stood;
-  return stood.isOverdue ? undefined : shown(config, context.run, stood);
+  return stood.isOverdue ? undefined : shown(config, run.run, stood);
 }
 
 /**
  * The same for lists that hide what is not available, of the run that they are about. Where the
  * store cannot be asked, the client is told to list again once it can.
  */
-export async function stateForLists(
+export function stateForLists(
   config: GateConfig,
   admission: Admission,
   lists: readonly ListKind[],
-): Promise<FsmSnapshot | Unknown> {
+): MaybePromise<FsmSnapshot | NotFound> {
   const { listed } = admission;
   if (listed === undefined) return 'unknown';
-  const record = await recordNow(config, listed);
-  if (record !== 'away') return standing(config, listed, record);
-  admission.listMissed(lists);
-  return 'unavailable';
+  return after(recordNow(config, listed), (record) => {
+    if (record !== 'away') return standing(config, listed, record);
+    admission.listMissed(lists);
+    return 'unavailable';
+  });
 }
 
 /** The run's record; `away` where the store cannot be asked. */
-export async function recordNow(
+export function recordNow(
   { workflow, onError }: GateConfig,
-  { fresh, store, run, ttlMs }: RunContext,
-): Promise<RunRecord | undefined | 'away'> {
-  try {
-    return fresh() ?? (await store.read(run, ttlMs, workflow.id));
-  } catch (error) {
-    onError(error);
-    return 'away';
-  }
+  run: Run,
+): MaybePromise<RunRecord | undefined | 'away'> {
+  return (
+    run.fresh() ??
+    run.store.read(run.run, run.ttlMs, workflow.id).catch((error: unknown) => {
+      onError(error);
+      return 'away' as const;
+    })
+  );
 }
 
 /** Where a run of that record stands for its clients. */
 export function standing(
   config: GateConfig,
-  { run, create }: RunContext,
+  { run, create }: Run,
   record: RunRecord | undefined,
-): FsmSnapshot | Unknown {
+): FsmSnapshot | NotFound {
   if (record === undefined && create === undefined) return 'unknown';
   const { id } = config.workflow;
   tellIfHeld({ run, workflow: id }, storedIn(record, id)?.claim, config);
@@ -93,6 +89,22 @@ export function storedIn(
     : undefined;
 }
 
+/**
+ * A stored position as the gate understands it; `undefined` where it does not, which is told to
+ * `onError`.
+ */
+export function understood(
+  { workflow, onError }: Pick<GateConfig, 'workflow' | 'onError'>,
+  stored: Position,
+): Position | undefined {
+  try {
+    return workflow.adopt(stored);
+  } catch (error) {
+    onError(error);
+    return undefined;
+  }
+}
+
 /** Where a run stands, and whether its stored state is one whose time is over. */
 interface Stood {
   readonly position: Position;
@@ -106,9 +118,9 @@ function stands(config: GateConfig, record: RunRecord | undefined): Stood | 'una
   if (snapshot === undefined) return { position: workflow.start, updatedAt: 0, isOverdue: false };
   const position = understood(config, snapshot);
   if (position === undefined) return 'unavailable';
-  const known = { ...position, updatedAt: snapshot.updatedAt };
-  const next = workflow.overdue(known, record?.now ?? clock.now());
   const { updatedAt } = snapshot;
+  const known = { ...position, updatedAt };
+  const next = workflow.overdue(known, record?.now ?? clock.now());
   return { position: next?.position ?? known, updatedAt, isOverdue: next !== undefined };
 }
 

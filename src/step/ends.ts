@@ -1,20 +1,25 @@
-import { isPrincipalRun } from '../session/run-key.ts';
+import { isPrincipalRun } from '../ids.ts';
+import type { FsmSnapshot } from '../stores/store.ts';
 import type { Position } from '../workflow/position.ts';
+import { AFTER } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
-import type { GateConfig } from './gate-config.ts';
 import { type Move, moveTo } from './move.ts';
+
+/** What becomes of a run in a final state: it stays there, or the next call begins it anew. */
+export type WhenEnded = 'keep' | 'restart';
+
+/** How a gate takes runs that have ended. */
+interface EndRule {
+  readonly workflow: Workflow;
+  /** Default: by what names the run. */
+  readonly whenEnded: WhenEnded | undefined;
+}
 
 /** The trail's event of a run that began anew. */
 const RESTART = 'restart';
 
-/**
- * A run that begins anew has no call in common with the one before: no key of an earlier try is
- * handed out again.
- */
+/** A run that begins anew has no call in common with the one before: earlier keys are forgotten. */
 export const ANEW = { settles: 'all' } as const;
-
-/** How a gate takes runs that have ended. */
-type EndRule = Pick<GateConfig, 'workflow' | 'whenEnded'>;
 
 /**
  * Whether the next call begins a run anew that has ended. Unless the app says, a principal's does,
@@ -48,4 +53,35 @@ export function restartOf(workflow: Workflow, from: string, actor: string | unde
   const actions = workflow.dueActions(true);
   const said = { event: RESTART, ...(actor !== undefined && { actor }) };
   return moveTo(workflow, from, { position: workflow.start, actions }, said);
+}
+
+/** A move that a run makes by itself, before a call can have it. */
+export interface OwnMove {
+  readonly move: Move;
+  readonly options?: typeof ANEW;
+}
+
+/**
+ * The move of a run whose state's time is over at `now`, or that has ended and begins anew.
+ *
+ * @param restarts who begins it anew; without it, a run that has ended stays as it is
+ */
+export function ownMove(
+  workflow: Workflow,
+  stored: FsmSnapshot,
+  now: number,
+  restarts: { readonly actor: string | undefined } | undefined,
+): OwnMove | undefined {
+  const { updatedAt } = stored;
+  let known: Position;
+  try {
+    known = workflow.adopt(stored);
+  } catch {
+    // One that this deployment does not understand is left alone, and refused by the caller.
+    return undefined;
+  }
+  const next = workflow.overdue({ ...known, updatedAt }, now);
+  if (next !== undefined) return { move: moveTo(workflow, known.state, next, { event: AFTER }) };
+  if (restarts === undefined || !workflow.hasEnded(known.state)) return undefined;
+  return { move: restartOf(workflow, known.state, restarts.actor), options: ANEW };
 }

@@ -23,3 +23,14 @@ const TOKEN_BYTES = 18;
 
 /** Random bytes for the next tokens: drawing few of them costs as much as drawing many. */
 let drawn = Buffer.alloc(0);
+
+/**
+ * Begins the key of a principal's run. With a space in it, which no session id contains (MCP
+ * 2025-11-25: visible ASCII), so that no client can name it by that header.
+ */
+export const PRINCIPAL_RUN = 'principal ';
+
+/** Whether a run is a principal's, as its key says. */
+export function isPrincipalRun(run: string): boolean {
+  return run.startsWith(PRINCIPAL_RUN);
+}

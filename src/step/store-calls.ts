@@ -1,7 +1,18 @@
-import type { AtomicStateStore, ClaimRequest, TransactionalStateStore } from '../stores/store.ts';
-import type { Clock } from './clock.ts';
-import { releaseClaim } from './release-claim.ts';
-import { UNBEGUN } from './unbegun.ts';
+import type { Clock } from '../clock.ts';
+import type {
+  AtomicStateStore,
+  ClaimRequest,
+  ReleaseOptions,
+  RunKey,
+  TransactionalStateStore,
+} from '../stores/store.ts';
+
+/** The call was never forwarded: the next one keeps an earlier try's idempotency key. */
+export const UNBEGUN = { settles: false } as const;
+
+/** How long to wait before a store that failed is asked again, each time. */
+const RETRY_MS = [50, 100, 200, 400, 800, 1600] as const;
+const MOST_RELEASES = 20;
 
 /**
  * A store could not be asked, or not in time. Its own error is the cause, and stays on this side of
@@ -96,4 +107,63 @@ function letGoLate(
 
 function isTransactional(store: AtomicStateStore): store is TransactionalStateStore<unknown> {
   return 'commitIn' in store && typeof store.commitIn === 'function';
+}
+
+/** The claim that is let go, and where. */
+export interface Releasing {
+  readonly store: Pick<AtomicStateStore, 'release'>;
+  readonly key: RunKey;
+  readonly token: string;
+  readonly clock: Clock;
+  readonly onError: (error: unknown) => void;
+}
+
+/**
+ * Lets a claim go. Where the store fails it is asked again in the background for a while: other
+ * calls would take a claim that stays for a step with an unknown outcome.
+ */
+export async function releaseClaim(
+  claim: Releasing,
+  options: ReleaseOptions,
+  attempt = 0,
+): Promise<void> {
+  const { store, key, token, clock, onError } = claim;
+  try {
+    await store.release(key, token, options);
+  } catch (error) {
+    onError(error);
+    const pause = RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)] ?? 0;
+    if (attempt < MOST_RELEASES)
+      clock.after(pause, () => void releaseClaim(claim, options, attempt + 1));
+  }
+}
+
+export interface PersistOptions {
+  readonly clock: Clock;
+  /** How long the store is asked again, in milliseconds. */
+  readonly forMs: number;
+  readonly onError: (error: unknown) => void;
+}
+
+/**
+ * Has something saved that must not be lost: a store that fails is asked again for a while. Rejects
+ * with its last failure.
+ */
+export async function persist<T>(
+  call: () => Promise<T>,
+  { clock, forMs, onError }: PersistOptions,
+): Promise<T> {
+  const deadline = clock.now() + forMs;
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return await call();
+    } catch (error) {
+      onError(error);
+      const pause = RETRY_MS[attempt];
+      // Once more whatever the clock says: a process that was frozen may have missed an answer that
+      // is there.
+      if (pause === undefined || (attempt > 0 && clock.now() + pause > deadline)) throw error;
+      await new Promise<void>((resolve) => clock.after(pause, resolve));
+    }
+  }
 }

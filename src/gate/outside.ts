@@ -1,0 +1,179 @@
+import type { Clock } from '../clock.ts';
+import { InterlockError } from '../errors.ts';
+import { showValue } from '../options.ts';
+import { digestOf } from '../session/digest.ts';
+import { claimRun } from '../step/claim.ts';
+import { type Move, moveTo } from '../step/move.ts';
+import { NO_REQUEST, Step, type StepRules } from '../step/step.ts';
+import { type GuardedStore, StoreUnavailable } from '../step/store-calls.ts';
+import type { Turns } from '../step/turns.ts';
+import { tellIfHeld } from '../step/unknown-outcome.ts';
+import type { CommitRequest, FsmSnapshot, Json, TrailDraft } from '../stores/store.ts';
+import type { ListKind } from '../wire/json-rpc.ts';
+import type { Position } from '../workflow/position.ts';
+import type { Workflow } from '../workflow/workflow.ts';
+import { listsChangedBy } from './changed-lists.ts';
+import { isStableEverywhere } from './config.ts';
+import { storedIn, understood } from './stands.ts';
+
+/** What runs are moved with that no request is about. */
+export interface OutsideMover {
+  readonly workflow: Workflow;
+  readonly store: GuardedStore;
+  readonly ttlMs: number;
+  readonly clock: Clock;
+  readonly turns: Turns;
+  readonly onError: (error: unknown) => void;
+  /** Tells the clients of a run that lists of it changed. */
+  tell(run: string, lists: readonly ListKind[]): void;
+}
+
+/** Why a run was not moved. */
+export type NotMoved = 'unknown-run' | 'busy' | 'held';
+
+/** How a move from outside is told from others, and what is particular about it. */
+interface OutsideCall extends Pick<CommitRequest, 'settles'> {
+  readonly name: string;
+  readonly payload?: unknown;
+  /** How long it waits for the step that is under way. */
+  readonly waitMs?: number;
+}
+
+/** As for a step of a call whose gate has no options. */
+const TIMES = { waitMs: 10_000, leaseMs: 8_000, maxStepMs: 60_000, cancelGraceMs: 0 } as const;
+
+/**
+ * Moves a run with the same claim, commit and trail as a step. `change` says where to, from where
+ * the run stands; `undefined` leaves it alone.
+ *
+ * @throws StoreUnavailable; and whatever `change` throws, which leaves the run as it is
+ */
+export async function moveFromOutside(
+  mover: OutsideMover,
+  run: string,
+  { name, payload = null, settles = true, waitMs = TIMES.waitMs }: OutsideCall,
+  change: (from: Position, isFirst: boolean) => Move | undefined,
+): Promise<Move | NotMoved | 'unchanged'> {
+  const { workflow, store, ttlMs, turns, clock, onError } = mover;
+  const rules: StepRules = {
+    workflow,
+    whenEnded: 'keep',
+    times: { ...TIMES, waitMs },
+    waiting: undefined,
+    clock,
+    onError,
+  };
+  const wanted = {
+    run: { run, store, ttlMs, turns, create: undefined },
+    // This move's own commit is all that it does, so it may be repeated.
+    description: { tool: name, digest: digestOf(payload), uncertain: 'retry' as const },
+    states: undefined,
+    request: NO_REQUEST,
+    onTooLong: () => {},
+  };
+  const step = await claimRun(rules, wanted, (own) => tellMovedOutside(mover, run, own));
+  if (!(step instanceof Step)) {
+    if (step.reason === 'busy' || step.reason === 'held') return step.reason;
+    if (step.reason === 'unknown') return 'unknown-run';
+    throw new StoreUnavailable('the store could not be asked');
+  }
+  let move: Move | undefined;
+  try {
+    move = change(workflow.stand(step.snapshot), step.isFirst);
+  } catch (error) {
+    await step.withdraw();
+    throw error;
+  }
+  if (move === undefined) {
+    await step.withdraw();
+    return 'unchanged';
+  }
+  const status = await step.saveOrThrow(move, { settles });
+  if (status !== 'committed') return status === 'unknown' ? 'unknown-run' : 'busy';
+  tellMovedOutside(mover, run, move);
+  return move;
+}
+
+/**
+ * Tells the clients of a run that moved, if they see other things now, whichever way the gate takes
+ * runs that have ended.
+ */
+export function tellMovedOutside({ workflow, tell }: OutsideMover, run: string, move: Move): void {
+  if (isStableEverywhere(workflow)) return;
+  const lists = (['keep', 'restart'] as const).flatMap((whenEnded) =>
+    listsChangedBy({ workflow, whenEnded }, run, move),
+  );
+  if (lists.length > 0) tell(run, [...new Set(lists)]);
+}
+
+/** The runs that may have outlived the time of their state. */
+export async function* overdueRuns({ store, workflow }: OutsideMover): AsyncIterable<string> {
+  if (store.runs === undefined) {
+    throw new InterlockError(
+      'ERR_INTERLOCK_STORE',
+      'sweep(): this store cannot list runs by their state; give the runs that are to be looked at',
+    );
+  }
+  for (const [state, forMs] of workflow.deadlines)
+    yield* store.runs({ workflow: workflow.id, state, forMs });
+}
+
+/**
+ * Moves a run whose state's time is over. One that is busy is left alone: the step that has it
+ * looks at the time as well.
+ */
+export async function expireFromOutside(mover: OutsideMover, run: string): Promise<boolean> {
+  const { id } = mover.workflow;
+  const record = await mover.store.read(run, mover.ttlMs, id);
+  const entry = storedIn(record, id);
+  tellIfHeld({ run, workflow: id }, entry?.claim, mover);
+  if (entry === undefined || entry.claim?.live === true) return false;
+  const position = understood(mover, entry.snapshot);
+  // It must not keep a sweep from those behind it.
+  if (position === undefined) return false;
+  const snapshot = { ...position, updatedAt: entry.snapshot.updatedAt };
+  if (mover.workflow.overdue(snapshot, record?.now ?? mover.clock.now()) === undefined)
+    return false;
+  // The claim alone applies it, since it looks at the time first.
+  const result = await moveFromOutside(mover, run, { name: 'sweep' }, () => undefined);
+  return result === 'unchanged';
+}
+
+/**
+ * The event that a held call sends, once it is known what it came to; `null` where it sends none.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_EVENT` where that depends on what was not kept
+ */
+export function eventOfHeld(
+  workflow: Workflow,
+  tool: string,
+  state: string,
+  outcome: 'succeeded' | 'failed',
+): string | null {
+  try {
+    const binding = workflow.match(tool, undefined);
+    const source = binding?.eventIn(state, outcome === 'failed' ? 'failure' : 'success') ?? null;
+    if (binding !== undefined && typeof source !== 'function') return source;
+  } catch {
+    // A `when` that needs the arguments, which were not kept.
+  }
+  throw new InterlockError(
+    'ERR_INTERLOCK_EVENT',
+    `resolve(): which event a call of ${showValue(tool)} sends depends on its arguments or its result; give { event }`,
+  );
+}
+
+/** Where that leads. */
+export function moveOfHeld(
+  workflow: Workflow,
+  { updatedAt: _, version = 0, ...position }: FsmSnapshot,
+  event: string | null,
+  said: Pick<TrailDraft, 'tool' | 'actor' | 'payload'>,
+  payload: Json | undefined,
+): Move {
+  const next = event === null ? undefined : workflow.next(position, event, payload);
+  const reached = next?.position ?? position;
+  const due = workflow.dueActions(version === 0);
+  const actions = [...due, ...(next?.actions ?? [])];
+  return moveTo(workflow, position.state, { position: reached, actions }, { event, ...said });
+}

@@ -1,0 +1,339 @@
+import type { StepRun } from '../step/step.ts';
+import type { GuardedStore } from '../step/store-calls.ts';
+import type { Turns } from '../step/turns.ts';
+import type { RunRecord, SessionRecord } from '../stores/store.ts';
+import type { Era } from '../wire/era.ts';
+import type { Exchange } from '../wire/exchange.ts';
+import { type Incoming, isAmbiguous } from '../wire/incoming.ts';
+import type { JsonObject, ListKind } from '../wire/json-rpc.ts';
+import { Note } from '../wire/note.ts';
+import type { ResponseTap } from '../wire/response-tap.ts';
+import type { LiveSession } from './live-session.ts';
+import type { Identity } from './principal.ts';
+import type { HandleKey, ManagedHandle, RunKeyStrategy } from './run-key.ts';
+
+/** What is shared by all requests: the keys, and where runs are kept and heard of. */
+export interface RunKeeper {
+  readonly keys: readonly RunKeyStrategy[];
+  readonly store: GuardedStore;
+  readonly ttlMs: number;
+  readonly turns: Turns;
+  /** Tells the listeners of a run, here and elsewhere, but for one session that knows already. */
+  tell(run: string, lists: readonly ListKind[], except?: LiveSession): void;
+  listen(run: string, tell: (lists: readonly ListKind[]) => void, session: LiveSession): () => void;
+  /**
+   * Lists of a run were served incomplete: its clients are told again once the store can be asked.
+   */
+  missed(run: string, lists: readonly ListKind[]): void;
+  /** As {@link Admission.holdOpen}. */
+  holdOpen(tap: ResponseTap, last: JsonObject): () => void;
+}
+
+/** A call that has no run, and what can be done about it, for the model. */
+export interface NoRun {
+  readonly advice: string;
+  /**
+   * Why every such call is refused, where that is likely a mistake of the developer's and not of
+   * the call's.
+   */
+  readonly warning: string | undefined;
+}
+
+/** Who asks, and on what connection. */
+interface Caller {
+  readonly era: Era;
+  readonly actor: string | undefined;
+  readonly session: LiveSession;
+}
+
+/** What names a run, and what may make it. */
+interface RunOrigin {
+  /** As in {@link StepRun.create}: only a handshake, or a tool that hands handles out, makes others. */
+  readonly create?: SessionRecord | undefined;
+  /** The strategy whose argument named it, if any. */
+  readonly handle?: HandleKey | ManagedHandle | undefined;
+  /** Whether it began with the session, which is over where the run is unknown. */
+  readonly isSessions?: boolean;
+}
+
+/** One run, as a request has to do with it, and how to reach what is kept of it. */
+export class Run implements StepRun {
+  readonly run: string;
+  /** What this process knows of the client's other requests. */
+  readonly session: LiveSession;
+  /** The caller, for the trail. */
+  readonly actor: string | undefined;
+  readonly create: SessionRecord | undefined;
+  /** The one message of this request that runs as a step; a batch forwards no second one. */
+  step: Incoming | undefined;
+  readonly #keeper: RunKeeper;
+  readonly #era: Era;
+  readonly #isSessions: boolean;
+  readonly #handle: HandleKey | ManagedHandle | undefined;
+  #record: RunRecord | undefined;
+  #movesThen = 0;
+
+  constructor(run: string, keeper: RunKeeper, caller: Caller, origin: RunOrigin) {
+    this.run = run;
+    this.session = caller.session;
+    this.actor = caller.actor;
+    this.create = origin.create;
+    this.#keeper = keeper;
+    this.#era = caller.era;
+    this.#isSessions = origin.isSessions === true;
+    this.#handle = origin.handle;
+  }
+
+  get store(): GuardedStore {
+    return this.#keeper.store;
+  }
+
+  get ttlMs(): number {
+    return this.#keeper.ttlMs;
+  }
+
+  get turns(): Turns {
+    return this.#keeper.turns;
+  }
+
+  /**
+   * What a call is told whose run turns out to be unknown; `undefined` where the session itself is
+   * over then.
+   */
+  get gone(): string | undefined {
+    return this.#handle && goneAdvice(this.#handle);
+  }
+
+  /** What begins another run, in words for the model; `undefined` where no tool does. */
+  get anew(): string | undefined {
+    return this.#handle && startingAdvice(this.#handle);
+  }
+
+  /** The run was read for this very request. @param moves the session's count of moves then */
+  wasRead(record: RunRecord, moves: number): void {
+    this.#record = record;
+    this.#movesThen = moves;
+  }
+
+  /** The run as it was read for this very request, if it had to be, and has not moved since. */
+  fresh(): RunRecord | undefined {
+    return this.session.moves === this.#movesThen ? this.#record : undefined;
+  }
+
+  /**
+   * Some of the run's lists are others now. `toldHere`: the client hears of it on the stream of its
+   * own call.
+   */
+  listChanged(lists: readonly ListKind[], toldHere: boolean): void {
+    const { session } = this;
+    if (this.#isSessions) session.noteMove();
+    if (!toldHere && (this.#isSessions || this.#era === 'session')) session.notifyChanged(lists);
+    if (!this.#isSessions) this.#keeper.tell(this.run, lists, session);
+  }
+
+  /** Has a stream told of each such change, until the returned function is called. */
+  listen(tell: (lists: readonly ListKind[]) => void): () => void {
+    return this.#isSessions ? () => {} : this.#keeper.listen(this.run, tell, this.session);
+  }
+}
+
+const UNNAMED: NoRun = {
+  advice: 'Nothing in this request names a run of it. The operator must choose what does.',
+  warning:
+    'nothing in its request names a run. Say what does with sessionStore({ key }); since MCP 2026-07-28 there are no sessions',
+};
+const BY_NOBODY: NoRun = {
+  advice: 'Its runs belong to those who call it, and this request names nobody.',
+  warning:
+    'its request names no principal. Mount authentication in front of sessionStore(), or give sessionStore({ principal })',
+};
+const LONGEST_HANDLE = 1_024;
+
+/** A request that was let in, and the runs that it is about: each of its calls has one, or advice. */
+export class Admission {
+  /** The `sessionStore()` that let it in: a second one would decide differently. */
+  readonly owner: object;
+  readonly era: Era;
+  /**
+   * What this process knows of the client's other requests; of this one alone where nothing joins
+   * them.
+   */
+  readonly session: LiveSession;
+  /** The run that is named without a call: what lists are filtered by. */
+  readonly listed: Run | undefined;
+  /** Whether calls name their runs in their arguments, so that a list cannot be filtered. */
+  readonly byArgument: boolean;
+  /** The handles that the gated tools' schemas must ask for. */
+  readonly managed: ManagedHandle | undefined;
+  readonly #keeper: RunKeeper;
+  readonly #identity: Identity;
+  /** The session's own run; none where there is no session. */
+  readonly #own: Run | undefined;
+  /** Those that may be tried, in order: nothing after one that names the run of every call. */
+  readonly #keys: readonly RunKeyStrategy[];
+  readonly #runs = new Map<string, Run>();
+  readonly #ofCalls = new Map<Incoming, Run | NoRun>();
+
+  /** @param own the run that began with the session */
+  constructor(
+    owner: object,
+    keeper: RunKeeper,
+    caller: { readonly era: Era; readonly identity: Identity; readonly session: LiveSession },
+    own?: Run,
+  ) {
+    this.owner = owner;
+    this.era = caller.era;
+    this.session = caller.session;
+    this.#keeper = keeper;
+    this.#identity = caller.identity;
+    this.#own = own;
+    const { keys } = keeper;
+    const last = keys.findIndex((key) => this.#named(key) !== undefined);
+    this.#keys = last === -1 || last === keys.length - 1 ? keys : keys.slice(0, last + 1);
+    const naming = keys[last];
+    this.listed = naming && this.#named(naming);
+    this.managed = this.#keys.find((key) => key.kind === 'managed');
+    this.byArgument = this.#keys.some(({ kind }) => kind === 'handle' || kind === 'managed');
+  }
+
+  get identity(): Identity {
+    return this.#identity;
+  }
+
+  /** The run of a call: the same each time, whatever becomes of the call's arguments. */
+  runOf(call: Incoming): Run | NoRun {
+    if (this.listed !== undefined && !this.byArgument) return this.listed;
+    const known = this.#ofCalls.get(call);
+    if (known !== undefined) return known;
+    const run = this.#find(call);
+    this.#ofCalls.set(call, run);
+    return run;
+  }
+
+  /**
+   * Whose tasks are meant by their ids: the session's, or the principal's, or nobody's in
+   * particular.
+   */
+  get taskOwner(): readonly [kind: 'session' | 'principal', name: string | null] {
+    return this.#own === undefined
+      ? ['principal', this.#identity.binding ?? null]
+      : ['session', this.#own.run];
+  }
+
+  /**
+   * A run by its key, whatever this request names. It is the caller's business that it is the
+   * client's.
+   */
+  runNamed(run: string): Run {
+    if (this.#own?.run === run) return this.#own;
+    return this.#runs.get(run) ?? this.#newRun(run, {});
+  }
+
+  /**
+   * Such lists go out without what the run's state shows, because the store cannot be asked: once
+   * it can, the client is told that they changed.
+   */
+  listMissed(lists: readonly ListKind[]): void {
+    const run = this.#own?.run ?? this.listed?.run;
+    if (run !== undefined) this.#keeper.missed(run, lists);
+  }
+
+  /**
+   * Keeps a stream of the middleware's own from looking dead, and ends it with `last` at the
+   * shutdown, until the returned function is called.
+   */
+  holdOpen(tap: ResponseTap, last: JsonObject): () => void {
+    return this.#keeper.holdOpen(tap, last);
+  }
+
+  #find(call: Incoming): Run | NoRun {
+    let found: NoRun | undefined;
+    for (const key of this.#keys) {
+      if (key.kind === 'handle' || key.kind === 'managed') {
+        const handle = handleIn(call, key.argument);
+        // What the upstream may take for a handle must not be judged by another run.
+        if (handle === null) return { advice: goneAdvice(key), warning: undefined };
+        if (handle !== undefined)
+          return this.#known(key.runKey(handle, this.#identity.binding), { handle: key });
+        found ??= withoutHandle(call, key);
+      } else {
+        const named = this.#named(key);
+        if (named !== undefined) return named;
+      }
+    }
+    return found ?? (this.#keys.some(({ kind }) => kind === 'principal') ? BY_NOBODY : UNNAMED);
+  }
+
+  /** The run that a strategy names whatever is called. */
+  #named(key: RunKeyStrategy): Run | undefined {
+    if (key.kind === 'session') return this.#own;
+    const { principal } = this.#identity;
+    if (key.kind !== 'principal' || principal === undefined) return undefined;
+    return this.#known(key.runKey(principal), { create: { principal } });
+  }
+
+  #known(run: string, origin: RunOrigin): Run {
+    const known = this.#runs.get(run) ?? this.#newRun(run, origin);
+    this.#runs.set(run, known);
+    return known;
+  }
+
+  #newRun(run: string, origin: RunOrigin): Run {
+    const { era, session } = this;
+    return new Run(run, this.#keeper, { era, session, actor: this.#identity.binding }, origin);
+  }
+}
+
+const admissions = new Note<Exchange, Admission>();
+
+export function admissionOf(exchange: Exchange): Admission | undefined {
+  return admissions.of(exchange);
+}
+
+export function admit(exchange: Exchange, admission: Admission): Admission {
+  admissions.put(exchange, admission);
+  return admission;
+}
+
+/** The keys that come before that of sessions: what they name is not the session's. */
+export function keysBeforeSessions(keys: readonly RunKeyStrategy[]): readonly RunKeyStrategy[] {
+  const own = keys.findIndex(({ kind }) => kind === 'session');
+  return own === -1 ? keys : keys.slice(0, own);
+}
+
+function withoutHandle({ message }: Incoming, key: HandleKey | ManagedHandle): NoRun {
+  const advice = `It needs the argument "${key.argument}". ${startingAdvice(key)}`;
+  const tool = message.at('params', 'name');
+  const begins = key.kind === 'handle' && key.createdBy.some((each) => each === tool);
+  const warning = begins
+    ? 'it makes the handles that name runs, so it can have none before. Do not bind it, or have another key name its runs'
+    : undefined;
+  return { advice, warning };
+}
+
+function goneAdvice(key: HandleKey | ManagedHandle): string {
+  return `Its "${key.argument}" names no run that is known: it has expired, or never was. ${startingAdvice(key)}`;
+}
+
+/** What makes a new run, in words for the model. */
+function startingAdvice(key: HandleKey | ManagedHandle): string {
+  const tools = key.kind === 'managed' ? [key.start] : key.createdBy;
+  return `Call ${tools.join(' or ')} to begin a new one, and pass the "${key.argument}" that it returns.`;
+}
+
+/**
+ * The handle in a call's arguments; `null` where what stands there is none, or where another parser
+ * would take another one.
+ */
+function handleIn(call: Incoming, argument: string): string | null | undefined {
+  const path = ['params', 'arguments'];
+  if (isAmbiguous(call, path, argument)) return null;
+  const value = call.message.at(...path, argument);
+  if (value === undefined) return undefined;
+  return isHandle(value) ? String(value) : null;
+}
+
+export function isHandle(value: unknown): value is string | number {
+  if (typeof value === 'number') return Number.isSafeInteger(value);
+  return typeof value === 'string' && value !== '' && value.length <= LONGEST_HANDLE;
+}

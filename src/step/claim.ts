@@ -1,0 +1,41 @@
+import { ownMove } from './ends.ts';
+import type { Move } from './move.ts';
+import { type NotClaimed, Step, type StepCall, type StepRules, type StepRun } from './step.ts';
+import { tellIfHeld } from './unknown-outcome.ts';
+
+/** Deadlines that are shorter than a look at the store would go round for ever. */
+const MOST_MOVES = 16;
+
+/** What a run is claimed for. */
+export interface Wanted extends StepCall {
+  readonly run: StepRun;
+  /** The states in which the store may grant the claim; `undefined`: in each. */
+  readonly states: readonly string[] | undefined;
+  /** Who begins it anew where it has ended; without it, it stays as it is. */
+  readonly restarts?: { readonly actor: string | undefined } | undefined;
+}
+
+/**
+ * Claims a run where it stands now. First a state is left whose time is over, and a run begins anew
+ * that has ended, each by a move of its own that `onMoved` is told of: such a move spends its claim,
+ * and the run is claimed again.
+ */
+export async function claimRun(
+  rules: StepRules,
+  wanted: Wanted,
+  onMoved: (move: Move) => void,
+): Promise<Step | NotClaimed> {
+  for (let moves = 0; moves <= MOST_MOVES; moves++) {
+    const step = new Step(rules, wanted.run, wanted);
+    const refused = await step.claim(wanted.states);
+    if (refused !== undefined) {
+      tellIfHeld(step.key, refused.held, rules);
+      return refused;
+    }
+    const own = ownMove(rules.workflow, step.snapshot, step.now, wanted.restarts);
+    if (own === undefined) return step;
+    if ((await step.save(own.move, own.options)) !== 'committed') return { reason: 'unavailable' };
+    onMoved(own.move);
+  }
+  return { reason: 'busy' };
+}

@@ -1,0 +1,201 @@
+import type { CommitRequest, TrailDraft } from '../stores/store.ts';
+import { AskedArguments } from '../workflow/asked-arguments.ts';
+import type { AnyEventSource, FailedCall, ToolResult } from '../workflow/binding.ts';
+import type { CallBinding } from '../workflow/bound-tools.ts';
+import type { FsmAction, Next, Position } from '../workflow/position.ts';
+import type { Workflow } from '../workflow/workflow.ts';
+
+/** What a commit saves: the next position, and the trail entry that says how it was reached. */
+export interface Move extends Pick<CommitRequest, 'snapshot' | 'trail' | 'ended'> {
+  /** What the machine asks to be done once that is saved. */
+  readonly actions: readonly FsmAction[];
+}
+
+/** What a forwarded call came to, read off its response. */
+export interface Outcome {
+  readonly kind: 'succeeded' | 'failed' | 'input_required' | 'unknown';
+  /** The tool's, where there is one. */
+  readonly result: ToolResult | undefined;
+  /** The JSON-RPC error in its place. */
+  readonly error: unknown;
+}
+
+/** A step as its outcome depends on it. */
+export interface Settling {
+  readonly moves: Moves;
+  /** Its handler changed the run's data, or its call was counted: that is saved in any case. */
+  readonly isUpdated: boolean;
+  /** Its handler saved the success itself, in a transaction that it may still have rolled back. */
+  readonly savedByHandler: boolean;
+}
+
+/**
+ * What becomes of a step that came to this. A success is always saved, also one whose event leads
+ * nowhere.
+ *
+ * @throws Error where the move depends on an argument that can be read in two ways
+ */
+export function settle(
+  { kind, result, error }: Outcome,
+  { moves, isUpdated, savedByHandler }: Settling,
+): Move | 'release' | 'unsettled' {
+  if (kind === 'unknown') return 'unsettled';
+  if (kind === 'succeeded') return moves.succeeded(result ?? {});
+  // The handler's transaction may have been committed all the same: then the success is saved.
+  if (savedByHandler) return 'release';
+  const failed = result === undefined ? { error } : { result };
+  const move = kind === 'failed' ? moves.failed(failed) : undefined;
+  return move ?? (isUpdated ? moves.stays() : 'release');
+}
+
+/** What the moves of a call are worked out from, beside where it found the run. Plain data. */
+export interface CallOrigin {
+  readonly tool: string;
+  readonly args: Readonly<Record<string, unknown>>;
+  readonly actor: string | undefined;
+  /** Whether nothing of the run was committed before. */
+  readonly isFirst: boolean;
+}
+
+/**
+ * Of a call that ran, a function of the app has read an argument that the upstream may have read
+ * otherwise. Where it leads is not to be guessed: its outcome is unknown.
+ */
+class UnclearArguments extends Error {
+  constructor(tool: string, argument: string) {
+    super(
+      `the arguments of ${JSON.stringify(tool)} have ${JSON.stringify(argument)} in another letter case, and what its outcome sends depends on it`,
+    );
+  }
+}
+
+/** A move to where something led. */
+export function moveTo(
+  workflow: Pick<Workflow, 'hasEnded'>,
+  from: string,
+  { position, actions }: Pick<Next, 'position' | 'actions'>,
+  said: Omit<TrailDraft, 'from' | 'to'>,
+): Move {
+  const trail = { from, to: position.state, ...said };
+  return { snapshot: position, trail, ended: workflow.hasEnded(position.state), actions };
+}
+
+/** How a call ended, as the functions of its bindings are told beside its arguments. */
+type Ended = Pick<FailedCall, 'result' | 'error'>;
+
+/** Where the outcomes of one call lead. */
+export class Moves {
+  /** Where the call found the run. */
+  readonly from: Position;
+  readonly origin: CallOrigin;
+  readonly #workflow: Workflow;
+  readonly #binding: Pick<CallBinding, 'eventIn'>;
+  readonly #asked: AskedArguments;
+  readonly #onError: (error: unknown) => void;
+
+  constructor(
+    { workflow, onError }: { workflow: Workflow; onError: (error: unknown) => void },
+    binding: Pick<CallBinding, 'eventIn'>,
+    from: Position,
+    origin: CallOrigin,
+  ) {
+    this.#workflow = workflow;
+    this.#binding = binding;
+    this.#asked = new AskedArguments(origin.args);
+    this.#onError = onError;
+    this.from = from;
+    this.origin = origin;
+  }
+
+  /** The same from another position, whose state is the same one. */
+  at(position: Position): Moves {
+    const own = { workflow: this.#workflow, onError: this.#onError };
+    return new Moves(own, this.#binding, position, this.origin);
+  }
+
+  /**
+   * Where its success leads. An event that the state does not handle leads nowhere, and is no
+   * error. Nor is a move that cannot be worked out, which `onError` is told of: the tool ran.
+   *
+   * @throws Error where it depends on an argument that can be read in two ways. So does `failed()`.
+   */
+  succeeded(result: ToolResult): Move {
+    return this.#trySend(this.#binding.eventIn(this.from.state), { result }) ?? this.stays();
+  }
+
+  /** The same before there is a result. @throws Error where the event depends on it */
+  succeedsAnyway(): Move {
+    const source = this.#binding.eventIn(this.from.state);
+    if (typeof source === 'function')
+      throw new Error(
+        `what a success of ${JSON.stringify(this.origin.tool)} sends depends on its result, which is not there yet`,
+      );
+    return (source === undefined ? undefined : this.#send(source, { result: {} })) ?? this.stays();
+  }
+
+  /** Where its failure leads; `undefined` where it sends nothing. */
+  failed(outcome: Ended): Move | undefined {
+    const source = this.#binding.eventIn(this.from.state, 'failure');
+    return this.#trySend(source, outcome);
+  }
+
+  /** Nowhere. What the run carries along is saved all the same. */
+  stays(): Move {
+    const reached = { position: this.from, actions: this.#due };
+    return moveTo(this.#workflow, this.from.state, reached, { event: null, ...this.#by });
+  }
+
+  get #due(): readonly FsmAction[] {
+    return this.#workflow.dueActions(this.origin.isFirst);
+  }
+
+  get #by(): Pick<TrailDraft, 'tool' | 'actor'> {
+    const { tool, actor } = this.origin;
+    return actor === undefined ? { tool } : { tool, actor };
+  }
+
+  #trySend(source: AnyEventSource | undefined, outcome: Ended): Move | undefined {
+    if (source === undefined) return undefined;
+    try {
+      return this.#send(source, outcome);
+    } catch (error) {
+      if (error instanceof UnclearArguments) throw error;
+      this.#onError(error);
+      return undefined;
+    }
+  }
+
+  #send(source: AnyEventSource, outcome: Ended): Move | undefined {
+    const sent =
+      typeof source === 'string'
+        ? { type: source, payload: undefined }
+        : this.#workflow.eventFrom(source, { args: this.#asked.members, ...outcome });
+    const { ambiguous } = this.#asked;
+    if (ambiguous !== undefined) throw new UnclearArguments(this.origin.tool, ambiguous);
+    if (sent === undefined) return undefined;
+    const { type, payload } = sent;
+    const { position, actions } = this.#workflow.next(this.from, type, payload);
+    const reached = { position, actions: [...this.#due, ...actions] };
+    const said = { event: type, ...this.#by, ...(payload !== undefined && { payload }) };
+    return moveTo(this.#workflow, this.from.state, reached, said);
+  }
+}
+
+/**
+ * Tells the app of a move that is saved: what its machine asks to be done, and the change of state.
+ * Never throws.
+ */
+export function takeEffect(
+  { workflow, onError }: { readonly workflow: Workflow; onError(error: unknown): void },
+  { snapshot, trail, actions }: Move,
+  run: string,
+): void {
+  const { from, to, event } = trail;
+  if (actions.length > 0)
+    workflow.act(actions, { run, event, from, to, context: workflow.dataOf(snapshot) }, onError);
+  const changed = from !== to;
+  workflow.emit(
+    { changed, previousState: from, currentState: to, event: event ?? '', run },
+    onError,
+  );
+}

@@ -1,0 +1,691 @@
+import type { Clock } from '../clock.ts';
+import { newToken } from '../ids.ts';
+import type {
+  ClaimResult,
+  ClaimView,
+  CommitRequest,
+  CommitResult,
+  FsmSnapshot,
+  Json,
+  ReleaseOptions,
+  RunKey,
+  SessionRecord,
+  StepDescription,
+  Uncertain,
+} from '../stores/store.ts';
+import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
+import type { Position } from '../workflow/position.ts';
+import type { Workflow } from '../workflow/workflow.ts';
+import { shownPosition, type WhenEnded } from './ends.ts';
+import { type Move, type Moves, type Outcome, settle, takeEffect } from './move.ts';
+import {
+  type GuardedStore,
+  persist,
+  type Releasing,
+  releaseClaim,
+  UNBEGUN,
+} from './store-calls.ts';
+import type { Turn, Turns, WaitingCall, WaitLimits } from './turns.ts';
+import { tellUnknown } from './unknown-outcome.ts';
+
+/** How long a step may take, in milliseconds. */
+export interface StepTimes {
+  /** How long a call waits for its turn. */
+  readonly waitMs: number;
+  /** How long a claim lives without being renewed. */
+  readonly leaseMs: number;
+  /** After this long a step is given up on, and its upstream learns that its client left. */
+  readonly maxStepMs: number;
+  /** How long the outcome of a cancelled step is still waited for. */
+  readonly cancelGraceMs: number;
+}
+
+/** A lease is renewed so often before it would end. */
+const RENEWALS_A_LEASE = 3;
+
+/** What all steps of one gate have in common. */
+export interface StepRules {
+  readonly workflow: Workflow;
+  readonly whenEnded: WhenEnded | undefined;
+  readonly times: StepTimes;
+  /** How many calls may wait for one run; without it a call waits however many others do. */
+  readonly waiting: WaitLimits | undefined;
+  readonly clock: Clock;
+  readonly onError: (error: unknown) => void;
+}
+
+/** The run that a step is to move, and where it is kept. */
+export interface StepRun {
+  readonly run: string;
+  readonly store: GuardedStore;
+  readonly ttlMs: number;
+  readonly turns: Turns;
+  /** As in a claim: makes a run that does not exist yet. */
+  readonly create: SessionRecord | undefined;
+}
+
+/** The call that is to become a step. */
+export interface StepCall {
+  readonly description: StepDescription;
+  readonly request: WaitingCall & {
+    /** As {@link InFlight.beginStep}. */
+    beginStep(mustEnd: boolean): () => void;
+  };
+  /** Called once, where the step is not over after `maxStepMs`. */
+  readonly onTooLong: () => void;
+}
+
+/**
+ * Why a call did not become a step. `snapshot` is the position that it was tested against, where
+ * that is known.
+ */
+export interface NotClaimed {
+  readonly reason: 'state' | 'busy' | 'held' | 'unavailable' | 'cancelled' | 'unknown';
+  readonly snapshot?: FsmSnapshot | undefined;
+  /** The claim of the step whose outcome is unknown, where the run is held. */
+  readonly held?: ClaimView;
+  /** Why it is unavailable, where the store has nothing to do with that. */
+  readonly cause?: string;
+}
+
+/**
+ * Where a step is in its life; docs/steps.md says what the store is asked, and what the client sees.
+ *
+ * - `waiting`: for its run's turn, and for the store to grant the claim.
+ * - `claimed`: it holds the run, renews its lease, and is not forwarded.
+ * - `forwarded`: the same, and its call may have its effect.
+ * - `settling`: the store is asked to save what it came to, or to let the run go.
+ * - `unsettled`: its outcome is unknown, and its lease runs out. An outcome that comes late is
+ *   saved, unless a person has resolved the run or another call has taken it over.
+ * - `refused`, `released`, `saved`, `lost`: it is over. `lost`: another process or a person settled
+ *   it.
+ */
+export type StepState =
+  | 'waiting'
+  | 'claimed'
+  | 'forwarded'
+  | 'settling'
+  | 'unsettled'
+  | 'refused'
+  | 'released'
+  | 'saved'
+  | 'lost';
+
+/** The states that may follow each other. */
+export const STEP_LIFE: Readonly<Record<StepState, readonly StepState[]>> = {
+  waiting: ['claimed', 'refused', 'released'],
+  claimed: ['forwarded', 'settling'],
+  forwarded: ['settling', 'unsettled', 'lost'],
+  unsettled: ['settling', 'lost'],
+  settling: ['saved', 'released', 'unsettled', 'lost'],
+  refused: [],
+  released: [],
+  saved: [],
+  lost: [],
+};
+
+/**
+ * What became of a settled step. `unknown`: the outcome is; `unsaved`: the tool ran, and what it
+ * came to is not recorded.
+ */
+export type Settled = 'settled' | 'unknown' | 'unsaved';
+
+/** Told of a move that was saved, once. `isLate`: the call's response has gone already. */
+export type MoveListener = (move: Move, isLate: boolean) => void;
+
+/** What became of a commit. `repeated`: it was saved and told before. */
+type Saved = CommitResult['status'] | 'repeated';
+
+const LONGEST_PAUSE_MS = 250;
+const SHORTEST_PAUSE_MS = 10;
+const nothing = (): void => {};
+
+/** What no client waits for: a task's end that another process sees, a move from outside. */
+export const NO_REQUEST: StepCall['request'] = {
+  cancelled: false,
+  bytes: 0,
+  onCancel: () => nothing,
+  beginStep: () => nothing,
+};
+
+/**
+ * One call that is to move its run: its whole life, from the wait for the run's turn until what it
+ * came to is saved. It knows the store, and nothing of HTTP.
+ */
+export class Step {
+  readonly key: RunKey;
+  /** The claim's: who has it can settle the step. */
+  readonly token: string;
+  readonly description: StepDescription;
+  /** Where the call found the run; set once it is claimed, as is what follows. */
+  snapshot: FsmSnapshot = { state: '', updatedAt: 0 };
+  /** What time it was then, on the clock that stamped it. */
+  now = 0;
+  /** The same for every try of one step whose outcome was unknown. */
+  idempotencyKey = '';
+  /** Where its outcomes lead; set once its call is let through. */
+  moves: Moves | undefined;
+  /** As in {@link Settling}. */
+  isUpdated = false;
+  /** As in {@link Settling}. */
+  savedByHandler = false;
+  /** Where it left the run, for its clients; set once that is known. */
+  leaves: Position | undefined;
+  /** The state that it moved the run to, if it did. */
+  movedTo: string | undefined;
+  /** Called when no answer of the call is waited for any more, and where one comes all the same. */
+  onForgotten: (() => void) | undefined;
+  readonly #rules: StepRules;
+  readonly #run: StepRun;
+  readonly #request: StepCall['request'];
+  readonly #onTooLong: () => void;
+  #state: StepState = 'waiting';
+  #turn: Turn | undefined;
+  #overran = false;
+  /** Whether another process has the token too, and may have saved the outcome. */
+  #isShared = false;
+  /** Whether this process saved something, or may have: then a commit that is repeated is our own. */
+  #mayHaveSaved = false;
+  /** What time it was here when the lease was last asked for: it began no earlier. */
+  #leasedAt = 0;
+  #onTaken: (() => void) | undefined;
+  #stopRenewing = nothing;
+  #stopLimit = nothing;
+  /** Frees the request's id. */
+  #endRequest = nothing;
+
+  constructor(rules: StepRules, run: StepRun, call: StepCall, token = newToken()) {
+    this.#rules = rules;
+    this.#run = run;
+    this.#request = call.request;
+    this.#onTooLong = call.onTooLong;
+    this.key = { run: run.run, workflow: rules.workflow.id };
+    this.token = token;
+    this.description = call.description;
+  }
+
+  /** A step that a task carries, taken up in another process: who has its token can settle it. */
+  static resumed(
+    rules: StepRules,
+    run: StepRun,
+    kept: { readonly token: string; readonly idempotencyKey: string; readonly moves: Moves },
+  ): Step {
+    const { tool } = kept.moves.origin;
+    const description = { tool, digest: '', uncertain: 'hold' } as const;
+    const call = { description, request: NO_REQUEST, onTooLong: nothing };
+    const step = new Step(rules, run, call, kept.token);
+    step.idempotencyKey = kept.idempotencyKey;
+    step.snapshot = { ...kept.moves.from, updatedAt: 0 };
+    step.moves = kept.moves;
+    step.#isShared = true;
+    step.#state = 'forwarded';
+    step.#hold(rules.clock.now());
+    return step;
+  }
+
+  get state(): StepState {
+    return this.#state;
+  }
+
+  get tool(): string {
+    return this.description.tool;
+  }
+
+  /** Of the call's arguments. */
+  get digest(): string {
+    return this.description.digest;
+  }
+
+  /** What may happen where the outcome stays unknown. */
+  get uncertain(): Uncertain {
+    return this.description.uncertain;
+  }
+
+  /** Whether nothing of the run was committed before. */
+  get isFirst(): boolean {
+    return (this.snapshot.version ?? 0) === 0;
+  }
+
+  /** Whether it holds its run's claim, as far as this process knows. */
+  get isHeld(): boolean {
+    return this.#state === 'claimed' || this.#state === 'forwarded';
+  }
+
+  /** Whether nothing that it comes to can be saved any more. */
+  get isOver(): boolean {
+    return !this.isHeld && this.#state !== 'unsettled';
+  }
+
+  /** Whether it took longer than a step may. */
+  get overran(): boolean {
+    return this.#overran;
+  }
+
+  // --- waiting --------------------------------------------------------------------------------
+
+  /**
+   * Waits for the run's turn, in this process and among others, and takes its claim. Resolves to
+   * why not, where it was not granted.
+   *
+   * @param states in which the store may grant it; `undefined`: in each
+   */
+  async claim(states: readonly string[] | undefined): Promise<NotClaimed | undefined> {
+    const { times, waiting, clock, onError } = this.#rules;
+    const { turns } = this.#run;
+    const request = this.#request;
+    const deadline = clock.now() + times.waitMs;
+    let leave: (() => void) | undefined;
+    try {
+      const taken = turns.take(turnKey(this.key), times.waitMs, request, waiting);
+      this.#turn = isPromise(taken) ? await taken : taken;
+      if (this.#turn === undefined) return this.#refuse(this.#calledOff() ?? { reason: 'busy' });
+      for (let attempt = 0; !turns.isOff(request, waiting); attempt++) {
+        const askedAt = clock.now();
+        const result = await this.#ask(states, askedAt);
+        if (result.status === 'claimed') {
+          if (turns.isOff(request, waiting)) await releaseClaim(this.#claimed, UNBEGUN);
+          else return this.#granted(result, askedAt);
+        } else if (result.status === 'busy' && clock.now() < deadline) {
+          leave ??= this.#turn.wait(request, waiting);
+          if (leave === undefined) return this.#refuse(refusal(result));
+          await this.#pause(backOff(attempt, result.remainingMs));
+        } else if (!request.cancelled) return this.#refuse(refusal(result));
+      }
+      return this.#refuse(this.#calledOff() ?? { reason: 'cancelled' });
+    } catch (error) {
+      onError(error);
+      return this.#refuse({ reason: 'unavailable' });
+    } finally {
+      leave?.();
+    }
+  }
+
+  /** One claim. One that the store may have granted although it could not say so is let go. */
+  async #ask(states: readonly string[] | undefined, askedAt: number): Promise<ClaimResult> {
+    const { workflow, times } = this.#rules;
+    const { store, create, ttlMs } = this.#run;
+    const { run, workflow: id } = this.key;
+    try {
+      return await store.claim({
+        run,
+        workflow: id,
+        token: this.token,
+        step: this.description,
+        states,
+        initial: { ...workflow.start, updatedAt: askedAt },
+        create,
+        leaseMs: times.leaseMs,
+        ttlMs,
+      });
+    } catch (error) {
+      void releaseClaim(this.#claimed, UNBEGUN, 1);
+      throw error;
+    }
+  }
+
+  #granted(
+    { snapshot, idempotencyKey, now }: Extract<ClaimResult, { status: 'claimed' }>,
+    askedAt: number,
+  ): undefined {
+    const { clock } = this.#rules;
+    this.snapshot = snapshot;
+    this.idempotencyKey = idempotencyKey;
+    this.now = now ?? clock.now();
+    if (this.#turn !== undefined) this.#turn.step = this;
+    // The request's id is in flight as long as the step, on whatever stream its result comes.
+    this.#endRequest = this.#request.beginStep(this.uncertain === 'hold');
+    this.#become('claimed');
+    this.#hold(askedAt);
+  }
+
+  #refuse(why: NotClaimed): NotClaimed {
+    this.#become(why.reason === 'cancelled' ? 'released' : 'refused');
+    return why;
+  }
+
+  /** Why a call waits no longer: its client called it off, or this process ends. */
+  #calledOff(): NotClaimed | undefined {
+    const request = this.#request;
+    if (request.cancelled) return { reason: 'cancelled' };
+    if (!this.#run.turns.isOff(request, this.#rules.waiting)) return undefined;
+    return { reason: 'unavailable', cause: 'the server is being restarted' };
+  }
+
+  #pause(ms: number): Promise<void> {
+    const { clock, waiting } = this.#rules;
+    const { turns } = this.#run;
+    const request = this.#request;
+    return new Promise((resolve) => {
+      let forget = nothing;
+      const done = (): void => {
+        stop();
+        forget();
+        resolve();
+      };
+      const stop = clock.after(ms, done);
+      // It may have been called off while the store was asked.
+      if (turns.isOff(request, waiting)) done();
+      else forget = turns.onOff(request, waiting, done);
+    });
+  }
+
+  // --- claimed and forwarded ------------------------------------------------------------------
+
+  /** Keeps the claim from now on, and says when that takes too long. */
+  #hold(askedAt: number): void {
+    const { clock, times } = this.#rules;
+    this.#leasedAt = askedAt;
+    this.#stopLimit = clock.after(times.maxStepMs, () => {
+      this.#overran = true;
+      this.#onTooLong();
+    });
+    this.#renewLater();
+  }
+
+  #renewLater(): void {
+    const { clock, times } = this.#rules;
+    this.#stopRenewing = clock.after(times.leaseMs / RENEWALS_A_LEASE, async () => {
+      await this.#renew();
+      if (this.isHeld) this.#renewLater();
+    });
+  }
+
+  /** Whether the store said that the claim is still its own. */
+  async #renew(): Promise<boolean> {
+    const { times, clock, onError } = this.#rules;
+    const askedAt = clock.now();
+    const isOurs = await this.#run.store
+      .renew(this.key, this.token, times.leaseMs)
+      .catch((error: unknown) => onError(error));
+    if (isOurs === true) this.#leasedAt = askedAt;
+    // A step whose answer is still to come finds that out when it commits.
+    if (isOurs === false && this.#onTaken !== undefined && this.isHeld) {
+      this.#become('lost');
+      this.#onTaken();
+    }
+    return isOurs === true;
+  }
+
+  /**
+   * Whether it may be forwarded: the claim is still its own, and the lease leaves time to. Where
+   * renewals are overdue the store is asked, and the lease begins anew. A process that stood still
+   * may have missed its end, and that another call has taken the run over or a person resolved it.
+   */
+  confirm(): MaybePromise<boolean> {
+    if (!this.isHeld) return this.#state !== 'unsettled';
+    const { clock, times } = this.#rules;
+    const age = clock.now() - this.#leasedAt;
+    // A clock that was set back says nothing.
+    return (age >= 0 && age <= times.leaseMs / 2) || this.#renew();
+  }
+
+  /** It is handed to the upstream: from now on its call may have its effect. */
+  forward(): void {
+    if (this.#state === 'claimed') this.#become('forwarded');
+  }
+
+  /** Changes the run's data, which are saved with the outcome, whichever that is. */
+  update(change: (context: Json | undefined) => Json | undefined): void {
+    const { moves } = this;
+    if (moves === undefined) return;
+    const { workflow } = this.#rules;
+    this.moves = moves.at(workflow.withData(moves.from, change(workflow.dataOf(moves.from))));
+    this.isUpdated = true;
+  }
+
+  /**
+   * Saves the success in a transaction that the handler has open. The step goes on: the gate's own
+   * commit, which comes with the result, finds it done.
+   */
+  async commitIn(client: unknown): Promise<CommitResult['status'] | 'unsupported'> {
+    const { store } = this.#run;
+    if (this.moves === undefined || store.commitIn === undefined) return 'unsupported';
+    const move = this.moves.succeedsAnyway();
+    if (this.isOver) return 'lost';
+    this.#mayHaveSaved = true;
+    const { status } = await store.commitIn(client, this.#commitOf(move));
+    if (status === 'committed') this.savedByHandler = true;
+    return status;
+  }
+
+  /**
+   * Goes on after its call was answered, for another `limitMs`, and calls back once: where that is
+   * over, or where the claim turns out to have been settled or taken elsewhere. From now on other
+   * processes may have the token.
+   */
+  goOn(limitMs: number, onOver: () => void, onTaken: () => void): void {
+    if (!this.isHeld) return;
+    this.#isShared = true;
+    this.#turn?.outlive();
+    this.#onTaken = onTaken;
+    this.#stopLimit();
+    // A process that stood still may have missed the end: it asks before it says that there was
+    // none.
+    this.#stopLimit = this.#rules.clock.after(limitMs, async () => {
+      await this.#renew();
+      if (this.isHeld) onOver();
+    });
+  }
+
+  // --- its end --------------------------------------------------------------------------------
+
+  /**
+   * Saves what a forwarded call came to, or lets the run go where that moves nothing; also of an
+   * unsettled step whose outcome comes late.
+   *
+   * @param isLast whether no other answer will show the outcome again: then a save that failed is
+   * tried again for as long as a step may take
+   * @throws Error as {@link settle}
+   */
+  settle(outcome: Outcome, onMoved: MoveListener, isLast: boolean): MaybePromise<Settled> {
+    const { moves, isUpdated, savedByHandler } = this;
+    if (moves === undefined) return 'unknown';
+    const next = settle(outcome, { moves, isUpdated, savedByHandler });
+    if (next === 'unsettled') {
+      this.giveUp();
+      return 'unknown';
+    }
+    // A step that asks for something goes on with the next call, and keeps its key for it.
+    const options = outcome.kind === 'input_required' ? UNBEGUN : {};
+    if (next !== 'release') return this.#settleBy(next, options, onMoved, isLast);
+    this.leaves = shownPosition(this.#rules, this.key.run, moves.from);
+    return after(this.release(options), () => 'settled' as const);
+  }
+
+  async #settleBy(
+    move: Move,
+    options: ReleaseOptions,
+    onMoved: MoveListener,
+    isLast: boolean,
+  ): Promise<Settled> {
+    const isLate = this.#state === 'unsettled';
+    const save = (late: boolean): Promise<Saved | 'failed'> =>
+      this.#commit(move, options).then(
+        (status) => {
+          if (status === 'committed') this.#publish(move, onMoved, late);
+          return status;
+        },
+        (error: unknown) => {
+          this.#rules.onError(error);
+          return 'failed' as const;
+        },
+      );
+    const status = await save(false);
+    if (status === 'failed' && isLast) this.#saveLater(() => save(true));
+    if (status !== 'committed' && status !== 'repeated') {
+      const why = isLate ? `its result came late: ${status}` : status;
+      tellUnknown(this, why, this.#rules, status === 'failed');
+      return 'unsaved';
+    }
+    this.leaves = shownPosition(this.#rules, this.key.run, move.snapshot);
+    if (move.trail.to !== move.trail.from) this.movedTo = move.trail.to;
+    return 'settled';
+  }
+
+  /**
+   * The client was told that the outcome could not be recorded; but the store may come back before
+   * a person resolves the run.
+   */
+  #saveLater(save: () => Promise<Saved | 'failed'>): void {
+    const { clock, times, onError } = this.#rules;
+    const deadline = clock.now() + times.maxStepMs;
+    const tryAgain = async (): Promise<void> => {
+      if ((await save()) === 'failed' && clock.now() < deadline) later();
+    };
+    const later = (): void => void clock.after(times.leaseMs, () => void tryAgain().catch(onError));
+    later();
+  }
+
+  /**
+   * Saves a move of a call that is not forwarded, and tells the app. Where the store fails, `onError`
+   * knows, and the claim is let go: nothing ran.
+   */
+  save(
+    move: Move,
+    options: Pick<CommitRequest, 'settles'> = UNBEGUN,
+  ): Promise<CommitResult['status'] | 'failed'> {
+    return this.saveOrThrow(move, options).catch(() => 'failed' as const);
+  }
+
+  /** The same, and rejects where the store fails. */
+  async saveOrThrow(
+    move: Move,
+    options: Pick<CommitRequest, 'settles'>,
+  ): Promise<CommitResult['status']> {
+    const status = await this.#commit(move, options);
+    if (status === 'committed') this.#publish(move);
+    return status === 'repeated' ? 'lost' : status;
+  }
+
+  /**
+   * A store that fails is asked again for as long as a lease lasts, which the claim's token makes
+   * harmless. Rejects if all of that failed.
+   *
+   * The first answer to a commit may be lost, and the next one says `repeated`, as it does where a
+   * driver asks twice. Such a commit is this step's own, and what depends on it has still to be
+   * told. Only where others have the token may it be theirs.
+   */
+  async #commit(move: Move, options: Pick<CommitRequest, 'settles'>): Promise<Saved> {
+    if (this.isOver) return this.#state === 'saved' ? 'repeated' : 'lost';
+    const { clock, times, onError } = this.#rules;
+    const isForwarded = this.#state !== 'claimed';
+    this.#become('settling');
+    try {
+      const request = { ...this.#commitOf(move), ...options };
+      const onFailure = (error: unknown): void => {
+        this.#mayHaveSaved = true;
+        onError(error);
+      };
+      const insisting = { clock, forMs: times.leaseMs, onError: onFailure };
+      const result = await persist(() => this.#run.store.commit(request), insisting);
+      this.#become(result.status === 'committed' ? 'saved' : 'lost');
+      const isTheirs = this.#isShared && !this.#mayHaveSaved;
+      return result.status === 'committed' && result.repeated && isTheirs
+        ? 'repeated'
+        : result.status;
+    } catch (error) {
+      this.#become(isForwarded ? 'unsettled' : 'released');
+      if (isForwarded) this.#forgetCall();
+      else void releaseClaim(this.#claimed, UNBEGUN, 1);
+      throw error;
+    }
+  }
+
+  #commitOf({ snapshot, trail, ended }: Move): CommitRequest {
+    const { token, key } = this;
+    return { ...key, snapshot, trail, ended, token, ttlMs: this.#run.ttlMs };
+  }
+
+  /** Tells of a move that is saved: what its machine asks to be done, and the change of state. */
+  #publish(move: Move, onMoved?: MoveListener, isLate = false): void {
+    takeEffect(this.#rules, move, this.key.run);
+    onMoved?.(move, isLate);
+  }
+
+  /**
+   * Lets the run go without a move: nothing happened, or nothing that moves it. An unsettled step
+   * may turn out so too. Does not wait for a store that fails.
+   */
+  async release(options: ReleaseOptions = {}): Promise<void> {
+    if (this.isOver) return;
+    this.#become('settling');
+    try {
+      await releaseClaim(this.#claimed, options);
+    } finally {
+      this.#become('released');
+    }
+  }
+
+  /** The call is not forwarded after all, or nothing of it ran. */
+  withdraw(): Promise<void> {
+    return this.release(UNBEGUN);
+  }
+
+  /**
+   * Its outcome is unknown: the claim stands until its lease ends, and `onError` is told.
+   * `mayCome`: the response may still bring the outcome, so the request's id stays in flight until
+   * then, at most for `maxStepMs`.
+   */
+  giveUp(mayCome = false): void {
+    if (this.#state === 'claimed') void this.withdraw();
+    const isNew = this.#state === 'forwarded';
+    if (isNew) this.#become('unsettled');
+    if (!mayCome && this.#state === 'unsettled') this.#forgetCall();
+    if (isNew) tellUnknown(this, 'no result came', this.#rules, true);
+  }
+
+  /**
+   * The only place where the state changes. It ends the turn, and the clocks that the state needs
+   * no more.
+   */
+  #become(state: StepState): void {
+    if (!STEP_LIFE[this.#state].includes(state))
+      throw new Error(
+        `a step of ${JSON.stringify(this.tool)} cannot go from ${this.#state} to ${state}`,
+      );
+    this.#state = state;
+    if (state === 'claimed' || state === 'forwarded') return;
+    this.#stopRenewing();
+    if (state === 'settling') return;
+    this.#turn?.end();
+    if (state !== 'unsettled') this.#forgetCall();
+  }
+
+  /** No answer of the call is waited for any more. */
+  #forgetCall(): void {
+    this.#stopLimit();
+    this.#endRequest();
+    this.onForgotten?.();
+  }
+
+  get #claimed(): Releasing {
+    const { clock, onError } = this.#rules;
+    const { key, token } = this;
+    return { store: this.#run.store, key, token, clock, onError };
+  }
+}
+
+/** Names the turns of one workflow in one run. */
+export function turnKey({ run, workflow }: RunKey): string {
+  return JSON.stringify([workflow, run]);
+}
+
+function refusal(result: ClaimResult): NotClaimed {
+  if (result.status === 'unknown') return { reason: 'unknown' };
+  const { status, snapshot } = result;
+  if (status === 'held') return { reason: 'held', snapshot, held: result.claim };
+  return { reason: status === 'state' ? 'state' : 'busy', snapshot };
+}
+
+/**
+ * Jittered, so that processes which wait for one run do not ask in step; never past the end of the
+ * lease.
+ */
+function backOff(attempt: number, remainingMs: number): number {
+  const ceiling = Math.min(
+    LONGEST_PAUSE_MS,
+    SHORTEST_PAUSE_MS * 2 ** attempt,
+    Math.max(remainingMs, SHORTEST_PAUSE_MS),
+  );
+  return ceiling / 2 + (Math.random() * ceiling) / 2;
+}
