@@ -7,8 +7,8 @@ import { GatePart } from './gate/gate-part.ts';
 import { passGate } from './gate/gates.ts';
 import { ListedNames, ListedTools } from './gate/listed.ts';
 import { ListenPart } from './gate/listen-part.ts';
-import { ReadPart } from './gate/read-part.ts';
-import { TaskPart } from './gate/task-part.ts';
+import { ReadPart } from './gate/reads.ts';
+import { TaskPart } from './gate/tasks.ts';
 import { availabilityNotes } from './gate/tool-list.ts';
 import {
   type CommonOptions,
@@ -23,9 +23,9 @@ import { insideStep } from './session/current-step.ts';
 import { type Admission, admissionOf } from './session/run.ts';
 import type { Sessions } from './session/sessions.ts';
 import { createSessions } from './session-store.ts';
-import { PageMemory } from './wire/pages.ts';
 import type { WhenEnded } from './step/ends.ts';
 import type { Exchange, Observers } from './wire/exchange.ts';
+import { PageMemory } from './wire/pages.ts';
 import { after, type MaybePromise } from './wire/task-line.ts';
 import { StateMachineGate } from './workflow/gate.ts';
 

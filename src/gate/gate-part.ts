@@ -14,10 +14,10 @@ import type { GateConfig } from './config.ts';
 import { Gates } from './gates.ts';
 import { isPassing, Judge } from './judge.ts';
 import { ShownTools } from './lists.ts';
-import { createdTask } from './outcome.ts';
 import {
   AS_IT_CAME,
   announcing,
+  createdTask,
   type HeldCall,
   hold,
   holdersOf,

@@ -1,6 +1,6 @@
 import { Try } from '../session/current-step.ts';
 import { digestOf } from '../session/digest.ts';
-import { InFlight } from '../session/in-flight.ts';
+import { InFlight } from '../session/live-session.ts';
 import type { Admission, NoRun, Run } from '../session/run.ts';
 import { turnAway, UNKNOWN_SESSION } from '../session/turn-away.ts';
 import { claimRun } from '../step/claim.ts';

@@ -1,16 +1,129 @@
 import { LONGEST_MS } from '../clock.ts';
+import { digestOf } from '../session/digest.ts';
 import type { Admission, Run } from '../session/run.ts';
-import { Moves } from '../step/move.ts';
+import { type CallOrigin, Moves } from '../step/move.ts';
 import { type MoveListener, Step } from '../step/step.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
+import type { AtomicStateStore } from '../stores/store.ts';
 import type { Era } from '../wire/era.ts';
+import type { Exchange, Part } from '../wire/exchange.ts';
+import { idKey, isRequestId, type JsonObject } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
+import type { MaybePromise } from '../wire/task-line.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
+import type { Position } from '../workflow/position.ts';
+import { tellMoved } from './changed-lists.ts';
 import type { GateConfig } from './config.ts';
-import type { Gates } from './gates.ts';
-import type { CreatedTask } from './outcome.ts';
-import { AS_IT_CAME, announcing, type HeldCall, settleCall, type Transform } from './settle.ts';
-import { findTicket, keepTicket, type Ticket, ticketRun } from './task-ticket.ts';
+import { Gates } from './gates.ts';
+import {
+  AS_IT_CAME,
+  announcing,
+  type CreatedTask,
+  type HeldCall,
+  settleCall,
+  type Transform,
+} from './settle.ts';
+import {
+  endInAnswer,
+  endInNotice,
+  questionOf,
+  type TaskEnd,
+  type TaskQuestion,
+} from './task-end.ts';
+
+const TASKS = Buffer.from('tasks');
+const ESCAPED_ASCII = Buffer.from('\\u00');
+
+/**
+ * One gate's part in an exchange that may show how tasks ended: it saves what their steps came to
+ * before the client hears of it.
+ */
+export class TaskPart implements Part {
+  readonly stage = 'gate';
+  readonly #config: GateConfig;
+  readonly #exchange: Exchange;
+  readonly #admission: Admission;
+  /** But for those whose answers showed no end. */
+  readonly #questions: Map<string, TaskQuestion>;
+
+  constructor(config: GateConfig, exchange: Exchange, admission: Admission) {
+    this.#config = config;
+    this.#exchange = exchange;
+    this.#admission = admission;
+    const asked = exchange.requests.map(questionOf).filter((each) => each !== undefined);
+    this.#questions = new Map(asked.map((each) => [idKey(each.id), each]));
+  }
+
+  /**
+   * Whether it has anything to do there: tasks are asked for, or told of on the streams that
+   * clients listen to.
+   */
+  static concerns({ messages, req }: Exchange): boolean {
+    return (
+      req.method === 'GET' ||
+      messages.some(
+        ({ method }) => method?.startsWith('tasks/') || method === 'subscriptions/listen',
+      )
+    );
+  }
+
+  wants(bytes: Buffer): boolean {
+    return this.#questions.size > 0 || bytes.includes(TASKS) || bytes.includes(ESCAPED_ASCII);
+  }
+
+  onMessage(message: Message): MaybePromise<void> {
+    const { id, method } = message.value;
+    const question =
+      method === undefined && isRequestId(id) ? this.#questions.get(idKey(id)) : undefined;
+    const end = question === undefined ? endInNotice(message) : endInAnswer(message, question);
+    if (end !== undefined) return this.#settle(end, message);
+    if (question !== undefined) this.#questions.delete(idKey(question.id));
+  }
+
+  onEnd(): JsonObject[] {
+    this.#expectLate();
+    return [];
+  }
+
+  onClose(): void {
+    this.#expectLate();
+  }
+
+  async #settle(end: TaskEnd, message: Message): Promise<void> {
+    let task: GatedTask | undefined;
+    try {
+      task = await findTask(this.#config, this.#admission, end.taskId);
+    } catch (error) {
+      this.#config.onError(error);
+      // Whether it is a step's is not known, and a success must not be seen that is not saved.
+      end.postpone();
+      return;
+    }
+    if (task === undefined) return;
+    const { reply } = end;
+    const { era } = this.#admission;
+    const run = this.#admission.runNamed(task.ticket.run);
+    const about = { exchange: this.#exchange, admission: this.#admission };
+    const onMoved: MoveListener = (move, isLate) =>
+      tellMoved(this.#config, about, run, move, isLate ? undefined : message);
+    const gates = Gates.of(this.#config, this.#exchange);
+    const transform = await task.settle(reply, { era, run, gates, onMoved });
+    if (reply === undefined) return;
+    transform(reply);
+    if (reply.changed) end.tell(reply);
+  }
+
+  /** A stream that can be resumed brings the answer elsewhere. */
+  #expectLate(): void {
+    const { era, session } = this.#admission;
+    if (era !== 'session' || !this.#exchange.tap.resumable) return;
+    for (const { id } of this.#questions.values()) {
+      session.late.expect(id, `tasks of ${this.#config.workflow.id}`, (message) =>
+        this.onMessage(message),
+      );
+    }
+  }
+}
 
 /** What this process knows of tasks, by their tickets' keys. */
 const tables = new WeakMap<GuardedStore, Map<string, GatedTask>>();
@@ -156,4 +269,69 @@ function tableOf(store: GuardedStore): Map<string, GatedTask> {
   const table = tables.get(store) ?? new Map<string, GatedTask>();
   tables.set(store, table);
   return table;
+}
+
+/** What settles the step of a call that created a task, whichever process sees the task's end. */
+export interface Ticket {
+  readonly run: string;
+  /** The claim's token. */
+  readonly token: string;
+  readonly idempotencyKey: string;
+  /** Where the call found the run, and what else its moves depend on. */
+  readonly from: Position;
+  readonly origin: CallOrigin;
+  /** Whether its handler changed the run's data. */
+  readonly isUpdated?: boolean;
+}
+
+const WORKFLOW = 'task';
+
+/**
+ * The key of the run that a ticket is kept in, one for each gate. There is a space in it, so that
+ * no client can name it by a header; and whoever does not own the task asks for another one.
+ */
+export function ticketRun(owner: Admission['taskOwner'], taskId: string, workflow: string): string {
+  return `task ${digestOf([...owner, taskId, workflow])}`;
+}
+
+/**
+ * Keeps a ticket for as long as the task may live, and for a late end another `ttlMs`: one
+ * operation, since a first claim saves what it begins with.
+ */
+export async function keepTicket(
+  store: AtomicStateStore,
+  run: string,
+  ticket: Ticket,
+  { lifeMs, ttlMs }: { readonly lifeMs: number; readonly ttlMs: number },
+): Promise<void> {
+  const context = JSON.stringify(ticket);
+  const keep = async (): Promise<boolean> => {
+    const claimed = await store.claim({
+      run,
+      workflow: WORKFLOW,
+      token: ticket.token,
+      step: { tool: ticket.origin.tool, digest: '', uncertain: 'retry' },
+      states: undefined,
+      initial: { state: 'open', updatedAt: 0, context },
+      create: {},
+      // A store that is full spares runs in which a claim lives.
+      leaseMs: lifeMs,
+      ttlMs: lifeMs + ttlMs,
+    });
+    return claimed.status === 'claimed' && claimed.snapshot.context === context;
+  };
+  if (await keep()) return;
+  // The upstream gave this id to an earlier task, which it has forgotten by now.
+  await store.delete(run);
+  await keep();
+}
+
+export async function findTicket(
+  store: AtomicStateStore,
+  run: string,
+  ttlMs: number,
+): Promise<Ticket | undefined> {
+  const record = await store.read(run, ttlMs);
+  const text = record?.workflows[WORKFLOW]?.snapshot.context;
+  return typeof text === 'string' ? (JSON.parse(text) as Ticket) : undefined;
 }

@@ -1,13 +1,23 @@
+import { randomBytes } from 'node:crypto';
 import type { Clock } from '../clock.ts';
+import { InterlockError } from '../errors.ts';
 import { newToken } from '../ids.ts';
 import { type GuardedStore, persist } from '../step/store-calls.ts';
-import type { Exchange } from '../wire/exchange.ts';
+import type { Exchange, Part } from '../wire/exchange.ts';
 import type { Incoming } from '../wire/incoming.ts';
+import {
+  errorResponse,
+  idKey,
+  isObject,
+  isRequestId,
+  JSON_RPC,
+  type JsonObject,
+  type RequestId,
+} from '../wire/json-rpc.ts';
+import type { Message } from '../wire/message.ts';
 import { headerFault } from '../wire/mirrors.ts';
-import { CreatedHandles } from './created-handles.ts';
-import type { Admission } from './run.ts';
-import type { RunKeyStrategy } from './run-key.ts';
-import { begin, isFirstPage, StartToolList } from './start-tool.ts';
+import { type Admission, isHandle } from './run.ts';
+import type { HandleKey, ManagedHandle, RunKeyStrategy } from './run-key.ts';
 
 /**
  * How long a store that fails is asked again for the run of a handle that is handed out already.
@@ -90,4 +100,183 @@ async function ensureRun(
 
 function isCallOf({ method, message }: Incoming, tool: string): boolean {
   return method === 'tools/call' && message.at('params', 'name') === tool;
+}
+
+/**
+ * Learns the handles that the upstream hands out. `onHandle` says whether a run could be made for
+ * one.
+ */
+export class CreatedHandles implements Part {
+  readonly stage = 'session';
+  readonly #exchange: Exchange;
+  readonly #admission: Admission;
+  readonly #key: HandleKey;
+  readonly #onHandle: (handle: string) => Promise<boolean>;
+  readonly #awaited: Map<string, RequestId>;
+
+  constructor(
+    exchange: Exchange,
+    admission: Admission,
+    key: HandleKey,
+    calls: readonly Incoming[],
+    onHandle: (handle: string) => Promise<boolean>,
+  ) {
+    this.#exchange = exchange;
+    this.#admission = admission;
+    this.#key = key;
+    this.#onHandle = onHandle;
+    const ids = calls.map(({ id }) => id).filter((id) => id !== undefined);
+    this.#awaited = new Map(ids.map((id) => [idKey(id), id]));
+  }
+
+  wants(): boolean {
+    return this.#awaited.size > 0;
+  }
+
+  /** The run is there before the client knows its handle. */
+  async onMessage(message: Message): Promise<void> {
+    const { id, method, result } = message.value;
+    if (method !== undefined || !isRequestId(id) || !this.#awaited.delete(idKey(id))) return;
+    const handle = message.at('result', 'structuredContent', this.#key.field);
+    if (!isObject(result) || result.isError === true || !isHandle(handle)) return;
+    if (await this.#onHandle(String(handle))) return;
+    const { argument } = this.#key;
+    const text = `[System: what was made could not be recorded, so no gated tool takes this ${JSON.stringify(argument)}. Make another one later.]`;
+    message.insert(['result', 'content'], { type: 'text', text }, 'end');
+  }
+
+  onEnd(): JsonObject[] {
+    this.#expectLate();
+    return [];
+  }
+
+  onClose(): void {
+    this.#expectLate();
+  }
+
+  /** A stream that can be resumed brings the result elsewhere. */
+  #expectLate(): void {
+    if (this.#admission.era !== 'session' || !this.#exchange.tap.resumable) return;
+    for (const id of this.#awaited.values()) {
+      this.#admission.session.late.expect(id, `handle ${this.#key.argument}`, (message) =>
+        this.onMessage(message),
+      );
+    }
+  }
+}
+
+/** How long handles live, and who is told of what goes wrong with them. */
+interface StartKeeper {
+  readonly ttlMs: number;
+  readonly onError: (error: unknown) => void;
+}
+
+export interface Beginning {
+  readonly admission: Admission;
+  readonly managed: ManagedHandle;
+  readonly keeper: StartKeeper;
+  readonly make: (run: string) => Promise<void>;
+  readonly binding: string | undefined;
+}
+
+/** Answers a call of the start tool with a new handle, whose run is kept by then. */
+export async function begin(
+  call: Incoming,
+  { admission, managed, keeper, make, binding }: Beginning,
+): Promise<JsonObject> {
+  const id = call.id ?? null;
+  const { era } = admission;
+  const handle = randomBytes(24).toString('base64url');
+  try {
+    await make(managed.runKey(handle, binding));
+  } catch (error) {
+    keeper.onError(error);
+    return errorResponse(
+      id,
+      JSON_RPC.INTERNAL_ERROR,
+      'The run could not be recorded; try again later',
+    );
+  }
+  const text = `Pass ${JSON.stringify({ [managed.argument]: handle })} to each tool that asks for it. ${lifetime(keeper.ttlMs)}`;
+  const result = {
+    content: [{ type: 'text', text }],
+    structuredContent: { [managed.argument]: handle },
+    ...(era === 'stateless' && { resultType: 'complete' }),
+  };
+  return { jsonrpc: '2.0', id, result };
+}
+
+/** Adds the start tool to the first page of a list. */
+export class StartToolList implements Part {
+  readonly stage = 'session';
+  readonly #exchange: Exchange;
+  readonly #managed: ManagedHandle;
+  readonly #keeper: StartKeeper;
+
+  constructor(exchange: Exchange, managed: ManagedHandle, keeper: StartKeeper) {
+    this.#exchange = exchange;
+    this.#managed = managed;
+    this.#keeper = keeper;
+  }
+
+  wants(): boolean {
+    return true;
+  }
+
+  pageKey(): string {
+    const isFirst = this.#exchange.requests.some(isFirstPage);
+    return isFirst ? JSON.stringify([this.#managed, this.#keeper.ttlMs]) : 'later page';
+  }
+
+  onMessage(message: Message): void {
+    const { id } = message.value;
+    const tools = message.at('result', 'tools');
+    if (
+      !Array.isArray(tools) ||
+      !this.#exchange.requests.some((each) => each.id === id && isFirstPage(each))
+    )
+      return;
+    const { start } = this.#managed;
+    if (!tools.some((tool) => isObject(tool) && tool.name === start)) {
+      message.insert(['result', 'tools'], startTool(this.#managed, this.#keeper.ttlMs), 'start');
+      return;
+    }
+    this.#keeper.onError(
+      new InterlockError(
+        'ERR_INTERLOCK_CONFIG',
+        `managedHandle(): the upstream has a tool ${JSON.stringify(start)} of its own; choose another name for the start tool`,
+      ),
+    );
+    message.replace(errorResponse(id as RequestId, JSON_RPC.INTERNAL_ERROR, 'Internal error'));
+  }
+}
+
+function startTool({ start, argument, description }: ManagedHandle, ttlMs: number): JsonObject {
+  const says = `Returns a "${argument}", which the other tools of the workflow ask for. ${lifetime(ttlMs)}`;
+  return {
+    name: start,
+    description: `${description} ${says}`,
+    inputSchema: { type: 'object', properties: {} },
+    outputSchema: {
+      type: 'object',
+      properties: { [argument]: { type: 'string' } },
+      required: [argument],
+    },
+  };
+}
+
+/** "State the handle's lifetime" (MCP 2026-07-28, "Stateful Tools"). */
+function lifetime(ttlMs: number): string {
+  const [count, unit] = inUnits(ttlMs);
+  return `It expires ${count} ${unit}${count === 1 ? '' : 's'} after its last use.`;
+}
+
+function inUnits(ms: number): [count: number, unit: string] {
+  const minutes = ms / 60_000;
+  if (minutes >= 120) return [Math.floor(minutes / 60), 'hour'];
+  return minutes >= 1 ? [Math.floor(minutes), 'minute'] : [Math.ceil(ms / 1000), 'second'];
+}
+
+export function isFirstPage({ method, message }: Incoming): boolean {
+  return method === 'tools/list' && message.at('params', 'cursor') === undefined;
 }

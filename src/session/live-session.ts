@@ -1,5 +1,6 @@
-import type { Relay } from '../notify/relay.ts';
+import { type Relay, topicOf } from '../notify/relay.ts';
 import { Streams } from '../notify/streams.ts';
+import type { WaitingCall } from '../step/turns.ts';
 import type { SessionRecord } from '../stores/store.ts';
 import {
   idKey,
@@ -10,8 +11,109 @@ import {
 } from '../wire/json-rpc.ts';
 import { LateResponses } from '../wire/late-responses.ts';
 import type { ResponseTap } from '../wire/response-tap.ts';
-import { type CallersRequest, InFlight } from './in-flight.ts';
 import type { Seat } from './quotas.ts';
+
+/** The HTTP request that a call came in, as far as its wait depends on it. */
+export interface CallersRequest {
+  /** Whether the client's connection has ended. */
+  readonly isGone: boolean;
+  /** Of the body, in bytes. */
+  readonly size: number;
+}
+
+/**
+ * A request of the session that is not answered yet. Once it is cancelled it is not forwarded, if
+ * it has not been.
+ */
+export class InFlight implements WaitingCall {
+  readonly #request: CallersRequest | undefined;
+  #onOver: () => void;
+  #ended = false;
+  #steps = 0;
+  #uncertain = 0;
+  #cancelled = false;
+  readonly #onCancel = new Set<() => void>();
+  readonly #onNotice = new Set<() => void>();
+
+  /** `onOver` is called once, when its id is free again. */
+  constructor(onOver: () => void = () => {}, request?: CallersRequest) {
+    this.#onOver = onOver;
+    this.#request = request;
+  }
+
+  get cancelled(): boolean {
+    return this.#cancelled || this.#request?.isGone === true;
+  }
+
+  get bytes(): number {
+    return this.#request?.size ?? 0;
+  }
+
+  /**
+   * Its response has ended, or its connection has. A step that is still under way may have its
+   * result come elsewhere.
+   */
+  end(): void {
+    this.#ended = true;
+    if (this.#steps > 0) return;
+    this.#onOver();
+    this.#onOver = () => {};
+  }
+
+  /**
+   * It runs as a step until the returned function is called. `mustEnd` where nobody may find out
+   * later, by trying it again, what an interrupted one came to.
+   */
+  beginStep(mustEnd: boolean): () => void {
+    this.#steps++;
+    if (mustEnd) this.#uncertain++;
+    let over = false;
+    return () => {
+      if (over) return;
+      over = true;
+      this.#steps--;
+      if (mustEnd) this.#uncertain--;
+      if (this.#ended) this.end();
+    };
+  }
+
+  /** Whether it runs as a step that must not be interrupted. */
+  get mustEnd(): boolean {
+    return this.#uncertain > 0;
+  }
+
+  onCancel(callback: () => void): () => void {
+    if (this.#cancelled) callback();
+    else this.#onCancel.add(callback);
+    return () => this.#onCancel.delete(callback);
+  }
+
+  /**
+   * Calls back when the client says that it cancels, and not when it goes away: that does not cut a
+   * step off.
+   */
+  onNotice(callback: () => void): void {
+    this.#onNotice.add(callback);
+  }
+
+  /** The client said so. */
+  cancel(): void {
+    this.leave();
+    callOnce(this.#onNotice);
+  }
+
+  /** The client is gone. */
+  leave(): void {
+    this.#cancelled = true;
+    callOnce(this.#onCancel);
+  }
+}
+
+function callOnce(callbacks: Set<() => void>): void {
+  const called = [...callbacks];
+  callbacks.clear();
+  for (const callback of called) callback();
+}
 
 const MAX_QUESTIONS = 100;
 
@@ -153,6 +255,56 @@ export class LiveSession {
       if (!tap.resumable) continue;
       this.departed.delete(tap);
       tap.releaseClose();
+    }
+  }
+}
+
+/**
+ * Somebody who is told which of a run's lists changed, and the session that they belong to, if any.
+ */
+export interface Listener {
+  readonly tell: (lists: readonly ListKind[]) => void;
+  readonly session?: LiveSession | undefined;
+}
+
+/**
+ * Who hears in this process of runs that several connections share, by the names that such runs
+ * have on the bus.
+ */
+export class Audiences {
+  readonly #listeners = new Map<string, Set<Listener>>();
+
+  /** Adds somebody, until the returned function is called. */
+  add(run: string, listener: Listener): () => void {
+    const topic = topicOf(run);
+    const listeners = this.#listeners.get(topic) ?? new Set();
+    this.#listeners.set(topic, listeners.add(listener));
+    return () => {
+      listeners.delete(listener);
+      if (listeners.size === 0 && this.#listeners.get(topic) === listeners)
+        this.#listeners.delete(topic);
+    };
+  }
+
+  /** How many listen to a run. */
+  sizeOf(run: string): number {
+    return this.#listeners.get(topicOf(run))?.size ?? 0;
+  }
+
+  /** Ends the streams of those who listen. */
+  endAll(): void {
+    const all = [...this.#listeners.values()].flatMap((listeners) => [...listeners]);
+    for (const { session } of all) session?.streams.endAll();
+  }
+
+  /** Tells everybody of that run, but for a session that knows already. */
+  tell(run: string, lists: readonly ListKind[], except?: object): void {
+    this.tellTopic(topicOf(run), lists, except);
+  }
+
+  tellTopic(topic: string, lists: readonly ListKind[], except?: object): void {
+    for (const { tell, session } of [...(this.#listeners.get(topic) ?? [])]) {
+      if (session === undefined || session !== except) tell(lists);
     }
   }
 }

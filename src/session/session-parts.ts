@@ -1,4 +1,9 @@
+import type { Clock } from '../clock.ts';
 import { newSessionId, SESSION_HEADER } from '../ids.ts';
+import type { NotificationBus } from '../notify/bus.ts';
+import { keepAlive } from '../notify/streams.ts';
+import type { GuardedStore } from '../step/store-calls.ts';
+import type { OpenResult } from '../stores/store.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
 import { acceptsEventStream, requestHeader } from '../wire/headers.ts';
 import {
@@ -12,12 +17,52 @@ import {
 import type { Message } from '../wire/message.ts';
 import type { HeadPort } from '../wire/ports.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
-import type { InFlight } from './in-flight.ts';
-import { keepAlive } from './keep-alive.ts';
-import type { LiveSession } from './live-session.ts';
+import type { InFlight, LiveSession } from './live-session.ts';
+import type { ClientOf, PrincipalOf } from './principal.ts';
+import type { Owner } from './quotas.ts';
 import type { Run } from './run.ts';
-import type { Opening, SessionKeeper } from './session-keeper.ts';
+import type { RunKeyStrategy } from './run-key.ts';
 import { CROWDED, type TurnedAway } from './turn-away.ts';
+
+/** How the sessions of one mounted middleware are kept. */
+export interface SessionsConfig {
+  readonly store: GuardedStore;
+  /** What names runs, in order of preference. */
+  readonly keys: readonly RunKeyStrategy[];
+  readonly clock: Clock;
+  readonly principal: PrincipalOf | undefined;
+  readonly clientOf: ClientOf | undefined;
+  readonly idleMs: number;
+  readonly sessionCacheMs: number;
+  readonly maxSessions: number;
+  readonly maxSessionsPerPrincipal: number;
+  readonly maxSessionsPerClient: number;
+  readonly maxStreams: number;
+  readonly serveStreams: boolean;
+  readonly keepAliveMs: number;
+  readonly bus: NotificationBus | undefined;
+  /** What is likely wrong with the store where this process runs; told with the first run. */
+  readonly storeWarning: string | undefined;
+  readonly onError: (error: unknown) => void;
+  readonly onWarning: (warning: string) => void;
+}
+
+/** Who opens a session: whom it is bound to, and among whose it counts. */
+export interface Opening extends Owner {
+  readonly binding: string | undefined;
+}
+
+/** Where the parts of an exchange begin and end a run. */
+export interface SessionKeeper {
+  readonly config: SessionsConfig;
+  /**
+   * Starts a run under the id that the client will send from now on, unless that one is in use.
+   * `full`: its caller has as many sessions as he may have, and none of them can make way.
+   */
+  open(run: string, caller: Opening, minted: boolean): Promise<OpenResult['status'] | 'full'>;
+  /** Ends a run; from now on it is unknown. */
+  close(session: LiveSession): Promise<void>;
+}
 
 const NOT_RECORDED: TurnedAway = {
   status: 503,

@@ -1,6 +1,7 @@
 import { newToken, SESSION_HEADER } from '../ids.ts';
 import type { NotificationBus } from '../notify/bus.ts';
 import { Relay } from '../notify/relay.ts';
+import { HeldStreams } from '../notify/streams.ts';
 import { leftRunning, Turns } from '../step/turns.ts';
 import type { OpenResult, RunRecord, SessionRecord } from '../stores/store.ts';
 import { type Era, eraOf, headerSaysStateless } from '../wire/era.ts';
@@ -9,16 +10,21 @@ import { requestHeader, setRequestHeader } from '../wire/headers.ts';
 import { isRequestId, type ListKind } from '../wire/json-rpc.ts';
 import type { RequestPort } from '../wire/ports.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
-import { Audiences } from './audiences.ts';
 import { type HandleKeeper, serveHandles } from './handles.ts';
-import { HeldStreams } from './held-streams.ts';
-import { LiveSession } from './live-session.ts';
+import { Audiences, LiveSession } from './live-session.ts';
 import { MissedLists } from './missed-lists.ts';
 import { Callers, clientNamed, type Identity, NOBODY } from './principal.ts';
 import { Quotas } from './quotas.ts';
 import { Admission, admit, keysBeforeSessions, Run, type RunKeeper } from './run.ts';
-import type { Opening, SessionKeeper, SessionsConfig } from './session-keeper.ts';
-import { Handshake, Request, Stream, Termination } from './session-parts.ts';
+import {
+  Handshake,
+  type Opening,
+  Request,
+  type SessionKeeper,
+  type SessionsConfig,
+  Stream,
+  Termination,
+} from './session-parts.ts';
 import { SessionTable } from './session-table.ts';
 import {
   CROWDED,

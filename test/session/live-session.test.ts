@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { InFlight } from '../../src/session/in-flight.ts';
-import { LiveSession } from '../../src/session/live-session.ts';
+import { InFlight, LiveSession } from '../../src/session/live-session.ts';
 import { Quotas } from '../../src/session/quotas.ts';
 import { SessionTable } from '../../src/session/session-table.ts';
 import type { ResponseTap } from '../../src/wire/response-tap.ts';

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { InFlight } from '../../src/session/in-flight.ts';
+import { InFlight } from '../../src/session/live-session.ts';
 import { Turn, Turns, type WaitLimits } from '../../src/step/turns.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 
