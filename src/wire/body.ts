@@ -10,8 +10,7 @@ import {
 } from './body-text.ts';
 import { setRequestHeader } from './headers.ts';
 import { isObject } from './json-rpc.ts';
-import { parseJson } from './json-text.ts';
-import type { BodyFailure, BodyPort, BodyText } from './ports.ts';
+import type { Amended, BodyFailure, BodyPort, BodyText } from './ports.ts';
 import { readAndPutBack, replacePutBack } from './put-back.ts';
 import { after, type MaybePromise } from './task-line.ts';
 
@@ -95,17 +94,17 @@ export class RequestBody implements BodyPort {
    * Replaces what the upstream will read, in each of the places where it may look.
    * @throws if the stream was consumed in between without leaving a `req.body`.
    */
-  replace(text: string): void {
+  replace(amended: Amended): void {
     const req = this.#req;
-    if (req.rawBody !== undefined) assign(req, 'rawBody', inFormOf(req.rawBody, text));
+    if (req.rawBody !== undefined) assign(req, 'rawBody', inFormOf(req.rawBody, amended));
     const parsed = bodyNow(req, this.#parsed);
-    if (parsed !== undefined) assign(req, 'body', inFormOf(parsed, text));
-    const inStream = this.#inStream && replacePutBack(req, Buffer.from(text));
+    if (parsed !== undefined) assign(req, 'body', inFormOf(parsed, amended));
+    const inStream = this.#inStream && replacePutBack(req, Buffer.from(amended.text));
     if (parsed === undefined && !inStream) {
       throw new Error('the request stream was consumed before the middleware could amend it');
     }
     if (req.headers['content-length'] !== undefined) {
-      setRequestHeader(req, 'content-length', String(Buffer.byteLength(text)));
+      setRequestHeader(req, 'content-length', String(Buffer.byteLength(amended.text)));
     }
   }
 }
@@ -179,9 +178,10 @@ function isEmpty(parsed: unknown): boolean {
   return isObject(parsed) && Object.keys(parsed).length === 0;
 }
 
-function inFormOf(model: unknown, text: string): unknown {
-  if (typeof model === 'string') return text;
-  return model instanceof Uint8Array ? Buffer.from(text) : parseJson(text).value;
+/** A reader of text or bytes is left those, and a reader of what a parser made the value. */
+function inFormOf(model: unknown, amended: Amended): unknown {
+  if (typeof model === 'string') return amended.text;
+  return model instanceof Uint8Array ? Buffer.from(amended.text) : amended.value;
 }
 
 function assign(req: ParsedRequest, name: 'body' | 'rawBody', value: unknown): void {

@@ -12,8 +12,8 @@ import {
 import type { Message } from './message.ts';
 import { namesFault } from './mirrors.ts';
 import { Note } from './note.ts';
-import { type Part, withPart } from './part.ts';
-import type { BodyFailure, BodyPort, RequestPort } from './ports.ts';
+import { type Part, tell, withPart } from './part.ts';
+import type { Amended, BodyFailure, BodyPort, RequestPort } from './ports.ts';
 import { type Asked, Tap } from './tap.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
 
@@ -41,9 +41,27 @@ export const DEFAULT_LIMITS: WireLimits = {
   maxMessageBytes: 16 * 1024 * 1024,
 };
 
+/** What is left of a batch. */
+class AmendedBatch implements Amended {
+  readonly #left: readonly Incoming[];
+
+  constructor(left: readonly Incoming[]) {
+    this.#left = left;
+  }
+
+  get text(): string {
+    return `[${this.#left.map(({ message }) => message.text).join(',')}]`;
+  }
+
+  get value(): unknown {
+    return this.#left.map(({ message }) => message.value);
+  }
+}
+
 const NO_MESSAGES: IncomingBody = { isBatch: false, messages: [], isStale: false };
 
 const exchangeNote = new Note<IncomingMessage | Request, Exchange>();
+const PLAIN = { enumerable: false };
 
 /**
  * One HTTP request and its response, shared by every middleware that it passes: read once, written
@@ -97,7 +115,12 @@ export class Exchange implements Asked {
     // A copy of a request has what its original has, and is not what the body is amended on.
     if (known?.req === req) return known;
     return after(Exchange.open(nodeHost(req, res), limits, onError), (opened) => {
-      if (opened !== undefined) exchangeNote.put(req, opened);
+      if (opened === undefined) return undefined;
+      // Express gives each request a shape of its own, to which adding a property is slow. Changing
+      // an attribute first makes a dictionary of it, to which it is not, for what is behind too. A
+      // request has no status message.
+      Object.defineProperty(req, 'statusMessage', PLAIN);
+      exchangeNote.put(req, opened);
       return opened;
     });
   }
@@ -191,11 +214,7 @@ export class Exchange implements Asked {
   join(part: Part): void {
     this.parts = withPart(this.parts, part);
     if (!this.tap.closed) return;
-    try {
-      part.onClose?.();
-    } catch (error) {
-      this.onError(error);
-    }
+    tell({ parts: [part], onError: (error) => this.onError(error) }, (each) => each.onClose?.());
   }
 
   /** Tells the observer. What that throws is its own affair. */
@@ -294,8 +313,9 @@ export class Exchange implements Asked {
     );
     if (changes === this.#forwardedChanges) return;
     this.#forwardedChanges = changes;
-    const texts = left.map((each) => each.message.text);
-    this.#body?.replace(this.isBatch ? `[${texts.join(',')}]` : (texts[0] ?? ''));
+    const [first] = left;
+    if (this.isBatch) this.#body?.replace(new AmendedBatch(left));
+    else if (first !== undefined) this.#body?.replace(first.message);
   }
 
   async #failClosed(error: unknown): Promise<void> {

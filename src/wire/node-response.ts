@@ -146,9 +146,12 @@ export function patchResponse(res: ServerResponse, sink: ResponseSink): Original
   const patch = new ResponsePatch(res, sink);
   Object.defineProperties(res, VISIBLE_STATE);
   Object.assign(res, METHODS, { [PATCH]: patch });
-  // A compressing middleware in front leads this to its own stream, which drains in place of the
-  // response.
-  patch.on('drain', () => sink.flowAgain());
+  // A compressing middleware in front leads `drain` to its own stream, which drains in place of the
+  // response; the upstream still waits for the response's.
+  if (Object.hasOwn(res, 'on')) {
+    Object.assign(res, { on: onResponse });
+    patch.on('drain', () => sink.flowAgain());
+  }
   return patch;
 }
 
@@ -192,11 +195,6 @@ const METHODS = {
     patch.needHead();
     patch.sink.flush();
   },
-  // The upstream waits for this response's `drain`, whatever a middleware in front made of it.
-  on(this: Patched, event: string, listener: Listener) {
-    if (event === 'drain') return EventEmitter.prototype.on.call(this[PATCH].res, event, listener);
-    return this[PATCH].on(event, listener);
-  },
   emit(this: Patched, event: string, ...args: unknown[]) {
     const patch = this[PATCH];
     if (event === 'close' && patch.sink.close()) return false;
@@ -209,6 +207,12 @@ const METHODS = {
     return patch.destroy(error);
   },
 };
+
+function onResponse(this: ServerResponse, event: string, listener: Listener): ServerResponse {
+  if (event === 'drain') EventEmitter.prototype.on.call(this, event, listener);
+  else (this as Patched)[PATCH].on(event, listener);
+  return this;
+}
 
 /**
  * An upstream that answers after it was given up on sees no error of its own making, and the

@@ -45,6 +45,12 @@ export interface BodyText {
   readonly text: string;
 }
 
+/** A body as it is to be forwarded. Each is made when it is asked for. */
+export interface Amended {
+  readonly text: string;
+  readonly value: unknown;
+}
+
 /** A request's body, read once. */
 export interface BodyPort {
   readonly value: unknown;
@@ -53,5 +59,5 @@ export interface BodyPort {
   /** What the same request says in other places where the upstream may look, in other words. */
   readonly others: readonly BodyText[];
   /** Replaces what the upstream will read. */
-  replace(text: string): void;
+  replace(amended: Amended): void;
 }

@@ -1,5 +1,5 @@
 import { parseBody, tooLarge, unfitBytes, unfitMedia } from '../body-text.ts';
-import type { BodyFailure, BodyPort, BodyText, RequestPort } from '../ports.ts';
+import type { Amended, BodyFailure, BodyPort, BodyText, RequestPort } from '../ports.ts';
 import { REST } from '../put-back.ts';
 
 type Bytes = Uint8Array<ArrayBuffer>;
@@ -43,7 +43,7 @@ export class FetchBody implements BodyPort {
     return this.#bytes;
   }
 
-  replace(text: string): void {
+  replace({ text }: Amended): void {
     this.#bytes = new TextEncoder().encode(text);
   }
 }
