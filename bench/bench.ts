@@ -2,33 +2,55 @@
  * Measures what the middlewares cost: the same app of the official SDK bare and gated, in fresh
  * processes that take turns under load. Each figure is the median of the turns; `ratio` is the
  * bare server's CPU time for a request divided by the gated one's, so 1 is a gate that costs
- * nothing.
+ * nothing. `one core` is the ratio where server and clients share a core, so that no server pays to
+ * wake up its clients.
  *
  *   npm run bench -- [--full] [--quick] [--only TEXT] [--rounds N] [--node PATH] [--one-core]
- *                    [--json FILE] [--compare FILE] [--profile FOLDER]
- *   npm run bench -- --trace      files entered and promises created by a request
- *   npm run bench -- --cold       the time to import, and to the first list
- *   npm run bench -- --growth     how the time that an input costs grows with its length
+ *                    [--minimal] [--json FILE] [--compare FILE] [--profile FOLDER]
+ *
+ *   --full       also SSE, SDK v2, a stateless server, Node 24, other lists, stores on servers
+ *   --minimal    also a gate in one file without any promise, beside ours
+ *   --trace      files entered and promises created by a request, in place of its time
+ *   --scale      how cost and memory grow: tools, states, runs, streams, answers, bodies
+ *   --cold       the time to import, and to the first list
+ *   --growth     how the time that an input costs grows with its length
+ *   --bodies     bodies of 4 MiB in every shape, against JSON.parse
  */
-import { readFileSync, writeFileSync } from 'node:fs';
-import { availableParallelism, cpus } from 'node:os';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { availableParallelism, cpus, tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { startPostgres } from '../test/services/postgres.ts';
+import { startRedis } from '../test/services/redis.ts';
+import { measureBodies } from './bodies.ts';
 import { measureCold } from './cold.ts';
 import { GROWING, measureGrowth } from './lengths.ts';
 import { quantile } from './load.ts';
-import { ServerProcess, type StartOptions, stayOn, type Turn } from './server-process.ts';
-import { DEFAULT, FULL, type Workload } from './setups.ts';
+import { node24 } from './node24.ts';
+import { compare, markdown, type Report, type Row, type Rows, write } from './report.ts';
+import { measureScale } from './scale.ts';
+import {
+  ALL_CORES,
+  ServerProcess,
+  type StartOptions,
+  stayOn,
+  type Turn,
+} from './server-process.ts';
+import { DEFAULT, FULL, type Setup, type StoreName, type Workload } from './setups.ts';
 
 const { values } = parseArgs({
   options: {
     full: { type: 'boolean', default: false },
     quick: { type: 'boolean', default: false },
+    minimal: { type: 'boolean', default: false },
     trace: { type: 'boolean', default: false },
+    scale: { type: 'boolean', default: false },
     cold: { type: 'boolean', default: false },
     growth: { type: 'boolean', default: false },
+    bodies: { type: 'boolean', default: false },
     'one-core': { type: 'boolean', default: false },
     only: { type: 'string', default: '' },
-    rounds: { type: 'string', default: '12' },
+    rounds: { type: 'string', default: '8' },
     node: { type: 'string' },
     json: { type: 'string' },
     compare: { type: 'string' },
@@ -36,169 +58,206 @@ const { values } = parseArgs({
   },
 });
 const rounds = Number(values.rounds);
-const turnMs = values.quick ? 300 : 1_500;
-const warmUpMs = values.quick ? 1_000 : 3_000;
-const core = values['one-core'] ? 0 : undefined;
+const turnMs = values.quick ? 300 : 1_200;
+const warmUpMs = values.quick ? 1_000 : 2_000;
+const isOnOneCore = values['one-core'];
 const options: StartOptions = {
   connections: 8,
   node: values.node,
-  core,
+  core: isOnOneCore ? 0 : undefined,
   nodeArguments:
     values.profile === undefined ? [] : ['--cpu-prof', '--cpu-prof-dir', values.profile],
 };
 
-/** Bare and gated, one after the other, so that both meet the same noise. */
-type Pair = readonly [bare: Turn, gated: Turn];
+const isChosen = ({ name }: { readonly name: string }): boolean => name.includes(values.only);
 
-type Row = Readonly<Record<string, number>>;
+/** The servers of one row, which take turns so that they meet the same noise. */
+type Servers = ReadonlyMap<Setup['variant'], ServerProcess>;
 
-/** What is written to a file, and compared with one. */
-interface Report {
-  readonly date: string;
-  readonly node: string;
-  readonly machine: string;
-  readonly command: string;
-  readonly rows: Readonly<Record<string, Row>>;
+/** What each server's turn of one round came to. */
+type Round = ReadonlyMap<Setup['variant'], Turn>;
+
+function variantsOf({ sdk, mode, answers, onNode24 }: Workload): readonly Setup['variant'][] {
+  const isKnownToMinimal = sdk === 'v1' && mode === 'stateful' && answers === 'json';
+  const isAsked = values.minimal || onNode24 === true;
+  return isAsked && isKnownToMinimal ? ['bare', 'gated', 'minimal'] : ['bare', 'gated'];
 }
 
 async function withServers<T>(
   workload: Workload,
-  use: (bare: ServerProcess, gated: ServerProcess) => Promise<T>,
+  use: (servers: Servers) => Promise<T>,
 ): Promise<T> {
-  const bare = await ServerProcess.start('bare', workload, options);
-  const gated = await ServerProcess.start('gated', workload, options);
+  const store = workload.store === undefined ? undefined : await startStore(workload.store);
+  const node = workload.onNode24 ? node24() : options.node;
+  const given = { ...options, node, address: store?.address };
+  const servers = new Map<Setup['variant'], ServerProcess>();
   try {
-    return await use(bare, gated);
+    for (const variant of variantsOf(workload))
+      servers.set(variant, await ServerProcess.start(variant, workload, given));
+    return await use(servers);
   } finally {
-    await Promise.all([bare.stop(), gated.stop()]);
+    for (const server of servers.values()) await server.stop();
+    await store?.stop();
   }
 }
 
-async function measure(bare: ServerProcess, gated: ServerProcess): Promise<Row> {
-  for (const server of [bare, gated]) await server.turn(warmUpMs);
-  const pairs: Pair[] = [];
-  for (let round = 0; round < rounds; round++) pairs.push(await measureRound(bare, gated, round));
-  return summary(pairs);
+/** A place for runs, of its own for each row. */
+async function startStore(
+  name: StoreName,
+): Promise<{ readonly address: string; stop(): Promise<unknown> }> {
+  if (name !== 'SQLite') {
+    const service = await (name === 'Redis' ? startRedis() : startPostgres());
+    return { address: service.url, stop: () => service.stop() };
+  }
+  const folder = mkdtempSync(join(tmpdir(), 'interlock-bench-'));
+  const stop = async (): Promise<void> => rmSync(folder, { recursive: true });
+  return { address: join(folder, 'runs.db'), stop };
 }
 
-/** The second one finds a warmer machine, so they take turns at that too. */
-async function measureRound(
-  bare: ServerProcess,
-  gated: ServerProcess,
-  round: number,
-): Promise<Pair> {
-  if (round % 2 === 0) return [await bare.turn(turnMs), await gated.turn(turnMs)];
-  const second = await gated.turn(turnMs);
-  return [await bare.turn(turnMs), second];
+async function measure(servers: Servers, workload: Workload): Promise<Row> {
+  for (const server of servers.values()) await server.turn(warmUpMs);
+  const apart = await takeTurns(servers, rounds);
+  const isDefault = DEFAULT.includes(workload);
+  if (!isDefault || isOnOneCore || ALL_CORES.length === 1) return summary(apart);
+  pin(servers, [0]);
+  const together = await takeTurns(servers, Math.ceil(rounds / 2));
+  pin(servers, ALL_CORES);
+  return summary(apart, together);
 }
 
-function summary(pairs: readonly Pair[]): Row {
-  const ratios = pairs.map(([bare, gated]) => bare.cpu / gated.cpu);
-  const [bare, gated] = [pairs.map(([turn]) => turn), pairs.map(([, turn]) => turn)];
-  const median = (turns: readonly Turn[], value: (turn: Turn) => number): number =>
-    quantile(turns.map(value), 0.5);
-  const timesOf = (turns: readonly Turn[], share: number): number =>
-    round(
-      quantile(
-        turns.flatMap(({ times }) => times),
-        share,
-      ),
-      2,
-    );
+function pin(servers: Servers, cores: readonly number[]): void {
+  stayOn(cores, process.pid);
+  for (const server of servers.values()) server.stayOn(cores);
+}
+
+/** The later ones find a warmer machine, so they take turns at that too. */
+async function takeTurns(servers: Servers, count: number): Promise<Round[]> {
+  const taken: Round[] = [];
+  for (let at = 0; at < count; at++) {
+    const turns = new Map<Setup['variant'], Turn>();
+    const inOrder = at % 2 === 0 ? [...servers] : [...servers].reverse();
+    for (const [variant, server] of inOrder) turns.set(variant, await server.turn(turnMs));
+    taken.push(turns);
+  }
+  return taken;
+}
+
+function summary(apart: readonly Round[], together?: readonly Round[]): Row {
+  const ratios = ratiosOf(apart, 'gated');
+  const minimal = ratiosOf(apart, 'minimal');
   return {
-    ratio: round(quantile(ratios, 0.5), 2),
+    ratio: median(ratios),
     min: round(Math.min(...ratios), 2),
     max: round(Math.max(...ratios), 2),
-    'bare µs': round(median(bare, ({ cpu }) => cpu)),
-    'gated µs': round(median(gated, ({ cpu }) => cpu)),
-    'bare /s': round(median(bare, ({ throughput }) => throughput)),
-    'gated /s': round(median(gated, ({ throughput }) => throughput)),
-    'bare p50 ms': timesOf(bare, 0.5),
-    'gated p50 ms': timesOf(gated, 0.5),
-    'bare p99 ms': timesOf(bare, 0.99),
-    'gated p99 ms': timesOf(gated, 0.99),
+    ...(together !== undefined && { 'one core': median(ratiosOf(together, 'gated')) }),
+    ...(minimal.length > 0 && { minimal: median(minimal) }),
+    ...figuresOf(apart, 'bare'),
+    ...figuresOf(apart, 'gated'),
+  };
+}
+
+/** The bare server's CPU time for a request by that of another one, in each round. */
+function ratiosOf(taken: readonly Round[], variant: Setup['variant']): number[] {
+  return taken.flatMap((turns) => {
+    const [bare, other] = [turns.get('bare'), turns.get(variant)];
+    return bare === undefined || other === undefined ? [] : [bare.cpu / other.cpu];
+  });
+}
+
+function figuresOf(taken: readonly Round[], variant: Setup['variant']): Row {
+  const turns = taken.flatMap((each) => each.get(variant) ?? []);
+  const times = turns.flatMap((turn) => turn.times);
+  return {
+    [`${variant} µs`]: Math.round(
+      quantile(
+        turns.map(({ cpu }) => cpu),
+        0.5,
+      ),
+    ),
+    [`${variant} /s`]: Math.round(
+      quantile(
+        turns.map(({ throughput }) => throughput),
+        0.5,
+      ),
+    ),
+    [`${variant} p50 ms`]: round(quantile(times, 0.5), 2),
+    [`${variant} p99 ms`]: round(quantile(times, 0.99), 2),
   };
 }
 
 /** Counted after warming up, since what is made once is not a request's. */
-async function trace(bare: ServerProcess, gated: ServerProcess): Promise<Row> {
-  for (const server of [bare, gated]) await server.turn(1_000);
-  const alone = await bare.trace(50);
-  const { files, promises } = await gated.trace(50);
-  return { files, promises: round(promises - alone.promises, 1) };
+async function trace(servers: Servers): Promise<Row> {
+  for (const server of servers.values()) await server.turn(1_000);
+  const alone = await servers.get('bare')?.trace(50);
+  const gated = await servers.get('gated')?.trace(50);
+  if (alone === undefined || gated === undefined) return {};
+  return { files: gated.files, promises: round(gated.promises - alone.promises, 1) };
 }
 
-function round(value: number, digits = 0): number {
+function median(numbers: readonly number[]): number {
+  return round(quantile(numbers, 0.5), 2);
+}
+
+function round(value: number, digits: number): number {
   return Number(value.toFixed(digits));
 }
 
-/** How the medians changed since another report. */
-function compare(report: Report, file: string): void {
-  const before = JSON.parse(readFileSync(file, 'utf8')) as Report;
-  console.log(`Since ${before.date} (Node ${before.node}, ${before.machine})`);
-  const changed = Object.entries(report.rows).flatMap(([name, row]) => {
-    const known = before.rows[name];
-    if (known === undefined) return [];
-    const change = (key: string): number => round((row[key] ?? 0) - (known[key] ?? 0), 2);
-    return [
-      [
-        name,
-        {
-          before: known.ratio,
-          now: row.ratio,
-          change: change('ratio'),
-          'gated µs': change('gated µs'),
-          'bare µs': change('bare µs'),
-        },
-      ] as const,
-    ];
-  });
-  console.table(Object.fromEntries(changed));
-}
-
-const isChosen = ({ name }: { readonly name: string }): boolean => name.includes(values.only);
-
-async function rowsOf(
-  use: (bare: ServerProcess, gated: ServerProcess) => Promise<Row>,
-): Promise<Record<string, Row>> {
+async function rowsOf(use: (servers: Servers, workload: Workload) => Promise<Row>): Promise<Rows> {
   const rows: Record<string, Row> = {};
   for (const workload of [...DEFAULT, ...(values.full ? FULL : [])].filter(isChosen)) {
-    rows[workload.name] = await withServers(workload, use);
+    rows[workload.name] = await withServers(workload, (servers) => use(servers, workload));
     console.log(`${workload.name}: ${JSON.stringify(rows[workload.name])}`);
   }
   return rows;
 }
 
+async function scaled(): Promise<Rows> {
+  const rows: Record<string, Row> = {};
+  const given = { ...options, rounds, turnMs, isChosen };
+  for await (const [name, row] of measureScale(given)) {
+    rows[name] = row;
+    console.log(`${name}: ${JSON.stringify(row)}`);
+  }
+  return rows;
+}
+
+function grown(): Rows {
+  const growing = GROWING.filter(isChosen);
+  return Object.fromEntries(growing.map((each) => [each.name, measureGrowth(each, turnMs)]));
+}
+
+/** What is measured, and the words above its table. */
+function chosenMode(): readonly [title: string, rows: Promise<Rows>] {
+  if (values.growth)
+    return [
+      'Microseconds by length; a growth of 1 is in proportion to it',
+      Promise.resolve(grown()),
+    ];
+  if (values.bodies) {
+    const bodies = measureBodies((name) => isChosen({ name }));
+    return ['Milliseconds, and ratios to JSON.parse of the same text', Promise.resolve(bodies)];
+  }
+  if (values.cold) return ['Milliseconds', measureCold(rounds, options)];
+  if (values.scale) return ['CPU time of a request in µs, and bytes that are kept', scaled()];
+  if (values.trace)
+    return ['Files of ours entered, and promises beyond the bare server’s', rowsOf(trace)];
+  return [`CPU time of bare ÷ gated, ${rounds} rounds of ${turnMs} ms`, rowsOf(measure)];
+}
+
 async function main(): Promise<void> {
-  if (values.growth) {
-    console.log('Microseconds by length; a growth of 1 is in proportion to it');
-    const growing = GROWING.filter(isChosen);
-    const measured = growing.map((each) => [each.name, measureGrowth(each, turnMs)] as const);
-    console.table(Object.fromEntries(measured));
-    return;
-  }
-  if (values.cold) {
-    console.table(await measureCold(rounds, options));
-    return;
-  }
-  if (values.trace) {
-    console.log('Of one request: files of ours entered, and promises beyond the bare server’s');
-    console.table(await rowsOf(trace));
-    return;
-  }
-  if (core !== undefined) stayOn(core, process.pid);
+  if (isOnOneCore) stayOn([0], process.pid);
   const machine = `${availableParallelism()} × ${cpus()[0]?.model.trim()}`;
-  const where = core === undefined ? '' : ', server and clients on one core';
   const node = values.node ?? process.version;
-  console.log(
-    `CPU time of bare ÷ gated, ${rounds} rounds of ${turnMs} ms, ${node}, ${machine}${where}`,
-  );
-  const rows = await rowsOf(measure);
-  console.table(rows);
   const date = new Date().toISOString().slice(0, 10);
   const command = ['npm run bench --', ...process.argv.slice(2)].join(' ');
+  const [title, measured] = chosenMode();
+  console.log(`${title}. ${date}, Node ${node}, ${machine}, ${command}`);
+  const rows = await measured;
+  console.table(rows);
+  if (Object.values(rows).some(({ ratio, min }) => ratio !== undefined && min !== undefined))
+    console.log(markdown(rows));
   const report: Report = { date, node, machine, command, rows };
-  if (values.json !== undefined) writeFileSync(values.json, `${JSON.stringify(report, null, 2)}\n`);
+  if (values.json !== undefined) write(report, values.json);
   if (values.compare !== undefined) compare(report, values.compare);
 }
 

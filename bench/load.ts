@@ -32,7 +32,7 @@ export class Caller {
   readonly #requests: readonly Sent[];
   readonly #isRefused: boolean;
   readonly #isStateless: boolean;
-  #headers: Record<string, string>;
+  #headers: Readonly<Record<string, string>>;
   #lastId = 0;
   #next = 0;
 
@@ -42,6 +42,11 @@ export class Caller {
     this.#headers = { ...HEADERS, 'x-user': `user ${++lastUser}` };
     this.#requests = requests;
     this.#isRefused = isRefused;
+  }
+
+  /** What it sends with each request, its session's id included. */
+  get headers(): Readonly<Record<string, string>> {
+    return this.#headers;
   }
 
   async open(): Promise<void> {

@@ -1,5 +1,6 @@
 import { type ChildProcess, execFileSync, fork } from 'node:child_process';
 import { once } from 'node:events';
+import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { Caller } from './load.ts';
 import type { Setup, Workload } from './setups.ts';
@@ -21,6 +22,12 @@ export interface Traced {
   readonly files: number;
 }
 
+/** What a server process is told of itself. */
+export interface ServerSetup extends Setup {
+  /** Of its store: a server's address, or a file's path. */
+  readonly address?: string | undefined;
+}
+
 export interface StartOptions {
   readonly connections: number;
   readonly nodeArguments?: readonly string[];
@@ -28,6 +35,8 @@ export interface StartOptions {
   readonly node?: string | undefined;
   /** The core that the server must stay on. */
   readonly core?: number | undefined;
+  /** Where the workload's store is. */
+  readonly address?: string | undefined;
 }
 
 /**
@@ -35,44 +44,47 @@ export interface StartOptions {
  * call it.
  */
 export class ServerProcess {
+  readonly port: number;
   readonly #child: ChildProcess;
   readonly #callers: readonly Caller[];
 
-  private constructor(child: ChildProcess, callers: readonly Caller[]) {
+  private constructor(child: ChildProcess, port: number, callers: readonly Caller[]) {
     this.#child = child;
+    this.port = port;
     this.#callers = callers;
   }
 
   static async start(
     variant: Setup['variant'],
-    workload: Workload,
-    { connections, nodeArguments = [], node, core }: StartOptions,
+    { name, requests, before = [], isRefused = false, onNode24, ...kind }: Workload,
+    { connections, nodeArguments = [], node, core, address }: StartOptions,
   ): Promise<ServerProcess> {
-    const { sdk, mode, answers, tools } = workload;
-    const setup: Setup = { variant, sdk, mode, answers, tools };
+    const setup: ServerSetup = { ...kind, variant, address };
     const file = fileURLToPath(new URL('server.ts', import.meta.url));
     const child = fork(file, [JSON.stringify(setup)], {
       execArgv: ['--import', 'tsx', ...nodeArguments],
       ...(node !== undefined && { execPath: node }),
     });
-    if (core !== undefined) stayOn(core, child.pid);
-    const [port] = (await once(child, 'message')) as [number];
-    const load = variant === 'bare' ? { ...workload, isRefused: false } : workload;
+    if (core !== undefined) stayOn([core], child.pid);
+    const [port] = await Promise.race([
+      once(child, 'message') as Promise<[number]>,
+      once(child, 'exit').then(() => Promise.reject(new Error(`${name}: its server ended`))),
+    ]);
+    const load = { sdk: kind.sdk, requests, isRefused: isRefused && variant !== 'bare' };
     const callers = Array.from({ length: connections }, () => new Caller(port, load));
     for (const caller of callers) await caller.open();
     const [first] = callers;
-    for (let round = 0; round < 100; round++)
-      for (const sent of workload.before ?? []) await first?.call(sent);
-    return new ServerProcess(child, callers);
+    for (let round = 0; round < 100; round++) for (const sent of before) await first?.call(sent);
+    return new ServerProcess(child, port, callers);
   }
 
   async turn(ms: number): Promise<Turn> {
-    const cpuBefore = await this.#ask<number>('cpu');
+    const cpuBefore = await this.ask('cpu');
     const start = performance.now();
     const taken = await Promise.all(this.#callers.map((caller) => caller.callUntil(start + ms)));
     const seconds = (performance.now() - start) / 1000;
     const times = taken.flat();
-    const cpu = ((await this.#ask<number>('cpu')) - cpuBefore) / times.length;
+    const cpu = ((await this.ask('cpu')) - cpuBefore) / times.length;
     return { throughput: times.length / seconds, cpu, times };
   }
 
@@ -85,6 +97,16 @@ export class ServerProcess {
     return { promises: promises / requests, files };
   }
 
+  /** Microseconds of its CPU so far, or the bytes that it keeps. */
+  ask(question: 'cpu' | 'memory'): Promise<number> {
+    return this.#ask<number>(question);
+  }
+
+  /** From now on it runs on these cores alone. */
+  stayOn(cores: readonly number[]): void {
+    stayOn(cores, this.#child.pid);
+  }
+
   async stop(): Promise<void> {
     for (const caller of this.#callers) caller.close();
     const exited = once(this.#child, 'exit');
@@ -92,7 +114,7 @@ export class ServerProcess {
     await exited;
   }
 
-  async #ask<T>(question: 'cpu' | 'trace' | 'traced'): Promise<T> {
+  async #ask<T>(question: 'cpu' | 'memory' | 'trace' | 'traced'): Promise<T> {
     const answered = once(this.#child, 'message') as Promise<[T]>;
     this.#child.send(question);
     const [answer] = await answered;
@@ -100,7 +122,14 @@ export class ServerProcess {
   }
 }
 
-/** Has a process run on one core alone; all of its threads that begin later do too. */
-export function stayOn(core: number, pid: number | undefined): void {
-  execFileSync('taskset', ['--all-tasks', '--cpu-list', '--pid', String(core), String(pid)]);
+export const ALL_CORES: readonly number[] = Array.from(
+  { length: availableParallelism() },
+  (_, core) => core,
+);
+
+/** Has a process run on these cores alone; all of its threads that begin later do too. */
+export function stayOn(cores: readonly number[], pid: number | undefined): void {
+  execFileSync('taskset', ['--all-tasks', '--cpu-list', '--pid', cores.join(','), String(pid)], {
+    stdio: ['ignore', 'ignore', 'inherit'],
+  });
 }

@@ -1,6 +1,7 @@
 /** How a server of the benchmark is built. */
 export interface Setup {
-  readonly variant: 'bare' | 'gated';
+  /** `minimal` has a gate in one file in front: what any gate must cost at least. */
+  readonly variant: 'bare' | 'gated' | 'minimal';
   readonly sdk: 'v1' | 'v2';
   /**
    * `stateful`: a transport for each session. `stateless`: a server and a transport for each
@@ -8,10 +9,22 @@ export interface Setup {
    */
   readonly mode: 'stateful' | 'stateless';
   readonly answers: 'sse' | 'json';
+  /** How many tools the server has. */
   readonly tools: number;
   /** Whether `express.json()` stands in front. Default `true`. */
   readonly parser?: boolean;
+  /** Whether the server imports `mcp-interlock/ambient`. */
+  readonly ambient?: boolean;
+  /** Where runs are kept. The bare server's handler does one get and one set there. */
+  readonly store?: StoreName;
+  /** How many tools are bound beside those of the requests, and not available. Default none. */
+  readonly bound?: number;
+  /** How many states the workflow has beside those of the requests. Default none. */
+  readonly states?: number;
 }
+
+export const STORE_NAMES = ['SQLite', 'Redis', 'PostgreSQL'] as const;
+export type StoreName = (typeof STORE_NAMES)[number];
 
 /** What a client sends, but for its id. */
 export interface Sent {
@@ -27,17 +40,19 @@ export interface Workload extends Omit<Setup, 'variant'> {
   readonly isRefused?: boolean;
   /** Sent some hundred times before anything is measured. */
   readonly before?: readonly Sent[];
+  /** Measured on Node 24, with a minimal gate beside ours. */
+  readonly onNode24?: boolean;
 }
 
-const call = (name: string): Sent => {
-  return { method: 'tools/call', params: { name, arguments: { sku: 'a-1', quantity: 2 } } };
+const call = (name: string, more: Record<string, unknown> = {}): Sent => {
+  return { method: 'tools/call', params: { name, arguments: { sku: 'a-1', ...more } } };
 };
 const list: Sent = { method: 'tools/list', params: {} };
 
 /** Each call moves its run: there and back. */
 const STEPS = [call('cart.add_item'), call('cart.clear')];
 
-const KIND = { sdk: 'v1', mode: 'stateful', answers: 'json', tools: 100 } as const;
+export const KIND = { sdk: 'v1', mode: 'stateful', answers: 'json', tools: 100 } as const;
 
 const REQUESTS = [
   { name: 'ungated call', requests: [call('cart.view')] },
@@ -50,6 +65,7 @@ const REQUESTS = [
 /** One kind of server: an app with a stateful server of SDK v1 that answers in JSON. */
 export const DEFAULT: readonly Workload[] = [
   ...REQUESTS.map((each) => ({ ...KIND, ...each })),
+  { ...KIND, name: 'step with ambient', requests: STEPS, ambient: true },
   { ...KIND, name: 'ungated call after steps', requests: [call('cart.view')], before: STEPS },
 ];
 
@@ -57,9 +73,10 @@ const OTHERS = {
   SSE: { ...KIND, answers: 'sse' },
   'stateless server': { ...KIND, mode: 'stateless' },
   'SDK v2': { ...KIND, sdk: 'v2', mode: 'stateless' },
+  'Node 24': { ...KIND, onNode24: true },
 } as const;
 
-/** The other kinds of server, and lists of other lengths. */
+/** The other kinds of server, lists of other lengths, and the stores that outlive a process. */
 export const FULL: readonly Workload[] = [
   ...Object.entries(OTHERS).flatMap(([kind, other]) =>
     REQUESTS.map((each) => ({ ...other, ...each, name: `${each.name}, ${kind}` })),
@@ -67,4 +84,24 @@ export const FULL: readonly Workload[] = [
   ...[10, 1_000].map((tools) => {
     return { ...KIND, tools, name: `tools/list of ${tools}`, requests: [list] };
   }),
+  ...STORE_NAMES.map((store) => ({ ...KIND, name: `step on ${store}`, requests: STEPS, store })),
 ];
+
+/** The same calls, with more and more of one thing in the workflow. */
+export const GROWING_WORKFLOWS = [
+  { thing: 'bound', name: 'bound tools', counts: [10, 100, 1_000, 10_000] },
+  { thing: 'states', name: 'states', counts: [10, 100, 1_000] },
+] as const;
+
+/** What a decision is made about. */
+export const DECIDED = REQUESTS.slice(0, 4);
+
+/** An answer of so many bytes. */
+export function largeAnswer(answers: Setup['answers'], bytes: number): Workload {
+  const requests = [call('cart.report', { bytes })];
+  const name = `answer of ${(bytes / 2 ** 20).toFixed(1)} MiB, ${answers === 'sse' ? 'SSE' : 'JSON'}`;
+  return { ...KIND, answers, tools: 10, name, requests };
+}
+
+/** A step beside streams that stay open; few tools, since each session has a server. */
+export const BESIDE_STREAMS: Workload = { ...KIND, tools: 10, name: 'step', requests: STEPS };
