@@ -5,6 +5,7 @@ import { Aliases } from './gate/alias.ts';
 import { type GateConfig, noteMount, type Visibility } from './gate/config.ts';
 import { GatePart } from './gate/gate-part.ts';
 import { passGate } from './gate/gates.ts';
+import { CachedLists, ListCache, type ListCacheOptions } from './gate/list-cache.ts';
 import { ListedNames, ListedTools } from './gate/listed.ts';
 import { ListenPart } from './gate/listen-part.ts';
 import { ReadPart } from './gate/reads.ts';
@@ -18,7 +19,7 @@ import {
   observersOf,
   withExchange,
 } from './middleware.ts';
-import { parseOptions, showValue } from './options.ts';
+import { functionOption, parseOptions, showValue } from './options.ts';
 import { insideStep } from './session/current-step.ts';
 import { type Admission, admissionOf } from './session/run.ts';
 import type { Sessions } from './session/sessions.ts';
@@ -43,6 +44,13 @@ export interface FsmGateOptions extends CommonOptions {
    * must not vary as a side effect of other requests.
    */
   visibility?: Visibility | undefined;
+  /**
+   * Answers lists of tools without the upstream, for as long as they are good. `true` keeps each
+   * session's list, and in the stateless era each principal's, for five seconds unless the upstream
+   * gives a `ttlMs` of its own. Default: only what a stateless-era upstream calls `public`, for as
+   * long as it says; `false` keeps nothing. See docs/eras.md, "Lists that are kept".
+   */
+  listCache?: boolean | ListCacheOptions | undefined;
   /**
    * How a call out of order is refused: `explain` says what is available and how to get there.
    * `unknown-tool` is answered as the upstream answers for a tool that it does not have, where the
@@ -90,6 +98,16 @@ const millis = z.number().check(z.positive());
 const optionsSchema = z.strictObject({
   announce: z._default(z.boolean(), false),
   visibility: z.optional(z.enum(['hide', 'stable'])),
+  listCache: z.optional(
+    z.union([
+      z.boolean(),
+      z.strictObject({
+        ttlMs: z.optional(millis),
+        vary: z.optional(functionOption<NonNullable<ListCacheOptions['vary']>>()),
+        shared: z.optional(z.boolean()),
+      }),
+    ]),
+  ),
   refusal: z._default(z.enum(['explain', 'unknown-tool']), 'explain'),
   whenEnded: z.optional(z.enum(['keep', 'restart'])),
   waitMs: z._default(millis, 10_000),
@@ -126,8 +144,17 @@ export function fsmGate<S extends string, E extends string>(
   }
   const parsed = parseOptions('fsmGate()', optionsSchema, options);
   const { maxBodyBytes, maxBatch, maxMessageBytes, onError, onWarning, ...rest } = parsed;
-  const { clock, announce, visibility, refusal, whenEnded, maxWaiting, maxWaitingBytes, ...times } =
-    rest;
+  const {
+    clock,
+    announce,
+    visibility,
+    listCache,
+    refusal,
+    whenEnded,
+    maxWaiting,
+    maxWaitingBytes,
+    ...times
+  } = rest;
   const workflow = gate.compile();
   noteMount(workflow, visibility);
   for (const warning of workflow.warnings) observersOf(parsed).onWarning(warning);
@@ -136,6 +163,7 @@ export function fsmGate<S extends string, E extends string>(
     listed: new ListedTools(workflow),
     listedPrompts: new ListedNames(workflow.id, workflow.reads.promptNames),
     pages: new PageMemory(),
+    lists: ListCache.of(listCache, clock),
     notes: availabilityNotes(workflow),
     times,
     waiting: { maxWaiting, maxWaitingBytes },
@@ -181,6 +209,8 @@ function enter(
     if (!isLeft) return 'answered';
     const part = new GatePart(config, exchange, admission);
     exchange.join(part);
+    const cached = CachedLists.of(config.lists, exchange, admission, config.onError);
+    if (cached !== undefined) exchange.join(cached);
     const listening = ListenPart.of(config, exchange, admission);
     if (listening !== undefined) exchange.join(listening);
     if (TaskPart.concerns(exchange)) exchange.join(new TaskPart(config, exchange, admission));

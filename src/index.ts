@@ -21,6 +21,7 @@ export {
   sessionKey,
 } from './session/run-key.ts';
 export { type FsmGateOptions, fsmGate } from './fsm-gate.ts';
+export type { ListCacheOptions } from './gate/list-cache.ts';
 export type { Visibility } from './gate/config.ts';
 export type { WhenEnded } from './step/ends.ts';
 export { type StateSyncOptions, stateSync } from './state-sync.ts';

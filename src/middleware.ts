@@ -167,7 +167,7 @@ export function passStage(stage: Stage, exchange: Exchange, next: () => void): v
     void failClosed(exchange).catch(observers.onError);
   };
   const go = (entered: Entered): void => {
-    if (entered !== 'answered') exchange.forward(() => entered(next));
+    if (entered !== 'answered') exchange.forward(() => entered(next), stage);
   };
   let entered: MaybePromise<Entered>;
   try {

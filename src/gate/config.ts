@@ -4,6 +4,7 @@ import type { Observers } from '../wire/exchange.ts';
 import type { PageMemory } from '../wire/pages.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { Aliases } from './alias.ts';
+import type { ListCache } from './list-cache.ts';
 import type { ListedNames, ListedTools } from './listed.ts';
 
 /** `hide`: only what is available in the run's state. `stable`: every tool, whatever the run. */
@@ -18,6 +19,8 @@ export interface GateConfig extends Observers, StepRules {
   readonly listedPrompts: ListedNames;
   /** What pages of tools became before. */
   readonly pages: PageMemory;
+  /** The upstream's lists, where they may be kept. */
+  readonly lists: ListCache | undefined;
   readonly waiting: WaitLimits;
   /** Whether a move is also told in words, at the end of the result that caused it. */
   readonly announce: boolean;

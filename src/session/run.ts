@@ -210,6 +210,11 @@ export class Admission {
     return run;
   }
 
+  /** Who calls, by issuer and subject; `undefined` where that is not known. */
+  get principal(): string | undefined {
+    return this.#identity.principal;
+  }
+
   /**
    * Whose tasks are meant by their ids: the session's, or the principal's, or nobody's in
    * particular.

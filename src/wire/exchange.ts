@@ -12,10 +12,11 @@ import {
 import type { Message } from './message.ts';
 import { namesFault } from './mirrors.ts';
 import { Note } from './note.ts';
+import { AskedPage, nameOf } from './pages.ts';
 import { type Part, tell, withPart } from './part.ts';
 import type { Amended, BodyFailure, BodyPort, RequestPort } from './ports.ts';
 import { type Asked, Tap } from './tap.ts';
-import { after, inOrder, type MaybePromise } from './task-line.ts';
+import { after, inOrder, isPromise, type MaybePromise } from './task-line.ts';
 
 export type { Part } from './part.ts';
 
@@ -72,6 +73,7 @@ export class Exchange implements Asked {
   readonly tap: Tap;
   readonly messages: readonly Incoming[];
   readonly isBatch: boolean;
+  readonly page: AskedPage | undefined;
   readonly maxMessageBytes: number;
   /** What the middlewares do in it, in the order of their stages. */
   parts: readonly Part[] = [];
@@ -85,6 +87,8 @@ export class Exchange implements Asked {
    * in any case.
    */
   #forwardedChanges: number;
+  /** The middlewares that a list's request has passed, by name. */
+  #passed = '';
 
   private constructor(
     host: Host,
@@ -98,6 +102,7 @@ export class Exchange implements Asked {
     this.#body = body;
     this.messages = incoming.messages;
     this.isBatch = incoming.isBatch;
+    this.page = AskedPage.of(incoming.messages);
     this.#forwardedChanges = incoming.isStale ? -1 : 0;
     this.maxMessageBytes = limits.maxMessageBytes;
     this.#onError = onError;
@@ -266,8 +271,13 @@ export class Exchange implements Asked {
     );
   }
 
-  /** Hands the request on to whoever is mounted next, or answers it where nothing of it is left. */
-  forward(next: () => void): void {
+  /**
+   * Hands the request on to whoever is mounted next, or answers it where nothing of it is left, or
+   * where the answer is at hand.
+   *
+   * @param stage the middleware that it has passed
+   */
+  forward(next: () => void, stage?: object): void {
     // Who comes later hears no `close` any more: a proxy would hold the stream open for ever.
     if (this.req.method === 'GET' && this.isGone) return;
     const left = this.messages.filter(isLeft);
@@ -275,6 +285,28 @@ export class Exchange implements Asked {
       this.#answerHere();
       return;
     }
+    if (this.page === undefined) {
+      this.#handOn(left, next);
+      return;
+    }
+    if (stage !== undefined) this.#passed += ` ${nameOf(stage)}`;
+    const fail = (error: unknown) => void this.#failClosed(error);
+    const go = (ready: Buffer | undefined) => {
+      if (ready === undefined) this.#handOn(left, next);
+      else this.tap.respond(200, ready);
+    };
+    let ready: MaybePromise<Buffer | undefined>;
+    try {
+      ready = this.page.answer(this.parts, this.#passed);
+    } catch (error) {
+      fail(error);
+      return;
+    }
+    if (isPromise(ready)) void ready.then(go, fail);
+    else go(ready);
+  }
+
+  #handOn(left: readonly Incoming[], next: () => void): void {
     try {
       this.#rewriteBody(left);
     } catch (error) {

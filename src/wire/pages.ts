@@ -1,61 +1,120 @@
 import type { Incoming } from './incoming.ts';
 import { isObject, type RequestId } from './json-rpc.ts';
-import { memberSpans, rootSpan } from './json-text.ts';
-import type { Message, Payload } from './message.ts';
+import { type MemberSpan, memberSpans, rootSpan } from './json-text.ts';
+import { type Message, Payload } from './message.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
 
 /** What is remembered at most, in bytes of both what came and what it became. */
-const MOST_BYTES = 8 * 1024 * 1024;
+const MOST_BYTES = 16 * 1024 * 1024;
 const MOST_PAGES = 256;
 
-/** What the answer to `tools/list` consists of. With anything else in it, other parts may have a say. */
+/** What the answer to `tools/list` consists of. With more in it, other parts may have a say. */
 const MEMBERS: ReadonlySet<string> = new Set(['jsonrpc', 'id', 'result']);
 const RESULT_MEMBERS: ReadonlySet<string> = new Set([
   ...['tools', 'nextCursor', 'ttlMs', 'cacheScope', 'resultType', '_meta'],
 ]);
 const TOOLS = Buffer.from('"tools"');
 
-/** The bytes of one page of tools, with a place for the id of the request that it answers. */
-export class PageBytes {
-  readonly #head: Buffer;
-  readonly #tail: Buffer;
+/** What a page says of how it may be kept (MCP 2026-07-28, "Caching"). */
+export interface CacheHint {
+  /** In milliseconds; 0 where it says nothing that can be understood. */
+  readonly ttlMs: number;
+  /** Whether it is the same for every caller. */
+  readonly isPublic: boolean;
+}
 
-  private constructor(head: Buffer, tail: Buffer) {
-    this.#head = head;
-    this.#tail = tail;
+/** What stands in a page that is another value in each answer. */
+interface Hole {
+  readonly of: 'id' | 'ttlMs';
+  /** As it was written in the page that it was cut from. */
+  readonly was: Buffer;
+}
+
+/**
+ * The bytes of one page of tools, with a place for the id of the request that it answers, and one
+ * for how long the client may keep it.
+ */
+export class PageBytes {
+  readonly hint: CacheHint;
+  /** One more than there are holes. */
+  readonly #pieces: readonly Buffer[];
+  readonly #holes: readonly Hole[];
+
+  private constructor(pieces: readonly Buffer[], holes: readonly Hole[], hint: CacheHint) {
+    this.#pieces = pieces;
+    this.#holes = holes;
+    this.hint = hint;
   }
 
-  /** `undefined` where the text has not one id, but none or several. */
+  /** `undefined` where one of the members that matter does not stand there just once. */
   static of(text: string): PageBytes | undefined {
     const members = memberSpans(text, rootSpan(text).start);
-    const [id, ...more] = members.filter(({ key }) => key === 'id');
-    if (id === undefined || more.length > 0) return undefined;
-    return new PageBytes(Buffer.from(text.slice(0, id.start)), Buffer.from(text.slice(id.end)));
+    const id = only(members, 'id');
+    const result = only(members, 'result');
+    if (id === undefined || result === undefined) return undefined;
+    const inResult = memberSpans(text, result.start);
+    const [ttl, scope] = [only(inResult, 'ttlMs'), only(inResult, 'cacheScope')];
+    if (inResult.length > new Set(inResult.map(({ key }) => key)).size) return undefined;
+    const isTime = ttl !== undefined && /^\d{1,15}$/.test(text.slice(ttl.start, ttl.end));
+    const spans = [{ of: 'id' as const, at: id }];
+    const all = isTime ? [...spans, { of: 'ttlMs' as const, at: ttl }] : spans;
+    const sorted = all.sort((one, other) => one.at.start - other.at.start);
+    const pieces: Buffer[] = [];
+    const holes: Hole[] = [];
+    let from = 0;
+    for (const { of, at } of sorted) {
+      pieces.push(Buffer.from(text.slice(from, at.start)));
+      holes.push({ of, was: Buffer.from(text.slice(at.start, at.end)) });
+      from = at.end;
+    }
+    pieces.push(Buffer.from(text.slice(from)));
+    return new PageBytes(pieces, holes, {
+      ttlMs: isTime ? Number(text.slice(ttl.start, ttl.end)) : 0,
+      isPublic: scope !== undefined && text.slice(scope.start, scope.end) === '"public"',
+    });
   }
 
   /** Without the id. */
   get size(): number {
-    return this.#head.length + this.#tail.length;
+    const others = this.#holes.filter((hole) => hole.of !== 'id');
+    const buffers = [...this.#pieces, ...others.map(({ was }) => was)];
+    return buffers.reduce((sum, { length }) => sum + length, 0);
   }
 
   /** Whether those bytes are this page with that id, written as JSON. */
   isIn(bytes: Uint8Array, id: Uint8Array): boolean {
-    const at = this.#head.length;
-    return (
-      bytes.length === this.size + id.length &&
-      this.#tail.compare(bytes, at + id.length) === 0 &&
-      this.#head.compare(bytes, 0, at) === 0 &&
-      Buffer.compare(bytes.subarray(at, at + id.length), id) === 0
-    );
+    let at = 0;
+    for (const piece of this.#filled(id)) {
+      if (Buffer.compare(bytes.subarray(at, at + piece.length), piece) !== 0) return false;
+      at += piece.length;
+    }
+    return at === bytes.length;
   }
 
-  with(id: Uint8Array): Buffer {
-    const bytes = Buffer.allocUnsafe(this.size + id.length);
-    bytes.set(this.#head);
-    bytes.set(id, this.#head.length);
-    bytes.set(this.#tail, this.#head.length + id.length);
-    return bytes;
+  /** @param ageMs for how long it was kept: the client may keep it for so much less. */
+  with(id: Uint8Array, ageMs = 0): Buffer {
+    return Buffer.concat(this.#filled(id, ageMs));
   }
+
+  isSame(other: PageBytes): boolean {
+    const id = Buffer.from('0');
+    return this === other || (this.size === other.size && this.isIn(other.with(id), id));
+  }
+
+  #filled(id: Uint8Array, ageMs = 0): Uint8Array[] {
+    return this.#pieces.flatMap((piece, at) => {
+      const hole = this.#holes[at];
+      if (hole === undefined) return [piece];
+      if (hole.of === 'id') return [piece, id];
+      const left = Math.max(0, Math.ceil(Number(hole.was) - ageMs));
+      return [piece, ageMs === 0 ? hole.was : Buffer.from(String(left))];
+    });
+  }
+}
+
+function only(members: readonly MemberSpan[], name: string): MemberSpan | undefined {
+  const [member, ...more] = members.filter(({ key }) => key === name);
+  return more.length === 0 ? member : undefined;
 }
 
 /** A page as the upstream sent it, and what the middlewares made of it. */
@@ -72,10 +131,16 @@ export class PageMemory {
   readonly #pages = new Map<string, KnownPage>();
   #bytes = 0;
 
-  /** What these bytes became under that key, whatever their id; `undefined` unless it is known. */
-  recall(key: string, sent: Uint8Array, id: Uint8Array): Buffer | undefined {
+  /** The page that these bytes are, whatever their id, where it was seen under that key. */
+  recall(key: string, sent: Uint8Array, id: Uint8Array): KnownPage | undefined {
     const known = this.#pages.get(placeOf(key, sent.length - id.length));
-    return known?.sent.isIn(sent, id) ? known.shown.with(id) : undefined;
+    return known?.sent.isIn(sent, id) ? known : undefined;
+  }
+
+  /** The same for a page that is kept. */
+  recallPage(key: string, sent: PageBytes): KnownPage | undefined {
+    const known = this.#pages.get(placeOf(key, sent.size));
+    return known?.sent.isSame(sent) ? known : undefined;
   }
 
   keep(key: string, page: KnownPage): void {
@@ -112,22 +177,41 @@ export interface RecalledPage {
   readonly bytes: Buffer;
 }
 
-/** As much of a part as a page is remembered by. */
-interface PageStage {
-  readonly pages?: PageMemory;
+/** A page of the upstream's that was kept, and for how long. */
+export interface KeptPage {
+  readonly page: PageBytes;
+  readonly ageMs: number;
+}
+
+/** As much of a part as pages have to do with. */
+export interface PageStage {
+  onMessage?(message: Message): MaybePromise<void>;
+  /**
+   * Asked right before a page of tools passes. Of the same page and the same key this part makes
+   * the same; `undefined` where that hangs on more. A part that sees messages and has no key keeps
+   * pages from being remembered.
+   */
   pageKey?(): MaybePromise<string | undefined>;
-  onMessage?(message: Message): unknown;
+  /** Where what becomes of pages is remembered; that of the first part counts. */
+  readonly pages?: PageMemory;
+  /**
+   * A page that was kept, to answer `tools/list` with. Only the first part that has this is asked.
+   * `passed` names the middlewares that the request has passed so far.
+   */
+  findPage?(passed: string): KeptPage | undefined;
+  /** The same part is told of each page that came for such a request. */
+  onPage?(page: PageBytes, passed: string): void;
 }
 
 /**
  * The page of tools that one request asks for: remembered with what all parts together make of it,
- * or not at all.
+ * or not at all. Where a part keeps the upstream's pages, the upstream is not even asked.
  */
 export class AskedPage {
   readonly #id: RequestId;
   readonly #idBytes: Buffer;
+  #passed = '';
   #key: string | undefined;
-  #memory: PageMemory | undefined;
 
   /** `undefined` where anything else is asked for, or more. */
   static of(messages: readonly Incoming[]): AskedPage | undefined {
@@ -141,28 +225,68 @@ export class AskedPage {
     this.#idBytes = Buffer.from(JSON.stringify(id));
   }
 
+  /**
+   * The answer, where the upstream need not be asked.
+   *
+   * @param passed which middlewares the request has passed: all that the kept page had, or it is
+   * not the whole answer
+   */
+  answer(parts: readonly PageStage[], passed: string): MaybePromise<Buffer | undefined> {
+    this.#passed = passed;
+    const kept = keeperOf(parts)?.findPage?.(passed);
+    const memory = memoryOf(parts);
+    if (kept === undefined || memory === undefined) return undefined;
+    const { page, ageMs } = kept;
+    return after(keyOf(parts), (key) => {
+      if (key === undefined) return undefined;
+      const known = memory.recallPage(key, page);
+      if (known !== undefined) return known.shown.with(this.#idBytes, ageMs);
+      const payload = Payload.parse(page.with(this.#idBytes).toString());
+      const [message] = payload?.messages ?? [];
+      if (payload === undefined || message === undefined) return undefined;
+      const seen = inOrder(parts, (part) => part.onMessage?.(message));
+      return after(seen, () => {
+        const shown = shownIn(payload);
+        if (shown !== undefined) memory.keep(key, { sent: page, shown });
+        return shown?.with(this.#idBytes, ageMs);
+      });
+    });
+  }
+
   /** What the parts made of these bytes before, where they would do it again. */
   recall(parts: readonly PageStage[], sent: Buffer): MaybePromise<RecalledPage | undefined> {
     this.#key = undefined;
-    this.#memory = parts.find(({ pages }) => pages !== undefined)?.pages;
-    const memory = this.#memory;
+    const memory = memoryOf(parts);
     if (memory === undefined || !sent.includes(TOOLS)) return undefined;
     return after(keyOf(parts), (key) => {
       this.#key = key;
-      const bytes = key && memory.recall(key, sent, this.#idBytes);
-      return bytes ? { id: this.#id, bytes } : undefined;
+      const known = key === undefined ? undefined : memory.recall(key, sent, this.#idBytes);
+      if (known === undefined) return undefined;
+      this.#tell(parts, known.sent);
+      return { id: this.#id, bytes: known.shown.with(this.#idBytes) };
     });
   }
 
   /** The parts have seen the page: what they made of it is remembered, where that can be. */
-  keep(sent: Buffer, payload: Payload): void {
-    const [message] = payload.messages;
-    if (this.#key === undefined || message === undefined || !isWhole(payload, message)) return;
-    const before = PageBytes.of(sent.toString());
-    const shown = before?.isIn(sent, this.#idBytes) ? PageBytes.of(payload.textWith()) : undefined;
-    if (before !== undefined && shown !== undefined)
-      this.#memory?.keep(this.#key, { sent: before, shown });
+  keep(parts: readonly PageStage[], sent: Buffer, payload: Payload): void {
+    const shown = this.#key === undefined ? undefined : shownIn(payload);
+    const page = shown && PageBytes.of(sent.toString());
+    if (this.#key === undefined || shown === undefined || !page?.isIn(sent, this.#idBytes)) return;
+    memoryOf(parts)?.keep(this.#key, { sent: page, shown });
+    this.#tell(parts, page);
   }
+
+  #tell(parts: readonly PageStage[], page: PageBytes): void {
+    keeperOf(parts)?.onPage?.(page, this.#passed);
+  }
+}
+
+function memoryOf(parts: readonly PageStage[]): PageMemory | undefined {
+  return parts.find(({ pages }) => pages !== undefined)?.pages;
+}
+
+function keeperOf(parts: readonly PageStage[]): PageStage | undefined {
+  return parts.find(({ findPage }) => findPage !== undefined);
 }
 
 /** `undefined` where one of the parts makes of a page what hangs on more than its key. */
@@ -177,22 +301,24 @@ function keyOf(parts: readonly PageStage[]): MaybePromise<string | undefined> {
   return after(asked, () => (keys.length === seeing.length ? keys.join('\n') : undefined));
 }
 
-/** Whether nothing but a page is there, and nothing else goes out with it. */
-function isWhole(payload: Payload, { value, before, dropped }: Message): boolean {
-  if (payload.isBatch || dropped || before.length > 0) return false;
+/** The page as it goes out; `undefined` where anything but it is there, or goes out with it. */
+function shownIn(payload: Payload): PageBytes | undefined {
+  const [message, ...more] = payload.messages;
+  if (message === undefined || more.length > 0 || payload.isBatch) return undefined;
+  const { value, before, dropped } = message;
   const { result } = value;
-  return (
+  const isPage =
     isObject(result) &&
     Array.isArray(result.tools) &&
     Object.keys(value).every((key) => MEMBERS.has(key)) &&
-    Object.keys(result).every((key) => RESULT_MEMBERS.has(key))
-  );
+    Object.keys(result).every((key) => RESULT_MEMBERS.has(key));
+  return isPage && !dropped && before.length === 0 ? PageBytes.of(payload.textWith()) : undefined;
 }
 
 const names = new WeakMap<object, string>();
 let lastName = 0;
 
-/** A name for an object, by which a part's key may tell it from all others of the process. */
+/** A name for an object, by which a key may tell it from all others of the process. */
 export function nameOf(object: object): string {
   const name = names.get(object) ?? String(++lastName);
   names.set(object, name);

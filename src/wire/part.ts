@@ -1,7 +1,7 @@
 import type { Incoming } from './incoming.ts';
 import type { JsonObject } from './json-rpc.ts';
 import type { Message } from './message.ts';
-import type { PageMemory } from './pages.ts';
+import type { PageStage } from './pages.ts';
 import type { HeadPort } from './ports.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
 
@@ -10,7 +10,7 @@ import { after, inOrder, type MaybePromise } from './task-line.ts';
  * stages, however the middlewares are mounted: what a step came to is known before anybody
  * decorates it.
  */
-export interface Part {
+export interface Part extends PageStage {
   readonly stage: 'session' | 'gate' | 'sync';
   /**
    * Whether these bytes could hold a message that this part must see. Cheap; `true` when in doubt.
@@ -19,14 +19,6 @@ export interface Part {
   /** Right before the headers go. Last chance to change them; may wait. */
   onHead?(): MaybePromise<void>;
   onMessage?(message: Message): MaybePromise<void>;
-  /**
-   * Asked right before a page of tools passes. Of the same page and the same key this part makes
-   * the same; `undefined` where that hangs on more. A part that sees messages and has no key keeps
-   * pages from being remembered.
-   */
-  pageKey?(): MaybePromise<string | undefined>;
-  /** Where what becomes of pages is remembered; that of the first part counts. */
-  readonly pages?: PageMemory;
   /** The upstream is done; what is returned is sent after its last message. */
   onEnd?(): MaybePromise<JsonObject[]>;
   /**

@@ -11,7 +11,7 @@ import {
 } from './json-rpc.ts';
 import { type Message, Payload } from './message.ts';
 import { type Done, nodeError, type Originals, type ResponseSink } from './node-response.ts';
-import { AskedPage } from './pages.ts';
+import type { AskedPage } from './pages.ts';
 import { anyWants, lastWords, type Part, tell } from './part.ts';
 import type { RequestPort, ResponsePort } from './ports.ts';
 import {
@@ -38,6 +38,8 @@ export interface Asked {
   readonly req: RequestPort;
   readonly messages: readonly Incoming[];
   readonly isBatch: boolean;
+  /** The page of tools that is asked for, if nothing else is. */
+  readonly page?: AskedPage | undefined;
   /** In the order of their stages. */
   readonly parts: readonly Part[];
   /** The largest event or JSON body that is held for inspection, in bytes. */
@@ -45,6 +47,9 @@ export interface Asked {
   /** Must not throw. */
   onError(error: unknown): void;
 }
+
+/** A body of our own; bytes are JSON already. */
+type OwnBody = JsonObject | readonly JsonObject[] | Uint8Array | undefined;
 
 const NOTHING = Buffer.alloc(0);
 const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
@@ -117,8 +122,6 @@ export class Tap implements ResponseSink {
   #heldBytes = 0;
   #splitter: SseSplitter | undefined;
   #isFirstEvent = true;
-  /** The page of tools that this answers with, which may be one that was answered with before. */
-  #page: AskedPage | undefined;
 
   constructor(host: Host, asked: Asked) {
     this.res = host.response;
@@ -179,7 +182,7 @@ export class Tap implements ResponseSink {
   }
 
   /** Answers the request without the upstream. */
-  respond(status: number, body: JsonObject | JsonObject[] | undefined): void {
+  respond(status: number, body: OwnBody): void {
     this.headTaken = true;
     this.ended = true;
     this.mode = 'empty';
@@ -220,7 +223,6 @@ export class Tap implements ResponseSink {
       this.#statesLength = withEnd;
     }
     this.mode = this.#classify();
-    this.#page = AskedPage.of(this.#asked.messages);
     this.#line.run(this.#begin, undefined);
   }
 
@@ -375,12 +377,12 @@ export class Tap implements ResponseSink {
     const held = this.#held ?? [];
     if (last.length > 0) held.push(last);
     const body = held.length === 1 ? (held[0] ?? last) : Buffer.concat(held);
-    return after(this.#page?.recall(this.#asked.parts, body), (known) => {
+    return after(this.#asked.page?.recall(this.#asked.parts, body), (known) => {
       if (known !== undefined) return this.#finishJson(known.bytes, undefined, true);
       const payload = anyWants(this.#asked.parts, body) ? this.#parse(body) : undefined;
       if (payload === undefined) return this.#finishJson(body, undefined, false);
       return after(this.#onMessages(payload), () => {
-        this.#page?.keep(body, payload);
+        this.#asked.page?.keep(this.#asked.parts, body, payload);
         return this.#finishJson(body, payload, false);
       });
     });
@@ -429,9 +431,9 @@ export class Tap implements ResponseSink {
     // What no part looks at, no part waits for.
     if (!anyWants(this.#asked.parts, block))
       return after(this.#beginEvents(), () => this.#sendEvent(block));
-    const single = this.#page && singleDataOf(block);
+    const single = this.#asked.page && singleDataOf(block);
     if (single?.event.type !== 'message') return this.#inspect(block);
-    return after(this.#page?.recall(this.#asked.parts, single.data), (known) => {
+    return after(this.#asked.page?.recall(this.#asked.parts, single.data), (known) => {
       if (known === undefined) return this.#inspect(block, single.data);
       if (single.event.hasId) this.resumable = true;
       return after(this.#sendEvent(single.with(known.bytes)), () => this.#noteSent(known.id));
@@ -452,7 +454,7 @@ export class Tap implements ResponseSink {
       return;
     }
     return after(this.#onMessages(payload), () => {
-      if (page !== undefined) this.#page?.keep(page, payload);
+      if (page !== undefined) this.#asked.page?.keep(this.#asked.parts, page, payload);
       return this.#pass(payload, event, block);
     });
   }
@@ -579,8 +581,9 @@ export class Tap implements ResponseSink {
 
   // --- What goes out in place of the upstream's body, or of the rest of it --------------------------------
 
-  #give(status: number, body: JsonObject | readonly JsonObject[] | undefined): MaybePromise<void> {
+  #give(status: number, body: OwnBody): MaybePromise<void> {
     this.res.statusCode = status;
+    if (body instanceof Uint8Array) return this.#endWith(body);
     return this.#endWith(body === undefined ? undefined : Buffer.from(JSON.stringify(body)));
   }
 

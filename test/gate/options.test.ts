@@ -473,6 +473,16 @@ describe('a mistake in the options', () => {
     expect(() => stateSync({ policy: [] } as never)).toThrow('Known are "policies", "defaults"');
   });
 
+  it.each<[unknown, string]>([
+    ['yes', 'listCache: expected boolean or object'],
+    [{ ttl: 5 }, 'listCache: unknown key "ttl", did you mean "ttlMs"?'],
+    [{ ttlMs: 0 }, 'listCache.ttlMs: '],
+    [{ vary: 'x-plan' }, 'listCache.vary: expected a function'],
+    [{ shared: 'all' }, 'listCache.shared: expected boolean'],
+  ])('is a list cache of %j', (listCache, said) => {
+    expect(() => fsmGate(checkoutGate(), { listCache } as object)).toThrow(`fsmGate(): ${said}`);
+  });
+
   it('is a definition in the place of a gate', () => {
     expect(() => fsmGate({ initial: 'a', states: { a: {} } } as never)).toThrow(
       'fsmGate(): the first argument must be a StateMachineGate, got an object',

@@ -3,6 +3,11 @@ import { PageBytes, PageMemory } from '../../src/wire/pages.ts';
 
 const text = (id: string, tools = '[]') => `{"result":{"tools":${tools}},"id":${id}}`;
 const bytes = (value: string): Buffer => Buffer.from(value);
+const shownOf = (memory: PageMemory, key: string, tools: string): string | undefined =>
+  memory
+    .recall(key, bytes(text('1', tools)), bytes('1'))
+    ?.shown.with(bytes('1'))
+    .toString();
 const page = (id: string, tools?: string): PageBytes => {
   const parsed = PageBytes.of(text(id, tools));
   if (parsed === undefined) throw new Error('no page');
@@ -33,9 +38,7 @@ describe('the memory of pages', () => {
   it('keeps what each key makes of a page apart', () => {
     const memory = new PageMemory();
     memory.keep('a', { sent: page('1', '[10]'), shown });
-    expect(memory.recall('a', bytes(text('1', '[10]')), id)?.toString()).toBe(
-      text('1', '["shown"]'),
-    );
+    expect(shownOf(memory, 'a', '[10]')).toBe(text('1', '["shown"]'));
     expect(memory.recall('b', bytes(text('1', '[10]')), id)).toBeUndefined();
     expect(memory.recall('a', bytes(text('1', '[20]')), id)).toBeUndefined();
   });
@@ -46,14 +49,14 @@ describe('the memory of pages', () => {
     const isKnown = (key: string): boolean =>
       memory.recall(key, bytes(text('1')), id) !== undefined;
     expect([isKnown('key 0'), isKnown('key 43'), isKnown('key 44')]).toEqual([false, false, true]);
-    const long = (at: number): string => `["${String(at).padEnd(3 * 1024 * 1024)}"]`;
+    const long = (at: number): string => `["${String(at).padEnd(7 * 1024 * 1024)}"]`;
     for (const at of [0, 1, 2]) memory.keep('long', { sent: page('1', long(at)), shown });
     expect(memory.recall('long', bytes(text('1', long(2))), id)).toBeDefined();
     for (const at of [0, 1, 2]) memory.keep(`long ${at}`, { sent: page('1', long(at)), shown });
     const left = [0, 1, 2].map((at) => memory.recall(`long ${at}`, bytes(text('1', long(at))), id));
     expect(left.map((each) => each !== undefined)).toEqual([false, true, true]);
     expect(isKnown('key 299')).toBe(false);
-    const huge = `["${' '.repeat(9 * 1024 * 1024)}"]`;
+    const huge = `["${' '.repeat(17 * 1024 * 1024)}"]`;
     memory.keep('huge', { sent: page('1', huge), shown });
     expect(memory.recall('huge', bytes(text('1', huge)), id)).toBeUndefined();
     expect(memory.recall('long 2', bytes(text('1', long(2))), id)).toBeDefined();

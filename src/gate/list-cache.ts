@@ -1,0 +1,365 @@
+import type { Clock } from '../clock.ts';
+import { InterlockError } from '../errors.ts';
+import { showValue } from '../options.ts';
+import type { CallerRequest } from '../session/principal.ts';
+import type { Admission } from '../session/run.ts';
+import type { Exchange, Part } from '../wire/exchange.ts';
+import { requestHeader } from '../wire/headers.ts';
+import { isObject, type JsonObject, META_CLAIM } from '../wire/json-rpc.ts';
+import type { Message } from '../wire/message.ts';
+import type { CacheHint, KeptPage, PageBytes } from '../wire/pages.ts';
+
+/** What `fsmGate({ listCache })` takes. */
+export interface ListCacheOptions {
+  /**
+   * For how long a list is answered without the upstream, in milliseconds. Default: what the
+   * upstream says in `ttlMs`, where that is more than 0; else 5,000.
+   */
+  ttlMs?: number | undefined;
+  /**
+   * What else a list depends on, such as a header of yours: requests for which it returns different
+   * strings never share a list. What it throws goes to `onError`, and that request to the upstream.
+   * Default: nothing else.
+   */
+  vary?: VaryBy['vary'] | undefined;
+  /**
+   * Whether the upstream lists the same tools for every caller. Default: only where it says so
+   * itself, by `cacheScope: 'public'`.
+   */
+  shared?: boolean | undefined;
+}
+
+interface VaryBy {
+  // A method, so that functions which ask for more of a request are taken too.
+  vary(req: CallerRequest): string | undefined;
+}
+
+const DEFAULT_TTL_MS = 5_000;
+/** Owners are sessions, principals, and everybody together. */
+const MOST_OWNERS = 10_000;
+const MOST_PAGES_EACH = 200;
+/** Of all pages that differ. */
+const MOST_BYTES = 32 * 1024 * 1024;
+const MOST_CLIENTS = 10_000;
+const EVERYBODY = 'everybody';
+
+const CHANGED = 'notifications/tools/list_changed';
+const CHANGED_MARK = Buffer.from('list_changed');
+const ESCAPED_ASCII = Buffer.from('\\u00');
+
+/** Where one list is kept: whose it is, and what else tells it from other lists. */
+interface Place {
+  readonly owner: string;
+  readonly key: string;
+}
+
+/** One page as the upstream sent it. */
+interface Entry {
+  readonly page: PageBytes;
+  /** Which middlewares saw it: a request that passed others is not answered with it. */
+  readonly passed: string;
+  readonly askedAt: number;
+  readonly until: number;
+}
+
+/**
+ * The upstream's lists of tools, so that it need not be asked again. It hides whose lists are kept
+ * apart, for how long they are good, and how much of them is kept.
+ */
+export class ListCache {
+  readonly #options: ListCacheOptions | undefined;
+  readonly #clock: Clock;
+  readonly #owners = new Map<string, Map<string, Entry>>();
+  /** How many entries there are of each page: sessions mostly have the same. */
+  readonly #uses = new Map<PageBytes, number>();
+  #bytes = 0;
+  /** What clients of sessions said of themselves when they shook hands. */
+  readonly #clients = new Map<string, string>();
+  #drops = 0;
+
+  private constructor(options: ListCacheOptions | undefined, clock: Clock) {
+    this.#options = options;
+    this.#clock = clock;
+  }
+
+  /**
+   * Where nothing is said, only what a stateless-era upstream calls public is kept; `false` keeps
+   * nothing at all.
+   */
+  static of(option: boolean | ListCacheOptions | undefined, clock: Clock): ListCache | undefined {
+    if (option === false) return undefined;
+    return new ListCache(option === true ? {} : option, clock);
+  }
+
+  /** Whether lists are kept although their upstream does not ask for it. */
+  get isAsked(): boolean {
+    return this.#options !== undefined;
+  }
+
+  /** What a list is asked for by now; {@link keep} wants it back with the list that came. */
+  get now(): Asked {
+    return { at: this.#clock.now(), drops: this.#drops };
+  }
+
+  /** The page that is kept at one of the places, for requests that have passed the same. */
+  lookup(places: readonly Place[], passed: string): KeptPage | undefined {
+    const now = this.#clock.now();
+    for (const { owner, key } of places) {
+      const entry = this.#owners.get(owner)?.get(key);
+      if (entry === undefined || entry.passed !== passed) continue;
+      // A clock may go back.
+      if (now >= entry.askedAt && now < entry.until)
+        return { page: entry.page, ageMs: now - entry.askedAt };
+      this.#remove(owner, key);
+    }
+    return undefined;
+  }
+
+  /** Keeps a page that came, unless lists were dropped since it was asked for. */
+  keep(place: Place, page: PageBytes, passed: string, asked: Asked): void {
+    const { owner, key } = place;
+    const ttlMs = this.#ttlOf(page.hint);
+    if (ttlMs === 0 || asked.drops !== this.#drops) return;
+    this.#remove(owner, key);
+    const entries = this.#owners.get(owner) ?? new Map<string, Entry>();
+    this.#owners.delete(owner);
+    this.#owners.set(owner, entries);
+    entries.set(key, { page, passed, askedAt: asked.at, until: asked.at + ttlMs });
+    const uses = this.#uses.get(page) ?? 0;
+    this.#uses.set(page, uses + 1);
+    if (uses === 0) this.#bytes += page.size;
+    this.#makeRoom(owner, entries);
+  }
+
+  /** The upstream's lists are others now; or those of one owner alone are not asked for any more. */
+  drop(owner?: string): void {
+    // What was asked for before may come after.
+    this.#drops++;
+    const owners = owner === undefined ? [...this.#owners.keys()] : [owner];
+    for (const each of owners)
+      for (const key of [...(this.#owners.get(each)?.keys() ?? [])]) this.#remove(each, key);
+  }
+
+  /** Whether a page of that hint is everybody's. */
+  isShared({ isPublic }: CacheHint): boolean {
+    return isPublic || this.#options?.shared === true;
+  }
+
+  vary(req: CallerRequest): string | undefined {
+    const varied = this.#options?.vary?.(req);
+    if (varied === undefined || typeof varied === 'string') return varied;
+    throw new InterlockError(
+      'ERR_INTERLOCK_CONFIG',
+      `fsmGate(): listCache.vary() must return a string or undefined; it returned ${showValue(varied)}`,
+    );
+  }
+
+  /** What the client of a session said of itself; only a handshake in this process tells that. */
+  clientOf(session: string): string | undefined {
+    return this.#clients.get(session);
+  }
+
+  noteClient(session: string, client: string): void {
+    this.#clients.set(session, client);
+    const [oldest] = this.#clients.keys();
+    if (this.#clients.size > MOST_CLIENTS && oldest !== undefined) this.#clients.delete(oldest);
+  }
+
+  #ttlOf({ ttlMs, isPublic }: CacheHint): number {
+    if (this.#options === undefined) return isPublic ? ttlMs : 0;
+    return this.#options.ttlMs ?? (ttlMs > 0 ? ttlMs : DEFAULT_TTL_MS);
+  }
+
+  #makeRoom(owner: string, entries: Map<string, Entry>): void {
+    const [first] = entries.keys();
+    if (entries.size > MOST_PAGES_EACH && first !== undefined) this.#remove(owner, first);
+    for (const [oldest, all] of this.#owners) {
+      if (this.#owners.size <= MOST_OWNERS && this.#bytes <= MOST_BYTES) return;
+      for (const key of [...all.keys()]) this.#remove(oldest, key);
+    }
+  }
+
+  #remove(owner: string, key: string): void {
+    const entries = this.#owners.get(owner);
+    const entry = entries?.get(key);
+    if (entries === undefined || entry === undefined) return;
+    entries.delete(key);
+    if (entries.size === 0) this.#owners.delete(owner);
+    const uses = (this.#uses.get(entry.page) ?? 1) - 1;
+    if (uses > 0) this.#uses.set(entry.page, uses);
+    else {
+      this.#uses.delete(entry.page);
+      this.#bytes -= entry.page.size;
+    }
+  }
+}
+
+/** When a list was asked for, by what can make it void until it comes. */
+interface Asked {
+  readonly at: number;
+  readonly drops: number;
+}
+
+/**
+ * What the cache does in one exchange: it answers and keeps lists, and hears where the upstream
+ * says that they changed.
+ */
+export class CachedLists implements Part {
+  readonly stage = 'gate';
+  readonly #cache: ListCache;
+  readonly #exchange: Exchange;
+  readonly #admission: Admission;
+  /** The most general place first. Empty where the request must not be answered from the cache. */
+  readonly #places: readonly Place[];
+  #asked: Asked | undefined;
+
+  private constructor(
+    cache: ListCache,
+    exchange: Exchange,
+    admission: Admission,
+    places: readonly Place[],
+  ) {
+    this.#cache = cache;
+    this.#exchange = exchange;
+    this.#admission = admission;
+    this.#places = places;
+    if (exchange.req.method === 'DELETE') this.#endSession();
+  }
+
+  /** `undefined` where no list of the exchange's can be in the cache. */
+  static of(
+    cache: ListCache | undefined,
+    exchange: Exchange,
+    admission: Admission,
+    onError: (error: unknown) => void,
+  ): CachedLists | undefined {
+    if (cache === undefined || (!cache.isAsked && admission.era === 'session')) return undefined;
+    let places: readonly Place[] = [];
+    try {
+      places = placesOf(cache, exchange, admission);
+    } catch (error) {
+      onError(error);
+    }
+    return new CachedLists(cache, exchange, admission, places);
+  }
+
+  /** Also while nothing is kept: a list may be on its way that has changed since. */
+  wants(bytes: Buffer): boolean {
+    return bytes.includes(CHANGED_MARK) || bytes.includes(ESCAPED_ASCII);
+  }
+
+  /** Only what the upstream says comes here, and nothing that the gates put on its streams. */
+  onMessage(message: Message): void {
+    if (message.value.method === CHANGED) this.#cache.drop();
+  }
+
+  pageKey(): string {
+    return 'cached';
+  }
+
+  onHead(): void {
+    const { req, messages, tap } = this.#exchange;
+    if (req.method === 'DELETE') this.#endSession();
+    const [asked] = messages;
+    if (asked?.method !== 'initialize') return;
+    const session = tap.res.getHeader('mcp-session-id');
+    const client = clientIn(asked.message);
+    if (typeof session === 'string') this.#cache.noteClient(session, client);
+  }
+
+  findPage(passed: string): KeptPage | undefined {
+    if (this.#places.length === 0) return undefined;
+    this.#asked = this.#cache.now;
+    return this.#cache.lookup(this.#places, passed);
+  }
+
+  onPage(page: PageBytes, passed: string): void {
+    const { res } = this.#exchange.tap;
+    const place = this.#cache.isShared(page.hint) ? this.#places[0] : this.#places.at(-1);
+    if (place === undefined || this.#asked === undefined) return;
+    if (res.statusCode !== 200 || res.hasHeader('set-cookie')) return;
+    this.#cache.keep(place, page, passed, this.#asked);
+  }
+
+  #endSession(): void {
+    const [kind, name] = this.#admission.taskOwner;
+    if (kind === 'session') this.#cache.drop(JSON.stringify([kind, name]));
+  }
+}
+
+const MEMBERS: ReadonlySet<string> = new Set(['jsonrpc', 'id', 'method', 'params']);
+const PARAMS: ReadonlySet<string> = new Set(['cursor', '_meta']);
+const META = {
+  version: META_CLAIM,
+  info: 'io.modelcontextprotocol/clientInfo',
+  capabilities: 'io.modelcontextprotocol/clientCapabilities',
+} as const;
+const META_KEYS: ReadonlySet<string> = new Set([...Object.values(META), 'progressToken']);
+/** What a token allows, under the names that are in use. Never the token's own bytes. */
+const ALLOWING = [
+  ...['scopes', 'scope', 'scp', 'roles', 'groups', 'permissions', 'aud', 'resource'],
+  ...['clientId', 'client_id', 'azp'],
+];
+
+/**
+ * Where a list may be kept that answers this request; nowhere, where the upstream might answer it
+ * otherwise than the next one of the kind.
+ */
+function placesOf(
+  cache: ListCache,
+  exchange: Exchange,
+  { era, principal, taskOwner }: Admission,
+): readonly Place[] {
+  const { req, messages, isBatch } = exchange;
+  const [asked] = messages;
+  if (isBatch || asked?.kind !== 'request' || asked.method !== 'tools/list') return [];
+  const { value } = asked.message;
+  const { params = {} } = value;
+  const isPlain = isObject(params) && has(value, MEMBERS) && has(params, PARAMS);
+  const { cursor, _meta: meta = {} } = isPlain ? params : {};
+  if (!isPlain || !isObject(meta) || !has(meta, META_KEYS) || !acceptsBoth(req)) return [];
+  if (cursor !== undefined && typeof cursor !== 'string') return [];
+  const isSomebody = ['authorization', 'cookie'].some((name) => req.headers[name] !== undefined);
+  if (principal === undefined && (era === 'stateless' || isSomebody || req.auth !== undefined))
+    return [];
+  const [kind, name] = taskOwner;
+  const isSession = era === 'session';
+  // Nothing says which client it is.
+  if (isSession && (kind !== 'session' || name === null)) return [];
+  const client = isSession ? cache.clientOf(String(name)) : clientIn(asked.message);
+  const { originalUrl = req.url } = req as { originalUrl?: unknown };
+  const sent = ['host', 'origin', 'mcp-protocol-version'].map((header) => req.headers[header]);
+  const common = JSON.stringify([era, originalUrl, sent, cursor, cache.vary(req)]);
+  const owner = JSON.stringify(isSession ? [kind, name] : ['principal', principal]);
+  const own = { owner, key: JSON.stringify([common, client, principal, allowedBy(req.auth)]) };
+  return client === undefined
+    ? [own]
+    : [{ owner: EVERYBODY, key: JSON.stringify([common, client]) }, own];
+}
+
+function has(object: JsonObject, known: ReadonlySet<string>): boolean {
+  return Object.keys(object).every((key) => known.has(key));
+}
+
+/** Versions, name and capabilities of a client, as it says them itself. */
+function clientIn(message: Message): string {
+  const said = message.at('params');
+  const { protocolVersion, clientInfo, capabilities, _meta } = isObject(said) ? said : {};
+  const meta = isObject(_meta) ? _meta : {};
+  const inMeta = Object.values(META).map((key) => meta[key]);
+  return JSON.stringify([protocolVersion, clientInfo, capabilities, inMeta]);
+}
+
+/** An answer from the cache is JSON; a client must take that and streams (MCP, Transports). */
+function acceptsBoth(req: Exchange['req']): boolean {
+  const accept = requestHeader(req, 'accept')?.toLowerCase() ?? '';
+  const isBoth = accept.includes('application/json') && accept.includes('text/event-stream');
+  return isBoth && !/;\s*q\s*=\s*0(?:\.0*)?\s*(?:,|$)/.test(accept);
+}
+
+/** What a caller may do, so far as authentication in front left it. */
+function allowedBy(auth: unknown): readonly unknown[] {
+  if (!isObject(auth)) return [];
+  const places = [auth, auth.payload, auth.extra].filter(isObject);
+  return places.map((place) => ALLOWING.map((name) => place[name]));
+}

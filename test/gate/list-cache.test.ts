@@ -1,0 +1,760 @@
+import type { RequestHandler } from 'express';
+import { describe, expect, it } from 'vitest';
+import {
+  type FsmGateOptions,
+  type ListCacheOptions,
+  managedHandle,
+  principalKey,
+  StateMachineGate,
+  stateSync,
+} from '../../src/index.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
+import { latch } from '../helpers/latch.ts';
+import {
+  INITIALIZE,
+  PROTOCOL,
+  type RawResponse,
+  RawSession,
+  send,
+  stream,
+  type WireMessage,
+} from '../helpers/raw.ts';
+import { begins, type SceneOptions, scene, sceneOfBothEras } from '../helpers/scene.ts';
+import { ask, type StatelessOptions, stateless } from '../helpers/two-eras.ts';
+import { cartServer, type UpstreamShape } from '../helpers/upstream.ts';
+
+const EMPTY = ['cart.add_item', 'cart.view'];
+const HAS_ITEMS = ['cart.add_item', 'cart.checkout', 'cart.view'];
+
+const namesIn = (message: WireMessage | undefined): string[] =>
+  (message?.result?.tools ?? []).map((tool: WireMessage) => String(tool.name));
+
+/** Counts how often the upstream is asked for a list; a test may have that wait. */
+function counter() {
+  const state = { asked: 0, gate: Promise.resolve() };
+  const count: RequestHandler = (req, _res, next) => {
+    const messages: WireMessage[] = [req.body].flat();
+    if (!messages.some((each) => each?.method === 'tools/list')) return next();
+    state.asked++;
+    void state.gate.then(() => next());
+  };
+  return { state, count };
+}
+
+type CacheSceneOptions = Omit<SceneOptions, 'gate' | 'shape'> & {
+  readonly cache?: FsmGateOptions['listCache'];
+  readonly shape?: Partial<UpstreamShape>;
+};
+
+/** An app of SDK v1 whose gate keeps lists, unless told otherwise. */
+async function caching({ cache = true, behind = [], shape, ...options }: CacheSceneOptions = {}) {
+  const { state, count } = counter();
+  const app = await scene({
+    gate: { listCache: cache },
+    shape: { parser: true, answers: 'json', ...shape },
+    behind: [count, ...behind],
+    ...options,
+  });
+  return { ...app, upstream: state };
+}
+
+/** Answers `tools/list` as the test says. */
+function answering(answer: (asked: WireMessage, headers: RequestHandlerHeaders) => WireMessage) {
+  const handler: RequestHandler = (req, res, next) => {
+    const asked: WireMessage = req.body ?? {};
+    if (asked.method !== 'tools/list') return next();
+    const { status = 200, headers = {}, ...message } = answer(asked, req.headers);
+    res.status(status).set(headers);
+    res.json({ ...message, jsonrpc: '2.0', id: asked.id });
+  };
+  return handler;
+}
+type RequestHandlerHeaders = Parameters<RequestHandler>[0]['headers'];
+
+const toolsOf = (...names: string[]): WireMessage => {
+  return { result: { tools: names.map((name) => ({ name, inputSchema: { type: 'object' } })) } };
+};
+
+const listOf = (session: RawSession, params?: unknown, headers = {}): Promise<RawResponse> =>
+  session.post({ jsonrpc: '2.0', id: 7, method: 'tools/list', params }, headers);
+
+describe.each(['json', 'sse'] as const)(
+  'a list that is kept, of an upstream that answers in %s',
+  (answers) => {
+    const shape = { answers };
+
+    it('is answered without the upstream, with the id of each request', async () => {
+      const { session, upstream } = await caching({ shape });
+      const client = await session();
+      const { messages: first } = await listOf(client);
+      for (const id of [8, 'eight', 9_007_199_254_740_991]) {
+        const { status, headers, messages } = await client.post({
+          jsonrpc: '2.0',
+          id,
+          method: 'tools/list',
+        });
+        expect(status).toBe(200);
+        expect(headers['content-type']).toMatch(/^application\/json/);
+        expect(messages).toEqual([{ ...first[0], id }]);
+      }
+      expect(namesIn(first[0])).toEqual(EMPTY);
+      expect(upstream.asked).toBe(1);
+    });
+
+    it('is shown as the run stands, and the store is read once for it', async () => {
+      const { session, upstream, store } = await caching({ shape });
+      const client = await session();
+      expect(await client.tools()).toEqual(EMPTY);
+      await client.call('cart.add_item');
+      store.take();
+      expect(await client.tools()).toEqual(HAS_ITEMS);
+      expect(await client.tools()).toEqual(HAS_ITEMS);
+      expect(store.take()).toEqual(['read', 'read']);
+      expect(upstream.asked).toBe(1);
+    });
+
+    it('is dropped at once when the upstream says on the session’s stream that it changed', async () => {
+      const servers: ReturnType<typeof cartServer>[] = [];
+      const { session, upstream } = await caching({
+        shape,
+        makeServer(ledger) {
+          const server = cartServer(ledger);
+          servers.push(server);
+          return server;
+        },
+      });
+      const client = await session();
+      const stream = await client.listen();
+      expect(await client.tools()).toEqual(EMPTY);
+      for (const server of servers) server.registerTool('cart.help', {}, () => ({ content: [] }));
+      await expect.poll(() => stream.messages.length).toBeGreaterThan(0);
+      expect(await client.tools()).toEqual([...EMPTY, 'cart.help']);
+      expect(upstream.asked).toBe(2);
+      stream.cut();
+    });
+
+    it('is asked for again once it is too old, or where the clock went back', async () => {
+      const { session, upstream, clock } = await caching({ shape });
+      const client = await session();
+      await client.tools();
+      clock.advance(4_999);
+      await client.tools();
+      expect(upstream.asked).toBe(1);
+      clock.advance(1);
+      await client.tools();
+      expect(upstream.asked).toBe(2);
+      clock.advance(-10);
+      await client.tools();
+      expect(upstream.asked).toBe(3);
+    });
+
+    it('is never another session’s', async () => {
+      let made = 0;
+      const { session, upstream } = await caching({
+        shape,
+        makeServer(ledger) {
+          const server = cartServer(ledger);
+          server.registerTool(`own.${made++}`, {}, () => ({ content: [] }));
+          return server;
+        },
+      });
+      const [one, other] = [await session(), await session()];
+      const lists = [
+        await one.tools(),
+        await other.tools(),
+        await one.tools(),
+        await other.tools(),
+      ];
+      expect(lists[0]).not.toEqual(lists[1]);
+      expect(lists.slice(2)).toEqual(lists.slice(0, 2));
+      expect(upstream.asked).toBe(2);
+    });
+
+    it('is filtered by each of two gates, and decorated by what stands behind them', async () => {
+      const looks = new StateMachineGate({
+        id: 'looks',
+        initial: 'open',
+        states: { open: { on: { LOOK: 'seen' } }, seen: {} },
+      }).bindTool('cart.view', 'open', 'LOOK');
+      const { session, upstream } = await caching({
+        shape,
+        workflow: [checkoutGate(), looks],
+        sync: { policies: [{ match: 'cart.add_item', cacheControl: 'no-store' }] },
+      });
+      const client = await session();
+      const first = await client.ask('tools/list');
+      const second = await client.ask('tools/list');
+      expect(second.result).toEqual(first.result);
+      expect(JSON.stringify(second)).toContain('[Cache-Control: no-store]');
+      await client.call('cart.view');
+      expect(await client.tools()).toEqual(['cart.add_item']);
+      expect(upstream.asked).toBe(1);
+    });
+  },
+);
+
+describe('whose list is kept', () => {
+  it('is nobody’s unless the option says so', async () => {
+    for (const cache of [undefined, false] as const) {
+      const { state, count } = counter();
+      const options = cache === undefined ? {} : { gate: { listCache: cache } };
+      const app = await scene({ shape: { parser: true }, behind: [count], ...options });
+      const client = await app.session();
+      for (const times of [1, 2]) {
+        await client.tools();
+        expect(state.asked).toBe(times);
+      }
+    }
+  });
+
+  it('is everybody’s where `shared` says so, apart for what clients say of themselves', async () => {
+    const { url, session, upstream } = await caching({ cache: { shared: true } });
+    const [one, other] = [await session(), await session({ 'x-user': 'ann' })];
+    expect([await one.tools(), await other.tools()]).toEqual([EMPTY, EMPTY]);
+    expect(upstream.asked).toBe(1);
+    await one.call('cart.add_item');
+    expect([await one.tools(), await other.tools()]).toEqual([HAS_ITEMS, EMPTY]);
+    expect(upstream.asked).toBe(1);
+    const changes = [{ capabilities: {} }, { clientInfo: { name: 'another', version: '1' } }];
+    for (const [at, change] of changes.entries()) {
+      const body = { ...INITIALIZE, params: { ...INITIALIZE.params, ...change } };
+      const { headers } = await send(url, { body });
+      const client = RawSession.resume(url, String(headers['mcp-session-id']));
+      expect(await client.tools()).toEqual(EMPTY);
+      expect(upstream.asked).toBe(2 + at);
+    }
+  });
+
+  it('is a session’s own where its handshake went to another process, even if `shared`', async () => {
+    const shape = { mode: 'stateless' } as const;
+    const first = await caching({ cache: { shared: true }, shape });
+    const second = await caching({ cache: { shared: true }, shape, beside: first });
+    const { id } = await first.session();
+    const [client, own] = [RawSession.resume(second.url, id), await second.session()];
+    for (const each of [client, own, client, own]) expect(await each.tools()).toEqual(EMPTY);
+    expect(second.upstream.asked).toBe(2);
+  });
+
+  it('is a session’s own in the era of sessions, also where runs are named by principals', async () => {
+    const { session, upstream, url } = await caching({ session: { key: principalKey() } });
+    const [one, other] = [await session({ 'x-user': 'ann' }), await session({ 'x-user': 'ann' })];
+    for (const client of [one, other, one, other]) await client.tools();
+    expect(upstream.asked).toBe(2);
+    const { headers } = stateless('tools/list', {}, { user: 'ann' });
+    const body = { jsonrpc: '2.0', id: 1, method: 'tools/list' };
+    for (const times of [3, 4]) {
+      await send(url, { headers: { 'x-user': headers['x-user'] ?? '' }, body });
+      expect(upstream.asked).toBe(times);
+    }
+  });
+
+  it('is nobody’s where somebody seems to call whom nothing names', async () => {
+    const { session, upstream } = await caching();
+    for (const headers of [{ authorization: 'Bearer x' }, { cookie: 'sid=1' }]) {
+      const client = await session(headers);
+      const before = upstream.asked;
+      for (const times of [1, 2]) {
+        await client.tools();
+        expect(upstream.asked - before).toBe(times);
+      }
+    }
+  });
+
+  it('is kept for a principal with such a header, apart for each scope of the token', async () => {
+    const scoped: RequestHandler = (req, _res, next) => {
+      const { auth } = req as { auth?: { scopes: string[] } };
+      const scopes = req.headers['x-scopes'];
+      if (auth !== undefined) auth.scopes = String(scopes ?? '').split(' ');
+      next();
+    };
+    const { session, upstream } = await caching({ before: [scoped] });
+    const client = await session({ 'x-user': 'ann', authorization: 'Bearer 1' });
+    const list = (headers: Record<string, string>) => listOf(client, undefined, headers);
+    await list({});
+    await list({ authorization: 'Bearer 2', cookie: 'sid=2' });
+    expect(upstream.asked).toBe(1);
+    await list({ 'x-scopes': 'admin' });
+    await list({ 'x-scopes': 'admin' });
+    expect(upstream.asked).toBe(2);
+    await list({});
+    expect(upstream.asked).toBe(2);
+  });
+
+  it('is apart for what `vary` returns; a failure of it is told, and the upstream asked', async () => {
+    const seen: unknown[] = [];
+    const vary: NonNullable<ListCacheOptions['vary']> = ({ headers }) => {
+      const plan = headers['x-plan'];
+      seen.push(plan);
+      if (plan === 'throw') throw new Error('no plan');
+      return plan === 'number' ? (1 as never) : (plan as string | undefined);
+    };
+    const { session, upstream, errors } = await caching({ cache: { vary } });
+    const client = await session();
+    for (const plan of ['free', 'paid', 'free', 'paid', undefined, undefined])
+      await listOf(client, undefined, plan === undefined ? {} : { 'x-plan': plan });
+    expect(upstream.asked).toBe(3);
+    for (const plan of ['throw', 'throw', 'number'])
+      expect((await listOf(client, undefined, { 'x-plan': plan })).status).toBe(200);
+    expect(upstream.asked).toBe(6);
+    expect(errors.map(String)).toEqual([
+      'Error: no plan',
+      'Error: no plan',
+      expect.stringContaining('listCache.vary() must return a string or undefined; it returned 1'),
+    ]);
+    expect(seen).toContain('paid');
+  });
+
+  it('is apart for each address, host and origin', async () => {
+    const { session, upstream, url } = await caching();
+    const client = await session();
+    await client.tools();
+    const body = { jsonrpc: '2.0', id: 1, method: 'tools/list' };
+    const asks = [
+      { target: `${url.pathname}?tenant=2` },
+      { headers: { host: 'other.example' } },
+      { headers: { origin: 'https://evil.example' } },
+    ];
+    for (const [at, { target, headers }] of asks.entries()) {
+      await send(url, {
+        headers: { ...client.headers, ...headers },
+        body,
+        ...(target !== undefined && { target }),
+      });
+      expect(upstream.asked).toBe(2 + at);
+    }
+    await client.tools();
+    expect(upstream.asked).toBe(4);
+  });
+});
+
+describe('a request that passes the cache by', () => {
+  it('says more than which page it wants', async () => {
+    const { session, upstream } = await caching();
+    const client = await session();
+    await client.tools();
+    const others = [
+      { filter: 'cart' },
+      { _meta: { 'example.com/tenant': 1 } },
+      { _meta: { progressToken: 1, trace: 'x' } },
+    ];
+    for (const [at, params] of others.entries()) {
+      await listOf(client, params);
+      expect(upstream.asked).toBe(2 + at);
+    }
+    const more = { jsonrpc: '2.0', id: 7, method: 'tools/list', trace: 1 };
+    await client.post(more);
+    expect(upstream.asked).toBe(5);
+    const { messages } = await listOf(client, { _meta: { progressToken: 5 } });
+    expect(namesIn(messages[0])).toEqual(EMPTY);
+    expect(upstream.asked).toBe(5);
+  });
+
+  it('stands in a batch', async () => {
+    const { session, upstream } = await caching({ shape: { mode: 'stateless' } });
+    const client = await session();
+    await client.tools();
+    const { messages } = await client.post([{ jsonrpc: '2.0', id: 1, method: 'tools/list' }]);
+    expect(namesIn(messages[0])).toEqual(EMPTY);
+    expect(upstream.asked).toBe(2);
+  });
+
+  it.each([
+    'text/event-stream',
+    'application/json',
+    '*/*',
+    'application/json;q=0, text/event-stream',
+  ])('accepts %s', async (accept) => {
+    const { session, upstream } = await caching({
+      behind: [answering(() => toolsOf('cart.view'))],
+    });
+    const client = await session();
+    await client.tools();
+    await listOf(client, undefined, { accept });
+    expect(upstream.asked).toBe(2);
+  });
+
+  it('comes while the run cannot be read', async () => {
+    const { session, upstream, store } = await caching();
+    const client = await session();
+    await client.tools();
+    store.fail('read');
+    expect(await client.tools()).toEqual(['cart.view']);
+    expect(upstream.asked).toBe(2);
+    store.heal();
+    expect(await client.tools()).toEqual(EMPTY);
+  });
+});
+
+describe('what is kept', () => {
+  it('are pages, apart by cursor', async () => {
+    const pages = ['cart.add_item', 'cart.pay', 'cart.view'];
+    const { session, upstream } = await caching({
+      behind: [
+        answering(({ params }) => {
+          const at = Number(params?.cursor ?? 0);
+          const { result } = toolsOf(pages[at] ?? '');
+          return { result: at < 2 ? { ...result, nextCursor: String(at + 1) } : result };
+        }),
+      ],
+    });
+    const client = await session();
+    const all = async () => {
+      const found: string[] = [];
+      for (let cursor: string | undefined; ; ) {
+        const { messages } = await listOf(client, cursor === undefined ? {} : { cursor });
+        found.push(...namesIn(messages[0]));
+        cursor = messages[0]?.result.nextCursor;
+        if (cursor === undefined) return found;
+      }
+    };
+    expect([await all(), await all(), await all()]).toEqual([EMPTY, EMPTY, EMPTY]);
+    expect(upstream.asked).toBe(3);
+  });
+
+  it('is no error, no other status, nothing that sets a cookie, and nothing that says more', async () => {
+    const answers: WireMessage[] = [
+      { error: { code: -32000, message: 'busy' } },
+      { status: 203, ...toolsOf('cart.view') },
+      { headers: { 'set-cookie': 'a=1' }, ...toolsOf('cart.view') },
+      { result: { ...toolsOf('cart.view').result, prompts: [] } },
+      { result: { ...toolsOf('cart.view').result, extra: 1 } },
+      toolsOf('cart.view'),
+    ];
+    let next = 0;
+    const { session, upstream } = await caching({
+      behind: [answering(() => answers[next++] as WireMessage)],
+    });
+    const client = await session();
+    for (const times of [1, 2, 3, 4, 5, 6, 6, 6]) {
+      await listOf(client);
+      expect(upstream.asked).toBe(times);
+    }
+  });
+
+  it('is good for as long as the option says, or else the upstream', async () => {
+    const behind = [
+      answering(({ params }) => {
+        const { result } = toolsOf('cart.view');
+        return { result: { ...result, ttlMs: params?.cursor === 'none' ? 0 : 1_000 } };
+      }),
+    ];
+    const told = await caching({ behind });
+    const client = await told.session();
+    for (const [pass, asked] of [
+      [0, 1],
+      [999, 1],
+      [1, 2],
+    ] as const) {
+      told.clock.advance(pass);
+      await listOf(client);
+      expect(told.upstream.asked).toBe(asked);
+    }
+    // A server of SDK v2 says 0 where it was told nothing.
+    for (const asked of [3, 3]) {
+      await listOf(client, { cursor: 'none' });
+      expect(told.upstream.asked).toBe(asked);
+    }
+    const own = await caching({ behind, cache: { ttlMs: 60_000 } });
+    const other = await own.session();
+    for (const [pass, asked] of [
+      [0, 1],
+      [59_999, 1],
+      [1, 2],
+    ] as const) {
+      own.clock.advance(pass);
+      await listOf(other);
+      expect(own.upstream.asked).toBe(asked);
+    }
+  });
+
+  it('is no list that changed while it was on its way', async () => {
+    const servers: ReturnType<typeof cartServer>[] = [];
+    const { session, upstream } = await caching({
+      makeServer(ledger) {
+        const server = cartServer(ledger);
+        servers.push(server);
+        return server;
+      },
+    });
+    const client = await session();
+    const stream = await client.listen();
+    const held = latch();
+    upstream.gate = held.opened;
+    const asking = client.tools();
+    await expect.poll(() => upstream.asked).toBe(1);
+    for (const server of servers) server.sendToolListChanged();
+    await expect.poll(() => stream.messages.length).toBeGreaterThan(0);
+    held.open();
+    await asking;
+    await client.tools();
+    expect(upstream.asked).toBe(2);
+    stream.cut();
+  });
+
+  it('is dropped where a call’s own stream says that the list changed', async () => {
+    let more = false;
+    const { session, upstream } = await caching({
+      shape: { answers: 'sse', mode: 'stateless' },
+      makeServer(ledger) {
+        const server = cartServer(ledger);
+        if (more) server.registerTool('cart.help', {}, () => ({ content: [] }));
+        server.registerTool('grow', {}, async (extra) => {
+          more = true;
+          await extra.sendNotification({ method: 'notifications/tools/list_changed' });
+          return { content: [] };
+        });
+        return server;
+      },
+    });
+    const client = await session();
+    expect(await client.tools()).toEqual([...EMPTY, 'grow']);
+    await client.call('grow');
+    expect(await client.tools()).toEqual([...EMPTY, 'cart.help', 'grow']);
+    expect(upstream.asked).toBe(2);
+  });
+
+  it('stays when a gate says that its own list changed: the upstream’s is the same', async () => {
+    const { session, upstream } = await caching({ shape: { answers: 'sse' } });
+    const client = await session();
+    await client.tools();
+    const { text } = await client.post({
+      jsonrpc: '2.0',
+      id: 1,
+      method: 'tools/call',
+      params: { name: 'cart.add_item', arguments: {} },
+    });
+    expect(text).toContain('notifications/tools/list_changed');
+    expect(await client.tools()).toEqual(HAS_ITEMS);
+    expect(upstream.asked).toBe(1);
+  });
+
+  it('is dropped with its session, and not found by another one of the same id', async () => {
+    let made = 0;
+    const { session, upstream } = await caching({
+      sessionIdGenerator: () => 'the-only-one',
+      makeServer(ledger) {
+        const server = cartServer(ledger);
+        server.registerTool(`own.${made++}`, {}, () => ({ content: [] }));
+        return server;
+      },
+    });
+    const first = await session();
+    const before = await first.tools();
+    expect((await first.end()).status).toBe(200);
+    const second = await session();
+    expect(second.id).toBe(first.id);
+    expect(await second.tools()).not.toEqual(before);
+    expect(upstream.asked).toBe(2);
+  });
+
+  it('is nothing that an ended session may still see', async () => {
+    const { session, upstream } = await caching();
+    const client = await session();
+    await client.tools();
+    await client.end();
+    expect((await listOf(client)).status).toBe(404);
+    const stranger = RawSession.resume(client.url, 'no-such-session');
+    expect((await listOf(stranger)).status).toBe(404);
+    expect(upstream.asked).toBe(1);
+  });
+
+  it('does not wait for a step of the run that is under way', async () => {
+    const app = await caching();
+    const client = await app.session();
+    await client.tools();
+    const step = await begins(app, 'cart.add_item', () => client.call('cart.add_item'));
+    expect(await client.tools()).toEqual(EMPTY);
+    step.finish();
+    await step.answer;
+    expect(await client.tools()).toEqual(HAS_ITEMS);
+  });
+
+  it('is decorated by a middleware that acts on some requests only, where `vary` tells which', async () => {
+    const sync = stateSync({ policies: [{ match: 'cart.view', cacheControl: 'no-store' }] });
+    const { state: upstream, count } = counter();
+    const { session } = await caching({
+      cache: { vary: ({ headers }) => String(headers['x-plain']) },
+      behind: [(req, res, next) => (req.headers['x-plain'] ? next() : sync(req, res, next)), count],
+    });
+    const client = await session();
+    const list = async (headers = {}) => (await listOf(client, undefined, headers)).text;
+    for (let times = 0; times < 2; times++) {
+      expect(await list({ 'x-plain': '1' })).not.toContain('no-store');
+      expect(await list()).toContain('no-store');
+    }
+    expect(upstream.asked).toBe(2);
+  });
+});
+
+describe('a list that is kept in the era without sessions', () => {
+  const hinted = (ttlMs: number, cacheScope: 'public' | 'private') => {
+    return { serverOptions: { cacheHints: { 'tools/list': { ttlMs, cacheScope } } } };
+  };
+  const user = (name: string): StatelessOptions => ({ user: name });
+
+  async function cachingBoth(options: Parameters<typeof sceneOfBothEras>[0] = {}) {
+    const { state, count } = counter();
+    const json: RequestHandler = async (req, _res, next) => {
+      const chunks: Buffer[] = [];
+      for await (const chunk of req) chunks.push(chunk as Buffer);
+      req.body = chunks.length > 0 ? JSON.parse(Buffer.concat(chunks).toString()) : undefined;
+      next();
+    };
+    const app = await sceneOfBothEras({
+      session: { key: principalKey() },
+      ...options,
+      before: [json],
+      behind: [count],
+    });
+    const list = async (by: StatelessOptions, params = {}): Promise<WireMessage> =>
+      (await ask(app.url, 'tools/list', params, by)).messages.at(-1) ?? {};
+    return { ...app, upstream: state, list };
+  }
+
+  it('is each principal’s own, and costs no read of the store where it is stable', async () => {
+    const { list, upstream, store } = await cachingBoth({ gate: { listCache: true } });
+    const first = await list(user('ann'));
+    expect(upstream.asked).toBe(1);
+    store.take();
+    const again = await list(user('ann'));
+    expect(again.result).toEqual(first.result);
+    expect(again.id).not.toBe(first.id);
+    expect(JSON.stringify(again)).toContain('Available');
+    expect(store.take()).toEqual([]);
+    await list(user('ben'));
+    expect(upstream.asked).toBe(2);
+  });
+
+  it('asks for the handles of a workflow whose runs they name', async () => {
+    const { list, upstream } = await cachingBoth({
+      session: { key: managedHandle({ start: 'checkout.start', argument: 'run' }) },
+      gate: { listCache: true },
+    });
+    const [first, second] = [await list(user('ann')), await list(user('ann'))];
+    expect(namesIn(first)[0]).toBe('checkout.start');
+    expect(second.result).toEqual(first.result);
+    expect(upstream.asked).toBe(1);
+  });
+
+  it('is nobody’s of whom no principal came', async () => {
+    const { list, upstream } = await cachingBoth({
+      gate: { listCache: { shared: true } },
+      ...hinted(60_000, 'public'),
+    });
+    for (const times of [1, 2]) {
+      await list({});
+      expect(upstream.asked).toBe(times);
+    }
+  });
+
+  it('is kept by itself, for all, where the upstream calls it public; what is left goes out', async () => {
+    const { list, upstream, clock } = await cachingBoth(hinted(30_000, 'public'));
+    const hint = ({ result: { ttlMs, cacheScope } }: WireMessage) => [ttlMs, cacheScope];
+    expect(hint(await list(user('ann')))).toEqual([30_000, 'public']);
+    clock.advance(10_000);
+    expect(hint(await list(user('ben')))).toEqual([20_000, 'public']);
+    clock.advance(19_999);
+    expect(hint(await list(user('ann')))).toEqual([1, 'public']);
+    expect(upstream.asked).toBe(1);
+    clock.advance(1);
+    expect(hint(await list(user('ann')))).toEqual([30_000, 'public']);
+    expect(upstream.asked).toBe(2);
+  });
+
+  it('is not kept by itself where it is private, or good for no time, or `false` was said', async () => {
+    const none = { gate: { listCache: false as const } };
+    for (const options of [
+      hinted(30_000, 'private'),
+      hinted(0, 'public'),
+      {},
+      { ...hinted(30_000, 'public'), ...none },
+    ]) {
+      const { list, upstream } = await cachingBoth(options);
+      await list(user('ann'));
+      await list(user('ann'));
+      expect(upstream.asked).toBe(2);
+    }
+  });
+
+  it('goes out as private and for no time where it hides', async () => {
+    const { list, upstream } = await cachingBoth({
+      gate: { visibility: 'hide' },
+      ...hinted(30_000, 'public'),
+    });
+    for (let times = 0; times < 2; times++) {
+      const { result } = await list(user('ann'));
+      expect(result).toMatchObject({ ttlMs: 0, cacheScope: 'private' });
+      expect(namesIn({ result })).toEqual(EMPTY);
+    }
+    expect(upstream.asked).toBe(1);
+  });
+
+  it('is apart for what clients say of themselves, and by era', async () => {
+    const { list, upstream, url } = await cachingBoth({
+      gate: { listCache: { shared: true } },
+      ...hinted(60_000, 'public'),
+    });
+    await list(user('ann'));
+    await list({ user: 'ann', capabilities: { elicitation: {} } });
+    expect(upstream.asked).toBe(2);
+    const named = { _meta: { 'io.modelcontextprotocol/clientInfo': { name: 'x', version: '1' } } };
+    await list(user('ann'), named);
+    expect(upstream.asked).toBe(3);
+    await send(url, {
+      headers: { 'x-user': 'ann', 'mcp-protocol-version': PROTOCOL },
+      body: { jsonrpc: '2.0', id: 1, method: 'tools/list' },
+    });
+    expect(upstream.asked).toBe(4);
+    for (const params of [{}, named]) await list(user('ben'), params);
+    expect(upstream.asked).toBe(4);
+  });
+
+  it('is dropped when the upstream says on a subscription that it changed', async () => {
+    const { list, upstream, url, handler } = await cachingBoth(hinted(60_000, 'public'));
+    const listening = await stream(
+      url,
+      stateless(
+        'subscriptions/listen',
+        { notifications: { toolsListChanged: true } },
+        user('carl'),
+      ),
+    );
+    await expect.poll(() => listening.messages.length).toBe(1);
+    await list(user('ann'));
+    await list(user('ann'));
+    expect(upstream.asked).toBe(1);
+    handler.notify.toolsChanged();
+    await expect.poll(() => listening.messages.length).toBe(2);
+    await list(user('ann'));
+    expect(upstream.asked).toBe(2);
+    listening.cut();
+  });
+});
+
+describe('a list that is kept behind gateFetch()', () => {
+  it('is answered without the upstream', async () => {
+    let asked = 0;
+    const app = await scene({
+      gate: { listCache: true },
+      shape: { host: 'hono', mode: 'stateful', answers: 'sse' },
+      makeServer(ledger) {
+        const server = cartServer(ledger);
+        const connect = server.connect.bind(server);
+        server.connect = async (transport) => {
+          await connect(transport);
+          const { onmessage } = transport;
+          transport.onmessage = (message, extra) => {
+            if ('method' in message && message.method === 'tools/list') asked++;
+            onmessage?.(message, extra);
+          };
+        };
+        return server;
+      },
+    });
+    const client = await app.session();
+    expect(await client.tools()).toEqual(EMPTY);
+    await client.call('cart.add_item');
+    expect(await client.tools()).toEqual(HAS_ITEMS);
+    expect(asked).toBe(1);
+  });
+});
