@@ -22,7 +22,7 @@ const { values } = parseArgs({
 const measureMs = values.quick ? 1_500 : 6_000;
 const warmUpMs = values.quick ? 500 : 2_000;
 
-const KIND = { sdk: 'v1', mode: 'stateful', answers: 'json', tools: 7 } as const;
+const KIND = { sdk: 'v1', mode: 'stateful', answers: 'json', tools: 8 } as const;
 const HONEST: Workload = {
   ...KIND,
   name: 'step',

@@ -96,7 +96,11 @@ function gates(): RequestHandler[] {
   const byUser = { key: principalKey(), principal: (req: Request) => req.get('x-user') };
   const many = { maxSessions: 20_000, store: backend.store };
   const sessions = sessionStore(setup.sdk === 'v2' ? { ...byUser, ...many } : many);
-  return [sessions, fsmGate(checkout), stateSync({ policies })];
+  return [
+    sessions,
+    fsmGate(checkout, { listCache: setup.listCache ?? false }),
+    stateSync({ policies }),
+  ];
 }
 
 const MINIMAL: MinimalBindings = {

@@ -15,6 +15,8 @@ export interface Setup {
   readonly parser?: boolean;
   /** Whether the server imports `mcp-interlock/ambient`. */
   readonly ambient?: boolean;
+  /** Whether the gate answers lists from its cache. */
+  readonly listCache?: boolean;
   /** Where runs are kept. The bare server's handler does one get and one set there. */
   readonly store?: StoreName;
   /** How many tools are bound beside those of the requests, and not available. Default none. */
@@ -67,6 +69,15 @@ export const DEFAULT: readonly Workload[] = [
   ...REQUESTS.map((each) => ({ ...KIND, ...each })),
   { ...KIND, name: 'step with ambient', requests: STEPS, ambient: true },
   { ...KIND, name: 'ungated call after steps', requests: [call('cart.view')], before: STEPS },
+  ...[100, 1_000].map((tools) => {
+    return {
+      ...KIND,
+      name: `tools/list of ${tools}, cached`,
+      requests: [list],
+      tools,
+      listCache: true,
+    };
+  }),
 ];
 
 const OTHERS = {
