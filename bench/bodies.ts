@@ -8,7 +8,7 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { digestOf } from '../src/session/digest.ts';
-import { parseBody } from '../src/wire/body-text.ts';
+import { parseBody } from '../src/wire/body.ts';
 import { readIncoming } from '../src/wire/incoming.ts';
 
 /** Just below the largest body that the middleware takes. */

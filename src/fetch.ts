@@ -3,7 +3,7 @@ import { InterlockError } from './errors.ts';
 import { type Middleware, passStage, STAGE, type Stage } from './middleware.ts';
 import { functionOption, parseOptions, showValue } from './options.ts';
 import { Exchange } from './wire/exchange.ts';
-import { FetchHost } from './wire/fetch/fetch-host.ts';
+import { FetchHost } from './wire/fetch-host.ts';
 
 /** A handler of the Fetch API, with what its host gives it beside the request. */
 export type FetchHandler<Rest extends unknown[] = []> = (

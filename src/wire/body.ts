@@ -1,17 +1,9 @@
+import { isAscii, isUtf8, transcode } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
-import {
-  isOtherText,
-  notJson,
-  otherText,
-  parseBody,
-  tooLarge,
-  unfitBytes,
-  unfitMedia,
-} from './body-text.ts';
-import { setRequestHeader } from './headers.ts';
+import { isJsonMedia, namesOtherCharset, requestHeader, setRequestHeader } from './headers.ts';
 import { isObject } from './json-rpc.ts';
-import type { Amended, BodyFailure, BodyPort, BodyText } from './ports.ts';
-import { readAndPutBack, replacePutBack } from './put-back.ts';
+import { parseJson } from './json-text.ts';
+import type { Amended, BodyFailure, BodyPort, BodyText, RequestPort } from './ports.ts';
 import { after, type MaybePromise } from './task-line.ts';
 
 /** A request with what body parsers and hosts may have put on it. */
@@ -186,4 +178,166 @@ function inFormOf(model: unknown, amended: Amended): unknown {
 
 function assign(req: ParsedRequest, name: 'body' | 'rawBody', value: unknown): void {
   Object.defineProperty(req, name, { value, writable: true, configurable: true, enumerable: true });
+}
+
+/** All of a request's stream, or why it could not be had. */
+type StreamRead = Buffer | 'too-large' | 'aborted';
+
+/**
+ * Reads a request's stream and puts it back, so that the next one reads it as if nobody had: with
+ * `unshift` before `end` was emitted. Of a stream that is too large the rest is left where it is.
+ */
+function readAndPutBack(req: IncomingMessage, limit: number): MaybePromise<StreamRead> {
+  if (req.readableEnded) return Buffer.alloc(0);
+  if (req.destroyed) return 'aborted';
+  return new Promise((resolve) => {
+    const chunks: Buffer[] = [];
+    let size = 0;
+    const finish = (result: StreamRead): void => {
+      req.off('readable', onReadable).off('end', onEnd).off('error', onGone).off('close', onGone);
+      resolve(result);
+    };
+    const onEnd = (): void => finish(Buffer.concat(chunks));
+    const onGone = (): void => finish('aborted');
+    const onReadable = (): void => {
+      for (let bytes = takeAll(req); bytes !== undefined && size <= limit; bytes = takeAll(req)) {
+        chunks.push(bytes);
+        size += bytes.length;
+      }
+      if (size > limit) {
+        finish('too-large');
+      } else if (req.complete && size > 0) {
+        // In this very tick: `end` is already on its way, and is called off by there being bytes
+        // again.
+        const bytes = Buffer.concat(chunks);
+        putBack(req, bytes);
+        finish(bytes);
+      }
+    };
+    req.on('readable', onReadable).on('end', onEnd).on('error', onGone).on('close', onGone);
+  });
+}
+
+/**
+ * How much of a body that was refused is still read, and for how long: a client whose upload is cut
+ * off never reads the answer, and one that never ends must not be listened to for ever.
+ */
+export const REST = { ms: 1_000, bytes: 16 * 1024 * 1024 } as const;
+
+/**
+ * Reads and drops what is still to come of a body, as {@link REST} says, and breaks the connection
+ * off after that.
+ */
+export function dropRest(req: IncomingMessage, onEnd: () => void): void {
+  let left: number = REST.bytes;
+  const cut = (): void => void req.destroy();
+  const timer = setTimeout(cut, REST.ms);
+  timer.unref();
+  req.on('data', (chunk: Buffer | string) => {
+    left -= chunk.length;
+    if (left < 0) cut();
+  });
+  const finish = (): void => {
+    clearTimeout(timer);
+    req.off('end', finish).off('close', finish);
+    onEnd();
+  };
+  req.on('error', () => {});
+  req.once('end', finish).once('close', finish).resume();
+}
+
+/** Replaces what was put back. `false` where somebody has read it meanwhile. */
+function replacePutBack(req: IncomingMessage, bytes: Buffer): boolean {
+  if (takeAll(req) === undefined) return false;
+  putBack(req, bytes);
+  return true;
+}
+
+/** Somebody in front may have asked for text; then it comes as text, and goes back as text. */
+function takeAll(req: IncomingMessage): Buffer | undefined {
+  const taken = req.read() as Buffer | string | null;
+  if (taken === null) return undefined;
+  return typeof taken === 'string' ? Buffer.from(taken, req.readableEncoding ?? 'utf8') : taken;
+}
+
+function putBack(req: IncomingMessage, bytes: Buffer): void {
+  const { readableEncoding } = req;
+  if (readableEncoding === null) req.unshift(bytes);
+  else req.unshift(bytes.toString(readableEncoding), readableEncoding);
+}
+
+/** Why a body is turned away. */
+type Unfit = Exclude<BodyFailure, string>;
+
+/** From this length on it pays to decode what is not ASCII by way of UTF-16. */
+const LONG = 4_096;
+
+/**
+ * What the media type says against a body, whoever reads it. A JSON text may be a form as well, and
+ * a parser of forms behind would find another call in it.
+ */
+export function unfitMedia(req: RequestPort): Unfit | undefined {
+  if (isJsonMedia(req)) return undefined;
+  return { status: 415, message: 'the request body must be application/json' };
+}
+
+/** What the headers say against bytes that are still to be read. */
+export function unfitBytes(req: RequestPort, limit: number): Unfit | undefined {
+  const encoding = requestHeader(req, 'content-encoding');
+  if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
+    return {
+      status: 415,
+      message: 'the request body is encoded; send it plain, or mount a body parser in front',
+    };
+  }
+  if (isOtherText(req)) return otherText();
+  return Number(requestHeader(req, 'content-length')) > limit ? tooLarge(limit) : undefined;
+}
+
+/** The text of a body and what it says; or why it is turned away. */
+export function parseBody(source: Uint8Array | string): BodyText | Unfit {
+  const decoded = typeof source === 'string' ? source : decode(source);
+  // Half a character is no UTF-8 either: what writes it as bytes repairs it, and another one drops
+  // it.
+  if (decoded === undefined || (typeof source === 'string' && /\p{Cs}/u.test(source)))
+    return { status: 400, message: 'Parse error: the request body is not valid UTF-8' };
+  try {
+    return parseJson(decoded.charCodeAt(0) === 0xfeff ? decoded.slice(1) : decoded);
+  } catch {
+    return notJson();
+  }
+}
+
+/**
+ * `undefined` where the bytes are no UTF-8. They must not be repaired: a reader that drops what it
+ * cannot decode sees another name than one that puts U+FFFD in its place.
+ */
+function decode(bytes: Uint8Array): string | undefined {
+  if (!isUtf8(bytes)) return undefined;
+  const view = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  if (isAscii(view)) return view.toString('latin1');
+  // V8's own decoder takes 20 times as long for 4 MB as the detour does.
+  return view.length < LONG
+    ? view.toString()
+    : transcode(view, 'utf8', 'utf16le').toString('utf16le');
+}
+
+/**
+ * In UTF-7 the same bytes are other text, so that a parser which heeds the content type would see
+ * other messages than were judged. JSON is UTF-8 (RFC 8259, section 8.1).
+ */
+function isOtherText(req: RequestPort): boolean {
+  return namesOtherCharset(requestHeader(req, 'content-type') ?? '');
+}
+
+function otherText(): Unfit {
+  return { status: 415, message: 'the request body must be UTF-8' };
+}
+
+function notJson(): Unfit {
+  return { status: 400, message: 'Parse error: the request body is not valid JSON' };
+}
+
+export function tooLarge(limit: number): Unfit {
+  return { status: 413, message: `the request body is larger than ${limit} bytes` };
 }

@@ -1,6 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { requestHeader } from './headers.ts';
-import { type Host, nodeHost } from './host.ts';
 import { answersIn, type Incoming, type IncomingBody, isLeft, readIncoming } from './incoming.ts';
 import {
   errorResponse,
@@ -11,10 +10,11 @@ import {
 } from './json-rpc.ts';
 import type { Message } from './message.ts';
 import { namesFault } from './mirrors.ts';
+import { nodeHost } from './node-host.ts';
 import { Note } from './note.ts';
 import { AskedPage, nameOf } from './pages.ts';
 import { type Part, tell, withPart } from './part.ts';
-import type { Amended, BodyFailure, BodyPort, RequestPort } from './ports.ts';
+import type { Amended, BodyFailure, BodyPort, Host, RequestPort } from './ports.ts';
 import { type Asked, Tap } from './tap.ts';
 import { after, inOrder, isPromise, type MaybePromise } from './task-line.ts';
 

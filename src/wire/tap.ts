@@ -1,6 +1,5 @@
 import { STATUS_CODES } from 'node:http';
 import { requestHeader, setRequestHeader } from './headers.ts';
-import type { Host } from './host.ts';
 import { answersIn, type Incoming, isLeft } from './incoming.ts';
 import {
   errorResponse,
@@ -10,10 +9,9 @@ import {
   type JsonObject,
 } from './json-rpc.ts';
 import { type Message, Payload } from './message.ts';
-import { type Done, nodeError, type Originals, type ResponseSink } from './node-response.ts';
 import type { AskedPage } from './pages.ts';
 import { anyWants, lastWords, type Part, tell } from './part.ts';
-import type { RequestPort, ResponsePort } from './ports.ts';
+import type { Done, Host, Originals, RequestPort, ResponsePort, ResponseSink } from './ports.ts';
 import {
   announceBody,
   type BodyMode,
@@ -719,7 +717,8 @@ export class Tap implements ResponseSink {
 
   /** What a write fails with when the client is gone, as far as the upstream may know. */
   get #writeError(): Error | undefined {
-    return this.closeWithheld ? undefined : nodeError('ERR_STREAM_DESTROYED', 'The client left');
+    if (this.closeWithheld) return undefined;
+    return Object.assign(new Error('The client left'), { code: 'ERR_STREAM_DESTROYED' });
   }
 
   /** It is known now what the upstream may see of the connection's end. */

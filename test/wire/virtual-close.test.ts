@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { connect } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import type { Exchange, Part } from '../../src/wire/exchange.ts';
-import type { Host } from '../../src/wire/host.ts';
+import type { Host } from '../../src/wire/ports.ts';
 import { Tap } from '../../src/wire/tap.ts';
 import { latch } from '../helpers/latch.ts';
 import {

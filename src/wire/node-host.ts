@@ -1,51 +1,49 @@
 import { EventEmitter } from 'node:events';
-import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { InterlockError } from '../errors.ts';
+import { dropRest, RequestBody } from './body.ts';
+import type { Done, Host, Originals, ResponseSink } from './ports.ts';
 import { type HeaderList, setResponseHeaders } from './response-head.ts';
 
-/** Called when bytes are on their way, or cannot be any more. */
-export type Done = ((error?: Error | null) => void) | undefined;
-
-/** The response's own methods, as they were before they were patched. */
-export interface Originals {
-  writeHead(status: number, message?: string): unknown;
-  write(bytes: Uint8Array, done?: Done): boolean;
-  end(bytes?: Uint8Array): unknown;
-  flushHeaders(): void;
-  emit(event: string, ...args: unknown[]): boolean;
-  /** Calls back once all of it is on its way to the client, or nobody is left to read it. */
-  onceFinished(done: () => void): void;
-  /** Other headers go than those that the upstream has set so far, which it still finds there. */
-  keepHeaders(): void;
+/** Node's own request and response. */
+export function nodeHost(req: IncomingMessage, res: ServerResponse): Host {
+  return {
+    request: req,
+    response: res,
+    isGone: () => req.socket?.destroyed === true,
+    isCutHere: () => isCutHere(req),
+    readBody: (limit) => RequestBody.read(req, limit),
+    dropBody: () => void req.resume(),
+    redirect: (sink) => patchResponse(res, sink),
+    refuse: (status, json) => refuse(req, res, status, Buffer.from(json)),
+  };
 }
 
-/** Where the upstream's calls go instead. */
-export interface ResponseSink {
-  readonly headTaken: boolean;
-  readonly ended: boolean;
-  /** Other headers went out before the upstream gave its own, which have nowhere to go any more. */
-  readonly headLost: boolean;
-  /** A write was answered with `false`, and `drain` was not emitted since. */
-  readonly owesDrain: boolean;
-  readonly departed: boolean;
-  readonly closeWithheld: boolean;
-  /**
-   * The status and headers are on the response. `withEnd` where nothing but `end` made them due:
-   * Node states the length then.
-   */
-  takeHead(statusMessage: string | undefined, withEnd: boolean): void;
-  write(bytes: Buffer, done: Done): boolean;
-  /** `last` is empty where nothing was given. */
-  end(last: Buffer, done: Done): void;
-  flush(): void;
-  /** Whoever stands in front can take more. */
-  flowAgain(): void;
-  /** `drain` is being emitted. */
-  drained(): void;
-  /** The connection closed. `true` keeps the event from the upstream. */
-  close(): boolean;
-  /** The upstream destroyed the response by itself. */
-  destroy(): void;
+/**
+ * Answers at once, whatever is still to come of the request. Its connection ends then: nobody knows
+ * where the next request on it begins.
+ */
+function refuse(req: IncomingMessage, res: ServerResponse, status: number, answer: Buffer): void {
+  const headers = { 'content-type': 'application/json', 'content-length': answer.length };
+  if (req.complete || req.destroyed || req.httpVersionMajor !== 1) {
+    res.writeHead(status, headers).end(answer);
+    return;
+  }
+  res.writeHead(status, { ...headers, connection: 'close' }).write(answer);
+  dropRest(req, () => res.end());
+}
+
+/**
+ * A client that leaves ends its side, which the socket has read then, or breaks the connection,
+ * which the socket has failed with. Where neither happened, somebody here destroyed it.
+ */
+function isCutHere({ httpVersionMajor, socket }: IncomingMessage): boolean {
+  // Streams of HTTP/2 share one socket, which says nothing of a single one.
+  if (httpVersionMajor !== 1 || socket?.destroyed !== true || socket.readableEnded) return false;
+  const failure: NodeJS.ErrnoException | null = socket.errored ?? null;
+  const isOfTheConnection = failure?.syscall === 'read' || failure?.syscall === 'write';
+  // The parser's own errors: what the client sent after its request is no HTTP.
+  return !isOfTheConnection && failure?.code?.startsWith('HPE_') !== true;
 }
 
 /** Node's methods, in the one of their forms that is used here. */
@@ -141,7 +139,7 @@ type Listener = (...args: unknown[]) => void;
  *
  * @throws InterlockError `ERR_INTERLOCK_MOUNT` where it was patched for another request object
  */
-export function patchResponse(res: ServerResponse, sink: ResponseSink): Originals {
+function patchResponse(res: ServerResponse, sink: ResponseSink): Originals {
   if (PATCH in res) throw patchedBefore();
   const patch = new ResponsePatch(res, sink);
   Object.defineProperties(res, VISIBLE_STATE);
@@ -306,6 +304,6 @@ function refuseWrite(code: string, done: Done): false {
 }
 
 /** The errors that Node gives for the same misuse, by their codes. */
-export function nodeError(code: string, message: string, Kind: ErrorConstructor = Error): Error {
+function nodeError(code: string, message: string, Kind: ErrorConstructor = Error): Error {
   return Object.assign(new Kind(message), { code });
 }
