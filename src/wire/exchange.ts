@@ -10,7 +10,7 @@ import {
 } from './json-rpc.ts';
 import type { Message } from './message.ts';
 import { namesFault } from './mirrors.ts';
-import { nodeHost } from './node-host.ts';
+import { NodeHost } from './node-host.ts';
 import { Note } from './note.ts';
 import { AskedPage, nameOf } from './pages.ts';
 import { type Part, tell, withPart } from './part.ts';
@@ -119,7 +119,7 @@ export class Exchange implements Asked {
     const known = exchangeNote.of(req);
     // A copy of a request has what its original has, and is not what the body is amended on.
     if (known?.req === req) return known;
-    return after(Exchange.open(nodeHost(req, res), limits, onError), (opened) => {
+    return after(Exchange.open(new NodeHost(req, res), limits, onError), (opened) => {
       if (opened === undefined) return undefined;
       // Express gives each request a shape of its own, to which adding a property is slow. Changing
       // an attribute first makes a dictionary of it, to which it is not, for what is behind too. A

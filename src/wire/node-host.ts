@@ -2,22 +2,9 @@ import { EventEmitter } from 'node:events';
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { InterlockError } from '../errors.ts';
 import { dropRest, RequestBody } from './body.ts';
-import type { Done, Host, Originals, ResponseSink } from './ports.ts';
+import type { BodyFailure, BodyPort, Done, Host, Originals, ResponseSink } from './ports.ts';
 import { type HeaderList, setResponseHeaders } from './response-head.ts';
-
-/** Node's own request and response. */
-export function nodeHost(req: IncomingMessage, res: ServerResponse): Host {
-  return {
-    request: req,
-    response: res,
-    isGone: () => req.socket?.destroyed === true,
-    isCutHere: () => isCutHere(req),
-    readBody: (limit) => RequestBody.read(req, limit),
-    dropBody: () => void req.resume(),
-    redirect: (sink) => patchResponse(res, sink),
-    refuse: (status, json) => refuse(req, res, status, Buffer.from(json)),
-  };
-}
+import type { MaybePromise } from './task-line.ts';
 
 /**
  * Answers at once, whatever is still to come of the request. Its connection ends then: nobody knows
@@ -47,69 +34,103 @@ function isCutHere({ httpVersionMajor, socket }: IncomingMessage): boolean {
 }
 
 /** Node's methods, in the one of their forms that is used here. */
-interface Before extends Omit<Originals, 'onceFinished' | 'keepHeaders'> {
+interface Before {
+  readonly writeHead: Originals['writeHead'];
+  readonly write: Originals['write'];
+  readonly end: Originals['end'];
+  readonly flushHeaders: Originals['flushHeaders'];
+  readonly emit: Originals['emit'];
   on(event: string, listener: Listener): unknown;
   destroy(error?: Error): unknown;
 }
 
 /**
- * What the patched methods of one response work with: where they lead now, and where they led
- * before.
+ * Node's own request and response, and what the patched methods of the response work with: where
+ * they lead now, and where they led before.
  */
-class ResponsePatch implements Originals {
-  readonly res: ServerResponse;
-  readonly sink: ResponseSink;
+export class NodeHost implements Host, Originals {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  /** Where the upstream's calls go. There are none before `redirect()`. */
+  sink!: ResponseSink;
   /** What the response says of itself, which may be kept from the upstream. */
   destroyed: boolean;
   readonly #before: Before;
-  #kept: OutgoingHttpHeaders = {};
+  #kept: OutgoingHttpHeaders | undefined;
   #withEnd = false;
 
-  constructor(res: ServerResponse, sink: ResponseSink) {
+  constructor(req: IncomingMessage, res: ServerResponse) {
     const { writeHead, write, end, flushHeaders, emit, on, destroy } = res;
     this.#before = { writeHead, write, end, flushHeaders, emit, on, destroy } as Before;
-    this.res = res;
-    this.sink = sink;
+    this.request = req;
+    this.response = res;
     this.destroyed = res.destroyed;
   }
 
+  isGone(): boolean {
+    return this.request.socket?.destroyed === true;
+  }
+
+  isCutHere(): boolean {
+    return isCutHere(this.request);
+  }
+
+  readBody(limit: number): MaybePromise<BodyPort | BodyFailure> {
+    return RequestBody.read(this.request, limit);
+  }
+
+  dropBody(): void {
+    this.request.resume();
+  }
+
+  redirect(sink: ResponseSink): Originals {
+    this.sink = sink;
+    patchResponse(this.response, this);
+    return this;
+  }
+
+  refuse(status: number, json: string): void {
+    refuse(this.request, this.response, status, Buffer.from(json));
+  }
+
   writeHead(status: number, reason?: string): void {
-    this.#before.writeHead.call(this.res, status, reason);
-    if (this.sink.headLost) Object.assign(this.res, headersOfNobody(this.#kept));
+    this.#before.writeHead.call(this.response, status, reason);
+    if (this.sink.headLost) Object.assign(this.response, headersOfNobody(this.#kept ?? {}));
   }
 
   write(bytes: Uint8Array, done?: Done): boolean {
     const { write } = this.#before;
-    return done === undefined ? write.call(this.res, bytes) : write.call(this.res, bytes, done);
+    const res = this.response;
+    return done === undefined ? write.call(res, bytes) : write.call(res, bytes, done);
   }
 
   end(bytes?: Uint8Array): void {
-    this.#before.end.call(this.res, bytes);
+    this.#before.end.call(this.response, bytes);
   }
 
   flushHeaders(): void {
-    this.#before.flushHeaders.call(this.res);
+    this.#before.flushHeaders.call(this.response);
   }
 
   emit(event: string, ...args: unknown[]): boolean {
-    return this.#before.emit.call(this.res, event, ...args);
+    return this.#before.emit.call(this.response, event, ...args);
   }
 
   on(event: string, listener: Listener): unknown {
-    return this.#before.on.call(this.res, event, listener);
+    return this.#before.on.call(this.response, event, listener);
   }
 
   destroy(error?: Error): unknown {
-    return this.#before.destroy.call(this.res, error);
+    return this.#before.destroy.call(this.response, error);
   }
 
   onceFinished(done: () => void): void {
-    if (this.res.writableFinished) process.nextTick(done);
-    else this.res.once('finish', done);
+    if (this.response.writableFinished) process.nextTick(done);
+    else this.response.once('finish', done);
   }
 
   keepHeaders(): void {
-    this.#kept = this.res.getHeaders();
+    this.#kept = this.response.getHeaders();
   }
 
   /** `isEnd` where nothing was written before. */
@@ -117,7 +138,7 @@ class ResponsePatch implements Originals {
     if (this.sink.headTaken) return;
     this.#withEnd = isEnd;
     // By its name on the response, as Node does: somebody mounted behind may wait for it.
-    this.res.writeHead(this.res.statusCode);
+    this.response.writeHead(this.response.statusCode);
   }
 
   takeHead(reason: string | undefined): void {
@@ -126,7 +147,7 @@ class ResponsePatch implements Originals {
 }
 
 const PATCH = Symbol('mcp-interlock.patch');
-type Patched = ServerResponse & { [PATCH]: ResponsePatch };
+type Patched = ServerResponse & { [PATCH]: NodeHost };
 type Listener = (...args: unknown[]) => void;
 
 /**
@@ -139,18 +160,15 @@ type Listener = (...args: unknown[]) => void;
  *
  * @throws InterlockError `ERR_INTERLOCK_MOUNT` where it was patched for another request object
  */
-function patchResponse(res: ServerResponse, sink: ResponseSink): Originals {
+function patchResponse(res: ServerResponse, host: NodeHost): void {
   if (PATCH in res) throw patchedBefore();
-  const patch = new ResponsePatch(res, sink);
   Object.defineProperties(res, VISIBLE_STATE);
-  Object.assign(res, METHODS, { [PATCH]: patch });
+  Object.assign(res, METHODS, { [PATCH]: host });
   // A compressing middleware in front leads `drain` to its own stream, which drains in place of the
   // response; the upstream still waits for the response's.
-  if (Object.hasOwn(res, 'on')) {
-    Object.assign(res, { on: onResponse });
-    patch.on('drain', () => sink.flowAgain());
-  }
-  return patch;
+  if (!Object.hasOwn(res, 'on')) return;
+  Object.assign(res, { on: onResponse });
+  host.on('drain', () => host.sink.flowAgain());
 }
 
 const METHODS = {
@@ -158,51 +176,50 @@ const METHODS = {
     this[PATCH].needHead();
   },
   writeHead(this: Patched, status: number, reason?: string | HeaderList, headers?: HeaderList) {
-    const patch = this[PATCH];
-    if (patch.sink.headTaken)
-      throw nodeError('ERR_HTTP_HEADERS_SENT', 'Cannot write headers twice');
-    patch.res.statusCode = status;
-    setResponseHeaders(patch.res, typeof reason === 'string' ? headers : (reason ?? headers));
-    patch.takeHead(typeof reason === 'string' ? reason : undefined);
+    const host = this[PATCH];
+    if (host.sink.headTaken) throw nodeError('ERR_HTTP_HEADERS_SENT', 'Cannot write headers twice');
+    host.response.statusCode = status;
+    setResponseHeaders(host.response, typeof reason === 'string' ? headers : (reason ?? headers));
+    host.takeHead(typeof reason === 'string' ? reason : undefined);
     return this;
   },
   write(this: Patched, chunk: unknown, encoding?: unknown, callback?: unknown) {
-    const patch = this[PATCH];
+    const host = this[PATCH];
     const bytes = toBytes(chunk, encoding);
     const done = callbackIn(encoding, callback);
-    if (patch.sink.ended) return refuseWrite('ERR_STREAM_WRITE_AFTER_END', done);
-    patch.needHead();
-    return patch.sink.write(bytes, done);
+    if (host.sink.ended) return refuseWrite('ERR_STREAM_WRITE_AFTER_END', done);
+    host.needHead();
+    return host.sink.write(bytes, done);
   },
   end(this: Patched, chunk?: unknown, encoding?: unknown, callback?: unknown) {
-    const patch = this[PATCH];
+    const host = this[PATCH];
     const given =
       chunk !== undefined && chunk !== null && chunk !== '' && typeof chunk !== 'function';
     const last = given ? toBytes(chunk, encoding) : NOTHING;
     const done = callbackIn(chunk, encoding, callback);
-    if (patch.sink.ended) {
+    if (host.sink.ended) {
       refuseWrite(given ? 'ERR_STREAM_WRITE_AFTER_END' : 'ERR_STREAM_ALREADY_FINISHED', done);
       return this;
     }
-    patch.needHead(true);
-    patch.sink.end(last, done);
+    host.needHead(true);
+    host.sink.end(last, done);
     return this;
   },
   flushHeaders(this: Patched) {
-    const patch = this[PATCH];
-    patch.needHead();
-    patch.sink.flush();
+    const host = this[PATCH];
+    host.needHead();
+    host.sink.flush();
   },
   emit(this: Patched, event: string, ...args: unknown[]) {
-    const patch = this[PATCH];
-    if (event === 'close' && patch.sink.close()) return false;
-    if (event === 'drain') patch.sink.drained();
-    return patch.emit(event, ...args);
+    const host = this[PATCH];
+    if (event === 'close' && host.sink.close()) return false;
+    if (event === 'drain') host.sink.drained();
+    return host.emit(event, ...args);
   },
   destroy(this: Patched, error?: Error) {
-    const patch = this[PATCH];
-    patch.sink.destroy();
-    return patch.destroy(error);
+    const host = this[PATCH];
+    host.sink.destroy();
+    return host.destroy(error);
   },
 };
 
@@ -253,13 +270,13 @@ const VISIBLE_STATE: PropertyDescriptorMap = {
   writableEnded: seen(({ sink }) => sink.ended),
   // Whoever left will not read it, and the upstream must not take that for a failure of its own.
   writableFinished: seen(
-    ({ res, sink }) => sink.ended && (plain(res, 'writableFinished') || sink.departed),
+    ({ response: res, sink }) => sink.ended && (plain(res, 'writableFinished') || sink.departed),
   ),
   writableNeedDrain: seen(({ sink }) => sink.owesDrain),
-  closed: seen(({ res, sink }) => plain(res, 'closed') === true && !sink.closeWithheld),
+  closed: seen(({ response: res, sink }) => plain(res, 'closed') === true && !sink.closeWithheld),
 };
 
-function seen(look: (patch: ResponsePatch) => unknown): PropertyDescriptor {
+function seen(look: (host: NodeHost) => unknown): PropertyDescriptor {
   return {
     configurable: true,
     get(this: Patched) {
