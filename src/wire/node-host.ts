@@ -163,7 +163,8 @@ type Listener = (...args: unknown[]) => void;
 function patchResponse(res: ServerResponse, host: NodeHost): void {
   if (PATCH in res) throw patchedBefore();
   Object.defineProperties(res, VISIBLE_STATE);
-  Object.assign(res, METHODS, { [PATCH]: host });
+  Object.assign(res, METHODS);
+  (res as Patched)[PATCH] = host;
   // A compressing middleware in front leads `drain` to its own stream, which drains in place of the
   // response; the upstream still waits for the response's.
   if (!Object.hasOwn(res, 'on')) return;

@@ -1,4 +1,4 @@
-import express from 'express';
+import express, { type RequestHandler } from 'express';
 import { describe, expect, it } from 'vitest';
 import { DEFAULT_LIMITS, Exchange, type Part } from '../../src/wire/exchange.ts';
 import type { JsonObject } from '../../src/wire/json-rpc.ts';
@@ -84,6 +84,25 @@ describe('an exchange', () => {
     expect((await ask(url, { method })).body.toString()).toBe(method);
     expect([exchanges[0]?.messages, exchanges[0]?.isBatch]).toEqual([[], false]);
   });
+
+  it.each([true, false])(
+    'is there in the same tick, with a parser in front: %s',
+    async (parsed) => {
+      const seen: boolean[] = [];
+      const look: RequestHandler = (req, res, next) => {
+        const opened = Exchange.of(req, res, DEFAULT_LIMITS, () => {});
+        seen.push(opened instanceof Promise);
+        void Promise.resolve(opened).then(() => next());
+      };
+      const { upstream } = recording();
+      const front = parsed ? [express.json(), look] : [look];
+      const { url } = await serve(upstream, { wired: false, front, host: 'express 5' });
+      await ask(url, { body: LIST });
+      await ask(url, { method: 'GET' });
+      // Only a body that is still to be read has to be waited for.
+      expect(seen).toEqual([!parsed, false]);
+    },
+  );
 
   it('knows its requests, and which of them are still to be forwarded', async () => {
     const seen: unknown[] = [];
