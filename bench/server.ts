@@ -85,9 +85,11 @@ function gates(): RequestHandler[] {
     .bindTool('cart.clear', ['has_items'], 'CLEAR')
     .bindTool('cart.price', ['empty', 'has_items', 'payment', 'confirmed'])
     .bindTool('cart.checkout', ['has_items'], 'CHECKOUT')
-    .bindTool('cart.pay', ['payment'], 'PAY')
-    .bindTool('cart.slow', ['empty', 'has_items'], 'ADD_ITEM')
-    .bindTool('cart.report', ['empty', 'has_items']);
+    .bindTool('cart.pay', ['payment'], 'PAY');
+  if (setup.sdk === 'v1') {
+    checkout.bindTool('cart.slow', ['empty', 'has_items'], 'ADD_ITEM');
+    checkout.bindTool('cart.report', ['empty', 'has_items']);
+  }
   for (let at = 0; at < (setup.bound ?? 0); at++) checkout.bindTool(`extra.tool_${at}`, 'payment');
   const policies = [
     { match: 'cart.add_item', invalidates: ['cart.*'] },
