@@ -5,6 +5,7 @@ import { type Move, moveTo } from '../step/move.ts';
 import type { Step } from '../step/step.ts';
 import type { FsmSnapshot } from '../stores/store.ts';
 import type { Incoming } from '../wire/incoming.ts';
+import type { MaybePromise } from '../wire/task-line.ts';
 import { AskedArguments } from '../workflow/asked-arguments.ts';
 import type { Guard, GuardedCall } from '../workflow/binding.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
@@ -45,65 +46,90 @@ export function askedCall(
 /**
  * Tests a claimed run where the store could not: the states of a statechart cannot be listed, and
  * those of an older deployment are not known by name. Then counts the call, and asks the guards.
- * The claim is let go where the call is not allowed after all.
+ * The claim is let go where the call is not allowed after all. In the same turn, where nothing is
+ * counted or asked.
  */
-export async function admit(
+export function admit(
   config: GateConfig,
   binding: CallBinding,
   step: Step,
   asked: () => AskedCall,
   request: { readonly cancelled: boolean },
-): Promise<Position | NotAdmitted> {
-  let refused: NotAdmitted = { reason: 'unavailable' };
+): MaybePromise<Position | NotAdmitted> {
+  // A machine's own code throws where it likes. A claim that stayed would be renewed for ever.
+  const fail = (error: unknown): Promise<NotAdmitted> => {
+    config.onError(error);
+    return letGo(step, { reason: 'unavailable' });
+  };
   try {
     const stands = decide(config, binding, step);
+    if ('reason' in stands) return letGo(step, stands);
     const { shield } = config.workflow;
-    const counted =
-      shield === undefined || 'reason' in stands
-        ? stands
-        : await countCall(config, shield, step, stands);
-    if ('reason' in counted) {
-      if (!step.isOver) await step.withdraw();
-      return counted;
-    }
-    const found = { ...counted, updatedAt: step.snapshot.updatedAt };
-    const stopped = stoppedByMachine(config, binding, found);
-    const guarded =
-      stopped ??
-      (binding.guards.length === 0
-        ? undefined
-        : await refusedByGuard(config, binding, found, asked()));
-    if (guarded !== undefined) {
-      // A call that a guard refuses is one of those that a model may repeat for ever.
-      if (shield === undefined) await step.withdraw();
-      else await step.save(staying(config, step, counted));
-      return guarded;
-    }
-    // A guard takes time, in which the client may change its mind, or the step may overrun, which
-    // would be noticed too late.
-    if (request.cancelled) refused = { reason: 'cancelled' };
-    else if (!step.overran) return counted;
+    if (shield !== undefined || binding.guards.length > 0)
+      return countAndAsk(config, binding, step, { stands, asked, request }).catch(fail);
+    const found = { ...stands, updatedAt: step.snapshot.updatedAt };
+    const refused = stoppedByMachine(config, binding, found) ?? calledOff(step, request);
+    return refused === undefined ? stands : letGo(step, refused);
   } catch (error) {
-    // A machine's own code throws where it likes. A claim that stayed would be renewed for ever.
-    config.onError(error);
+    return fail(error);
   }
-  await step.withdraw();
-  return refused;
+}
+
+async function countAndAsk(
+  config: GateConfig,
+  binding: CallBinding,
+  step: Step,
+  call: {
+    readonly stands: Position;
+    readonly asked: () => AskedCall;
+    readonly request: { readonly cancelled: boolean };
+  },
+): Promise<Position | NotAdmitted> {
+  const { shield } = config.workflow;
+  const counted =
+    shield === undefined ? call.stands : await countCall(config, shield, step, call.stands);
+  if ('reason' in counted) return counted;
+  const found = { ...counted, updatedAt: step.snapshot.updatedAt };
+  const refused =
+    stoppedByMachine(config, binding, found) ??
+    (binding.guards.length === 0
+      ? undefined
+      : await refusedByGuard(config, binding, found, call.asked()));
+  if (refused !== undefined && shield !== undefined) {
+    // A call that a guard refuses is one of those that a model may repeat for ever.
+    await step.save(staying(config, step, counted));
+    return refused;
+  }
+  const why = refused ?? calledOff(step, call.request);
+  return why === undefined ? counted : letGo(step, why);
+}
+
+/**
+ * A guard takes time, in which the client may change its mind, or the step may overrun, which would
+ * be noticed too late.
+ */
+function calledOff(
+  { overran }: Step,
+  { cancelled }: { readonly cancelled: boolean },
+): NotAdmitted | undefined {
+  if (cancelled) return { reason: 'cancelled' };
+  return overran ? { reason: 'unavailable' } : undefined;
+}
+
+function letGo(step: Step, why: NotAdmitted): Promise<NotAdmitted> {
+  return step.withdraw().then(() => why);
 }
 
 /** Whether the state of a claimed run allows the call, and where the run stands for it. */
 function decide(config: GateConfig, binding: CallBinding, step: Step): Position | NotAdmitted {
   const { workflow } = config;
-  const { snapshot } = step;
-  let position: Position;
-  try {
-    position = workflow.stand(snapshot);
-  } catch (error) {
-    config.onError(error);
+  const { snapshot, understood } = step;
+  if (understood === undefined) {
+    config.onError(step.fault);
     return { reason: 'unavailable' };
   }
   const { run } = step.key;
-  const stands = shownPosition(config, run, position);
+  const stands = shownPosition(config, run, understood.position);
   const wasTested = workflow.claimable(binding, beginsAnew(config, run)) !== undefined;
   if (wasTested || workflow.allows(stands.state, binding)) return stands;
   return { reason: 'state', snapshot: { ...stands, updatedAt: snapshot.updatedAt } };

@@ -78,24 +78,34 @@ export class GatePart implements Part {
     return !isGated || this.#judgeAll();
   }
 
-  async #judgeAll(): Promise<boolean> {
+  #judgeAll(): MaybePromise<boolean> {
     const judge = new Judge(this.#config, this.#exchange, this.#admission);
-    for (const incoming of this.#exchange.forwardable) {
-      if (incoming.method !== 'tools/call') continue;
-      const verdict = await judge.judge(incoming, (id, isOver) => this.#giveUp(id, isOver));
-      if (verdict === 'ended') return false;
-      if (typeof verdict === 'object') this.#begin(incoming, verdict);
-    }
-    // Nothing was forwarded yet, and judging took time: a lease may have ended, or the client gone.
-    for (const incoming of this.#exchange.forwardable) {
-      const held = holdersOf(incoming);
-      if (held.length === 0) continue;
-      const isKept = await keepsClaims(held);
-      if (this.#isCancelled(incoming)) await this.#exchange.drop(incoming);
-      else if (!isKept) await judge.refuseLate(incoming);
-      else for (const { step } of held) step.forward();
-    }
-    return true;
+    let hasEnded = false;
+    const judged = inOrder(this.#exchange.forwardable, (incoming) => {
+      if (hasEnded || incoming.method !== 'tools/call') return undefined;
+      const verdict = judge.judge(incoming, (id, isOver) => this.#giveUp(id, isOver));
+      return after(verdict, (said) => {
+        if (said === 'ended') hasEnded = true;
+        else if (typeof said === 'object') this.#begin(incoming, said);
+      });
+    });
+    return after(judged, () => {
+      if (hasEnded) return false;
+      // Judging took time: a lease may have ended, or the client gone.
+      const steps = this.#exchange.forwardable.filter((each) => holdersOf(each).length > 0);
+      const forwarded = inOrder(steps, (incoming) => this.#forward(incoming, judge));
+      return after(forwarded, () => true);
+    });
+  }
+
+  /** Nothing was forwarded yet: from here on a call's steps may have their effect. */
+  #forward(incoming: Incoming, judge: Judge): MaybePromise<void> {
+    const held = holdersOf(incoming);
+    return after(keepsClaims(held), (isKept) => {
+      if (this.#isCancelled(incoming)) return this.#exchange.drop(incoming);
+      if (!isKept) return judge.refuseLate(incoming);
+      for (const { step } of held) step.forward();
+    });
   }
 
   #begin(incoming: Incoming, call: HeldCall): void {

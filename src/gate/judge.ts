@@ -19,7 +19,7 @@ import {
   type RequestId,
 } from '../wire/json-rpc.ts';
 import { argumentsFault, headerFault } from '../wire/mirrors.ts';
-import { after, type MaybePromise } from '../wire/task-line.ts';
+import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
 import { AskedArguments } from '../workflow/asked-arguments.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
@@ -218,7 +218,8 @@ export class Judge {
     if (!(step instanceof Step))
       return step.reason === 'unknown' ? this.#end(incoming, tool, run) : refuse(step);
     const call = (): ReturnType<typeof askedCall> => askedCall(incoming, tool, run);
-    const position = await admit(this.#config, binding, step, call, request);
+    const admitted = admit(this.#config, binding, step, call, request);
+    const position = isPromise(admitted) ? await admitted : admitted;
     if (!('reason' in position)) {
       const { times, clock } = this.#config;
       request.onNotice(() => clock.after(times.cancelGraceMs, () => giveUp(id, false)));
@@ -247,10 +248,10 @@ export class Judge {
   }
 
   /** Refuses a call that lost its claim before it was forwarded. */
-  async refuseLate(incoming: Incoming): Promise<void> {
+  refuseLate(incoming: Incoming): MaybePromise<void> {
     const tool = String(incoming.message.at('params', 'name'));
     const cause = 'its turn ended before it began';
-    await this.#refuse(incoming, tool, { reason: 'unavailable', cause }, []);
+    return after(this.#refuse(incoming, tool, { reason: 'unavailable', cause }, []), () => {});
   }
 
   get #about(): { readonly exchange: Exchange; readonly admission: Admission } {
@@ -271,7 +272,7 @@ export class Judge {
     if (reason === 'cancelled' || reason === 'unknown')
       return after(this.#exchange.drop(incoming), () => 'answered' as const);
     const context = this.#admission.runOf(incoming);
-    const stands = snapshot && understood(this.#config, snapshot);
+    const stands = snapshot && understood(this.#config, snapshot)?.position;
     const position =
       stands && 'run' in context ? shownPosition(this.#config, context.run, stands) : stands;
     const state = (position ?? snapshot)?.state;

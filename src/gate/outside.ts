@@ -79,7 +79,8 @@ export async function moveFromOutside(
   }
   let move: Move | undefined;
   try {
-    move = change(workflow.stand(step.snapshot), step.isFirst);
+    if (step.understood === undefined) throw step.fault;
+    move = change(step.understood.position, step.isFirst);
   } catch (error) {
     await step.withdraw();
     throw error;
@@ -128,12 +129,9 @@ export async function expireFromOutside(mover: OutsideMover, run: string): Promi
   const entry = storedIn(record, id);
   tellIfHeld({ run, workflow: id }, entry?.claim, mover);
   if (entry === undefined || entry.claim?.live === true) return false;
-  const position = understood(mover, entry.snapshot);
-  // It must not keep a sweep from those behind it.
-  if (position === undefined) return false;
-  const snapshot = { ...position, updatedAt: entry.snapshot.updatedAt };
-  if (mover.workflow.overdue(snapshot, record?.now ?? mover.clock.now()) === undefined)
-    return false;
+  const known = understood(mover, entry.snapshot, record?.now);
+  // One that is not understood must not keep a sweep from those behind it.
+  if (known?.left === undefined) return false;
   // The claim alone applies it, since it looks at the time first.
   const result = await moveFromOutside(mover, run, { name: 'sweep' }, () => undefined);
   return result === 'unchanged';

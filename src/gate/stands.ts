@@ -7,6 +7,7 @@ import type { FsmSnapshot, RunRecord, WorkflowRecord } from '../stores/store.ts'
 import type { ListKind } from '../wire/json-rpc.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import type { Position } from '../workflow/position.ts';
+import type { Understood } from '../workflow/workflow.ts';
 import type { GateConfig } from './config.ts';
 
 /** `unknown`: the run is no more; `unavailable`: the store cannot be asked. */
@@ -90,15 +91,16 @@ export function storedIn(
 }
 
 /**
- * A stored position as the gate understands it; `undefined` where it does not, which is told to
- * `onError`.
+ * A stored snapshot as the gate understands it at `now`; `undefined` where it does not, which is
+ * told to `onError`.
  */
 export function understood(
-  { workflow, onError }: Pick<GateConfig, 'workflow' | 'onError'>,
-  stored: Position,
-): Position | undefined {
+  { workflow, clock, onError }: Pick<GateConfig, 'workflow' | 'clock' | 'onError'>,
+  stored: FsmSnapshot,
+  now = clock.now(),
+): Understood | undefined {
   try {
-    return workflow.adopt(stored);
+    return workflow.understand(stored, now);
   } catch (error) {
     onError(error);
     return undefined;
@@ -113,15 +115,14 @@ interface Stood {
 }
 
 function stands(config: GateConfig, record: RunRecord | undefined): Stood | 'unavailable' {
-  const { workflow, clock } = config;
+  const { workflow } = config;
   const snapshot = storedIn(record, workflow.id)?.snapshot;
   if (snapshot === undefined) return { position: workflow.start, updatedAt: 0, isOverdue: false };
-  const position = understood(config, snapshot);
-  if (position === undefined) return 'unavailable';
+  const known = understood(config, snapshot, record?.now);
+  if (known === undefined) return 'unavailable';
+  const { position, left } = known;
   const { updatedAt } = snapshot;
-  const known = { ...position, updatedAt };
-  const next = workflow.overdue(known, record?.now ?? clock.now());
-  return { position: next?.position ?? known, updatedAt, isOverdue: next !== undefined };
+  return { position: left?.position ?? position, updatedAt, isOverdue: left !== undefined };
 }
 
 function shown(config: GateConfig, run: string, { position, updatedAt }: Stood): FsmSnapshot {

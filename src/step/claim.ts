@@ -32,7 +32,9 @@ export async function claimRun(
       tellIfHeld(step.key, refused.held, rules);
       return refused;
     }
-    const own = ownMove(rules.workflow, step.snapshot, step.now, wanted.restarts);
+    const { understood } = step;
+    // A run that this deployment does not understand is left alone, and refused by the caller.
+    const own = understood && ownMove(rules.workflow, understood, wanted.restarts);
     if (own === undefined) return step;
     if ((await step.save(own.move, own.options)) !== 'committed') return { reason: 'unavailable' };
     onMoved(own.move);

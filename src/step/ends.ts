@@ -1,8 +1,7 @@
 import { isPrincipalRun } from '../ids.ts';
-import type { FsmSnapshot } from '../stores/store.ts';
 import type { Position } from '../workflow/position.ts';
 import { AFTER } from '../workflow/stored.ts';
-import type { Workflow } from '../workflow/workflow.ts';
+import type { Understood, Workflow } from '../workflow/workflow.ts';
 import { type Move, moveTo } from './move.ts';
 
 /** What becomes of a run in a final state: it stays there, or the next call begins it anew. */
@@ -62,26 +61,16 @@ export interface OwnMove {
 }
 
 /**
- * The move of a run whose state's time is over at `now`, or that has ended and begins anew.
+ * The move of a run whose state's time is over, or that has ended and begins anew.
  *
  * @param restarts who begins it anew; without it, a run that has ended stays as it is
  */
 export function ownMove(
   workflow: Workflow,
-  stored: FsmSnapshot,
-  now: number,
+  { position: { state }, left }: Understood,
   restarts: { readonly actor: string | undefined } | undefined,
 ): OwnMove | undefined {
-  const { updatedAt } = stored;
-  let known: Position;
-  try {
-    known = workflow.adopt(stored);
-  } catch {
-    // One that this deployment does not understand is left alone, and refused by the caller.
-    return undefined;
-  }
-  const next = workflow.overdue({ ...known, updatedAt }, now);
-  if (next !== undefined) return { move: moveTo(workflow, known.state, next, { event: AFTER }) };
-  if (restarts === undefined || !workflow.hasEnded(known.state)) return undefined;
-  return { move: restartOf(workflow, known.state, restarts.actor), options: ANEW };
+  if (left !== undefined) return { move: moveTo(workflow, state, left, { event: AFTER }) };
+  if (restarts === undefined || !workflow.hasEnded(state)) return undefined;
+  return { move: restartOf(workflow, state, restarts.actor), options: ANEW };
 }

@@ -1,6 +1,7 @@
 import type { Clock } from '../clock.ts';
 import { newToken } from '../ids.ts';
 import type {
+  ClaimRequest,
   ClaimResult,
   ClaimView,
   CommitRequest,
@@ -15,7 +16,7 @@ import type {
 } from '../stores/store.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import type { Position } from '../workflow/position.ts';
-import type { Workflow } from '../workflow/workflow.ts';
+import type { Understood, Workflow } from '../workflow/workflow.ts';
 import { shownPosition, type WhenEnded } from './ends.ts';
 import { type Move, type Moves, type Outcome, settle, takeEffect } from './move.ts';
 import {
@@ -161,6 +162,10 @@ export class Step {
   snapshot: FsmSnapshot = { state: '', updatedAt: 0 };
   /** What time it was then, on the clock that stamped it. */
   now = 0;
+  /** Where that is for this deployment; `undefined` where it does not understand the snapshot. */
+  understood: Understood | undefined;
+  /** Why it does not. */
+  fault: unknown;
   /** The same for every try of one step whose outcome was unknown. */
   idempotencyKey = '';
   /** Where its outcomes lead; set once its call is let through. */
@@ -275,13 +280,16 @@ export class Step {
     const request = this.#request;
     const deadline = clock.now() + times.waitMs;
     let leave: (() => void) | undefined;
+    let hasAsked = false;
     try {
       const taken = turns.take(turnKey(this.key), times.waitMs, request, waiting);
       this.#turn = isPromise(taken) ? await taken : taken;
       if (this.#turn === undefined) return this.#refuse(this.#calledOff() ?? { reason: 'busy' });
       for (let attempt = 0; !turns.isOff(request, waiting); attempt++) {
         const askedAt = clock.now();
-        const result = await this.#ask(states, askedAt);
+        hasAsked = true;
+        const result = await this.#run.store.claim(this.#claimOf(states, askedAt));
+        hasAsked = false;
         if (result.status === 'claimed') {
           if (turns.isOff(request, waiting)) await releaseClaim(this.#claimed, UNBEGUN);
           else return this.#granted(result, askedAt);
@@ -293,6 +301,8 @@ export class Step {
       }
       return this.#refuse(this.#calledOff() ?? { reason: 'cancelled' });
     } catch (error) {
+      // The store may have granted it although it could not say so.
+      if (hasAsked) void releaseClaim(this.#claimed, UNBEGUN, 1);
       onError(error);
       return this.#refuse({ reason: 'unavailable' });
     } finally {
@@ -300,37 +310,35 @@ export class Step {
     }
   }
 
-  /** One claim. One that the store may have granted although it could not say so is let go. */
-  async #ask(states: readonly string[] | undefined, askedAt: number): Promise<ClaimResult> {
+  #claimOf(states: readonly string[] | undefined, askedAt: number): ClaimRequest {
     const { workflow, times } = this.#rules;
-    const { store, create, ttlMs } = this.#run;
-    const { run, workflow: id } = this.key;
-    try {
-      return await store.claim({
-        run,
-        workflow: id,
-        token: this.token,
-        step: this.description,
-        states,
-        initial: { ...workflow.start, updatedAt: askedAt },
-        create,
-        leaseMs: times.leaseMs,
-        ttlMs,
-      });
-    } catch (error) {
-      void releaseClaim(this.#claimed, UNBEGUN, 1);
-      throw error;
-    }
+    const { create, ttlMs } = this.#run;
+    return {
+      run: this.key.run,
+      workflow: this.key.workflow,
+      token: this.token,
+      step: this.description,
+      states,
+      initial: { ...workflow.start, updatedAt: askedAt },
+      create,
+      leaseMs: times.leaseMs,
+      ttlMs,
+    };
   }
 
   #granted(
     { snapshot, idempotencyKey, now }: Extract<ClaimResult, { status: 'claimed' }>,
     askedAt: number,
   ): undefined {
-    const { clock } = this.#rules;
+    const { clock, workflow } = this.#rules;
     this.snapshot = snapshot;
     this.idempotencyKey = idempotencyKey;
     this.now = now ?? clock.now();
+    try {
+      this.understood = workflow.understand(snapshot, this.now);
+    } catch (error) {
+      this.fault = error;
+    }
     if (this.#turn !== undefined) this.#turn.step = this;
     // The request's id is in flight as long as the step, on whatever stream its result comes.
     this.#endRequest = this.#request.beginStep(this.uncertain === 'hold');
@@ -499,19 +507,9 @@ export class Step {
     isLast: boolean,
   ): Promise<Settled> {
     const isLate = this.#state === 'unsettled';
-    const save = (late: boolean): Promise<Saved | 'failed'> =>
-      this.#commit(move, options).then(
-        (status) => {
-          if (status === 'committed') this.#publish(move, onMoved, late);
-          return status;
-        },
-        (error: unknown) => {
-          this.#rules.onError(error);
-          return 'failed' as const;
-        },
-      );
-    const status = await save(false);
-    if (status === 'failed' && isLast) this.#saveLater(() => save(true));
+    const status = await this.#tryCommit(move, options, onMoved, false);
+    if (status === 'failed' && isLast)
+      this.#saveLater(() => this.#tryCommit(move, options, onMoved, true));
     if (status !== 'committed' && status !== 'repeated') {
       const why = isLate ? `its result came late: ${status}` : status;
       tellUnknown(this, why, this.#rules, status === 'failed');
@@ -520,6 +518,22 @@ export class Step {
     this.leaves = shownPosition(this.#rules, this.key.run, move.snapshot);
     if (move.trail.to !== move.trail.from) this.movedTo = move.trail.to;
     return 'settled';
+  }
+
+  async #tryCommit(
+    move: Move,
+    options: ReleaseOptions,
+    onMoved: MoveListener,
+    isLate: boolean,
+  ): Promise<Saved | 'failed'> {
+    try {
+      const status = await this.#commit(move, options);
+      if (status === 'committed') this.#publish(move, onMoved, isLate);
+      return status;
+    } catch (error) {
+      this.#rules.onError(error);
+      return 'failed';
+    }
   }
 
   /**

@@ -22,7 +22,8 @@ export function inOrder<T>(
 ): MaybePromise<void> {
   for (let at = 0; at < items.length; at++) {
     const result = each(items[at] as T);
-    if (isPromise(result)) return finish(result, items, at + 1, each);
+    if (!isPromise(result)) continue;
+    return at === items.length - 1 ? result : finish(result, items, at + 1, each);
   }
 }
 
