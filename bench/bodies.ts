@@ -9,7 +9,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { digestOf } from '../src/session/digest.ts';
 import { parseBody } from '../src/wire/body.ts';
-import { readIncoming } from '../src/wire/incoming.ts';
+import { readCalls } from '../src/wire/call.ts';
 
 /** Just below the largest body that the middleware takes. */
 const SIZE = 4 * 1024 * 1024 - 1024;
@@ -102,7 +102,7 @@ function measureBody(args: string): Record<string, number> {
   const read = least(() => {
     const body = parseBody(bytes);
     if ('status' in body) throw new Error(body.message);
-    const incoming = readIncoming({ ...body, others: [] }, 50);
+    const incoming = readCalls({ ...body, others: [] }, 50);
     if ('status' in incoming) throw new Error(JSON.stringify(incoming.body));
   });
   const value: unknown = JSON.parse(args);

@@ -12,8 +12,6 @@ import type {
 import { PolicyEngine } from './policy/engine.ts';
 import { LateNotes, type SyncConfig, SyncPart } from './policy/sync-part.ts';
 import { ToolDeclaration } from './tool.ts';
-import type { Exchange } from './wire/exchange.ts';
-import { Note } from './wire/note.ts';
 import { PageMemory } from './wire/pages.ts';
 import { ToolHints } from './wire/upstream-list.ts';
 
@@ -75,11 +73,12 @@ export function stateSync(options: StateSyncOptions<string>): Middleware {
     hints: new ToolHints(),
     pages: new PageMemory(),
   };
-  const mounted = new Note<Exchange, true>();
   return withExchange(parsed, (exchange) => {
     // Mounted on two paths that match, it still acts once.
-    if (mounted.of(exchange) === undefined) exchange.join(new SyncPart(config, exchange));
-    mounted.put(exchange, true);
+    const isJoined = exchange.parts.some(
+      (part) => part instanceof SyncPart && part.config === config,
+    );
+    if (!isJoined) exchange.join(new SyncPart(config, exchange));
     return (next) => next();
   });
 }

@@ -48,7 +48,7 @@ const PURE_PACKAGES: Readonly<Record<string, readonly string[]>> = {
 // the reader jump.
 const MOST_LINES = 450;
 /** A response is one state machine, and so is a step: its whole life stands in one file. */
-const LONGER: Readonly<Record<string, number>> = { 'step/step.ts': 700, 'wire/tap.ts': 750 };
+const LONGER: Readonly<Record<string, number>> = { 'step/step.ts': 725, 'wire/tap.ts': 750 };
 const files = sourceFiles();
 const imports = [...files].flatMap(([path, text]) => importsOf(path, text));
 

@@ -4,7 +4,7 @@ import { beginsAnew, shownPosition } from '../step/ends.ts';
 import { type Move, moveTo } from '../step/move.ts';
 import type { Step } from '../step/step.ts';
 import type { FsmSnapshot } from '../stores/store.ts';
-import type { Incoming } from '../wire/incoming.ts';
+import type { Call } from '../wire/call.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import { AskedArguments } from '../workflow/asked-arguments.ts';
 import type { Guard, GuardedCall } from '../workflow/binding.ts';
@@ -35,7 +35,7 @@ const GUARDS_MS = 5_000;
 const LOOP = 'loop';
 
 export function askedCall(
-  { message }: Incoming,
+  { message }: Call,
   tool: string,
   { run, actor }: Pick<Run, 'run' | 'actor'>,
 ): AskedCall {

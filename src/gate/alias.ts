@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
+import type { Call } from '../wire/call.ts';
 import { requestHeader, setRequestHeader } from '../wire/headers.ts';
-import type { Incoming } from '../wire/incoming.ts';
 import type { Message } from '../wire/message.ts';
 import { decodedHeader } from '../wire/mirrors.ts';
 import type { RequestPort } from '../wire/ports.ts';
@@ -54,7 +54,7 @@ export class Aliases {
 /** Asks the upstream for what it does not have, in place of what `path` names. */
 export function askForAlias(
   req: RequestPort,
-  { message }: Incoming,
+  { message }: Call,
   path: readonly string[],
   alias: string,
 ): void {

@@ -2,8 +2,8 @@ import type { Admission } from '../session/run.ts';
 import type { Move } from '../step/move.ts';
 import { turnKey } from '../step/step.ts';
 import { tellUnknown } from '../step/unknown-outcome.ts';
+import type { Call } from '../wire/call.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
-import type { Incoming } from '../wire/incoming.ts';
 import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { PageMemory } from '../wire/pages.ts';
@@ -19,7 +19,6 @@ import {
   announcing,
   createdTask,
   type HeldCall,
-  hold,
   holdersOf,
   settleCall,
   type Transform,
@@ -72,7 +71,7 @@ export class GatePart implements Part {
       if (incoming.method !== 'tools/call') continue;
       // A call without an id has no answer, so it cannot be refused. An upstream that would run it
       // must not see it.
-      if (incoming.kind === 'notification') void this.#exchange.drop(incoming);
+      if (incoming.kind === 'notification') void incoming.drop();
       else if (incoming.kind === 'request' && !isPassing(incoming, this.#config)) isGated = true;
     }
     return !isGated || this.#judgeAll();
@@ -99,19 +98,19 @@ export class GatePart implements Part {
   }
 
   /** Nothing was forwarded yet: from here on a call's steps may have their effect. */
-  #forward(incoming: Incoming, judge: Judge): MaybePromise<void> {
+  #forward(incoming: Call, judge: Judge): MaybePromise<void> {
     const held = holdersOf(incoming);
     return after(keepsClaims(held), (isKept) => {
-      if (this.#isCancelled(incoming)) return this.#exchange.drop(incoming);
+      if (this.#isCancelled(incoming)) return incoming.drop();
       if (!isKept) return judge.refuseLate(incoming);
       for (const { step } of held) step.forward();
     });
   }
 
-  #begin(incoming: Incoming, call: HeldCall): void {
+  #begin(incoming: Call, call: HeldCall): void {
     this.#calls ??= new Map();
     this.#calls.set(idKey(call.id), call);
-    hold(incoming, call);
+    incoming.holders = [...incoming.holders, call];
     this.#answered ??= call.run.turns.answering();
     // In the session era a disconnect "SHOULD NOT be interpreted as the client cancelling its
     // request"; in the stateless era it is that.
@@ -119,7 +118,7 @@ export class GatePart implements Part {
   }
 
   /** Whether a call that holds a claim was cancelled since, or its client is gone. */
-  #isCancelled({ id }: Incoming): boolean {
+  #isCancelled({ id }: Call): boolean {
     if (id === undefined) return false;
     return this.#exchange.isGone || this.#admission.session.inFlight(id)?.cancelled === true;
   }
@@ -143,7 +142,7 @@ export class GatePart implements Part {
     const { id, method, result } = message.value;
     if (method !== undefined) return this.#noteQuestion(id);
     const call = isRequestId(id) ? this.#calls?.get(idKey(id)) : undefined;
-    if (call !== undefined) return this.#deliver(call, message);
+    if (call?.isWithdrawn === false) return this.#deliver(call, message);
     if (!isObject(result)) return;
     // By its shape and not by who asked: a replay, or two requests of one id, must not leak a list.
     if (Array.isArray(result.tools)) return this.#tools.show(message);
@@ -181,15 +180,6 @@ export class GatePart implements Part {
     }
     for (const { step } of open) step.giveUp();
     return open.map((call) => unknownReply(call, false));
-  }
-
-  /** Another part answered it after it was claimed here: nothing happened. */
-  onAnswered({ id }: Incoming): MaybePromise<void> {
-    const call = id === undefined ? undefined : this.#calls?.get(idKey(id));
-    if (call === undefined) return;
-    this.#calls?.delete(idKey(call.id));
-    call.run.step = undefined;
-    return call.step.withdraw();
   }
 
   /**
@@ -234,7 +224,9 @@ export class GatePart implements Part {
   /** Calls that the upstream has not answered; their clients may have been answered by the gate. */
   get #unanswered(): HeldCall[] {
     if (this.#calls === undefined) return [];
-    return [...this.#calls.values()].filter((call) => call.transform === undefined);
+    return [...this.#calls.values()].filter(
+      ({ transform, isWithdrawn }) => transform === undefined && !isWithdrawn,
+    );
   }
 
   #expectLate(call: HeldCall): void {
@@ -295,7 +287,7 @@ export class GatePart implements Part {
    */
   #giveUp(id: RequestId, isOver: boolean): void {
     const call = this.#calls?.get(idKey(id));
-    if (call === undefined || call.transform !== undefined) return;
+    if (call === undefined || call.isWithdrawn || call.transform !== undefined) return;
     const { tap } = this.#exchange;
     if (call.step.state === 'forwarded') tap.abandon([unknownReply(call, false)]);
     call.step.giveUp(!isOver);

@@ -3,7 +3,6 @@ import type { Admission, Run } from '../session/run.ts';
 import { beginsAnew } from '../step/ends.ts';
 import type { RunRecord } from '../stores/store.ts';
 import type { Exchange } from '../wire/exchange.ts';
-import { Note } from '../wire/note.ts';
 import type { RequestPort } from '../wire/ports.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { availabilityNote } from '../workflow/advice.ts';
@@ -19,8 +18,6 @@ import { keepsSecrets } from './tool-list.ts';
 const MOST_ROUTES = 100;
 
 const NOT_TOLD: Way = { path: undefined, foreseen: false };
-
-const passed = new Note<Exchange, Map<string, GateConfig>>();
 
 /** By the gate that asks, and by route. */
 const known = new WeakMap<GateConfig, Map<string, Gates>>();
@@ -45,8 +42,9 @@ export interface Outlook {
  * in the way twice acts once.
  */
 export function passGate(exchange: Exchange, config: GateConfig): boolean {
-  const gates = passed.of(exchange) ?? new Map<string, GateConfig>();
-  passed.put(exchange, gates);
+  const passed = exchange.kept.gates as Map<string, GateConfig> | undefined;
+  const gates = passed ?? new Map<string, GateConfig>();
+  exchange.kept.gates = gates;
   const { id } = config.workflow;
   const earlier = gates.get(id);
   // Two gates of one id would share a snapshot.

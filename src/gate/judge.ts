@@ -8,8 +8,8 @@ import { beginsAnew, shownPosition } from '../step/ends.ts';
 import { Moves } from '../step/move.ts';
 import { type NotClaimed, Step } from '../step/step.ts';
 import type { FsmSnapshot, StepDescription, Uncertain } from '../stores/store.ts';
+import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
-import type { Incoming } from '../wire/incoming.ts';
 import {
   isObject,
   isRequestId,
@@ -30,7 +30,7 @@ import { tellMoved } from './changed-lists.ts';
 import type { GateConfig } from './config.ts';
 import { type Demand, Gates } from './gates.ts';
 import { badToolName, refusalReply } from './replies.ts';
-import { type HeldCall, holdersOf } from './settle.ts';
+import { HeldCall, holdersOf } from './settle.ts';
 import { type NotFound, stateAsRead, stateNow, understood } from './stands.ts';
 import { FacedStep } from './step-facade.ts';
 import { keepsSecrets } from './tool-list.ts';
@@ -50,7 +50,7 @@ export type GiveUp = (id: RequestId, isOver: boolean) => void;
 
 /** One call of a bound tool, as it is judged. */
 interface Asked {
-  readonly incoming: Incoming;
+  readonly incoming: Call;
   readonly tool: string;
   readonly run: Run;
   readonly binding: CallBinding;
@@ -60,7 +60,7 @@ interface Asked {
  * Whether a gate has nothing to say of a call, by its tool alone. Takes out of it what only a gate
  * may set: a handler must be able to trust the key.
  */
-export function isPassing(incoming: Incoming, { workflow }: GateConfig): boolean {
+export function isPassing(incoming: Call, { workflow }: GateConfig): boolean {
   const { message } = incoming;
   if (
     message.at('params', '_meta', IDEMPOTENCY_KEY) !== undefined &&
@@ -87,7 +87,7 @@ export class Judge {
     return keepsSecrets(this.#config, this.#admission);
   }
 
-  judge(incoming: Incoming, giveUp: GiveUp): MaybePromise<Verdict> {
+  judge(incoming: Call, giveUp: GiveUp): MaybePromise<Verdict> {
     const { workflow } = this.#config;
     const tool = incoming.message.at('params', 'name');
     if (typeof tool !== 'string') return this.#answer(incoming, badToolName(incoming));
@@ -107,7 +107,7 @@ export class Judge {
   }
 
   #route(
-    incoming: Incoming,
+    incoming: Call,
     tool: string,
     run: Run | NoRun,
     binding: CallBinding | 'failed' | undefined,
@@ -120,7 +120,7 @@ export class Judge {
       argumentsFault(req, incoming, this.#config.listed.mirroredOf(tool));
     if (fault !== undefined)
       return after(this.#exchange.reject(400, fault.code, fault.message), () => 'ended' as const);
-    if (incoming.namesPrototype())
+    if (incoming.namesPrototype)
       return this.#refuse(incoming, tool, { reason: 'arguments', words: PROTOTYPE }, []);
     if (typeof binding === 'object') args.foresee(binding);
     const refused = unclear(args);
@@ -158,15 +158,15 @@ export class Judge {
   }
 
   /** Has the upstream say that there is no such tool. */
-  #alias(incoming: Incoming, tool: string): MaybePromise<Verdict> {
+  #alias(incoming: Call, tool: string): MaybePromise<Verdict> {
     const { aliases } = this.#config;
     askForAlias(this.#exchange.req, incoming, ['params', 'name'], aliases.ofName(tool));
     // What a gate in front has claimed for it never runs, so the upstream's answer is no outcome.
-    return after(this.#exchange.callOff(incoming), () => 'forward' as const);
+    return after(incoming.alias(), () => 'forward' as const);
   }
 
-  #answer(incoming: Incoming, response: JsonObject): MaybePromise<Verdict> {
-    return after(this.#exchange.answer(incoming, response), () => 'answered' as const);
+  #answer(incoming: Call, response: JsonObject): MaybePromise<Verdict> {
+    return after(incoming.answerWith(response), () => 'answered' as const);
   }
 
   #test(
@@ -242,13 +242,13 @@ export class Judge {
     step.moves = new Moves(this.#config, binding, position, origin);
     // What was counted is saved whatever the call comes to.
     step.isUpdated = this.#config.workflow.shield !== undefined;
-    const call = { id, era: this.#admission.era, config: this.#config, run, step };
+    const call = new HeldCall(id, this.#admission.era, this.#config, run, step);
     held.add(new FacedStep(call, this.#config.workflow, () => held.rest()));
     return call;
   }
 
   /** Refuses a call that lost its claim before it was forwarded. */
-  refuseLate(incoming: Incoming): MaybePromise<void> {
+  refuseLate(incoming: Call): MaybePromise<void> {
     const tool = String(incoming.message.at('params', 'name'));
     const cause = 'its turn ended before it began';
     return after(this.#refuse(incoming, tool, { reason: 'unavailable', cause }, []), () => {});
@@ -259,7 +259,7 @@ export class Judge {
   }
 
   #refuse(
-    incoming: Incoming,
+    incoming: Call,
     tool: string,
     why: NotClaimed | NotAdmitted,
     states: readonly BoundState[],
@@ -270,7 +270,7 @@ export class Judge {
     const words = 'words' in why ? why.words : undefined;
     const cause = 'cause' in why ? why.cause : undefined;
     if (reason === 'cancelled' || reason === 'unknown')
-      return after(this.#exchange.drop(incoming), () => 'answered' as const);
+      return after(incoming.drop(), () => 'answered' as const);
     const context = this.#admission.runOf(incoming);
     const stands = snapshot && understood(this.#config, snapshot)?.position;
     const position =
@@ -308,7 +308,7 @@ export class Judge {
   /** What another gate asks for, to allow this very call. */
   #demandOf(
     { workflow, onError }: GateConfig,
-    { message }: Incoming,
+    { message }: Call,
     tool: string,
   ): ReturnType<Demand> {
     try {
@@ -320,7 +320,7 @@ export class Judge {
     }
   }
 
-  #refuseUnnamed(incoming: Incoming, tool: string, named: NoRun): MaybePromise<Verdict> {
+  #refuseUnnamed(incoming: Call, tool: string, named: NoRun): MaybePromise<Verdict> {
     const { workflow } = this.#config;
     this.#warnOf(tool, named);
     const refusal: Refusal = { workflow: workflow.id, tool, reason: 'no-run', available: [] };
@@ -332,18 +332,18 @@ export class Judge {
       this.#config.warnOnce(`a call of ${JSON.stringify(tool)} was refused: ${warning}`);
   }
 
-  #reply(incoming: Incoming, refusal: Refusal, details: RefusalDetails): JsonObject {
+  #reply(incoming: Call, refusal: Refusal, details: RefusalDetails): JsonObject {
     return refusalReply(incoming, refusal, details, this.#admission.era);
   }
 
   /** The upstream knows nothing of handles that the middleware made. */
-  #takeHandleOut({ message }: Incoming): void {
+  #takeHandleOut({ message }: Call): void {
     const { managed } = this.#admission;
     if (managed !== undefined && message.at('params', 'arguments', managed.argument) !== undefined)
       message.remove(['params', 'arguments'], managed.argument);
   }
 
-  #end(incoming: Incoming, tool: string, { gone }: Run): MaybePromise<Verdict> {
+  #end(incoming: Call, tool: string, { gone }: Run): MaybePromise<Verdict> {
     if (gone !== undefined)
       return this.#refuseUnnamed(incoming, tool, { advice: gone, warning: undefined });
     return after(turnAway(this.#exchange, UNKNOWN_SESSION), () => 'ended' as const);
@@ -369,13 +369,13 @@ function described(tool: string, args: unknown, uncertain: Uncertain): StepDescr
 }
 
 /** As plain data, which is kept with a task. */
-function argumentsOf({ message }: Incoming): JsonObject {
+function argumentsOf({ message }: Call): JsonObject {
   const args = message.at('params', 'arguments');
   return isObject(args) ? args : {};
 }
 
 /** Where two gates claim one call, the handler gets the first one's key. */
-function beginTry(incoming: Incoming, { idempotencyKey }: Step): Try {
+function beginTry(incoming: Call, { idempotencyKey }: Step): Try {
   const held = Try.begin(incoming);
   const members = { [IDEMPOTENCY_KEY]: idempotencyKey, [META_TRY]: held.id };
   incoming.message.assign(['params', '_meta'], members);

@@ -8,7 +8,6 @@ import {
   type RequestId,
 } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
-import { Note } from '../wire/note.ts';
 import { readLists } from './changed-lists.ts';
 import type { GateConfig } from './config.ts';
 import { visibilityFor } from './tool-list.ts';
@@ -24,8 +23,6 @@ interface Subscription {
   isOurs: boolean;
   isHeldOpen: boolean;
 }
-
-const subscriptions = new Note<Exchange, Subscription>();
 
 /**
  * A client's subscription to changes of its lists (MCP 2026-07-28, "Subscriptions"), on the stream
@@ -56,12 +53,13 @@ export class ListenPart implements Part {
     this.#context = context;
     this.#id = id;
     this.#lists = lists;
-    this.#shared = subscriptions.of(exchange) ?? {
+    const { kept } = exchange;
+    this.#shared = (kept.subscription as Subscription | undefined) ?? {
       heard: new Set(),
       isOurs: false,
       isHeldOpen: false,
     };
-    subscriptions.put(exchange, this.#shared);
+    kept.subscription = this.#shared;
   }
 
   /** `undefined` unless the client asks to hear of changes to a list, and that list changes. */

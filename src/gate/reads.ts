@@ -1,8 +1,8 @@
 import type { Admission } from '../session/run.ts';
 import { turnAway, UNKNOWN_SESSION } from '../session/turn-away.ts';
 import type { FsmSnapshot } from '../stores/store.ts';
+import { type Call, isAmbiguous } from '../wire/call.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
-import { type Incoming, isAmbiguous } from '../wire/incoming.ts';
 import {
   errorResponse,
   idKey,
@@ -120,7 +120,7 @@ const MOST_URIS = 256;
 
 /** One prompt or resource that a client asks for, and all that is bound of it. */
 interface AskedRead {
-  readonly incoming: Incoming;
+  readonly incoming: Call;
   readonly kind: 'prompt' | 'resource';
   /** The prompt's name, or the URI as it was written. */
   readonly name: string;
@@ -162,7 +162,7 @@ export class ReadJudge {
     this.#admission = admission;
   }
 
-  async judge(incoming: Incoming): Promise<ReadVerdict> {
+  async judge(incoming: Call): Promise<ReadVerdict> {
     const { reads } = this.#config.workflow;
     const { method } = incoming;
     if (method === 'completion/complete') return this.#complete(incoming);
@@ -181,7 +181,7 @@ export class ReadJudge {
   }
 
   async #read(
-    incoming: Incoming,
+    incoming: Call,
     kind: AskedRead['kind'],
     boundOf: (name: string) => Bound,
   ): Promise<ReadVerdict> {
@@ -198,7 +198,7 @@ export class ReadJudge {
   }
 
   /** A client asks at each key: what is hidden has nothing to complete, and that is no error. */
-  async #complete(incoming: Incoming): Promise<ReadVerdict> {
+  async #complete(incoming: Call): Promise<ReadVerdict> {
     const { reads } = this.#config.workflow;
     const path = ['params', 'ref'];
     const type = incoming.message.at(...path, 'type');
@@ -218,7 +218,7 @@ export class ReadJudge {
     const tested = await this.#judge({ incoming, kind, name, bound }, [...path, param]);
     if (typeof tested === 'string') return tested;
     if (tested.reason === undefined) return 'forward';
-    await this.#exchange.answer(incoming, nothingToComplete(incoming, this.#admission.era));
+    await incoming.answerWith(nothingToComplete(incoming, this.#admission.era));
     return 'answered';
   }
 
@@ -227,7 +227,7 @@ export class ReadJudge {
    * the upstream is not asked for what the run does not allow, and the client sees that in its
    * answer.
    */
-  async #listen(incoming: Incoming): Promise<ReadVerdict> {
+  async #listen(incoming: Call): Promise<ReadVerdict> {
     const path = ['params', 'notifications'];
     const uris = incoming.message.at(...path, SUBSCRIBED);
     const isClear =
@@ -260,7 +260,7 @@ export class ReadJudge {
     return 'forward';
   }
 
-  #subscription(incoming: Incoming, name: string): AskedRead {
+  #subscription(incoming: Call, name: string): AskedRead {
     const bound = this.#config.workflow.reads.ofResource(name);
     return { incoming, kind: 'resource', name, bound };
   }
@@ -323,7 +323,7 @@ export class ReadJudge {
   }
 
   /** Whether the request was turned away, since its headers do not say what its body says. */
-  async #rejects(incoming: Incoming): Promise<boolean> {
+  async #rejects(incoming: Call): Promise<boolean> {
     const fault = headerFault(this.#exchange.req, incoming, this.#admission.era);
     if (fault !== undefined) await this.#exchange.reject(400, fault.code, fault.message);
     return fault !== undefined;
@@ -358,7 +358,7 @@ export class ReadJudge {
     const foreseen = way?.foreseen ?? false;
     const data = { [`${META_PREFIX}refusal`]: refusal };
     const text = readRefusalFor(refusal, { words, foreseen });
-    await this.#exchange.answer(incoming, invalidParams(incoming, text, data));
+    await incoming.answerWith(invalidParams(incoming, text, data));
     return 'answered';
   }
 
@@ -367,8 +367,8 @@ export class ReadJudge {
     return keepsSecrets(this.#config, this.#admission);
   }
 
-  async #invalid(incoming: Incoming, why: string): Promise<ReadVerdict> {
-    await this.#exchange.answer(incoming, invalidParams(incoming, `Invalid params: ${why}`));
+  async #invalid(incoming: Call, why: string): Promise<ReadVerdict> {
+    await incoming.answerWith(invalidParams(incoming, `Invalid params: ${why}`));
     return 'answered';
   }
 
@@ -379,7 +379,7 @@ export class ReadJudge {
   }
 }
 
-function invalidParams({ id }: Incoming, message: string, data?: unknown): JsonObject {
+function invalidParams({ id }: Call, message: string, data?: unknown): JsonObject {
   return errorResponse(id ?? null, JSON_RPC.INVALID_PARAMS, message, data);
 }
 

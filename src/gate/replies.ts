@@ -1,5 +1,5 @@
+import type { Call } from '../wire/call.ts';
 import type { Era } from '../wire/era.ts';
-import type { Incoming } from '../wire/incoming.ts';
 import {
   errorResponse,
   JSON_RPC,
@@ -11,7 +11,7 @@ import { type Refusal, type RefusalDetails, refusalFor } from '../workflow/advic
 
 /** A tool result that says "no" in words for the model and in facts for programs. */
 export function refusalReply(
-  incoming: Incoming,
+  incoming: Call,
   refusal: Refusal,
   details: RefusalDetails | undefined,
   era: Era,
@@ -42,7 +42,7 @@ export function unknownOutcomeReply(
   return toolError(id, text, { [`${META_PREFIX}outcome`]: facts }, era);
 }
 
-export function badToolName(incoming: Incoming): JsonObject {
+export function badToolName(incoming: Call): JsonObject {
   return errorResponse(
     incoming.id ?? null,
     JSON_RPC.INVALID_PARAMS,
@@ -51,7 +51,7 @@ export function badToolName(incoming: Incoming): JsonObject {
 }
 
 /** Says that there is nothing to complete, as of an argument without completions. */
-export function nothingToComplete({ id }: Incoming, era: Era): JsonObject {
+export function nothingToComplete({ id }: Call, era: Era): JsonObject {
   return resultOf(id ?? null, { completion: { values: [], total: 0, hasMore: false } }, era);
 }
 

@@ -1,11 +1,10 @@
 import type { Run } from '../session/run.ts';
 import type { Outcome } from '../step/move.ts';
 import type { MoveListener, Step } from '../step/step.ts';
+import type { Call, Holder } from '../wire/call.ts';
 import type { Era } from '../wire/era.ts';
-import type { Incoming } from '../wire/incoming.ts';
 import { isObject, JSON_RPC, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
-import { Note } from '../wire/note.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { announcement } from '../workflow/advice.ts';
 import type { GateConfig } from './config.ts';
@@ -65,7 +64,7 @@ export type Transform = (message: Message) => void;
 export const AS_IT_CAME: Transform = () => {};
 
 /** A call that one gate has claimed its run for, until its outcome is settled. */
-export interface HeldCall {
+export class HeldCall implements Holder {
   readonly id: RequestId;
   readonly era: Era;
   readonly config: GateConfig;
@@ -75,19 +74,28 @@ export interface HeldCall {
    * Set by the first response that arrives: it settles the outcome, and what comes later only
    * repeats it.
    */
-  transform?: MaybePromise<Transform>;
+  transform: MaybePromise<Transform> | undefined;
+  /** Whether it is not forwarded after all. */
+  isWithdrawn = false;
+
+  constructor(id: RequestId, era: Era, config: GateConfig, run: Run, step: Step) {
+    this.id = id;
+    this.era = era;
+    this.config = config;
+    this.run = run;
+    this.step = step;
+  }
+
+  withdraw(): MaybePromise<void> {
+    this.isWithdrawn = true;
+    this.run.step = undefined;
+    return this.step.withdraw();
+  }
 }
 
-/** The steps that a message goes on as, one for each gate, in the order of mounting. */
-const holders = new Note<Incoming, readonly HeldCall[]>();
-
-export function holdersOf(incoming: Incoming): readonly HeldCall[] {
-  return holders.of(incoming) ?? [];
-}
-
-/** Notes that a call is a step of one more gate. */
-export function hold(incoming: Incoming, call: HeldCall): void {
-  holders.put(incoming, [...holdersOf(incoming), call]);
+/** The steps that a message goes on as, one for each gate, in mount order. Only gates hold calls. */
+export function holdersOf({ holders }: Call): readonly HeldCall[] {
+  return holders as readonly HeldCall[];
 }
 
 /**

@@ -1,4 +1,4 @@
-import type { Incoming } from '../wire/incoming.ts';
+import type { Call } from '../wire/call.ts';
 import {
   errorResponse,
   isObject,
@@ -32,7 +32,7 @@ export interface TaskEnd {
 const LATER = 'The outcome of the task could not be recorded; try again later';
 const STATUS_NOTE = 'notifications/tasks/status';
 
-export function questionOf({ id, method, message }: Incoming): TaskQuestion | undefined {
+export function questionOf({ id, method, message }: Call): TaskQuestion | undefined {
   if (method !== 'tasks/get' && method !== 'tasks/result' && method !== 'tasks/cancel')
     return undefined;
   const taskId = message.at('params', 'taskId');

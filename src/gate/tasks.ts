@@ -19,7 +19,7 @@ import {
   AS_IT_CAME,
   announcing,
   type CreatedTask,
-  type HeldCall,
+  HeldCall,
   settleCall,
   type Transform,
 } from './settle.ts';
@@ -167,7 +167,7 @@ export class GatedTask {
     const { clock, times, onError } = this.#config;
     this.#step ??= this.#resumed(run);
     const step = this.#step;
-    const call: HeldCall = { id: 0, era, config: this.#config, run, step };
+    const call = new HeldCall(0, era, this.#config, run, step);
     // A client asks for a task again, which shows its end again.
     const settled = reply && settleCall(call, reply, onMoved, false);
     const transform = settled && (await announcing(settled, [call], () => gates));

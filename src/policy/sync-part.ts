@@ -38,12 +38,12 @@ const TOOLS = Buffer.from('"tools"');
 /** Decorates lists and marks successful changes in one exchange. */
 export class SyncPart implements Part {
   readonly stage = 'sync';
-  readonly #config: SyncConfig;
+  readonly config: SyncConfig;
   readonly #exchange: Exchange;
   readonly #mutations = new Map<string, Mutation>();
 
   constructor(config: SyncConfig, exchange: Exchange) {
-    this.#config = config;
+    this.config = config;
     this.#exchange = exchange;
     for (const { id, method, message } of exchange.requests) {
       const tool = method === 'tools/call' ? message.at('params', 'name') : undefined;
@@ -62,7 +62,7 @@ export class SyncPart implements Part {
     const { id, method, result } = message.value;
     if (method !== undefined || !isObject(result)) return;
     if (Array.isArray(result.tools)) {
-      this.#config.hints.note(pageAsSent(message, 'tools'));
+      this.config.hints.note(pageAsSent(message, 'tools'));
       message.editElements(['result', 'tools'], (tool) => this.#decorated(tool));
     }
     if (!isRequestId(id)) return;
@@ -72,11 +72,11 @@ export class SyncPart implements Part {
   }
 
   get pages(): PageMemory {
-    return this.#config.pages;
+    return this.config.pages;
   }
 
   pageKey(): string {
-    return nameOf(this.#config);
+    return nameOf(this.config);
   }
 
   /** A response that did not come here comes on the stream that the client resumes. */
@@ -92,14 +92,12 @@ export class SyncPart implements Part {
   }
 
   get #replays() {
-    return this.#exchange.req.method === 'GET'
-      ? this.#config.notes.find(this.#exchange)
-      : undefined;
+    return this.#exchange.req.method === 'GET' ? this.config.notes.find(this.#exchange) : undefined;
   }
 
   #decorated(tool: unknown): ElementEdit {
     if (!isObject(tool) || typeof tool.name !== 'string') return 'keep';
-    const directive = this.#config.engine.resolve(tool.name)?.cacheControl;
+    const directive = this.config.engine.resolve(tool.name)?.cacheControl;
     if (directive === undefined) return 'keep';
     const plain = typeof tool.description === 'string' ? tool.description : undefined;
     const description = decorateDescription(plain, directive);
@@ -113,7 +111,7 @@ export class SyncPart implements Part {
     if (result.resultType !== undefined && result.resultType !== 'complete') return;
     const { tool, patterns } = mutation;
     const block = { type: 'text', text: invalidationText(tool, patterns) };
-    const where = this.#config.placement === 'append' ? 'end' : 'start';
+    const where = this.config.placement === 'append' ? 'end' : 'start';
     message.insert(['result', 'content'], block, where);
     if (!mutation.told) {
       mutation.told = true;
@@ -122,13 +120,13 @@ export class SyncPart implements Part {
   }
 
   #expectReplay(mutation: Mutation): void {
-    const notes = this.#config.notes.open(this.#exchange);
+    const notes = this.config.notes.open(this.#exchange);
     notes.expect(mutation.id, 'sync', (again) => this.#markStale(mutation, again));
   }
 
   /** Observers are told once; what they throw or reject is theirs. */
   #tell(tool: string, patterns: readonly string[]): void {
-    const { onInvalidation, notificationSink, now } = this.#config;
+    const { onInvalidation, notificationSink, now } = this.config;
     try {
       onInvalidation?.(invalidationEvent(tool, patterns, now()));
     } catch {}

@@ -3,8 +3,8 @@ import { InterlockError } from '../errors.ts';
 import { newToken } from '../ids.ts';
 import { showValue } from '../options.ts';
 import type { Json, RunKey } from '../stores/store.ts';
+import type { Call } from '../wire/call.ts';
 import { Exchange } from '../wire/exchange.ts';
-import type { Incoming } from '../wire/incoming.ts';
 import { isObject, META_TRY } from '../wire/json-rpc.ts';
 import { Note } from '../wire/note.ts';
 
@@ -80,13 +80,13 @@ export class Try {
   readonly #steps: HandlersStep[] = [];
 
   /** The try that the message goes on as, once a gate has claimed it. */
-  static of(incoming: Incoming): Try | undefined {
-    return tries.of(incoming);
+  static of(incoming: Call): Try | undefined {
+    return incoming.attempt as Try | undefined;
   }
 
-  static begin(incoming: Incoming): Try {
+  static begin(incoming: Call): Try {
     const begun = new Try();
-    tries.put(incoming, begun);
+    incoming.attempt = begun;
     return begun;
   }
 
@@ -128,7 +128,6 @@ export class Try {
 /** What has ended is found for as long as so many others have not ended after it. */
 const MOST_ENDED = 1_000;
 
-const tries = new Note<Incoming, Try>();
 /** By what the handler was given. */
 const owners = new Note<CurrentStep, Try>();
 

@@ -3,8 +3,8 @@ import type { Clock } from '../clock.ts';
 import { InterlockError } from '../errors.ts';
 import { newToken } from '../ids.ts';
 import { type GuardedStore, persist } from '../step/store-calls.ts';
+import type { Call } from '../wire/call.ts';
 import type { Exchange, Part } from '../wire/exchange.ts';
-import type { Incoming } from '../wire/incoming.ts';
 import {
   errorResponse,
   idKey,
@@ -71,7 +71,7 @@ export async function serveHandles(
     return false;
   }
   for (const call of starts) {
-    await exchange.answer(call, await begin(call, { admission, managed, keeper, make, binding }));
+    await call.answerWith(await begin(call, { admission, managed, keeper, make, binding }));
   }
   return true;
 }
@@ -98,7 +98,7 @@ async function ensureRun(
   });
 }
 
-function isCallOf({ method, message }: Incoming, tool: string): boolean {
+function isCallOf({ method, message }: Call, tool: string): boolean {
   return method === 'tools/call' && message.at('params', 'name') === tool;
 }
 
@@ -118,7 +118,7 @@ export class CreatedHandles implements Part {
     exchange: Exchange,
     admission: Admission,
     key: HandleKey,
-    calls: readonly Incoming[],
+    calls: readonly Call[],
     onHandle: (handle: string) => Promise<boolean>,
   ) {
     this.#exchange = exchange;
@@ -181,7 +181,7 @@ export interface Beginning {
 
 /** Answers a call of the start tool with a new handle, whose run is kept by then. */
 export async function begin(
-  call: Incoming,
+  call: Call,
   { admission, managed, keeper, make, binding }: Beginning,
 ): Promise<JsonObject> {
   const id = call.id ?? null;
@@ -277,6 +277,6 @@ function inUnits(ms: number): [count: number, unit: string] {
   return minutes >= 1 ? [Math.floor(minutes), 'minute'] : [Math.ceil(ms / 1000), 'second'];
 }
 
-export function isFirstPage({ method, message }: Incoming): boolean {
+export function isFirstPage({ method, message }: Call): boolean {
   return method === 'tools/list' && message.at('params', 'cursor') === undefined;
 }

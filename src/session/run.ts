@@ -2,11 +2,10 @@ import type { StepRun } from '../step/step.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
 import type { Turns } from '../step/turns.ts';
 import type { RunRecord, SessionRecord } from '../stores/store.ts';
+import { type Call, isAmbiguous } from '../wire/call.ts';
 import type { Era } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
-import { type Incoming, isAmbiguous } from '../wire/incoming.ts';
 import type { JsonObject, ListKind } from '../wire/json-rpc.ts';
-import { Note } from '../wire/note.ts';
 import type { ResponseTap } from '../wire/response-tap.ts';
 import type { LiveSession } from './live-session.ts';
 import type { Identity } from './principal.ts';
@@ -65,7 +64,7 @@ export class Run implements StepRun {
   readonly actor: string | undefined;
   readonly create: SessionRecord | undefined;
   /** The one message of this request that runs as a step; a batch forwards no second one. */
-  step: Incoming | undefined;
+  step: Call | undefined;
   readonly #keeper: RunKeeper;
   readonly #era: Era;
   readonly #isSessions: boolean;
@@ -172,7 +171,7 @@ export class Admission {
   /** Those that may be tried, in order: nothing after one that names the run of every call. */
   readonly #keys: readonly RunKeyStrategy[];
   readonly #runs = new Map<string, Run>();
-  readonly #ofCalls = new Map<Incoming, Run | NoRun>();
+  readonly #ofCalls = new Map<Call, Run | NoRun>();
 
   /** @param own the run that began with the session */
   constructor(
@@ -201,7 +200,7 @@ export class Admission {
   }
 
   /** The run of a call: the same each time, whatever becomes of the call's arguments. */
-  runOf(call: Incoming): Run | NoRun {
+  runOf(call: Call): Run | NoRun {
     if (this.listed !== undefined && !this.byArgument) return this.listed;
     const known = this.#ofCalls.get(call);
     if (known !== undefined) return known;
@@ -251,7 +250,7 @@ export class Admission {
     return this.#keeper.holdOpen(tap, last);
   }
 
-  #find(call: Incoming): Run | NoRun {
+  #find(call: Call): Run | NoRun {
     let found: NoRun | undefined;
     for (const key of this.#keys) {
       if (key.kind === 'handle' || key.kind === 'managed') {
@@ -289,14 +288,12 @@ export class Admission {
   }
 }
 
-const admissions = new Note<Exchange, Admission>();
-
 export function admissionOf(exchange: Exchange): Admission | undefined {
-  return admissions.of(exchange);
+  return exchange.kept.admission as Admission | undefined;
 }
 
 export function admit(exchange: Exchange, admission: Admission): Admission {
-  admissions.put(exchange, admission);
+  exchange.kept.admission = admission;
   return admission;
 }
 
@@ -306,7 +303,7 @@ export function keysBeforeSessions(keys: readonly RunKeyStrategy[]): readonly Ru
   return own === -1 ? keys : keys.slice(0, own);
 }
 
-function withoutHandle({ message }: Incoming, key: HandleKey | ManagedHandle): NoRun {
+function withoutHandle({ message }: Call, key: HandleKey | ManagedHandle): NoRun {
   const advice = `It needs the argument "${key.argument}". ${startingAdvice(key)}`;
   const tool = message.at('params', 'name');
   const begins = key.kind === 'handle' && key.createdBy.some((each) => each === tool);
@@ -330,7 +327,7 @@ function startingAdvice(key: HandleKey | ManagedHandle): string {
  * The handle in a call's arguments; `null` where what stands there is none, or where another parser
  * would take another one.
  */
-function handleIn(call: Incoming, argument: string): string | null | undefined {
+function handleIn(call: Call, argument: string): string | null | undefined {
   const path = ['params', 'arguments'];
   if (isAmbiguous(call, path, argument)) return null;
   const value = call.message.at(...path, argument);

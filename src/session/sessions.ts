@@ -424,7 +424,7 @@ export class Sessions implements SessionKeeper {
       const cancelled = message.at('params', 'requestId');
       if (!isRequestId(cancelled)) continue;
       if (!session.cancel(cancelled)) this.#relay?.cancelled(session.run, cancelled);
-      else if (session.inFlight(cancelled)?.mustEnd) exchange.drop(incoming);
+      else if (session.inFlight(cancelled)?.mustEnd) incoming.drop();
     }
   }
 }

@@ -420,7 +420,7 @@ export class Step {
    * may have missed its end, and that another call has taken the run over or a person resolved it.
    */
   confirm(): MaybePromise<boolean> {
-    if (!this.isHeld) return this.#state !== 'unsettled';
+    if (!this.isHeld) return false;
     const { clock, times } = this.#rules;
     const age = clock.now() - this.#leasedAt;
     // A clock that was set back says nothing.

@@ -1,5 +1,5 @@
+import type { Call } from './call.ts';
 import { requestHeader } from './headers.ts';
-import type { Incoming } from './incoming.ts';
 import { JSON_RPC, META_CLAIM } from './json-rpc.ts';
 import type { RequestPort } from './ports.ts';
 
@@ -23,7 +23,7 @@ export interface Contradiction {
 /** As much of an exchange as tells its era. */
 export interface EraSource {
   readonly req: RequestPort;
-  readonly messages: readonly Incoming[];
+  readonly messages: readonly Call[];
   readonly isBatch: boolean;
 }
 
@@ -63,6 +63,6 @@ function isStateless(version: unknown): version is string {
 }
 
 /** What a message says of its version, whatever that is. */
-export function claimOf({ message }: Incoming): unknown {
+export function claimOf({ message }: Call): unknown {
   return message.at('params', '_meta', META_CLAIM);
 }

@@ -1,13 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { answersIn, type Call, type CallsOfBody, readCalls } from './call.ts';
 import { requestHeader } from './headers.ts';
-import { answersIn, type Incoming, type IncomingBody, isLeft, readIncoming } from './incoming.ts';
-import {
-  errorResponse,
-  JSON_RPC,
-  type JsonObject,
-  type ListKind,
-  listChanged,
-} from './json-rpc.ts';
+import { errorResponse, JSON_RPC, type ListKind, listChanged } from './json-rpc.ts';
 import type { Message } from './message.ts';
 import { namesFault } from './mirrors.ts';
 import { NodeHost } from './node-host.ts';
@@ -44,9 +38,9 @@ export const DEFAULT_LIMITS: WireLimits = {
 
 /** What is left of a batch. */
 class AmendedBatch implements Amended {
-  readonly #left: readonly Incoming[];
+  readonly #left: readonly Call[];
 
-  constructor(left: readonly Incoming[]) {
+  constructor(left: readonly Call[]) {
     this.#left = left;
   }
 
@@ -59,7 +53,7 @@ class AmendedBatch implements Amended {
   }
 }
 
-const NO_MESSAGES: IncomingBody = { isBatch: false, messages: [], isStale: false };
+const NO_MESSAGES: CallsOfBody = { isBatch: false, messages: [], isStale: false };
 
 const exchangeNote = new Note<IncomingMessage | Request, Exchange>();
 const PLAIN = { enumerable: false };
@@ -71,7 +65,7 @@ const PLAIN = { enumerable: false };
 export class Exchange implements Asked {
   readonly req: RequestPort;
   readonly tap: Tap;
-  readonly messages: readonly Incoming[];
+  readonly messages: readonly Call[];
   readonly isBatch: boolean;
   readonly page: AskedPage | undefined;
   readonly maxMessageBytes: number;
@@ -79,6 +73,12 @@ export class Exchange implements Asked {
   parts: readonly Part[] = [];
   /** Those of the `sessionStore()` that it passed, for the middlewares behind. */
   observers: Observers | undefined;
+  /** What the rooms above keep with it. Only the room that puts something here knows what it is. */
+  readonly kept: {
+    admission: object | undefined;
+    gates: ReadonlyMap<string, object> | undefined;
+    subscription: object | undefined;
+  } = { admission: undefined, gates: undefined, subscription: undefined };
   readonly #host: Host;
   readonly #body: BodyPort | undefined;
   readonly #onError: (error: unknown) => void;
@@ -93,7 +93,7 @@ export class Exchange implements Asked {
   private constructor(
     host: Host,
     body: BodyPort | undefined,
-    incoming: IncomingBody,
+    incoming: CallsOfBody,
     limits: WireLimits,
     onError: (error: unknown) => void,
   ) {
@@ -173,7 +173,7 @@ export class Exchange implements Asked {
       );
       return undefined;
     }
-    const incoming = readIncoming(body, limits.maxBatch);
+    const incoming = readCalls(body, limits.maxBatch);
     if ('status' in incoming) {
       host.refuse(incoming.status, JSON.stringify(incoming.body));
       return undefined;
@@ -207,13 +207,13 @@ export class Exchange implements Asked {
     return this.#host.isGone();
   }
 
-  get requests(): Incoming[] {
+  get requests(): Call[] {
     return this.messages.filter((each) => each.kind === 'request');
   }
 
   /** Requests that the upstream has been or will be asked. */
-  get forwardable(): Incoming[] {
-    return this.requests.filter(isLeft);
+  get forwardable(): Call[] {
+    return this.requests.filter(({ isLeft }) => isLeft);
   }
 
   join(part: Part): void {
@@ -229,26 +229,6 @@ export class Exchange implements Asked {
     } catch {}
   }
 
-  /** Answers one message here; the upstream never sees it. */
-  answer(incoming: Incoming, response: JsonObject): MaybePromise<void> {
-    incoming.answer = response;
-    return this.callOff(incoming);
-  }
-
-  /** Forgets a message whose answer nobody waits for any more. */
-  drop(incoming: Incoming): MaybePromise<void> {
-    incoming.dropped = true;
-    return this.callOff(incoming);
-  }
-
-  /**
-   * Has a message forwarded only to fail, under a name that the upstream does not know: whoever had
-   * a hand in it before lets go.
-   */
-  callOff(incoming: Incoming): MaybePromise<void> {
-    return inOrder(this.parts, (part) => part.onAnswered?.(incoming));
-  }
-
   /**
    * The host could not hand the request on after all: nothing of it ran. All parts know before the
    * host says anything else.
@@ -262,7 +242,7 @@ export class Exchange implements Asked {
     const ids = this.forwardable.map((each) => each.id ?? null);
     const errors = (ids.length === 0 ? [null] : ids).map((id) => errorResponse(id, code, message));
     return after(
-      inOrder(this.forwardable, (each) => this.answer(each, {})),
+      inOrder(this.forwardable, (each) => each.answerWith({})),
       () =>
         this.tap.respond(
           status,
@@ -280,7 +260,7 @@ export class Exchange implements Asked {
   forward(next: () => void, stage?: object): void {
     // Who comes later hears no `close` any more: a proxy would hold the stream open for ever.
     if (this.req.method === 'GET' && this.isGone) return;
-    const left = this.messages.filter(isLeft);
+    const left = this.messages.filter(({ isLeft }) => isLeft);
     if (this.messages.length > 0 && left.length === 0) {
       this.#answerHere();
       return;
@@ -306,7 +286,7 @@ export class Exchange implements Asked {
     else go(ready);
   }
 
-  #handOn(left: readonly Incoming[], next: () => void): void {
+  #handOn(left: readonly Call[], next: () => void): void {
     try {
       this.#rewriteBody(left);
     } catch (error) {
@@ -338,9 +318,9 @@ export class Exchange implements Asked {
    * Tells the upstream what is left and what became of it, each time that something changed since
    * it was last told.
    */
-  #rewriteBody(left: readonly Incoming[]): void {
+  #rewriteBody(left: readonly Call[]): void {
     const changes = this.messages.reduce(
-      (sum, each) => sum + each.message.edits + (isLeft(each) ? 0 : 1),
+      (sum, each) => sum + each.message.edits + (each.isLeft ? 0 : 1),
       0,
     );
     if (changes === this.#forwardedChanges) return;

@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer';
+import type { Call } from './call.ts';
 import { type Contradiction, claimOf, DIFFERENT, type Era, headerSaysStateless } from './era.ts';
 import { requestHeader } from './headers.ts';
-import type { Incoming } from './incoming.ts';
 import { JSON_RPC, META_CLAIM } from './json-rpc.ts';
 import { someValue } from './json-value.ts';
 import type { RequestPort } from './ports.ts';
@@ -42,10 +42,7 @@ const DIFFERS: Contradiction = {
  * they must say what the body says, whatever that is and in whichever era. Of a batch every
  * message must be what they name: what is refused of it would stay named.
  */
-export function namesFault(
-  req: RequestPort,
-  messages: readonly Incoming[],
-): Contradiction | undefined {
+export function namesFault(req: RequestPort, messages: readonly Call[]): Contradiction | undefined {
   const method = requestHeader(req, METHOD);
   const name = requestHeader(req, NAME);
   if (method === undefined && name === undefined) return undefined;
@@ -58,11 +55,11 @@ export function namesFault(
 }
 
 /** What of its params a message repeats in the name header, where it must. */
-function memberOf({ method = '' }: Incoming): string | undefined {
+function memberOf({ method = '' }: Call): string | undefined {
   return Object.hasOwn(NAMED_BY, method) ? NAMED_BY[method] : undefined;
 }
 
-function mayBeNamed(incoming: Incoming, name: string | undefined): boolean {
+function mayBeNamed(incoming: Call, name: string | undefined): boolean {
   if (name === undefined) return false;
   const { message } = incoming;
   const member = memberOf(incoming);
@@ -75,14 +72,14 @@ function mayBeNamed(incoming: Incoming, name: string | undefined): boolean {
  * judges: in the stateless era they must be there. An upstream checks it of what it is asked; of
  * what is answered in front of it nobody else does.
  */
-export function headerFault(req: RequestPort, call: Incoming, era: Era): Contradiction | undefined {
+export function headerFault(req: RequestPort, call: Call, era: Era): Contradiction | undefined {
   if (era === 'session') return headerSaysStateless(req) ? missingClaim(call) : undefined;
   const isNamed = requestHeader(req, NAME) !== undefined || memberOf(call) === undefined;
   return isNamed && requestHeader(req, METHOD) !== undefined ? undefined : DIFFERS;
 }
 
 /** The header says that a request is stateless, and its body does not. */
-function missingClaim(call: Incoming): Contradiction {
+function missingClaim(call: Call): Contradiction {
   return typeof claimOf(call) === 'string'
     ? { code: JSON_RPC.HEADER_MISMATCH, message: `Bad Request: ${DIFFERENT}` }
     : {
@@ -104,7 +101,7 @@ export type MirroredArguments = ReadonlyMap<string, readonly string[]>;
  */
 export function argumentsFault(
   req: RequestPort,
-  { message }: Incoming,
+  { message }: Call,
   mirrored: MirroredArguments | undefined,
 ): Contradiction | undefined {
   for (const header of Object.keys(req.headers)) {

@@ -1,4 +1,4 @@
-import type { Incoming } from './incoming.ts';
+import type { Call } from './call.ts';
 import { isObject, type RequestId } from './json-rpc.ts';
 import { type MemberSpan, memberSpans, rootSpan } from './json-text.ts';
 import { type Message, Payload } from './message.ts';
@@ -214,7 +214,7 @@ export class AskedPage {
   #key: string | undefined;
 
   /** `undefined` where anything else is asked for, or more. */
-  static of(messages: readonly Incoming[]): AskedPage | undefined {
+  static of(messages: readonly Call[]): AskedPage | undefined {
     const [asked] = messages;
     if (asked?.method !== 'tools/list' || asked.id === undefined || messages.length > 1) return;
     return new AskedPage(asked.id);

@@ -1,4 +1,3 @@
-import type { Incoming } from './incoming.ts';
 import type { JsonObject } from './json-rpc.ts';
 import type { Message } from './message.ts';
 import type { PageStage } from './pages.ts';
@@ -26,11 +25,6 @@ export interface Part extends PageStage {
    * the tap.
    */
   staysOpen?(): boolean;
-  /**
-   * Another part answered this message, so it is not forwarded; or only to fail, under another
-   * name.
-   */
-  onAnswered?(incoming: Incoming): MaybePromise<void>;
   /** The host says that nothing of the request was sent on, though it was handed to it. */
   onNotForwarded?(): Promise<unknown>;
   /** The response cannot be read; the client is told so. */

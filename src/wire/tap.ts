@@ -1,6 +1,6 @@
 import { STATUS_CODES } from 'node:http';
+import { answersIn, type Call } from './call.ts';
 import { requestHeader, setRequestHeader } from './headers.ts';
-import { answersIn, type Incoming, isLeft } from './incoming.ts';
 import {
   errorResponse,
   isContradictory,
@@ -34,7 +34,7 @@ import { after, inOrder, type MaybePromise, TaskLine } from './task-line.ts';
 /** What a response is an answer to, and the parts that look at it. An `Exchange` is one. */
 export interface Asked {
   readonly req: RequestPort;
-  readonly messages: readonly Incoming[];
+  readonly messages: readonly Call[];
   readonly isBatch: boolean;
   /** The page of tools that is asked for, if nothing else is. */
   readonly page?: AskedPage | undefined;
@@ -113,7 +113,7 @@ export class Tap implements ResponseSink {
 
   #answersTaken = false;
   /** Requests whose responses went out on a stream. */
-  readonly #responded: Incoming[] = [];
+  readonly #responded: Call[] = [];
 
   /** A JSON body so far; or events that wait for the first response, since the headers depend on it. */
   #held: Buffer[] | undefined;
@@ -561,8 +561,8 @@ export class Tap implements ResponseSink {
   }
 
   /** Requests that the upstream is asked. */
-  get #forwarded(): Incoming[] {
-    return this.#asked.messages.filter((each) => each.kind === 'request' && isLeft(each));
+  get #forwarded(): Call[] {
+    return this.#asked.messages.filter((each) => each.kind === 'request' && each.isLeft);
   }
 
   get #answers(): readonly JsonObject[] {

@@ -1,5 +1,6 @@
 import express, { type RequestHandler } from 'express';
 import { describe, expect, it } from 'vitest';
+import type { Call } from '../../src/wire/call.ts';
 import { DEFAULT_LIMITS, Exchange, type Part } from '../../src/wire/exchange.ts';
 import type { JsonObject } from '../../src/wire/json-rpc.ts';
 import {
@@ -62,7 +63,7 @@ const refuse =
   (id: unknown) =>
   (exchange: Exchange): Part[] => {
     const found = exchange.messages.find((each) => each.id === id);
-    if (found !== undefined) void exchange.answer(found, refusal(id));
+    if (found !== undefined) void found.answerWith(refusal(id));
     return [ONLOOKER];
   };
 
@@ -193,7 +194,7 @@ describe('what is forwarded', () => {
   it('is not what was dropped, which nobody answers either', async () => {
     const drop = (exchange: Exchange): Part[] => {
       const [first] = exchange.messages;
-      if (first !== undefined) void exchange.drop(first);
+      if (first !== undefined) void first.drop();
       return [ONLOOKER];
     };
     const { upstream, given } = recording();
@@ -205,21 +206,25 @@ describe('what is forwarded', () => {
     expect(given).toEqual([[request(2)]]);
   });
 
-  it('is known to the parts that had to do with what is not: in the order of their stages', async () => {
+  it('is let go of by those who hold what is not, one after another', async () => {
     const told: string[] = [];
-    const part = (stage: Part['stage']): Part => ({
-      stage,
-      onAnswered: async ({ id }) => void told.push(`${stage} ${id}`),
+    const holder = (name: string, { id }: Call) => ({
+      withdraw: async () => {
+        told.push(`${name} begins ${id}`);
+        await Promise.resolve();
+        told.push(`${name} ends ${id}`);
+      },
     });
     const { upstream } = recording();
     const { url } = await serve(upstream, {
       parts: (exchange) => {
-        for (const stage of ['sync', 'gate', 'session'] as const) exchange.join(part(stage));
+        for (const call of exchange.messages)
+          call.holders = [holder('first', call), holder('second', call)];
         return refuse(2)(exchange);
       },
     });
     await ask(url, { body: JSON.stringify([request(1), request(2)]) });
-    expect(told).toEqual(['session 2', 'gate 2', 'sync 2']);
+    expect(told).toEqual(['first begins 2', 'first ends 2', 'second begins 2', 'second ends 2']);
   });
 });
 

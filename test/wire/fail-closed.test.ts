@@ -122,7 +122,7 @@ describe('a response that cannot be inspected is refused:', () => {
   it('a batch, for each of its requests, and with what was answered here', async () => {
     const parts = (exchange: Exchange): Part[] => {
       const [first] = exchange.messages;
-      if (first !== undefined) void exchange.answer(first, { jsonrpc: '2.0', id: 1, result: {} });
+      if (first !== undefined) void first.answerWith({ jsonrpc: '2.0', id: 1, result: {} });
       return [ONLOOKER];
     };
     const { url } = await serve(sending(JSON_TYPE, 'x'), { parts });

@@ -64,7 +64,7 @@ const answering =
   (exchange: Exchange): Part[] => {
     for (const incoming of exchange.messages) {
       if (!ids.includes(incoming.id)) continue;
-      void exchange.answer(incoming, {
+      void incoming.answerWith({
         jsonrpc: '2.0',
         id: incoming.id,
         result: { answered: 'here' },
@@ -383,7 +383,7 @@ describe('the headers of an `initialize`', () => {
 describe('a response of the middleware’s own', () => {
   it('has its length, and its type where it has a body', async () => {
     const dropping = (exchange: Exchange): Part[] => {
-      for (const incoming of exchange.messages) void exchange.drop(incoming);
+      for (const incoming of exchange.messages) void incoming.drop();
       return [ONLOOKER];
     };
     for (const [parts, status, body, type] of [

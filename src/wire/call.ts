@@ -15,26 +15,97 @@ import {
 import { hasKey, isSameJson, valueAt } from './json-value.ts';
 import { Message } from './message.ts';
 import type { BodyPort } from './ports.ts';
+import { inOrder, type MaybePromise } from './task-line.ts';
 
 /**
- * One message of a POST, and the middleware's answer to it once it has one: it is not forwarded
- * then.
+ * What becomes of a call. `alias`: it is forwarded to fail, under a name that the upstream does not
+ * know. `dropped`: its client waits for no answer, so it is neither forwarded nor answered.
  */
-export interface Incoming {
+export type Fate = 'forward' | 'alias' | 'answered' | 'dropped';
+
+/** Has claimed something for a call, and lets go of it where the call is not forwarded after all. */
+export interface Holder {
+  withdraw(): MaybePromise<void>;
+}
+
+/** One JSON-RPC message of a POST, and what becomes of it. */
+export class Call {
   readonly kind: Exclude<MessageKind, 'invalid'>;
   readonly message: Message;
   readonly id: RequestId | undefined;
   readonly method: string | undefined;
-  /** As it came: whether `__proto__` is a key in its arguments, at any depth. */
-  readonly namesPrototype: () => boolean;
-  answer?: JsonObject;
-  /** Nobody waits for an answer any more: it is neither forwarded nor answered. */
-  dropped?: boolean;
+  /** In mount order. */
+  holders: readonly Holder[] = [];
+  /** What the call's handlers find their steps by; only its own room knows what that is. */
+  attempt: object | undefined;
+  #fate: Fate = 'forward';
+  #answer: JsonObject | undefined;
+  #namesPrototype: boolean | undefined;
+
+  constructor(
+    kind: Exclude<MessageKind, 'invalid'>,
+    message: Message,
+    id: RequestId | undefined,
+    namesPrototype?: boolean,
+  ) {
+    const { method } = message.value;
+    this.kind = kind;
+    this.message = message;
+    this.id = id;
+    this.method = typeof method === 'string' ? method : undefined;
+    this.#namesPrototype = namesPrototype;
+  }
+
+  get fate(): Fate {
+    return this.#fate;
+  }
+
+  /** The middleware's own, once it has one. */
+  get answer(): JsonObject | undefined {
+    return this.#answer;
+  }
+
+  /** Whether it is still to be forwarded. */
+  get isLeft(): boolean {
+    return this.#fate === 'forward' || this.#fate === 'alias';
+  }
+
+  /**
+   * As it came: whether `__proto__` is a key in its arguments, at any depth. Ask before anything in
+   * them is changed.
+   */
+  get namesPrototype(): boolean {
+    this.#namesPrototype ??= hasKey(this.message.at('params', 'arguments'), '__proto__');
+    return this.#namesPrototype;
+  }
+
+  /** Answers it here; the upstream never sees it. */
+  answerWith(response: JsonObject): MaybePromise<void> {
+    this.#answer = response;
+    return this.#turn('answered');
+  }
+
+  drop(): MaybePromise<void> {
+    return this.#turn('dropped');
+  }
+
+  /** The caller has given it the other name. */
+  alias(): MaybePromise<void> {
+    return this.#turn('alias');
+  }
+
+  /** Who holds it lets go, one after another. */
+  #turn(fate: Fate): MaybePromise<void> {
+    const { holders } = this;
+    this.#fate = fate;
+    this.holders = [];
+    return inOrder(holders, (holder) => holder.withdraw());
+  }
 }
 
-export interface IncomingBody {
+export interface CallsOfBody {
   readonly isBatch: boolean;
-  readonly messages: readonly Incoming[];
+  readonly messages: readonly Call[];
   /**
    * Whether the upstream might read something else in another place: what was judged must be
    * written there.
@@ -48,21 +119,16 @@ export interface BadRequest {
   readonly body: JsonObject;
 }
 
-/** Whether the message is still to be forwarded. */
-export function isLeft(incoming: Incoming): boolean {
-  return incoming.answer === undefined && incoming.dropped !== true;
-}
-
 /** The middleware's own answers among them. */
-export function answersIn(messages: readonly Incoming[]): JsonObject[] {
+export function answersIn(messages: readonly Call[]): JsonObject[] {
   return messages.map(({ answer }) => answer).filter((answer) => answer !== undefined);
 }
 
 /** Reads a POST's body as the messages it holds, or says what is wrong with it. */
-export function readIncoming(
+export function readCalls(
   { value, text, others }: Pick<BodyPort, 'value' | 'text' | 'others'>,
   maxBatch: number,
-): IncomingBody | BadRequest {
+): CallsOfBody | BadRequest {
   const whole = readText(value, text, maxBatch);
   if ('status' in whole) return whole;
   let best = whole;
@@ -79,7 +145,7 @@ export function readIncoming(
   return { ...best, isStale };
 }
 
-type Read = Pick<IncomingBody, 'isBatch' | 'messages'>;
+type Read = Pick<CallsOfBody, 'isBatch' | 'messages'>;
 
 function readText(value: unknown, text: string | undefined, maxBatch: number): Read | BadRequest {
   if (!Array.isArray(value)) {
@@ -98,7 +164,7 @@ function readText(value: unknown, text: string | undefined, maxBatch: number): R
     };
   }
   const outlines = text === undefined ? [] : outlinesOf(text);
-  const messages: Incoming[] = [];
+  const messages: Call[] = [];
   // What is no object has no outline, and ends this.
   for (const [index, element] of value.entries()) {
     const message = read(element, text, outlines[index]);
@@ -112,7 +178,7 @@ function read(
   value: unknown,
   whole: string | undefined,
   outline: Outline | undefined,
-): Incoming | BadRequest {
+): Call | BadRequest {
   const kind = kindOf(value);
   const id = isObject(value) && isRequestId(value.id) ? value.id : null;
   if (kind === 'invalid' || !isObject(value))
@@ -123,28 +189,13 @@ function read(
   const message = new Message(value, text, outline?.places);
   if (isObject(value.params) && isObject(value.params._meta))
     takeTryOut(message, value.params._meta);
-  return {
-    kind,
-    message,
-    id: id ?? undefined,
-    method: typeof value.method === 'string' ? value.method : undefined,
-    namesPrototype: namesPrototype(value, outline),
-  };
+  return new Call(kind, message, id ?? undefined, outline?.namesPrototype);
 }
 
 /** A client must not name the step that a handler finds itself in. */
 function takeTryOut(message: Message, meta: JsonObject): void {
   for (const key of Object.keys(meta))
     if (foldKey(key) === META_TRY) message.remove(['params', '_meta'], key);
-}
-
-/** A value is searched once, and only where it is asked about. */
-function namesPrototype(value: JsonObject, outline: Outline | undefined): () => boolean {
-  let found = outline?.namesPrototype;
-  return () => {
-    found ??= hasKey(valueAt(value, ['params', 'arguments']), '__proto__');
-    return found;
-  };
 }
 
 const ENVELOPE = ['jsonrpc', 'id', 'method', 'params', 'result', 'error'];
@@ -214,7 +265,7 @@ function membersFault(keys: readonly string[]): string | undefined {
  * Whether a member of the object may be taken for another one: there is one of another letter case
  * beside it, or in its place.
  */
-export function isAmbiguous({ message }: Incoming, path: readonly string[], key: string): boolean {
+export function isAmbiguous({ message }: Call, path: readonly string[], key: string): boolean {
   const object = message.at(...path);
   if (!isObject(object)) return false;
   const folded = foldKey(key);

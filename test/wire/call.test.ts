@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { readIncoming } from '../../src/wire/incoming.ts';
+import { readCalls } from '../../src/wire/call.ts';
 import { parseJson } from '../../src/wire/json-text.ts';
 
 const read = (text: string, parsed = false) =>
-  readIncoming(
+  readCalls(
     parsed
       ? { value: JSON.parse(text), text: undefined, others: [] }
       : { ...parseJson(text), others: [] },
