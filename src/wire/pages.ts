@@ -7,6 +7,7 @@ import { after, inOrder, type MaybePromise } from './task-line.ts';
 /** What is remembered at most, in bytes of both what came and what it became. */
 const MOST_BYTES = 16 * 1024 * 1024;
 const MOST_PAGES = 256;
+const MOST_LENGTHS = 16;
 
 /** What the answer to `tools/list` consists of. With more in it, other parts may have a say. */
 const MEMBERS: ReadonlySet<string> = new Set(['jsonrpc', 'id', 'result']);
@@ -14,6 +15,7 @@ const RESULT_MEMBERS: ReadonlySet<string> = new Set([
   ...['tools', 'nextCursor', 'ttlMs', 'cacheScope', 'resultType', '_meta'],
 ]);
 const TOOLS = Buffer.from('"tools"');
+const NOTHING = Buffer.alloc(0);
 
 /** What a page says of how it may be kept (MCP 2026-07-28, "Caching"). */
 export interface CacheHint {
@@ -36,6 +38,8 @@ interface Hole {
  */
 export class PageBytes {
   readonly hint: CacheHint;
+  /** Without the id. */
+  readonly size: number;
   /** One more than there are holes. */
   readonly #pieces: readonly Buffer[];
   readonly #holes: readonly Hole[];
@@ -44,6 +48,8 @@ export class PageBytes {
     this.#pieces = pieces;
     this.#holes = holes;
     this.hint = hint;
+    const times = holes.flatMap(({ of, was }) => (of === 'id' ? [] : [was]));
+    this.size = [...pieces, ...times].reduce((sum, { length }) => sum + length, 0);
   }
 
   /** `undefined` where one of the members that matter does not stand there just once. */
@@ -74,13 +80,6 @@ export class PageBytes {
     });
   }
 
-  /** Without the id. */
-  get size(): number {
-    const others = this.#holes.filter((hole) => hole.of !== 'id');
-    const buffers = [...this.#pieces, ...others.map(({ was }) => was)];
-    return buffers.reduce((sum, { length }) => sum + length, 0);
-  }
-
   /** Whether those bytes are this page with that id, written as JSON. */
   isIn(bytes: Uint8Array, id: Uint8Array): boolean {
     let at = 0;
@@ -97,8 +96,16 @@ export class PageBytes {
   }
 
   isSame(other: PageBytes): boolean {
-    const id = Buffer.from('0');
-    return this === other || (this.size === other.size && this.isIn(other.with(id), id));
+    return (
+      this === other ||
+      (this.size === other.size &&
+        this.#pieces.length === other.#pieces.length &&
+        this.#pieces.every((piece, at) => piece.equals(other.#pieces[at] ?? NOTHING)) &&
+        this.#holes.every(({ of, was }, at) => {
+          const hole = other.#holes[at];
+          return of === hole?.of && (of === 'id' || was.equals(hole.was));
+        }))
+    );
   }
 
   #filled(id: Uint8Array, ageMs = 0): Uint8Array[] {
@@ -129,7 +136,23 @@ interface KnownPage {
  */
 export class PageMemory {
   readonly #pages = new Map<string, KnownPage>();
+  /** The last page of each length. */
+  readonly #sent = new Map<number, PageBytes>();
   #bytes = 0;
+
+  /**
+   * The page, or an earlier one of the same bytes: runs in different states share it, and telling
+   * it from others costs nothing.
+   */
+  one(page: PageBytes): PageBytes {
+    const known = this.#sent.get(page.size);
+    if (known?.isSame(page)) return known;
+    if (page.size > MOST_BYTES / MOST_LENGTHS) return page;
+    this.#sent.set(page.size, page);
+    const [oldest] = this.#sent.keys();
+    if (this.#sent.size > MOST_LENGTHS && oldest !== undefined) this.#sent.delete(oldest);
+    return page;
+  }
 
   /** The page that these bytes are, whatever their id, where it was seen under that key. */
   recall(key: string, sent: Uint8Array, id: Uint8Array): KnownPage | undefined {
@@ -270,9 +293,11 @@ export class AskedPage {
   /** The parts have seen the page: what they made of it is remembered, where that can be. */
   keep(parts: readonly PageStage[], sent: Buffer, payload: Payload): void {
     const shown = this.#key === undefined ? undefined : shownIn(payload);
-    const page = shown && PageBytes.of(sent.toString());
-    if (this.#key === undefined || shown === undefined || !page?.isIn(sent, this.#idBytes)) return;
-    memoryOf(parts)?.keep(this.#key, { sent: page, shown });
+    const read = shown && PageBytes.of(sent.toString());
+    const memory = memoryOf(parts);
+    if (this.#key === undefined || shown === undefined || !read?.isIn(sent, this.#idBytes)) return;
+    const page = memory?.one(read) ?? read;
+    memory?.keep(this.#key, { sent: page, shown });
     this.#tell(parts, page);
   }
 
