@@ -6,7 +6,7 @@ import type { Message } from './message.ts';
 import { namesFault } from './mirrors.ts';
 import { NodeHost } from './node-host.ts';
 import { Note } from './note.ts';
-import { AskedPage, nameOf } from './pages.ts';
+import { type Answer, AskedPage, nameOf } from './pages.ts';
 import { type Part, tell, withPart } from './part.ts';
 import type { Amended, BodyFailure, BodyPort, Host, RequestPort } from './ports.ts';
 import { type Asked, Tap } from './tap.ts';
@@ -271,11 +271,11 @@ export class Exchange implements Asked {
     }
     if (stage !== undefined) this.#passed += ` ${nameOf(stage)}`;
     const fail = (error: unknown) => void this.#failClosed(error);
-    const go = (ready: Buffer | undefined) => {
+    const go = (ready: Answer) => {
       if (ready === undefined) this.#handOn(left, next);
-      else this.tap.respond(200, ready);
+      else this.tap.respond(200, ready.at(-1), ready.slice(0, -1));
     };
-    let ready: MaybePromise<Buffer | undefined>;
+    let ready: MaybePromise<Answer>;
     try {
       ready = this.page.answer(this.parts, this.#passed);
     } catch (error) {

@@ -8,6 +8,8 @@ import { after, inOrder, type MaybePromise } from './task-line.ts';
 const MOST_BYTES = 16 * 1024 * 1024;
 const MOST_PAGES = 256;
 const MOST_LENGTHS = 16;
+/** Of so many bytes a copy is cheaper than another piece. */
+const SHORT = 32 * 1024;
 
 /** What the answer to `tools/list` consists of. With more in it, other parts may have a say. */
 const MEMBERS: ReadonlySet<string> = new Set(['jsonrpc', 'id', 'result']);
@@ -90,9 +92,8 @@ export class PageBytes {
     return at === bytes.length;
   }
 
-  /** @param ageMs for how long it was kept: the client may keep it for so much less. */
-  with(id: Uint8Array, ageMs = 0): Buffer {
-    return Buffer.concat(this.#filled(id, ageMs));
+  with(id: Uint8Array): Buffer {
+    return Buffer.concat(this.#filled(id));
   }
 
   isSame(other: PageBytes): boolean {
@@ -106,6 +107,16 @@ export class PageBytes {
           return of === hole?.of && (of === 'id' || was.equals(hole.was));
         }))
     );
+  }
+
+  /**
+   * The same in pieces, of which the long ones are this page's own.
+   *
+   * @param ageMs for how long it was kept: the client may keep it for so much less
+   */
+  pieces(id: Uint8Array, ageMs: number): readonly Uint8Array[] {
+    const pieces = this.#filled(id, ageMs);
+    return this.size > SHORT ? pieces : [Buffer.concat(pieces)];
   }
 
   #filled(id: Uint8Array, ageMs = 0): Uint8Array[] {
@@ -226,6 +237,9 @@ export interface PageStage {
   onPage?(page: PageBytes, passed: string): void;
 }
 
+/** A whole answer, in pieces that must not be written to. */
+export type Answer = readonly Uint8Array[] | undefined;
+
 /**
  * The page of tools that one request asks for: remembered with what all parts together make of it,
  * or not at all. Where a part keeps the upstream's pages, the upstream is not even asked.
@@ -254,7 +268,7 @@ export class AskedPage {
    * @param passed which middlewares the request has passed: all that the kept page had, or it is
    * not the whole answer
    */
-  answer(parts: readonly PageStage[], passed: string): MaybePromise<Buffer | undefined> {
+  answer(parts: readonly PageStage[], passed: string): MaybePromise<Answer> {
     this.#passed = passed;
     const kept = keeperOf(parts)?.findPage?.(passed);
     const memory = memoryOf(parts);
@@ -263,7 +277,7 @@ export class AskedPage {
     return after(keyOf(parts), (key) => {
       if (key === undefined) return undefined;
       const known = memory.recallPage(key, page);
-      if (known !== undefined) return known.shown.with(this.#idBytes, ageMs);
+      if (known !== undefined) return known.shown.pieces(this.#idBytes, ageMs);
       const payload = Payload.parse(page.with(this.#idBytes).toString());
       const [message] = payload?.messages ?? [];
       if (payload === undefined || message === undefined) return undefined;
@@ -271,7 +285,7 @@ export class AskedPage {
       return after(seen, () => {
         const shown = shownIn(payload);
         if (shown !== undefined) memory.keep(key, { sent: page, shown });
-        return shown?.with(this.#idBytes, ageMs);
+        return shown?.pieces(this.#idBytes, ageMs);
       });
     });
   }

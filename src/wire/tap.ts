@@ -46,10 +46,10 @@ export interface Asked {
   onError(error: unknown): void;
 }
 
-/** A body of our own; bytes are JSON already. */
 type OwnBody = JsonObject | readonly JsonObject[] | Uint8Array | undefined;
 
 const NOTHING = Buffer.alloc(0);
+const NO_PIECES: readonly Uint8Array[] = [];
 const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
 const ENCODING = 'accept-encoding';
 const UNREADABLE = 'the upstream sent a response that the middleware cannot read';
@@ -179,15 +179,15 @@ export class Tap implements ResponseSink {
     this.#line.run(this.#inject, KEEP_ALIVE);
   }
 
-  /** Answers the request without the upstream. */
-  respond(status: number, body: OwnBody): void {
+  /** Answers the request without the upstream. JSON that is bytes already may have more `ahead`. */
+  respond(status: number, body: OwnBody, ahead?: readonly Uint8Array[]): void {
     this.headTaken = true;
     this.ended = true;
     this.mode = 'empty';
     this.#source = 'own';
     this.#answersTaken = true;
     this.#host.dropBody();
-    this.#line.add(() => this.#give(status, body));
+    this.#line.add(() => this.#give(status, body, ahead));
   }
 
   /**
@@ -579,9 +579,9 @@ export class Tap implements ResponseSink {
 
   // --- What goes out in place of the upstream's body, or of the rest of it --------------------------------
 
-  #give(status: number, body: OwnBody): MaybePromise<void> {
+  #give(status: number, body: OwnBody, ahead?: readonly Uint8Array[]): MaybePromise<void> {
     this.res.statusCode = status;
-    if (body instanceof Uint8Array) return this.#endWith(body);
+    if (body instanceof Uint8Array) return this.#endWith(body, ahead);
     return this.#endWith(body === undefined ? undefined : Buffer.from(JSON.stringify(body)));
   }
 
@@ -669,11 +669,14 @@ export class Tap implements ResponseSink {
   }
 
   /** Where the headers have not gone yet, `last` is the whole body. */
-  #end(last: Uint8Array = NOTHING): MaybePromise<void> {
+  #end(last: Uint8Array = NOTHING, ahead: readonly Uint8Array[] = NO_PIECES): MaybePromise<void> {
     if (this.#phase === 'ended') return;
     return after(this.#prepareHead(), () => {
-      if (!this.#isSent && this.#statesLength) stateLength(this.res, last.length);
+      const length = ahead.reduce((sum, piece) => sum + piece.length, last.length);
+      if (!this.#isSent && this.#statesLength) stateLength(this.res, length);
       this.#writeHead();
+      // Not in one: the copy of a long list costs more than the rest of its answer.
+      for (const piece of ahead) this.#write(piece);
       this.#phase = 'ended';
       this.#original.end(last.length > 0 && !this.#gone ? last : undefined);
       if (this.#isDone) this.releaseClose();
@@ -681,11 +684,11 @@ export class Tap implements ResponseSink {
   }
 
   /** Ends the response with a JSON body in place of the upstream's, or with none. */
-  #endWith(json: Uint8Array | undefined): MaybePromise<void> {
+  #endWith(json: Uint8Array | undefined, ahead?: readonly Uint8Array[]): MaybePromise<void> {
     if (this.#isSent) return this.#end();
     announceBody(this.res, json !== undefined);
     this.#statesLength = true;
-    return this.#end(json);
+    return this.#end(json, ahead);
   }
 
   // --- When the upstream is to wait, and what its callbacks hear ------------------------------------------
