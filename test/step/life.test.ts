@@ -1,0 +1,101 @@
+import { describe, expect, it } from 'vitest';
+import { memoryStore, StateMachineGate } from '../../src/index.ts';
+import { NO_REQUEST, STEP_LIFE, Step, type StepState } from '../../src/step/step.ts';
+import { guardStore } from '../../src/step/store-calls.ts';
+import { Turns } from '../../src/step/turns.ts';
+import { ManualClock } from '../helpers/manual-clock.ts';
+import { Page } from '../helpers/markdown.ts';
+
+const HOUR = 3_600_000;
+const TIMES = { waitMs: 10_000, leaseMs: 9_000, maxStepMs: 60_000, cancelGraceMs: 5_000 };
+const page = new Page('docs/steps.md');
+const rows = page.tableAfter('## The states of a step');
+
+/** A step of a run that stands in `open`. */
+async function waiting() {
+  const clock = new ManualClock();
+  const store = memoryStore({ now: clock.now });
+  await store.open('run', {}, HOUR);
+  const gate = new StateMachineGate({ id: 'shop', initial: 'open', states: { open: {} } });
+  const errors: unknown[] = [];
+  const onError = (error: unknown): void => void errors.push(error);
+  const step = new Step(
+    {
+      workflow: gate.compile(),
+      whenEnded: undefined,
+      times: TIMES,
+      waiting: undefined,
+      clock,
+      onError,
+    },
+    {
+      run: 'run',
+      store: guardStore(store, 2_000, clock),
+      ttlMs: HOUR,
+      turns: new Turns(clock),
+      create: undefined,
+    },
+    {
+      description: { tool: 'cart.pay', digest: '', uncertain: 'hold' },
+      request: NO_REQUEST,
+      onTooLong: () => {},
+    },
+  );
+  return { step, errors };
+}
+
+describe("the table of a step's life in docs/steps.md", () => {
+  it('has each pair of states that may follow each other, and no other one', () => {
+    const may = Object.entries(STEP_LIFE).flatMap(([from, next]) =>
+      next.map((to) => `${from} → ${to}`),
+    );
+    expect(rows.map(([from, to]) => `${from} → ${to}`).sort()).toEqual(may.sort());
+  });
+
+  it('says of each when it comes, what the store is asked, and what the client sees', () => {
+    for (const row of rows) expect(row.map((cell) => cell !== '')).toEqual(Array(5).fill(true));
+  });
+
+  it('names as ends those states that none follows', () => {
+    const ends = Object.entries(STEP_LIFE).flatMap(([state, next]) =>
+      next.length === 0 ? [`\`${state}\``] : [],
+    );
+    const said = ends.join(', ').replace(/, (?=[^,]*$)/, ' and ');
+    expect(page.text.replaceAll('\n', ' ')).toContain(`${said} are ends.`);
+  });
+});
+
+describe('a pair that is not in the table', () => {
+  it('is a fault of the caller: what is over does not begin anew', async () => {
+    const { step, errors } = await waiting();
+    const states: StepState[] = [step.state];
+    expect(await step.claim(['paid'])).toMatchObject({ reason: 'state' });
+    states.push(step.state);
+    await expect(step.claim(['open'])).rejects.toThrow(
+      'a step of "cart.pay" cannot go from refused to refused',
+    );
+    expect([...states, step.state]).toEqual(['waiting', 'refused', 'refused']);
+    expect(errors.map(String)).toContainEqual(
+      expect.stringContaining('cannot go from refused to claimed'),
+    );
+  });
+
+  it.each([
+    ['forward', 'waiting'],
+    ['giveUp', 'waiting'],
+  ] as const)('is not taken: %s() changes nothing of a step that is %s', async (ask, state) => {
+    const { step } = await waiting();
+    step[ask]();
+    expect(step.state).toBe(state);
+  });
+
+  it('is not taken: what was released goes on to no other state', async () => {
+    const { step } = await waiting();
+    await step.claim(['open']);
+    await step.withdraw();
+    step.forward();
+    step.giveUp();
+    await step.release();
+    expect(step.state).toBe('released');
+  });
+});
