@@ -54,6 +54,8 @@ function isContainer(value: unknown): value is object {
 
 const QUOTE = 34;
 const COMMA = 44;
+const MINUS = 45;
+const POINT = 46;
 const ZERO = 48;
 const COLON = 58;
 const OPEN_ARRAY = 91;
@@ -77,31 +79,58 @@ function sortedKeys(object: object): readonly string[] {
   return keys;
 }
 
-const TRUE = Buffer.from('true');
-const FALSE = Buffer.from('false');
-
-function put(word: Buffer, at: number): number {
-  for (let i = 0; i < word.length; i++) page[at + i] = word[i] ?? 0;
-  return at + word.length;
-}
-
 /** What most numbers are: written by hand they cost a fraction. */
-function isCount(value: unknown): value is number {
-  return typeof value === 'number' && value >= 0 && value === (value | 0);
+function isCount(value: number): boolean {
+  return value >= 0 && value === (value | 0);
 }
 
 function putCount(count: number, at: number): number {
   let end = at + 1;
   for (let most = 10; most <= count; most *= 10) end++;
-  const past = end;
+  putDigits(count, at, end);
+  return end;
+}
+
+/** As many digits as there is room for. */
+function putDigits(count: number, at: number, end: number): void {
   let rest = count;
-  while (rest > 9) {
+  for (let next = end - 1; next >= at; next--) {
     const tenth = (rest / 10) | 0;
-    page[--end] = ZERO + rest - 10 * tenth;
+    page[next] = ZERO + rest - 10 * tenth;
     rest = tenth;
   }
-  page[--end] = ZERO + rest;
-  return past;
+}
+
+/** How many digits behind the point are written by hand. */
+const PLACES = 6;
+const SCALE = 10 ** PLACES;
+/** Below that, and with so many places, a number has at most 15 digits. */
+const LARGEST_DECIMAL = 1e9;
+
+/**
+ * A number as JSON has it, where it is a count or a short decimal, of either sign. Gives the place
+ * behind it, and -1 where the number is another one.
+ *
+ * No two decimals of at most 15 digits are the same number. So one that is a whole number of
+ * millionths is written as those, without the zeros at its end.
+ */
+function putNumber(value: number, from: number): number {
+  if (isCount(value)) return putCount(value, from);
+  const size = Math.abs(value);
+  if (!(size < LARGEST_DECIMAL)) return -1;
+  const scaled = Math.round(size * SCALE);
+  if (scaled / SCALE !== size || scaled === 0) return -1;
+  const whole = size | 0;
+  let fraction = scaled - whole * SCALE;
+  let at = from;
+  if (value < 0) page[at++] = MINUS;
+  at = putCount(whole, at);
+  if (fraction === 0) return at;
+  let places = PLACES;
+  for (; fraction % 10 === 0; places--) fraction = (fraction / 10) | 0;
+  page[at++] = POINT;
+  putDigits(fraction, at, at + places);
+  return at + places;
 }
 
 /** A comma and any number. */
@@ -109,13 +138,22 @@ const LONGEST_NUMBER = 32;
 const FEW = 16;
 /** Strings up to this length are written by hand, which costs less than to have them written. */
 const SHORT = 64;
-/**
- * What a string must not have in it to stand in JSON as it is: controls and half characters too.
- */
-const ODD = /["\\\p{Cc}\p{Cs}]/u;
-
 /** Gathers the text before it is hashed. One digest at a time uses it, since none waits. */
 const page = Buffer.allocUnsafeSlow(64 * 1024);
+/** The same, four bytes at a time. */
+const words = new Int32Array(page.buffer, page.byteOffset, page.length / 4);
+/** So many characters of a long string are written at a time: their bytes fit in a page. */
+const PIECE = 16 * 1024;
+
+/** Whether a control stands in that part of the page. Up to three bytes around it count too. */
+function hasControl(from: number, end: number): boolean {
+  for (let at = from >> 2; 4 * at < end; at++) {
+    const word = words[at] ?? 0;
+    // Sets the highest bit of a byte below 32. One beyond ASCII is none.
+    if (((word - 0x20202020) & ~word & 0x80808080) !== 0) return true;
+  }
+  return false;
+}
 
 /** JSON text that is hashed piece by piece. */
 class CanonicalText {
@@ -160,13 +198,30 @@ class CanonicalText {
         at = 0;
       }
       if (next > 0) page[at++] = COMMA;
-      if (isCount(value)) at = putCount(value, at);
-      else if (value === true) at = put(TRUE, at);
-      else if (value === false) at = put(FALSE, at);
-      else {
+      if (typeof value === 'number') {
+        const past = putNumber(value, at);
+        if (past >= 0) at = past;
+        else {
+          this.#at = at;
+          next = this.#numbers(list, next) - 1;
+          at = this.#at;
+        }
+      } else if (value === true) {
+        page[at] = 116;
+        page[at + 1] = 114;
+        page[at + 2] = 117;
+        page[at + 3] = 101;
+        at += 4;
+      } else if (value === false) {
+        page[at] = 102;
+        page[at + 1] = 97;
+        page[at + 2] = 108;
+        page[at + 3] = 115;
+        page[at + 4] = 101;
+        at += 5;
+      } else {
         this.#at = at;
-        if (typeof value === 'number') next = this.#numbers(list, next) - 1;
-        else this.scalar(value);
+        this.scalar(value);
         at = this.#at;
       }
     }
@@ -189,19 +244,14 @@ class CanonicalText {
   /** A value without members; what JSON does not know is null. */
   scalar(value: unknown): void {
     if (typeof value === 'string') this.string(value);
-    else if (isCount(value)) this.#at = putCount(value, this.#room(LONGEST_NUMBER));
+    else if (typeof value === 'number') this.#number(value);
     else this.#plain(JSON.stringify(value) ?? 'null');
   }
 
   string(value: string): void {
     const { length } = value;
     if (length > SHORT) {
-      if (ODD.test(value)) this.#long(JSON.stringify(value));
-      else {
-        this.byte(QUOTE);
-        this.#long(value);
-        this.byte(QUOTE);
-      }
+      this.#pieces(value);
       return;
     }
     const start = this.#room(3 * SHORT);
@@ -225,6 +275,39 @@ class CanonicalText {
     }
     page[at++] = QUOTE;
     this.#at = at;
+  }
+
+  #number(value: number): void {
+    const past = putNumber(value, this.#room(LONGEST_NUMBER));
+    if (past >= 0) this.#at = past;
+    else this.#plain(JSON.stringify(value));
+  }
+
+  /**
+   * A long string. What of it stands in JSON as it is, is only copied; the first bytes of a page
+   * are looked at there, where they are near.
+   */
+  #pieces(value: string): void {
+    this.byte(QUOTE);
+    const { length } = value;
+    for (let from = 0; from < length; ) {
+      let end = Math.min(from + PIECE, length);
+      // Two halves of one character stay together.
+      if (end < length && (value.charCodeAt(end - 1) & 0xfc00) === 0xd800) end--;
+      const piece = from === 0 && end === length ? value : value.slice(from, end);
+      from = end;
+      if (!piece.includes('"') && !piece.includes('\\') && piece.isWellFormed()) {
+        if (length >= PIECE) this.#flush();
+        const at = this.#room(3 * piece.length);
+        const past = at + page.write(piece, at);
+        if (!hasControl(at, past)) {
+          this.#at = past;
+          continue;
+        }
+      }
+      this.#long(JSON.stringify(piece).slice(1, -1));
+    }
+    this.byte(QUOTE);
   }
 
   /** ASCII, and short. */

@@ -86,6 +86,38 @@ describe('a digest of arguments', () => {
     }
   });
 
+  it('is what it always was of a long string, whatever stands where in it', () => {
+    for (const odd of [
+      '"',
+      '\\',
+      '\n',
+      '\u0000',
+      '\u007f',
+      '\u009f',
+      '€',
+      '💶',
+      '\ud800',
+      '\udc00',
+    ])
+      for (const before of [0, 1, 63, 16_383, 16_384, 32_767, 40_000])
+        for (const filler of ['x', 'é', '€']) {
+          const args = [filler.repeat(before) + odd + filler.repeat(70)];
+          expect(digestOf(args)).toBe(firstDigest(args));
+        }
+  });
+
+  it('is what it always was of decimals', () => {
+    const near = fc
+      .tuple(fc.integer({ min: -(2 ** 53), max: 2 ** 53 }), fc.integer({ min: 0, max: 22 }))
+      .map(([count, places]) => count / 10 ** places);
+    fc.assert(
+      fc.property(fc.array(near, { maxLength: 40 }), (list) => {
+        expect(digestOf(list)).toBe(firstDigest(list));
+      }),
+      { numRuns: 1_000 },
+    );
+  });
+
   /** The same value with the members of each object the other way round. */
   const reversed = (value: unknown): unknown => {
     if (Array.isArray(value)) return value.map(reversed);
