@@ -117,6 +117,8 @@ export class Sessions implements SessionKeeper {
       return this.#handshake(exchange, identity);
     const run = requestHeader(req, SESSION_HEADER);
     if (run === undefined) return this.#withoutSession(exchange, identity);
+    // "It MUST only contain visible ASCII characters", and the keys of other runs do not.
+    if (!/^[\x21-\x7e]+$/.test(run)) return turnAway(exchange, UNKNOWN_SESSION);
     const known = this.#known(run, identity);
     if (known !== undefined) return this.#enterSession(exchange, { session: known }, identity);
     return this.#find(run, identity, req).then((found) => {
@@ -337,8 +339,6 @@ export class Sessions implements SessionKeeper {
     req: RequestPort,
   ): Promise<Found | 'unknown' | 'unavailable'> {
     const { store, clock, idleMs } = this.config;
-    // "It MUST only contain visible ASCII characters", and the keys of other runs do not.
-    if (!/^[\x21-\x7e]+$/.test(run)) return 'unknown';
     const known = this.table.get(run);
     const moves = known?.moves ?? 0;
     let record: RunRecord | undefined;

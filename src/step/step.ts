@@ -585,7 +585,7 @@ export class Step {
     const isForwarded = this.#state !== 'claimed';
     this.#become('settling');
     try {
-      const request = { ...this.#commitOf(move), ...options };
+      const request = this.#commitOf(move, options.settles);
       const onFailure = (error: unknown): void => {
         this.#mayHaveSaved = true;
         onError(error);
@@ -605,9 +605,10 @@ export class Step {
     }
   }
 
-  #commitOf({ snapshot, trail, ended }: Move): CommitRequest {
-    const { token, key } = this;
-    return { ...key, snapshot, trail, ended, token, ttlMs: this.#run.ttlMs };
+  #commitOf({ snapshot, trail, ended }: Move, settles?: CommitRequest['settles']): CommitRequest {
+    const { token } = this;
+    const { run, workflow } = this.key;
+    return { run, workflow, token, snapshot, trail, ended, settles, ttlMs: this.#run.ttlMs };
   }
 
   /** Tells of a move that is saved: what its machine asks to be done, and the change of state. */

@@ -146,5 +146,13 @@ export function withEntries(object: JsonObject, entries: JsonObject): JsonObject
 
 /** The value as it is once it was written and read again. */
 export function asRead(value: unknown): unknown {
-  return typeof value === 'string' ? value : JSON.parse(textOf(value));
+  if (typeof value === 'string') return value;
+  return isFlat(value) ? { ...value } : JSON.parse(textOf(value));
+}
+
+/** Whether it is a plain object of strings, which are read as they were written. */
+function isFlat(value: unknown): value is JsonObject {
+  if (!isObject(value) || Object.getPrototypeOf(value) !== Object.prototype) return false;
+  for (const key of Object.keys(value)) if (typeof value[key] !== 'string') return false;
+  return !Object.hasOwn(value, '__proto__');
 }
