@@ -1,7 +1,7 @@
 import type { Clock } from '../clock.ts';
 import type { Run } from '../session/run.ts';
 import { beginsAnew, shownPosition } from '../step/ends.ts';
-import { type Move, moveTo } from '../step/move.ts';
+import { moveTo, type StepMove } from '../step/move.ts';
 import type { Step } from '../step/step.ts';
 import type { FsmSnapshot } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
@@ -20,7 +20,7 @@ export interface NotAdmitted {
   /** The guard's own; for `'arguments'`, what is wrong with them. */
   readonly words?: string | undefined;
   /** What was saved all the same. */
-  readonly moved?: Move;
+  readonly moved?: StepMove;
 }
 
 /** A call as its guards are told of it, beside where the run stands. */
@@ -188,7 +188,7 @@ function stoppedByMachine(
 }
 
 /** A move that leads nowhere, and saves what the position carries. */
-function staying({ workflow }: GateConfig, step: Step, position: Position): Move {
+function staying({ workflow }: GateConfig, step: Step, position: Position): StepMove {
   const actions = workflow.dueActions(step.isFirst);
   return moveTo(workflow, position.state, { position, actions }, { event: null, tool: step.tool });
 }

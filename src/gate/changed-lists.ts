@@ -1,6 +1,6 @@
 import type { Admission, Run } from '../session/run.ts';
 import { shownState } from '../step/ends.ts';
-import type { Move } from '../step/move.ts';
+import type { StepMove } from '../step/move.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { isObject, type ListKind } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
@@ -26,7 +26,7 @@ export function changedLists(workflow: Workflow, before: string, after: string):
 export function listsChangedBy(
   rule: Pick<GateConfig, 'workflow' | 'whenEnded'>,
   run: string,
-  { trail }: Move,
+  { trail }: StepMove,
 ): ListKind[] {
   if (trail.from === trail.to) return [];
   const [from, to] = [shownState(rule, run, trail.from), shownState(rule, run, trail.to)];
@@ -41,7 +41,7 @@ export function tellMoved(
   config: GateConfig,
   { exchange, admission }: { readonly exchange: Exchange; readonly admission: Admission },
   run: Run,
-  move: Move,
+  move: StepMove,
   message?: Message,
 ): void {
   // Another client may share this run in the other era, where its list hides tools.

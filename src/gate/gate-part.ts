@@ -1,5 +1,5 @@
 import type { Admission } from '../session/run.ts';
-import type { Move } from '../step/move.ts';
+import type { StepMove } from '../step/move.ts';
 import { turnKey } from '../step/step.ts';
 import { tellUnknown } from '../step/unknown-outcome.ts';
 import type { Call } from '../wire/call.ts';
@@ -249,7 +249,7 @@ export class GatePart implements Part {
       return after(call.step.withdraw(), () => AS_IT_CAME);
     const task = createdTask(message);
     if (task !== undefined) return carryOn(call, task, this.#admission);
-    const onMoved = (move: Move, isLate: boolean): void =>
+    const onMoved = (move: StepMove, isLate: boolean): void =>
       tellMoved(this.#config, this.#about, call.run, move, isLate ? undefined : message);
     return settleCall(call, message, onMoved, true);
   }

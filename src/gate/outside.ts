@@ -3,7 +3,7 @@ import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
 import { digestOf } from '../session/digest.ts';
 import { claimRun } from '../step/claim.ts';
-import { type Move, moveTo } from '../step/move.ts';
+import { moveTo, type StepMove } from '../step/move.ts';
 import { NO_REQUEST, Step, type StepRules } from '../step/step.ts';
 import { type GuardedStore, StoreUnavailable } from '../step/store-calls.ts';
 import type { Turns } from '../step/turns.ts';
@@ -52,8 +52,8 @@ export async function moveFromOutside(
   mover: OutsideMover,
   run: string,
   { name, payload = null, settles = true, waitMs = TIMES.waitMs }: OutsideCall,
-  change: (from: Position, isFirst: boolean) => Move | undefined,
-): Promise<Move | NotMoved | 'unchanged'> {
+  change: (from: Position, isFirst: boolean) => StepMove | undefined,
+): Promise<StepMove | NotMoved | 'unchanged'> {
   const { workflow, store, ttlMs, turns, clock, onError } = mover;
   const rules: StepRules = {
     workflow,
@@ -77,7 +77,7 @@ export async function moveFromOutside(
     if (step.reason === 'unknown') return 'unknown-run';
     throw new StoreUnavailable('the store could not be asked');
   }
-  let move: Move | undefined;
+  let move: StepMove | undefined;
   try {
     if (step.understood === undefined) throw step.fault;
     move = change(step.understood.position, step.isFirst);
@@ -99,7 +99,11 @@ export async function moveFromOutside(
  * Tells the clients of a run that moved, if they see other things now, whichever way the gate takes
  * runs that have ended.
  */
-export function tellMovedOutside({ workflow, tell }: OutsideMover, run: string, move: Move): void {
+export function tellMovedOutside(
+  { workflow, tell }: OutsideMover,
+  run: string,
+  move: StepMove,
+): void {
   if (isStableEverywhere(workflow)) return;
   const lists = (['keep', 'restart'] as const).flatMap((whenEnded) =>
     listsChangedBy({ workflow, whenEnded }, run, move),
@@ -168,7 +172,7 @@ export function moveOfHeld(
   event: string | null,
   said: Pick<TrailDraft, 'tool' | 'actor' | 'payload'>,
   payload: Json | undefined,
-): Move {
+): StepMove {
   const next = event === null ? undefined : workflow.next(position, event, payload);
   const reached = next?.position ?? position;
   const due = workflow.dueActions(version === 0);

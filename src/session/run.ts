@@ -292,7 +292,7 @@ export function admissionOf(exchange: Exchange): Admission | undefined {
   return exchange.kept.admission as Admission | undefined;
 }
 
-export function admit(exchange: Exchange, admission: Admission): Admission {
+export function letIn(exchange: Exchange, admission: Admission): Admission {
   exchange.kept.admission = admission;
   return admission;
 }

@@ -15,7 +15,7 @@ import { Audiences, LiveSession } from './live-session.ts';
 import { MissedLists } from './missed-lists.ts';
 import { Callers, clientNamed, type Identity, NOBODY } from './principal.ts';
 import { Quotas } from './quotas.ts';
-import { Admission, admit, keysBeforeSessions, Run, type RunKeeper } from './run.ts';
+import { Admission, keysBeforeSessions, letIn, Run, type RunKeeper } from './run.ts';
 import {
   Handshake,
   type Opening,
@@ -270,7 +270,7 @@ export class Sessions implements SessionKeeper {
     keys: RunKeeper['keys'] = [],
   ): Admission {
     const caller = { era: 'session', identity, session: newScope() } as const;
-    return admit(exchange, new Admission(this, { ...this.#keeper, keys }, caller));
+    return letIn(exchange, new Admission(this, { ...this.#keeper, keys }, caller));
   }
 
   /** Lets a request in that nothing joins to others: whatever it is about, it says itself. */
@@ -288,7 +288,7 @@ export class Sessions implements SessionKeeper {
     if (request === undefined) return turnAway(exchange, DOUBLED);
     exchange.join(request);
     this.#lookOut(exchange, identity);
-    const admitted = this.#admit(
+    const admitted = this.#letIn(
       exchange,
       new Admission(this, this.#keeper, { era, identity, session }),
     );
@@ -314,10 +314,10 @@ export class Sessions implements SessionKeeper {
     return admission;
   }
 
-  #admit(exchange: Exchange, admission: Admission): MaybePromise<Admission | undefined> {
-    if (!this.#hasHandles) return admit(exchange, admission);
+  #letIn(exchange: Exchange, admission: Admission): MaybePromise<Admission | undefined> {
+    if (!this.#hasHandles) return letIn(exchange, admission);
     return serveHandles(exchange, admission, this.#keeper).then((isServed) =>
-      isServed ? admit(exchange, admission) : undefined,
+      isServed ? letIn(exchange, admission) : undefined,
     );
   }
 
@@ -396,7 +396,7 @@ export class Sessions implements SessionKeeper {
       exchange.join(request);
       this.#noteNotices(exchange, session);
     }
-    const admitted = this.#admit(exchange, new Admission(this, this.#keeper, caller, own));
+    const admitted = this.#letIn(exchange, new Admission(this, this.#keeper, caller, own));
     if (method !== 'GET' && method !== 'DELETE') return admitted;
     return after(admitted, (admission) => {
       if (method === 'DELETE') exchange.join(new Termination(this, exchange, session));

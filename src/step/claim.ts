@@ -1,5 +1,5 @@
 import { ownMove } from './ends.ts';
-import type { Move } from './move.ts';
+import type { StepMove } from './move.ts';
 import { type NotClaimed, Step, type StepCall, type StepRules, type StepRun } from './step.ts';
 import { tellIfHeld } from './unknown-outcome.ts';
 
@@ -23,7 +23,7 @@ export interface Wanted extends StepCall {
 export async function claimRun(
   rules: StepRules,
   wanted: Wanted,
-  onMoved: (move: Move) => void,
+  onMoved: (move: StepMove) => void,
 ): Promise<Step | NotClaimed> {
   for (let moves = 0; moves <= MOST_MOVES; moves++) {
     const step = new Step(rules, wanted.run, wanted);

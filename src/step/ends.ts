@@ -2,7 +2,7 @@ import { isPrincipalRun } from '../ids.ts';
 import type { Position } from '../workflow/position.ts';
 import { AFTER } from '../workflow/stored.ts';
 import type { Understood, Workflow } from '../workflow/workflow.ts';
-import { type Move, moveTo } from './move.ts';
+import { moveTo, type StepMove } from './move.ts';
 
 /** What becomes of a run in a final state: it stays there, or the next call begins it anew. */
 export type WhenEnded = 'keep' | 'restart';
@@ -48,7 +48,7 @@ export function shownState(rule: EndRule, run: string, state: string): string {
 }
 
 /** Where a run is when it begins anew. Version and trail go on. */
-export function restartOf(workflow: Workflow, from: string, actor: string | undefined): Move {
+export function restartOf(workflow: Workflow, from: string, actor: string | undefined): StepMove {
   const actions = workflow.dueActions(true);
   const said = { event: RESTART, ...(actor !== undefined && { actor }) };
   return moveTo(workflow, from, { position: workflow.start, actions }, said);
@@ -56,7 +56,7 @@ export function restartOf(workflow: Workflow, from: string, actor: string | unde
 
 /** A move that a run makes by itself, before a call can have it. */
 export interface OwnMove {
-  readonly move: Move;
+  readonly move: StepMove;
   readonly options?: typeof ANEW;
 }
 

@@ -6,7 +6,7 @@ import type { FsmAction, Next, Position } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 
 /** What a commit saves: the next position, and the trail entry that says how it was reached. */
-export interface Move extends Pick<CommitRequest, 'snapshot' | 'trail' | 'ended'> {
+export interface StepMove extends Pick<CommitRequest, 'snapshot' | 'trail' | 'ended'> {
   /** What the machine asks to be done once that is saved. */
   readonly actions: readonly FsmAction[];
 }
@@ -38,7 +38,7 @@ export interface Settling {
 export function settle(
   { kind, result, error }: Outcome,
   { moves, isUpdated, savedByHandler }: Settling,
-): Move | 'release' | 'unsettled' {
+): StepMove | 'release' | 'unsettled' {
   if (kind === 'unknown') return 'unsettled';
   if (kind === 'succeeded') return moves.succeeded(result ?? {});
   // The handler's transaction may have been committed all the same: then the success is saved.
@@ -75,7 +75,7 @@ export function moveTo(
   from: string,
   { position, actions }: Pick<Next, 'position' | 'actions'>,
   said: Omit<TrailDraft, 'from' | 'to'>,
-): Move {
+): StepMove {
   const trail = { from, to: position.state, ...said };
   return { snapshot: position, trail, ended: workflow.hasEnded(position.state), actions };
 }
@@ -119,12 +119,12 @@ export class Moves {
    *
    * @throws Error where it depends on an argument that can be read in two ways. So does `failed()`.
    */
-  succeeded(result: ToolResult): Move {
+  succeeded(result: ToolResult): StepMove {
     return this.#trySend(this.#binding.eventIn(this.from.state), { result }) ?? this.stays();
   }
 
   /** The same before there is a result. @throws Error where the event depends on it */
-  succeedsAnyway(): Move {
+  succeedsAnyway(): StepMove {
     const source = this.#binding.eventIn(this.from.state);
     if (typeof source === 'function')
       throw new Error(
@@ -134,13 +134,13 @@ export class Moves {
   }
 
   /** Where its failure leads; `undefined` where it sends nothing. */
-  failed(outcome: Ended): Move | undefined {
+  failed(outcome: Ended): StepMove | undefined {
     const source = this.#binding.eventIn(this.from.state, 'failure');
     return this.#trySend(source, outcome);
   }
 
   /** Nowhere. What the run carries along is saved all the same. */
-  stays(): Move {
+  stays(): StepMove {
     const reached = { position: this.from, actions: this.#due };
     return moveTo(this.#workflow, this.from.state, reached, { event: null, ...this.#by });
   }
@@ -154,7 +154,7 @@ export class Moves {
     return actor === undefined ? { tool } : { tool, actor };
   }
 
-  #trySend(source: AnyEventSource | undefined, outcome: Ended): Move | undefined {
+  #trySend(source: AnyEventSource | undefined, outcome: Ended): StepMove | undefined {
     if (source === undefined) return undefined;
     try {
       return this.#send(source, outcome);
@@ -165,7 +165,7 @@ export class Moves {
     }
   }
 
-  #send(source: AnyEventSource, outcome: Ended): Move | undefined {
+  #send(source: AnyEventSource, outcome: Ended): StepMove | undefined {
     const sent =
       typeof source === 'string'
         ? { type: source, payload: undefined }
@@ -187,7 +187,7 @@ export class Moves {
  */
 export function takeEffect(
   { workflow, onError }: { readonly workflow: Workflow; onError(error: unknown): void },
-  { snapshot, trail, actions }: Move,
+  { snapshot, trail, actions }: StepMove,
   run: string,
 ): void {
   const { from, to, event } = trail;

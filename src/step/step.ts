@@ -18,7 +18,7 @@ import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import type { Position } from '../workflow/position.ts';
 import type { Understood, Workflow } from '../workflow/workflow.ts';
 import { shownPosition, type WhenEnded } from './ends.ts';
-import { type Move, type Moves, type Outcome, settle, takeEffect } from './move.ts';
+import { type Moves, type Outcome, type StepMove, settle, takeEffect } from './move.ts';
 import {
   type GuardedStore,
   persist,
@@ -132,7 +132,7 @@ export const STEP_LIFE: Readonly<Record<StepState, readonly StepState[]>> = {
 export type Settled = 'settled' | 'unknown' | 'unsaved';
 
 /** Told of a move that was saved, once. `isLate`: the call's response has gone already. */
-export type MoveListener = (move: Move, isLate: boolean) => void;
+export type MoveListener = (move: StepMove, isLate: boolean) => void;
 
 /** What became of a commit. `repeated`: it was saved and told before. */
 type Saved = CommitResult['status'] | 'repeated';
@@ -501,7 +501,7 @@ export class Step {
   }
 
   async #settleBy(
-    move: Move,
+    move: StepMove,
     options: ReleaseOptions,
     onMoved: MoveListener,
     isLast: boolean,
@@ -521,7 +521,7 @@ export class Step {
   }
 
   async #tryCommit(
-    move: Move,
+    move: StepMove,
     options: ReleaseOptions,
     onMoved: MoveListener,
     isLate: boolean,
@@ -555,7 +555,7 @@ export class Step {
    * knows, and the claim is let go: nothing ran.
    */
   save(
-    move: Move,
+    move: StepMove,
     options: Pick<CommitRequest, 'settles'> = UNBEGUN,
   ): Promise<CommitResult['status'] | 'failed'> {
     return this.saveOrThrow(move, options).catch(() => 'failed' as const);
@@ -563,7 +563,7 @@ export class Step {
 
   /** The same, and rejects where the store fails. */
   async saveOrThrow(
-    move: Move,
+    move: StepMove,
     options: Pick<CommitRequest, 'settles'>,
   ): Promise<CommitResult['status']> {
     const status = await this.#commit(move, options);
@@ -579,7 +579,7 @@ export class Step {
    * driver asks twice. Such a commit is this step's own, and what depends on it has still to be
    * told. Only where others have the token may it be theirs.
    */
-  async #commit(move: Move, options: Pick<CommitRequest, 'settles'>): Promise<Saved> {
+  async #commit(move: StepMove, options: Pick<CommitRequest, 'settles'>): Promise<Saved> {
     if (this.isOver) return this.#state === 'saved' ? 'repeated' : 'lost';
     const { clock, times, onError } = this.#rules;
     const isForwarded = this.#state !== 'claimed';
@@ -605,14 +605,17 @@ export class Step {
     }
   }
 
-  #commitOf({ snapshot, trail, ended }: Move, settles?: CommitRequest['settles']): CommitRequest {
+  #commitOf(
+    { snapshot, trail, ended }: StepMove,
+    settles?: CommitRequest['settles'],
+  ): CommitRequest {
     const { token } = this;
     const { run, workflow } = this.key;
     return { run, workflow, token, snapshot, trail, ended, settles, ttlMs: this.#run.ttlMs };
   }
 
   /** Tells of a move that is saved: what its machine asks to be done, and the change of state. */
-  #publish(move: Move, onMoved?: MoveListener, isLate = false): void {
+  #publish(move: StepMove, onMoved?: MoveListener, isLate = false): void {
     takeEffect(this.#rules, move, this.key.run);
     onMoved?.(move, isLate);
   }
