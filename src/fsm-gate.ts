@@ -3,13 +3,13 @@ import { type Clock, systemClock } from './clock.ts';
 import { InterlockError } from './errors.ts';
 import { Aliases } from './gate/alias.ts';
 import { type GateConfig, noteMount, type Visibility } from './gate/config.ts';
-import { GatePart } from './gate/gate-part.ts';
+import { GateFilter } from './gate/gate-filter.ts';
 import { passGate } from './gate/gates.ts';
 import { CachedLists, ListCache, type ListCacheOptions } from './gate/list-cache.ts';
 import { ListedNames, ListedTools } from './gate/listed.ts';
-import { ListenPart } from './gate/listen-part.ts';
-import { ReadPart } from './gate/reads.ts';
-import { TaskPart } from './gate/tasks.ts';
+import { ListenFilter } from './gate/listen.ts';
+import { ReadFilter } from './gate/reads.ts';
+import { TaskFilter } from './gate/tasks.ts';
 import { availabilityNotes } from './gate/tool-list.ts';
 import {
   type CommonOptions,
@@ -203,17 +203,17 @@ function enter(
   exchange: Exchange,
   admission: Admission,
 ): MaybePromise<'answered' | Forward> {
-  const reads = ReadPart.of(config, exchange, admission);
+  const reads = ReadFilter.of(config, exchange, admission);
   if (reads !== undefined) exchange.join(reads);
   return after(reads?.enter() ?? true, (isLeft) => {
     if (!isLeft) return 'answered';
-    const part = new GatePart(config, exchange, admission);
+    const part = new GateFilter(config, exchange, admission);
     exchange.join(part);
     const cached = CachedLists.of(config.lists, exchange, admission, config.onError);
     if (cached !== undefined) exchange.join(cached);
-    const listening = ListenPart.of(config, exchange, admission);
+    const listening = ListenFilter.of(config, exchange, admission);
     if (listening !== undefined) exchange.join(listening);
-    if (TaskPart.concerns(exchange)) exchange.join(new TaskPart(config, exchange, admission));
+    if (TaskFilter.concerns(exchange)) exchange.join(new TaskFilter(config, exchange, admission));
     return after(part.enter(), (isJudged) => {
       if (!isJudged) return 'answered';
       return part.isStep ? (next) => insideStep(exchange, next) : PASS;

@@ -10,7 +10,7 @@ import type {
   SyncPolicy,
 } from './policy/config.ts';
 import { PolicyEngine } from './policy/engine.ts';
-import { LateNotes, type SyncConfig, SyncPart } from './policy/sync-part.ts';
+import { LateNotes, type SyncConfig, SyncFilter } from './policy/sync-filter.ts';
 import { ToolDeclaration } from './tool.ts';
 import { PageMemory } from './wire/pages.ts';
 import { ToolHints } from './wire/upstream-list.ts';
@@ -75,10 +75,10 @@ export function stateSync(options: StateSyncOptions<string>): Middleware {
   };
   return withExchange(parsed, (exchange) => {
     // Mounted on two paths that match, it still acts once.
-    const isJoined = exchange.parts.some(
-      (part) => part instanceof SyncPart && part.config === config,
+    const isJoined = exchange.filters.some(
+      (filter) => filter instanceof SyncFilter && filter.config === config,
     );
-    if (!isJoined) exchange.join(new SyncPart(config, exchange));
+    if (!isJoined) exchange.join(new SyncFilter(config, exchange));
     return (next) => next();
   });
 }

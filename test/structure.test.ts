@@ -33,7 +33,7 @@ const BASICS = ['clock.ts', 'errors.ts', 'ids.ts', 'names.ts', 'options.ts', 'us
 const MAY_NAME_THE_STORE = ['gate', 'session', 'step', 'notify', 'testing', 'workflow'];
 
 /** What a policy says of a tool is pure; only the part that tells the client knows of messages. */
-const POLICY_ON_THE_WIRE = 'policy/sync-part.ts';
+const POLICY_ON_THE_WIRE = 'policy/sync-filter.ts';
 
 /**
  * What the pure rooms may take from npm. `initFsmEngine()` only asks whether `xstate` can be
@@ -153,7 +153,7 @@ describe('the checks of the structure', () => {
     expect(allowed('workflow/gate.ts', 'stores/memory.ts', true)).toBe(false);
     expect(allowed('policy/engine.ts', 'stores/store.ts', true)).toBe(false);
     expect(allowed('policy/engine.ts', 'wire/sse.ts', true)).toBe(false);
-    expect(allowed('policy/sync-part.ts', 'wire/sse.ts', true)).toBe(true);
+    expect(allowed('policy/sync-filter.ts', 'wire/sse.ts', true)).toBe(true);
     expect(allowed('wire/sse.ts', 'step/step.ts', true)).toBe(false);
     expect(allowed('errors.ts', 'wire/sse.ts')).toBe(false);
     expect(allowed('new-room/x.ts', 'errors.ts')).toBe(false);

@@ -3,7 +3,7 @@ import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
 import type { CallerRequest } from '../session/principal.ts';
 import type { Admission } from '../session/run.ts';
-import type { Exchange, Part } from '../wire/exchange.ts';
+import type { Exchange, Filter } from '../wire/exchange.ts';
 import { requestHeader } from '../wire/headers.ts';
 import { isObject, type JsonObject, META_CLAIM } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
@@ -204,7 +204,7 @@ interface Asked {
  * What the cache does in one exchange: it answers and keeps lists, and hears where the upstream
  * says that they changed.
  */
-export class CachedLists implements Part {
+export class CachedLists implements Filter {
   readonly stage = 'gate';
   readonly #cache: ListCache;
   readonly #exchange: Exchange;

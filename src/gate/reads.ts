@@ -2,7 +2,7 @@ import type { Admission } from '../session/run.ts';
 import { turnAway, UNKNOWN_SESSION } from '../session/turn-away.ts';
 import type { FsmSnapshot } from '../stores/store.ts';
 import { type Call, isAmbiguous } from '../wire/call.ts';
-import type { Exchange, Part } from '../wire/exchange.ts';
+import type { Exchange, Filter } from '../wire/exchange.ts';
 import {
   errorResponse,
   idKey,
@@ -38,7 +38,7 @@ const UPDATED_MARK = 'updated';
  * What one gate does about prompts and resources in one exchange. There is no such part where it
  * binds none.
  */
-export class ReadPart implements Part {
+export class ReadFilter implements Filter {
   readonly stage = 'gate';
   readonly #config: GateConfig;
   readonly #exchange: Exchange;
@@ -63,8 +63,8 @@ export class ReadPart implements Part {
     this.#declared = declaresChanges(config, exchange, admission) ? readLists(config.workflow) : [];
   }
 
-  static of(config: GateConfig, exchange: Exchange, admission: Admission): ReadPart | undefined {
-    return config.workflow.reads.isEmpty ? undefined : new ReadPart(config, exchange, admission);
+  static of(config: GateConfig, exchange: Exchange, admission: Admission): ReadFilter | undefined {
+    return config.workflow.reads.isEmpty ? undefined : new ReadFilter(config, exchange, admission);
   }
 
   /**

@@ -6,7 +6,7 @@ import { type MoveListener, Step } from '../step/step.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
 import type { AtomicStateStore } from '../stores/store.ts';
 import type { Era } from '../wire/era.ts';
-import type { Exchange, Part } from '../wire/exchange.ts';
+import type { Exchange, Filter } from '../wire/exchange.ts';
 import { idKey, isRequestId, type JsonObject } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
@@ -38,7 +38,7 @@ const ESCAPED_ASCII = Buffer.from('\\u00');
  * One gate's part in an exchange that may show how tasks ended: it saves what their steps came to
  * before the client hears of it.
  */
-export class TaskPart implements Part {
+export class TaskFilter implements Filter {
   readonly stage = 'gate';
   readonly #config: GateConfig;
   readonly #exchange: Exchange;

@@ -4,7 +4,7 @@ import { InterlockError } from '../errors.ts';
 import { newToken } from '../ids.ts';
 import { type GuardedStore, persist } from '../step/store-calls.ts';
 import type { Call } from '../wire/call.ts';
-import type { Exchange, Part } from '../wire/exchange.ts';
+import type { Exchange, Filter } from '../wire/exchange.ts';
 import {
   errorResponse,
   idKey,
@@ -106,7 +106,7 @@ function isCallOf({ method, message }: Call, tool: string): boolean {
  * Learns the handles that the upstream hands out. `onHandle` says whether a run could be made for
  * one.
  */
-export class CreatedHandles implements Part {
+export class CreatedHandles implements Filter {
   readonly stage = 'session';
   readonly #exchange: Exchange;
   readonly #admission: Admission;
@@ -207,7 +207,7 @@ export async function begin(
 }
 
 /** Adds the start tool to the first page of a list. */
-export class StartToolList implements Part {
+export class StartToolList implements Filter {
   readonly stage = 'session';
   readonly #exchange: Exchange;
   readonly #managed: ManagedHandle;

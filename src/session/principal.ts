@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
-import type { Part } from '../wire/exchange.ts';
+import type { Filter } from '../wire/exchange.ts';
 import { isObject, type JsonObject } from '../wire/json-rpc.ts';
 
 /**
@@ -135,7 +135,7 @@ export class Callers {
    * middleware. `undefined` where there is nothing to look for: it was there already, or was warned
    * of.
    */
-  lookout(req: MarkedRequest): Part | undefined {
+  lookout(req: MarkedRequest): Filter | undefined {
     if (this.#isLateTold || isThere(req.auth) || isThere(req.user)) return undefined;
     return {
       stage: 'session',

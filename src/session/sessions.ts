@@ -24,7 +24,7 @@ import {
   type SessionsConfig,
   Stream,
   Termination,
-} from './session-parts.ts';
+} from './session-filters.ts';
 import { SessionTable } from './session-table.ts';
 import {
   CROWDED,

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { answersIn, type Call, type CallsOfBody, readCalls } from './call.ts';
+import { type Filter, tell, withFilter } from './filter.ts';
 import { requestHeader } from './headers.ts';
 import { errorResponse, JSON_RPC, type ListKind, listChanged } from './json-rpc.ts';
 import type { Message } from './message.ts';
@@ -7,12 +8,11 @@ import { namesFault } from './mirrors.ts';
 import { NodeHost } from './node-host.ts';
 import { Note } from './note.ts';
 import { type Answer, AskedPage, nameOf } from './pages.ts';
-import { type Part, tell, withPart } from './part.ts';
 import type { Amended, BodyFailure, BodyPort, Host, RequestPort } from './ports.ts';
 import { type Asked, Tap } from './tap.ts';
 import { after, inOrder, isPromise, type MaybePromise } from './task-line.ts';
 
-export type { Part } from './part.ts';
+export type { Filter } from './filter.ts';
 
 /** What an exchange may hold in memory. */
 export interface WireLimits {
@@ -70,7 +70,7 @@ export class Exchange implements Asked {
   readonly page: AskedPage | undefined;
   readonly maxMessageBytes: number;
   /** What the middlewares do in it, in the order of their stages. */
-  parts: readonly Part[] = [];
+  filters: readonly Filter[] = [];
   /** Those of the `sessionStore()` that it passed, for the middlewares behind. */
   observers: Observers | undefined;
   /** What the rooms above keep with it. Only the room that puts something here knows what it is. */
@@ -216,10 +216,12 @@ export class Exchange implements Asked {
     return this.requests.filter(({ isLeft }) => isLeft);
   }
 
-  join(part: Part): void {
-    this.parts = withPart(this.parts, part);
+  join(filter: Filter): void {
+    this.filters = withFilter(this.filters, filter);
     if (!this.tap.closed) return;
-    tell({ parts: [part], onError: (error) => this.onError(error) }, (each) => each.onClose?.());
+    tell({ filters: [filter], onError: (error) => this.onError(error) }, (each) =>
+      each.onClose?.(),
+    );
   }
 
   /** Tells the observer. What that throws is its own affair. */
@@ -230,11 +232,11 @@ export class Exchange implements Asked {
   }
 
   /**
-   * The host could not hand the request on after all: nothing of it ran. All parts know before the
+   * The host could not hand the request on after all: nothing of it ran. All filters know before the
    * host says anything else.
    */
   notForwarded(): Promise<unknown> {
-    return Promise.all(this.parts.map((part) => part.onNotForwarded?.()));
+    return Promise.all(this.filters.map((filter) => filter.onNotForwarded?.()));
   }
 
   /** Answers the whole request here with a JSON-RPC error for each request in it. */
@@ -277,7 +279,7 @@ export class Exchange implements Asked {
     };
     let ready: MaybePromise<Answer>;
     try {
-      ready = this.page.answer(this.parts, this.#passed);
+      ready = this.page.answer(this.filters, this.#passed);
     } catch (error) {
       fail(error);
       return;

@@ -11,7 +11,7 @@ const MOST_LENGTHS = 16;
 /** Of so many bytes a copy is cheaper than another piece. */
 const SHORT = 32 * 1024;
 
-/** What the answer to `tools/list` consists of. With more in it, other parts may have a say. */
+/** What the answer to `tools/list` consists of. With more in it, other filters may have a say. */
 const MEMBERS: ReadonlySet<string> = new Set(['jsonrpc', 'id', 'result']);
 const RESULT_MEMBERS: ReadonlySet<string> = new Set([
   ...['tools', 'nextCursor', 'ttlMs', 'cacheScope', 'resultType', '_meta'],
@@ -217,23 +217,23 @@ export interface KeptPage {
   readonly ageMs: number;
 }
 
-/** As much of a part as pages have to do with. */
+/** As much of a filter as pages have to do with. */
 export interface PageStage {
   onMessage?(message: Message): MaybePromise<void>;
   /**
-   * Asked right before a page of tools passes. Of the same page and the same key this part makes
-   * the same; `undefined` where that hangs on more. A part that sees messages and has no key keeps
+   * Asked right before a page of tools passes. Of the same page and the same key this filter makes
+   * the same; `undefined` where that hangs on more. A filter that sees messages and has no key keeps
    * pages from being remembered.
    */
   pageKey?(): MaybePromise<string | undefined>;
-  /** Where what becomes of pages is remembered; that of the first part counts. */
+  /** Where what becomes of pages is remembered; that of the first filter counts. */
   readonly pages?: PageMemory;
   /**
-   * A page that was kept, to answer `tools/list` with. Only the first part that has this is asked.
+   * A page that was kept, to answer `tools/list` with. Only the first filter that has this is asked.
    * `passed` names the middlewares that the request has passed so far.
    */
   findPage?(passed: string): KeptPage | undefined;
-  /** The same part is told of each page that came for such a request. */
+  /** The same filter is told of each page that came for such a request. */
   onPage?(page: PageBytes, passed: string): void;
 }
 
@@ -241,8 +241,8 @@ export interface PageStage {
 export type Answer = readonly Uint8Array[] | undefined;
 
 /**
- * The page of tools that one request asks for: remembered with what all parts together make of it,
- * or not at all. Where a part keeps the upstream's pages, the upstream is not even asked.
+ * The page of tools that one request asks for: remembered with what all filters together make of it,
+ * or not at all. Where a filter keeps the upstream's pages, the upstream is not even asked.
  */
 export class AskedPage {
   readonly #id: RequestId;
@@ -268,20 +268,20 @@ export class AskedPage {
    * @param passed which middlewares the request has passed: all that the kept page had, or it is
    * not the whole answer
    */
-  answer(parts: readonly PageStage[], passed: string): MaybePromise<Answer> {
+  answer(filters: readonly PageStage[], passed: string): MaybePromise<Answer> {
     this.#passed = passed;
-    const kept = keeperOf(parts)?.findPage?.(passed);
-    const memory = memoryOf(parts);
+    const kept = keeperOf(filters)?.findPage?.(passed);
+    const memory = memoryOf(filters);
     if (kept === undefined || memory === undefined) return undefined;
     const { page, ageMs } = kept;
-    return after(keyOf(parts), (key) => {
+    return after(keyOf(filters), (key) => {
       if (key === undefined) return undefined;
       const known = memory.recallPage(key, page);
       if (known !== undefined) return known.shown.pieces(this.#idBytes, ageMs);
       const payload = Payload.parse(page.with(this.#idBytes).toString());
       const [message] = payload?.messages ?? [];
       if (payload === undefined || message === undefined) return undefined;
-      const seen = inOrder(parts, (part) => part.onMessage?.(message));
+      const seen = inOrder(filters, (filter) => filter.onMessage?.(message));
       return after(seen, () => {
         const shown = shownIn(payload);
         if (shown !== undefined) memory.keep(key, { sent: page, shown });
@@ -290,50 +290,50 @@ export class AskedPage {
     });
   }
 
-  /** What the parts made of these bytes before, where they would do it again. */
-  recall(parts: readonly PageStage[], sent: Buffer): MaybePromise<RecalledPage | undefined> {
+  /** What the filters made of these bytes before, where they would do it again. */
+  recall(filters: readonly PageStage[], sent: Buffer): MaybePromise<RecalledPage | undefined> {
     this.#key = undefined;
-    const memory = memoryOf(parts);
+    const memory = memoryOf(filters);
     if (memory === undefined || !sent.includes(TOOLS)) return undefined;
-    return after(keyOf(parts), (key) => {
+    return after(keyOf(filters), (key) => {
       this.#key = key;
       const known = key === undefined ? undefined : memory.recall(key, sent, this.#idBytes);
       if (known === undefined) return undefined;
-      this.#tell(parts, known.sent);
+      this.#tell(filters, known.sent);
       return { id: this.#id, bytes: known.shown.with(this.#idBytes) };
     });
   }
 
-  /** The parts have seen the page: what they made of it is remembered, where that can be. */
-  keep(parts: readonly PageStage[], sent: Buffer, payload: Payload): void {
+  /** The filters have seen the page: what they made of it is remembered, where that can be. */
+  keep(filters: readonly PageStage[], sent: Buffer, payload: Payload): void {
     const shown = this.#key === undefined ? undefined : shownIn(payload);
     const read = shown && PageBytes.of(sent.toString());
-    const memory = memoryOf(parts);
+    const memory = memoryOf(filters);
     if (this.#key === undefined || shown === undefined || !read?.isIn(sent, this.#idBytes)) return;
     const page = memory?.one(read) ?? read;
     memory?.keep(this.#key, { sent: page, shown });
-    this.#tell(parts, page);
+    this.#tell(filters, page);
   }
 
-  #tell(parts: readonly PageStage[], page: PageBytes): void {
-    keeperOf(parts)?.onPage?.(page, this.#passed);
+  #tell(filters: readonly PageStage[], page: PageBytes): void {
+    keeperOf(filters)?.onPage?.(page, this.#passed);
   }
 }
 
-function memoryOf(parts: readonly PageStage[]): PageMemory | undefined {
-  return parts.find(({ pages }) => pages !== undefined)?.pages;
+function memoryOf(filters: readonly PageStage[]): PageMemory | undefined {
+  return filters.find(({ pages }) => pages !== undefined)?.pages;
 }
 
-function keeperOf(parts: readonly PageStage[]): PageStage | undefined {
-  return parts.find(({ findPage }) => findPage !== undefined);
+function keeperOf(filters: readonly PageStage[]): PageStage | undefined {
+  return filters.find(({ findPage }) => findPage !== undefined);
 }
 
-/** `undefined` where one of the parts makes of a page what hangs on more than its key. */
-function keyOf(parts: readonly PageStage[]): MaybePromise<string | undefined> {
+/** `undefined` where one of the filters makes of a page what hangs on more than its key. */
+function keyOf(filters: readonly PageStage[]): MaybePromise<string | undefined> {
   const keys: string[] = [];
-  const seeing = parts.filter(({ onMessage }) => onMessage !== undefined);
-  const asked = inOrder(seeing, (part) =>
-    after(part.pageKey?.(), (key) => {
+  const seeing = filters.filter(({ onMessage }) => onMessage !== undefined);
+  const asked = inOrder(seeing, (filter) =>
+    after(filter.pageKey?.(), (key) => {
       if (key !== undefined) keys.push(key);
     }),
   );

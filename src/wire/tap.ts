@@ -1,5 +1,6 @@
 import { STATUS_CODES } from 'node:http';
 import { answersIn, type Call } from './call.ts';
+import { anyWants, type Filter, lastWords, tell } from './filter.ts';
 import { requestHeader, setRequestHeader } from './headers.ts';
 import {
   errorResponse,
@@ -10,7 +11,6 @@ import {
 } from './json-rpc.ts';
 import { type Message, Payload } from './message.ts';
 import type { AskedPage } from './pages.ts';
-import { anyWants, lastWords, type Part, tell } from './part.ts';
 import type { Done, Host, Originals, RequestPort, ResponsePort, ResponseSink } from './ports.ts';
 import {
   announceBody,
@@ -31,7 +31,7 @@ import {
 } from './sse.ts';
 import { after, inOrder, type MaybePromise, TaskLine } from './task-line.ts';
 
-/** What a response is an answer to, and the parts that look at it. An `Exchange` is one. */
+/** What a response is an answer to, and the filters that look at it. An `Exchange` is one. */
 export interface Asked {
   readonly req: RequestPort;
   readonly messages: readonly Call[];
@@ -39,7 +39,7 @@ export interface Asked {
   /** The page of tools that is asked for, if nothing else is. */
   readonly page?: AskedPage | undefined;
   /** In the order of their stages. */
-  readonly parts: readonly Part[];
+  readonly filters: readonly Filter[];
   /** The largest event or JSON body that is held for inspection, in bytes. */
   readonly maxMessageBytes: number;
   /** Must not throw. */
@@ -55,14 +55,14 @@ const ENCODING = 'accept-encoding';
 const UNREADABLE = 'the upstream sent a response that the middleware cannot read';
 
 /**
- * How many bytes may wait while a part thinks: what Node holds back before it asks a writer to
+ * How many bytes may wait while a filter thinks: what Node holds back before it asks a writer to
  * wait.
  */
 const HIGH_WATER_MARK = 16 * 1024;
 
 /**
- * One response. The upstream writes it, the parts look at it and change it, and the client gets the
- * upstream's own bytes wherever no part changed them.
+ * One response. The upstream writes it, the filters look at it and change it, and the client gets the
+ * upstream's own bytes wherever no filter changed them.
  *
  * What the upstream does runs at once while nothing has to be awaited, and behind what waits
  * otherwise. What throws or rejects on that way makes the response unreadable: the client is told
@@ -106,7 +106,7 @@ export class Tap implements ResponseSink {
   #statesLength = false;
   #hasWritten = false;
   #blocked = false;
-  /** Bytes that came while a part thought. */
+  /** Bytes that came while a filter thought. */
   #waiting = 0;
   /** Writers whose bytes did not go out, because the connection broke. */
   readonly #broken: NonNullable<Done>[] = [];
@@ -305,8 +305,8 @@ export class Tap implements ResponseSink {
 
   #classify(): BodyMode {
     try {
-      for (const part of this.#asked.parts) {
-        const taken = part.takesOver?.(this.res);
+      for (const filter of this.#asked.filters) {
+        const taken = filter.takesOver?.(this.res);
         if (taken !== undefined) return taken;
       }
       return bodyModeOf(this.res, this.#forwarded.length > 0, this.#answers.length > 0);
@@ -345,7 +345,7 @@ export class Tap implements ResponseSink {
     if (this.#source === 'own') return;
     if (this.mode === 'json') return this.#endJson(last);
     if (this.mode === 'sse') return this.#endEvents(last);
-    if (this.mode === 'raw') return after(lastWords(this.#asked.parts), () => this.#end(last));
+    if (this.mode === 'raw') return after(lastWords(this.#asked.filters), () => this.#end(last));
   }
 
   /** The upstream wants its headers on their way. */
@@ -375,12 +375,12 @@ export class Tap implements ResponseSink {
     const held = this.#held ?? [];
     if (last.length > 0) held.push(last);
     const body = held.length === 1 ? (held[0] ?? last) : Buffer.concat(held);
-    return after(this.#asked.page?.recall(this.#asked.parts, body), (known) => {
+    return after(this.#asked.page?.recall(this.#asked.filters, body), (known) => {
       if (known !== undefined) return this.#finishJson(known.bytes, undefined, true);
-      const payload = anyWants(this.#asked.parts, body) ? this.#parse(body) : undefined;
+      const payload = anyWants(this.#asked.filters, body) ? this.#parse(body) : undefined;
       if (payload === undefined) return this.#finishJson(body, undefined, false);
       return after(this.#onMessages(payload), () => {
-        this.#asked.page?.keep(this.#asked.parts, body, payload);
+        this.#asked.page?.keep(this.#asked.filters, body, payload);
         return this.#finishJson(body, payload, false);
       });
     });
@@ -388,7 +388,7 @@ export class Tap implements ResponseSink {
 
   /** @param isKnown whether the body is not the upstream's, but what it became before */
   #finishJson(body: Buffer, read: Payload | undefined, isKnown: boolean): MaybePromise<void> {
-    return after(lastWords(this.#asked.parts), (words) => {
+    return after(lastWords(this.#asked.filters), (words) => {
       const answers = this.#takeAnswers();
       if (this.#source !== 'upstream') return;
       const more = answers.length > 0 ? [...words, ...answers] : words;
@@ -426,12 +426,12 @@ export class Tap implements ResponseSink {
     // front of it.
     const block = this.#isFirstEvent ? withoutByteOrderMark(given) : given;
     this.#isFirstEvent = false;
-    // What no part looks at, no part waits for.
-    if (!anyWants(this.#asked.parts, block))
+    // What no filter looks at, no filter waits for.
+    if (!anyWants(this.#asked.filters, block))
       return after(this.#beginEvents(), () => this.#sendEvent(block));
     const single = this.#asked.page && singleDataOf(block);
     if (single?.event.type !== 'message') return this.#inspect(block);
-    return after(this.#asked.page?.recall(this.#asked.parts, single.data), (known) => {
+    return after(this.#asked.page?.recall(this.#asked.filters, single.data), (known) => {
       if (known === undefined) return this.#inspect(block, single.data);
       if (single.event.hasId) this.resumable = true;
       return after(this.#sendEvent(single.with(known.bytes)), () => this.#noteSent(known.id));
@@ -452,7 +452,7 @@ export class Tap implements ResponseSink {
       return;
     }
     return after(this.#onMessages(payload), () => {
-      if (page !== undefined) this.#asked.page?.keep(this.#asked.parts, page, payload);
+      if (page !== undefined) this.#asked.page?.keep(this.#asked.filters, page, payload);
       return this.#pass(payload, event, block);
     });
   }
@@ -477,12 +477,12 @@ export class Tap implements ResponseSink {
 
   #endEvents(last: Buffer): MaybePromise<void> {
     return after(this.#readEvents(last), () => {
-      // A client never dispatches an event that no blank line ended, so no part needs it whole.
+      // A client never dispatches an event that no blank line ended, so no filter needs it whole.
       const rest = this.#splitter?.rest() ?? NOTHING;
       const sent =
-        rest.length > 0 && !anyWants(this.#asked.parts, rest) ? this.#sendEvent(rest) : undefined;
+        rest.length > 0 && !anyWants(this.#asked.filters, rest) ? this.#sendEvent(rest) : undefined;
       return after(sent, () =>
-        after(lastWords(this.#asked.parts), (added) => this.#finishEvents(added)),
+        after(lastWords(this.#asked.filters), (added) => this.#finishEvents(added)),
       );
     });
   }
@@ -491,7 +491,7 @@ export class Tap implements ResponseSink {
     if (this.#source !== 'upstream') return;
     return after(this.#beginEvents(), () => {
       for (const message of added) this.#writeEvent(eventOf(message));
-      if (!this.#asked.parts.some((part) => part.staysOpen?.())) return this.#end();
+      if (!this.#asked.filters.some((filter) => filter.staysOpen?.())) return this.#end();
     });
   }
 
@@ -519,7 +519,7 @@ export class Tap implements ResponseSink {
       throw new Error(`${what} is larger than maxMessageBytes, ${maxMessageBytes}`);
   }
 
-  // --- What the parts are asked and told ---------------------------------------------------------------
+  // --- What the filters are asked and told ---------------------------------------------------------------
 
   #onMessages({ messages }: Payload): MaybePromise<void> {
     return inOrder(messages, (message) => this.#onMessage(message));
@@ -532,7 +532,7 @@ export class Tap implements ResponseSink {
       message.isContradictory = true;
       message.replace(unreadable(message.value.id));
     }
-    return inOrder(this.#asked.parts, (part) => part.onMessage?.(message));
+    return inOrder(this.#asked.filters, (filter) => filter.onMessage?.(message));
   }
 
   #prepareHead(): MaybePromise<void> {
@@ -540,15 +540,15 @@ export class Tap implements ResponseSink {
     this.#phase = 'preparing';
     if (this.#encoding !== undefined) setRequestHeader(this.#asked.req, ENCODING, this.#encoding);
     return after(
-      inOrder(this.#asked.parts, (part) => part.onHead?.()),
+      inOrder(this.#asked.filters, (filter) => filter.onHead?.()),
       // What was begun for a client that had left already ends here.
-      () => (this.closed ? tell(this.#asked, (part) => part.onClose?.()) : undefined),
+      () => (this.closed ? tell(this.#asked, (filter) => filter.onClose?.()) : undefined),
     );
   }
 
   #depart(): void {
     this.#client = 'departed';
-    tell(this.#asked, (part) => part.onDepart?.());
+    tell(this.#asked, (filter) => filter.onDepart?.());
     // A pump that waits for the client to read would wait for ever, and the outcome would be lost.
     this.drained();
     this.#settleWrites();
@@ -557,7 +557,7 @@ export class Tap implements ResponseSink {
 
   #onClose(): void {
     this.#settleWrites();
-    tell(this.#asked, (part) => part.onClose?.());
+    tell(this.#asked, (filter) => filter.onClose?.());
   }
 
   /** Requests that the upstream is asked. */
@@ -597,9 +597,9 @@ export class Tap implements ResponseSink {
   async #refuse(isStream: boolean): Promise<void> {
     if (this.#phase === 'ended') return;
     const hasBegun = this.#isSent;
-    for (const part of this.#asked.parts) {
+    for (const filter of this.#asked.filters) {
       try {
-        await part.onUnreadable?.();
+        await filter.onUnreadable?.();
       } catch (error) {
         this.#asked.onError(error);
       }

@@ -5,7 +5,7 @@ import { pipeline } from 'node:stream/promises';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import compression from 'compression';
 import { describe, expect, it } from 'vitest';
-import type { Part } from '../../src/wire/exchange.ts';
+import type { Filter } from '../../src/wire/exchange.ts';
 import { latch } from '../helpers/latch.ts';
 import {
   ask,
@@ -84,7 +84,7 @@ describe.each(HOSTS)('compression in front of us, on %s', (host) => {
     },
   );
 
-  it.each<[string, Part[]]>([
+  it.each<[string, Filter[]]>([
     ['as it is', []],
     [
       'while somebody thinks about it',
@@ -118,7 +118,7 @@ describe.each(HOSTS)('compression in front of us, on %s', (host) => {
       done.open();
     };
     let seen = false;
-    const part: Part = {
+    const part: Filter = {
       ...ONLOOKER,
       onMessage(message) {
         seen ||= message.at('id') === 1;
@@ -167,7 +167,7 @@ describe.each(HOSTS)('compression behind us, on %s', (host) => {
       }
       res.end();
     };
-    const slow: Part = { ...ONLOOKER, onMessage: () => new Promise(setImmediate) };
+    const slow: Filter = { ...ONLOOKER, onMessage: () => new Promise(setImmediate) };
     const { url } = await serve(upstream, { host, behind: [compression()], parts: () => [slow] });
     expect((await ask(url, { body: LIST, headers: gzip })).body.toString()).toBe(
       PROGRESS.repeat(200),

@@ -1,7 +1,7 @@
 import express, { type RequestHandler } from 'express';
 import { describe, expect, it } from 'vitest';
 import type { Call } from '../../src/wire/call.ts';
-import { DEFAULT_LIMITS, Exchange, type Part } from '../../src/wire/exchange.ts';
+import { DEFAULT_LIMITS, Exchange, type Filter } from '../../src/wire/exchange.ts';
 import type { JsonObject } from '../../src/wire/json-rpc.ts';
 import {
   type Answer,
@@ -55,13 +55,13 @@ const serveAll = (
 
 const edit =
   (id: unknown) =>
-  ({ messages }: Exchange): Part[] => {
+  ({ messages }: Exchange): Filter[] => {
     messages.find((each) => each.id === id)?.message.set(['params', 'key'], 'k');
     return [ONLOOKER];
   };
 const refuse =
   (id: unknown) =>
-  (exchange: Exchange): Part[] => {
+  (exchange: Exchange): Filter[] => {
     const found = exchange.messages.find((each) => each.id === id);
     if (found !== undefined) void found.answerWith(refusal(id));
     return [ONLOOKER];
@@ -70,7 +70,7 @@ const refuse =
 describe('an exchange', () => {
   it('is one and the same for every middleware that a request passes', async () => {
     const seen: Exchange[] = [];
-    const note = (exchange: Exchange): Part[] => {
+    const note = (exchange: Exchange): Filter[] => {
       seen.push(exchange);
       return [];
     };
@@ -184,7 +184,7 @@ describe('what is forwarded', () => {
 
   it('is nothing where nothing is left, and the answers have the shape of the request', async () => {
     const { upstream, given } = recording();
-    const all = (exchange: Exchange): Part[] => [1, 2, 3].flatMap((id) => refuse(id)(exchange));
+    const all = (exchange: Exchange): Filter[] => [1, 2, 3].flatMap((id) => refuse(id)(exchange));
     const { url } = await serve(upstream, { parts: all });
     expect(jsonIn(await ask(url, { body: batch }))).toEqual([refusal(1), refusal(2), refusal(3)]);
     expect(jsonIn(await ask(url, { body: JSON.stringify(request(1)) }))).toEqual(refusal(1));
@@ -192,7 +192,7 @@ describe('what is forwarded', () => {
   });
 
   it('is not what was dropped, which nobody answers either', async () => {
-    const drop = (exchange: Exchange): Part[] => {
+    const drop = (exchange: Exchange): Filter[] => {
       const [first] = exchange.messages;
       if (first !== undefined) void first.drop();
       return [ONLOOKER];
@@ -286,7 +286,7 @@ describe('a body that is refused', () => {
 describe('the news that a list changed', () => {
   it('goes out in front of the message on a stream, once, and is left to others otherwise', async () => {
     const said: boolean[] = [];
-    const announcing = (exchange: Exchange): Part[] => [
+    const announcing = (exchange: Exchange): Filter[] => [
       {
         stage: 'gate',
         wants: () => true,

@@ -1,6 +1,6 @@
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import type { Exchange, Part } from '../../src/wire/exchange.ts';
+import type { Exchange, Filter } from '../../src/wire/exchange.ts';
 import { latch } from '../helpers/latch.ts';
 import {
   type Answer,
@@ -43,7 +43,7 @@ function refusedIds({ body, headers }: Answer): unknown[] {
 
 async function expectRefusal(
   upstream: Upstream,
-  parts: Part[] = [ONLOOKER],
+  parts: Filter[] = [ONLOOKER],
   limits = {},
 ): Promise<unknown[]> {
   const { url, errors } = await serve(upstream, { parts: () => parts, limits });
@@ -120,7 +120,7 @@ describe('a response that cannot be inspected is refused:', () => {
   });
 
   it('a batch, for each of its requests, and with what was answered here', async () => {
-    const parts = (exchange: Exchange): Part[] => {
+    const parts = (exchange: Exchange): Filter[] => {
       const [first] = exchange.messages;
       if (first !== undefined) void first.answerWith({ jsonrpc: '2.0', id: 1, result: {} });
       return [ONLOOKER];
@@ -151,7 +151,7 @@ describe('a response that cannot be inspected is refused:', () => {
 });
 
 describe('a part that fails', () => {
-  const failing = (method: keyof Part, how: 'throws' | 'rejects'): Part => ({
+  const failing = (method: keyof Filter, how: 'throws' | 'rejects'): Filter => ({
     ...ONLOOKER,
     [method]: () => {
       if (how === 'throws') throw new Error('a store is down: password');
@@ -208,7 +208,7 @@ describe('a part that fails', () => {
 
   it('twice cuts the connection, rather than to let anything through', async () => {
     let thrown = 0;
-    const part: Part = {
+    const part: Filter = {
       ...ONLOOKER,
       onHead() {
         thrown++;
@@ -224,7 +224,7 @@ describe('a part that fails', () => {
     'in %s harms nothing, and the other parts are told',
     async (method) => {
       const { opened: told, open: tell } = latch();
-      const parts = ({ tap }: Exchange): Part[] => {
+      const parts = ({ tap }: Exchange): Filter[] => {
         if (method === 'onDepart') tap.withholdClose();
         return [failing(method, 'throws'), { ...ONLOOKER, [method]: tell }];
       };

@@ -1,7 +1,7 @@
 import { createParser } from 'eventsource-parser';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { Exchange, Part } from '../../src/wire/exchange.ts';
+import type { Exchange, Filter } from '../../src/wire/exchange.ts';
 import type { JsonObject } from '../../src/wire/json-rpc.ts';
 import { latch } from '../helpers/latch.ts';
 import {
@@ -61,7 +61,7 @@ const dataIn = ({ body }: Answer): unknown[] => eventsIn(body).map(({ data }) =>
 /** Answers the messages of those ids here. */
 const answering =
   (...ids: unknown[]) =>
-  (exchange: Exchange): Part[] => {
+  (exchange: Exchange): Filter[] => {
     for (const incoming of exchange.messages) {
       if (!ids.includes(incoming.id)) continue;
       void incoming.answerWith({
@@ -144,7 +144,7 @@ describe('a message that somebody changes', () => {
 
   it('may be changed by several parts, each of which sees what the one before it made', async () => {
     const order: string[] = [];
-    const part = (stage: Part['stage']): Part => ({
+    const part = (stage: Filter['stage']): Filter => ({
       stage,
       wants: () => true,
       onMessage: async (message) => {
@@ -167,7 +167,11 @@ describe('a message that nobody wants', () => {
     ['a JSON body', json('{"not even JSON')],
     ['an event', sse('data: {"not even JSON\n\n')],
   ])('is not read at all, in %s', async (_, upstream) => {
-    const part: Part = { stage: 'gate', wants: () => false, onMessage: () => expect.unreachable() };
+    const part: Filter = {
+      stage: 'gate',
+      wants: () => false,
+      onMessage: () => expect.unreachable(),
+    };
     const { url, errors } = await serve(upstream, { parts: () => [part] });
     const answer = await ask(url, { body: CALL });
     expect([answer.status, answer.body.toString().includes('{"not even JSON'), errors]).toEqual([
@@ -178,14 +182,14 @@ describe('a message that nobody wants', () => {
   });
 
   it('is not held back by an `initialize` either', async () => {
-    const part: Part = { stage: 'sync', wants: () => false };
+    const part: Filter = { stage: 'sync', wants: () => false };
     const { url } = await serve(sse(`data: ${RESULT}\n\n`), { parts: () => [part] });
     expect(dataIn(await ask(url, { body: INITIALIZE }))).toHaveLength(1);
   });
 });
 
 describe('a message of the middleware', () => {
-  const announcing: Part = {
+  const announcing: Filter = {
     ...ONLOOKER,
     onMessage(message) {
       if (message.at('result') !== undefined)
@@ -218,7 +222,7 @@ describe('a message of the middleware', () => {
   });
 
   it('goes out after the last one, at the end', async () => {
-    const part: Part = { ...ONLOOKER, onEnd: () => [changed] };
+    const part: Filter = { ...ONLOOKER, onEnd: () => [changed] };
     const stream = await serve(sse(`data: ${RESULT}\n\n`), { parts: () => [part] });
     expect(dataIn(await ask(stream.url, { body: CALL }))).toEqual([JSON.parse(RESULT), changed]);
     const body = await serve(json(RESULT), { parts: () => [part] });
@@ -230,7 +234,7 @@ describe('a message of the middleware', () => {
 
   it('is put on a stream between two events, and nowhere into another body', async () => {
     for (const upstream of [sse(`data: ${RESULT}\n\n`), json(RESULT)]) {
-      const inject = ({ tap }: Exchange): Part[] => [
+      const inject = ({ tap }: Exchange): Filter[] => [
         {
           ...ONLOOKER,
           onHead() {
@@ -301,7 +305,7 @@ describe('answers given here, and the rest by the upstream,', () => {
   );
 
   it('come although nobody wants to see what the upstream says', async () => {
-    const parts = (exchange: Exchange): Part[] => {
+    const parts = (exchange: Exchange): Filter[] => {
       answering(1)(exchange);
       return [{ stage: 'sync', wants: () => false }];
     };
@@ -322,7 +326,7 @@ describe('answers given here, and the rest by the upstream,', () => {
 
 describe('the headers of an `initialize`', () => {
   /** Sets a header once a response was seen, as the handshake of a session does. */
-  const minting = ({ tap }: Exchange): Part[] => [
+  const minting = ({ tap }: Exchange): Filter[] => [
     {
       stage: 'session',
       wants: () => true,
@@ -382,7 +386,7 @@ describe('the headers of an `initialize`', () => {
 
 describe('a response of the middleware’s own', () => {
   it('has its length, and its type where it has a body', async () => {
-    const dropping = (exchange: Exchange): Part[] => {
+    const dropping = (exchange: Exchange): Filter[] => {
       for (const incoming of exchange.messages) void incoming.drop();
       return [ONLOOKER];
     };
@@ -401,7 +405,7 @@ describe('a response of the middleware’s own', () => {
   });
 
   it('takes the place of what the upstream says: a stream', async () => {
-    const taking = ({ tap }: Exchange): Part[] => [
+    const taking = ({ tap }: Exchange): Filter[] => [
       {
         stage: 'session',
         takesOver: (res) => (res.statusCode === 405 ? 'stream' : undefined),
@@ -433,7 +437,7 @@ describe('a response of the middleware’s own', () => {
   });
 
   it('takes the place of what the upstream says: nothing but headers', async () => {
-    const taking = ({ tap }: Exchange): Part[] => [
+    const taking = ({ tap }: Exchange): Filter[] => [
       {
         stage: 'session',
         takesOver: () => 'empty',

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { Part } from '../../src/wire/exchange.ts';
+import type { Filter } from '../../src/wire/exchange.ts';
 import { WAYS, type Way } from './ways-of-writing.ts';
 import {
   type Answer,
@@ -12,8 +12,8 @@ import {
   serve,
 } from './wire-server.ts';
 
-const BYSTANDER: Part = { stage: 'sync', wants: () => false };
-const SLOW_ONLOOKER: Part = {
+const BYSTANDER: Filter = { stage: 'sync', wants: () => false };
+const SLOW_ONLOOKER: Filter = {
   stage: 'sync',
   wants: () => true,
   onHead: () => new Promise(setImmediate),
@@ -21,7 +21,7 @@ const SLOW_ONLOOKER: Part = {
   onEnd: () => new Promise((resolve) => setImmediate(resolve, [])),
 };
 
-const PARTS: [string, Part[]][] = [
+const PARTS: [string, Filter[]][] = [
   ['nobody takes part', []],
   ['nobody wants anything', [BYSTANDER]],
   ['somebody looks at everything', [ONLOOKER]],

@@ -5,7 +5,7 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { RequestHandler } from 'express';
 import { describe, expect, it } from 'vitest';
-import type { Part } from '../../src/wire/exchange.ts';
+import type { Filter } from '../../src/wire/exchange.ts';
 import { latch } from '../helpers/latch.ts';
 import { CALL, HOSTS, MARKER, ONLOOKER, open, serve, type Upstream } from './wire-server.ts';
 
@@ -14,10 +14,10 @@ const PROGRESS =
   'data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}\n\n';
 const RESULT = 'data: {"jsonrpc":"2.0","id":1,"result":{}}\n\n';
 
-const SLOW: Part = { ...ONLOOKER, onMessage: () => new Promise(setImmediate) };
+const SLOW: Filter = { ...ONLOOKER, onMessage: () => new Promise(setImmediate) };
 
 describe.each(HOSTS)('a stream of events, on %s', (host) => {
-  it.each<[string, Part[]]>([
+  it.each<[string, Filter[]]>([
     ['nobody looks at', []],
     ['somebody looks at', [ONLOOKER]],
     ['somebody changes', [MARKER]],
@@ -77,7 +77,7 @@ describe.each(HOSTS)('a stream of events, on %s', (host) => {
 
   it('goes on behind an event that somebody thinks about, in order', async () => {
     const { opened, open: let1Go } = latch();
-    const part: Part = {
+    const part: Filter = {
       ...ONLOOKER,
       onMessage: (message) => (message.at('id') === 1 ? opened : undefined),
     };
@@ -177,7 +177,7 @@ describe('a client that does not read', () => {
     ],
   ];
 
-  const parts: [string, Part[]][] = [
+  const parts: [string, Filter[]][] = [
     ['nobody looks at them', []],
     ['somebody thinks about them', [SLOW]],
   ];

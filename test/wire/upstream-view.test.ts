@@ -3,7 +3,7 @@ import type { ServerResponse } from 'node:http';
 import { finished } from 'node:stream/promises';
 import type { RequestHandler } from 'express';
 import { describe, expect, it } from 'vitest';
-import type { Part } from '../../src/wire/exchange.ts';
+import type { Filter } from '../../src/wire/exchange.ts';
 import { latch } from '../helpers/latch.ts';
 import { ask, header, LIST, ONLOOKER, serve } from './wire-server.ts';
 
@@ -15,7 +15,7 @@ const EVENT = `data: ${RESULT}\n\n`;
 const codeOf = (error: unknown): unknown => (error as { code?: unknown } | null | undefined)?.code;
 
 /** Nothing of what the upstream writes goes out before a test says so. */
-function holding(): { part: Part; release(): void } {
+function holding(): { part: Filter; release(): void } {
   const { opened, open } = latch();
   return { part: { ...ONLOOKER, onMessage: () => opened }, release: open };
 }
@@ -23,7 +23,7 @@ function holding(): { part: Part; release(): void } {
 /** Runs an upstream's code on a response, and gives what it came to. */
 async function seeing<T>(
   look: (res: ServerResponse) => T | Promise<T>,
-  parts: Part[] = [ONLOOKER],
+  parts: Filter[] = [ONLOOKER],
 ): Promise<T> {
   let seen: T | undefined;
   let failure: unknown;
@@ -210,7 +210,7 @@ describe('an upstream', () => {
   });
 
   it('sees its own headers, and none that the middleware sets later', async () => {
-    const part: Part = {
+    const part: Filter = {
       ...ONLOOKER,
       onHead() {
         throwaway?.setHeader('x-late', '1');
@@ -252,7 +252,7 @@ describe('an upstream', () => {
 describe('an upstream that destroys its response', () => {
   it('cuts the connection, and its parts are told once', async () => {
     let closed = 0;
-    const part: Part = {
+    const part: Filter = {
       ...ONLOOKER,
       onClose() {
         closed++;

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { connect } from 'node:net';
 import { describe, expect, it } from 'vitest';
-import type { Exchange, Part } from '../../src/wire/exchange.ts';
+import type { Exchange, Filter } from '../../src/wire/exchange.ts';
 import type { Host } from '../../src/wire/ports.ts';
 import { Tap } from '../../src/wire/tap.ts';
 import { latch } from '../helpers/latch.ts';
@@ -28,7 +28,7 @@ function claiming(told: string[]) {
     (event: string) =>
     (..._: unknown[]): void =>
       void told.push(event);
-  const part: Part = {
+  const part: Filter = {
     stage: 'gate',
     wants: () => true,
     onHead: note('head'),
@@ -40,7 +40,7 @@ function claiming(told: string[]) {
     onDepart: note('depart'),
     onClose: note('close'),
   };
-  return ({ tap }: Exchange): Part[] => {
+  return ({ tap }: Exchange): Filter[] => {
     tap.withholdClose();
     return [part];
   };
@@ -364,7 +364,7 @@ describe('what a tap keeps of a close', () => {
       told.push('emit');
       emitClose();
     });
-    const part: Part = {
+    const part: Filter = {
       stage: 'gate',
       onDepart: () => void told.push('depart'),
       onClose: () => void told.push('close'),
@@ -373,7 +373,7 @@ describe('what a tap keeps of a close', () => {
       req: host.request,
       messages: [],
       isBatch: false,
-      parts: [part],
+      filters: [part],
       maxMessageBytes: 1,
       onError: (error) => void told.push(String(error)),
     });

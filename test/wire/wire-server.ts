@@ -9,7 +9,7 @@ import type { AddressInfo } from 'node:net';
 import express5, { type RequestHandler } from 'express';
 import untypedExpress4 from 'express4';
 import { onTestFinished } from 'vitest';
-import { DEFAULT_LIMITS, Exchange, type Part, type WireLimits } from '../../src/wire/exchange.ts';
+import { DEFAULT_LIMITS, Exchange, type Filter, type WireLimits } from '../../src/wire/exchange.ts';
 
 /** Its own types are those of Express 5 as far as they are used here. */
 export const express4 = untypedExpress4 as typeof express5;
@@ -32,7 +32,7 @@ export interface WireOptions {
   /** `false` leaves the upstream bare. */
   readonly wired?: boolean;
   /** What takes part in each exchange. */
-  readonly parts?: (exchange: Exchange) => readonly Part[];
+  readonly parts?: (exchange: Exchange) => readonly Filter[];
   readonly limits?: Partial<WireLimits>;
   readonly onError?: (error: unknown) => void;
   readonly host?: Host;
@@ -209,10 +209,10 @@ export function header(answer: Answer, name: string): string | undefined {
 }
 
 /** A part that looks at everything and changes nothing. */
-export const ONLOOKER: Part = { stage: 'sync', wants: () => true, onMessage() {} };
+export const ONLOOKER: Filter = { stage: 'sync', wants: () => true, onMessage() {} };
 
 /** A part that sets a member in each message with a result. */
-export const MARKER: Part = {
+export const MARKER: Filter = {
   stage: 'sync',
   wants: () => true,
   onMessage(message) {

@@ -4,7 +4,7 @@ import type { NotificationBus } from '../notify/bus.ts';
 import { keepAlive } from '../notify/streams.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
 import type { OpenResult } from '../stores/store.ts';
-import type { Exchange, Part } from '../wire/exchange.ts';
+import type { Exchange, Filter } from '../wire/exchange.ts';
 import { acceptsEventStream, requestHeader } from '../wire/headers.ts';
 import {
   errorResponse,
@@ -82,7 +82,7 @@ const IN_USE =
   'Make a new id for each session, such as sessionIdGenerator: () => randomUUID(), or none, and the middleware makes it';
 
 /** An `initialize`: a run begins when, and only when, it succeeds. */
-export class Handshake implements Part {
+export class Handshake implements Filter {
   readonly stage = 'session';
   readonly #sessions: SessionKeeper;
   readonly #exchange: Exchange;
@@ -147,7 +147,7 @@ export class Handshake implements Part {
 }
 
 /** A POST of a session: its request ids are in flight until it is answered. */
-export class Request implements Part {
+export class Request implements Filter {
   readonly stage = 'session';
   readonly #begun: readonly InFlight[];
 
@@ -196,7 +196,7 @@ interface Listening {
 }
 
 /** A GET: the session's own stream, or the resumption of one that was cut. */
-export class Stream implements Part {
+export class Stream implements Filter {
   readonly stage = 'session';
   readonly #sessions: SessionKeeper;
   readonly #exchange: Exchange;
@@ -273,7 +273,7 @@ export class Stream implements Part {
  * A DELETE: the run ends when the upstream agrees, or at once where the session is the middleware's
  * own.
  */
-export class Termination implements Part {
+export class Termination implements Filter {
   readonly stage = 'session';
   readonly #sessions: SessionKeeper;
   readonly #exchange: Exchange;

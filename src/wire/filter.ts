@@ -5,14 +5,14 @@ import type { HeadPort } from './ports.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
 
 /**
- * One middleware's part in an exchange. Responses run through the parts in the order of their
+ * What one middleware does in an exchange. Responses run through the filters in the order of their
  * stages, however the middlewares are mounted: what a step came to is known before anybody
  * decorates it.
  */
-export interface Part extends PageStage {
+export interface Filter extends PageStage {
   readonly stage: 'session' | 'gate' | 'sync';
   /**
-   * Whether these bytes could hold a message that this part must see. Cheap; `true` when in doubt.
+   * Whether these bytes could hold a message that this filter must see. Cheap; `true` when in doubt.
    */
   wants?(bytes: Buffer): boolean;
   /** Right before the headers go. Last chance to change them; may wait. */
@@ -45,24 +45,26 @@ export interface Part extends PageStage {
 
 const STAGES = ['session', 'gate', 'sync'] as const;
 
-/** The parts with one more, in the order of their stages; within one, in the order of mounting. */
-export function withPart(parts: readonly Part[], part: Part): Part[] {
-  const later = parts.findIndex(({ stage }) => STAGES.indexOf(stage) > STAGES.indexOf(part.stage));
-  return parts.toSpliced(later === -1 ? parts.length : later, 0, part);
+/** The filters with one more, in the order of their stages; within one, in the order of mounting. */
+export function withFilter(filters: readonly Filter[], filter: Filter): Filter[] {
+  const later = filters.findIndex(
+    ({ stage }) => STAGES.indexOf(stage) > STAGES.indexOf(filter.stage),
+  );
+  return filters.toSpliced(later === -1 ? filters.length : later, 0, filter);
 }
 
 /** Whether one of them must see these bytes. */
-export function anyWants(parts: readonly Part[], bytes: Buffer): boolean {
-  for (const part of parts) if (part.wants?.(bytes)) return true;
+export function anyWants(filters: readonly Filter[], bytes: Buffer): boolean {
+  for (const filter of filters) if (filter.wants?.(bytes)) return true;
   return false;
 }
 
 /** What they still have to say, as further messages. */
-export function lastWords(parts: readonly Part[]): MaybePromise<readonly JsonObject[]> {
+export function lastWords(filters: readonly Filter[]): MaybePromise<readonly JsonObject[]> {
   let last: readonly JsonObject[] = [];
-  const asked = inOrder(parts, (part) => {
-    if (part.onEnd === undefined) return;
-    return after(part.onEnd(), (more) => {
+  const asked = inOrder(filters, (filter) => {
+    if (filter.onEnd === undefined) return;
+    return after(filter.onEnd(), (more) => {
       if (more.length > 0) last = [...last, ...more];
     });
   });
@@ -71,12 +73,12 @@ export function lastWords(parts: readonly Part[]): MaybePromise<readonly JsonObj
 
 /** Tells each of them of the connection, at which nothing may be thrown. */
 export function tell(
-  of: { readonly parts: readonly Part[]; onError(error: unknown): void },
-  event: (part: Part) => void,
+  of: { readonly filters: readonly Filter[]; onError(error: unknown): void },
+  event: (filter: Filter) => void,
 ): void {
-  for (const part of of.parts) {
+  for (const filter of of.filters) {
     try {
-      event(part);
+      event(filter);
     } catch (error) {
       of.onError(error);
     }

@@ -1,5 +1,5 @@
 import type { Admission, Run } from '../session/run.ts';
-import type { Exchange, Part } from '../wire/exchange.ts';
+import type { Exchange, Filter } from '../wire/exchange.ts';
 import {
   isObject,
   type JsonObject,
@@ -29,7 +29,7 @@ interface Subscription {
  * that the upstream serves for it. An upstream whose list never changes honours nothing, and ends
  * the stream: then the acknowledgement is corrected, and the stream held open.
  */
-export class ListenPart implements Part {
+export class ListenFilter implements Filter {
   readonly stage = 'gate';
   readonly #exchange: Exchange;
   readonly #admission: Admission;
@@ -63,7 +63,11 @@ export class ListenPart implements Part {
   }
 
   /** `undefined` unless the client asks to hear of changes to a list, and that list changes. */
-  static of(config: GateConfig, exchange: Exchange, admission: Admission): ListenPart | undefined {
+  static of(
+    config: GateConfig,
+    exchange: Exchange,
+    admission: Admission,
+  ): ListenFilter | undefined {
     const [request] = exchange.requests;
     const { listed, era } = admission;
     if (
@@ -78,7 +82,7 @@ export class ListenPart implements Part {
     );
     if (asked.length === 0) return undefined;
     if (listed === undefined || visibilityFor(config, admission) !== 'hide') return undefined;
-    return new ListenPart(exchange, admission, listed, request.id, asked);
+    return new ListenFilter(exchange, admission, listed, request.id, asked);
   }
 
   wants(): boolean {

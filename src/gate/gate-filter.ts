@@ -3,7 +3,7 @@ import type { StepMove } from '../step/move.ts';
 import { turnKey } from '../step/step.ts';
 import { tellUnknown } from '../step/unknown-outcome.ts';
 import type { Call } from '../wire/call.ts';
-import type { Exchange, Part } from '../wire/exchange.ts';
+import type { Exchange, Filter } from '../wire/exchange.ts';
 import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { PageMemory } from '../wire/pages.ts';
@@ -34,7 +34,7 @@ const ESCAPED_ASCII = Buffer.from('\\u00');
  * One gate's part in one exchange: it refuses or claims on the way in, filters and commits on the
  * way out.
  */
-export class GatePart implements Part {
+export class GateFilter implements Filter {
   readonly stage = 'gate';
   readonly #config: GateConfig;
   readonly #exchange: Exchange;

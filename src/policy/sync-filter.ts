@@ -1,4 +1,4 @@
-import type { Exchange, Part } from '../wire/exchange.ts';
+import type { Exchange, Filter } from '../wire/exchange.ts';
 import { requestHeader } from '../wire/headers.ts';
 import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import { LateResponses } from '../wire/late-responses.ts';
@@ -36,7 +36,7 @@ interface Mutation {
 const TOOLS = Buffer.from('"tools"');
 
 /** Decorates lists and marks successful changes in one exchange. */
-export class SyncPart implements Part {
+export class SyncFilter implements Filter {
   readonly stage = 'sync';
   readonly config: SyncConfig;
   readonly #exchange: Exchange;
