@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import type { Call } from '../wire/call.ts';
+import { decodedHeader } from '../wire/era.ts';
 import { requestHeader, setRequestHeader } from '../wire/headers.ts';
 import type { Message } from '../wire/message.ts';
-import { decodedHeader } from '../wire/mirrors.ts';
 import type { RequestPort } from '../wire/ports.ts';
 import { readUri } from '../workflow/uri-readings.ts';
 

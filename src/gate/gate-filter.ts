@@ -7,7 +7,7 @@ import type { Exchange, Filter } from '../wire/exchange.ts';
 import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { PageMemory } from '../wire/pages.ts';
-import type { ResponseTap } from '../wire/response-tap.ts';
+import type { Tap } from '../wire/tap.ts';
 import { after, inOrder, type MaybePromise } from '../wire/task-line.ts';
 import { declareListChanged, declaresChanges, tellMoved } from './changed-lists.ts';
 import type { GateConfig } from './config.ts';
@@ -327,7 +327,7 @@ function expectReplays(
 const CLIENT_LEFT = 499;
 
 /** The upstream's transport turned the request away (RFC 9110, section 15.5): nothing ran. */
-function isRejection({ res: { statusCode }, departed }: ResponseTap): boolean {
+function isRejection({ res: { statusCode }, departed }: Tap): boolean {
   return statusCode >= 400 && statusCode < 500 && statusCode !== CLIENT_LEFT && !departed;
 }
 

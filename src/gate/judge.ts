@@ -9,6 +9,7 @@ import { Moves } from '../step/move.ts';
 import { type NotClaimed, Step } from '../step/step.ts';
 import type { FsmSnapshot, StepDescription, Uncertain } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
+import { argumentsFault, headerFault } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import {
   isObject,
@@ -18,7 +19,6 @@ import {
   META_TRY,
   type RequestId,
 } from '../wire/json-rpc.ts';
-import { argumentsFault, headerFault } from '../wire/mirrors.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
 import { AskedArguments } from '../workflow/asked-arguments.ts';

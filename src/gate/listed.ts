@@ -1,7 +1,7 @@
 import { nearestName } from '../names.ts';
 import type { Uncertain } from '../stores/store.ts';
+import type { MirroredArguments } from '../wire/era.ts';
 import { isObject } from '../wire/json-rpc.ts';
-import type { MirroredArguments } from '../wire/mirrors.ts';
 import { ToolHints } from '../wire/upstream-list.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 

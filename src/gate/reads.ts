@@ -2,6 +2,7 @@ import type { Admission } from '../session/run.ts';
 import { turnAway, UNKNOWN_SESSION } from '../session/turn-away.ts';
 import type { FsmSnapshot } from '../stores/store.ts';
 import { type Call, isAmbiguous } from '../wire/call.ts';
+import { headerFault } from '../wire/era.ts';
 import type { Exchange, Filter } from '../wire/exchange.ts';
 import {
   errorResponse,
@@ -14,7 +15,6 @@ import {
   META_PREFIX,
 } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
-import { headerFault } from '../wire/mirrors.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import { type ReadRefusal, type ReadRefusalReason, readRefusalFor } from '../workflow/advice.ts';
 import type { Position } from '../workflow/position.ts';

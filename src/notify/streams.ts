@@ -1,6 +1,6 @@
 import type { Clock } from '../clock.ts';
 import type { JsonObject } from '../wire/json-rpc.ts';
-import type { ResponseTap } from '../wire/response-tap.ts';
+import type { Tap } from '../wire/tap.ts';
 
 /**
  * The GET streams of one session in this process. A message goes out on one of them only: "The
@@ -8,7 +8,7 @@ import type { ResponseTap } from '../wire/response-tap.ts';
  * 2025-11-25, Transports, "Multiple Connections").
  */
 export class Streams {
-  readonly #open: ResponseTap[] = [];
+  readonly #open: Tap[] = [];
   /** When the newest one was opened, in milliseconds since the epoch. */
   openedAt = 0;
   /** Until then another instance speaks to the client. */
@@ -24,14 +24,14 @@ export class Streams {
     return this.#open.length;
   }
 
-  add(tap: ResponseTap): void {
+  add(tap: Tap): void {
     if (this.#open.includes(tap)) return;
     this.#open.push(tap);
     for (const message of this.#unheard.values()) tap.inject(message);
     this.#unheard.clear();
   }
 
-  remove(tap: ResponseTap): void {
+  remove(tap: Tap): void {
     const at = this.#open.indexOf(tap);
     if (at !== -1) this.#open.splice(at, 1);
   }
@@ -83,7 +83,7 @@ export class HeldStreams {
    * Keeps one from looking dead, and ends it with `last` where all are ended, until the returned
    * function is called.
    */
-  hold(tap: ResponseTap, last: JsonObject): () => void {
+  hold(tap: Tap, last: JsonObject): () => void {
     const end = (): void => tap.abandon([last]);
     const stopBeating = keepAlive(tap, this.#clock, this.#keepAliveMs);
     this.#ends.add(end);
@@ -102,7 +102,7 @@ export class HeldStreams {
  * Puts a comment on a stream of the middleware's own now and then, until the returned function is
  * called.
  */
-export function keepAlive(tap: ResponseTap, clock: Clock, everyMs: number): () => void {
+export function keepAlive(tap: Tap, clock: Clock, everyMs: number): () => void {
   let stop: () => void;
   const beat = (): void => {
     tap.keepAlive();

@@ -1,7 +1,7 @@
+import { LateResponses } from '../wire/call.ts';
 import type { Exchange, Filter } from '../wire/exchange.ts';
 import { requestHeader } from '../wire/headers.ts';
 import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
-import { LateResponses } from '../wire/late-responses.ts';
 import type { ElementEdit, Message } from '../wire/message.ts';
 import { nameOf, type PageMemory } from '../wire/pages.ts';
 import type { MaybePromise } from '../wire/task-line.ts';

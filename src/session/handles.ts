@@ -4,6 +4,7 @@ import { InterlockError } from '../errors.ts';
 import { newToken } from '../ids.ts';
 import { type GuardedStore, persist } from '../step/store-calls.ts';
 import type { Call } from '../wire/call.ts';
+import { headerFault } from '../wire/era.ts';
 import type { Exchange, Filter } from '../wire/exchange.ts';
 import {
   errorResponse,
@@ -15,7 +16,6 @@ import {
   type RequestId,
 } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
-import { headerFault } from '../wire/mirrors.ts';
 import { type Admission, isHandle } from './run.ts';
 import type { HandleKey, ManagedHandle, RunKeyStrategy } from './run-key.ts';
 

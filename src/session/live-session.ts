@@ -2,6 +2,7 @@ import { type Relay, topicOf } from '../notify/relay.ts';
 import { Streams } from '../notify/streams.ts';
 import type { WaitingCall } from '../step/turns.ts';
 import type { SessionRecord } from '../stores/store.ts';
+import { LateResponses } from '../wire/call.ts';
 import {
   idKey,
   type JsonObject,
@@ -9,8 +10,7 @@ import {
   listChanged,
   type RequestId,
 } from '../wire/json-rpc.ts';
-import { LateResponses } from '../wire/late-responses.ts';
-import type { ResponseTap } from '../wire/response-tap.ts';
+import type { Tap } from '../wire/tap.ts';
 import type { Seat } from './quotas.ts';
 
 /** The HTTP request that a call came in, as far as its wait depends on it. */
@@ -122,7 +122,7 @@ export class LiveSession {
   readonly run: string;
   readonly streams = new Streams();
   /** Responses that a client left while a step of theirs runs on. */
-  readonly departed = new Set<ResponseTap>();
+  readonly departed = new Set<Tap>();
   /** Responses that may come, or come again, on a resuming GET stream. */
   readonly late = new LateResponses();
   /** Its place among those that are counted; none where it is no session, or not known any more. */
@@ -226,12 +226,12 @@ export class LiveSession {
   }
 
   /** A GET stream was opened here. */
-  addStream(tap: ResponseTap): void {
+  addStream(tap: Tap): void {
     this.streams.add(tap);
     this.#relay?.opened(this);
   }
 
-  removeStream(tap: ResponseTap): void {
+  removeStream(tap: Tap): void {
     this.streams.remove(tap);
     if (this.streams.size > 0) return;
     this.#relay?.closed(this);

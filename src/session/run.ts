@@ -6,7 +6,7 @@ import { type Call, isAmbiguous } from '../wire/call.ts';
 import type { Era } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { JsonObject, ListKind } from '../wire/json-rpc.ts';
-import type { ResponseTap } from '../wire/response-tap.ts';
+import type { Tap } from '../wire/tap.ts';
 import type { LiveSession } from './live-session.ts';
 import type { Identity } from './principal.ts';
 import type { HandleKey, ManagedHandle, RunKeyStrategy } from './run-key.ts';
@@ -25,7 +25,7 @@ export interface RunKeeper {
    */
   missed(run: string, lists: readonly ListKind[]): void;
   /** As {@link Admission.holdOpen}. */
-  holdOpen(tap: ResponseTap, last: JsonObject): () => void;
+  holdOpen(tap: Tap, last: JsonObject): () => void;
 }
 
 /** A call that has no run, and what can be done about it, for the model. */
@@ -246,7 +246,7 @@ export class Admission {
    * Keeps a stream of the middleware's own from looking dead, and ends it with `last` at the
    * shutdown, until the returned function is called.
    */
-  holdOpen(tap: ResponseTap, last: JsonObject): () => void {
+  holdOpen(tap: Tap, last: JsonObject): () => void {
     return this.#keeper.holdOpen(tap, last);
   }
 

@@ -117,7 +117,7 @@ export const STEP_LIFE: Readonly<Record<StepState, readonly StepState[]>> = {
   waiting: ['claimed', 'refused', 'released'],
   claimed: ['forwarded', 'settling'],
   forwarded: ['settling', 'unsettled', 'lost'],
-  unsettled: ['settling', 'lost'],
+  unsettled: ['settling'],
   settling: ['saved', 'released', 'unsettled', 'lost'],
   refused: [],
   released: [],

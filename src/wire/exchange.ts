@@ -1,10 +1,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { answersIn, type Call, type CallsOfBody, readCalls } from './call.ts';
+import { namesFault } from './era.ts';
 import { type Filter, tell, withFilter } from './filter.ts';
 import { requestHeader } from './headers.ts';
 import { errorResponse, JSON_RPC, type ListKind, listChanged } from './json-rpc.ts';
 import type { Message } from './message.ts';
-import { namesFault } from './mirrors.ts';
 import { NodeHost } from './node-host.ts';
 import { Note } from './note.ts';
 import { type Answer, AskedPage, nameOf } from './pages.ts';

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { InFlight, LiveSession } from '../../src/session/live-session.ts';
 import { Quotas } from '../../src/session/quotas.ts';
 import { SessionTable } from '../../src/session/session-table.ts';
-import type { ResponseTap } from '../../src/wire/response-tap.ts';
+import type { Tap } from '../../src/wire/tap.ts';
 
 const sessionOf = (run: string): LiveSession => new LiveSession(run, {}, 0);
 
@@ -173,7 +173,7 @@ describe('the table of sessions', () => {
       LiveSession,
     ];
     const request = running.begin(1);
-    const tap = { inject() {}, abandon() {} } as unknown as ResponseTap;
+    const tap = { inject() {}, abandon() {} } as unknown as Tap;
     streaming.addStream(tap);
     departed.departed.add(tap);
     for (let index = 0; index < 10; index++) add(`old ${index}`);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { LateResponses } from '../../src/wire/late-responses.ts';
+import { LateResponses } from '../../src/wire/call.ts';
 import { Message } from '../../src/wire/message.ts';
 
 const message = () => new Message({ jsonrpc: '2.0', id: 1, result: {} });

@@ -1,1 +1,0 @@
-export type { Tap as ResponseTap } from './tap.ts';
