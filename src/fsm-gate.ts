@@ -1,7 +1,6 @@
 import * as z from 'zod/mini';
 import { type Clock, systemClock } from './clock.ts';
 import { InterlockError } from './errors.ts';
-import { Aliases } from './gate/alias.ts';
 import { type GateConfig, noteMount, type Visibility } from './gate/config.ts';
 import { GateFilter } from './gate/gate-filter.ts';
 import { passGate } from './gate/gates.ts';
@@ -9,8 +8,9 @@ import { CachedLists, ListCache, type ListCacheOptions } from './gate/list-cache
 import { ListedNames, ListedTools } from './gate/listed.ts';
 import { ListenFilter } from './gate/listen.ts';
 import { ReadFilter } from './gate/reads.ts';
+import { Aliases } from './gate/replies.ts';
 import { TaskFilter } from './gate/tasks.ts';
-import { availabilityNotes } from './gate/tool-list.ts';
+import { availabilityNotes } from './gate/visibility.ts';
 import {
   type CommonOptions,
   commonShape,

@@ -84,7 +84,7 @@ export type {
   SendOptions,
   Sent,
   Updated,
-} from './run-views.ts';
+} from './runs-options.ts';
 
 // Policies.
 export { matchGlob } from './policy/glob.ts';

@@ -10,15 +10,6 @@ import {
 import { storedIn } from './gate/stands.ts';
 import { newToken } from './ids.ts';
 import { showValue } from './options.ts';
-import type {
-  Resolution,
-  ResolveOptions,
-  Restarted,
-  RunView,
-  SendOptions,
-  Sent,
-  Updated,
-} from './run-views.ts';
 import {
   assertChange,
   assertRuns,
@@ -26,8 +17,15 @@ import {
   parseInside,
   parseRequest,
   parseResolve,
+  type Resolution,
+  type ResolveOptions,
+  type Restarted,
   type RunsMover,
   type RunsOptions,
+  type RunView,
+  type SendOptions,
+  type Sent,
+  type Updated,
 } from './runs-options.ts';
 import { type CurrentStep, mayBeInside, openStepOf } from './session/current-step.ts';
 import { ANEW, restartOf } from './step/ends.ts';

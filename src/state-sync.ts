@@ -12,8 +12,7 @@ import type {
 import { PolicyEngine } from './policy/engine.ts';
 import { LateNotes, type SyncConfig, SyncFilter } from './policy/sync-filter.ts';
 import { ToolDeclaration } from './tool.ts';
-import { PageMemory } from './wire/pages.ts';
-import { ToolHints } from './wire/upstream-list.ts';
+import { PageMemory, ToolHints } from './wire/pages.ts';
 
 /** Options of {@link stateSync} beside the configuration itself. */
 export interface StateSyncOptions<D extends string = CacheDirective>

@@ -3,9 +3,9 @@ import type { WaitLimits } from '../step/turns.ts';
 import type { Observers } from '../wire/exchange.ts';
 import type { PageMemory } from '../wire/pages.ts';
 import type { Workflow } from '../workflow/workflow.ts';
-import type { Aliases } from './alias.ts';
 import type { ListCache } from './list-cache.ts';
 import type { ListedNames, ListedTools } from './listed.ts';
+import type { Aliases } from './replies.ts';
 
 /** `hide`: only what is available in the run's state. `stable`: every tool, whatever the run. */
 export type Visibility = 'hide' | 'stable';

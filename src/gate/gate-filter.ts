@@ -9,7 +9,6 @@ import type { Message } from '../wire/message.ts';
 import type { PageMemory } from '../wire/pages.ts';
 import type { Tap } from '../wire/tap.ts';
 import { after, inOrder, type MaybePromise } from '../wire/task-line.ts';
-import { declareListChanged, declaresChanges, tellMoved } from './changed-lists.ts';
 import type { GateConfig } from './config.ts';
 import { Gates } from './gates.ts';
 import { isPassing, Judge } from './judge.ts';
@@ -25,7 +24,7 @@ import {
   unknownReply,
 } from './settle.ts';
 import { carryOn } from './tasks.ts';
-import { keepsSecrets } from './tool-list.ts';
+import { declareListChanged, declaresChanges, keepsSecrets, tellMoved } from './visibility.ts';
 
 const TOOLS = Buffer.from('"tools"');
 const ESCAPED_ASCII = Buffer.from('\\u00');

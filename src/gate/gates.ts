@@ -12,7 +12,7 @@ import { type Goal, type Stand, Together } from '../workflow/together.ts';
 import { type Way, whereaboutsOf } from '../workflow/ways.ts';
 import type { GateConfig } from './config.ts';
 import { recordNow, standing, storedIn } from './stands.ts';
-import { keepsSecrets } from './tool-list.ts';
+import { keepsSecrets } from './visibility.ts';
 
 /** So many routes of one app are told apart; on more of them, a gate speaks for itself alone. */
 const MOST_ROUTES = 100;

@@ -25,15 +25,13 @@ import { AskedArguments } from '../workflow/asked-arguments.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
 import { admit, askedCall, type NotAdmitted, refusedByGuard, unclear } from './admit.ts';
-import { askForAlias } from './alias.ts';
-import { tellMoved } from './changed-lists.ts';
 import type { GateConfig } from './config.ts';
 import { type Demand, Gates } from './gates.ts';
-import { badToolName, refusalReply } from './replies.ts';
+import { askForAlias, badToolName, refusalReply } from './replies.ts';
 import { HeldCall, holdersOf } from './settle.ts';
 import { type NotFound, stateAsRead, stateNow, understood } from './stands.ts';
 import { FacedStep } from './step-facade.ts';
-import { keepsSecrets } from './tool-list.ts';
+import { keepsSecrets, tellMoved } from './visibility.ts';
 
 const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
 

@@ -2,7 +2,7 @@ import { nearestName } from '../names.ts';
 import type { Uncertain } from '../stores/store.ts';
 import type { MirroredArguments } from '../wire/era.ts';
 import { isObject } from '../wire/json-rpc.ts';
-import { ToolHints } from '../wire/upstream-list.ts';
+import { ToolHints } from '../wire/pages.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 
 /** Never more names than this are remembered of an upstream that keeps making up new ones. */

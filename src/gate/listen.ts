@@ -8,9 +8,8 @@ import {
   type RequestId,
 } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
-import { readLists } from './changed-lists.ts';
 import type { GateConfig } from './config.ts';
-import { visibilityFor } from './tool-list.ts';
+import { readLists, visibilityFor } from './visibility.ts';
 
 const ACKNOWLEDGED = 'notifications/subscriptions/acknowledged';
 const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';

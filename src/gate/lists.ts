@@ -11,15 +11,14 @@ import {
 } from '../wire/json-rpc.ts';
 import type { ElementEdit, Message } from '../wire/message.ts';
 import { Note } from '../wire/note.ts';
-import { nameOf } from '../wire/pages.ts';
+import { nameOf, pageAsSent } from '../wire/pages.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
-import { pageAsSent } from '../wire/upstream-list.ts';
 import type { BoundRead, BoundReads } from '../workflow/reads.ts';
 import { withArgument } from './argument-schema.ts';
 import type { GateConfig } from './config.ts';
 import { Gates } from './gates.ts';
 import { stateForLists } from './stands.ts';
-import { forbidCaching, visibilityFor, withNote } from './tool-list.ts';
+import { forbidCaching, visibilityFor, withNote } from './visibility.ts';
 
 /** The state by which a list leaves tools out; `undefined` where it has none of the bound ones. */
 type ShownState = string | undefined;

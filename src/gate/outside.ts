@@ -12,9 +12,9 @@ import type { CommitRequest, FsmSnapshot, Json, TrailDraft } from '../stores/sto
 import type { ListKind } from '../wire/json-rpc.ts';
 import type { Position } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
-import { listsChangedBy } from './changed-lists.ts';
 import { isStableEverywhere } from './config.ts';
 import { storedIn, understood } from './stands.ts';
+import { listsChangedBy } from './visibility.ts';
 
 /** What runs are moved with that no request is about. */
 export interface OutsideMover {

@@ -20,14 +20,18 @@ import { type ReadRefusal, type ReadRefusalReason, readRefusalFor } from '../wor
 import type { Position } from '../workflow/position.ts';
 import type { BoundRead } from '../workflow/reads.ts';
 import { askedCall, refusedByGuard } from './admit.ts';
-import { askForAlias } from './alias.ts';
-import { declareListChanged, declaresChanges, readLists } from './changed-lists.ts';
 import type { GateConfig } from './config.ts';
 import { type Demand, Gates } from './gates.ts';
 import { type ReadLists, readListsOf, showReads } from './lists.ts';
-import { nothingToComplete } from './replies.ts';
+import { askForAlias, nothingToComplete } from './replies.ts';
 import { stateNow } from './stands.ts';
-import { forbidCaching, keepsSecrets } from './tool-list.ts';
+import {
+  declareListChanged,
+  declaresChanges,
+  forbidCaching,
+  keepsSecrets,
+  readLists,
+} from './visibility.ts';
 
 const ESCAPED_ASCII = '\\u00';
 const UPDATED = 'notifications/resources/updated';

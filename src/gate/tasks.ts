@@ -12,7 +12,6 @@ import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { Position } from '../workflow/position.ts';
-import { tellMoved } from './changed-lists.ts';
 import type { GateConfig } from './config.ts';
 import { Gates } from './gates.ts';
 import {
@@ -30,6 +29,7 @@ import {
   type TaskEnd,
   type TaskQuestion,
 } from './task-end.ts';
+import { tellMoved } from './visibility.ts';
 
 const TASKS = Buffer.from('tasks');
 const ESCAPED_ASCII = Buffer.from('\\u00');

@@ -3,9 +3,8 @@ import type { Exchange, Filter } from '../wire/exchange.ts';
 import { requestHeader } from '../wire/headers.ts';
 import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import type { ElementEdit, Message } from '../wire/message.ts';
-import { nameOf, type PageMemory } from '../wire/pages.ts';
+import { nameOf, type PageMemory, pageAsSent, type ToolHints } from '../wire/pages.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
-import { pageAsSent, type ToolHints } from '../wire/upstream-list.ts';
 import type { StateSyncConfig } from './config.ts';
 import {
   decorateDescription,

@@ -2,8 +2,8 @@ import { EventEmitter } from 'node:events';
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { InterlockError } from '../errors.ts';
 import { dropRest, RequestBody } from './body.ts';
+import { type HeaderList, setResponseHeaders } from './headers.ts';
 import type { BodyFailure, BodyPort, Done, Host, Originals, ResponseSink } from './ports.ts';
-import { type HeaderList, setResponseHeaders } from './response-head.ts';
 import type { MaybePromise } from './task-line.ts';
 
 /**

@@ -1,7 +1,16 @@
 import { STATUS_CODES } from 'node:http';
 import { answersIn, type Call } from './call.ts';
 import { anyWants, type Filter, lastWords, tell } from './filter.ts';
-import { requestHeader, setRequestHeader } from './headers.ts';
+import {
+  announceBody,
+  type BodyMode,
+  bodyModeOf,
+  dropBodyHeaders,
+  requestHeader,
+  setRequestHeader,
+  stateLength,
+  succeeded,
+} from './headers.ts';
 import {
   errorResponse,
   isContradictory,
@@ -12,14 +21,6 @@ import {
 import { type Message, Payload } from './message.ts';
 import type { AskedPage } from './pages.ts';
 import type { Done, Host, Originals, RequestPort, ResponsePort, ResponseSink } from './ports.ts';
-import {
-  announceBody,
-  type BodyMode,
-  bodyModeOf,
-  dropBodyHeaders,
-  stateLength,
-  succeeded,
-} from './response-head.ts';
 import {
   eventOf,
   formatEvent,
