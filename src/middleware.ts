@@ -167,9 +167,11 @@ export function passStage(stage: Stage, exchange: Exchange, next: () => void): v
     void failClosed(exchange).catch(observers.onError);
   };
   const go = (entered: Entered): void => {
+    exchange.isJudged = false;
     if (entered !== 'answered') exchange.forward(() => entered(next), stage);
   };
   let entered: MaybePromise<Entered>;
+  exchange.isJudged = true;
   try {
     entered = stage.enter(exchange, observers);
   } catch (error) {

@@ -197,7 +197,7 @@ export class GateFilter implements Filter {
   }
 
   onUnreadable(): void {
-    for (const { step } of this.#unanswered) step.giveUp();
+    for (const call of this.#unanswered) this.#abandon(call);
   }
 
   onDepart(): void {
@@ -210,9 +210,15 @@ export class GateFilter implements Filter {
     this.#answered?.();
     this.#admission.session.departed.delete(tap);
     for (const call of this.#unanswered) {
-      if (!this.#isResumable) call.step.giveUp();
+      if (!this.#isResumable) this.#abandon(call);
       else if (!tap.ended) this.#expectLate(call);
     }
+  }
+
+  /** No answer will come. While a gate behind judges the call, it has not reached the upstream. */
+  #abandon({ step }: HeldCall): void {
+    if (this.#exchange.isJudged) void step.withdraw();
+    else step.giveUp();
   }
 
   /** There is no resumption in the stateless era, whatever ids an upstream's events have. */
@@ -288,6 +294,10 @@ export class GateFilter implements Filter {
     const call = this.#calls?.get(idKey(id));
     if (call === undefined || call.isWithdrawn || call.transform !== undefined) return;
     const { tap } = this.#exchange;
+    if (this.#exchange.isJudged) {
+      this.#abandon(call);
+      return;
+    }
     if (call.step.state === 'forwarded') tap.abandon([unknownReply(call, false)]);
     call.step.giveUp(!isOver);
     if (isOver) tap.releaseClose();

@@ -39,7 +39,7 @@ interface OutsideCall extends Pick<CommitRequest, 'settles'> {
   readonly waitMs?: number;
 }
 
-/** As for a step of a call whose gate has no options. */
+/** No upstream runs meanwhile, so such a move is over soon. */
 const TIMES = { waitMs: 10_000, leaseMs: 8_000, maxStepMs: 60_000, cancelGraceMs: 0 } as const;
 
 /**

@@ -156,7 +156,10 @@ export class GatedTask {
    * could not be saved, the next one who sees the end tries again.
    */
   settle(reply: Message | undefined, witness: Witness): Promise<Transform> {
-    this.#transform ??= this.#settle(reply, witness);
+    this.#transform ??= this.#settle(reply, witness).catch((error: unknown) => {
+      this.#transform = undefined;
+      throw error;
+    });
     return this.#transform;
   }
 

@@ -41,8 +41,12 @@ export interface StepTimes {
   readonly cancelGraceMs: number;
 }
 
-/** A lease is renewed so often before it would end. */
-const RENEWALS_A_LEASE = 3;
+/**
+ * A lease is renewed after so much of it, as a share; and a call whose lease is older than the
+ * second share is forwarded only once it was renewed. The second must be the larger one.
+ */
+const RENEWED_AFTER = 1 / 3;
+const OVERDUE_AFTER = 1 / 2;
 
 /** What all steps of one gate have in common. */
 export interface StepRules {
@@ -69,7 +73,7 @@ export interface StepRun {
 export interface StepCall {
   readonly description: StepDescription;
   readonly request: WaitingCall & {
-    /** As {@link InFlight.beginStep}. */
+    /** Keeps its id in flight, also where its answer is not waited for, until what is returned is called. */
     beginStep(mustEnd: boolean): () => void;
   };
   /** Called once, where the step is not over after `maxStepMs`. */
@@ -184,7 +188,7 @@ export class Step {
   readonly #run: StepRun;
   readonly #request: StepCall['request'];
   readonly #onTooLong: () => void;
-  #state: StepState = 'waiting';
+  #state: StepState;
   #turn: Turn | undefined;
   #overran = false;
   /** Whether another process has the token too, and may have saved the outcome. */
@@ -199,7 +203,14 @@ export class Step {
   /** Frees the request's id. */
   #endRequest = nothing;
 
-  constructor(rules: StepRules, run: StepRun, call: StepCall, token = newToken()) {
+  constructor(
+    rules: StepRules,
+    run: StepRun,
+    call: StepCall,
+    token = newToken(),
+    state: 'waiting' | 'forwarded' = 'waiting',
+  ) {
+    this.#state = state;
     this.#rules = rules;
     this.#run = run;
     this.#request = call.request;
@@ -217,13 +228,12 @@ export class Step {
   ): Step {
     const { tool } = kept.moves.origin;
     const description = { tool, digest: '', uncertain: 'hold' } as const;
-    const call = { description, request: NO_REQUEST, onTooLong: nothing };
-    const step = new Step(rules, run, call, kept.token);
+    const call = { description, request: NO_REQUEST, onTooLong: () => step.giveUp() };
+    const step = new Step(rules, run, call, kept.token, 'forwarded');
     step.idempotencyKey = kept.idempotencyKey;
     step.snapshot = { ...kept.moves.from, updatedAt: 0 };
     step.moves = kept.moves;
     step.#isShared = true;
-    step.#state = 'forwarded';
     step.#hold(rules.clock.now());
     return step;
   }
@@ -392,7 +402,7 @@ export class Step {
 
   #renewLater(): void {
     const { clock, times } = this.#rules;
-    this.#stopRenewing = clock.after(times.leaseMs / RENEWALS_A_LEASE, async () => {
+    this.#stopRenewing = clock.after(times.leaseMs * RENEWED_AFTER, async () => {
       await this.#renew();
       if (this.isHeld) this.#renewLater();
     });
@@ -424,7 +434,7 @@ export class Step {
     const { clock, times } = this.#rules;
     const age = clock.now() - this.#leasedAt;
     // A clock that was set back says nothing.
-    return (age >= 0 && age <= times.leaseMs / 2) || this.#renew();
+    return (age >= 0 && age <= times.leaseMs * OVERDUE_AFTER) || this.#renew();
   }
 
   /** It is handed to the upstream: from now on its call may have its effect. */
@@ -488,7 +498,14 @@ export class Step {
   settle(outcome: Outcome, onMoved: MoveListener, isLast: boolean): MaybePromise<Settled> {
     const { moves, isUpdated, savedByHandler } = this;
     if (moves === undefined) return 'unknown';
-    const next = settle(outcome, { moves, isUpdated, savedByHandler });
+    let next: ReturnType<typeof settle>;
+    try {
+      next = settle(outcome, { moves, isUpdated, savedByHandler });
+    } catch (error) {
+      // Where the outcome leads cannot be told, and a claim that stayed would be renewed for ever.
+      this.giveUp();
+      throw error;
+    }
     if (next === 'unsettled') {
       this.giveUp();
       return 'unknown';
@@ -544,7 +561,10 @@ export class Step {
     const { clock, times, onError } = this.#rules;
     const deadline = clock.now() + times.maxStepMs;
     const tryAgain = async (): Promise<void> => {
-      if ((await save()) === 'failed' && clock.now() < deadline) later();
+      const status = await save();
+      if (status === 'failed' && clock.now() < deadline) later();
+      else if (status === 'lost' || status === 'unknown')
+        tellUnknown(this, `its result came late: ${status}`, this.#rules, false);
     };
     const later = (): void => void clock.after(times.leaseMs, () => void tryAgain().catch(onError));
     later();

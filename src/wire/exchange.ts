@@ -71,6 +71,8 @@ export class Exchange implements Asked {
   readonly maxMessageBytes: number;
   /** What the middlewares do in it, in the order of their stages. */
   filters: readonly Filter[] = [];
+  /** Whether one of the middlewares judges it now: nothing of it is forwarded to the upstream. */
+  isJudged = false;
   /** Those of the `sessionStore()` that it passed, for the middlewares behind. */
   observers: Observers | undefined;
   /** What the rooms above keep with it. Only the room that puts something here knows what it is. */

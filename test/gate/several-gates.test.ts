@@ -5,8 +5,9 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { fsmGate, StateMachineGate, sessionStore } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
-import { RawSession } from '../helpers/raw.ts';
-import { passUntil, type SceneOptions, scene } from '../helpers/scene.ts';
+import { latch } from '../helpers/latch.ts';
+import { callOf, RawSession } from '../helpers/raw.ts';
+import { pass, passUntil, type SceneOptions, scene } from '../helpers/scene.ts';
 import { serve } from '../helpers/serve.ts';
 import { toolServer } from '../helpers/tool-server.ts';
 import { cartServer, type Ledger } from '../helpers/upstream.ts';
@@ -152,6 +153,37 @@ describe('a refusal of one of several gates', () => {
       expect([path, refusal.path.length]).toEqual([path, ways]);
       expect(refusal.available.includes('id.show')).toBe(path === 'strict');
     }
+  });
+});
+
+describe('a step of one gate that another gate still judges', () => {
+  it('has no unknown outcome where its client cancels meanwhile: it was not forwarded', async () => {
+    const [asked, answer] = [latch(), latch()];
+    const slow = new StateMachineGate({
+      id: 'slow',
+      initial: 'on',
+      states: { on: { on: { SEEN: 'on' } } },
+    }).bindTool('cart.add_item', 'on', {
+      success: 'SEEN',
+      guard: async () => {
+        asked.open();
+        await answer.opened;
+        return true;
+      },
+    });
+    const app = await scene({ workflow: [[checkoutGate(), { cancelGraceMs: 1_000 }], slow] });
+    const session = await app.session();
+    session.post(callOf(7, 'cart.add_item')).catch(() => {});
+    await asked.opened;
+    const params = { requestId: 7 };
+    await session.post({ jsonrpc: '2.0', method: 'notifications/cancelled', params });
+    await pass(app.clock, 2_000);
+    answer.open();
+    await app.run(session.id).is('idle');
+    expect(app.errors).toEqual([]);
+    expect(app.ledger.calls).toEqual([]);
+    const { messages } = await session.post(callOf(7, 'cart.add_item'));
+    expect(messages[0]?.result?.isError).toBeUndefined();
   });
 });
 

@@ -482,6 +482,53 @@ describe('an end that cannot be saved', () => {
   });
 });
 
+describe('an end that cannot be understood', () => {
+  /** Reads an argument only of a result with content, so it is not foreseen that it will. */
+  const counting = () =>
+    new StateMachineGate({
+      id: 'counting',
+      initial: 'open',
+      states: { open: { on: { FEW: 'few', MANY: 'many' } }, few: {}, many: {} },
+    }).bindTool('cart.add_item', 'open', {
+      success: ({ args, result }) => {
+        if (result.content === undefined) return undefined;
+        return args.amount === 1 ? 'FEW' : 'MANY';
+      },
+    });
+
+  it.each(['the process that created the task', 'another process'])(
+    'is an unknown outcome to %s, and no claim is renewed for ever',
+    async (witness) => {
+      const app = await start({ shape: STATELESS, workflow: counting() });
+      const beside = await startBeside(app, { workflow: counting() });
+      const session = await app.session();
+      const made = await session.ask('tools/call', {
+        name: 'cart.add_item',
+        arguments: { Amount: 1 },
+        task: { ttl: MINUTE },
+      });
+      const { taskId } = (made.result as { task: { taskId: string } }).task;
+      await app.tasks.finish(taskId, 'added');
+      const isOwn = witness !== 'another process';
+      if (!isOwn) await app.close();
+      const seen = isOwn ? app : beside;
+      const poller = isOwn ? session : RawSession.resume(beside.url, session.id);
+      for (let asked = 0; asked < 2; asked++) {
+        const { messages } = await poller.post({
+          jsonrpc: '2.0',
+          id: `get ${asked}`,
+          method: 'tasks/get',
+          params: { taskId },
+        });
+        expect(messages[0]?.error).toBeDefined();
+      }
+      expect(seen.errors.filter((error) => error instanceof UnknownOutcome)).toHaveLength(1);
+      await pass(app.clock, 10 * MINUTE);
+      await beside.run(session.id).is('held');
+    },
+  );
+});
+
 describe('two gates', () => {
   const audit = () =>
     new StateMachineGate({
