@@ -161,6 +161,10 @@ export class GateFilter implements Filter {
     return this.#rewrites ? undefined : this.#tools.key();
   }
 
+  forgetKey(): void {
+    this.#shown?.forget();
+  }
+
   /**
    * No response came. Where the stream can be resumed it comes there; else the outcome is unknown.
    */

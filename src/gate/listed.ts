@@ -54,10 +54,16 @@ export class ListedTools {
   readonly #hints = new ToolHints();
   readonly #mirrored = new Map<string, MirroredArguments>();
   readonly #workflow: Workflow;
+  #changes = 0;
 
   constructor(workflow: Workflow) {
     this.#workflow = workflow;
     this.#names = new ListedNames(workflow.id, workflow.toolNames);
+  }
+
+  /** As {@link ToolHints.version}. */
+  get version(): number {
+    return this.#hints.version + this.#changes;
   }
 
   /** As {@link ListedNames.note}. */
@@ -65,8 +71,11 @@ export class ListedTools {
     this.#hints.note(page);
     for (const tool of page) {
       if (!isObject(tool) || typeof tool.name !== 'string') continue;
-      if (this.#workflow.isBound(tool.name))
-        this.#mirrored.set(tool.name, mirroredIn(tool.inputSchema));
+      if (!this.#workflow.isBound(tool.name)) continue;
+      const mirrored = mirroredIn(tool.inputSchema);
+      if (areSame(mirrored, this.#mirrored.get(tool.name))) continue;
+      this.#mirrored.set(tool.name, mirrored);
+      this.#changes++;
     }
     this.#names.note(page, isLastPage, warn);
   }
@@ -86,6 +95,10 @@ export class ListedTools {
   mirroredOf(tool: string): MirroredArguments | undefined {
     return this.#mirrored.get(tool);
   }
+}
+
+function areSame(one: MirroredArguments, other: MirroredArguments | undefined): boolean {
+  return other !== undefined && JSON.stringify([...one]) === JSON.stringify([...other]);
 }
 
 /**

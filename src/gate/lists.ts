@@ -37,16 +37,27 @@ export class ShownTools {
     this.#admission = admission;
   }
 
-  /** What a page becomes hangs on it and on this alone; `undefined` while that is not known. */
+  /**
+   * What a page becomes hangs on it and on this alone; `undefined` while that is not known. A page
+   * that teaches something ends all earlier keys, so an older page is read again.
+   */
   key(): MaybePromise<string | undefined> {
+    const { listed } = this.#config;
     if (this.#isStable) {
       const { managed } = this.#admission;
-      return `${nameOf(this.#notes)} ${managed === undefined ? '' : JSON.stringify(managed)}`;
+      const handle = managed === undefined ? '' : JSON.stringify(managed);
+      return `${nameOf(this.#notes)} ${listed.version} ${handle}`;
     }
     return after(this.#state(), (state) => {
       this.#next = { state };
-      return state === undefined ? undefined : `${nameOf(this.#config)} ${state}`;
+      if (state === undefined) return undefined;
+      return `${nameOf(this.#config)} ${listed.version} ${state}`;
     });
+  }
+
+  /** What was read for the key is not for the next page. */
+  forget(): void {
+    this.#next = undefined;
   }
 
   /** Takes note of a page as the upstream sent it, and changes it for the client. */

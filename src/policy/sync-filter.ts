@@ -75,7 +75,7 @@ export class SyncFilter implements Filter {
   }
 
   pageKey(): string {
-    return nameOf(this.config);
+    return `${nameOf(this.config)} ${this.config.hints.version}`;
   }
 
   /** A response that did not come here comes on the stream that the client resumes. */

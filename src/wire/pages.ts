@@ -223,10 +223,12 @@ export interface PageStage {
   onMessage?(message: Message): MaybePromise<void>;
   /**
    * Asked right before a page of tools passes. Of the same page and the same key this filter makes
-   * the same; `undefined` where that hangs on more. A filter that sees messages and has no key keeps
-   * pages from being remembered.
+   * the same, and learns nothing new; `undefined` where that hangs on more. A filter that sees
+   * messages and has no key keeps pages from being remembered.
    */
   pageKey?(): MaybePromise<string | undefined>;
+  /** The page has passed, or none does: what was read for its key is too old for the next one. */
+  forgetKey?(): void;
   /** Where what becomes of pages is remembered; that of the first filter counts. */
   readonly pages?: PageMemory;
   /**
@@ -274,20 +276,31 @@ export class AskedPage {
     const kept = keeperOf(filters)?.findPage?.(passed);
     const memory = memoryOf(filters);
     if (kept === undefined || memory === undefined) return undefined;
-    const { page, ageMs } = kept;
-    return after(keyOf(filters), (key) => {
-      if (key === undefined) return undefined;
-      const known = memory.recallPage(key, page);
-      if (known !== undefined) return known.shown.pieces(this.#idBytes, ageMs);
-      const payload = Payload.parse(page.with(this.#idBytes).toString());
-      const [message] = payload?.messages ?? [];
-      if (payload === undefined || message === undefined) return undefined;
-      const seen = inOrder(filters, (filter) => filter.onMessage?.(message));
-      return after(seen, () => {
-        const shown = shownIn(payload);
-        if (shown !== undefined) memory.keep(key, { sent: page, shown });
-        return shown?.pieces(this.#idBytes, ageMs);
-      });
+    const answer = after(keyOf(filters), (key) =>
+      key === undefined ? undefined : this.#answerWith(kept, filters, key, memory),
+    );
+    return after(answer, (given) => {
+      forgetKeys(filters);
+      return given;
+    });
+  }
+
+  #answerWith(
+    { page, ageMs }: KeptPage,
+    filters: readonly PageStage[],
+    key: string,
+    memory: PageMemory,
+  ): MaybePromise<Answer> {
+    const known = memory.recallPage(key, page);
+    if (known !== undefined) return known.shown.pieces(this.#idBytes, ageMs);
+    const payload = Payload.parse(page.with(this.#idBytes).toString());
+    const [message] = payload?.messages ?? [];
+    if (payload === undefined || message === undefined) return undefined;
+    const seen = inOrder(filters, (filter) => filter.onMessage?.(message));
+    return after(seen, () => {
+      const shown = shownIn(payload);
+      if (shown !== undefined) memory.keep(key, { sent: page, shown });
+      return shown?.pieces(this.#idBytes, ageMs);
     });
   }
 
@@ -300,6 +313,7 @@ export class AskedPage {
       this.#key = key;
       const known = key === undefined ? undefined : memory.recall(key, sent, this.#idBytes);
       if (known === undefined) return undefined;
+      forgetKeys(filters);
       this.#tell(filters, known.sent);
       return { id: this.#id, bytes: known.shown.with(this.#idBytes) };
     });
@@ -307,6 +321,7 @@ export class AskedPage {
 
   /** The filters have seen the page: what they made of it is remembered, where that can be. */
   keep(filters: readonly PageStage[], sent: Buffer, payload: Payload): void {
+    forgetKeys(filters);
     const shown = this.#key === undefined ? undefined : shownIn(payload);
     const read = shown && PageBytes.of(sent.toString());
     const memory = memoryOf(filters);
@@ -327,6 +342,10 @@ function memoryOf(filters: readonly PageStage[]): PageMemory | undefined {
 
 function keeperOf(filters: readonly PageStage[]): PageStage | undefined {
   return filters.find(({ findPage }) => findPage !== undefined);
+}
+
+function forgetKeys(filters: readonly PageStage[]): void {
+  for (const filter of filters) filter.forgetKey?.();
 }
 
 /** `undefined` where one of the filters makes of a page what hangs on more than its key. */
@@ -394,13 +413,22 @@ type Hint = 'read-only' | 'idempotent' | 'none';
  */
 export class ToolHints {
   readonly #hints = new Map<string, Hint>();
+  #changes = 0;
+
+  /** Another number each time that a page changed what is known: an earlier one may say otherwise. */
+  get version(): number {
+    return this.#changes;
+  }
 
   /** Takes note of one page. */
   note(tools: readonly unknown[]): void {
     for (const tool of tools) {
       if (!isObject(tool) || typeof tool.name !== 'string') continue;
-      if (this.#hints.size < MAX_TOOLS || this.#hints.has(tool.name))
-        this.#hints.set(tool.name, hintOf(tool.annotations));
+      const hint = hintOf(tool.annotations);
+      if (this.#hints.get(tool.name) === hint) continue;
+      if (this.#hints.size >= MAX_TOOLS && !this.#hints.has(tool.name)) continue;
+      this.#hints.set(tool.name, hint);
+      this.#changes++;
     }
   }
 

@@ -377,7 +377,8 @@ export class Tap implements ResponseSink {
     if (last.length > 0) held.push(last);
     const body = held.length === 1 ? (held[0] ?? last) : Buffer.concat(held);
     return after(this.#asked.page?.recall(this.#asked.filters, body), (known) => {
-      if (known !== undefined) return this.#finishJson(known.bytes, undefined, true);
+      if (known !== undefined)
+        return this.#finishJson(known.bytes, undefined, !known.bytes.equals(body));
       const payload = anyWants(this.#asked.filters, body) ? this.#parse(body) : undefined;
       if (payload === undefined) return this.#finishJson(body, undefined, false);
       return after(this.#onMessages(payload), () => {

@@ -1,9 +1,10 @@
-import type { RequestHandler } from 'express';
-import { describe, expect, it } from 'vitest';
-import { StateMachineGate } from '../../src/index.ts';
+import express, { type RequestHandler } from 'express';
+import { describe, expect, it, vi } from 'vitest';
+import { principalKey, StateMachineGate } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import type { RawSession, WireMessage } from '../helpers/raw.ts';
-import { type SceneOptions, scene } from '../helpers/scene.ts';
+import { type Scene, type SceneOptions, scene, sceneOfBothEras } from '../helpers/scene.ts';
+import { ask, callStateless } from '../helpers/two-eras.ts';
 
 /** What a page of tools says, given the id that it answers. */
 type Page = (id: string) => string;
@@ -221,5 +222,128 @@ it('a list that answers another request than the one on whose stream it comes is
         'cart.add_item',
         'cart.view',
       ]);
+  }
+});
+
+describe('what a list says of its tools', () => {
+  const annotated = (annotations: Readonly<Record<string, unknown>>): Page => {
+    const tools = TOOLS.map((name) => ({
+      name,
+      inputSchema: { type: 'object' },
+      annotations: annotations[name] ?? {},
+    }));
+    return idLast(JSON.stringify({ tools }));
+  };
+  const first = annotated({ 'cart.view': { readOnlyHint: true } });
+  const other = annotated({ 'cart.add_item': { idempotentHint: true } });
+  const policies = [{ match: 'cart.*', invalidates: ['orders.*'] }];
+
+  /** Whether the process goes by the first list, of which no change may be made twice. */
+  async function knowsFirst({ data }: Scene, client: RawSession): Promise<boolean> {
+    const claim = vi.spyOn(data, 'claim');
+    const { result: viewed } = await client.call('cart.view');
+    await client.call('cart.add_item');
+    const uncertain = claim.mock.calls[0]?.[0].step.uncertain;
+    claim.mockRestore();
+    const facts = [uncertain, viewed.content.length];
+    expect([
+      ['hold', 1],
+      ['retry', 2],
+    ]).toContainEqual(facts);
+    return uncertain === 'hold';
+  }
+
+  it.each(['json', 'sse'] as const)(
+    'holds again when it comes again, in %s, where another came in between',
+    async (answers) => {
+      const pages = [first, first, first, other, other, first, other, first];
+      const { list, raw, ...app } = await listing(pages, { answers, sync: { policies } });
+      for (const [at, page] of pages.entries()) {
+        await list(at);
+        expect(await knowsFirst(app, raw), `after list ${at}`).toBe(page === first);
+      }
+    },
+  );
+
+  it('holds again for a client whose list was kept', async () => {
+    let asked = 0;
+    const behind: RequestHandler = (req, res, go) => {
+      const { id, method } = (req.body ?? {}) as WireMessage;
+      if (method !== 'tools/list') return go();
+      asked++;
+      const page = req.headers['x-shop'] === 'other' ? other : first;
+      res.type('json').send(page(JSON.stringify(id)));
+    };
+    const vary = (req: { headers: Record<string, unknown> }) => String(req.headers['x-shop']);
+    const { raw, ...app } = await listing([], {
+      behind: [behind],
+      gate: { listCache: { vary } },
+      sync: { policies },
+    });
+    for (const shop of ['first', 'first', 'other', 'first', 'other', 'first', 'first']) {
+      await raw.post({ jsonrpc: '2.0', id: 1, method: 'tools/list' }, { 'x-shop': shop });
+      expect(await knowsFirst(app, raw)).toBe(shop === 'first');
+    }
+    expect(asked).toBe(2);
+  });
+
+  it('holds again of the arguments that are repeated in headers', async () => {
+    const mirroring = (argument: string): Page => {
+      const properties = { [argument]: { type: 'string', 'x-mcp-header': 'Sku' } };
+      const tools = [{ name: 'cart.add_item', inputSchema: { type: 'object', properties } }];
+      return idLast(JSON.stringify({ resultType: 'complete', tools }));
+    };
+    const [now, then] = [mirroring('sku'), mirroring('note')];
+    const app = await sceneOfBothEras({
+      session: { key: principalKey() },
+      before: [express.json()],
+      behind: [upstreamOf([now, then, now, then, now], 'json')],
+    });
+    const changes = { 'mcp-param-sku': '7' };
+    for (const isRight of [true, false, true, false, true]) {
+      await ask(app.url, 'tools/list', {}, { user: 'ann' });
+      const args = { sku: '7' };
+      const called = await callStateless(app.url, 'cart.add_item', args, { user: 'ann', changes });
+      expect(called.status).toBe(isRight ? 200 : 400);
+    }
+  });
+});
+
+it('a list that comes after another one on its stream is filtered by where the run stands then', async () => {
+  const page = idLast(pageOf(TOOLS));
+  let move: (() => Promise<unknown>) | undefined;
+  const behind: RequestHandler = async (req, res, go) => {
+    const { id, method } = (req.body ?? {}) as WireMessage;
+    if (method !== 'tools/list') return go();
+    res.type('text/event-stream').write(`data: ${page(JSON.stringify(id))}\n\n`);
+    await move?.();
+    res.end(`data: ${page('"another"').replace(',', ',\ndata: ')}\n\n`);
+  };
+  const { raw } = await listing([], { answers: 'sse', behind: [behind] });
+  for (let times = 0; times < 2; times++) await raw.ask('tools/list');
+  move = () => raw.call('cart.add_item');
+  const { messages } = await raw.post({ jsonrpc: '2.0', id: 9, method: 'tools/list' });
+  const lists = messages.filter(({ result }) => result !== undefined);
+  expect(lists.map((each) => shown(JSON.stringify(each)))).toEqual([
+    ['cart.add_item', 'cart.view'],
+    ['cart.add_item', 'cart.checkout', 'cart.view'],
+  ]);
+});
+
+it('a list of which nothing is left out keeps the headers of its body, also when it comes again', async () => {
+  const page = idLast(pageOf(['cart.view', 'cart.help']));
+  const behind: RequestHandler = (req, res, go) => {
+    const { id, method } = (req.body ?? {}) as WireMessage;
+    if (method !== 'tools/list') return go();
+    res
+      .set('etag', '"list"')
+      .type('json')
+      .send(page(JSON.stringify(id)));
+  };
+  const { raw } = await listing([], { behind: [behind] });
+  for (const id of [1, 2, 3, 4]) {
+    const { headers, text } = await raw.post({ jsonrpc: '2.0', id, method: 'tools/list' });
+    expect(text).toBe(page(String(id)));
+    expect(headers.etag).toBe('"list"');
   }
 });

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { PageBytes, PageMemory } from '../../src/wire/pages.ts';
+import { PageBytes, PageMemory, ToolHints } from '../../src/wire/pages.ts';
 
 const text = (id: string, tools = '[]') => `{"result":{"tools":${tools}},"id":${id}}`;
 const bytes = (value: string): Buffer => Buffer.from(value);
@@ -60,5 +60,26 @@ describe('the memory of pages', () => {
     memory.keep('huge', { sent: page('1', huge), shown });
     expect(memory.recall('huge', bytes(text('1', huge)), id)).toBeUndefined();
     expect(memory.recall('long 2', bytes(text('1', long(2))), id)).toBeDefined();
+  });
+});
+
+describe('what lists teach of tools', () => {
+  it('is another version only where a page says something else than what is known', () => {
+    const hints = new ToolHints();
+    const versions = new Set<number>();
+    const note = (...tools: readonly unknown[]): number => {
+      hints.note(tools);
+      versions.add(hints.version);
+      return hints.version;
+    };
+    const reads = { name: 'view', annotations: { readOnlyHint: true } };
+    const known = note(reads, { name: 'pay' }, 'no tool');
+    expect(note(reads)).toBe(known);
+    expect(note({ name: 'pay', annotations: { title: 'Pay' } }, { annotations: {} })).toBe(known);
+    note({ name: 'view' });
+    expect(hints.isReadOnly('view')).toBe(false);
+    note(reads);
+    expect(hints.isReadOnly('view')).toBe(true);
+    expect(versions.size).toBe(3);
   });
 });
