@@ -1,10 +1,11 @@
 import express, { type RequestHandler } from 'express';
-import { describe, expect, it, vi } from 'vitest';
-import { principalKey, StateMachineGate } from '../../src/index.ts';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { principalKey, StateMachineGate, stateSync } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
-import type { RawSession, WireMessage } from '../helpers/raw.ts';
+import { RawSession, type WireMessage } from '../helpers/raw.ts';
 import { type Scene, type SceneOptions, scene, sceneOfBothEras } from '../helpers/scene.ts';
 import { ask, callStateless } from '../helpers/two-eras.ts';
+import { startUpstream } from '../helpers/upstream.ts';
 
 /** What a page of tools says, given the id that it answers. */
 type Page = (id: string) => string;
@@ -264,6 +265,22 @@ describe('what a list says of its tools', () => {
       }
     },
   );
+
+  it('holds again for stateSync() where no gate stands in front', async () => {
+    const pages = [first, other, first, other, first];
+    const upstream = await startUpstream({
+      shape: { answers: 'json', parser: true },
+      middlewares: [stateSync({ policies })],
+      behind: [upstreamOf(pages, 'json')],
+    });
+    onTestFinished(() => upstream.close());
+    const client = await RawSession.begin(upstream.url);
+    for (const page of pages) {
+      await client.ask('tools/list');
+      const { result } = await client.call('cart.view');
+      expect(result.content).toHaveLength(page === first ? 1 : 2);
+    }
+  });
 
   it('holds again for a client whose list was kept', async () => {
     let asked = 0;
