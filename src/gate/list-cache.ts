@@ -1,13 +1,16 @@
 import type { Clock } from '../clock.ts';
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
+import { digestOf } from '../session/digest.ts';
 import type { CallerRequest } from '../session/principal.ts';
 import type { Admission } from '../session/run.ts';
+import { headerFault } from '../wire/era.ts';
 import type { Exchange, Filter } from '../wire/exchange.ts';
 import { requestHeader } from '../wire/headers.ts';
 import { isObject, type JsonObject, META_CLAIM } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { CacheHint, KeptPage, PageBytes } from '../wire/pages.ts';
+import type { HeadPort } from '../wire/ports.ts';
 
 /** What `fsmGate({ listCache })` takes. */
 export interface ListCacheOptions {
@@ -38,8 +41,10 @@ const DEFAULT_TTL_MS = 5_000;
 /** Owners are sessions, principals, and everybody together. */
 const MOST_OWNERS = 10_000;
 const MOST_PAGES_EACH = 200;
-/** Of all pages that differ. */
+/** Of all pages that differ, and of where they are kept. */
 const MOST_BYTES = 32 * 1024 * 1024;
+/** About what an entry takes up beside its page and its key. */
+const ENTRY_BYTES = 256;
 const MOST_CLIENTS = 10_000;
 const EVERYBODY = 'everybody';
 
@@ -73,13 +78,17 @@ export class ListCache {
   /** How many entries there are of each page: sessions mostly have the same. */
   readonly #uses = new Map<PageBytes, number>();
   #bytes = 0;
-  /** What clients of sessions said of themselves when they shook hands. */
+  /** Digests of what clients of sessions said of themselves when they shook hands. */
   readonly #clients = new Map<string, string>();
   #drops = 0;
+  /** How often lists of one owner alone were dropped. */
+  readonly #ownDrops = new Map<string, number>();
+  #isUsed: boolean;
 
   private constructor(options: ListCacheOptions | undefined, clock: Clock) {
     this.#options = options;
     this.#clock = clock;
+    this.#isUsed = options !== undefined;
   }
 
   /**
@@ -96,9 +105,27 @@ export class ListCache {
     return this.#options !== undefined;
   }
 
-  /** What a list is asked for by now; {@link keep} wants it back with the list that came. */
-  get now(): Asked {
-    return { at: this.#clock.now(), drops: this.#drops };
+  /** Whether a list may be kept, or be on its way. */
+  get isUsed(): boolean {
+    return this.#isUsed;
+  }
+
+  /** Whether the other one, of another gate, keeps the same lists for the same requests. */
+  isLike(other: ListCache): boolean {
+    const [one, two] = [this.#options, other.#options];
+    if (one === undefined || two === undefined) return one === two;
+    return (
+      one.ttlMs === two.ttlMs &&
+      one.vary === two.vary &&
+      (one.shared === true) === (two.shared === true)
+    );
+  }
+
+  /** An owner asks for a list now; {@link keep} wants this back with the list that came. */
+  ask(owner: string): Asked {
+    this.#isUsed = true;
+    const ownDrops = this.#ownDrops.get(owner);
+    return { at: this.#clock.now(), owner, drops: this.#drops, ownDrops };
   }
 
   /** The page that is kept at one of the places, for requests that have passed the same. */
@@ -120,6 +147,7 @@ export class ListCache {
     const { owner, key } = place;
     const ttlMs = this.#ttlOf(page.hint);
     if (ttlMs === 0 || asked.drops !== this.#drops) return;
+    if (asked.ownDrops !== this.#ownDrops.get(asked.owner)) return;
     this.#remove(owner, key);
     const entries = this.#owners.get(owner) ?? new Map<string, Entry>();
     this.#owners.delete(owner);
@@ -128,13 +156,17 @@ export class ListCache {
     const uses = this.#uses.get(page) ?? 0;
     this.#uses.set(page, uses + 1);
     if (uses === 0) this.#bytes += page.size;
+    this.#bytes += key.length + ENTRY_BYTES;
     this.#makeRoom(owner, entries);
   }
 
   /** The upstream's lists are others now; or those of one owner alone are not asked for any more. */
   drop(owner?: string): void {
     // What was asked for before may come after.
-    this.#drops++;
+    if (owner === undefined || this.#ownDrops.size >= MOST_OWNERS) {
+      this.#drops++;
+      this.#ownDrops.clear();
+    } else this.#ownDrops.set(owner, (this.#ownDrops.get(owner) ?? 0) + 1);
     const owners = owner === undefined ? [...this.#owners.keys()] : [owner];
     for (const each of owners)
       for (const key of [...(this.#owners.get(each)?.keys() ?? [])]) this.#remove(each, key);
@@ -148,6 +180,8 @@ export class ListCache {
   vary(req: CallerRequest): string | undefined {
     const varied = this.#options?.vary?.(req);
     if (varied === undefined || typeof varied === 'string') return varied;
+    // A promise that nothing waits for would end the process if it were rejected.
+    Promise.resolve(varied).catch(() => {});
     throw new InterlockError(
       'ERR_INTERLOCK_CONFIG',
       `fsmGate(): listCache.vary() must return a string or undefined; it returned ${showValue(varied)}`,
@@ -163,6 +197,11 @@ export class ListCache {
     this.#clients.set(session, client);
     const [oldest] = this.#clients.keys();
     if (this.#clients.size > MOST_CLIENTS && oldest !== undefined) this.#clients.delete(oldest);
+  }
+
+  /** From now on its lists are its own, until it shakes hands again. */
+  forgetClient(session: string): void {
+    this.#clients.delete(session);
   }
 
   #ttlOf({ ttlMs, isPublic }: CacheHint): number {
@@ -185,6 +224,7 @@ export class ListCache {
     if (entries === undefined || entry === undefined) return;
     entries.delete(key);
     if (entries.size === 0) this.#owners.delete(owner);
+    this.#bytes -= key.length + ENTRY_BYTES;
     const uses = (this.#uses.get(entry.page) ?? 1) - 1;
     if (uses > 0) this.#uses.set(entry.page, uses);
     else {
@@ -197,7 +237,9 @@ export class ListCache {
 /** When a list was asked for, by what can make it void until it comes. */
 interface Asked {
   readonly at: number;
+  readonly owner: string;
   readonly drops: number;
+  readonly ownDrops: number | undefined;
 }
 
 /**
@@ -226,17 +268,19 @@ export class CachedLists implements Filter {
     if (exchange.req.method === 'DELETE') this.#endSession();
   }
 
-  /** `undefined` where no list of the exchange's can be in the cache. */
+  /** `undefined` where there is no cache. */
   static of(
     cache: ListCache | undefined,
     exchange: Exchange,
     admission: Admission,
     onError: (error: unknown) => void,
   ): CachedLists | undefined {
-    if (cache === undefined || (!cache.isAsked && admission.era === 'session')) return undefined;
+    if (cache === undefined) return undefined;
     let places: readonly Place[] = [];
     try {
-      places = placesOf(cache, exchange, admission);
+      // Others' lists may be kept: a session that does without them still says when they change.
+      if (cache.isAsked || admission.era === 'stateless')
+        places = placesOf(cache, exchange, admission);
     } catch (error) {
       onError(error);
     }
@@ -245,6 +289,7 @@ export class CachedLists implements Filter {
 
   /** Also while nothing is kept: a list may be on its way that has changed since. */
   wants(bytes: Buffer): boolean {
+    if (!this.#cache.isUsed) return false;
     return bytes.includes(CHANGED_MARK) || bytes.includes(ESCAPED_ASCII);
   }
 
@@ -259,32 +304,60 @@ export class CachedLists implements Filter {
 
   onHead(): void {
     const { req, messages, tap } = this.#exchange;
-    if (req.method === 'DELETE') this.#endSession();
+    // An upstream that does not know the session any more may give its id to another one.
+    if (req.method === 'DELETE' || tap.res.statusCode === 404) this.#endSession();
     const [asked] = messages;
-    if (asked?.method !== 'initialize') return;
+    if (asked?.method !== 'initialize' || !this.#cache.isAsked) return;
     const session = tap.res.getHeader('mcp-session-id');
-    const client = clientIn(asked.message);
-    if (typeof session === 'string') this.#cache.noteClient(session, client);
+    if (typeof session !== 'string') return;
+    this.#cache.drop(ownerNamed('session', session));
+    this.#cache.noteClient(session, digestOf(saidIn(asked.message)));
   }
 
   findPage(passed: string): KeptPage | undefined {
-    if (this.#places.length === 0) return undefined;
-    this.#asked = this.#cache.now;
-    return this.#cache.lookup(this.#places, passed);
+    const own = this.#places.at(-1);
+    this.#asked = own && this.#isAgreed ? this.#cache.ask(own.owner) : undefined;
+    return this.#asked && this.#cache.lookup(this.#places, passed);
   }
 
   onPage(page: PageBytes, passed: string): void {
     const { res } = this.#exchange.tap;
     const place = this.#cache.isShared(page.hint) ? this.#places[0] : this.#places.at(-1);
     if (place === undefined || this.#asked === undefined) return;
-    if (res.statusCode !== 200 || res.hasHeader('set-cookie')) return;
+    if (res.statusCode !== 200 || res.hasHeader('set-cookie') || !isKeyed(res)) return;
+    // It may be the page that an earlier request of this id asked for.
+    if (this.#admission.session.hasStrays) return;
     this.#cache.keep(place, page, passed, this.#asked);
+  }
+
+  /** What is known of the session here may be forgotten before a stray answer comes. */
+  onClose(): void {
+    const [kind, name] = this.#admission.taskOwner;
+    if (kind === 'session' && this.#admission.session.hasStrays)
+      this.#cache.forgetClient(String(name));
+  }
+
+  /** Several gates that were asked to keep lists must have been asked the same. */
+  get #isAgreed(): boolean {
+    return this.#exchange.filters.every(
+      (filter) =>
+        !(filter instanceof CachedLists) ||
+        filter === this ||
+        !filter.#cache.isAsked ||
+        filter.#cache.isLike(this.#cache),
+    );
   }
 
   #endSession(): void {
     const [kind, name] = this.#admission.taskOwner;
-    if (kind === 'session') this.#cache.drop(JSON.stringify([kind, name]));
+    if (kind !== 'session' || !this.#cache.isAsked) return;
+    this.#cache.forgetClient(String(name));
+    this.#cache.drop(ownerNamed(kind, name));
   }
+}
+
+function ownerNamed(kind: 'session' | 'principal', name: string | null | undefined): string {
+  return JSON.stringify([kind, name]);
 }
 
 const MEMBERS: ReadonlySet<string> = new Set(['jsonrpc', 'id', 'method', 'params']);
@@ -295,6 +368,14 @@ const META = {
   capabilities: 'io.modelcontextprotocol/clientCapabilities',
 } as const;
 const META_KEYS: ReadonlySet<string> = new Set([...Object.values(META), 'progressToken']);
+/** What tells hosts, origins and versions apart, wherever a proxy puts the host. */
+const KEY_HEADERS = [
+  ...['host', ':authority', 'x-forwarded-host', 'forwarded'],
+  ...['origin', 'mcp-protocol-version'],
+];
+const CREDENTIALS = ['authorization', 'cookie'];
+/** What an answer may vary by: the key has it, or what is kept is answered as JSON all the same. */
+const VARIED: ReadonlySet<string> = new Set([...KEY_HEADERS, 'accept', 'accept-encoding']);
 /** What a token allows, under the names that are in use. Never the token's own bytes. */
 const ALLOWING = [
   ...['scopes', 'scope', 'scp', 'roles', 'groups', 'permissions', 'aud', 'resource'],
@@ -319,35 +400,48 @@ function placesOf(
   const { cursor, _meta: meta = {} } = isPlain ? params : {};
   if (!isPlain || !isObject(meta) || !has(meta, META_KEYS) || !acceptsBoth(req)) return [];
   if (cursor !== undefined && typeof cursor !== 'string') return [];
-  const isSomebody = ['authorization', 'cookie'].some((name) => req.headers[name] !== undefined);
+  if (headerFault(req, asked, era) !== undefined) return [];
+  const credentials = CREDENTIALS.map((name) => req.headers[name]);
+  const isSomebody = credentials.some((each) => each !== undefined);
   if (principal === undefined && (era === 'stateless' || isSomebody || req.auth !== undefined))
     return [];
   const [kind, name] = taskOwner;
   const isSession = era === 'session';
   // Nothing says which client it is.
   if (isSession && (kind !== 'session' || name === null)) return [];
-  const client = isSession ? cache.clientOf(String(name)) : clientIn(asked.message);
+  const client = isSession ? cache.clientOf(String(name)) : 'itself';
   const { originalUrl = req.url } = req as { originalUrl?: unknown };
-  const sent = ['host', 'origin', 'mcp-protocol-version'].map((header) => req.headers[header]);
-  const common = JSON.stringify([era, originalUrl, sent, cursor, cache.vary(req)]);
-  const owner = JSON.stringify(isSession ? [kind, name] : ['principal', principal]);
-  const own = { owner, key: JSON.stringify([common, client, principal, allowedBy(req.auth)]) };
-  return client === undefined
-    ? [own]
-    : [{ owner: EVERYBODY, key: JSON.stringify([common, client]) }, own];
+  const sent = KEY_HEADERS.map((header) => req.headers[header]);
+  const said = saidIn(asked.message);
+  const common = digestOf([era, originalUrl, sent, cursor, cache.vary(req), said, client]);
+  const owner = isSession ? ownerNamed(kind, name) : ownerNamed('principal', principal);
+  // Where authentication in front left nothing, the upstream may read more in them.
+  const caller = [principal, allowedBy(req.auth), isObject(req.auth) ? [] : credentials];
+  const own = { owner, key: `${common} ${digestOf(caller)}` };
+  return client === undefined ? [own] : [{ owner: EVERYBODY, key: common }, own];
 }
 
 function has(object: JsonObject, known: ReadonlySet<string>): boolean {
   return Object.keys(object).every((key) => known.has(key));
 }
 
-/** Versions, name and capabilities of a client, as it says them itself. */
-function clientIn(message: Message): string {
-  const said = message.at('params');
-  const { protocolVersion, clientInfo, capabilities, _meta } = isObject(said) ? said : {};
+/** Versions, name and capabilities of a client, as it says them itself, for a digest. */
+function saidIn(message: Message): readonly unknown[] {
+  const params = message.at('params');
+  const { protocolVersion, clientInfo, capabilities, _meta } = isObject(params) ? params : {};
   const meta = isObject(_meta) ? _meta : {};
   const inMeta = Object.values(META).map((key) => meta[key]);
-  return JSON.stringify([protocolVersion, clientInfo, capabilities, inMeta]);
+  const said = [protocolVersion, clientInfo, capabilities, ...inMeta];
+  // A digest takes what is absent for null, which an upstream may refuse.
+  return said.map((each) => (each === undefined ? [] : [each]));
+}
+
+/** Whether the answer varies by nothing but what requests are kept apart by. */
+function isKeyed(res: HeadPort): boolean {
+  const names = String(res.getHeader('vary') ?? '')
+    .toLowerCase()
+    .split(',');
+  return names.map((name) => name.trim()).every((name) => name === '' || VARIED.has(name));
 }
 
 /** An answer from the cache is JSON; a client must take that and streams (MCP, Transports). */
@@ -357,9 +451,12 @@ function acceptsBoth(req: Exchange['req']): boolean {
   return isBoth && !/;\s*q\s*=\s*0(?:\.0*)?\s*(?:,|$)/.test(accept);
 }
 
-/** What a caller may do, so far as authentication in front left it. */
-function allowedBy(auth: unknown): readonly unknown[] {
-  if (!isObject(auth)) return [];
+/** What a caller may do, so far as authentication in front left it, as text. */
+function allowedBy(auth: unknown): string {
+  if (!isObject(auth)) return '';
   const places = [auth, auth.payload, auth.extra].filter(isObject);
-  return places.map((place) => ALLOWING.map((name) => place[name]));
+  const allowed = places.map((place) => ALLOWING.map((name) => place[name]));
+  return JSON.stringify(allowed, (_, value) =>
+    value instanceof Set || value instanceof Map ? [...value] : value,
+  );
 }

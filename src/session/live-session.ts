@@ -131,6 +131,7 @@ export class LiveSession {
   /** When the store last confirmed the session. */
   checkedAt: number;
   #moves = 0;
+  #hasStrays = false;
   readonly #inFlight = new Map<string, InFlight>();
   readonly #questions = new Map<string, readonly (() => void)[]>();
 
@@ -161,6 +162,18 @@ export class LiveSession {
   /** The run moved, or may have. */
   noteMove(): void {
     this.#moves++;
+  }
+
+  /**
+   * Whether the upstream may still answer a request whose id is free again: on the stream of a
+   * later one, where the client uses that id again.
+   */
+  get hasStrays(): boolean {
+    return this.#hasStrays;
+  }
+
+  noteStray(): void {
+    this.#hasStrays = true;
   }
 
   /**

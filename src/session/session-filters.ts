@@ -149,9 +149,14 @@ export class Handshake implements Filter {
 /** A POST of a session: its request ids are in flight until it is answered. */
 export class Request implements Filter {
   readonly stage = 'session';
+  readonly #exchange: Exchange;
+  readonly #session: LiveSession;
   readonly #begun: readonly InFlight[];
+  #isAnswered = false;
 
-  private constructor(begun: readonly InFlight[]) {
+  private constructor(exchange: Exchange, session: LiveSession, begun: readonly InFlight[]) {
+    this.#exchange = exchange;
+    this.#session = session;
     this.#begun = begun;
   }
 
@@ -167,12 +172,22 @@ export class Request implements Filter {
       }
       begun.push(entry);
     }
-    return new Request(begun);
+    return new Request(exchange, session, begun);
   }
 
   onEnd(): JsonObject[] {
-    for (const entry of this.#begun) entry.end();
+    const { page, tap } = this.#exchange;
+    this.#isAnswered = true;
+    // A proxy gives up on what it asked for, and an event stream may end to be resumed.
+    const isOpen = page !== undefined && tap.mode === 'sse' && tap.unanswered.length > 0;
+    if (isOpen || tap.res.statusCode >= 500) this.#session.noteStray();
+    this.#free();
     return [];
+  }
+
+  /** Another answer goes out, while the upstream's may go on. */
+  onUnreadable(): void {
+    this.#session.noteStray();
   }
 
   /** The client is gone: what waits for its turn is never forwarded. */
@@ -181,8 +196,16 @@ export class Request implements Filter {
   }
 
   onClose(): void {
+    const { page, tap, forwardable } = this.#exchange;
+    // A list may have been answered here, though it was to be forwarded.
+    const isCut = forwardable.length > 0 && !(page !== undefined && tap.isWhole);
+    if (isCut && !this.#isAnswered) this.#session.noteStray();
     this.onDepart();
-    this.onEnd();
+    this.#free();
+  }
+
+  #free(): void {
+    for (const entry of this.#begun) entry.end();
   }
 }
 

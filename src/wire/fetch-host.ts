@@ -247,7 +247,8 @@ class FetchResponse implements ResponsePort, Originals {
     const body = this.#open();
     if (done !== undefined) queueMicrotask(done);
     if (this.#over) return true;
-    if (bytes.length > 0) body.enqueue(bytes);
+    // A copy: the reader may write to it or transfer it, and a cache may have the original.
+    if (bytes.length > 0) body.enqueue(new Uint8Array(bytes));
     return (body.desiredSize ?? 0) > 0;
   }
 
@@ -258,7 +259,7 @@ class FetchResponse implements ResponsePort, Originals {
     if (this.#body === undefined)
       this.#makeWith(bytes === undefined ? null : new Uint8Array(bytes));
     else {
-      if (bytes !== undefined) this.#body.enqueue(bytes);
+      if (bytes !== undefined) this.#body.enqueue(new Uint8Array(bytes));
       this.#body.close();
     }
     queueMicrotask(() => this.#listeners.onClosed());

@@ -65,6 +65,8 @@ export class PageBytes {
     const [ttl, scope] = [only(inResult, 'ttlMs'), only(inResult, 'cacheScope')];
     if (inResult.length > new Set(inResult.map(({ key }) => key)).size) return undefined;
     const isTime = ttl !== undefined && /^\d{1,15}$/.test(text.slice(ttl.start, ttl.end));
+    // One that is written otherwise could not be lessened by the page's age.
+    if (ttl !== undefined && !isTime) return undefined;
     const spans = [{ of: 'id' as const, at: id }];
     const all = isTime ? [...spans, { of: 'ttlMs' as const, at: ttl }] : spans;
     const sorted = all.sort((one, other) => one.at.start - other.at.start);

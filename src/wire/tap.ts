@@ -153,6 +153,16 @@ export class Tap implements ResponseSink {
     return this.#client === 'closed' || this.#client === 'released';
   }
 
+  /** Whether the last of the response was written. */
+  get isWhole(): boolean {
+    return this.#phase === 'ended';
+  }
+
+  /** Requests that the upstream is asked and that no event has answered yet. */
+  get unanswered(): readonly Call[] {
+    return this.#forwarded.filter((each) => !this.#responded.includes(each));
+  }
+
   /** A client that leaves from now on does not cut the upstream off: it sees a healthy response. */
   withholdClose(): void {
     if (this.#client === 'here') this.#client = 'kept';
@@ -606,8 +616,7 @@ export class Tap implements ResponseSink {
         this.#asked.onError(error);
       }
     }
-    const open = this.#forwarded.filter((each) => !this.#responded.includes(each));
-    const told = [...this.#takeAnswers(), ...open.map(({ id }) => unreadable(id))];
+    const told = [...this.#takeAnswers(), ...this.unanswered.map(({ id }) => unreadable(id))];
     if (hasBegun) return this.#endStream(isStream ? told : []);
     await this.#give(502, this.#inShape(told.length > 0 ? told : [unreadable(null)]));
   }

@@ -1,5 +1,8 @@
+import { ListToolsRequestSchema } from '@modelcontextprotocol/sdk/types.js';
 import type { RequestHandler } from 'express';
 import { describe, expect, it } from 'vitest';
+import { gateFetch } from '../../src/fetch.ts';
+import { ListCache } from '../../src/gate/list-cache.ts';
 import {
   type FsmGateOptions,
   type ListCacheOptions,
@@ -8,18 +11,21 @@ import {
   StateMachineGate,
   stateSync,
 } from '../../src/index.ts';
+import { PageBytes } from '../../src/wire/pages.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { latch } from '../helpers/latch.ts';
+import { ManualClock } from '../helpers/manual-clock.ts';
 import {
   INITIALIZE,
   PROTOCOL,
   type RawResponse,
   RawSession,
   send,
+  sendAndHold,
   stream,
   type WireMessage,
 } from '../helpers/raw.ts';
-import { begins, type SceneOptions, scene, sceneOfBothEras } from '../helpers/scene.ts';
+import { begins, makeStage, type SceneOptions, scene, sceneOfBothEras } from '../helpers/scene.ts';
 import { ask, type StatelessOptions, stateless } from '../helpers/two-eras.ts';
 import { cartServer, type UpstreamShape } from '../helpers/upstream.ts';
 
@@ -144,6 +150,9 @@ describe.each(['json', 'sse'] as const)(
       await client.tools();
       expect(upstream.asked).toBe(2);
       clock.advance(-10);
+      await client.tools();
+      expect(upstream.asked).toBe(3);
+      await client.call('cart.add_item');
       await client.tools();
       expect(upstream.asked).toBe(3);
     });
@@ -586,6 +595,233 @@ describe('what is kept', () => {
   });
 });
 
+describe('what never makes a wrong list', () => {
+  const deep = `${'['.repeat(20_000)}${']'.repeat(20_000)}`;
+  const said = (clientInfo: string) =>
+    JSON.stringify(INITIALIZE).replace(JSON.stringify(INITIALIZE.params.clientInfo), clientInfo);
+
+  it('is a client that says very much of itself', async () => {
+    const { url, upstream, errors } = await caching({ cache: { shared: true } });
+    for (const times of [1, 2]) {
+      const body = said(`{"name":"raw","version":"1","x${times}":${deep}}`);
+      const { status, headers } = await send(url, { body });
+      expect(status).toBe(200);
+      const client = RawSession.resume(url, String(headers['mcp-session-id']));
+      expect([await client.tools(), await client.tools()]).toEqual([EMPTY, EMPTY]);
+      expect(upstream.asked).toBe(times);
+    }
+    expect(errors).toEqual([]);
+  });
+
+  it.each(['json', 'sse'] as const)(
+    'is an answer in %s to an earlier request of the same id, which was cut',
+    async (answers) => {
+      const late = { first: latch(), second: latch(), isIn: false };
+      let asked = 0;
+      const app = await caching({
+        cache: { shared: true },
+        shape: { answers },
+        makeServer(ledger) {
+          const server = cartServer(ledger);
+          server.server.setRequestHandler(ListToolsRequestSchema, async ({ params }) => {
+            const isSecondPage = params?.cursor === 'p2';
+            if (isSecondPage) {
+              late.isIn = true;
+              await late.first.opened;
+            } else if (++asked === 1) await late.second.opened;
+            return toolsOf(isSecondPage ? 'page.two' : 'page.one').result;
+          });
+          return server;
+        },
+      });
+      const [client, other] = [await app.session(), await app.session()];
+      const body = { jsonrpc: '2.0', id: 7, method: 'tools/list', params: { cursor: 'p2' } };
+      const cut = sendAndHold(app.url, { headers: client.headers, body });
+      await expect.poll(() => late.isIn).toBe(true);
+      cut.cut();
+      await app.isServing(0);
+      const mixed = listOf(client);
+      await expect.poll(() => asked).toBe(1);
+      late.first.open();
+      await mixed;
+      late.second.open();
+      expect(await other.tools()).toEqual(['page.one']);
+      expect(await client.tools()).toEqual(['page.one']);
+      expect(asked).toBe(3);
+    },
+  );
+
+  it('is so many requests that what tells them apart fills the memory', () => {
+    const cache = ListCache.of(true, new ManualClock());
+    const page = PageBytes.of('{"jsonrpc":"2.0","id":1,"result":{"tools":[]}}');
+    if (cache === undefined || page === undefined) throw new Error('nothing to keep');
+    const long = 'x'.repeat(10_000);
+    const isKept = (owner: string): boolean =>
+      cache.lookup([{ owner, key: `${long}0` }], '') !== undefined;
+    for (let owner = 0; owner < 20; owner++) {
+      const asked = cache.ask(String(owner));
+      for (let at = 0; at < 200; at++)
+        cache.keep({ owner: String(owner), key: `${long}${at}` }, page, '', asked);
+    }
+    expect([isKept('0'), isKept('19')]).toEqual([false, true]);
+  });
+
+  it('is a request that says of its own which client it comes from', async () => {
+    const { session, upstream } = await caching();
+    const client = await session();
+    const _meta = { 'io.modelcontextprotocol/clientInfo': { name: 'another', version: '1' } };
+    for (const [params, asked] of [
+      [{}, 1],
+      [{ _meta }, 2],
+      [{ _meta }, 2],
+      [{}, 2],
+    ] as const) {
+      await listOf(client, params);
+      expect(upstream.asked).toBe(asked);
+    }
+  });
+
+  it('is a `vary` that returns a promise: that is told, and a rejection ends nothing', async () => {
+    const vary = (async () => {
+      throw new Error('late');
+    }) as never;
+    const { session, upstream, errors } = await caching({ cache: { vary } });
+    const client = await session();
+    for (const times of [1, 2]) {
+      await client.tools();
+      expect(upstream.asked).toBe(times);
+    }
+    expect(String(errors[0])).toContain('must return a string or undefined');
+  });
+
+  it('is another host in front of a proxy', async () => {
+    const { session, upstream } = await caching();
+    const client = await session();
+    const headers = [{}, { 'x-forwarded-host': 'b.example' }, { forwarded: 'host=c.example' }];
+    for (const [at, each] of headers.entries()) {
+      await listOf(client, undefined, each);
+      await listOf(client, undefined, each);
+      expect(upstream.asked).toBe(at + 1);
+    }
+  });
+
+  it('is an answer that varies by more than requests are kept apart by', async () => {
+    const varying = ['*', 'Accept, X-Tenant', 'Origin, accept-encoding'];
+    let next = 0;
+    const { session, upstream } = await caching({
+      behind: [answering(() => ({ headers: { vary: varying[next++] }, ...toolsOf('cart.view') }))],
+    });
+    const client = await session();
+    for (const times of [1, 2, 3, 3]) {
+      await listOf(client);
+      expect(upstream.asked).toBe(times);
+    }
+  });
+
+  it('is a token that the upstream alone has looked at', async () => {
+    const { session, upstream } = await caching({
+      session: { principal: ({ headers }) => headers['x-name']?.toString() },
+    });
+    const client = await session({ 'x-name': 'ann' });
+    const tokens = [{ authorization: 'Bearer 1' }, { authorization: 'forged' }, { cookie: 'a=1' }];
+    for (const [at, each] of tokens.entries()) {
+      await listOf(client, undefined, each);
+      await listOf(client, undefined, each);
+      expect(upstream.asked).toBe(at + 1);
+    }
+  });
+
+  it('is a token whose scopes are a set', async () => {
+    const scoped: RequestHandler = (req, _res, next) => {
+      const { auth } = req as { auth?: { scopes: unknown } };
+      if (auth !== undefined) auth.scopes = new Set([String(req.headers['x-scopes'])]);
+      next();
+    };
+    const { session, upstream } = await caching({ before: [scoped] });
+    const client = await session({ 'x-user': 'ann' });
+    for (const [scopes, asked] of [
+      ['read', 1],
+      ['admin', 2],
+      ['read', 2],
+    ] as const) {
+      await listOf(client, undefined, { 'x-scopes': scopes });
+      expect(upstream.asked).toBe(asked);
+    }
+  });
+
+  it('is a gate that was told less than another one on the route', async () => {
+    const looks = () =>
+      new StateMachineGate({ id: 'looks', initial: 'open', states: { open: {} } }).bindTool(
+        'x',
+        'open',
+      );
+    const vary: NonNullable<ListCacheOptions['vary']> = ({ headers }) => String(headers['x-plan']);
+    for (const [own, asked] of [
+      [{ vary }, 2],
+      [{ ttlMs: 10 }, 2],
+      [{ shared: true }, 2],
+      [{ shared: false }, 1],
+    ] as const) {
+      const { session, upstream } = await caching({
+        workflow: [checkoutGate(), [looks(), { listCache: own }]],
+      });
+      const client = await session();
+      await client.tools();
+      await client.tools();
+      expect(upstream.asked).toBe(asked);
+    }
+  });
+
+  it.each(['3e4', '30000.0', '30000000000000000'])(
+    'is a page that is good for %s ms',
+    async (ttl) => {
+      let asked = 0;
+      const odd: RequestHandler = (req, res, next) => {
+        if (req.body?.method !== 'tools/list') return next();
+        asked++;
+        res.type('json').send(`{"jsonrpc":"2.0","id":7,"result":{"tools":[],"ttlMs":${ttl}}}`);
+      };
+      const { session } = await caching({ behind: [odd] });
+      const client = await session();
+      await listOf(client);
+      await listOf(client);
+      expect(asked).toBe(2);
+    },
+  );
+
+  it('is a session that ended unheard, and whose id another one was given', async () => {
+    let made = 0;
+    const { session, upstream, clock } = await caching({
+      cache: { ttlMs: 3_600_000 },
+      session: { idleMs: 60_000 },
+      sessionIdGenerator: () => 'the-only-one',
+      makeServer(ledger) {
+        const server = cartServer(ledger);
+        server.registerTool(`own.${made++}`, {}, () => ({ content: [] }));
+        return server;
+      },
+    });
+    const before = await (await session()).tools();
+    clock.advance(600_000);
+    expect(await (await session()).tools()).not.toEqual(before);
+    expect(upstream.asked).toBe(2);
+  });
+
+  it('is the end of another session, which keeps no list from being kept', async () => {
+    const { session, upstream } = await caching();
+    const [one, other] = [await session(), await session()];
+    const held = latch();
+    upstream.gate = held.opened;
+    const asking = one.tools();
+    await expect.poll(() => upstream.asked).toBe(1);
+    expect((await other.end()).status).toBe(200);
+    held.open();
+    await asking;
+    await one.tools();
+    expect(upstream.asked).toBe(1);
+  });
+});
+
 describe('a list that is kept in the era without sessions', () => {
   const hinted = (ttlMs: number, cacheScope: 'public' | 'private') => {
     return { serverOptions: { cacheHints: { 'tools/list': { ttlMs, cacheScope } } } };
@@ -729,6 +965,45 @@ describe('a list that is kept in the era without sessions', () => {
     expect(upstream.asked).toBe(2);
     listening.cut();
   });
+
+  it('is not answered without the header that the upstream asks for', async () => {
+    const { url, list, upstream } = await cachingBoth({ gate: { listCache: true } });
+    await list(user('ann'));
+    const { status } = await ask(
+      url,
+      'tools/list',
+      {},
+      { user: 'ann', changes: { 'mcp-method': '' } },
+    );
+    expect([status, upstream.asked]).toEqual([400, 2]);
+  });
+
+  it('is dropped when a stream of the era of sessions says that it changed', async () => {
+    const { list, upstream, url } = await cachingBoth({
+      ...hinted(60_000, 'public'),
+      register: (server) => {
+        server.registerTool('grow', {}, async ({ mcpReq }) => {
+          await mcpReq.notify({ method: 'notifications/tools/list_changed' });
+          return { content: [] };
+        });
+      },
+    });
+    await list(user('ann'));
+    await list(user('ann'));
+    expect(upstream.asked).toBe(1);
+    const { text } = await send(url, {
+      headers: { 'x-user': 'ben', 'mcp-protocol-version': PROTOCOL },
+      body: {
+        jsonrpc: '2.0',
+        id: 1,
+        method: 'tools/call',
+        params: { name: 'grow', arguments: {} },
+      },
+    });
+    expect(text).toContain('list_changed');
+    await list(user('ann'));
+    expect(upstream.asked).toBe(2);
+  });
 });
 
 describe('a list that is kept behind gateFetch()', () => {
@@ -755,6 +1030,51 @@ describe('a list that is kept behind gateFetch()', () => {
     expect(await client.tools()).toEqual(EMPTY);
     await client.call('cart.add_item');
     expect(await client.tools()).toEqual(HAS_ITEMS);
+    expect(asked).toBe(1);
+  });
+
+  it('gives each client bytes of its own', async () => {
+    const clientsBytes = async (response: Response): Promise<string> => {
+      let text = '';
+      for await (const chunk of response.body ?? []) {
+        text += Buffer.from(chunk).toString();
+        chunk.fill(0);
+      }
+      return text;
+    };
+    const long = 'x'.repeat(100_000);
+    const page = { tools: [{ name: 'cart.view', description: long }], ttlMs: 60_000 };
+    let asked = 0;
+    const { middlewares } = makeStage({
+      session: { key: principalKey(), principal: () => 'ann' },
+      gate: { listCache: true },
+    });
+    const handle = gateFetch(async (request) => {
+      asked++;
+      const { id } = (await request.json()) as WireMessage;
+      return Response.json({ jsonrpc: '2.0', id, result: page });
+    }, middlewares);
+    const { headers, body } = stateless('tools/list');
+    const all = {
+      ...headers,
+      'content-type': 'application/json',
+      accept: 'application/json, text/event-stream',
+    };
+    const list = () =>
+      handle(
+        new Request('http://a.example/mcp', {
+          method: 'POST',
+          headers: all,
+          body: JSON.stringify(body),
+        }),
+      );
+    const [first, second, third] = [
+      await clientsBytes(await list()),
+      await clientsBytes(await list()),
+      await clientsBytes(await list()),
+    ];
+    expect([second, third]).toEqual([first, first]);
+    expect(first).toContain(long);
     expect(asked).toBe(1);
   });
 });
