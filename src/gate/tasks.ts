@@ -157,7 +157,9 @@ export class GatedTask {
    */
   settle(reply: Message | undefined, witness: Witness): Promise<Transform> {
     this.#transform ??= this.#settle(reply, witness).catch((error: unknown) => {
+      // Where its end leads cannot be told, and a claim that stayed would be renewed for ever.
       this.#transform = undefined;
+      this.#step?.giveUp();
       throw error;
     });
     return this.#transform;

@@ -498,14 +498,7 @@ export class Step {
   settle(outcome: Outcome, onMoved: MoveListener, isLast: boolean): MaybePromise<Settled> {
     const { moves, isUpdated, savedByHandler } = this;
     if (moves === undefined) return 'unknown';
-    let next: ReturnType<typeof settle>;
-    try {
-      next = settle(outcome, { moves, isUpdated, savedByHandler });
-    } catch (error) {
-      // Where the outcome leads cannot be told, and a claim that stayed would be renewed for ever.
-      this.giveUp();
-      throw error;
-    }
+    const next = settle(outcome, { moves, isUpdated, savedByHandler });
     if (next === 'unsettled') {
       this.giveUp();
       return 'unknown';
