@@ -46,9 +46,9 @@ const PURE_PACKAGES: Readonly<Record<string, readonly string[]>> = {
 
 // Most files have 100 to 350 lines. A gate or a step is one thing, and splitting it would only make
 // the reader jump.
-const MOST_LINES = 450;
+const MOST_LINES = 470;
 /** A response is one state machine, and so is a step: its whole life stands in one file. */
-const LONGER: Readonly<Record<string, number>> = { 'step/step.ts': 725, 'wire/tap.ts': 750 };
+const LONGER: Readonly<Record<string, number>> = { 'step/step.ts': 725, 'wire/tap.ts': 760 };
 const files = sourceFiles();
 const imports = [...files].flatMap(([path, text]) => importsOf(path, text));
 

@@ -298,7 +298,7 @@ export class GateFilter implements Filter {
     const call = this.#calls?.get(idKey(id));
     if (call === undefined || call.isWithdrawn || call.transform !== undefined) return;
     const { tap } = this.#exchange;
-    if (this.#exchange.isJudged) {
+    if (this.#exchange.isJudged && !isOver) {
       this.#abandon(call);
       return;
     }

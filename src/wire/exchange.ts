@@ -263,7 +263,7 @@ export class Exchange implements Asked {
    */
   forward(next: () => void, stage?: object): void {
     // Who comes later hears no `close` any more: a proxy would hold the stream open for ever.
-    if (this.req.method === 'GET' && this.isGone) return;
+    if (this.isGone && (this.req.method === 'GET' || this.#host.isBodyLost())) return;
     const left = this.messages.filter(({ isLeft }) => isLeft);
     if (this.messages.length > 0 && left.length === 0) {
       this.#answerHere();

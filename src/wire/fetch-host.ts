@@ -53,6 +53,11 @@ export class FetchHost implements Host {
     return this.#isGone || this.#client.signal.aborted;
   }
 
+  /** The handler's request has the body as bytes. */
+  isBodyLost(): boolean {
+    return false;
+  }
+
   /** A handler has nothing to cut but its own answer, which fails then. */
   isCutHere(): boolean {
     return false;

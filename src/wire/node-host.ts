@@ -71,6 +71,11 @@ export class NodeHost implements Host, Originals {
     return this.request.socket?.destroyed === true;
   }
 
+  isBodyLost(): boolean {
+    const { destroyed, readableEnded } = this.request;
+    return destroyed && !readableEnded;
+  }
+
   isCutHere(): boolean {
     return isCutHere(this.request);
   }

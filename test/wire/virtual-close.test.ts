@@ -431,6 +431,7 @@ function silentHost(onEvent: (event: string) => void): Host {
       removeHeader: (name) => void head.delete(name),
       destroy() {},
     },
+    isBodyLost: () => false,
     isGone: () => false,
     isCutHere: () => false,
     readBody: () => 'aborted',
