@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { answersIn, type Call, type CallsOfBody, readCalls } from './call.ts';
-import { namesFault } from './era.ts';
+import { headerSaysStateless, namesFault } from './era.ts';
 import { type Filter, tell, withFilter } from './filter.ts';
 import { requestHeader } from './headers.ts';
 import { errorResponse, JSON_RPC, type ListKind, listChanged } from './json-rpc.ts';
@@ -263,10 +263,15 @@ export class Exchange implements Asked {
    */
   forward(next: () => void, stage?: object): void {
     // Who comes later hears no `close` any more: a proxy would hold the stream open for ever.
-    if (this.isGone && (this.req.method === 'GET' || this.#host.isBodyLost())) return;
+    if (this.req.method === 'GET' && this.isGone) return;
     const left = this.messages.filter(({ isLeft }) => isLeft);
     if (this.messages.length > 0 && left.length === 0) {
       this.#answerHere();
+      return;
+    }
+    // Since MCP 2026-07-28 a client that leaves has cancelled; and a proxy would wait for its body.
+    if (this.isGone && headerSaysStateless(this.req) && this.#host.isBodyLost()) {
+      this.tap.releaseClose();
       return;
     }
     if (this.page === undefined) {
