@@ -82,7 +82,8 @@ function least(task: () => unknown): number {
 export const TELLING_BODIES = ['one string', '[],[],…', 'many keys', 'deep arrays'];
 
 /**
- * Milliseconds and ratios for each shape of 4 MiB. `over` is 1 where reading takes longer than twice
+ * Milliseconds and ratios for each shape of 4 MiB. `over` is 1 where reading takes longer than
+ * twice
  * `JSON.parse` and 8 ms.
  */
 export function measureBodies(

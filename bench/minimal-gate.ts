@@ -1,6 +1,6 @@
 /**
- * The least that a gate can cost: a gate in one file that does what the benchmark's requests need and
- * keeps none of the promises. It claims and commits in memory, reads the answer of a step, and
+ * The least that a gate can cost: a gate in one file that does what the benchmark's requests need
+ * and keeps none of the promises. It claims and commits in memory, reads the answer of a step, and
  * filters lists. It knows stateful servers that answer in JSON, behind `express.json()`.
  */
 import type { RequestHandler, Response } from 'express';

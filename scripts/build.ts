@@ -1,7 +1,7 @@
 /**
- * Makes `dist/`: a module for each entry, and chunks for what several of them share, so that a class
- * is the same one whichever entry it came from. What the package needs of npm is bundled; peers
- * stay imports. The declarations come from the compiler and are rolled up in the same way.
+ * Makes `dist/`: a module for each entry, and chunks for what several of them share, so that a
+ * class is the same one whichever entry it came from. What the package needs of npm is bundled;
+ * peers stay imports. The declarations come from the compiler and are rolled up in the same way.
  */
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, mkdtempSync, rmSync, statSync } from 'node:fs';
@@ -33,7 +33,13 @@ async function bundle(): Promise<readonly Output[]> {
     dir: DIST,
     format: 'esm',
     chunkFileNames: 'chunks/[name].js',
-    // The maps carry the sources, with their comments.
+    // Functions and classes keep their names, for stack traces. The maps carry the sources, with
+    // their comments.
+    minify: {
+      compress: true,
+      mangle: { toplevel: false, keepNames: { function: true, class: true } },
+      codegen: true,
+    },
     sourcemap: true,
     comments: { legal: true, annotation: true, jsdoc: false },
   });

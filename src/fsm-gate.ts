@@ -1,7 +1,7 @@
 import * as z from 'zod/mini';
 import { type Clock, systemClock } from './clock.ts';
 import { InterlockError } from './errors.ts';
-import { type GateConfig, noteMount, type Visibility } from './gate/config.ts';
+import { type GateConfig, noteMount, type TrailOptions, type Visibility } from './gate/config.ts';
 import { GateFilter } from './gate/gate-filter.ts';
 import { passGate } from './gate/gates.ts';
 import { CachedLists, ListCache, type ListCacheOptions } from './gate/list-cache.ts';
@@ -9,7 +9,9 @@ import { ListedNames, ListedTools } from './gate/listed.ts';
 import { ListenFilter } from './gate/listen.ts';
 import { ReadFilter } from './gate/reads.ts';
 import { Aliases } from './gate/replies.ts';
+import { type StatusToolOptions, statusToolOf, statusToolOption } from './gate/status-tool.ts';
 import { TaskFilter } from './gate/tasks.ts';
+import { ToldCalls } from './gate/told-calls.ts';
 import { availabilityNotes } from './gate/visibility.ts';
 import {
   type CommonOptions,
@@ -64,6 +66,18 @@ export interface FsmGateOptions extends CommonOptions {
    * runs of principals, who have no other one; `keep` for those of sessions and handles.
    */
   whenEnded?: WhenEnded | undefined;
+  /**
+   * What the trail keeps of calls, beside an entry of each one that was forwarded: refused calls,
+   * and arguments as far as a function of yours lets them through. Default: neither.
+   */
+  trail?: TrailOptions | undefined;
+  /**
+   * Lists and answers a tool by which a model finds out how to go on: where the run stands, what it
+   * can call, what is waited for and what happened last. Its name, or its name with more. Gates of
+   * one route that give the same name share the tool. Not together with `refusal: 'unknown-tool'`.
+   * Default: none.
+   */
+  statusTool?: string | StatusToolOptions | undefined;
   /** How long a call waits for another one of the same run, in milliseconds. Default 10,000. */
   waitMs?: number | undefined;
   /**
@@ -110,6 +124,14 @@ const optionsSchema = z.strictObject({
   ),
   refusal: z._default(z.enum(['explain', 'unknown-tool']), 'explain'),
   whenEnded: z.optional(z.enum(['keep', 'restart'])),
+  trail: z._default(
+    z.strictObject({
+      refusals: z.optional(z.boolean()),
+      args: z.optional(functionOption<NonNullable<TrailOptions['args']>>()),
+    }),
+    {},
+  ),
+  statusTool: statusToolOption,
   waitMs: z._default(millis, 10_000),
   maxWaiting: z._default(z.int().check(z.minimum(0)), 100),
   maxWaitingBytes: z._default(z.int().check(z.minimum(0)), 8 * 1024 * 1024),
@@ -143,7 +165,7 @@ export function fsmGate<S extends string, E extends string>(
     );
   }
   const parsed = parseOptions('fsmGate()', optionsSchema, options);
-  const { maxBodyBytes, maxBatch, maxMessageBytes, onError, onWarning, ...rest } = parsed;
+  const { maxBodyBytes, maxBatch, maxMessageBytes, onError, onWarning, onEvent, ...rest } = parsed;
   const {
     clock,
     announce,
@@ -151,6 +173,8 @@ export function fsmGate<S extends string, E extends string>(
     listCache,
     refusal,
     whenEnded,
+    trail,
+    statusTool,
     maxWaiting,
     maxWaitingBytes,
     ...times
@@ -173,6 +197,8 @@ export function fsmGate<S extends string, E extends string>(
     refusal,
     aliases: new Aliases(),
     whenEnded,
+    trail,
+    status: statusToolOf(statusTool, workflow, refusal),
   };
   const configs = new WeakMap<Observers, GateConfig>();
   const configOf = (observers: Observers): GateConfig => {
@@ -187,7 +213,7 @@ export function fsmGate<S extends string, E extends string>(
   return withExchange(parsed, (exchange, observers) => {
     const config = configOf(observers);
     if (!passGate(exchange, config)) return PASS;
-    ownSessions ??= createSessions('fsmGate()', { onError, onWarning, clock }).sessions;
+    ownSessions ??= createSessions('fsmGate()', { onError, onWarning, onEvent, clock }).sessions;
     const admission = admissionOf(exchange) ?? ownSessions.enter(exchange);
     return after(admission, (admitted) =>
       admitted === undefined ? 'answered' : enter(config, exchange, admitted),
@@ -203,6 +229,7 @@ function enter(
   exchange: Exchange,
   admission: Admission,
 ): MaybePromise<'answered' | Forward> {
+  if (config.events.isOn) ToldCalls.join(config, exchange, admission);
   const reads = ReadFilter.of(config, exchange, admission);
   if (reads !== undefined) exchange.join(reads);
   return after(reads?.enter() ?? true, (isLeft) => {

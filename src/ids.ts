@@ -34,3 +34,8 @@ export const PRINCIPAL_RUN = 'principal ';
 export function isPrincipalRun(run: string): boolean {
   return run.startsWith(PRINCIPAL_RUN);
 }
+
+/** Whether a run is a session's: the keys of all others have a space in them. */
+export function isSession(run: string): boolean {
+  return !run.includes(' ');
+}

@@ -22,7 +22,8 @@ export {
 } from './session/run-key.ts';
 export { type FsmGateOptions, fsmGate } from './fsm-gate.ts';
 export type { ListCacheOptions } from './gate/list-cache.ts';
-export type { Visibility } from './gate/config.ts';
+export type { SummarizedRun, TrailOptions, Visibility } from './gate/config.ts';
+export type { StatusToolOptions } from './gate/status-tool.ts';
 export type { WhenEnded } from './step/ends.ts';
 export { type StateSyncOptions, stateSync } from './state-sync.ts';
 export { type CommonOptions, type Middleware, notForwarded } from './middleware.ts';
@@ -59,7 +60,7 @@ export type {
 } from './workflow/xstate.ts';
 export type { Move, TransitionResult } from './workflow/position.ts';
 export type { ErrorListener, TransitionListener } from './workflow/callbacks.ts';
-export type { Refusal, RefusalReason } from './workflow/advice.ts';
+export type { Refusal } from './workflow/advice.ts';
 export type { Loop, LoopListener, LoopShieldOptions } from './workflow/loop-shield.ts';
 export type { ReadRefusal, ReadRefusalReason } from './workflow/advice.ts';
 export type { ReadOptions } from './workflow/reads.ts';
@@ -75,14 +76,28 @@ export {
 } from './session/current-step.ts';
 export { UnknownOutcome } from './step/unknown-outcome.ts';
 export { type Runs, runsOf } from './runs.ts';
+export {
+  type HealthHandler,
+  type HealthReport,
+  type ListedRun,
+  type WorkflowHealth,
+  type WorkflowHealthOptions,
+  workflowHealth,
+} from './health.ts';
 export type { RunsOptions } from './runs-options.ts';
 export type {
+  CountOptions,
+  ListOptions,
+  PageOptions,
   Resolution,
   ResolveOptions,
   Restarted,
+  RunsUnderWay,
   RunView,
+  RunViews,
   SendOptions,
   Sent,
+  StuckOptions,
   Updated,
 } from './runs-options.ts';
 
@@ -106,29 +121,50 @@ export { type MemoryStoreOptions, memoryStore } from './stores/memory.ts';
 export { type AdaptOptions, adaptStateStore } from './stores/adapt.ts';
 export type {
   AtomicStateStore,
+  CallNote,
   ClaimRequest,
   ClaimResult,
   ClaimView,
   CommitRequest,
   CommitResult,
+  CountQuery,
+  FoundRun,
   FsmSnapshot,
   FsmStateStore,
+  HeldQuery,
   Json,
+  KeysPage,
+  ListQuery,
+  MoveDraft,
   OpenResult,
+  PageQuery,
   ReleaseOptions,
   RunKey,
   RunRecord,
+  RunsCount,
+  RunsPage,
   RunsQuery,
   SeenSnapshot,
   SessionRecord,
   StateStore,
   StepDescription,
+  StuckQuery,
   TrailDraft,
   TrailEntry,
+  TrailOutcome,
   TransactionalStateStore,
   Uncertain,
   WorkflowRecord,
 } from './stores/store.ts';
+export { type TrailFault, verifyTrail } from './stores/trail.ts';
+export { type Replay, type ReplayFault, replayTrail } from './workflow/replay.ts';
+export {
+  type NextToolSchema,
+  type TrailMessage,
+  type TrailPrompts,
+  type TrailPromptsOptions,
+  trailToPrompts,
+} from './workflow/prompts.ts';
 export { StoreUnavailable } from './step/store-calls.ts';
 export {
   BusUnavailable,
@@ -137,5 +173,15 @@ export {
   type NotificationBus,
 } from './notify/bus.ts';
 export type { Clock } from './clock.ts';
+
+// What happens, for logs, metrics and traces.
+export {
+  EVENT_CHANNEL,
+  type EventListener,
+  type InterlockEvent,
+  type InterlockEventType,
+  type RefusalReason,
+  runDigest,
+} from './events.ts';
 
 export { ERROR_CODES, InterlockError, type InterlockErrorCode } from './errors.ts';

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import * as z from 'zod/mini';
+import { type EventListener, Events } from './events.ts';
 import { functionOption } from './options.ts';
 import { DEFAULT_LIMITS, Exchange, type Observers, type WireLimits } from './wire/exchange.ts';
 import { hasBody } from './wire/headers.ts';
@@ -39,6 +40,12 @@ export interface CommonOptions {
    * `process.emitWarning`.
    */
   onWarning?: ((warning: string) => void) | undefined;
+  /**
+   * Told of everything that happens, at once and in order: see docs/operations.md, "Events". What
+   * it throws or rejects with is `onError`'s; what it does before it returns is waited for.
+   * Default: that of the `sessionStore()` in front, else none.
+   */
+  onEvent?: EventListener | undefined;
 }
 
 const count = z.int().check(z.minimum(1));
@@ -50,20 +57,25 @@ export const commonShape = {
   maxMessageBytes: z._default(count, DEFAULT_LIMITS.maxMessageBytes),
   onError: z.optional(functionOption<(error: unknown) => void>()),
   onWarning: z.optional(functionOption<(warning: string) => void>()),
+  onEvent: z.optional(functionOption<EventListener>()),
 };
 
 /** What is left of {@link CommonOptions} once they are parsed. */
-export type CommonConfig = WireLimits & Pick<CommonOptions, 'onError' | 'onWarning'>;
+export type CommonConfig = WireLimits & Pick<CommonOptions, 'onError' | 'onWarning' | 'onEvent'>;
+
+const events = new Events({ onError: (error) => console.error(error) });
 
 const DEFAULTS: Observers = {
-  onError: (error) => console.error(error),
+  events,
+  onError: events.onError,
   onWarning: (warning) => process.emitWarning(warning, 'InterlockWarning'),
 };
 
 /** Whom a middleware tells: its own observers, or where it was given none those of another one. */
 export function observersOf(own: Partial<CommonConfig>, others: Observers = DEFAULTS): Observers {
-  const { onError, onWarning = others.onWarning } = own;
-  return { onError: onError === undefined ? others.onError : safely(onError), onWarning };
+  const { onError, onWarning = others.onWarning, onEvent } = own;
+  const events = others.events.with({ onEvent, onError: onError && safely(onError) });
+  return { events, onError: events.onError, onWarning };
 }
 
 /** Hands a request on. */

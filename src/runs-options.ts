@@ -1,20 +1,28 @@
 import * as z from 'zod/mini';
 import { DEFAULT_IDLE_MS, systemClock } from './clock.ts';
 import { InterlockError } from './errors.ts';
+import type { EventListener } from './events.ts';
 import type { NotMoved, OutsideMover } from './gate/outside.ts';
-import { observersOf, safely } from './middleware.ts';
+import { observersOf } from './middleware.ts';
 import { functionOption, parseOptions, showValue } from './options.ts';
 import { type CurrentStep, isCurrentStep } from './session/current-step.ts';
+import type { IssuedPrincipal } from './session/run-key.ts';
+import type { Sessions } from './session/sessions.ts';
 import { SESSIONS, type SessionMiddleware } from './session-store.ts';
 import { guardStore } from './step/store-calls.ts';
 import { Turns } from './step/turns.ts';
 import { resolveStore } from './stores/adapt.ts';
 import type { ClaimView, FsmSnapshot, Json, StateStore } from './stores/store.ts';
 import { parseEvent } from './workflow/binding.ts';
+import type { StateTag } from './workflow/position.ts';
 import { jsonOf } from './workflow/stored.ts';
 
 /** Where a run stands, for operators and pages of the app's own. */
 export interface RunView {
+  /** The run's key. That of a session is a credential: show it to operators only, and log none. */
+  readonly run: string;
+  /** The state, as `snapshot` has it too. */
+  readonly state: string;
   readonly snapshot: FsmSnapshot;
   /** The run's shared data; for a statechart its context. */
   readonly context?: Json | undefined;
@@ -25,8 +33,86 @@ export interface RunView {
   readonly status: 'idle' | 'running' | 'held';
   /** Whether it has come to a final state; of a statechart, to one of the machine itself. */
   readonly ended: boolean;
+  /**
+   * The bound tools that the state of `snapshot` shows, in binding order. While a step is running
+   * or held, a call of one that moves the run waits or is refused all the same.
+   */
+  readonly available: readonly string[];
   /** The step that is running or held. */
   readonly claim?: ClaimView;
+  /** For how long it is held, in milliseconds. Absent where it is not, or the store cannot say. */
+  readonly heldForMs?: number;
+  /**
+   * For how long it has not moved, in milliseconds. Absent where it has ended, or no step of it was
+   * ever claimed.
+   */
+  readonly unmovedForMs?: number;
+  /**
+   * Why the gate does not understand what is stored; then all else is as it is stored. Only in
+   * lists: `read()` rejects instead.
+   */
+  readonly fault?: string;
+}
+
+/** A part of what `held()` and `stuck()` find. */
+export interface RunViews {
+  readonly runs: readonly RunView[];
+  /** Give it as `after` to get the next part. Opaque. Absent: there are no more. */
+  readonly next?: string;
+}
+
+/** What `count()` counts: runs that have not ended, and the steps of all runs. */
+export interface RunsUnderWay {
+  readonly runs: number;
+  /** By state, as it is stored. States without any are left out. */
+  readonly states: readonly {
+    readonly state: string;
+    readonly runs: number;
+    /** Those of them that have not moved for `forMs`. Absent where no `forMs` was given. */
+    readonly stuck?: number;
+  }[];
+  /** The sum of them. */
+  readonly stuck?: number;
+  /** Runs that wait to be resolved. */
+  readonly held: number;
+  /** Steps that are under way. */
+  readonly running: number;
+  /** How long ago the oldest claim was taken that is still there, in milliseconds. */
+  readonly oldestClaimMs?: number;
+}
+
+/** Which part of a list is asked for. */
+export interface PageOptions {
+  /** The most runs that are given, at most 1,000. Default 100. */
+  readonly limit?: number | undefined;
+  /** The `next` of the part before. Default: the first part. */
+  readonly after?: string | undefined;
+}
+
+/** Which runs `stuck()` finds. */
+export interface StuckOptions extends PageOptions {
+  /** Only those that have not moved for so long, in milliseconds. */
+  readonly forMs: number;
+  /**
+   * Only those in this state: its name, of a statechart its path, or `{ tag }`. Runs in a state
+   * within it are found too. Default: in any.
+   */
+  readonly state?: string | StateTag | undefined;
+}
+
+/** What `count()` counts beside. */
+export interface CountOptions {
+  /** Counts the runs that have not moved for so long, in milliseconds. Default: it does not. */
+  readonly forMs?: number | undefined;
+}
+
+/** Whose runs `list()` finds. */
+export interface ListOptions extends PageOptions {
+  /**
+   * What `sessionStore({ principal })` returns for the person, or issuer and subject where it is
+   * not used.
+   */
+  readonly principal: string | IssuedPrincipal;
 }
 
 /** What `resolve()` did. */
@@ -70,6 +156,8 @@ export interface ResolveOptions<E extends string = string> extends Omit<SendOpti
    * state.
    */
   readonly event?: E | undefined;
+  /** What is known of it, for the trail: where it was looked up, and by what. */
+  readonly note?: string | undefined;
 }
 
 /** Options of `runsOf()`: `sessions`, or else `store`. */
@@ -100,6 +188,8 @@ export interface RunsOptions {
    * Told once of each likely mistake. Default: as in `sessions`, else `process.emitWarning`.
    */
   onWarning?: ((warning: string) => void) | undefined;
+  /** Told of everything that happens to these runs here. Default: as in `sessions`, else none. */
+  onEvent?: EventListener | undefined;
 }
 
 const given = <T>(what: string): z.ZodMiniType<T> =>
@@ -120,11 +210,17 @@ const optionsSchema = z.strictObject({
     ),
   ),
   onWarning: z.optional(functionOption<(warning: string) => void>()),
+  onEvent: z.optional(functionOption<EventListener>()),
 });
+
+/** Where a gate's runs carry what they are moved with, for those who ask about several gates. */
+export const MOVER: unique symbol = Symbol('mcp-interlock.mover');
 
 /** What runs are moved with, and who is told of likely mistakes. */
 export interface RunsMover extends OutsideMover {
   readonly onWarning: (warning: string) => void;
+  /** Those whose runs they are, where this process serves them. */
+  readonly sessions?: Sessions;
 }
 
 /**
@@ -134,7 +230,7 @@ export interface RunsMover extends OutsideMover {
 export function keptBy(given: RunsOptions): Omit<RunsMover, 'workflow'> {
   if (typeof given === 'function') throw neitherNorBoth();
   const options = parseOptions('runsOf()', optionsSchema, given);
-  const { sessions: middleware, store, idleMs, storeDeadlineMs, onError, onWarning } = options;
+  const { sessions: middleware, store, idleMs, storeDeadlineMs, ...own } = options;
   const sessions = middleware?.[SESSIONS];
   if ((sessions === undefined) === (store === undefined)) throw neitherNorBoth();
   if (sessions !== undefined) {
@@ -144,17 +240,19 @@ export function keptBy(given: RunsOptions): Omit<RunsMover, 'workflow'> {
       ttlMs: idleMs ?? config.idleMs,
       clock: config.clock,
       turns: keeper.turns,
-      onError: onError === undefined ? config.onError : safely(onError),
-      onWarning: onWarning ?? config.onWarning,
+      ...observersOf(own, config),
       tell: (run, lists) => sessions.tellListChanged(run, lists),
+      sessions,
     };
   }
+  const observers = observersOf(own);
+  const { events } = observers;
   return {
-    store: guardStore(resolveStore(store as StateStore), storeDeadlineMs, systemClock),
+    store: guardStore(resolveStore(store as StateStore), storeDeadlineMs, systemClock, events),
     ttlMs: idleMs ?? DEFAULT_IDLE_MS,
     clock: systemClock,
     turns: new Turns(systemClock),
-    ...observersOf({ onError, onWarning }),
+    ...observers,
     tell: () => {},
   };
 }
@@ -172,14 +270,19 @@ const requestSchema = z.strictObject({
 const insideSchema = z.extend(requestSchema, {
   step: z.optional(z.custom<CurrentStep>(isCurrentStep, 'expected what currentStep() returned')),
 });
-const resolveSchema = z.extend(requestSchema, { event: z.optional(z.unknown()) });
+const resolveSchema = z.extend(requestSchema, {
+  event: z.optional(z.unknown()),
+  note: z.optional(z.string()),
+});
 
 /** What `restart()` is told beside what to do. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
 export function parseRequest(what: 'restart()', options: unknown): z.output<typeof requestSchema> {
   return withJson(what, parseOptions(what, requestSchema, options));
 }
 
-/** The same of what may be called inside of a step. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+/**
+ * The same of what may be called inside of a step. @throws InterlockError `ERR_INTERLOCK_CONFIG`
+ */
 export function parseInside(
   what: 'send()' | 'update()',
   options: unknown,
@@ -201,7 +304,7 @@ function withJson<T extends { readonly payload?: Json | undefined }>(what: strin
 export function parseResolve(
   outcome: unknown,
   options: unknown,
-): z.output<typeof requestSchema> & { readonly event?: string } {
+): Omit<z.output<typeof resolveSchema>, 'event'> & { readonly event?: string } {
   if (outcome !== 'succeeded' && outcome !== 'failed')
     throw configError(`resolve(): expected "succeeded" or "failed", got ${showValue(outcome)}`);
   const { event, ...said } = withJson(
@@ -216,6 +319,34 @@ export function assertChange(change: unknown): void {
   if (typeof change !== 'function')
     throw configError(`update(): expected a function, got ${showValue(change)}`);
 }
+
+const forMs = z.number().check(z.minimum(0));
+const pageShape = {
+  limit: z._default(z.int().check(z.minimum(1), z.maximum(1_000)), 100),
+  after: z.optional(z.string()),
+};
+const pageSchema = z.strictObject(pageShape);
+const stuckSchema = z.strictObject({
+  ...pageShape,
+  forMs,
+  state: z.optional(z.union([z.string(), z.strictObject({ tag: z.string() })])),
+});
+const countSchema = z.strictObject({ forMs: z.optional(forMs) });
+const listSchema = z.strictObject({
+  ...pageShape,
+  principal: z.union([
+    z.string().check(z.minLength(1)),
+    z.strictObject({ issuer: z.string(), subject: z.string() }),
+  ]),
+});
+
+/** What is asked of a list of runs, checked. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+export const parseQuery = {
+  held: (options: unknown) => parseOptions('held()', pageSchema, options),
+  stuck: (options: unknown) => parseOptions('stuck()', stuckSchema, options),
+  count: (options: unknown) => parseOptions('count()', countSchema, options),
+  list: (options: unknown) => parseOptions('list()', listSchema, options),
+};
 
 /** A string is iterable too, by its letters. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
 export function assertRuns(runs: unknown): void {

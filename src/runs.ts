@@ -1,4 +1,6 @@
 import { InterlockError } from './errors.ts';
+import type { EventDraft } from './events.ts';
+import { isStableEverywhere } from './gate/config.ts';
 import {
   eventOfHeld,
   expireFromOutside,
@@ -8,13 +10,27 @@ import {
   tellMovedOutside,
 } from './gate/outside.ts';
 import { storedIn } from './gate/stands.ts';
-import { newToken } from './ids.ts';
+import { readLists } from './gate/visibility.ts';
+import { isSession, newToken } from './ids.ts';
 import { showValue } from './options.ts';
+import {
+  countRuns,
+  heldRuns,
+  indexOf,
+  type StandingRun,
+  standingRun,
+  stuckRuns,
+} from './run-views.ts';
 import {
   assertChange,
   assertRuns,
+  type CountOptions,
   keptBy,
+  type ListOptions,
+  MOVER,
+  type PageOptions,
   parseInside,
+  parseQuery,
   parseRequest,
   parseResolve,
   type Resolution,
@@ -22,16 +38,20 @@ import {
   type Restarted,
   type RunsMover,
   type RunsOptions,
+  type RunsUnderWay,
   type RunView,
+  type RunViews,
   type SendOptions,
   type Sent,
+  type StuckOptions,
   type Updated,
 } from './runs-options.ts';
 import { type CurrentStep, mayBeInside, openStepOf } from './session/current-step.ts';
+import { principalText } from './session/run-key.ts';
 import { ANEW, restartOf } from './step/ends.ts';
 import { moveTo, takeEffect } from './step/move.ts';
 import { tellIfHeld } from './step/unknown-outcome.ts';
-import type { ClaimView, FsmSnapshot, Json, TrailDraft, TrailEntry } from './stores/store.ts';
+import type { Json, KeysPage, TrailDraft, TrailEntry } from './stores/store.ts';
 import { parseEvent } from './workflow/binding.ts';
 import { StateMachineGate } from './workflow/gate.ts';
 import type { Workflow } from './workflow/workflow.ts';
@@ -49,38 +69,94 @@ export class Runs<E extends string = string> {
     this.#mover = mover;
   }
 
+  /** For `workflowHealth()`. */
+  get [MOVER](): RunsMover {
+    return this.#mover;
+  }
+
+  /** The gate's id. */
+  get workflow(): string {
+    return this.#workflow.id;
+  }
+
   /** Where the run stands, or `undefined` where there is no such run. */
   async read(run: string): Promise<RunView | undefined> {
-    const view = (await this.#look(run))?.view;
-    tellIfHeld({ run, workflow: this.#workflow.id }, view?.claim, this.#mover);
+    const found = await this.#look(run);
+    if (found === undefined) return undefined;
+    const { view, stored: snapshot, now } = found;
+    const key = { run, workflow: this.#workflow.id };
+    tellIfHeld({ key, snapshot, claim: view.claim, now }, this.#mover);
     return view;
   }
 
-  /**
-   * The same, with the position that was saved: its state's time may be over by now, but no step in
-   * it is cut short.
-   */
-  async #look(
-    run: string,
-  ): Promise<{ readonly view: RunView; readonly stored: FsmSnapshot } | undefined> {
-    const { store, ttlMs } = this.#mover;
-    const record = await store.read(run, ttlMs, this.#workflow.id);
+  async #look(run: string): Promise<StandingRun | undefined> {
+    const { store, ttlMs, clock } = this.#mover;
+    const { id } = this.#workflow;
+    const record = await store.read(run, ttlMs, id);
     if (record === undefined) return undefined;
-    const { id, start } = this.#workflow;
-    const entry = storedIn(record, id);
-    if (entry === undefined) {
-      const stored = { ...start, updatedAt: 0 };
-      return { stored, view: this.#view(stored, 'idle') };
-    }
-    const { claim } = entry;
-    const { updatedAt, version = 0 } = entry.snapshot;
-    const known = { ...this.#workflow.adopt(entry.snapshot), updatedAt, version };
-    const next = this.#workflow.overdue(known, record.now ?? this.#mover.clock.now());
-    const snapshot = next === undefined ? known : { ...next.position, updatedAt, version };
-    // A step that may be repeated holds nobody up once its lease is over.
-    const isIdle = claim === undefined || (!claim.live && claim.uncertain === 'retry');
-    const view = this.#view(snapshot, isIdle ? 'idle' : claim.live ? 'running' : 'held', claim);
-    return { stored: { ...this.#workflow.stand(entry.snapshot), updatedAt, version }, view };
+    return standingRun(this.#workflow, run, storedIn(record, id), record.now ?? clock.now());
+  }
+
+  /**
+   * The runs that are held, each until a person resolves it, with the step whose outcome is
+   * unknown. The longest held come first. Being listed keeps no run alive.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where the store keeps no index of its runs, as
+   * those of `load` and `save` do not
+   */
+  async held(options?: PageOptions): Promise<RunViews> {
+    return heldRuns(this.#mover, parseQuery.held(options));
+  }
+
+  /**
+   * The runs that have not ended, and have not moved for `forMs`. The oldest come first. A run is
+   * listed by the state that was saved: `sweep()` first, where states have deadlines. Where the
+   * gate has a `migrate`, a part may have fewer runs than `limit` although there is a `next`.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` for a state or tag that the workflow does not
+   * have, `ERR_INTERLOCK_STORE` as {@link held}
+   */
+  async stuck(options: StuckOptions): Promise<RunViews> {
+    return stuckRuns(this.#mover, parseQuery.stuck(options));
+  }
+
+  /**
+   * How many runs have not ended, by state, and how many are held, running and stuck.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_STORE` as {@link held}
+   */
+  async count(options?: CountOptions): Promise<RunsUnderWay> {
+    const counted = await countRuns(this.#mover, parseQuery.count(options));
+    // A person learns of held runs by their number too, so the first of them are told of.
+    if (counted.held > 0) await heldRuns(this.#mover, { limit: 100 });
+    return counted;
+  }
+
+  /**
+   * The keys of a principal's runs, of all workflows: sessions, handles, and the run that is the
+   * principal's own. For `delete()`, where a person must be erased.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_STORE` as {@link held}
+   */
+  async list(options: ListOptions): Promise<KeysPage> {
+    const { principal, ...page } = parseQuery.list(options);
+    const { list } = indexOf(this.#mover, 'list()');
+    return list({ principal: principalText(principal), ...page });
+  }
+
+  /**
+   * Ends a run with all its workflows, its data and its trail, whatever goes on in it; nothing
+   * where there is no such run. A step that is running is not stopped, and nothing of it is saved:
+   * its client is told that its outcome could not be recorded. PostgreSQL keeps the trail in a
+   * table of its own.
+   */
+  async delete(run: string): Promise<void> {
+    const { sessions, store, tell } = this.#mover;
+    if (sessions === undefined) return store.delete(run);
+    await sessions.close({ run });
+    // A session has ended; who has another kind of run begins another one.
+    if (!isSession(run) && !isStableEverywhere(this.#workflow))
+      tell(run, ['tools', ...readLists(this.#workflow)]);
   }
 
   /** What moved the run, oldest first: the newest `limit` entries, by default 50. */
@@ -193,17 +269,26 @@ export class Runs<E extends string = string> {
     const { store, ttlMs } = this.#mover;
     const key = { run, workflow: this.#workflow.id };
     const event = chosen ?? eventOfHeld(this.#workflow, claim.tool, stored.state, outcome);
+    const { actor, note } = request;
+    const { actor: calledBy, ...called } = claim.entry ?? { tool: claim.tool };
+    const entry = {
+      ...called,
+      actor,
+      calledBy,
+      outcome,
+      kind: 'resolved',
+      payload: request.payload,
+      note,
+    };
     if (outcome === 'failed' && event === null) {
-      await store.release(key, claim.token);
-      return { resolved: true, state: view.snapshot.state };
+      await store.release(key, claim.token, {
+        entry: { ...entry, from: stored.state, event: null },
+      });
+      const { state } = view.snapshot;
+      this.#tellResolved(run, { tool: claim.tool, outcome, state, actor, note });
+      return { resolved: true, state };
     }
-    const move = moveOfHeld(
-      this.#workflow,
-      stored,
-      event,
-      { tool: claim.tool, ...said(request) },
-      request.payload,
-    );
+    const move = moveOfHeld(this.#workflow, stored, event, entry);
     const { actions, ...saved } = move;
     const result = await store.commit({
       ...key,
@@ -215,9 +300,20 @@ export class Runs<E extends string = string> {
     if (result.status !== 'committed') {
       return { resolved: false, reason: result.status === 'unknown' ? 'unknown-run' : 'not-held' };
     }
-    takeEffect(this.#mover, move, run);
+    const { to: state } = move.trail;
+    this.#tellResolved(run, { tool: claim.tool, outcome, state, actor, note });
+    takeEffect(this.#mover, move, run, stored.version === 0);
     tellMovedOutside(this.#mover, run, move);
-    return { resolved: true, state: move.trail.to };
+    return { resolved: true, state };
+  }
+
+  #tellResolved(
+    runKey: string,
+    said: Omit<Extract<EventDraft, { type: 'run.resolved' }>, 'type' | 'runKey' | 'workflow'>,
+  ): void {
+    const { events } = this.#mover;
+    if (!events.isOn) return;
+    events.publish({ type: 'run.resolved', workflow: this.#workflow.id, runKey, ...said });
   }
 
   /**
@@ -247,17 +343,6 @@ export class Runs<E extends string = string> {
       }
     }
     return own;
-  }
-
-  #view(snapshot: FsmSnapshot, status: RunView['status'], claim?: ClaimView): RunView {
-    const context = this.#workflow.dataOf(snapshot);
-    return {
-      snapshot,
-      status,
-      ended: this.#workflow.hasEnded(snapshot.state),
-      ...(context !== undefined && { context }),
-      ...(claim && { claim }),
-    };
   }
 }
 

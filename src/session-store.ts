@@ -210,7 +210,7 @@ export function createSessions(what: string, options: SessionStoreOptions | unde
     config.store === undefined
       ? memoryStore({ maxRuns: config.maxSessions, now: clock.now })
       : resolveStore(config.store, { now: clock.now, onWarning: observers.onWarning });
-  const guarded = guardStore(store, config.storeDeadlineMs, clock);
+  const guarded = guardStore(store, config.storeDeadlineMs, clock, observers.events);
   return {
     config,
     sessions: new Sessions({

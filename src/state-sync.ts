@@ -72,12 +72,12 @@ export function stateSync(options: StateSyncOptions<string>): Middleware {
     hints: new ToolHints(),
     pages: new PageMemory(),
   };
-  return withExchange(parsed, (exchange) => {
+  return withExchange(parsed, (exchange, { events }) => {
     // Mounted on two paths that match, it still acts once.
     const isJoined = exchange.filters.some(
       (filter) => filter instanceof SyncFilter && filter.config === config,
     );
-    if (!isJoined) exchange.join(new SyncFilter(config, exchange));
+    if (!isJoined) exchange.join(new SyncFilter(config, exchange, events));
     return (next) => next();
   });
 }

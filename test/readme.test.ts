@@ -9,9 +9,18 @@ import { redisBus } from '../src/bus/redis.ts';
 import { ERROR_CODES, InterlockError, type InterlockErrorCode } from '../src/errors.ts';
 import { gateFetch } from '../src/fetch.ts';
 import { unknownOutcomeReply } from '../src/gate/replies.ts';
-import { fsmGate, memoryStore, StateMachineGate, sessionStore, stateSync } from '../src/index.ts';
+import {
+  fsmGate,
+  memoryStore,
+  runsOf,
+  StateMachineGate,
+  sessionStore,
+  stateSync,
+  workflowHealth,
+} from '../src/index.ts';
 import { commonShape } from '../src/middleware.ts';
 import { parseOptions } from '../src/options.ts';
+import { UnknownOutcome } from '../src/step/unknown-outcome.ts';
 import { postgresStore } from '../src/stores/postgres.ts';
 import { redisStore } from '../src/stores/redis.ts';
 import { sqliteStore } from '../src/stores/sqlite.ts';
@@ -127,6 +136,9 @@ describe('every code of the documentation', () => {
       '@hono/mcp',
       '@modelcontextprotocol/sdk',
       '@modelcontextprotocol/server',
+      '@opentelemetry/api',
+      '@opentelemetry/sdk-metrics',
+      '@opentelemetry/sdk-trace-node',
       '@types/express',
       '@types/node',
       '@types/passport',
@@ -205,6 +217,20 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const app: Express, mcpHandler: RequestHandler, store: AtomicStateStore, run: string, definition: FsmConfig;
     declare function alert(tool: string, calls: number): void;
     declare const checkout: StateMachineGate<'payment', 'CANCEL'>;`,
+  'docs/operations.md': `
+    import type { Express, RequestHandler } from 'express';
+    import { type AtomicStateStore, fsmGate, type NotificationBus, type StateMachineGate } from 'mcp-interlock';
+    declare const app: Express, mcpHandler: RequestHandler, store: AtomicStateStore, bus: NotificationBus;
+    declare const checkout: StateMachineGate, operatorToken: string;
+    declare const log: Record<'error' | 'info', (said: object, text: string) => void>;
+    declare function page(words: string): void;`,
+  'docs/trail.md': `
+    import type { AtomicStateStore, StateMachineGate } from 'mcp-interlock';
+    declare const checkout: StateMachineGate, store: AtomicStateStore, run: string;`,
+  'docs/status-tool.md': `
+    import type { Express, RequestHandler } from 'express';
+    import type { StateMachineGate } from 'mcp-interlock';
+    declare const app: Express, mcpHandler: RequestHandler, checkout: StateMachineGate;`,
   'docs/eras.md': `
     import type { Express, RequestHandler } from 'express';
     import { fsmGate, handleKey, managedHandle, principalKey, type StateMachineGate } from 'mcp-interlock';
@@ -238,10 +264,12 @@ describe('the tables of options', () => {
 
   beforeAll(() => {
     const nothing = async () => undefined;
-    fsmGate(new StateMachineGate({ initial: 'a', states: { a: {} } }));
+    const gate = new StateMachineGate({ initial: 'a', states: { a: {} } });
+    fsmGate(gate);
     sessionStore();
     gateFetch(async () => new Response(), [stateSync({ policies: [] })]);
     memoryStore();
+    workflowHealth({ runs: [runsOf(gate, { store: memoryStore() })], stuckAfterMs: 1 });
     redisStore({ client: { eval: nothing, evalSha: nothing } });
     upstashStore({ redis: { eval: nothing, evalsha: nothing } });
     postgresStore({ pool: { query: nothing, connect: nothing } as never });
@@ -265,6 +293,7 @@ describe('the tables of options', () => {
     ['fsmGate', readme],
     ['stateSync', new Page('docs/state-sync.md')],
     ['gateFetch', fetchPage],
+    ['workflowHealth', new Page('docs/operations.md')],
     ['memoryStore', stores],
     ['sqliteStore', stores],
     ['redisStore', stores],
@@ -314,6 +343,13 @@ describe('the links of the documentation', () => {
       expect(readme.anchors).toContain(new URL(new InterlockError(code, '').help).hash.slice(1));
     const sections = readme.anchors.filter((anchor) => anchor.startsWith('err_'));
     expect(sections.map((anchor) => anchor.toUpperCase())).toEqual(codes);
+  });
+
+  it('of an unknown outcome leads to the section that says what to do', () => {
+    const step = { key: { run: 'r', workflow: 'w' }, tool: 't', idempotencyKey: 'k' };
+    const { help, message } = new UnknownOutcome({ ...step, uncertain: 'hold' }, 'why', true);
+    expect(readme.anchors).toContain(new URL(help).hash.slice(1));
+    expect(message).toContain(`see ${help}`);
   });
 
   it.each(PAGES)('all lead somewhere: %s', (path) => {

@@ -45,6 +45,20 @@ async function order(options: SceneOptions = {}) {
   };
 }
 
+describe('read()', () => {
+  it('has the tools of the state in which the run stands', async () => {
+    const { client, key, runs } = await order();
+    const available = async () => (await runs.read(key))?.available;
+    expect(await available()).toEqual(['cart.add_item']);
+    await client.calls('cart.add_item');
+    expect(await available()).toEqual([]);
+    await runs.send(key, 'APPROVE');
+    expect(await available()).toEqual(['cart.pay']);
+    await client.calls('cart.pay');
+    expect(await runs.read(key)).toMatchObject({ ended: true, available: [] });
+  });
+});
+
 describe('send()', () => {
   it('moves a run as a step does, and has its client told', async () => {
     const { client, key, runs, workflow } = await order();

@@ -9,10 +9,12 @@ import type {
   RunKey,
   RunRecord,
   SessionRecord,
+  TrailDraft,
   TrailEntry,
 } from 'mcp-interlock';
 import type { Documents } from './documents.ts';
 import {
+  addEntry,
   claimStep,
   commitStep,
   keepAlive,
@@ -95,11 +97,18 @@ class DocumentStore implements AtomicStateStore {
   release(
     { run: key, workflow: name }: RunKey,
     token: string,
-    options?: ReleaseOptions,
+    options: ReleaseOptions = {},
   ): Promise<void> {
-    return this.#change(key, ({ run }) => {
+    return this.#change(key, ({ run }, now) => {
       const workflow = workflowOf(run, name);
-      if (workflow) releaseStep(workflow, token, options);
+      if (workflow) releaseStep(workflow, token, options, now);
+    });
+  }
+
+  append({ run: key, workflow: name }: RunKey, entry: TrailDraft): Promise<void> {
+    return this.#change(key, ({ run }, now) => {
+      const workflow = workflowOf(run, name);
+      if (workflow) addEntry(workflow, entry, now);
     });
   }
 

@@ -1,7 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import type {
+  CallNote,
   ClaimRequest,
   ClaimResult,
+  ClaimView,
   CommitRequest,
   CommitResult,
   FsmSnapshot,
@@ -9,6 +11,7 @@ import type {
   RunRecord,
   SessionRecord,
   StepDescription,
+  TrailDraft,
   TrailEntry,
 } from 'mcp-interlock';
 
@@ -39,7 +42,10 @@ interface Workflow {
 interface Claim extends StepDescription {
   readonly token: string;
   readonly idempotencyKey: string;
-  leaseEnd: number;
+  readonly since: number;
+  until: number;
+  /** What the trail says of the call, if another claim takes this one over. */
+  readonly entry?: CallNote | undefined;
 }
 
 /** How many the contract asks for. */
@@ -60,24 +66,27 @@ export function claimStep(run: Run, request: ClaimRequest, now: number): ClaimRe
 
   if (workflow.settled.some(([spent]) => spent === token))
     return { status: 'state', snapshot, now };
-  if (claim && !isOwn && claim.leaseEnd > now)
-    return { status: 'busy', snapshot, now, remainingMs: claim.leaseEnd - now };
+  if (claim && !isOwn && claim.until > now)
+    return { status: 'busy', snapshot, now, remainingMs: claim.until - now };
   if (claim && !isOwn && claim.uncertain === 'hold')
     return { status: 'held', snapshot, now, claim: viewOf(claim, now) };
   if (states && !states.includes(snapshot.state)) return { status: 'state', snapshot, now };
 
   if (!known) run.workflows.push([request.workflow, workflow]);
   if (claim && !isOwn) {
+    const { entry, ...step } = claim;
     const others = workflow.unsettled.filter((each) => !isSameStep(each, claim));
-    workflow.unsettled = [...others, claim].slice(-KEPT.unsettled);
+    workflow.unsettled = [...others, step].slice(-KEPT.unsettled);
+    const unknown = { outcome: 'unknown', kind: 'taken_over' } as const;
+    if (entry) addEntry(workflow, { from: snapshot.state, event: null, ...unknown, ...entry }, now);
   }
   const before = isOwn ? claim : workflow.unsettled.find((each) => isSameStep(each, step));
   const idempotencyKey = before?.idempotencyKey ?? randomUUID();
   workflow.claim = {
-    ...(isOwn ? claim : step),
+    ...(isOwn ? claim : { ...step, since: now, entry: request.entry }),
     token,
     idempotencyKey,
-    leaseEnd: now + request.leaseMs,
+    until: now + request.leaseMs,
   };
   return { status: 'claimed', snapshot, now, idempotencyKey };
 }
@@ -89,8 +98,8 @@ export function commitStep(workflow: Workflow, request: CommitRequest, now: numb
   if (workflow.claim?.token !== token) return { status: 'lost' };
 
   const version = (workflow.snapshot.version ?? 0) + 1;
+  addEntry(workflow, trail, now);
   workflow.snapshot = { ...request.snapshot, updatedAt: now, version };
-  workflow.trail = [...workflow.trail, { ...trail, version, at: now }].slice(-KEPT.trail);
   workflow.ended = request.ended ?? false;
   if (as !== token) settle(workflow, as, version);
   settle(workflow, token, as === token ? version : null, request.settles);
@@ -100,10 +109,25 @@ export function commitStep(workflow: Workflow, request: CommitRequest, now: numb
 export function releaseStep(
   workflow: Workflow,
   token: string,
-  { settles }: ReleaseOptions = {},
+  { settles, entry }: ReleaseOptions,
+  now: number,
 ): void {
+  const isOwn = workflow.claim?.token === token;
   const isSpent = workflow.settled.some(([settled]) => settled === token);
   if (!isSpent) settle(workflow, token, null, settles);
+  if (isOwn && entry) addEntry(workflow, entry, now);
+}
+
+/** Each entry's numbers go on from those of the one before. */
+export function addEntry(workflow: Workflow, draft: TrailDraft, now: number): void {
+  const { trail, snapshot } = workflow;
+  const last = trail.at(-1);
+  const isMove = draft.to !== undefined;
+  const version = (snapshot.version ?? 0) + (isMove ? 1 : 0);
+  const attempts = last === undefined || last.to !== undefined ? 0 : last.attempt;
+  const attempt = attempts + (isMove || draft.outcome !== 'refused' ? 1 : 0);
+  const entry = { ...draft, seq: (last?.seq ?? 0) + 1, version, attempt, at: now };
+  workflow.trail = [...trail, entry].slice(-KEPT.trail);
 }
 
 /**
@@ -131,11 +155,11 @@ export function renewStep(
   run: Run,
   workflow: Workflow | undefined,
   token: string,
-  leaseEnd: number,
+  until: number,
 ): boolean {
   if (workflow?.claim?.token !== token) return false;
-  workflow.claim.leaseEnd = leaseEnd;
-  run.expiresAt = Math.max(run.expiresAt, leaseEnd);
+  workflow.claim.until = until;
+  run.expiresAt = Math.max(run.expiresAt, until);
   return true;
 }
 
@@ -148,7 +172,7 @@ export function keepAlive(run: Run, ttlMs: number, now: number): void {
   const wanted = ttlMs === 0 ? run.expiresAt : now + ttlMs;
   if (run.expiresAt > wanted || run.expiresAt < wanted - ttlMs / 10) run.expiresAt = wanted;
   for (const [, { claim }] of run.workflows)
-    run.expiresAt = Math.max(run.expiresAt, claim?.leaseEnd ?? 0);
+    run.expiresAt = Math.max(run.expiresAt, claim?.until ?? 0);
 }
 
 export function recordOf({ session, workflows }: Run, now: number): RunRecord {
@@ -163,8 +187,8 @@ export function recordOf({ session, workflows }: Run, now: number): RunRecord {
   return { session, workflows: Object.fromEntries(records), now };
 }
 
-function viewOf({ leaseEnd, ...claim }: Claim, now: number) {
-  return { ...claim, live: leaseEnd > now };
+function viewOf({ entry, ...claim }: Claim, now: number): ClaimView {
+  return { ...claim, live: claim.until > now, ...(entry && { entry }) };
 }
 
 function isSameStep(a: Pick<Claim, 'tool' | 'digest'>, b: Pick<Claim, 'tool' | 'digest'>): boolean {

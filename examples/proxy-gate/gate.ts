@@ -1,4 +1,4 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import express, { type Express } from 'express';
 import { createProxyMiddleware } from 'http-proxy-middleware';
@@ -46,10 +46,20 @@ export function gateInFrontOf(target: string, store?: StateStore): Express {
       // Servers that check the Host header see their own name.
       changeOrigin: true,
       // Where the client has left, http-proxy calls a reset connection no error.
-      on: { proxyRes: passOn, error: fail, econnreset: fail },
+      on: { proxyReq: onlyWhole, proxyRes: passOn, error: fail, econnreset: fail },
     }),
   );
   return app;
+}
+
+/**
+ * A client that left while its request was looked at took the end of its body along: http-proxy
+ * would wait for it for ever. Nothing was sent yet.
+ */
+function onlyWhole(request: ClientRequest, req: IncomingMessage): void {
+  if (!req.destroyed || req.readableEnded) return;
+  void notForwarded(req);
+  request.destroy();
 }
 
 /** What streams need, and http-proxy leaves out. */

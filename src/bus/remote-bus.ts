@@ -79,6 +79,8 @@ export function remoteBus({ send, onError, ...parts }: RemoteBusParts): Notifica
       if (signal?.aborted) await stop();
       return stop;
     },
+
+    hears: () => link?.hears === true,
   };
 }
 
@@ -129,6 +131,7 @@ export class StandingLink {
   #link: Link | undefined;
   #timer: NodeJS.Timeout | undefined;
   #failures = 0;
+  #hears = false;
 
   constructor(options: StandingLinkOptions) {
     this.#options = options;
@@ -138,8 +141,14 @@ export class StandingLink {
     this.#open();
   }
 
+  /** Whether it hears at the moment, as far as the driver has told. */
+  get hears(): boolean {
+    return this.#hears;
+  }
+
   async close(): Promise<void> {
     clearTimeout(this.#timer);
+    this.#hears = false;
     const link = this.#link;
     this.#link = undefined;
     if (link !== undefined) await this.#end(link);
@@ -200,14 +209,18 @@ export class StandingLink {
 
   /** A server that is away for an hour is one report, not one for each try. */
   #report(link: Link, cause: unknown): void {
-    if (link !== this.#link || this.#reported.has(String(cause))) return;
+    if (link !== this.#link) return;
+    this.#hears = false;
+    if (this.#reported.has(String(cause))) return;
     this.#reported.add(String(cause));
     const message = 'the bus does not hear: until it does, hints from other instances are lost';
     this.#options.onError(new BusUnavailable(message, { cause }));
   }
 
   #mended(link: Link): void {
-    if (link === this.#link) this.#reported.clear();
+    if (link !== this.#link) return;
+    this.#hears = true;
+    this.#reported.clear();
   }
 
   async #end(link: Link): Promise<void> {

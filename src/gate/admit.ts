@@ -190,7 +190,8 @@ function stoppedByMachine(
 /** A move that leads nowhere, and saves what the position carries. */
 function staying({ workflow }: GateConfig, step: Step, position: Position): StepMove {
   const actions = workflow.dueActions(step.isFirst);
-  return moveTo(workflow, position.state, { position, actions }, { event: null, tool: step.tool });
+  const said = { event: null, outcome: 'refused', kind: 'guard', ...step.note } as const;
+  return moveTo(workflow, position.state, { position, actions }, said);
 }
 
 /**
@@ -210,7 +211,8 @@ async function countCall(
   const event = shield.fallbackEvent ?? LOOP;
   const due = config.workflow.dueActions(step.isFirst);
   const reached = { position: next.position, actions: [...due, ...next.actions] };
-  const moved = moveTo(config.workflow, position.state, reached, { event, tool });
+  const said = { event, outcome: 'refused', kind: 'loop', ...step.note } as const;
+  const moved = moveTo(config.workflow, position.state, reached, said);
   if ((await step.save(moved)) !== 'committed') return { reason: 'unavailable' };
   const { calls } = count;
   tellLoop(shield, { ...key, tool, state: position.state, calls, max: shield.max }, config.onError);

@@ -1,5 +1,6 @@
 import type { StepRules } from '../step/step.ts';
 import type { WaitLimits } from '../step/turns.ts';
+import type { Json } from '../stores/store.ts';
 import type { Observers } from '../wire/exchange.ts';
 import type { PageMemory } from '../wire/pages.ts';
 import type { Workflow } from '../workflow/workflow.ts';
@@ -9,6 +10,38 @@ import type { Aliases } from './replies.ts';
 
 /** `hide`: only what is available in the run's state. `stable`: every tool, whatever the run. */
 export type Visibility = 'hide' | 'stable';
+
+/** What the trail keeps of calls, beside what it always does. */
+export interface TrailOptions {
+  /**
+   * Also keeps an entry of each call that the run's state, a guard or another step refused. Each
+   * costs one more trip to the store. Default `false`.
+   */
+  readonly refusals?: boolean | undefined;
+  /**
+   * What is kept of a call's arguments: what this returns, given a copy of them to take out what
+   * must not be stored. `undefined` keeps none, which is the default.
+   */
+  readonly args?: ((args: Json, call: { readonly tool: string }) => Json | undefined) | undefined;
+}
+
+/** What `summary` of a status tool is told of a run. */
+export interface SummarizedRun {
+  /** Where the run stands; where it ended, that. */
+  readonly state: string;
+  /** The run's shared data; for a statechart its context. */
+  readonly context: Json | undefined;
+  /** Who asks, where the request was authenticated. */
+  readonly principal: string | undefined;
+}
+
+/** The tool that says where a run stands, as `fsmGate({ statusTool })` has it. */
+export interface StatusTool {
+  readonly name: string;
+  /** Default: words that name the workflows. */
+  readonly description: string | undefined;
+  readonly summary: ((run: SummarizedRun) => Json) | undefined;
+}
 
 /**
  * A mounted gate: everything that is worked out once, at construction, but for whom it tells of
@@ -38,6 +71,10 @@ export interface GateConfig extends Observers, StepRules {
   readonly visibility: Visibility | undefined;
   /** What a list that has all tools says of each bound one, where no other gate is on the route. */
   readonly notes: ReadonlyMap<string, string>;
+  /** What the trail keeps beside what it must. */
+  readonly trail: TrailOptions;
+  /** The tool that says where a run stands; none unless it is asked for. */
+  readonly status: StatusTool | undefined;
   /** Warns once of each likely mistake. */
   readonly warnOnce: (warning: string) => void;
 }

@@ -1,7 +1,6 @@
 import type { Admission } from '../session/run.ts';
 import type { StepMove } from '../step/move.ts';
 import { turnKey } from '../step/step.ts';
-import { tellUnknown } from '../step/unknown-outcome.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange, Filter } from '../wire/exchange.ts';
 import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
@@ -173,7 +172,7 @@ export class GateFilter implements Filter {
     if (open.length === 0) return [];
     if (isRejection(this.#exchange.tap)) {
       return after(
-        inOrder(open, ({ step }) => step.withdraw()),
+        inOrder(open, ({ step }) => step.withdraw('rejected')),
         () => [],
       );
     }
@@ -192,10 +191,10 @@ export class GateFilter implements Filter {
     const releasing = this.#unanswered.map((call) => {
       call.transform = (message) => {
         if (message.value.result === undefined) return;
-        tellUnknown(call.step, 'it was answered after notForwarded()', this.#config, false);
+        call.step.tellUnknown('it was answered after notForwarded()', false);
         message.replace(unknownReply(call, false));
       };
-      return call.step.withdraw();
+      return call.step.withdraw('not_forwarded');
     });
     return Promise.all(releasing);
   }
@@ -255,11 +254,12 @@ export class GateFilter implements Filter {
 
   #settle(call: HeldCall, message: Message): MaybePromise<Transform> {
     if (message.value.error !== undefined && isRejection(this.#exchange.tap))
-      return after(call.step.withdraw(), () => AS_IT_CAME);
+      return after(call.step.withdraw('rejected'), () => AS_IT_CAME);
     const task = createdTask(message);
     if (task !== undefined) return carryOn(call, task, this.#admission);
+    const on = { exchange: this.#exchange, message };
     const onMoved = (move: StepMove, isLate: boolean): void =>
-      tellMoved(this.#config, this.#about, call.run, move, isLate ? undefined : message);
+      tellMoved(this.#config, this.#admission, call.run, move, isLate ? undefined : on);
     return settleCall(call, message, onMoved, true);
   }
 
@@ -272,10 +272,6 @@ export class GateFilter implements Filter {
     const held = incoming === undefined ? [] : holdersOf(incoming);
     if (held.at(-1) !== call) return transform;
     return announcing(transform, held, (config) => Gates.of(config, this.#exchange));
-  }
-
-  get #about(): { readonly exchange: Exchange; readonly admission: Admission } {
-    return { exchange: this.#exchange, admission: this.#admission };
   }
 
   /**

@@ -1,7 +1,7 @@
 import { InterlockError } from '../errors.ts';
 import type { Admission, Run } from '../session/run.ts';
 import { beginsAnew } from '../step/ends.ts';
-import type { RunRecord } from '../stores/store.ts';
+import type { ClaimView, RunRecord } from '../stores/store.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { RequestPort } from '../wire/ports.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
@@ -11,7 +11,7 @@ import type { BoundRead } from '../workflow/reads.ts';
 import { type Goal, type Stand, Together } from '../workflow/together.ts';
 import { type Way, whereaboutsOf } from '../workflow/ways.ts';
 import type { GateConfig } from './config.ts';
-import { recordNow, standing, storedIn } from './stands.ts';
+import { recordNow, standing, statusOf, storedIn } from './stands.ts';
 import { keepsSecrets } from './visibility.ts';
 
 /** So many routes of one app are told apart; on more of them, a gate speaks for itself alone. */
@@ -113,12 +113,31 @@ export class Gates {
       const others = this.#others.map((config) =>
         place(config, context, read, (claim) => claim?.live !== false),
       );
-      const stands = [stand(this.#own, context, position), ...others];
-      return {
-        available: this.#together.available(stands),
-        wayTo: (states, demand) => this.#wayTo([states], demand, stands, admission),
-      };
+      return this.#outlook([stand(this.#own, context, position), ...others], admission);
     });
+  }
+
+  /**
+   * The same by what was read of the run: where something is under way in a workflow, its tools are
+   * left out.
+   */
+  lookAt(admission: Admission, context: Run, record: RunRecord | undefined): Outlook {
+    const stands = [this.#own, ...this.#others].map((config) =>
+      place(config, context, record, (claim) => statusOf(claim) === 'idle'),
+    );
+    return this.#outlook(stands, admission);
+  }
+
+  #outlook(stands: readonly Stand[], admission: Admission): Outlook {
+    return {
+      available: this.#together.available(stands),
+      wayTo: (states, demand) => this.#wayTo([states], demand, stands, admission),
+    };
+  }
+
+  /** The gates of the route whose status tool has that name. */
+  sharing(statusTool: string): readonly GateConfig[] {
+    return [this.#own, ...this.#others].filter(({ status }) => status?.name === statusTool);
   }
 
   /**
@@ -209,7 +228,7 @@ function place(
   config: GateConfig,
   context: Run,
   record: RunRecord | undefined | 'away',
-  isKnown: (claim: { readonly live: boolean } | undefined) => boolean,
+  isKnown: (claim: ClaimView | undefined) => boolean,
 ): Stand {
   if (record === 'away') return stand(config, context, undefined);
   const claim = storedIn(record, config.workflow.id)?.claim;
@@ -225,6 +244,7 @@ function takeDown(gates: readonly GateConfig[], route: string): void {
   const [first] = gates;
   const last = gates.at(-1);
   if (first === undefined || last === undefined || known.get(first)?.get(route)?.has(last)) return;
+  assertStatusTools(gates);
   for (const own of gates) {
     const routes = known.get(own) ?? new Map<string, Gates>();
     known.set(own, routes);
@@ -232,6 +252,18 @@ function takeDown(gates: readonly GateConfig[], route: string): void {
     const others = gates.filter((each) => each !== own);
     const same = [...routes.values()].find((gates) => gates.isWith(others));
     routes.set(route, same ?? new Gates(own, others));
+  }
+}
+
+/** A status tool of one gate must be no tool that another one gates. */
+function assertStatusTools(gates: readonly GateConfig[]): void {
+  for (const { status } of gates) {
+    const binding = gates.find(({ workflow }) => status && workflow.isBound(status.name));
+    if (status === undefined || binding === undefined) continue;
+    throw new InterlockError(
+      'ERR_INTERLOCK_MOUNT',
+      `the gate "${binding.workflow.id}" binds "${status.name}", which is the status tool of another gate on the route; give the status tool another name`,
+    );
   }
 }
 

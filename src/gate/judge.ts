@@ -1,3 +1,4 @@
+import type { RefusalReason } from '../events.ts';
 import { Try } from '../session/current-step.ts';
 import { digestOf } from '../session/digest.ts';
 import { InFlight } from '../session/live-session.ts';
@@ -7,7 +8,7 @@ import { claimRun } from '../step/claim.ts';
 import { beginsAnew, shownPosition } from '../step/ends.ts';
 import { Moves } from '../step/move.ts';
 import { type NotClaimed, Step } from '../step/step.ts';
-import type { FsmSnapshot, StepDescription, Uncertain } from '../stores/store.ts';
+import type { CallNote, FsmSnapshot, Json, StepDescription, Uncertain } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
 import { argumentsFault, headerFault } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
@@ -30,10 +31,14 @@ import { type Demand, Gates } from './gates.ts';
 import { askForAlias, badToolName, refusalReply } from './replies.ts';
 import { HeldCall, holdersOf } from './settle.ts';
 import { type NotFound, stateAsRead, stateNow, understood } from './stands.ts';
+import { answerStatus } from './status-tool.ts';
 import { FacedStep } from './step-facade.ts';
 import { keepsSecrets, tellMoved } from './visibility.ts';
 
 const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
+
+const NO_REFUSALS =
+  'fsmGate({ trail: { refusals: true } }) has no effect: this store cannot keep refused calls';
 
 const PROTOTYPE = 'no key in them may be "__proto__", of which some readers make a prototype';
 
@@ -58,7 +63,7 @@ interface Asked {
  * Whether a gate has nothing to say of a call, by its tool alone. Takes out of it what only a gate
  * may set: a handler must be able to trust the key.
  */
-export function isPassing(incoming: Call, { workflow }: GateConfig): boolean {
+export function isPassing(incoming: Call, { workflow, status }: GateConfig): boolean {
   const { message } = incoming;
   if (
     message.at('params', '_meta', IDEMPOTENCY_KEY) !== undefined &&
@@ -66,7 +71,7 @@ export function isPassing(incoming: Call, { workflow }: GateConfig): boolean {
   )
     message.remove(['params', '_meta'], IDEMPOTENCY_KEY);
   const tool = message.at('params', 'name');
-  return typeof tool === 'string' && !workflow.isBound(tool);
+  return typeof tool === 'string' && !workflow.isBound(tool) && tool !== status?.name;
 }
 
 /** Decides about the calls of one exchange before they are forwarded. */
@@ -86,8 +91,13 @@ export class Judge {
   }
 
   judge(incoming: Call, giveUp: GiveUp): MaybePromise<Verdict> {
-    const { workflow } = this.#config;
+    const { workflow, status } = this.#config;
     const tool = incoming.message.at('params', 'name');
+    if (status !== undefined && tool === status.name)
+      return answerStatus(status, this.#config, this.#exchange, {
+        admission: this.#admission,
+        incoming,
+      });
     if (typeof tool !== 'string') return this.#answer(incoming, badToolName(incoming));
     if (!workflow.isBound(tool)) return 'forward';
     const run = this.#admission.runOf(incoming);
@@ -100,7 +110,7 @@ export class Judge {
     // them.
     if (binding === undefined || !this.#keepsSecrets) return goOn();
     return after(this.#isHidden(tool, run), (isHidden) =>
-      isHidden ? this.#alias(incoming, tool) : goOn(),
+      isHidden ? this.#hide(incoming, tool, run) : goOn(),
     );
   }
 
@@ -155,6 +165,12 @@ export class Judge {
     );
   }
 
+  /** Refuses a call without saying so: its list does not show the tool. */
+  #hide(incoming: Call, tool: string, run: Run | NoRun): MaybePromise<Verdict> {
+    this.#tellRefused(incoming, tool, 'advice' in run ? 'no-run' : 'state', undefined);
+    return this.#alias(incoming, tool);
+  }
+
   /** Has the upstream say that there is no such tool. */
   #alias(incoming: Call, tool: string): MaybePromise<Verdict> {
     const { aliases } = this.#config;
@@ -199,16 +215,24 @@ export class Judge {
     const isRestarted = beginsAnew(this.#config, run.run);
     // What is a step for the sake of the count alone may be repeated.
     const uncertain = binding.uncertain ?? (binding.moves ? listed.uncertainOf(tool) : 'retry');
+    const description = described(
+      tool,
+      incoming.message.at('params', 'arguments') ?? {},
+      uncertain,
+    );
+    const note = this.#noteOf(incoming, run, description);
     const wanted = {
       run,
-      description: described(tool, incoming.message.at('params', 'arguments') ?? {}, uncertain),
+      description,
+      note,
+      number: incoming.number,
       states: workflow.claimable(binding, isRestarted),
       restarts: isRestarted && workflow.allows(workflow.initial, binding) ? run : undefined,
       request,
       onTooLong: () => giveUp(id, true),
     };
     const step = await claimRun(this.#config, wanted, (move) =>
-      tellMoved(this.#config, this.#about, run, move),
+      tellMoved(this.#config, this.#admission, run, move),
     );
     // It may have waited for its turn, and others may have moved the run meanwhile, in another
     // process too.
@@ -221,9 +245,9 @@ export class Judge {
     if (!('reason' in position)) {
       const { times, clock } = this.#config;
       request.onNotice(() => clock.after(times.cancelGraceMs, () => giveUp(id, false)));
-      return this.#begin({ incoming, tool, run, binding }, id, step, position);
+      return this.#begin({ incoming, tool, run, binding }, id, step, position, note);
     }
-    if (position.moved !== undefined) tellMoved(this.#config, this.#about, run, position.moved);
+    if (position.moved !== undefined) tellMoved(this.#config, this.#admission, run, position.moved);
     return refuse(position);
   }
 
@@ -233,16 +257,41 @@ export class Judge {
     id: RequestId,
     step: Step,
     position: Position,
+    note: CallNote,
   ): HeldCall {
     const held = Try.of(incoming) ?? beginTry(incoming, step);
     run.step = incoming;
-    const origin = { tool, args: argumentsOf(incoming), actor: run.actor, isFirst: step.isFirst };
-    step.moves = new Moves(this.#config, binding, position, origin);
+    const origin = { tool, args: argumentsOf(incoming), note, isFirst: step.isFirst };
     // What was counted is saved whatever the call comes to.
-    step.isUpdated = this.#config.workflow.shield !== undefined;
+    const isUpdated = this.#config.workflow.shield !== undefined;
+    step.begin(new Moves(this.#config, binding, position, origin), isUpdated);
     const call = new HeldCall(id, this.#admission.era, this.#config, run, step);
     held.add(new FacedStep(call, this.#config.workflow, () => held.rest()));
     return call;
+  }
+
+  /** What the trail says of a call. */
+  #noteOf({ id, message }: Call, { actor }: Run, description: StepDescription): CallNote {
+    const { workflow, trail, onError } = this.#config;
+    const requestId = isRequestId(id) ? id : undefined;
+    const { tool } = description;
+    const note = {
+      tool,
+      get digest() {
+        return description.digest;
+      },
+      actor,
+      requestId,
+      workflowVersion: workflow.version,
+    };
+    if (trail.args === undefined) return note;
+    try {
+      const args: unknown = message.at('params', 'arguments') ?? {};
+      return { ...note, args: trail.args(structuredClone(args) as Json, { tool }) };
+    } catch (error) {
+      onError(error);
+      return note;
+    }
   }
 
   /** Refuses a call that lost its claim before it was forwarded. */
@@ -252,8 +301,30 @@ export class Judge {
     return after(this.#refuse(incoming, tool, { reason: 'unavailable', cause }, []), () => {});
   }
 
-  get #about(): { readonly exchange: Exchange; readonly admission: Admission } {
-    return { exchange: this.#exchange, admission: this.#admission };
+  /**
+   * Adds a refused call to the trail, where the app asks for those. A store that fails keeps no
+   * client from its answer.
+   */
+  #noteRefusal(
+    incoming: Call,
+    tool: string,
+    run: Run,
+    kind: string,
+    from: string,
+  ): MaybePromise<void> {
+    const { workflow, onError } = this.#config;
+    if (run.store.append === undefined) {
+      this.#config.warnOnce(NO_REFUSALS);
+      return;
+    }
+    const args = incoming.message.at('params', 'arguments') ?? {};
+    const note = this.#noteOf(incoming, run, described(tool, args, 'retry'));
+    return run.store
+      .append(
+        { run: run.run, workflow: workflow.id },
+        { from, event: null, outcome: 'refused', kind, ...note },
+      )
+      .catch(onError);
   }
 
   #refuse(
@@ -274,16 +345,22 @@ export class Judge {
     const position =
       stands && 'run' in context ? shownPosition(this.#config, context.run, stands) : stands;
     const state = (position ?? snapshot)?.state;
+    const readable = snapshot === undefined || position !== undefined;
+    this.#tellRefused(incoming, tool, readable ? reason : 'unavailable', snapshot?.state);
     // It was shown when it was called; while it waited for its turn, another call moved the run.
     if (this.#keepsSecrets && state !== undefined && !workflow.isVisible(tool, state))
       return this.#alias(incoming, tool);
-    const readable = snapshot === undefined || position !== undefined;
     const gates = Gates.of(this.#config, this.#exchange);
     const looked =
       position !== undefined && 'run' in context
         ? gates.look(this.#admission, context, position)
         : undefined;
-    return after(looked, (outlook) => {
+    const noted =
+      this.#config.trail.refusals && snapshot !== undefined && 'run' in context
+        ? this.#noteRefusal(incoming, tool, context, reason, snapshot.state)
+        : undefined;
+    const known = noted === undefined ? looked : noted.then(() => looked);
+    return after(known, (outlook) => {
       const way =
         reason === 'state'
           ? outlook?.wayTo(states, (other) => this.#demandOf(other, incoming, tool))
@@ -318,9 +395,26 @@ export class Judge {
     }
   }
 
+  /** @param state as it is stored */
+  #tellRefused(
+    incoming: Call,
+    tool: string,
+    reason: RefusalReason,
+    state: string | undefined,
+  ): void {
+    const { events, workflow } = this.#config;
+    if (!events.isOn) return;
+    const { id: requestId, number: call } = incoming;
+    const context = this.#admission.runOf(incoming);
+    const who = 'run' in context ? { runKey: context.run, actor: context.actor } : {};
+    const refused = { workflow: workflow.id, tool, reason, state, requestId, call };
+    events.publish({ type: 'call.refused', ...refused, ...who });
+  }
+
   #refuseUnnamed(incoming: Call, tool: string, named: NoRun): MaybePromise<Verdict> {
     const { workflow } = this.#config;
     this.#warnOf(tool, named);
+    this.#tellRefused(incoming, tool, 'no-run', undefined);
     const refusal: Refusal = { workflow: workflow.id, tool, reason: 'no-run', available: [] };
     return this.#answer(incoming, this.#reply(incoming, refusal, { words: named.advice }));
   }

@@ -160,7 +160,9 @@ export class ListCache {
     this.#makeRoom(owner, entries);
   }
 
-  /** The upstream's lists are others now; or those of one owner alone are not asked for any more. */
+  /**
+   * The upstream's lists are others now; or those of one owner alone are not asked for any more.
+   */
   drop(owner?: string): void {
     // What was asked for before may come after.
     if (owner === undefined || this.#ownDrops.size >= MOST_OWNERS) {

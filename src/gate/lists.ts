@@ -18,6 +18,7 @@ import { withArgument } from './argument-schema.ts';
 import type { GateConfig } from './config.ts';
 import { Gates } from './gates.ts';
 import { stateForLists } from './stands.ts';
+import { listStatusTool, statusToolKey } from './status-tool.ts';
 import { forbidCaching, visibilityFor, withNote } from './visibility.ts';
 
 /** The state by which a list leaves tools out; `undefined` where it has none of the bound ones. */
@@ -46,7 +47,8 @@ export class ShownTools {
     if (this.#isStable) {
       const { managed } = this.#admission;
       const handle = managed === undefined ? '' : JSON.stringify(managed);
-      return `${nameOf(this.#notes)} ${listed.version} ${handle}`;
+      const status = statusToolKey(this.#config.status, this.#admission);
+      return `${nameOf(this.#notes)} ${listed.version} ${handle} ${status}`;
     }
     return after(this.#state(), (state) => {
       this.#next = { state };
@@ -65,10 +67,22 @@ export class ShownTools {
     const { listed, onWarning } = this.#config;
     const isLastPage = message.at('result', 'nextCursor') === undefined;
     listed.note(pageAsSent(message, 'tools'), isLastPage, onWarning);
-    if (this.#isStable) return describeTools(message, this.#notes, this.#config, this.#admission);
+    if (this.#isStable) {
+      describeTools(message, this.#notes, this.#config, this.#admission);
+      return this.#addStatusTool(message);
+    }
     const read = this.#next === undefined ? this.#state() : this.#next.state;
     this.#next = undefined;
-    return after(read, (state) => hideUnavailable(message, this.#config, state));
+    return after(read, (state) => {
+      hideUnavailable(message, this.#config, state);
+      this.#addStatusTool(message);
+    });
+  }
+
+  #addStatusTool(message: Message): void {
+    const { status } = this.#config;
+    if (status !== undefined)
+      listStatusTool(message, status, this.#config, this.#exchange, this.#admission);
   }
 
   get #isStable(): boolean {

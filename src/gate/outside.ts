@@ -1,5 +1,6 @@
 import type { Clock } from '../clock.ts';
 import { InterlockError } from '../errors.ts';
+import type { Events } from '../events.ts';
 import { showValue } from '../options.ts';
 import { digestOf } from '../session/digest.ts';
 import { claimRun } from '../step/claim.ts';
@@ -8,7 +9,7 @@ import { NO_REQUEST, Step, type StepRules } from '../step/step.ts';
 import { type GuardedStore, StoreUnavailable } from '../step/store-calls.ts';
 import type { Turns } from '../step/turns.ts';
 import { tellIfHeld } from '../step/unknown-outcome.ts';
-import type { CommitRequest, FsmSnapshot, Json, TrailDraft } from '../stores/store.ts';
+import type { CommitRequest, FsmSnapshot, TrailDraft } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import type { Position } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
@@ -23,6 +24,7 @@ export interface OutsideMover {
   readonly ttlMs: number;
   readonly clock: Clock;
   readonly turns: Turns;
+  readonly events: Events;
   readonly onError: (error: unknown) => void;
   /** Tells the clients of a run that lists of it changed. */
   tell(run: string, lists: readonly ListKind[]): void;
@@ -54,19 +56,21 @@ export async function moveFromOutside(
   { name, payload = null, settles = true, waitMs = TIMES.waitMs }: OutsideCall,
   change: (from: Position, isFirst: boolean) => StepMove | undefined,
 ): Promise<StepMove | NotMoved | 'unchanged'> {
-  const { workflow, store, ttlMs, turns, clock, onError } = mover;
+  const { workflow, store, ttlMs, turns, clock, events, onError } = mover;
   const rules: StepRules = {
     workflow,
     whenEnded: 'keep',
     times: { ...TIMES, waitMs },
     waiting: undefined,
     clock,
+    events,
     onError,
   };
   const wanted = {
     run: { run, store, ttlMs, turns, create: undefined },
     // This move's own commit is all that it does, so it may be repeated.
     description: { tool: name, digest: digestOf(payload), uncertain: 'retry' as const },
+    note: undefined,
     states: undefined,
     request: NO_REQUEST,
     onTooLong: () => {},
@@ -131,8 +135,9 @@ export async function expireFromOutside(mover: OutsideMover, run: string): Promi
   const { id } = mover.workflow;
   const record = await mover.store.read(run, mover.ttlMs, id);
   const entry = storedIn(record, id);
-  tellIfHeld({ run, workflow: id }, entry?.claim, mover);
-  if (entry === undefined || entry.claim?.live === true) return false;
+  if (entry === undefined) return false;
+  tellIfHeld({ key: { run, workflow: id }, ...entry, now: record?.now }, mover);
+  if (entry.claim?.live === true) return false;
   const known = understood(mover, entry.snapshot, record?.now);
   // One that is not understood must not keep a sweep from those behind it.
   if (known?.left === undefined) return false;
@@ -170,10 +175,9 @@ export function moveOfHeld(
   workflow: Workflow,
   { updatedAt: _, version = 0, ...position }: FsmSnapshot,
   event: string | null,
-  said: Pick<TrailDraft, 'tool' | 'actor' | 'payload'>,
-  payload: Json | undefined,
+  said: Omit<TrailDraft, 'from' | 'to' | 'event'>,
 ): StepMove {
-  const next = event === null ? undefined : workflow.next(position, event, payload);
+  const next = event === null ? undefined : workflow.next(position, event, said.payload);
   const reached = next?.position ?? position;
   const due = workflow.dueActions(version === 0);
   const actions = [...due, ...(next?.actions ?? [])];

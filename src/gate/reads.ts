@@ -279,6 +279,7 @@ export class ReadJudge {
     // In front of all that is done about bound ones alone: a hidden one must look like none of
     // them.
     if (first?.reason !== undefined) {
+      this.#tellRefused(incoming, name, first);
       const { aliases } = this.#config;
       const alias = kind === 'prompt' ? aliases.ofName(name) : aliases.ofUri(name);
       askForAlias(this.#exchange.req, incoming, path, alias);
@@ -333,12 +334,11 @@ export class ReadJudge {
     return fault !== undefined;
   }
 
-  async #refuse(
-    { incoming, kind, name, bound }: AskedRead,
-    { reason, found, words }: Tested,
-  ): Promise<ReadVerdict> {
+  async #refuse({ incoming, kind, name, bound }: AskedRead, tested: Tested): Promise<ReadVerdict> {
     const { workflow } = this.#config;
+    const { reason, found, words } = tested;
     if (bound === 'unclear' || reason === 'unclear') return this.#invalid(incoming, UNCLEAR);
+    this.#tellRefused(incoming, name, tested);
     const [only, ...others] = bound;
     const { listed } = this.#admission;
     const gates = Gates.of(this.#config, this.#exchange);
@@ -364,6 +364,15 @@ export class ReadJudge {
     const text = readRefusalFor(refusal, { words, foreseen });
     await incoming.answerWith(invalidParams(incoming, text, data));
     return 'answered';
+  }
+
+  #tellRefused({ id, method = '' }: Call, name: string, { reason, found }: Tested): void {
+    const { events, workflow } = this.#config;
+    if (!events.isOn || reason === undefined || reason === 'unclear' || reason === 'ended') return;
+    const { listed } = this.#admission;
+    const who = listed === undefined ? {} : { runKey: listed.run, actor: listed.actor };
+    const refused = { workflow: workflow.id, method, name, reason, state: found?.state };
+    events.publish({ type: 'read.refused', ...refused, requestId: id, ...who });
   }
 
   /** Whether what is not available must not be told from what does not exist. */

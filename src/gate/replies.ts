@@ -64,8 +64,10 @@ function toolError(id: RequestId | null, text: string, meta: JsonObject, era: Er
   return resultOf(id, { content: [{ type: 'text', text }], isError: true, _meta: meta }, era);
 }
 
-/** `resultType` is required since MCP 2026-07-28 ("Results"). */
-function resultOf(id: RequestId | null, result: JsonObject, era: Era): JsonObject {
+/**
+ * A result of the middleware's own. `resultType` is required since MCP 2026-07-28 ("Results").
+ */
+export function resultOf(id: RequestId | null, result: JsonObject, era: Era): JsonObject {
   return {
     jsonrpc: '2.0',
     id,

@@ -93,7 +93,9 @@ export class HeldCall implements Holder {
   }
 }
 
-/** The steps that a message goes on as, one for each gate, in mount order. Only gates hold calls. */
+/**
+ * The steps that a message goes on as, one for each gate, in mount order. Only gates hold calls.
+ */
 export function holdersOf({ holders }: Call): readonly HeldCall[] {
   return holders as readonly HeldCall[];
 }

@@ -3,7 +3,7 @@ import type { Admission, Run } from '../session/run.ts';
 import { beginsAnew, shownPosition } from '../step/ends.ts';
 import { turnKey } from '../step/step.ts';
 import { tellIfHeld } from '../step/unknown-outcome.ts';
-import type { FsmSnapshot, RunRecord, WorkflowRecord } from '../stores/store.ts';
+import type { ClaimView, FsmSnapshot, RunRecord, WorkflowRecord } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import type { Position } from '../workflow/position.ts';
@@ -75,7 +75,9 @@ export function standing(
 ): FsmSnapshot | NotFound {
   if (record === undefined && create === undefined) return 'unknown';
   const { id } = config.workflow;
-  tellIfHeld({ run, workflow: id }, storedIn(record, id)?.claim, config);
+  const entry = storedIn(record, id);
+  if (entry !== undefined)
+    tellIfHeld({ key: { run, workflow: id }, ...entry, now: record?.now }, config);
   const stood = stands(config, record);
   return typeof stood === 'object' ? shown(config, run, stood) : stood;
 }
@@ -107,14 +109,23 @@ export function understood(
   }
 }
 
+/**
+ * What a claim says of its run: one that may be taken over holds nothing up once its lease is over.
+ */
+export function statusOf(claim: ClaimView | undefined): 'idle' | 'running' | 'held' {
+  if (claim === undefined || (!claim.live && claim.uncertain === 'retry')) return 'idle';
+  return claim.live ? 'running' : 'held';
+}
+
 /** Where a run stands, and whether its stored state is one whose time is over. */
-interface Stood {
+export interface Stood {
   readonly position: Position;
   readonly updatedAt: number;
   readonly isOverdue: boolean;
 }
 
-function stands(config: GateConfig, record: RunRecord | undefined): Stood | 'unavailable' {
+/** The same whether or not the next call begins the run anew. */
+export function stands(config: GateConfig, record: RunRecord | undefined): Stood | 'unavailable' {
   const { workflow } = config;
   const snapshot = storedIn(record, workflow.id)?.snapshot;
   if (snapshot === undefined) return { position: workflow.start, updatedAt: 0, isOverdue: false };

@@ -103,9 +103,9 @@ export class TaskFilter implements Filter {
     const { reply } = end;
     const { era } = this.#admission;
     const run = this.#admission.runNamed(task.ticket.run);
-    const about = { exchange: this.#exchange, admission: this.#admission };
+    const on = { exchange: this.#exchange, message };
     const onMoved: MoveListener = (move, isLate) =>
-      tellMoved(this.#config, about, run, move, isLate ? undefined : message);
+      tellMoved(this.#config, this.#admission, run, move, isLate ? undefined : on);
     const gates = Gates.of(this.#config, this.#exchange);
     const transform = await task.settle(reply, { era, run, gates, onMoved });
     if (reply === undefined) return;
@@ -176,7 +176,10 @@ export class GatedTask {
     // A client asks for a task again, which shows its end again.
     const settled = reply && settleCall(call, reply, onMoved, false);
     const transform = settled && (await announcing(settled, [call], () => gates));
-    if (reply === undefined) await step.release();
+    if (reply === undefined) {
+      const entry = step.moves?.attempted({ outcome: 'failed', kind: 'cancelled' });
+      await step.release({ entry });
+    }
     if (step.state === 'saved' || step.state === 'released')
       run.store.delete(this.#key).catch(onError);
     else this.#transform = undefined;

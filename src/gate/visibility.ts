@@ -56,7 +56,7 @@ export function forbidCaching(message: Message): void {
 }
 
 /** The lists that show other things in one state than in another. */
-export function changedLists(workflow: Workflow, before: string, after: string): ListKind[] {
+function changedLists(workflow: Workflow, before: string, after: string): ListKind[] {
   if (before === after) return [];
   const { reads } = workflow;
   const states = { before, after };
@@ -80,23 +80,23 @@ export function listsChangedBy(
 }
 
 /**
- * Tells all who see the run's lists of a move; the client itself in front of `message`, where that
- * comes on a stream. Without a message, the answer has gone already, or is still to come.
+ * Tells all who see the run's lists of a move. Where the move comes with an answer on a stream, the
+ * caller itself is told in front of that answer.
  */
 export function tellMoved(
   config: GateConfig,
-  { exchange, admission }: { readonly exchange: Exchange; readonly admission: Admission },
+  admission: Admission,
   run: Run,
   move: StepMove,
-  message?: Message,
+  answer?: { readonly exchange: Exchange; readonly message: Message },
 ): void {
   // Another client may share this run in the other era, where its list hides tools.
   if (config.visibility === 'stable' || admission.byArgument) return;
   const lists = listsChangedBy(config, run.run, move);
   if (lists.length === 0) return;
   const isOwn = admission.era === 'session' && run === admission.listed;
-  const isTold = isOwn && message !== undefined && exchange.announceListChange(message, lists);
-  run.listChanged(lists, isTold);
+  const toldHere = isOwn && answer?.exchange.announceListChange(answer.message, lists) === true;
+  run.listChanged(lists, toldHere);
 }
 
 /** Whether this asks what the server can do, and its lists can change. */

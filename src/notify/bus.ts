@@ -24,6 +24,9 @@ export interface NotificationBus {
     listener: (message: string) => void,
     signal?: AbortSignal,
   ): Promise<() => Promise<void>>;
+
+  /** Whether it hears at the moment what is published. Without this method that is not known. */
+  hears?(): boolean;
 }
 
 /**
@@ -134,5 +137,6 @@ export function localBus(options: LocalBusOptions = {}): NotificationBus {
         remove();
       };
     },
+    hears: () => true,
   };
 }

@@ -125,6 +125,7 @@ export class Relay {
   readonly #unsubscribe: Promise<(() => Promise<void>) | undefined>;
   readonly #leaving = new AbortController();
   #stopHeartbeat: () => void = () => {};
+  #hasJoined = false;
 
   constructor(bus: NotificationBus, clock: RelayClock, listener: RelayListener) {
     this.#bus = bus;
@@ -132,10 +133,19 @@ export class Relay {
     this.#listener = listener;
     this.#unsubscribe = bus
       .subscribe((text) => this.#hear(text), this.#leaving.signal)
+      .then((leave) => {
+        this.#hasJoined = true;
+        return leave;
+      })
       .catch((error: unknown) => {
         listener.onError(error);
         return undefined;
       });
+  }
+
+  /** Whether this instance hears the others at the moment, as far as the bus can tell. */
+  get hears(): boolean {
+    return this.#hasJoined && (this.#bus.hears?.() ?? true);
   }
 
   /** Tells a session's client something on its newest stream, here or elsewhere. */

@@ -1,3 +1,4 @@
+import type { Events } from '../events.ts';
 import { LateResponses } from '../wire/call.ts';
 import type { Exchange, Filter } from '../wire/exchange.ts';
 import { requestHeader } from '../wire/headers.ts';
@@ -39,11 +40,13 @@ export class SyncFilter implements Filter {
   readonly stage = 'sync';
   readonly config: SyncConfig;
   readonly #exchange: Exchange;
+  readonly #events: Events;
   readonly #mutations = new Map<string, Mutation>();
 
-  constructor(config: SyncConfig, exchange: Exchange) {
+  constructor(config: SyncConfig, exchange: Exchange, events: Events) {
     this.config = config;
     this.#exchange = exchange;
+    this.#events = events;
     for (const { id, method, message } of exchange.requests) {
       const tool = method === 'tools/call' ? message.at('params', 'name') : undefined;
       if (typeof tool !== 'string' || id === undefined) continue;
@@ -114,7 +117,7 @@ export class SyncFilter implements Filter {
     message.insert(['result', 'content'], block, where);
     if (!mutation.told) {
       mutation.told = true;
-      this.#tell(tool, patterns);
+      this.#tell(mutation);
     }
   }
 
@@ -124,7 +127,8 @@ export class SyncFilter implements Filter {
   }
 
   /** Observers are told once; what they throw or reject is theirs. */
-  #tell(tool: string, patterns: readonly string[]): void {
+  #tell({ tool, patterns, id: requestId }: Mutation): void {
+    if (this.#events.isOn) this.#events.publish({ type: 'invalidated', tool, patterns, requestId });
     const { onInvalidation, notificationSink, now } = this.config;
     try {
       onInvalidation?.(invalidationEvent(tool, patterns, now()));

@@ -187,7 +187,9 @@ export function currentStep(
   return ambient.getStore()?.held.step();
 }
 
-/** Runs `task`, and all that it begins, inside of the one step that the exchange is forwarded as. */
+/**
+ * Runs `task`, and all that it begins, inside of the one step that the exchange is forwarded as.
+ */
 export function insideStep(exchange: Exchange, task: () => void): void {
   const held = ambient && tryIn(exchange);
   const outer = ambient?.getStore();
@@ -213,7 +215,9 @@ export function openStepOf(
   return undefined;
 }
 
-/** Whether a step of this run and gate is open in this process, and code in it could not be told. */
+/**
+ * Whether a step of this run and gate is open in this process, and code in it could not be told.
+ */
 export function mayBeInside(run: string, workflow: string): boolean {
   if (ambient !== undefined) return false;
   for (const held of open.values()) if (held.openStep(run, workflow) !== undefined) return true;

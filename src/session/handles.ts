@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import type { Clock } from '../clock.ts';
+import { type Clock, inWords } from '../clock.ts';
 import { InterlockError } from '../errors.ts';
 import { newToken } from '../ids.ts';
 import { type GuardedStore, persist } from '../step/store-calls.ts';
@@ -267,14 +267,7 @@ function startTool({ start, argument, description }: ManagedHandle, ttlMs: numbe
 
 /** "State the handle's lifetime" (MCP 2026-07-28, "Stateful Tools"). */
 function lifetime(ttlMs: number): string {
-  const [count, unit] = inUnits(ttlMs);
-  return `It expires ${count} ${unit}${count === 1 ? '' : 's'} after its last use.`;
-}
-
-function inUnits(ms: number): [count: number, unit: string] {
-  const minutes = ms / 60_000;
-  if (minutes >= 120) return [Math.floor(minutes / 60), 'hour'];
-  return minutes >= 1 ? [Math.floor(minutes), 'minute'] : [Math.ceil(ms / 1000), 'second'];
+  return `It expires ${inWords(ttlMs)} after its last use.`;
 }
 
 export function isFirstPage({ method, message }: Call): boolean {

@@ -209,7 +209,8 @@ function handleRun(argument: string, handle: string, principal?: string | Issued
   return `handle ${JSON.stringify([argument, owner, handle])}`;
 }
 
-function principalText(principal: string | IssuedPrincipal): string {
+/** A principal, as runs are bound to it. */
+export function principalText(principal: string | IssuedPrincipal): string {
   return typeof principal === 'string'
     ? principal
     : JSON.stringify([principal.issuer, principal.subject]);

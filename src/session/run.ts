@@ -1,3 +1,4 @@
+import type { Events } from '../events.ts';
 import type { StepRun } from '../step/step.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
 import type { Turns } from '../step/turns.ts';
@@ -17,6 +18,7 @@ export interface RunKeeper {
   readonly store: GuardedStore;
   readonly ttlMs: number;
   readonly turns: Turns;
+  readonly events: Events;
   /** Tells the listeners of a run, here and elsewhere, but for one session that knows already. */
   tell(run: string, lists: readonly ListKind[], except?: LiveSession): void;
   listen(run: string, tell: (lists: readonly ListKind[]) => void, session: LiveSession): () => void;
@@ -47,7 +49,9 @@ interface Caller {
 
 /** What names a run, and what may make it. */
 interface RunOrigin {
-  /** As in {@link StepRun.create}: only a handshake, or a tool that hands handles out, makes others. */
+  /**
+   * As in {@link StepRun.create}: only a handshake, or a tool that hands handles out, makes others.
+   */
   readonly create?: SessionRecord | undefined;
   /** The strategy whose argument named it, if any. */
   readonly handle?: HandleKey | ManagedHandle | undefined;
@@ -124,7 +128,9 @@ export class Run implements StepRun {
    * own call.
    */
   listChanged(lists: readonly ListKind[], toldHere: boolean): void {
-    const { session } = this;
+    const { session, run: runKey } = this;
+    const { events } = this.#keeper;
+    if (events.isOn) events.publish({ type: 'list.changed', runKey, lists });
     if (this.#isSessions) session.noteMove();
     if (!toldHere && (this.#isSessions || this.#era === 'session')) session.notifyChanged(lists);
     if (!this.#isSessions) this.#keeper.tell(this.run, lists, session);
@@ -148,7 +154,9 @@ const BY_NOBODY: NoRun = {
 };
 const LONGEST_HANDLE = 1_024;
 
-/** A request that was let in, and the runs that it is about: each of its calls has one, or advice. */
+/**
+ * A request that was let in, and the runs that it is about: each of its calls has one, or advice.
+ */
 export class Admission {
   /** The `sessionStore()` that let it in: a second one would decide differently. */
   readonly owner: object;
@@ -197,6 +205,11 @@ export class Admission {
 
   get identity(): Identity {
     return this.#identity;
+  }
+
+  /** The strategies by which a call may name its run in its arguments, in order of preference. */
+  get handles(): readonly (HandleKey | ManagedHandle)[] {
+    return this.#keys.filter((key) => key.kind === 'handle' || key.kind === 'managed');
   }
 
   /** The run of a call: the same each time, whatever becomes of the call's arguments. */
@@ -317,10 +330,14 @@ function goneAdvice(key: HandleKey | ManagedHandle): string {
   return `Its "${key.argument}" names no run that is known: it has expired, or never was. ${startingAdvice(key)}`;
 }
 
+/** The tools that hand handles out. */
+export function startersOf(key: HandleKey | ManagedHandle): readonly string[] {
+  return key.kind === 'managed' ? [key.start] : key.createdBy;
+}
+
 /** What makes a new run, in words for the model. */
 function startingAdvice(key: HandleKey | ManagedHandle): string {
-  const tools = key.kind === 'managed' ? [key.start] : key.createdBy;
-  return `Call ${tools.join(' or ')} to begin a new one, and pass the "${key.argument}" that it returns.`;
+  return `Call ${startersOf(key).join(' or ')} to begin a new one, and pass the "${key.argument}" that it returns.`;
 }
 
 /**

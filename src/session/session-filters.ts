@@ -4,7 +4,7 @@ import type { NotificationBus } from '../notify/bus.ts';
 import { keepAlive } from '../notify/streams.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
 import type { OpenResult } from '../stores/store.ts';
-import type { Exchange, Filter } from '../wire/exchange.ts';
+import type { Exchange, Filter, Observers } from '../wire/exchange.ts';
 import { acceptsEventStream, requestHeader } from '../wire/headers.ts';
 import {
   errorResponse,
@@ -25,7 +25,7 @@ import type { RunKeyStrategy } from './run-key.ts';
 import { CROWDED, type TurnedAway } from './turn-away.ts';
 
 /** How the sessions of one mounted middleware are kept. */
-export interface SessionsConfig {
+export interface SessionsConfig extends Observers {
   readonly store: GuardedStore;
   /** What names runs, in order of preference. */
   readonly keys: readonly RunKeyStrategy[];
@@ -43,8 +43,6 @@ export interface SessionsConfig {
   readonly bus: NotificationBus | undefined;
   /** What is likely wrong with the store where this process runs; told with the first run. */
   readonly storeWarning: string | undefined;
-  readonly onError: (error: unknown) => void;
-  readonly onWarning: (warning: string) => void;
 }
 
 /** Who opens a session: whom it is bound to, and among whose it counts. */

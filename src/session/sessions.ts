@@ -85,6 +85,7 @@ export class Sessions implements SessionKeeper {
       clock: config.clock,
       onError: config.onError,
       turns: new Turns(config.clock),
+      events: config.events,
       tell: (run, lists, except?: LiveSession) => {
         this.#audiences.tell(run, lists, except);
         this.#relay?.changed(run, lists, except?.run);
@@ -101,8 +102,8 @@ export class Sessions implements SessionKeeper {
   }
 
   /**
-   * Lets a request in, or answers it: then it gives `undefined`. In the same turn, unless a store is
-   * asked.
+   * Lets a request in, or answers it: then it gives `undefined`. In the same turn, unless a store
+   * is asked.
    */
   enter(exchange: Exchange): MaybePromise<Admission | undefined> {
     const { req } = exchange;
@@ -165,11 +166,11 @@ export class Sessions implements SessionKeeper {
     else await this.close(session);
   }
 
-  /** Ends a run; from now on it is unknown. */
-  async close(session: LiveSession): Promise<void> {
-    await this.config.store.delete(session.run);
-    this.#forget(session.run);
-    this.#relay?.ended(session.run);
+  /** Ends a run, a session or another one; from now on it is unknown. */
+  async close({ run }: Pick<LiveSession, 'run'>): Promise<void> {
+    await this.config.store.delete(run);
+    this.#forget(run);
+    this.#relay?.ended(run);
   }
 
   /**
@@ -199,8 +200,15 @@ export class Sessions implements SessionKeeper {
     return this.#keeper;
   }
 
+  /** Whether this instance hears the others at the moment; `undefined` where it has no bus. */
+  get hearsOthers(): boolean | undefined {
+    return this.#relay?.hears;
+  }
+
   /** Tells the clients of a run that lists of it changed, wherever they are. */
   tellListChanged(run: string, lists: readonly ListKind[]): void {
+    const { events } = this.config;
+    if (events.isOn) events.publish({ type: 'list.changed', runKey: run, lists });
     const session = this.table.get(run) ?? this.#live(run, {});
     session.noteMove();
     session.notifyChanged(lists);
@@ -324,7 +332,8 @@ export class Sessions implements SessionKeeper {
   /** A session of the caller's that the store need not be asked about. */
   #known(run: string, { binding }: Identity): LiveSession | undefined {
     const known = this.table.get(run);
-    // Another caller's request is answered by the store like one of an unknown session, and as late.
+    // Another caller's request is answered by the store like one of an unknown session, and as
+    // late.
     if (known === undefined || known.record.principal !== binding) return undefined;
     // A clock may go back, and no session may be taken for granted until it has caught up.
     const now = this.config.clock.now();

@@ -17,8 +17,8 @@ export interface Wanted extends StepCall {
 
 /**
  * Claims a run where it stands now. First a state is left whose time is over, and a run begins anew
- * that has ended, each by a move of its own that `onMoved` is told of: such a move spends its claim,
- * and the run is claimed again.
+ * that has ended, each by a move of its own that `onMoved` is told of: such a move spends its
+ * claim, and the run is claimed again.
  */
 export async function claimRun(
   rules: StepRules,
@@ -29,7 +29,8 @@ export async function claimRun(
     const step = new Step(rules, wanted.run, wanted);
     const refused = await step.claim(wanted.states);
     if (refused !== undefined) {
-      tellIfHeld(step.key, refused.held, rules);
+      const { snapshot, held, now } = refused;
+      if (snapshot !== undefined) tellIfHeld({ key: step.key, snapshot, claim: held, now }, rules);
       return refused;
     }
     const { understood } = step;

@@ -1,6 +1,6 @@
 import { isPrincipalRun } from '../ids.ts';
 import type { Position } from '../workflow/position.ts';
-import { AFTER } from '../workflow/stored.ts';
+import { AFTER, RESTART } from '../workflow/stored.ts';
 import type { Understood, Workflow } from '../workflow/workflow.ts';
 import { moveTo, type StepMove } from './move.ts';
 
@@ -13,9 +13,6 @@ interface EndRule {
   /** Default: by what names the run. */
   readonly whenEnded: WhenEnded | undefined;
 }
-
-/** The trail's event of a run that began anew. */
-const RESTART = 'restart';
 
 /** A run that begins anew has no call in common with the one before: earlier keys are forgotten. */
 export const ANEW = { settles: 'all' } as const;
@@ -50,8 +47,9 @@ export function shownState(rule: EndRule, run: string, state: string): string {
 /** Where a run is when it begins anew. Version and trail go on. */
 export function restartOf(workflow: Workflow, from: string, actor: string | undefined): StepMove {
   const actions = workflow.dueActions(true);
-  const said = { event: RESTART, ...(actor !== undefined && { actor }) };
-  return moveTo(workflow, from, { position: workflow.start, actions }, said);
+  const said = { event: RESTART, actor };
+  const move = moveTo(workflow, from, { position: workflow.start, actions }, said);
+  return { ...move, isRestart: true };
 }
 
 /** A move that a run makes by itself, before a call can have it. */

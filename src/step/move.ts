@@ -1,4 +1,5 @@
-import type { CommitRequest, TrailDraft } from '../stores/store.ts';
+import type { Events } from '../events.ts';
+import type { CallNote, CommitRequest, MoveDraft, TrailDraft } from '../stores/store.ts';
 import { AskedArguments } from '../workflow/asked-arguments.ts';
 import type { AnyEventSource, FailedCall, ToolResult } from '../workflow/binding.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
@@ -9,6 +10,8 @@ import type { Workflow } from '../workflow/workflow.ts';
 export interface StepMove extends Pick<CommitRequest, 'snapshot' | 'trail' | 'ended'> {
   /** What the machine asks to be done once that is saved. */
   readonly actions: readonly FsmAction[];
+  /** Whether the run begins anew by it. */
+  readonly isRestart?: boolean;
 }
 
 /** What a forwarded call came to, read off its response. */
@@ -45,14 +48,24 @@ export function settle(
   if (savedByHandler) return 'release';
   const failed = result === undefined ? { error } : { result };
   const move = kind === 'failed' ? moves.failed(failed) : undefined;
-  return move ?? (isUpdated ? moves.stays() : 'release');
+  return move ?? (isUpdated ? moves.stays(saidOf(kind, failed)) : 'release');
+}
+
+/** What the trail says of a call that was let go without a move. */
+export function entryOf({ kind, result, error }: Outcome, moves: Moves): TrailDraft {
+  return moves.attempted(saidOf(kind, result === undefined ? { error } : { result }));
+}
+
+function saidOf(kind: Outcome['kind'], ended: Ended): Said {
+  return kind === 'failed' ? failure(ended) : { outcome: kind };
 }
 
 /** What the moves of a call are worked out from, beside where it found the run. Plain data. */
 export interface CallOrigin {
   readonly tool: string;
   readonly args: Readonly<Record<string, unknown>>;
-  readonly actor: string | undefined;
+  /** What the trail says of the call. */
+  readonly note: CallNote;
   /** Whether nothing of the run was committed before. */
   readonly isFirst: boolean;
 }
@@ -71,17 +84,26 @@ class UnclearArguments extends Error {
 
 /** A move to where something led. */
 export function moveTo(
-  workflow: Pick<Workflow, 'hasEnded'>,
+  workflow: Pick<Workflow, 'hasEnded' | 'version'>,
   from: string,
   { position, actions }: Pick<Next, 'position' | 'actions'>,
-  said: Omit<TrailDraft, 'from' | 'to'>,
+  said: Omit<MoveDraft, 'from' | 'to'>,
 ): StepMove {
-  const trail = { from, to: position.state, ...said };
+  const trail = { from, to: position.state, workflowVersion: workflow.version, ...said };
   return { snapshot: position, trail, ended: workflow.hasEnded(position.state), actions };
 }
 
 /** How a call ended, as the functions of its bindings are told beside its arguments. */
 type Ended = Pick<FailedCall, 'result' | 'error'>;
+
+/** How a call ended, as the trail says it. */
+type Said = Pick<TrailDraft, 'outcome' | 'kind'>;
+
+const SUCCEEDED: Said = { outcome: 'succeeded' };
+
+function failure({ result }: Ended): Said {
+  return { outcome: 'failed', kind: result === undefined ? 'rpc_error' : 'tool_error' };
+}
 
 /** Where the outcomes of one call lead. */
 export class Moves {
@@ -120,7 +142,8 @@ export class Moves {
    * @throws Error where it depends on an argument that can be read in two ways. So does `failed()`.
    */
   succeeded(result: ToolResult): StepMove {
-    return this.#trySend(this.#binding.eventIn(this.from.state), { result }) ?? this.stays();
+    const source = this.#binding.eventIn(this.from.state);
+    return this.#trySend(source, { result }, SUCCEEDED) ?? this.stays(SUCCEEDED);
   }
 
   /** The same before there is a result. @throws Error where the event depends on it */
@@ -130,34 +153,36 @@ export class Moves {
       throw new Error(
         `what a success of ${JSON.stringify(this.origin.tool)} sends depends on its result, which is not there yet`,
       );
-    return (source === undefined ? undefined : this.#send(source, { result: {} })) ?? this.stays();
+    const sent = source === undefined ? undefined : this.#send(source, { result: {} }, SUCCEEDED);
+    return sent ?? this.stays(SUCCEEDED);
   }
 
   /** Where its failure leads; `undefined` where it sends nothing. */
   failed(outcome: Ended): StepMove | undefined {
     const source = this.#binding.eventIn(this.from.state, 'failure');
-    return this.#trySend(source, outcome);
+    return this.#trySend(source, outcome, failure(outcome));
   }
 
   /** Nowhere. What the run carries along is saved all the same. */
-  stays(): StepMove {
+  stays(said: Said): StepMove {
     const reached = { position: this.from, actions: this.#due };
-    return moveTo(this.#workflow, this.from.state, reached, { event: null, ...this.#by });
+    const entry = { event: null, ...said, ...this.origin.note };
+    return moveTo(this.#workflow, this.from.state, reached, entry);
+  }
+
+  /** What the trail says of the call where nothing is committed. */
+  attempted(said: Said): TrailDraft {
+    return { from: this.from.state, event: null, ...said, ...this.origin.note };
   }
 
   get #due(): readonly FsmAction[] {
     return this.#workflow.dueActions(this.origin.isFirst);
   }
 
-  get #by(): Pick<TrailDraft, 'tool' | 'actor'> {
-    const { tool, actor } = this.origin;
-    return actor === undefined ? { tool } : { tool, actor };
-  }
-
-  #trySend(source: AnyEventSource | undefined, outcome: Ended): StepMove | undefined {
+  #trySend(source: AnyEventSource | undefined, outcome: Ended, how: Said): StepMove | undefined {
     if (source === undefined) return undefined;
     try {
-      return this.#send(source, outcome);
+      return this.#send(source, outcome, how);
     } catch (error) {
       if (error instanceof UnclearArguments) throw error;
       this.#onError(error);
@@ -165,7 +190,7 @@ export class Moves {
     }
   }
 
-  #send(source: AnyEventSource, outcome: Ended): StepMove | undefined {
+  #send(source: AnyEventSource, outcome: Ended, how: Said): StepMove | undefined {
     const sent =
       typeof source === 'string'
         ? { type: source, payload: undefined }
@@ -176,20 +201,33 @@ export class Moves {
     const { type, payload } = sent;
     const { position, actions } = this.#workflow.next(this.from, type, payload);
     const reached = { position, actions: [...this.#due, ...actions] };
-    const said = { event: type, ...this.#by, ...(payload !== undefined && { payload }) };
-    return moveTo(this.#workflow, this.from.state, reached, said);
+    const entry = { event: type, ...how, ...this.origin.note, payload };
+    return moveTo(this.#workflow, this.from.state, reached, entry);
   }
 }
 
 /**
- * Tells the app of a move that is saved: what its machine asks to be done, and the change of state.
- * Never throws.
+ * Tells of a move that is saved: the stream, then the machine's actions, then those who wait for a
+ * change of state. Never throws.
+ *
+ * @param isFirst whether nothing of the run was committed before
  */
 export function takeEffect(
-  { workflow, onError }: { readonly workflow: Workflow; onError(error: unknown): void },
-  { snapshot, trail, actions }: StepMove,
+  {
+    workflow,
+    events,
+    onError,
+  }: {
+    readonly workflow: Workflow;
+    readonly events: Events;
+    onError(error: unknown): void;
+  },
+  move: StepMove,
   run: string,
+  isFirst: boolean,
 ): void {
+  if (events.isOn) tellMove({ workflow, events }, move, run, isFirst);
+  const { snapshot, trail, actions } = move;
   const { from, to, event } = trail;
   if (actions.length > 0)
     workflow.act(actions, { run, event, from, to, context: workflow.dataOf(snapshot) }, onError);
@@ -198,4 +236,18 @@ export function takeEffect(
     { changed, previousState: from, currentState: to, event: event ?? '', run },
     onError,
   );
+}
+
+function tellMove(
+  { workflow, events }: { readonly workflow: Workflow; readonly events: Events },
+  { trail, ended, isRestart }: StepMove,
+  runKey: string,
+  isFirst: boolean,
+): void {
+  const { from, to, event, tool, actor } = trail;
+  const run = { workflow: workflow.id, runKey };
+  if (isFirst) events.publish({ type: 'run.begun', ...run, state: from, actor });
+  events.publish({ type: 'run.moved', ...run, from, to, event, tool, actor });
+  if (isRestart) events.publish({ type: 'run.restarted', ...run, from, state: to, actor });
+  if (ended && !workflow.hasEnded(from)) events.publish({ type: 'run.ended', ...run, state: to });
 }

@@ -1,6 +1,8 @@
 import type { Clock } from '../clock.ts';
+import type { Events } from '../events.ts';
 import { newToken } from '../ids.ts';
 import type {
+  CallNote,
   ClaimRequest,
   ClaimResult,
   ClaimView,
@@ -12,13 +14,14 @@ import type {
   RunKey,
   SessionRecord,
   StepDescription,
+  TrailDraft,
   Uncertain,
 } from '../stores/store.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import type { Position } from '../workflow/position.ts';
 import type { Understood, Workflow } from '../workflow/workflow.ts';
 import { shownPosition, type WhenEnded } from './ends.ts';
-import { type Moves, type Outcome, type StepMove, settle, takeEffect } from './move.ts';
+import { entryOf, type Moves, type Outcome, type StepMove, settle, takeEffect } from './move.ts';
 import {
   type GuardedStore,
   persist,
@@ -27,7 +30,7 @@ import {
   UNBEGUN,
 } from './store-calls.ts';
 import type { Turn, Turns, WaitingCall, WaitLimits } from './turns.ts';
-import { tellUnknown } from './unknown-outcome.ts';
+import { UnknownOutcome } from './unknown-outcome.ts';
 
 /** How long a step may take, in milliseconds. */
 export interface StepTimes {
@@ -56,6 +59,7 @@ export interface StepRules {
   /** How many calls may wait for one run; without it a call waits however many others do. */
   readonly waiting: WaitLimits | undefined;
   readonly clock: Clock;
+  readonly events: Events;
   readonly onError: (error: unknown) => void;
 }
 
@@ -72,8 +76,15 @@ export interface StepRun {
 /** The call that is to become a step. */
 export interface StepCall {
   readonly description: StepDescription;
+  /** What the trail says of it; `undefined` where nothing is forwarded. */
+  readonly note: CallNote | undefined;
+  /** The number that events of the call have, where there are any. */
+  readonly number?: number | undefined;
   readonly request: WaitingCall & {
-    /** Keeps its id in flight, also where its answer is not waited for, until what is returned is called. */
+    /**
+     * Keeps its id in flight, also where its answer is not waited for, until what is returned is
+     * called.
+     */
     beginStep(mustEnd: boolean): () => void;
   };
   /** Called once, where the step is not over after `maxStepMs`. */
@@ -88,13 +99,16 @@ export interface NotClaimed {
   readonly reason: 'state' | 'busy' | 'held' | 'unavailable' | 'cancelled' | 'unknown';
   readonly snapshot?: FsmSnapshot | undefined;
   /** The claim of the step whose outcome is unknown, where the run is held. */
-  readonly held?: ClaimView;
+  readonly held?: ClaimView | undefined;
+  /** What time it is for the store, where it says so. */
+  readonly now?: number | undefined;
   /** Why it is unavailable, where the store has nothing to do with that. */
   readonly cause?: string;
 }
 
 /**
- * Where a step is in its life; docs/steps.md says what the store is asked, and what the client sees.
+ * Where a step is in its life; docs/steps.md says what the store is asked, and what the client
+ * sees.
  *
  * - `waiting`: for its run's turn, and for the store to grant the claim.
  * - `claimed`: it holds the run, renews its lease, and is not forwarded.
@@ -162,6 +176,8 @@ export class Step {
   /** The claim's: who has it can settle the step. */
   readonly token: string;
   readonly description: StepDescription;
+  /** As in {@link StepCall}. */
+  readonly note: CallNote | undefined;
   /** Where the call found the run; set once it is claimed, as is what follows. */
   snapshot: FsmSnapshot = { state: '', updatedAt: 0 };
   /** What time it was then, on the clock that stamped it. */
@@ -172,7 +188,7 @@ export class Step {
   fault: unknown;
   /** The same for every try of one step whose outcome was unknown. */
   idempotencyKey = '';
-  /** Where its outcomes lead; set once its call is let through. */
+  /** Where its outcomes lead; set once its call is let through. From then on events tell of it. */
   moves: Moves | undefined;
   /** As in {@link Settling}. */
   isUpdated = false;
@@ -191,9 +207,20 @@ export class Step {
   #state: StepState;
   #turn: Turn | undefined;
   #overran = false;
+  readonly #number: number | undefined;
+  /** What time it was here when its turn was asked for, and when the claim was. */
+  #askedAt = 0;
+  #claimedAt = 0;
+  #hasWaited = false;
+  /** How long the store was waited for. Only counted where something listens. */
+  #storeMs = 0;
+  /** Whether an end of it was told. */
+  #isEndTold = false;
   /** Whether another process has the token too, and may have saved the outcome. */
   #isShared = false;
-  /** Whether this process saved something, or may have: then a commit that is repeated is our own. */
+  /**
+   * Whether this process saved something, or may have: then a commit that is repeated is our own.
+   */
   #mayHaveSaved = false;
   /** What time it was here when the lease was last asked for: it began no earlier. */
   #leasedAt = 0;
@@ -218,6 +245,8 @@ export class Step {
     this.key = { run: run.run, workflow: rules.workflow.id };
     this.token = token;
     this.description = call.description;
+    this.note = call.note;
+    this.#number = call.number;
   }
 
   /** A step that a task carries, taken up in another process: who has its token can settle it. */
@@ -226,9 +255,9 @@ export class Step {
     run: StepRun,
     kept: { readonly token: string; readonly idempotencyKey: string; readonly moves: Moves },
   ): Step {
-    const { tool } = kept.moves.origin;
+    const { tool, note } = kept.moves.origin;
     const description = { tool, digest: '', uncertain: 'hold' } as const;
-    const call = { description, request: NO_REQUEST, onTooLong: () => step.giveUp() };
+    const call = { description, note, request: NO_REQUEST, onTooLong: () => step.giveUp() };
     const step = new Step(rules, run, call, kept.token, 'forwarded');
     step.idempotencyKey = kept.idempotencyKey;
     step.snapshot = { ...kept.moves.from, updatedAt: 0 };
@@ -285,14 +314,16 @@ export class Step {
    * @param states in which the store may grant it; `undefined`: in each
    */
   async claim(states: readonly string[] | undefined): Promise<NotClaimed | undefined> {
-    const { times, waiting, clock, onError } = this.#rules;
+    const { times, waiting, clock, events, onError } = this.#rules;
     const { turns } = this.#run;
     const request = this.#request;
-    const deadline = clock.now() + times.waitMs;
+    this.#askedAt = clock.now();
+    const deadline = this.#askedAt + times.waitMs;
     let leave: (() => void) | undefined;
     let hasAsked = false;
     try {
       const taken = turns.take(turnKey(this.key), times.waitMs, request, waiting);
+      this.#hasWaited = isPromise(taken);
       this.#turn = isPromise(taken) ? await taken : taken;
       if (this.#turn === undefined) return this.#refuse(this.#calledOff() ?? { reason: 'busy' });
       for (let attempt = 0; !turns.isOff(request, waiting); attempt++) {
@@ -300,12 +331,14 @@ export class Step {
         hasAsked = true;
         const result = await this.#run.store.claim(this.#claimOf(states, askedAt));
         hasAsked = false;
+        if (events.isOn) this.#storeMs += clock.now() - askedAt;
         if (result.status === 'claimed') {
           if (turns.isOff(request, waiting)) await releaseClaim(this.#claimed, UNBEGUN);
           else return this.#granted(result, askedAt);
         } else if (result.status === 'busy' && clock.now() < deadline) {
           leave ??= this.#turn.wait(request, waiting);
           if (leave === undefined) return this.#refuse(refusal(result));
+          this.#hasWaited = true;
           await this.#pause(backOff(attempt, result.remainingMs));
         } else if (!request.cancelled) return this.#refuse(refusal(result));
       }
@@ -328,6 +361,7 @@ export class Step {
       workflow: this.key.workflow,
       token: this.token,
       step: this.description,
+      entry: this.note,
       states,
       initial: { ...workflow.start, updatedAt: askedAt },
       create,
@@ -354,10 +388,12 @@ export class Step {
     this.#endRequest = this.#request.beginStep(this.uncertain === 'hold');
     this.#become('claimed');
     this.#hold(askedAt);
+    if (this.#hasWaited) this.#tellWaited(true, snapshot.state);
   }
 
   #refuse(why: NotClaimed): NotClaimed {
     this.#become(why.reason === 'cancelled' ? 'released' : 'refused');
+    if (this.#hasWaited) this.#tellWaited(false, why.snapshot?.state);
     return why;
   }
 
@@ -393,6 +429,7 @@ export class Step {
   #hold(askedAt: number): void {
     const { clock, times } = this.#rules;
     this.#leasedAt = askedAt;
+    this.#claimedAt = askedAt;
     this.#stopLimit = clock.after(times.maxStepMs, () => {
       this.#overran = true;
       this.#onTooLong();
@@ -435,6 +472,16 @@ export class Step {
     const age = clock.now() - this.#leasedAt;
     // A clock that was set back says nothing.
     return (age >= 0 && age <= times.leaseMs * OVERDUE_AFTER) || this.#renew();
+  }
+
+  /** Its call is let through. `isUpdated`: as in {@link Settling}. */
+  begin(moves: Moves, isUpdated: boolean): void {
+    this.moves = moves;
+    this.isUpdated = isUpdated;
+    const { events } = this.#rules;
+    if (!events.isOn) return;
+    const waitedMs = this.#claimedAt - this.#askedAt;
+    events.publish({ type: 'step.started', ...this.#facts, waitedMs });
   }
 
   /** It is handed to the upstream: from now on its call may have its effect. */
@@ -507,7 +554,8 @@ export class Step {
     const options = outcome.kind === 'input_required' ? UNBEGUN : {};
     if (next !== 'release') return this.#settleBy(next, options, onMoved, isLast);
     this.leaves = shownPosition(this.#rules, this.key.run, moves.from);
-    return after(this.release(options), () => 'settled' as const);
+    const entry = entryOf(outcome, moves);
+    return after(this.release({ ...options, entry }), () => 'settled' as const);
   }
 
   async #settleBy(
@@ -522,7 +570,7 @@ export class Step {
       this.#saveLater(() => this.#tryCommit(move, options, onMoved, true));
     if (status !== 'committed' && status !== 'repeated') {
       const why = isLate ? `its result came late: ${status}` : status;
-      tellUnknown(this, why, this.#rules, status === 'failed');
+      this.tellUnknown(why, status === 'failed');
       return 'unsaved';
     }
     this.leaves = shownPosition(this.#rules, this.key.run, move.snapshot);
@@ -557,15 +605,15 @@ export class Step {
       const status = await save();
       if (status === 'failed' && clock.now() < deadline) later();
       else if (status === 'lost' || status === 'unknown')
-        tellUnknown(this, `its result came late: ${status}`, this.#rules, false);
+        this.tellUnknown(`its result came late: ${status}`, false);
     };
     const later = (): void => void clock.after(times.leaseMs, () => void tryAgain().catch(onError));
     later();
   }
 
   /**
-   * Saves a move of a call that is not forwarded, and tells the app. Where the store fails, `onError`
-   * knows, and the claim is let go: nothing ran.
+   * Saves a move of a call that is not forwarded, and tells the app. Where the store fails,
+   * `onError` knows, and the claim is let go: nothing ran.
    */
   save(
     move: StepMove,
@@ -594,9 +642,11 @@ export class Step {
    */
   async #commit(move: StepMove, options: Pick<CommitRequest, 'settles'>): Promise<Saved> {
     if (this.isOver) return this.#state === 'saved' ? 'repeated' : 'lost';
-    const { clock, times, onError } = this.#rules;
+    const { clock, times, events, onError } = this.#rules;
     const isForwarded = this.#state !== 'claimed';
     this.#become('settling');
+    const isTold = events.isOn;
+    const askedAt = isTold ? clock.now() : 0;
     try {
       const request = this.#commitOf(move, options.settles);
       const onFailure = (error: unknown): void => {
@@ -605,6 +655,7 @@ export class Step {
       };
       const insisting = { clock, forMs: times.leaseMs, onError: onFailure };
       const result = await persist(() => this.#run.store.commit(request), insisting);
+      if (isTold) this.#storeMs += clock.now() - askedAt;
       this.#become(result.status === 'committed' ? 'saved' : 'lost');
       const isTheirs = this.#isShared && !this.#mayHaveSaved;
       return result.status === 'committed' && result.repeated && isTheirs
@@ -627,9 +678,13 @@ export class Step {
     return { run, workflow, token, snapshot, trail, ended, settles, ttlMs: this.#run.ttlMs };
   }
 
-  /** Tells of a move that is saved: what its machine asks to be done, and the change of state. */
+  /** Tells of a move that is saved: of the step, and of the run. */
   #publish(move: StepMove, onMoved?: MoveListener, isLate = false): void {
-    takeEffect(this.#rules, move, this.key.run);
+    const { events } = this.#rules;
+    const { outcome, event, to } = move.trail;
+    if (events.isOn && this.moves !== undefined && isCommitted(outcome))
+      events.publish({ type: 'step.committed', ...this.#ending, outcome, event, to });
+    takeEffect(this.#rules, move, this.key.run, this.moves?.origin.isFirst ?? this.isFirst);
     onMoved?.(move, isLate);
   }
 
@@ -639,17 +694,43 @@ export class Step {
    */
   async release(options: ReleaseOptions = {}): Promise<void> {
     if (this.isOver) return;
+    const { clock, events } = this.#rules;
     this.#become('settling');
+    const isTold = events.isOn && this.moves !== undefined;
+    const askedAt = isTold ? clock.now() : 0;
     try {
       await releaseClaim(this.#claimed, options);
     } finally {
       this.#become('released');
     }
+    if (!isTold) return;
+    this.#storeMs += clock.now() - askedAt;
+    this.#tellReleased(events, options.entry);
   }
 
-  /** The call is not forwarded after all, or nothing of it ran. */
-  withdraw(): Promise<void> {
-    return this.release(UNBEGUN);
+  #tellReleased(events: Events, entry: TrailDraft | undefined): void {
+    if (entry?.outcome === 'failed') {
+      const kind =
+        entry.kind === 'tool_error' || entry.kind === 'cancelled' ? entry.kind : 'rpc_error';
+      events.publish({ type: 'step.failed', ...this.#ending, kind });
+      return;
+    }
+    const { outcome } = entry ?? {};
+    const unsent = this.#request.cancelled ? 'cancelled' : 'withdrawn';
+    // What was not forwarded after all has no entry.
+    const why = outcome === 'input_required' || outcome === 'not_run' ? outcome : unsent;
+    events.publish({ type: 'step.released', ...this.#ending, why });
+  }
+
+  /**
+   * The call is not forwarded after all, or nothing of it ran.
+   *
+   * @param kind what the trail says of a call that was forwarded; without it, it says nothing
+   */
+  withdraw(kind?: string): Promise<void> {
+    const entry =
+      kind === undefined ? undefined : this.moves?.attempted({ outcome: 'not_run', kind });
+    return this.release(entry === undefined ? UNBEGUN : { ...UNBEGUN, entry });
   }
 
   /**
@@ -662,7 +743,46 @@ export class Step {
     const isNew = this.#state === 'forwarded';
     if (isNew) this.#become('unsettled');
     if (!mayCome && this.#state === 'unsettled') this.#forgetCall();
-    if (isNew) tellUnknown(this, 'no result came', this.#rules, true);
+    if (isNew) this.tellUnknown('no result came', true);
+  }
+
+  /**
+   * Says that its outcome is unknown. `waits`: its claim stays, so that a run whose step must not
+   * be repeated waits to be resolved.
+   */
+  tellUnknown(why: string, waits: boolean): void {
+    const { events } = this.#rules;
+    const { idempotencyKey, uncertain } = this;
+    const isHeld = waits && uncertain === 'hold';
+    // The claim itself, if it is met later, says nothing new.
+    events.noteUnknown(this.token);
+    events.fail(new UnknownOutcome(this, why, waits), () => {
+      return { type: 'step.unknown', ...this.#ending, why, isHeld, idempotencyKey };
+    });
+  }
+
+  #tellWaited(granted: boolean, state: string | undefined): void {
+    const { events, clock } = this.#rules;
+    // A move from outside waits too, and is no call.
+    if (!events.isOn || this.note === undefined) return;
+    const waitedMs = clock.now() - this.#askedAt;
+    events.publish({ type: 'call.waited', ...this.#facts, state, waitedMs, granted });
+  }
+
+  /** What all of its events say. */
+  get #facts() {
+    const { run: runKey, workflow } = this.key;
+    const { actor, requestId } = this.note ?? {};
+    const { state } = this.snapshot;
+    return { runKey, workflow, tool: this.tool, state, actor, requestId, call: this.#number };
+  }
+
+  /** What an end of it says; the next one is late. */
+  get #ending() {
+    const isLate = this.#isEndTold;
+    this.#isEndTold = true;
+    const durationMs = this.#rules.clock.now() - this.#claimedAt;
+    return { ...this.#facts, durationMs, storeMs: this.#storeMs, isLate };
   }
 
   /**
@@ -704,7 +824,7 @@ export function turnKey({ run, workflow }: RunKey): string {
 function refusal(result: ClaimResult): NotClaimed {
   if (result.status === 'unknown') return { reason: 'unknown' };
   const { status, snapshot } = result;
-  if (status === 'held') return { reason: 'held', snapshot, held: result.claim };
+  if (status === 'held') return { reason: 'held', snapshot, held: result.claim, now: result.now };
   return { reason: status === 'state' ? 'state' : 'busy', snapshot };
 }
 
@@ -719,4 +839,11 @@ function backOff(attempt: number, remainingMs: number): number {
     Math.max(remainingMs, SHORTEST_PAUSE_MS),
   );
   return ceiling / 2 + (Math.random() * ceiling) / 2;
+}
+
+/** Whether a commit ends the step with that; what a call that was not forwarded saves does not. */
+function isCommitted(
+  outcome: TrailDraft['outcome'],
+): outcome is 'succeeded' | 'failed' | 'input_required' {
+  return outcome === 'succeeded' || outcome === 'failed' || outcome === 'input_required';
 }

@@ -1,4 +1,5 @@
 import type { Clock } from '../clock.ts';
+import type { Events } from '../events.ts';
 import type {
   AtomicStateStore,
   ClaimRequest,
@@ -29,12 +30,20 @@ export interface GuardedStore extends AtomicStateStore {
   readonly commitIn?: CommitIn;
 }
 
-/** The store with a deadline on every call: a store that hangs must not hang a request. */
+/** From how long on a call to the store is told of as slow, at most. */
+const SLOW_MS = 1_000;
+
+/**
+ * The store with a deadline on every call: a store that hangs must not hang a request. The stream
+ * is told of calls that fail, and of slow ones.
+ */
 export function guardStore(
   store: AtomicStateStore,
   deadlineMs: number,
   clock: Clock,
+  events: Events,
 ): GuardedStore {
+  const slowMs = Math.min(SLOW_MS, deadlineMs / 2);
   const bounded = <T>(
     operation: string,
     call: () => Promise<T>,
@@ -42,20 +51,33 @@ export function guardStore(
   ): Promise<T> =>
     new Promise((resolve, reject) => {
       let late = false;
+      const askedAt = events.isOn ? clock.now() : undefined;
+      const refuse = (error: StoreUnavailable): void => {
+        if (askedAt !== undefined) {
+          const durationMs = clock.now() - askedAt;
+          events.publish({ type: 'store.failed', operation, durationMs, error });
+        }
+        reject(error);
+      };
       const stop = clock.after(deadlineMs, () => {
         late = true;
-        reject(
+        refuse(
           new StoreUnavailable(`the store did not answer ${operation} within ${deadlineMs} ms`),
         );
       });
       const succeed = (value: T): void => {
         stop();
-        if (late) onLate(value);
-        else resolve(value);
+        if (late) {
+          onLate(value);
+          return;
+        }
+        resolve(value);
+        const durationMs = askedAt === undefined ? 0 : clock.now() - askedAt;
+        if (durationMs > slowMs) events.publish({ type: 'store.slow', operation, durationMs });
       };
       const fail = (cause: unknown): void => {
         stop();
-        reject(new StoreUnavailable(`the store failed to ${operation}`, { cause }));
+        if (!late) refuse(new StoreUnavailable(`the store failed to ${operation}`, { cause }));
       };
       try {
         call().then(succeed, fail);
@@ -69,11 +91,16 @@ export function guardStore(
           bounded('commit', () => store.commitIn(...args)),
       }
     : {};
-  const { runs } = store;
+  const { runs, append, held, stuck, count, list } = store;
   const guarded: GuardedStore = {
     ...inTransaction,
     // A sweep reads on for as long as its caller goes on.
     ...(runs && { runs: (query) => runs.call(store, query) }),
+    ...(append && { append: (...args) => bounded('append', () => append.apply(store, args)) }),
+    ...(held && { held: (query) => bounded('held', () => held.call(store, query)) }),
+    ...(stuck && { stuck: (query) => bounded('stuck', () => stuck.call(store, query)) }),
+    ...(count && { count: (query) => bounded('count', () => count.call(store, query)) }),
+    ...(list && { list: (query) => bounded('list', () => list.call(store, query)) }),
     open: (...args) => bounded('open', () => store.open(...args)),
     read: (...args) => bounded('read', () => store.read(...args)),
     claim: (request) =>

@@ -1,4 +1,5 @@
-import type { ClaimView, RunKey } from '../stores/store.ts';
+import type { Events } from '../events.ts';
+import type { ClaimView, RunKey, WorkflowRecord } from '../stores/store.ts';
 
 const PAGE = 'https://www.npmjs.com/package/mcp-interlock#when-nobody-knows-the-outcome';
 
@@ -45,23 +46,12 @@ function remedy({ run, workflow }: RunKey): string {
   );
 }
 
-/** The claims whose unknown outcome this process has told of, by their tokens. */
-const told = new Set<string>();
-
-/** Beyond that the oldest are forgotten, and told of again where they are met again. */
-const MOST_TOLD = 10_000;
-
-/** Says that nobody knows what a step came to; `waits` as in {@link UnknownOutcome}. */
-export function tellUnknown(
-  step: LostStep & Pick<ClaimView, 'token'>,
-  why: string,
-  { onError }: { readonly onError: (error: unknown) => void },
-  waits: boolean,
-): void {
-  const [oldest = ''] = told;
-  if (told.size >= MOST_TOLD) told.delete(oldest);
-  told.add(step.token);
-  onError(new UnknownOutcome(step, why, waits));
+/** A run that is met, with the claim that it may have. */
+export interface Met extends Pick<WorkflowRecord, 'snapshot'> {
+  readonly key: RunKey;
+  readonly claim?: ClaimView | undefined;
+  /** What time it is for the store, where it says so. */
+  readonly now?: number | undefined;
 }
 
 /**
@@ -69,16 +59,18 @@ export function tellUnknown(
  * that process was killed, no other one would ever say so.
  */
 export function tellIfHeld(
-  key: RunKey,
-  claim: ClaimView | undefined,
-  config: { readonly onError: (error: unknown) => void },
+  { key, snapshot, claim, now }: Met,
+  { events }: { readonly events: Events },
 ): void {
-  if (claim === undefined || claim.live || claim.uncertain !== 'hold' || told.has(claim.token))
-    return;
-  tellUnknown(
-    { ...claim, key },
-    'its lease is over, and no process has said what came of it',
-    config,
-    true,
-  );
+  if (claim === undefined || claim.live || claim.uncertain !== 'hold') return;
+  if (!events.noteUnknown(claim.token)) return;
+  const why = 'its lease is over, and no process has said what came of it';
+  events.fail(new UnknownOutcome({ ...claim, key }, why, true), () => {
+    const { tool, idempotencyKey, until, entry } = claim;
+    const { run: runKey, workflow } = key;
+    const { actor, requestId } = entry ?? {};
+    const sinceMs = now === undefined || until === undefined ? undefined : now - until;
+    const call = { runKey, workflow, tool, state: snapshot.state, actor, requestId };
+    return { type: 'step.held', ...call, idempotencyKey, sinceMs };
+  });
 }

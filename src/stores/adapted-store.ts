@@ -12,6 +12,7 @@ import {
   renewStep,
   ttlOfLook,
   type WorkflowState,
+  withEntry,
   workflowAt,
 } from './run-state.ts';
 import { RunTable } from './run-table.ts';
@@ -28,6 +29,7 @@ import type {
   RunKey,
   RunRecord,
   SessionRecord,
+  TrailDraft,
   TrailEntry,
 } from './store.ts';
 
@@ -119,11 +121,23 @@ export class AdaptedStore implements AtomicStateStore {
     });
   }
 
-  release({ run, workflow: name }: RunKey, token: string, options?: ReleaseOptions): Promise<void> {
+  release(
+    { run, workflow: name }: RunKey,
+    token: string,
+    options: ReleaseOptions = {},
+  ): Promise<void> {
     return this.#queue.run(run, async () => {
       const kept = this.#kept.get(run);
-      const released = kept && releaseStep(kept, name, token, options);
+      const released = kept && releaseStep(kept, name, token, options, this.#now());
       if (released) kept.workflows.set(name, released);
+    });
+  }
+
+  append({ run, workflow: name }: RunKey, entry: TrailDraft): Promise<void> {
+    return this.#queue.run(run, async () => {
+      const workflows = this.#kept.get(run)?.workflows;
+      const workflow = workflows?.get(name);
+      if (workflow) workflows?.set(name, withEntry(workflow, entry, this.#now()));
     });
   }
 

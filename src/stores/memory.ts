@@ -14,6 +14,8 @@ import {
   renewStep,
   ttlOfLook,
   type WorkflowState,
+  withEntry,
+  workflowRecord,
 } from './run-state.ts';
 import { RunTable } from './run-table.ts';
 import type {
@@ -22,12 +24,21 @@ import type {
   ClaimResult,
   CommitRequest,
   CommitResult,
+  CountQuery,
+  HeldQuery,
+  KeysPage,
+  ListQuery,
   OpenResult,
+  PageQuery,
   ReleaseOptions,
   RunKey,
   RunRecord,
+  RunsCount,
+  RunsPage,
   RunsQuery,
   SessionRecord,
+  StuckQuery,
+  TrailDraft,
   TrailEntry,
 } from './store.ts';
 
@@ -40,11 +51,14 @@ export interface MemoryStoreOptions {
   readonly maxRuns?: number | undefined;
   /** The clock, in milliseconds since the epoch. Default `Date.now`. */
   readonly now?: (() => number) | undefined;
+  /** Chains the trail of each run by hashes, which `verifyTrail()` checks. Default `false`. */
+  readonly chainTrail?: boolean | undefined;
 }
 
 const optionsSchema = z.strictObject({
   maxRuns: z._default(z.int().check(z.minimum(1)), 10_000),
   now: z._default(functionOption<() => number>(), () => Date.now),
+  chainTrail: z._default(z.boolean(), false),
 });
 
 /**
@@ -73,13 +87,15 @@ interface Run extends RunState {
 class MemoryStore implements AtomicStateStore {
   readonly #runs: RunTable<Run>;
   readonly #now: () => number;
+  readonly #isChained: boolean;
 
-  constructor({ maxRuns, now }: Required<z.output<typeof optionsSchema>>) {
+  constructor({ maxRuns, now, chainTrail }: Required<z.output<typeof optionsSchema>>) {
     const isPinned = ({ workflows }: Run, time: number) =>
       liveUntil(workflows.values(), time) > time;
     const isOwned = ({ session }: Run) => session.principal !== undefined;
     this.#runs = new RunTable({ maxRuns, now, isPinned, isOwned });
     this.#now = now;
+    this.#isChained = chainTrail;
   }
 
   async open(
@@ -107,7 +123,7 @@ class MemoryStore implements AtomicStateStore {
     const known = this.#runs.get(request.run);
     if (!known && !request.create) return { status: 'unknown' };
     const run = known ?? this.#make(request.run, request.create ?? {}, now + request.ttlMs);
-    const { result, next, ttlMs } = claimStep(run, request, now, randomUUID);
+    const { result, next, ttlMs } = claimStep(run, request, now, randomUUID, this.#isChained);
     if (next) run.workflows.set(request.workflow, next);
     keepAlive(run, now, ttlMs);
     return result;
@@ -140,11 +156,17 @@ class MemoryStore implements AtomicStateStore {
   async release(
     { run: key, workflow: name }: RunKey,
     token: string,
-    options?: ReleaseOptions,
+    options: ReleaseOptions = {},
   ): Promise<void> {
     const run = this.#runs.get(key);
-    const released = run && releaseStep(run, name, token, options);
+    const released = run && releaseStep(run, name, token, options, this.#now());
     if (released) run.workflows.set(name, released);
+  }
+
+  async append({ run: key, workflow: name }: RunKey, entry: TrailDraft): Promise<void> {
+    const workflows = this.#runs.get(key)?.workflows;
+    const workflow = workflows?.get(name);
+    if (workflow) workflows?.set(name, withEntry(workflow, entry, this.#now()));
   }
 
   async delete(run: string): Promise<void> {
@@ -166,6 +188,89 @@ class MemoryStore implements AtomicStateStore {
     for (const { key } of found.sort((a, b) => a.since - b.since)) yield key;
   }
 
+  async held({ workflow, ...page }: HeldQuery): Promise<RunsPage> {
+    const now = this.#now();
+    return this.#page(page, now, workflow, ({ claim }) => {
+      const isHeld = claim?.uncertain === 'hold' && claim.leaseEnd <= now;
+      return isHeld ? claim.leaseEnd : undefined;
+    });
+  }
+
+  async stuck({ workflow, states, forMs, ...page }: StuckQuery): Promise<RunsPage> {
+    const now = this.#now();
+    return this.#page(page, now, workflow, ({ snapshot: { state, updatedAt }, ended }) => {
+      const isStuck = !ended && updatedAt <= now - forMs && (states?.includes(state) ?? true);
+      return isStuck ? updatedAt : undefined;
+    });
+  }
+
+  async count({ workflow: name, forMs }: CountQuery): Promise<RunsCount> {
+    const now = this.#now();
+    const states = new Map<string, { runs: number; stuck: number }>();
+    let held = 0;
+    let running = 0;
+    let oldestClaim: number | undefined;
+    for (const [, { workflows }] of this.#runs.entries()) {
+      const workflow = workflows.get(name);
+      if (workflow === undefined) continue;
+      const { snapshot, claim, ended } = workflow;
+      if (claim !== undefined) {
+        if (claim.leaseEnd > now) running++;
+        else if (claim.uncertain === 'hold') held++;
+        oldestClaim = Math.min(oldestClaim ?? claim.since, claim.since);
+      }
+      if (ended) continue;
+      const counted = states.get(snapshot.state) ?? { runs: 0, stuck: 0 };
+      counted.runs++;
+      if (snapshot.updatedAt <= now - forMs) counted.stuck++;
+      states.set(snapshot.state, counted);
+    }
+    return {
+      states: [...states].map(([state, counts]) => ({ state, ...counts })),
+      held,
+      running,
+      ...(oldestClaim !== undefined && { oldestClaim }),
+      now,
+    };
+  }
+
+  async list({ principal, limit, after }: ListQuery): Promise<KeysPage> {
+    const runs: string[] = [];
+    for (const [key, { session }] of this.#runs.entries())
+      if (session.principal === principal && (after === undefined || key > after)) runs.push(key);
+    const given = runs.sort().slice(0, limit);
+    return { runs: given, ...(runs.length > limit && { next: given.at(-1) ?? '' }) };
+  }
+
+  /** The runs that have a score, from the lowest one on, behind that of `after`. */
+  #page(
+    { limit, after }: PageQuery,
+    now: number,
+    name: string,
+    scoreOf: (workflow: WorkflowState) => number | undefined,
+  ): RunsPage {
+    const found: { readonly score: number; readonly run: string; workflow: WorkflowState }[] = [];
+    for (const [run, { workflows }] of this.#runs.entries()) {
+      const workflow = workflows.get(name);
+      const score = workflow && scoreOf(workflow);
+      if (workflow !== undefined && score !== undefined) found.push({ score, run, workflow });
+    }
+    found.sort((a, b) => a.score - b.score || (a.run < b.run ? -1 : 1));
+    const { score = Number.NEGATIVE_INFINITY, run = '' } =
+      after === undefined ? {} : parsePlace(after);
+    const rest = found.filter(
+      (each) => each.score > score || (each.score === score && each.run > run),
+    );
+    const given = rest.slice(0, limit);
+    const last = given.at(-1);
+    return {
+      runs: given.map((each) => ({ run: each.run, ...workflowRecord(each.workflow, now) })),
+      ...(last !== undefined &&
+        rest.length > limit && { next: JSON.stringify([last.score, last.run]) }),
+      now,
+    };
+  }
+
   #make(
     key: string,
     { principal, minted }: SessionRecord,
@@ -181,6 +286,12 @@ class MemoryStore implements AtomicStateStore {
     this.#runs.set(key, run);
     return run;
   }
+}
+
+/** Where a page ended. */
+function parsePlace(after: string): { readonly score: number; readonly run: string } {
+  const [score, run] = JSON.parse(after) as [number, string];
+  return { score, run };
 }
 
 /** To the millisecond, since writing costs nothing here. */

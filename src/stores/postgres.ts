@@ -2,26 +2,57 @@ import { randomUUID } from 'node:crypto';
 import * as z from 'zod/mini';
 import { parseOptions } from '../options.ts';
 import {
+  appendDocument,
   type ClaimAnswer,
+  type CountRow,
   claimDocument,
   commitDocument,
+  countDocument,
   type Document,
   duration,
   type EventRow,
+  type KeyRow,
+  listDocument,
   openDocument,
+  type PageRow,
+  pageDocument,
   type RunInState,
   type RunRow,
   releaseDocument,
   runsDocument,
   stepDocument,
   toClaimResult,
+  toKeysPage,
   toRunRecord,
+  toRunsCount,
+  toRunsPage,
   toTrailEntry,
 } from './postgres/documents.ts';
 import { migrate } from './postgres/migrate.ts';
-import { type PostgresClient, type PostgresPool, postgresNames } from './postgres/names.ts';
+import {
+  FORMAT,
+  newerFormat,
+  type PostgresClient,
+  type PostgresNames,
+  type PostgresPool,
+  postgresNames,
+} from './postgres/names.ts';
 import { decodeText, encodeKey, encodeText } from './sql-text.ts';
-import type { CommitRequest, CommitResult, RunsQuery, TransactionalStateStore } from './store.ts';
+import type {
+  CommitRequest,
+  CommitResult,
+  CountQuery,
+  HeldQuery,
+  KeysPage,
+  ListQuery,
+  RunKey,
+  RunsCount,
+  RunsPage,
+  RunsQuery,
+  StuckQuery,
+  TrailDraft,
+  TransactionalStateStore,
+} from './store.ts';
 
 export type { PostgresClient, PostgresPool, PostgresPoolClient } from './postgres/names.ts';
 
@@ -37,6 +68,11 @@ export interface PostgresStoreOptions {
    * Before the name of every table and function: at most 30 letters, digits and `_`. Default none.
    */
   readonly tablePrefix?: string | undefined;
+  /**
+   * Chains the trail of each workflow that begins from now on by hashes (SHA-256, made by the
+   * database), which `verifyTrail()` checks. Default `false`.
+   */
+  readonly chainTrail?: boolean | undefined;
 }
 
 export interface PostgresStore extends TransactionalStateStore<PostgresClient> {
@@ -45,8 +81,9 @@ export interface PostgresStore extends TransactionalStateStore<PostgresClient> {
    * processes at once. To be done once before the store is used; where nothing is to be done, it
    * takes only the right to read.
    *
-   * @throws InterlockError `ERR_INTERLOCK_CONFIG` where a table of the same name belongs to
-   * somebody else.
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` where a table of the same name is not this
+   * store's; `ERR_INTERLOCK_STORE` where a newer version of the package has made the tables, and
+   * this one cannot work with them.
    */
   migrate(): Promise<void>;
 
@@ -65,7 +102,12 @@ export interface PostgresStore extends TransactionalStateStore<PostgresClient> {
    */
   sweep(): Promise<number>;
 
+  append(key: RunKey, entry: TrailDraft): Promise<void>;
   runs(query: RunsQuery): AsyncIterable<string>;
+  held(query: HeldQuery): Promise<RunsPage>;
+  stuck(query: StuckQuery): Promise<RunsPage>;
+  count(query: CountQuery): Promise<RunsCount>;
+  list(query: ListQuery): Promise<KeysPage>;
 }
 
 const optionsSchema = z.strictObject({
@@ -78,6 +120,7 @@ const optionsSchema = z.strictObject({
     z.string().check(z.regex(/^\w{0,30}$/, 'expected at most 30 letters, digits and "_"')),
     '',
   ),
+  chainTrail: z._default(z.boolean(), false),
 });
 
 /**
@@ -89,23 +132,24 @@ const optionsSchema = z.strictObject({
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown.
  */
 export function postgresStore(options: PostgresStoreOptions): PostgresStore {
-  const { pool, schema, tablePrefix } = parseOptions(
+  const { pool, schema, tablePrefix, chainTrail } = parseOptions(
     'postgresStore() options',
     optionsSchema,
     options,
   );
   const names = postgresNames(schema, tablePrefix);
+  const ask = <Answer>(invocation: string, ...values: readonly Parameter[]) =>
+    call<Answer>(pool, names, invocation, values);
 
   const commitIn = (client: PostgresClient, request: CommitRequest) =>
-    call<CommitResult>(client, `${names.commit}($1)`, commitDocument(request));
+    call<CommitResult>(client, names, `${names.commit}($1)`, [commitDocument(request)]);
 
   return {
     open: (run, session, ttlMs, token = randomUUID()) =>
-      call(pool, `${names.open}($1)`, openDocument(run, session, ttlMs, token)),
+      ask(`${names.open}($1)`, openDocument(run, session, ttlMs, token)),
 
     async read(run, ttlMs, about) {
-      const row = await call<RunRow | null>(
-        pool,
+      const row = await ask<RunRow | null>(
         `${names.readRun}($1, $2, $3)`,
         encodeKey(run),
         duration(ttlMs),
@@ -115,63 +159,83 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
     },
 
     async claim(request) {
-      const answer = await call<ClaimAnswer>(pool, `${names.claim}($1)`, claimDocument(request));
-      return toClaimResult(answer, request);
+      const document = claimDocument(request, chainTrail);
+      return toClaimResult(await ask<ClaimAnswer>(`${names.claim}($1)`, document), request);
     },
 
     commit: (request) => commitIn(pool, request),
     commitIn,
 
     renew: (key, token, leaseMs) =>
-      call<boolean>(pool, `${names.renew}($1, $2)`, stepDocument(key, token), duration(leaseMs)),
+      ask<boolean>(`${names.renew}($1, $2)`, stepDocument(key, token), duration(leaseMs)),
 
     async release(key, token, options) {
-      await call(pool, `${names.release}($1)`, releaseDocument(key, token, options));
+      await ask(`${names.release}($1)`, releaseDocument(key, token, options));
+    },
+
+    async append(key, entry) {
+      await ask(`${names.append}($1)`, appendDocument(key, entry));
     },
 
     async delete(run) {
-      await pool.query(`DELETE FROM ${names.runs} WHERE run = $1`, [encodeKey(run)]);
+      await ask(`${names.deleteRun}($1)`, encodeKey(run));
     },
 
     async history({ run, workflow }, limit = 50) {
       const atMost = Math.max(0, Math.min(Math.trunc(limit), Number.MAX_SAFE_INTEGER));
       const values = [encodeKey(run), encodeText(workflow), atMost];
-      const rows = await call<EventRow[]>(pool, `${names.history}($1, $2, $3)`, ...values);
+      const rows = await ask<EventRow[]>(`${names.trail}($1, $2, $3)`, ...values);
       return rows.map(toTrailEntry);
     },
 
     async *runs(query) {
       let last: RunInState | undefined;
       do {
-        const page = await call<RunInState[]>(
-          pool,
-          `${names.inState}($1)`,
-          runsDocument(query, last),
-        );
+        const page = await ask<RunInState[]>(`${names.inState}($1)`, runsDocument(query, last));
         for (const { run } of page) yield decodeText(run);
         last = page.at(-1);
       } while (last);
     },
 
+    held: async (query) =>
+      toRunsPage(await ask<PageRow>(`${names.held}($1)`, pageDocument(query)), query),
+
+    stuck: async (query) =>
+      toRunsPage(await ask<PageRow>(`${names.stuck}($1)`, pageDocument(query)), query),
+
+    count: async (query) =>
+      toRunsCount(await ask<CountRow>(`${names.count}($1)`, countDocument(query))),
+
+    list: async (query) =>
+      toKeysPage(await ask<KeyRow[]>(`${names.list}($1)`, listDocument(query)), query),
+
     migrate: () => migrate(pool, names),
-    sweep: () => call<number>(pool, `${names.sweepRuns}(NULL, NULL)`),
+    sweep: () => ask<number>(`${names.sweepRuns}(NULL, NULL)`),
   };
 }
 
-/** One round trip. The answer comes as text, so that no type parser of the caller's is asked. */
+type Parameter = Document | string | number | null;
+
+/**
+ * One round trip. Nothing is done where the tables are of a newer format. The answer comes as text,
+ * so that no type parser of the caller's is asked.
+ */
 async function call<Answer>(
   client: PostgresClient,
+  names: PostgresNames,
   invocation: string,
-  ...values: readonly (Document | string | number | null)[]
+  values: readonly Parameter[],
 ): Promise<Answer> {
   const parameters = values.map((value) =>
     typeof value === 'object' && value !== null ? JSON.stringify(value) : value,
   );
-  const { rows } = await client
-    .query(`SELECT ${invocation}::text AS answer`, parameters)
-    .catch(explain);
-  const [row] = rows as { answer: string | null }[];
+  const format = `${names.format}()`;
+  const statement = `SELECT CASE WHEN ${format} <= ${FORMAT} THEN ${invocation}::text END AS answer, ${format}::text AS format`;
+  const { rows } = await client.query(statement, parameters).catch(explain);
+  const [row] = rows as { answer: string | null; format: string }[];
   if (!row) throw new TypeError('The database answered without a row');
+  const refused = newerFormat(row.format, names);
+  if (refused) throw refused;
   return JSON.parse(row.answer || 'null');
 }
 

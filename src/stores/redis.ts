@@ -2,11 +2,11 @@ import * as z from 'zod/mini';
 import { parseOptions } from '../options.ts';
 import {
   type Evaluate,
+  type ScriptedStateStore,
   type ScriptedStoreOptions,
   scriptedStore,
   scriptedStoreOptions,
 } from './redis/scripted-store.ts';
-import type { AtomicStateStore } from './store.ts';
 
 /**
  * What the store uses of node-redis: the value of `createClient()`, `createCluster()`, or a pool of
@@ -45,12 +45,12 @@ const schema = z.strictObject({
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for a client that is neither node-redis nor
  * ioredis.
  */
-export function redisStore(options: RedisStoreOptions): AtomicStateStore {
+export function redisStore(options: RedisStoreOptions): ScriptedStateStore {
   const { client, ...rest } = parseOptions('redisStore() options', schema, options);
-  return scriptedStore(
-    isNodeRedis(client) ? throughNodeRedis(client) : throughIoredis(client),
-    rest,
-  );
+  return scriptedStore(isNodeRedis(client) ? throughNodeRedis(client) : throughIoredis(client), {
+    ...rest,
+    joinsBuckets: false,
+  });
 }
 
 function throughNodeRedis(client: NodeRedisClient): Evaluate {

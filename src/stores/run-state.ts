@@ -1,11 +1,11 @@
 import type {
+  CallNote,
   ClaimRequest,
   ClaimResult,
   ClaimView,
   CommitRequest,
   CommitResult,
   FsmSnapshot,
-  Json,
   OpenResult,
   ReleaseOptions,
   RunRecord,
@@ -15,6 +15,14 @@ import type {
   TrailEntry,
   WorkflowRecord,
 } from './store.ts';
+import {
+  copyJson,
+  firstHash,
+  orderedNote,
+  stampEntry,
+  type TrailHead,
+  takenOver,
+} from './trail.ts';
 
 /**
  * One workflow of a run, as it is kept in this process. Never changed in place: each operation
@@ -30,12 +38,15 @@ export interface WorkflowState {
   /** Tokens that were committed or released, oldest first. */
   readonly settled: readonly Settled[];
   readonly trail: readonly TrailEntry[];
+  readonly head: TrailHead;
 }
 
 interface Claim extends StepDescription {
   readonly token: string;
   readonly idempotencyKey: string;
+  readonly since: number;
   readonly leaseEnd: number;
+  readonly entry: CallNote | undefined;
 }
 
 type Unsettled = Pick<Claim, 'tool' | 'digest' | 'idempotencyKey'>;
@@ -85,8 +96,16 @@ export function openedAgain(
 /** One for all runs, most of which never have a step of unknown outcome. */
 const NONE: readonly never[] = Object.freeze([]);
 
+/** Where every trail begins, so one for all. */
+const NEW_TRAIL: TrailHead = Object.freeze({ seq: 0, attempts: 0 });
+const NEW_CHAIN: TrailHead = Object.freeze({ seq: 0, attempts: 0, hash: firstHash(true) });
+
 /** A workflow of which no claims and no trail are known. */
-export function workflowAt(snapshot: FsmSnapshot, ended?: boolean): WorkflowState {
+export function workflowAt(
+  snapshot: FsmSnapshot,
+  ended?: boolean,
+  isChained = false,
+): WorkflowState {
   return {
     snapshot: copySnapshot(snapshot),
     claim: undefined,
@@ -94,6 +113,7 @@ export function workflowAt(snapshot: FsmSnapshot, ended?: boolean): WorkflowStat
     unsettled: NONE,
     settled: NONE,
     trail: NONE,
+    head: isChained ? NEW_CHAIN : NEW_TRAIL,
   };
 }
 
@@ -103,9 +123,11 @@ export function claimStep(
   request: ClaimRequest,
   now: number,
   newKey: () => string,
+  isChained = false,
 ): Outcome<ClaimResult> & { readonly ttlMs: number | undefined } {
   const workflow =
-    workflows.get(request.workflow) ?? workflowAt({ ...request.initial, updatedAt: now });
+    workflows.get(request.workflow) ??
+    workflowAt({ ...request.initial, updatedAt: now }, undefined, isChained);
   const ttlMs = workflow.ended ? undefined : request.ttlMs;
   return { ...claimWorkflow(workflow, request, now, newKey), ttlMs };
 }
@@ -134,11 +156,29 @@ function claimWorkflow(
 
   const unsettled = claim && !isOwn ? remember(workflow.unsettled, claim) : workflow.unsettled;
   const idempotencyKey = isOwn ? claim.idempotencyKey : (findKey(unsettled, step) ?? newKey());
-  const { tool, digest, uncertain } = isOwn ? claim : step;
-  const taken = { token, tool, digest, uncertain, idempotencyKey, leaseEnd: now + request.leaseMs };
+  const leaseEnd = now + request.leaseMs;
+  const { tool, digest, uncertain } = step;
+  const entry = request.entry && orderedNote(request.entry);
+  const taken = isOwn
+    ? { ...claim, leaseEnd }
+    : {
+        token,
+        tool,
+        digest,
+        uncertain,
+        idempotencyKey,
+        since: now,
+        leaseEnd,
+        entry,
+      };
+  // The outcome of the claim that gives way stays unknown.
+  const left =
+    isOwn || claim?.entry === undefined
+      ? workflow
+      : withEntry(workflow, takenOver(snapshot.state, claim.entry), now);
   return {
     result: { status: 'claimed', snapshot, now, idempotencyKey },
-    next: { ...workflow, claim: taken, unsettled },
+    next: { ...left, claim: taken, unsettled },
   };
 }
 
@@ -156,10 +196,10 @@ export function commitStep(
 
   const version = (workflow.snapshot.version ?? 0) + 1;
   const snapshot = copySnapshot({ ...request.snapshot, updatedAt: now, version });
-  const trail = appended(workflow.trail, entryOf(request.trail, version, now), TRAIL_KEPT);
+  const { trail, head } = withEntry(workflow, request.trail, now);
   const left = letGo(workflow, as === token ? { token, version } : { token }, request.settles);
   const settled = as === token ? left.settled : spend(left.settled, { token: as, version });
-  const next = { ...left, settled, snapshot, trail, ended };
+  const next = { ...left, settled, snapshot, trail, head, ended };
   return { result: { status: 'committed', version }, next };
 }
 
@@ -180,10 +220,14 @@ export function releaseStep(
   { workflows }: Workflows,
   name: string,
   token: string,
-  { settles }: ReleaseOptions = {},
+  { settles, entry }: ReleaseOptions,
+  now: number,
 ): WorkflowState | undefined {
   const workflow = workflows.get(name);
-  if (workflow?.claim?.token === token) return letGo(workflow, { token }, settles);
+  if (workflow?.claim?.token === token) {
+    const left = letGo(workflow, { token }, settles);
+    return entry === undefined ? left : withEntry(left, entry, now);
+  }
   if (workflow === undefined || findSettled(workflow, token)) return undefined;
   return { ...workflow, settled: spend(workflow.settled, { token }) };
 }
@@ -196,14 +240,20 @@ export function recordOf(
 ): RunRecord {
   // Without a prototype, so that a workflow may be called `__proto__`.
   const records: Record<string, WorkflowRecord> = Object.create(null);
-  for (const [name, { snapshot, claim, ended }] of workflows) {
-    records[name] = {
-      snapshot,
-      ...(claim && { claim: viewOf(claim, now) }),
-      ...(ended !== undefined && { ended }),
-    };
-  }
+  for (const [name, workflow] of workflows) records[name] = workflowRecord(workflow, now);
   return { session, workflows: records, now: seenAt };
+}
+
+/** One workflow as readers see it. */
+export function workflowRecord(
+  { snapshot, claim, ended }: Pick<WorkflowState, 'snapshot' | 'claim' | 'ended'>,
+  now: number,
+): WorkflowRecord {
+  return {
+    snapshot,
+    ...(claim && { claim: viewOf(claim, now) }),
+    ...(ended !== undefined && { ended }),
+  };
 }
 
 /** How long a look at a run keeps it: no longer than before if it is about an ended workflow. */
@@ -270,31 +320,16 @@ export function copySnapshot({ state, updatedAt, version = 0, context }: FsmSnap
   });
 }
 
-function entryOf(draft: TrailDraft, version: number, at: number): TrailEntry {
-  const { from, to, event, tool, actor, payload } = draft;
-  return Object.freeze({
-    version,
-    from,
-    to,
-    event,
-    ...(tool !== undefined && { tool }),
-    ...(actor !== undefined && { actor }),
-    ...(payload !== undefined && { payload: copyJson(payload) }),
-    at,
-  });
-}
-
-function copyJson(value: Json): Json {
-  if (typeof value !== 'object' || value === null) return value;
-  const copy: Json = JSON.parse(JSON.stringify(value));
-  freezeDeeply(copy);
-  return copy;
-}
-
-function freezeDeeply(value: Json): void {
-  if (typeof value !== 'object' || value === null) return;
-  for (const inner of Object.values(value)) freezeDeeply(inner);
-  Object.freeze(value);
+/** The workflow with one entry more in its trail, and nothing else changed. */
+export function withEntry(workflow: WorkflowState, draft: TrailDraft, now: number): WorkflowState {
+  const { trail, head, snapshot } = workflow;
+  const entry = stampEntry(head, snapshot, draft, now);
+  const { seq, hash, to, attempt } = entry;
+  return {
+    ...workflow,
+    trail: appended(trail, entry, TRAIL_KEPT),
+    head: { seq, attempts: to === undefined ? attempt : 0, ...(hash !== undefined && { hash }) },
+  };
 }
 
 function letGo(
@@ -332,8 +367,9 @@ function isSameStep(a: Pick<Claim, 'tool' | 'digest'>, b: Pick<Claim, 'tool' | '
 }
 
 function viewOf(claim: Claim, now: number): ClaimView {
-  const { token, tool, digest, uncertain, idempotencyKey } = claim;
-  return { token, tool, digest, uncertain, idempotencyKey, live: isLive(claim, now) };
+  const { token, tool, digest, uncertain, idempotencyKey, since, leaseEnd: until, entry } = claim;
+  const view = { token, tool, digest, uncertain, idempotencyKey, since, until };
+  return { ...view, live: isLive(claim, now), ...(entry !== undefined && { entry }) };
 }
 
 function isLive({ leaseEnd }: Claim, now: number): boolean {

@@ -1,6 +1,6 @@
 import * as z from 'zod/mini';
 import { InterlockError, quoteNames } from '../errors.ts';
-import { parseOptions } from '../options.ts';
+import { isTable, parseOptions } from '../options.ts';
 import { parseSnapshot } from '../workflow/stored.ts';
 import type { FsmSnapshot, FsmStateStore, Json } from './store.ts';
 
@@ -22,6 +22,13 @@ export interface SavedRun {
   readonly session: SavedSession;
   readonly snapshots: ReadonlyMap<string, FsmSnapshot>;
 }
+
+/**
+ * The format of what is saved here. A session record says it; one without is of this first format.
+ * It grows when an older version of the package would misread what a newer one saves, and not when
+ * there is more to read.
+ */
+const FORMAT = 1;
 
 /** Not strict: a backend may keep more beside it than it was given. */
 const sessionSchema = z.object({
@@ -56,10 +63,10 @@ export class SavedRuns {
    * The run as it was last saved, expired or not, or `undefined` where it is unknown.
    *
    * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where something was loaded that is not a
-   * snapshot.
+   * snapshot; `ERR_INTERLOCK_STORE` where it is of a newer format.
    */
   async load(run: string): Promise<SavedRun | undefined> {
-    const loaded = await this.#store.load(sessionKey(run));
+    const loaded = await this.#loadSession(run);
     if (isMissing(loaded)) return undefined;
     const { state, context } = parse('session record', sessionSchema, loaded);
     if (state === 'ended') return undefined;
@@ -78,7 +85,7 @@ export class SavedRuns {
 
   async saveSession(run: string, session: SavedSession, now: number): Promise<void> {
     const { principal, minted, openedBy, workflows, ended = [], expiresAt } = session;
-    const context: Json = { workflows: [...workflows], expiresAt };
+    const context: Json = { format: FORMAT, workflows: [...workflows], expiresAt };
     if (principal !== undefined) context.principal = principal;
     if (minted !== undefined) context.minted = minted;
     if (openedBy !== undefined) context.openedBy = openedBy;
@@ -90,8 +97,14 @@ export class SavedRuns {
     await this.#save(workflowKey(run, workflow), { ...snapshot });
   }
 
-  /** Nothing can be deleted with `save`, so the session record says that the run is over. */
+  /**
+   * Nothing can be deleted with `save`, so the session record says that the run is over. What it
+   * said before need not be readable.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where it is of a newer format
+   */
   async end(run: string, now: number): Promise<void> {
+    await this.#loadSession(run);
     await this.#store.save(sessionKey(run), { state: 'ended', updatedAt: now });
   }
 
@@ -114,11 +127,28 @@ export class SavedRuns {
     for (const member of members) this.#kept.add(member);
   }
 
+  /** The session record, of whatever shape, unless its format is a newer one. */
+  async #loadSession(run: string): Promise<unknown> {
+    const loaded: unknown = await this.#store.load(sessionKey(run));
+    const context = isTable(loaded) ? loaded.context : undefined;
+    const format = isTable(context) ? context.format : undefined;
+    if (typeof format === 'number' && format > FORMAT) throw tooNew(format);
+    return loaded;
+  }
+
   async #loadWorkflow(run: string, workflow: string): Promise<FsmSnapshot | undefined> {
     const loaded = await this.#store.load(workflowKey(run, workflow));
     if (isMissing(loaded)) return undefined;
     return parseSnapshot(workflow, loaded);
   }
+}
+
+function tooNew(format: number): InterlockError {
+  return new InterlockError(
+    'ERR_INTERLOCK_STORE',
+    `a run was saved in format ${format} by a newer version of mcp-interlock, and this one knows formats up to ${FORMAT}: ` +
+      'the run is left as it is; deploy the newer version wherever the store is used',
+  );
 }
 
 function forgetful(lost: readonly string[]): InterlockError {

@@ -10,22 +10,31 @@ import {
   releaseStep,
   renewStep,
   ttlOfLook,
+  withEntry,
 } from './run-state.ts';
 import { decodeText } from './sql-text.ts';
 import { type SqliteDatabase, setUp, Transactions } from './sqlite/database.ts';
-import { type FoundRun, type Run, SqliteRuns } from './sqlite/rows.ts';
+import { type Found, type Place, type Run, SqliteRuns, type SweptRun } from './sqlite/rows.ts';
 import type {
   AtomicStateStore,
   ClaimRequest,
   ClaimResult,
   CommitRequest,
   CommitResult,
+  CountQuery,
+  HeldQuery,
+  KeysPage,
+  ListQuery,
   OpenResult,
   ReleaseOptions,
   RunKey,
   RunRecord,
+  RunsCount,
+  RunsPage,
   RunsQuery,
   SessionRecord,
+  StuckQuery,
+  TrailDraft,
   TrailEntry,
 } from './store.ts';
 
@@ -48,10 +57,17 @@ export interface SqliteStoreOptions {
    * Default 2,000.
    */
   readonly busyTimeoutMs?: number | undefined;
+  /** Chains the trail of each run by hashes, which `verifyTrail()` checks. Default `false`. */
+  readonly chainTrail?: boolean | undefined;
 }
 
 export interface SqliteStore extends AtomicStateStore {
+  append(key: RunKey, entry: TrailDraft): Promise<void>;
   runs(query: RunsQuery): AsyncIterable<string>;
+  held(query: HeldQuery): Promise<RunsPage>;
+  stuck(query: StuckQuery): Promise<RunsPage>;
+  count(query: CountQuery): Promise<RunsCount>;
+  list(query: ListQuery): Promise<KeysPage>;
 
   /**
    * Removes expired runs, and resolves to how many. Optional: each new run removes two old ones.
@@ -66,7 +82,11 @@ const optionsSchema = z.strictObject({
   ),
   now: z._default(functionOption<() => number>(), () => Date.now),
   busyTimeoutMs: z._default(z.int().check(z.minimum(0)), 2000),
+  chainTrail: z._default(z.boolean(), false),
 });
+
+/** In front of every run. */
+const FIRST: Place = { score: Number.MIN_SAFE_INTEGER, id: '' };
 
 /** More than one, so that what expired cannot pile up. */
 const SWEPT_BY_EACH_NEW_RUN = 2;
@@ -77,16 +97,17 @@ const SWEPT_BY_EACH_NEW_RUN = 2;
  * What is committed outlives the process and, as the disk is flushed at each commit, a power
  * failure. The trail of a run goes with the run.
  *
- * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown.
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown,
+ * `ERR_INTERLOCK_STORE` where a newer version of the package has changed the file
  */
 export function sqliteStore(options: SqliteStoreOptions): SqliteStore {
-  const { database, now, busyTimeoutMs } = parseOptions(
+  const { database, now, busyTimeoutMs, chainTrail } = parseOptions(
     'sqliteStore() options',
     optionsSchema,
     options,
   );
-  const runs = setUp(database, busyTimeoutMs, () => new SqliteRuns(database));
-  return new FileStore(runs, new Transactions(database, busyTimeoutMs), now);
+  const runs = setUp(database, busyTimeoutMs, () => new SqliteRuns(database, chainTrail));
+  return new FileStore(runs, new Transactions(database, busyTimeoutMs), now, chainTrail);
 }
 
 /** Each method is one transaction. */
@@ -94,8 +115,10 @@ class FileStore implements SqliteStore {
   readonly #runs: SqliteRuns;
   readonly #transactions: Transactions;
   readonly #now: () => number;
+  readonly #isChained: boolean;
 
-  constructor(runs: SqliteRuns, transactions: Transactions, now: () => number) {
+  constructor(runs: SqliteRuns, transactions: Transactions, now: () => number, isChained: boolean) {
+    this.#isChained = isChained;
     this.#runs = runs;
     this.#transactions = transactions;
     this.#now = now;
@@ -110,7 +133,7 @@ class FileStore implements SqliteStore {
   }
 
   async read(key: string, ttlMs: number, about?: string): Promise<RunRecord | undefined> {
-    const seen = await this.#transactions.look(() => {
+    const seen = await this.#look(() => {
       const now = this.#now();
       const run = this.#runs.find(key, now);
       if (!run) return undefined;
@@ -130,7 +153,7 @@ class FileStore implements SqliteStore {
     return this.#change(request.run, (known, now) => {
       if (!known && !create) return { status: 'unknown' };
       const run = known ?? this.#make(request.run, create ?? {}, now, request.ttlMs);
-      const { result, next, ttlMs } = claimStep(run, request, now, randomUUID);
+      const { result, next, ttlMs } = claimStep(run, request, now, randomUUID, this.#isChained);
       if (next) this.#runs.save(run, request.workflow, next);
       this.#keepAlive(run, now, ttlMs);
       return result;
@@ -157,29 +180,93 @@ class FileStore implements SqliteStore {
     });
   }
 
-  release(key: RunKey, token: string, options?: ReleaseOptions): Promise<void> {
-    return this.#change(key.run, (run) => {
-      const released = run && releaseStep(run, key.workflow, token, options);
+  release(key: RunKey, token: string, options: ReleaseOptions = {}): Promise<void> {
+    return this.#change(key.run, (run, now) => {
+      const released = run && releaseStep(run, key.workflow, token, options, now);
       if (released) this.#runs.save(run, key.workflow, released);
     });
   }
 
   delete(key: string): Promise<void> {
-    return this.#transactions.change(() => this.#runs.remove(key));
+    return this.#change(key, () => this.#runs.remove(key));
   }
 
-  history(key: RunKey, limit = 50): Promise<TrailEntry[]> {
+  async history(key: RunKey, limit = 50): Promise<TrailEntry[]> {
     const atMost = Math.max(0, Math.min(Math.trunc(limit), Number.MAX_SAFE_INTEGER));
-    return this.#transactions.look(() => {
+    const trail = () => {
       const run = this.#runs.find(key.run, this.#now());
       return run ? this.#runs.trail(run, key.workflow, atMost) : [];
+    };
+    const known = await this.#look(trail);
+    if (known !== undefined) return known;
+    return this.#change(key.run, (run) => {
+      if (run) this.#runs.number(run, key.workflow);
+      return trail() ?? [];
+    });
+  }
+
+  append(key: RunKey, entry: TrailDraft): Promise<void> {
+    return this.#change(key.run, (run, now) => {
+      const workflow = run?.workflows.get(key.workflow);
+      if (run && workflow) this.#runs.save(run, key.workflow, withEntry(workflow, entry, now));
+    });
+  }
+
+  held({ workflow, limit, after }: HeldQuery): Promise<RunsPage> {
+    return this.#page(after, limit, (now, place, atMost) =>
+      this.#runs.held(workflow, now, place, atMost),
+    );
+  }
+
+  stuck({ workflow, states, forMs, limit, after }: StuckQuery): Promise<RunsPage> {
+    return this.#page(after, limit, (now, place, atMost) =>
+      this.#runs.stuck(workflow, now, { latest: now - forMs, states }, place, atMost),
+    );
+  }
+
+  count({ workflow, forMs }: CountQuery): Promise<RunsCount> {
+    return this.#look(() => {
+      const now = this.#now();
+      const { running, held, oldest } = this.#runs.countClaims(workflow, now);
+      const states = this.#runs.countStates(workflow, now, now - forMs);
+      return { states, held, running, ...(oldest !== null && { oldestClaim: oldest }), now };
+    });
+  }
+
+  list({ principal, limit, after = '' }: ListQuery): Promise<KeysPage> {
+    return this.#look(() => {
+      const found = this.#runs.owned(principal, this.#now(), after, limit + 1);
+      const given = found.slice(0, limit);
+      return {
+        runs: given.map(decodeText),
+        ...(found.length > limit && { next: given.at(-1) ?? '' }),
+      };
+    });
+  }
+
+  /** A page of what is found behind the place where the one before ended. */
+  #page(
+    after: string | undefined,
+    limit: number,
+    find: (now: number, place: Place, atMost: number) => Found[],
+  ): Promise<RunsPage> {
+    return this.#look(() => {
+      const now = this.#now();
+      const found = find(now, after === undefined ? FIRST : JSON.parse(after), limit + 1);
+      const given = found.slice(0, limit);
+      const last = given.at(-1);
+      return {
+        runs: given.map(({ run }) => run),
+        ...(last && found.length > limit && { next: JSON.stringify(last.place) }),
+        now,
+      };
     });
   }
 
   async *runs({ workflow, state, forMs = 0 }: RunsQuery): AsyncGenerator<string> {
-    let last: FoundRun | undefined;
+    let last: SweptRun | undefined;
     do {
-      const page = await this.#transactions.look(() => {
+      const page = await this.#look(() => {
         const now = this.#now();
         return this.#runs.inState(workflow, state, now - forMs, now, last);
       });
@@ -189,11 +276,22 @@ class FileStore implements SqliteStore {
   }
 
   sweep(): Promise<number> {
-    return this.#transactions.change(() => this.#runs.sweep(this.#now(), Number.MAX_SAFE_INTEGER));
+    return this.#transactions.change(() => {
+      this.#runs.assertFormat();
+      return this.#runs.sweep(this.#now(), Number.MAX_SAFE_INTEGER);
+    });
+  }
+
+  #look<T>(work: () => T): Promise<T> {
+    return this.#transactions.look(() => {
+      this.#runs.assertFormat();
+      return work();
+    });
   }
 
   #change<T>(key: string, work: (run: Run | undefined, now: number) => T): Promise<T> {
     return this.#transactions.change(() => {
+      this.#runs.assertFormat();
       const now = this.#now();
       return work(this.#runs.find(key, now), now);
     });

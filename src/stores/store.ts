@@ -66,6 +66,12 @@ export interface ClaimView extends StepDescription {
   readonly idempotencyKey: string;
   /** `false` once the lease has run out: the outcome of the step is unknown. */
   readonly live: boolean;
+  /** When it was taken: milliseconds since the epoch, on the store's clock. */
+  readonly since?: number;
+  /** When its lease ends, or ended, on the same clock. */
+  readonly until?: number;
+  /** What the claim said for the trail: who called, and under which id. */
+  readonly entry?: CallNote;
 }
 
 /** One workflow of a run, as it is stored. */
@@ -87,26 +93,83 @@ export interface RunRecord {
   readonly now?: number;
 }
 
-/** One committed move, kept for {@link AtomicStateStore.history}. */
-export interface TrailEntry {
-  /** The snapshot's version after this entry: 1, 2, 3 … without gaps. */
-  readonly version: number;
-  readonly from: string;
-  readonly to: string;
-  /** The event that was sent, or `null` where a step succeeded without one. */
-  readonly event: string | null;
-  /** The tool whose call moved the run, if one did. */
-  readonly tool?: string;
-  /** Who moved it: a principal, a user, a job. */
-  readonly actor?: string;
-  /** What came with the event. */
-  readonly payload?: Json;
-  /** Milliseconds since the epoch, on the store's clock. */
-  readonly at: number;
+/**
+ * What became of a call. `not_run`: it was forwarded, and it is certain that nothing of it ran.
+ * `refused`: it was not forwarded.
+ */
+export type TrailOutcome =
+  | 'succeeded'
+  | 'failed'
+  | 'input_required'
+  | 'not_run'
+  | 'unknown'
+  | 'refused';
+
+/** What the trail says of a call that is known before the call is forwarded. */
+export interface CallNote {
+  readonly tool?: string | undefined;
+  /** A digest of the call's arguments. */
+  readonly digest?: string | undefined;
+  /** The arguments, as the app's redaction lets them through. Absent unless it asks for them. */
+  readonly args?: Json | undefined;
+  /** Who made the move: a principal, a user, a job. */
+  readonly actor?: string | undefined;
+  /** The id of the JSON-RPC request. */
+  readonly requestId?: string | number | undefined;
+  /** The gate's `version`: which deployment of the workflow it was. Absent where it has none. */
+  readonly workflowVersion?: number | undefined;
 }
 
-/** A trail entry before the store has stamped it with its version and time. */
-export type TrailDraft = Omit<TrailEntry, 'version' | 'at'>;
+/** A trail entry before the store has stamped it. */
+export interface TrailDraft extends CallNote {
+  readonly from: string;
+  /** Where the run went; it may be where it was. Absent where nothing was committed. */
+  readonly to?: string | undefined;
+  /** The event that was sent, or `null` where none was. */
+  readonly event: string | null;
+  /** Absent where no call made the move, but an event from outside, a deadline or a restart. */
+  readonly outcome?: TrailOutcome | undefined;
+  /**
+   * What kind of outcome: `tool_error` (a result with `isError`), `rpc_error`, `rejected` (by the
+   * upstream's transport), `no_result`, `taken_over`, `resolved` (a person found out), or the
+   * reason of a refusal.
+   */
+  readonly kind?: string | undefined;
+  /** What came with the event. */
+  readonly payload?: Json | undefined;
+  /** What a person said who resolved it. */
+  readonly note?: string | undefined;
+  /** Who made the call, where `actor` is the person who resolved it. */
+  readonly calledBy?: string | undefined;
+}
+
+/** The entry of something that is committed. */
+export interface MoveDraft extends TrailDraft {
+  readonly to: string;
+}
+
+/**
+ * One entry of a workflow's trail: an attempt, which is a call that was forwarded, whatever became
+ * of it; a move that no call made; or a refused call, where the app asks for those.
+ */
+export interface TrailEntry extends TrailDraft {
+  /** Its place: 1, 2, 3 … in each workflow of a run, without gaps. */
+  readonly seq: number;
+  /** The snapshot's version after it: one more than before where `to` is there, else the same. */
+  readonly version: number;
+  /**
+   * How many attempts the run took since its last commit, this one included: 1 where the first
+   * succeeded. A refused call is no attempt, and has the number of those before it.
+   */
+  readonly attempt: number;
+  /** Milliseconds since the epoch, on the store's clock. */
+  readonly at: number;
+  /**
+   * `sha256:` or `sha1:` and, in hex, the hash of this entry together with the `hash` of the one
+   * before. There where the store chains its trail.
+   */
+  readonly hash?: string;
+}
 
 export type OpenResult =
   | { readonly status: 'opened' }
@@ -121,6 +184,12 @@ export interface ClaimRequest extends RunKey {
    */
   readonly token: string;
   readonly step: StepDescription;
+  /**
+   * What the trail says of this call if another claim takes its own over, as an attempt of unknown
+   * outcome: the store writes it then, with `kind` `taken_over`. Kept with the claim. Absent:
+   * nothing is written then.
+   */
+  readonly entry?: CallNote | undefined;
   /** The states in which the step is allowed; `undefined` allows every state. */
   readonly states: readonly string[] | undefined;
   /**
@@ -196,7 +265,7 @@ export interface CommitRequest extends RunKey {
    */
   readonly snapshot: Pick<FsmSnapshot, 'state' | 'context'>;
   /** Saved in the same atomic operation as the snapshot. */
-  readonly trail: TrailDraft;
+  readonly trail: MoveDraft;
   /** As {@link ClaimRequest.ttlMs}, also of a workflow that has ended. */
   readonly ttlMs: number;
   /**
@@ -236,6 +305,86 @@ export interface ReleaseOptions {
    * unknown, is kept for the next. Default `true`.
    */
   readonly settles?: boolean | undefined;
+  /**
+   * What the trail says of the attempt. Written in the same atomic operation, if the claim is still
+   * the token's; absent where nothing was forwarded. Its `to` is absent.
+   */
+  readonly entry?: TrailDraft | undefined;
+}
+
+/** A part of a listing. */
+export interface PageQuery {
+  /** The most that are given, from 1 to 1,000. */
+  readonly limit: number;
+  /** The `next` of the page before. Absent: the first page. */
+  readonly after?: string | undefined;
+}
+
+/** Which runs {@link AtomicStateStore.held} gives. */
+export interface HeldQuery extends PageQuery {
+  /** The gate's id. */
+  readonly workflow: string;
+}
+
+/** Which runs {@link AtomicStateStore.stuck} gives. */
+export interface StuckQuery extends HeldQuery {
+  /** As they are stored; `undefined`: in any. */
+  readonly states?: readonly string[] | undefined;
+  /** Only those whose snapshot is at least so old, in milliseconds on the store's clock. */
+  readonly forMs: number;
+}
+
+/** What {@link AtomicStateStore.count} counts. */
+export interface CountQuery {
+  /** The gate's id. */
+  readonly workflow: string;
+  /** A run counts as stuck whose snapshot is at least so old, in milliseconds. */
+  readonly forMs: number;
+}
+
+/** Which runs {@link AtomicStateStore.list} gives. */
+export interface ListQuery extends PageQuery {
+  readonly principal: string;
+}
+
+/** A page of run keys. */
+export interface KeysPage {
+  readonly runs: readonly string[];
+  /** Opaque. Absent: there are no more. */
+  readonly next?: string;
+}
+
+/** One workflow of a run, as listings give it. */
+export interface FoundRun extends WorkflowRecord {
+  readonly run: string;
+}
+
+/** A page of a listing. What moves meanwhile may be on none; what stands still is on one. */
+export interface RunsPage {
+  readonly runs: readonly FoundRun[];
+  /** Opaque. Absent: there are no more. */
+  readonly next?: string;
+  /** What time it is for the store, as in {@link SeenSnapshot}. */
+  readonly now?: number;
+}
+
+/** How many runs of a workflow are under way. */
+export interface RunsCount {
+  /** Those that have not ended, by state as it is stored. States without any are left out. */
+  readonly states: readonly {
+    readonly state: string;
+    readonly runs: number;
+    /** Those of them whose snapshot is at least `forMs` old. */
+    readonly stuck: number;
+  }[];
+  /** Runs whose step ended with an unknown outcome and must be resolved. */
+  readonly held: number;
+  /** Steps whose lease runs. */
+  readonly running: number;
+  /** When the oldest claim was taken that is still there, on the store's clock. */
+  readonly oldestClaim?: number;
+  /** What time it is for the store, as in {@link SeenSnapshot}. */
+  readonly now?: number;
 }
 
 /** Which runs {@link AtomicStateStore.runs} gives. */
@@ -318,6 +467,13 @@ export interface AtomicStateStore {
   release(key: RunKey, token: string, options?: ReleaseOptions): Promise<void>;
 
   /**
+   * Adds an entry to the trail of a workflow that is there, and changes nothing else: a refused
+   * call. Its `to` is absent. Nothing where the run or the workflow is unknown. Without this
+   * operation refused calls cannot be kept.
+   */
+  append?(key: RunKey, entry: TrailDraft): Promise<void>;
+
+  /**
    * Ends a run with everything in it; nothing where it is unknown. Its trail is no longer given by
    * `history`, though a backend may keep it for audits.
    */
@@ -325,7 +481,8 @@ export interface AtomicStateStore {
 
   /**
    * The newest `limit` trail entries (default 50), oldest first. Empty where the run is unknown. A
-   * store keeps at least the last 50 of each workflow. Reading them does not push the expiry out.
+   * store keeps at least the last 50 of each workflow, refused calls among them. Reading them does
+   * not push the expiry out.
    */
   history(key: RunKey, limit?: number): Promise<TrailEntry[]>;
 
@@ -337,6 +494,24 @@ export interface AtomicStateStore {
    * have to go through all of its keys has no such operation.
    */
   runs?(query: RunsQuery): AsyncIterable<string>;
+
+  /**
+   * The operations below are there in a store that keeps an index of what is under way: none of
+   * them goes through all runs. A store has all of them or none. They do not push the expiry out.
+   *
+   * The runs that are held: a step with `uncertain: 'hold'` whose lease is over. Those whose lease
+   * ended first come first.
+   */
+  held?(query: HeldQuery): Promise<RunsPage>;
+
+  /** The runs that have not ended and have not moved for so long. The oldest first. */
+  stuck?(query: StuckQuery): Promise<RunsPage>;
+
+  /** How many runs of a workflow have not ended, and how many of them are older than `forMs`. */
+  count?(query: CountQuery): Promise<RunsCount>;
+
+  /** The keys of a principal's runs, whatever workflows they have. In no order. */
+  list?(query: ListQuery): Promise<KeysPage>;
 }
 
 /**

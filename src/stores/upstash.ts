@@ -1,11 +1,11 @@
 import * as z from 'zod/mini';
 import { parseOptions } from '../options.ts';
 import {
+  type ScriptedStateStore,
   type ScriptedStoreOptions,
   scriptedStore,
   scriptedStoreOptions,
 } from './redis/scripted-store.ts';
-import type { AtomicStateStore } from './store.ts';
 
 /** What the store uses of `@upstash/redis`. */
 export interface UpstashClient {
@@ -30,12 +30,12 @@ const schema = z.strictObject({
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for another client.
  */
-export function upstashStore(options: UpstashStoreOptions): AtomicStateStore {
+export function upstashStore(options: UpstashStoreOptions): ScriptedStateStore {
   const { redis, ...rest } = parseOptions('upstashStore() options', schema, options);
   return scriptedStore(
     ({ source, sha1 }, bySource, keys, args) =>
       bySource ? redis.eval(source, keys, args) : redis.evalsha(sha1, keys, args),
-    rest,
+    { ...rest, joinsBuckets: true },
   );
 }
 

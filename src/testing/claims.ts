@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import type { ClaimView } from '../stores/store.ts';
 import {
   claimed,
   claimOf,
@@ -10,6 +11,7 @@ import {
   opened,
   type Promises,
   SHORT,
+  type StoreStage,
   same,
   sameAnswer,
   step,
@@ -71,24 +73,63 @@ function statePromises(promises: Promises): void {
     assert.equal(await claimStatus(stage.store, run, { states: undefined }), 'claimed');
   });
 
-  promises('what is read of a claim is what was asked for', async (stage) => {
+  promises('what is read of a claim is what was asked for, and when', async (stage) => {
     const run = await opened(stage);
+    const entry = { tool: 'cart.view', digest: 'd-7', actor: 'alice', requestId: 7 };
     const request = claimOf(run, {
       step: { tool: 'cart.view', digest: 'd-7', uncertain: 'retry' },
+      entry,
     });
     const { idempotencyKey } = await claimed(stage.store, request);
-    const record = await stage.store.read(run, HOUR);
-    same(record?.workflows.checkout?.claim, {
+    const claim = await readClaim(stage);
+    const { since: _, until: __, ...view } = claim;
+    same(view, {
       token: request.token,
       tool: 'cart.view',
       digest: 'd-7',
       uncertain: 'retry',
       idempotencyKey,
       live: true,
+      entry,
     });
+    lasts(claim, LONG);
     await stage.store.commit(commitOf(request));
     assert.equal((await stage.store.read(run, HOUR))?.workflows.checkout?.claim, undefined);
   });
+
+  promises(
+    'a lease that begins anew moves the end of a claim, and not when it was taken',
+    async (stage) => {
+      const run = await opened(stage);
+      const request = claimOf(run, { leaseMs: SHORT });
+      await claimed(stage.store, request);
+      const { since } = await readClaim(stage);
+      await stage.wait(SHORT);
+      await claimed(stage.store, request);
+      const again = await readClaim(stage);
+      assert.equal(again.since, since);
+      lasts(again, 2 * SHORT);
+      await stage.store.renew(request, request.token, LONG);
+      const renewed = await readClaim(stage);
+      assert.equal(renewed.since, since);
+      lasts(renewed, SHORT + LONG);
+    },
+  );
+}
+
+async function readClaim({ store, run }: StoreStage): Promise<ClaimView> {
+  const claim = (await store.read(run, HOUR))?.workflows.checkout?.claim;
+  assert.ok(claim);
+  return claim;
+}
+
+/** What a store's own rounding may take off a lease. */
+const ROUNDING = 5;
+
+/** Asserts how long after it was taken the lease ends; on a real clock the calls add to it. */
+function lasts({ since = Number.NaN, until = Number.NaN }: ClaimView, ms: number): void {
+  const lasted = until - since;
+  assert.ok(lasted >= ms - ROUNDING && lasted < ms + 30_000, `${ms} ms were ${lasted}`);
 }
 
 function orderPromises(promises: Promises): void {

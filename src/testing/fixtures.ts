@@ -11,6 +11,8 @@ import type {
   SessionRecord,
   StateStore,
   StepDescription,
+  TrailDraft,
+  TrailEntry,
 } from '../stores/store.ts';
 
 /**
@@ -48,6 +50,8 @@ export interface StoreStage {
   readonly run: string;
   /** Whether time only passes when the test says so. */
   readonly clockIsInjected: boolean;
+  /** Whether the store chains its trails by hashes. */
+  readonly isChained: boolean;
   /** Returns once at least `ms` have passed on the store's clock. */
   wait(ms: number): Promise<void>;
   reopen(): Promise<AtomicStateStore>;
@@ -64,7 +68,11 @@ export const SHORT = 60;
 /** A timer may fire a little before a server's clock agrees that the time has come. */
 const TIMER_SLACK = 25;
 
-export function stageOf({ store, advance, reopen }: StoreUnderTest, scope: StoreScope): StoreStage {
+export function stageOf(
+  { store, advance, reopen }: StoreUnderTest,
+  scope: StoreScope,
+  isChained: boolean,
+): StoreStage {
   const isAtomic = isAtomicStore(store);
   let ahead = 0;
   const now = (): number => Date.now() + ahead;
@@ -77,6 +85,7 @@ export function stageOf({ store, advance, reopen }: StoreUnderTest, scope: Store
   return {
     store: adapted(store),
     run: randomUUID(),
+    isChained,
     clockIsInjected: !isAtomic || advance !== undefined,
     wait: async (ms) => {
       if (!isAtomic) ahead += ms;
@@ -109,7 +118,7 @@ export function claimOf(run: string, changes: ClaimChanges = {}): ClaimRequest {
   };
 }
 
-type ClaimChanges = Partial<Omit<ClaimRequest, 'step'>> & {
+export type ClaimChanges = Partial<Omit<ClaimRequest, 'step'>> & {
   readonly step?: Partial<StepDescription>;
 };
 
@@ -128,6 +137,42 @@ export function commitOf(claim: ClaimRequest, changes: Partial<CommitRequest> = 
     ttlMs: HOUR,
     ...changes,
   };
+}
+
+/** What the trail is to say of a claim's attempt, where it moves nothing. */
+export function attemptOf(
+  { step: { tool, digest } }: Pick<ClaimRequest, 'step'>,
+  changes: Partial<TrailDraft> = {},
+): TrailDraft {
+  const { from = 'empty', event = null, ...rest } = changes;
+  return { from, event, outcome: 'failed', kind: 'tool_error', tool, digest, ...rest };
+}
+
+/** A whole attempt that moves nothing: a claim, and its release with an entry. */
+export async function failedStep(
+  store: AtomicStateStore,
+  run: string,
+  changes: ClaimChanges = {},
+  draft: Partial<TrailDraft> = {},
+): Promise<ClaimRequest> {
+  const request = claimOf(run, changes);
+  await claimed(store, request);
+  await store.release(request, request.token, { entry: attemptOf(request, draft) });
+  return request;
+}
+
+/** The trail of a run's `checkout`, without what the store stamped its entries with. */
+export async function saidIn(
+  store: AtomicStateStore,
+  run: string,
+  workflow = 'checkout',
+): Promise<TrailDraft[]> {
+  return (await store.history({ run, workflow })).map(saidOf);
+}
+
+function saidOf({ seq: _, version: __, attempt: ___, at, hash: ____, ...said }: TrailEntry) {
+  assert.ok(Number.isFinite(at), `${at}`);
+  return said;
 }
 
 /** The answer to a commit that arrives again. */

@@ -1,10 +1,22 @@
 import assert from 'node:assert/strict';
-import type { Json } from '../stores/store.ts';
-import { claimed, claimOf, commitOf, HOUR, type Promises, same, step } from './fixtures.ts';
+import type { CallNote, Json, TrailDraft } from '../stores/store.ts';
+import { verifyTrail } from '../stores/trail.ts';
+import {
+  claimed,
+  claimOf,
+  commitOf,
+  failedStep,
+  HOUR,
+  type Promises,
+  type StoreStage,
+  saidIn,
+  same,
+  step,
+} from './fixtures.ts';
 import { listed, stand, whereRunsAreListed } from './views.ts';
 
 /** Strings that broke somebody's store once. The names are for the tests' titles. */
-const HOSTILE: Readonly<Record<string, string>> = {
+export const HOSTILE: Readonly<Record<string, string>> = {
   'a prototype': '__proto__',
   'a method of every object': 'constructor',
   NUL: 'a\u0000b',
@@ -22,7 +34,7 @@ const HOSTILE: Readonly<Record<string, string>> = {
 };
 
 /** Pairs that a careless key, collation or encoding takes for one. */
-const LOOKALIKES: readonly (readonly [string, string])[] = [
+export const LOOKALIKES: readonly (readonly [string, string])[] = [
   ['a', 'A'],
   ['a', 'a '],
   ['a', 'a\u0000'],
@@ -79,12 +91,30 @@ export function hostilePromises(promises: Promises): void {
         await store.commit(commitOf(request, { snapshot: { state: text, context: text }, trail }));
         const { snapshot } = await claimed(store, claimOf(run, { workflow: text, states: [text] }));
         assert.deepEqual([snapshot.state, snapshot.context], [text, text]);
-        const [entry] = await store.history({ run, workflow: text });
-        assert.ok(entry);
-        const { at: _at, version: _version, ...kept } = entry;
-        same(kept, trail);
+        same(await saidIn(store, run, text), [trail]);
       },
     );
+
+    promises(`${name} is an ordinary word in the trail`, async (stage) => {
+      const { store, run } = stage;
+      await store.open(run, {}, HOUR);
+      const [note, said] = [noteOf(text), { ...noteOf(text), ...restOf(text) }];
+      const initial = { state: text, updatedAt: 0 };
+      const key = { run, workflow: text };
+      const dead = claimOf(run, { ...key, initial, entry: note, ...RETRY });
+      await claimed(store, dead);
+      same(Object.values((await store.read(run, HOUR))?.workflows ?? {})[0]?.claim?.entry, note);
+      await stage.wait(dead.leaseMs);
+      const next = claimOf(run, key);
+      await claimed(store, next);
+      await store.append?.(key, said);
+      await store.release(next, next.token, { entry: said });
+      await step(store, run, key, { trail: { ...said, to: text } });
+      const over = { from: text, event: null, outcome: 'unknown', kind: 'taken_over', ...note };
+      const appended = store.append ? [said] : [];
+      same(await saidIn(store, run, text), [over, ...appended, said, { ...said, to: text }]);
+      if (stage.isChained) assert.deepEqual(verifyTrail(await store.history(key)), []);
+    });
   }
 
   promises('names that look alike are not the same', async ({ store, run }) => {
@@ -153,6 +183,31 @@ export function hostilePromises(promises: Promises): void {
     same((await store.history({ run, workflow: 'checkout' }))[0]?.payload, BIG);
   });
 
+  promises('the id of a request stays the number or the string that it was', async (stage) => {
+    await assertKept(
+      stage,
+      [0, 1, -1, 1.5, 1e21, Number.MAX_SAFE_INTEGER, '', '0', '1', '1e21', 'id'],
+      (requestId) => ({ requestId }),
+    );
+  });
+
+  promises('what a call brought along stays what it was', async (stage) => {
+    const values: Json[] = ['', 'null', 0, false, null, [], {}, [[]], [{}], { a: null }, '{"a":1}'];
+    await assertKept(
+      stage,
+      [...values, { b: 1, a: 2 }, BIG],
+      (args) => ({ args }),
+      (payload) => ({ payload }),
+    );
+    await assertKept(
+      stage,
+      ['', 'x'.repeat(100_000)],
+      (actor) => ({ actor }),
+      (note) => ({ note, calledBy: note }),
+    );
+    await assertKept(stage, [0, 1, 2.5, -1], (workflowVersion) => ({ workflowVersion }));
+  });
+
   for (const context of ['text', '', '{"a":1}', 0, false, null, [], {}] satisfies Json[]) {
     promises(
       `${JSON.stringify(context)} comes back as a context of its own kind`,
@@ -178,6 +233,47 @@ export function hostilePromises(promises: Promises): void {
     ignoringErrors(() => (handedOut as typeof given).items.push('c'));
     same((await store.read(run, HOUR))?.workflows.checkout?.snapshot.context, { items: ['a'] });
   });
+}
+
+const RETRY = { leaseMs: 1, step: { uncertain: 'retry' } } as const;
+
+function noteOf(text: string): CallNote {
+  const args = { [text]: [text] };
+  return { tool: text, digest: text, args, actor: text, requestId: text, workflowVersion: 2 };
+}
+
+function restOf(text: string): TrailDraft {
+  const words = { event: text, kind: text, payload: { [text]: text }, note: text, calledBy: text };
+  return { from: text, outcome: 'failed', ...words };
+}
+
+/**
+ * Asserts that each value comes back from the trail as it was, whatever wrote it there: a release,
+ * a commit, or a claim that takes another one over, which knows only what a call says of itself.
+ */
+async function assertKept<Value>(
+  { store, run, wait }: StoreStage,
+  values: readonly Value[],
+  ofCall: (value: Value) => CallNote,
+  ofDraft: (value: Value) => Partial<TrailDraft> = () => ({}),
+): Promise<void> {
+  for (const value of values) {
+    const key = `${run}-${values.indexOf(value)}`;
+    const [entry, rest] = [ofCall(value), ofDraft(value)];
+    await store.open(key, {}, HOUR);
+    await failedStep(store, key, {}, { ...entry, ...rest });
+    const trail = { ...entry, ...rest, from: 'empty', to: 'has_items', event: null };
+    await step(store, key, {}, { trail });
+    await claimed(store, claimOf(key, { ...RETRY, entry }));
+    same((await store.read(key, HOUR))?.workflows.checkout?.claim?.entry, entry);
+    await wait(RETRY.leaseMs);
+    await claimed(store, claimOf(key));
+    const [released, committed, overtaken] = await saidIn(store, key);
+    same({ ...released, ...entry, ...rest }, released);
+    same(committed, trail);
+    same({ ...overtaken, ...entry }, overtaken);
+    await store.delete(key);
+  }
 }
 
 function at(state: string) {

@@ -1,12 +1,14 @@
 import * as z from 'zod/mini';
 import { functionOption, parseOptions } from '../options.ts';
 import { claimPromises } from './claims.ts';
-import { commitPromises, historyPromises } from './commits.ts';
+import { commitPromises } from './commits.ts';
 import { type Promises, type StoreScope, type StoreUnderTest, stageOf } from './fixtures.ts';
 import { hostilePromises } from './hostile.ts';
 import { idempotencyPromises } from './idempotency.ts';
 import { leasePromises, sharedTimePromises, timePromises } from './leases.ts';
+import { listingPromises, sharedListingPromises } from './listings.ts';
 import { runPromises } from './lives.ts';
+import { chainPromises, sharedChainPromises, trailPromises } from './trail.ts';
 import { restartPromises, sharedPromises, sweepPromises } from './views.ts';
 
 export type { StoreScope, StoreUnderTest } from './fixtures.ts';
@@ -19,6 +21,10 @@ export interface DescribeStateStoreOptions {
   /** Default `'processes'`, which needs `reopen`. */
   readonly scope?: StoreScope | undefined;
   /**
+   * Whether the store was made with an option that chains its trails by hashes. Default `false`.
+   */
+  readonly chainTrail?: boolean | undefined;
+  /**
    * How long one test may take, in milliseconds, for runners that take it as the third argument.
    * Default 30,000.
    */
@@ -29,6 +35,7 @@ const optionsSchema = z.strictObject({
   describe: functionOption<DescribeStateStoreOptions['describe']>(),
   it: functionOption<DescribeStateStoreOptions['it']>(),
   scope: z._default(z.enum(['processes', 'restarts', 'process']), 'processes'),
+  chainTrail: z._default(z.boolean(), false),
   timeoutMs: z._default(z.number().check(z.positive()), 30_000),
 });
 
@@ -51,7 +58,7 @@ export function describeStateStore(
   makeStore: () => Promise<StoreUnderTest>,
   options: DescribeStateStoreOptions,
 ): void {
-  const { describe, it, scope, timeoutMs } = parseOptions(
+  const { describe, it, scope, chainTrail, timeoutMs } = parseOptions(
     'describeStateStore()',
     optionsSchema,
     options,
@@ -60,7 +67,7 @@ export function describeStateStore(
     const test = async () => {
       const made = await makeStore();
       try {
-        await body(stageOf(made, scope));
+        await body(stageOf(made, scope, chainTrail));
       } finally {
         await made.close();
       }
@@ -73,14 +80,18 @@ export function describeStateStore(
     describe('leases', () => leasePromises(promises));
     describe('commits', () => commitPromises(promises));
     describe('idempotency keys', () => idempotencyPromises(promises));
-    describe('history', () => historyPromises(promises));
+    describe('trail', () => trailPromises(promises));
+    if (chainTrail) describe('chained trail', () => chainPromises(promises));
     describe('times', () => timePromises(promises));
     describe('runs in a state', () => sweepPromises(promises));
+    describe('what is under way', () => listingPromises(promises));
     describe('any string, any JSON', () => hostilePromises(promises));
     if (scope === 'processes') {
       describe('several processes', () => {
         sharedPromises(promises);
         sharedTimePromises(promises);
+        sharedListingPromises(promises);
+        if (chainTrail) sharedChainPromises(promises);
       });
     }
     if (scope !== 'process') describe('restarts', () => restartPromises(promises));

@@ -222,6 +222,6 @@ export async function stand(
   await step(store, run, { workflow, create: {} }, { snapshot: { state }, ttlMs });
 }
 
-function keysOf(prefix: string, count: number): string[] {
+export function keysOf(prefix: string, count: number): string[] {
   return Array.from({ length: count }, (_, index) => `${prefix}-${index}`);
 }

@@ -16,7 +16,7 @@ import {
 import { hasKey, isSameJson, valueAt } from './json-value.ts';
 import { Message } from './message.ts';
 import type { BodyPort } from './ports.ts';
-import { inOrder, type MaybePromise } from './task-line.ts';
+import { after, inOrder, type MaybePromise } from './task-line.ts';
 
 /**
  * What becomes of a call. `alias`: it is forwarded to fail, under a name that the upstream does not
@@ -24,7 +24,9 @@ import { inOrder, type MaybePromise } from './task-line.ts';
  */
 export type Fate = 'forward' | 'alias' | 'answered' | 'dropped';
 
-/** Has claimed something for a call, and lets go of it where the call is not forwarded after all. */
+/**
+ * Has claimed something for a call, and lets go of it where the call is not forwarded after all.
+ */
 export interface Holder {
   withdraw(): MaybePromise<void>;
 }
@@ -39,6 +41,10 @@ export class Call {
   holders: readonly Holder[] = [];
   /** What the call's handlers find their steps by; only its own room knows what that is. */
   attempt: object | undefined;
+  /** Under which events tell of it; `undefined` where nothing listens. */
+  number: number | undefined;
+  /** Told once it is answered here or dropped, and those who held it have let go. */
+  onSettled: (() => void) | undefined;
   #fate: Fate = 'forward';
   #answer: JsonObject | undefined;
   #namesPrototype: boolean | undefined;
@@ -100,7 +106,8 @@ export class Call {
     const { holders } = this;
     this.#fate = fate;
     this.holders = [];
-    return inOrder(holders, (holder) => holder.withdraw());
+    const done = inOrder(holders, (holder) => holder.withdraw());
+    return this.onSettled === undefined || fate === 'alias' ? done : after(done, this.onSettled);
   }
 }
 

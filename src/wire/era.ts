@@ -64,6 +64,12 @@ function isStateless(version: unknown): version is string {
   return typeof version === 'string' && version >= STATELESS_SINCE;
 }
 
+/** The version that a request says it speaks: in its message, or else in its header. */
+export function versionOf(req: RequestPort, call: Call): string | undefined {
+  const claim = claimOf(call);
+  return typeof claim === 'string' ? claim : requestHeader(req, VERSION_HEADER);
+}
+
 /** What a message says of its version, whatever that is. */
 export function claimOf({ message }: Call): unknown {
   return message.at('params', '_meta', META_CLAIM);

@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Events } from '../events.ts';
 import { answersIn, type Call, type CallsOfBody, readCalls } from './call.ts';
 import { headerSaysStateless, namesFault } from './era.ts';
 import { type Filter, tell, withFilter } from './filter.ts';
@@ -28,6 +29,8 @@ export interface WireLimits {
 export interface Observers {
   readonly onError: (error: unknown) => void;
   readonly onWarning: (warning: string) => void;
+  /** What happens; `onError` is a view of it. */
+  readonly events: Events;
 }
 
 export const DEFAULT_LIMITS: WireLimits = {
@@ -234,8 +237,8 @@ export class Exchange implements Asked {
   }
 
   /**
-   * The host could not hand the request on after all: nothing of it ran. All filters know before the
-   * host says anything else.
+   * The host could not hand the request on after all: nothing of it ran. All filters know before
+   * the host says anything else.
    */
   notForwarded(): Promise<unknown> {
     return Promise.all(this.filters.map((filter) => filter.onNotForwarded?.()));

@@ -12,7 +12,8 @@ import { after, inOrder, type MaybePromise } from './task-line.ts';
 export interface Filter extends PageStage {
   readonly stage: 'session' | 'gate' | 'sync';
   /**
-   * Whether these bytes could hold a message that this filter must see. Cheap; `true` when in doubt.
+   * Whether these bytes could hold a message that this filter must see. Cheap; `true` when in
+   * doubt.
    */
   wants?(bytes: Buffer): boolean;
   /** Right before the headers go. Last chance to change them; may wait. */
@@ -45,7 +46,9 @@ export interface Filter extends PageStage {
 
 const STAGES = ['session', 'gate', 'sync'] as const;
 
-/** The filters with one more, in the order of their stages; within one, in the order of mounting. */
+/**
+ * The filters with one more, in the order of their stages; within one, in the order of mounting.
+ */
 export function withFilter(filters: readonly Filter[], filter: Filter): Filter[] {
   const later = filters.findIndex(
     ({ stage }) => STAGES.indexOf(stage) > STAGES.indexOf(filter.stage),

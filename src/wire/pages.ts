@@ -234,7 +234,8 @@ export interface PageStage {
   /** Where what becomes of pages is remembered; that of the first filter counts. */
   readonly pages?: PageMemory;
   /**
-   * A page that was kept, to answer `tools/list` with. Only the first filter that has this is asked.
+   * A page that was kept, to answer `tools/list` with. Only the first filter that has this is
+   * asked.
    * `passed` names the middlewares that the request has passed so far.
    */
   findPage?(passed: string): KeptPage | undefined;
@@ -246,8 +247,8 @@ export interface PageStage {
 export type Answer = readonly Uint8Array[] | undefined;
 
 /**
- * The page of tools that one request asks for: remembered with what all filters together make of it,
- * or not at all. Where a filter keeps the upstream's pages, the upstream is not even asked.
+ * The page of tools that one request asks for: remembered with what all filters together make of
+ * it, or not at all. Where a filter keeps the upstream's pages, the upstream is not even asked.
  */
 export class AskedPage {
   readonly #id: RequestId;
@@ -417,7 +418,9 @@ export class ToolHints {
   readonly #hints = new Map<string, Hint>();
   #changes = 0;
 
-  /** Another number each time that a page changed what is known: an earlier one may say otherwise. */
+  /**
+   * Another number each time that a page changed what is known: an earlier one may say otherwise.
+   */
   get version(): number {
     return this.#changes;
   }

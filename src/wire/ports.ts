@@ -122,7 +122,9 @@ export interface Host {
   readonly response: ResponsePort;
   /** Whether the client's connection has ended, told or not. */
   isGone(): boolean;
-  /** Whether no upstream can read the body any more: it is a stream, and broke with its connection. */
+  /**
+   * Whether no upstream can read the body any more: it is a stream, and broke with its connection.
+   */
   isBodyLost(): boolean;
   /** Whether this side ended it: a handler that destroys its socket gives no answer any more. */
   isCutHere(): boolean;

@@ -62,8 +62,8 @@ const UNREADABLE = 'the upstream sent a response that the middleware cannot read
 const HIGH_WATER_MARK = 16 * 1024;
 
 /**
- * One response. The upstream writes it, the filters look at it and change it, and the client gets the
- * upstream's own bytes wherever no filter changed them.
+ * One response. The upstream writes it, the filters look at it and change it, and the client gets
+ * the upstream's own bytes wherever no filter changed them.
  *
  * What the upstream does runs at once while nothing has to be awaited, and behind what waits
  * otherwise. What throws or rejects on that way makes the response unreadable: the client is told
@@ -81,11 +81,13 @@ export class Tap implements ResponseSink {
   /** A write was answered with `false`, and `drain` was not emitted since. */
   owesDrain = false;
 
-  /** How far the response to the client is. Parts are asked about the head once, even if one fails. */
+  /**
+   * How far the response to the client is. Parts are asked about the head once, even if one fails.
+   */
   #phase: 'unsent' | 'preparing' | 'sent' | 'ended' = 'unsent';
   /**
-   * Whose body it is: the upstream's; ours, while what the upstream still says is looked at; or ours
-   * alone.
+   * Whose body it is: the upstream's; ours, while what the upstream still says is looked at; or
+   * ours alone.
    */
   #source: 'upstream' | 'early' | 'own' = 'upstream';
   /**
@@ -116,7 +118,9 @@ export class Tap implements ResponseSink {
   /** Requests whose responses went out on a stream. */
   readonly #responded: Call[] = [];
 
-  /** A JSON body so far; or events that wait for the first response, since the headers depend on it. */
+  /**
+   * A JSON body so far; or events that wait for the first response, since the headers depend on it.
+   */
   #held: Buffer[] | undefined;
   #heldBytes = 0;
   #splitter: SseSplitter | undefined;
@@ -136,7 +140,7 @@ export class Tap implements ResponseSink {
     setRequestHeader(asked.req, ENCODING, 'identity');
   }
 
-  // --- What the rooms above ask for ---------------------------------------------------------------
+  // --- What the rooms above ask for --------------------------------------------------------------
 
   /** Whether the client left, unseen by the upstream at that time. */
   get departed(): boolean {
@@ -212,7 +216,7 @@ export class Tap implements ResponseSink {
     this.#line.add(() => after(this.#giveLast(messages), () => this.flowAgain()));
   }
 
-  // --- What the upstream calls ---------------------------------------------------------------------
+  // --- What the upstream calls -------------------------------------------------------------------
 
   /** Other headers went out before the upstream gave its own, which have nowhere to go any more. */
   get headLost(): boolean {
@@ -288,7 +292,7 @@ export class Tap implements ResponseSink {
     this.releaseClose();
   }
 
-  // --- The line of what has to wait ------------------------------------------------------------------
+  // --- The line of what has to wait --------------------------------------------------------------
 
   /** What had to be awaited is done. */
   onIdle(): void {
@@ -296,7 +300,9 @@ export class Tap implements ResponseSink {
     this.#offerDrain();
   }
 
-  /** Fails closed: each request that has no response yet gets an error, and nothing else goes out. */
+  /**
+   * Fails closed: each request that has no response yet gets an error, and nothing else goes out.
+   */
   async onFailed(error: unknown): Promise<void> {
     this.#asked.onError(error);
     const isStream = this.mode === 'sse' || this.mode === 'stream';
@@ -312,7 +318,7 @@ export class Tap implements ResponseSink {
     }
   }
 
-  // --- The body, as the upstream writes it -------------------------------------------------------------
+  // --- The body, as the upstream writes it -------------------------------------------------------
 
   #classify(): BodyMode {
     try {
@@ -414,7 +420,9 @@ export class Tap implements ResponseSink {
     });
   }
 
-  /** `undefined` where it is no message and need not be one: an error, or another route's answer. */
+  /**
+   * `undefined` where it is no message and need not be one: an error, or another route's answer.
+   */
   #parse(body: Buffer): Payload | undefined {
     const { messages, isBatch } = this.#asked;
     const payload = Payload.parse(body.toString(), isBatch);
@@ -531,7 +539,7 @@ export class Tap implements ResponseSink {
       throw new Error(`${what} is larger than maxMessageBytes, ${maxMessageBytes}`);
   }
 
-  // --- What the filters are asked and told ---------------------------------------------------------------
+  // --- What the filters are asked and told -------------------------------------------------------
 
   #onMessages({ messages }: Payload): MaybePromise<void> {
     return inOrder(messages, (message) => this.#onMessage(message));
@@ -589,7 +597,7 @@ export class Tap implements ResponseSink {
     return answers;
   }
 
-  // --- What goes out in place of the upstream's body, or of the rest of it --------------------------------
+  // --- What goes out in place of the upstream's body, or of the rest of it -----------------------
 
   #give(status: number, body: OwnBody, ahead?: readonly Uint8Array[]): MaybePromise<void> {
     this.res.statusCode = status;
@@ -631,7 +639,7 @@ export class Tap implements ResponseSink {
     return isArray ? messages : messages[0];
   }
 
-  // --- The way out to the client ------------------------------------------------------------------------
+  // --- The way out to the client -----------------------------------------------------------------
 
   get #isSent(): boolean {
     return this.#phase === 'sent' || this.#phase === 'ended';
@@ -666,7 +674,9 @@ export class Tap implements ResponseSink {
     if (this.#phase === 'sent' && !this.#hasWritten && !this.#gone) this.#original.flushHeaders();
   }
 
-  /** Bytes for which no client is left are dropped; headers and the end go on, for what is in front. */
+  /**
+   * Bytes for which no client is left are dropped; headers and the end go on, for what is in front.
+   */
   #write(bytes: Uint8Array): void {
     if (bytes.length === 0 || this.#phase === 'ended' || this.#gone) return;
     this.#hasWritten = true;
@@ -702,7 +712,7 @@ export class Tap implements ResponseSink {
     return this.#end(json, ahead);
   }
 
-  // --- When the upstream is to wait, and what its callbacks hear ------------------------------------------
+  // --- When the upstream is to wait, and what its callbacks hear ---------------------------------
 
   get #flows(): boolean {
     if (this.#gone || this.#phase === 'ended') return true;
@@ -740,7 +750,9 @@ export class Tap implements ResponseSink {
     for (const done of this.#broken.splice(0)) process.nextTick(done, this.#writeError);
   }
 
-  /** Where another body goes out than the upstream's, or no client reads it, nothing is waited for. */
+  /**
+   * Where another body goes out than the upstream's, or no client reads it, nothing is waited for.
+   */
   #onceFinished(done: NonNullable<Done>): void {
     const isOwn = this.#source !== 'upstream' || this.mode === 'stream' || this.mode === 'empty';
     if (isOwn || this.departed) process.nextTick(done);

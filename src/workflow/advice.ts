@@ -1,16 +1,8 @@
+import { inWords } from '../clock.ts';
+import type { RefusalReason } from '../events.ts';
+import type { TrailEntry, TrailOutcome } from '../stores/store.ts';
 import type { BoundState } from './position.ts';
-import type { Whereabouts } from './ways.ts';
-
-/** Why a call was refused. */
-export type RefusalReason =
-  | 'state'
-  | 'arguments'
-  | 'guard'
-  | 'busy'
-  | 'held'
-  | 'loop'
-  | 'unavailable'
-  | 'no-run';
+import type { Leads, Whereabouts } from './ways.ts';
 
 /** The facts of a refusal, as programs read them in `_meta["mcp-interlock/refusal"]`. */
 export interface Refusal {
@@ -74,6 +66,46 @@ interface ReadRefusalDetails {
   readonly foreseen: boolean;
 }
 
+/** A tool that can be called next, as the status tool tells of it. */
+export interface NextTool {
+  readonly tool: string;
+  /** The states that a success may lead to; the run's own where it may stay there. */
+  readonly leadsTo: readonly string[];
+  /** The same in words. */
+  readonly says: string;
+}
+
+/** What a run waits for that no call of its client brings about. */
+export interface Awaited {
+  /**
+   * `step`: the result of a call that is running. `operator`: a person who finds out what a call
+   * came to. `condition`: the machine's own guards, which stop the tool. `workflow`: another
+   * workflow, which does not allow it yet. `event`: an event from outside. `deadline`: the time at
+   * which the state is left.
+   */
+  readonly what: 'step' | 'operator' | 'condition' | 'workflow' | 'event' | 'deadline';
+  /** The tool that is running, held, or not allowed yet. */
+  readonly tool?: string | undefined;
+  /** The tools to call first, in order; absent where no way is known. */
+  readonly path?: readonly string[] | undefined;
+  /** The events that the state handles. */
+  readonly events?: readonly string[] | undefined;
+}
+
+/** What the words of a status are made of, beside the facts. */
+export interface StatusFacts {
+  readonly workflow: string;
+  /** Absent where no run is known, or it cannot be read. */
+  readonly state?: string | undefined;
+  readonly status: 'idle' | 'running' | 'held' | 'ended' | 'no-run' | 'unavailable';
+  readonly available: readonly string[];
+  readonly waitsFor?: Awaited | undefined;
+  /** How to come to a run, or to another one. */
+  readonly words?: string | undefined;
+  /** In how many milliseconds the run leaves its state by itself. */
+  readonly leavesInMs?: number | undefined;
+}
+
 /** The longest name, and the longest words of a guard, that a text repeats, in characters. */
 const NAME_LENGTH = 128;
 const WORDS_LENGTH = 512;
@@ -111,6 +143,108 @@ export function announcement(
     availability(workflow, available),
   ]);
 }
+
+/** Where a run stands and what it waits for, in words that a model can act on. */
+export function statusWords(facts: StatusFacts): string {
+  const { workflow, state, status, available, waitsFor, words, leavesInMs } = facts;
+  if (status === 'unavailable')
+    return `The state of ${name(workflow)} cannot be read now. Try again later.`;
+  if (status === 'no-run')
+    return `This call names no run of ${name(workflow)}. ${sentence(words ?? 'Nothing else does')}`;
+  const stands = `${name(workflow)} is in ${quoted(state ?? '')}.`;
+  if (status === 'ended') {
+    const ended = `This run of ${name(workflow)} has ended, in ${quoted(state ?? '')}.`;
+    const offers = available.length === 0 ? [] : [availability(workflow, available)];
+    return [ended, ...(words === undefined ? [] : [sentence(words)]), ...offers].join(' ');
+  }
+  const isFree = status === 'idle';
+  return [
+    stands,
+    ...(isFree ? [availability(workflow, available)] : []),
+    ...(waitsFor === undefined ? [] : awaitedWords(workflow, waitsFor)),
+    ...(isFree && available.length === 0 && waitsFor === undefined
+      ? ['Nothing leads on from here.']
+      : []),
+    ...(leavesInMs === undefined
+      ? []
+      : [`It leaves this state by itself in ${inWords(Math.max(leavesInMs, 0))}.`]),
+  ].join(' ');
+}
+
+function awaitedWords(workflow: string, { what, tool = '', path, events = [] }: Awaited): string[] {
+  switch (what) {
+    case 'step':
+      return [`A call of ${name(tool)} is running.`, 'Wait for its result, then ask again.'];
+    case 'operator':
+      return [
+        `An earlier call of ${name(tool)} ended with an unknown outcome.`,
+        `The operator must resolve it before ${name(workflow)} goes on.`,
+        'Do not repeat the call.',
+      ];
+    case 'condition':
+      return [`A condition for ${name(tool)} is not met.`];
+    case 'workflow':
+      return [
+        `Another workflow does not allow ${name(tool)} now.`,
+        ...(path === undefined ? [] : way(path, name(tool))),
+      ];
+    case 'event': {
+      const named = events.slice(0, MOST_NAMES).map(name).join(' or ');
+      return [`No call leads on from here: it waits for ${named}, from outside.`];
+    }
+    case 'deadline':
+      return ['No call leads on from here.'];
+  }
+}
+
+/** Where a successful call of a tool leads, in words. */
+export function leadWords(
+  { workflow, state, tool }: { workflow: string; state: string; tool: string },
+  { to, mayStay }: Leads,
+  hasEnded: (state: string) => boolean,
+): string {
+  const places = [...new Set(to.map((each) => each.state))].map((each) =>
+    hasEnded(each) ? `${quoted(each)}, where ${name(workflow)} ends` : quoted(each),
+  );
+  const rest = places.length - MOST_NAMES;
+  const named = rest > 0 ? [...places.slice(0, MOST_NAMES), `${rest} more`] : places;
+  const stays = `leaves ${name(workflow)} in ${quoted(state)}`;
+  const leads = `leads to ${named.join(' or ')}`;
+  if (places.length === 0) return `${name(tool)} ${stays}.`;
+  return `${name(tool)} ${leads}${mayStay ? `, or ${stays}` : ''}.`;
+}
+
+/** Of a tool that does several things, none of whose gated calls is allowed. */
+export function groupedWords(tool: string): string {
+  return `Only some calls of ${name(tool)} are allowed now.`;
+}
+
+/** What happened to a run, in words: one entry of its trail. */
+export function entryWords({
+  tool,
+  event,
+  from,
+  to,
+  outcome,
+}: Pick<TrailEntry, 'tool' | 'event' | 'from' | 'to' | 'outcome'>): string {
+  const what = [
+    ...(tool === undefined ? [] : [name(tool)]),
+    ...(outcome ? [OUTCOMES[outcome]] : []),
+  ];
+  const who = tool === undefined ? name(event ?? 'a change of its data') : what.join(' ');
+  return to === undefined || to === from
+    ? `${who} in ${quoted(from)}`
+    : `${who}, from ${quoted(from)} to ${quoted(to)}`;
+}
+
+const OUTCOMES: Record<TrailOutcome, string> = {
+  succeeded: 'succeeded',
+  failed: 'failed',
+  input_required: 'asked for input',
+  not_run: 'did not run',
+  unknown: 'had an unknown outcome',
+  refused: 'was refused',
+};
 
 /** What a list that shows every tool says of a gated one, whatever the run. */
 export function availabilityNote({

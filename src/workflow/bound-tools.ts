@@ -40,13 +40,19 @@ export function checkBinding(model: Model, binding: AnyBinding): void {
  */
 export function checkStates(model: Model, what: string, states: readonly BoundState[]): void {
   for (const state of states) {
-    const [name, known, kind] =
-      typeof state === 'string' ? [state, model.names, 'state'] : [state.tag, model.tags, 'tag'];
-    if (known.includes(name)) continue;
-    const fault = `${showValue(name)}, which is no ${kind} of workflow "${model.id}"`;
-    const message = `${what} is bound to ${fault}, ${rightNames(name, known)}`;
-    throw new InterlockError('ERR_INTERLOCK_BINDING', message);
+    const fault = stateFault(model, state);
+    if (fault !== undefined)
+      throw new InterlockError('ERR_INTERLOCK_BINDING', `${what} is bound to ${fault}`);
   }
+}
+
+/** What is wrong with naming a state or a tag that the workflow does not have. */
+export function stateFault(model: Model, state: BoundState): string | undefined {
+  const [name, known, kind] =
+    typeof state === 'string' ? [state, model.names, 'state'] : [state.tag, model.tags, 'tag'];
+  if (known.includes(name)) return undefined;
+  const fault = `${showValue(name)}, which is no ${kind} of workflow "${model.id}"`;
+  return `${fault}, ${rightNames(name, known)}`;
 }
 
 /**

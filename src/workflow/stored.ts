@@ -156,10 +156,30 @@ export interface Envelope {
 
 const KEYS = ['data', 'history', 'version', 'entered', 'loop'];
 
-/** What the context holds. One that no gate has written is data as a whole. */
+/**
+ * Where an envelope says its format, by a number. Those of the first format, which is this one, do
+ * not say it. A later version of the package whose envelopes hold more must: without it, this one
+ * would take all of them for data.
+ */
+const FORMAT_KEY = 'mcp-interlock/format';
+const FORMAT = 1;
+
+/**
+ * What the context holds. One that no gate has written is data as a whole.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where a newer version of the package wrote it
+ */
 export function openContext(context: Json | undefined): Envelope {
   if (context === undefined) return {};
-  if (isTable(context) && Object.keys(context).every((key) => KEYS.includes(key))) return context;
+  if (!isTable(context)) return { data: context };
+  if (Object.keys(context).every((key) => KEYS.includes(key))) return context;
+  const format = Object.hasOwn(context, FORMAT_KEY) ? context[FORMAT_KEY] : FORMAT;
+  if (typeof format === 'number' && format > FORMAT) {
+    throw snapshotError(
+      `a run was saved in format ${format} by a newer version of mcp-interlock, and this one knows formats up to ${FORMAT}; ` +
+        'deploy the newer version wherever the store is used',
+    );
+  }
   return { data: context };
 }
 
@@ -181,6 +201,9 @@ export function withData(position: Position, data: Json | undefined): Position {
 
 /** The trail's event of a state that was left by itself. */
 export const AFTER = 'after';
+
+/** The trail's event of a run that began anew. */
+export const RESTART = 'restart';
 
 /**
  * The position with the time at which its state was entered, where that has a deadline: the
@@ -204,15 +227,21 @@ export function arrived(next: Next): Next {
   return { ...next, position: { state: position.state, ...sealContext(kept) } };
 }
 
+/** When a run leaves its state by itself, if it does: on the clock that stamped the snapshot. */
+export function leavesAt(model: Model, snapshot: FsmSnapshot): number | undefined {
+  const deadline = model.deadline(snapshot.state);
+  if (deadline === undefined) return undefined;
+  return (openContext(snapshot.context).entered ?? snapshot.updatedAt) + deadline.ms;
+}
+
 /**
  * Where a run is by itself, if its state's time is over. `now` is on the clock that stamped the
  * snapshot.
  */
 export function overdue(model: Model, snapshot: FsmSnapshot, now: number): Next | undefined {
   const deadline = model.deadline(snapshot.state);
-  if (deadline === undefined) return undefined;
-  const since = openContext(snapshot.context).entered ?? snapshot.updatedAt;
-  if (now < since + deadline.ms) return undefined;
+  const at = leavesAt(model, snapshot);
+  if (deadline === undefined || at === undefined || now < at) return undefined;
   const { state: _, updatedAt, version, ...carried } = snapshot;
   const position = { state: deadline.target, ...carried };
   // One that leads back to its own state begins its time anew.

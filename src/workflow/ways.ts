@@ -14,7 +14,9 @@ interface Arrival {
 interface Reach {
   /** A shortest way to every state, nearest first. */
   readonly arrivals: ReadonlyMap<string, Arrival>;
-  /** The paths that were asked for, by the list of states itself: a binding's is always the same. */
+  /**
+   * The paths that were asked for, by the list of states itself: a binding's is always the same.
+   */
   readonly paths: WeakMap<readonly BoundState[], { readonly path: readonly string[] | undefined }>;
 }
 
@@ -39,7 +41,9 @@ export interface Leads {
 export class Ways {
   readonly #model: Model;
   readonly #tools: ReadonlyMap<string, readonly AnyBinding[]>;
-  /** Of a flat machine, the bound tools of each state, so that no search looks at all the others. */
+  /**
+   * Of a flat machine, the bound tools of each state, so that no search looks at all the others.
+   */
   #toolsIn: ReadonlyMap<string, ReadonlyMap<string, readonly AnyBinding[]>> | undefined;
   readonly #exits = new Map<string, ReadonlyMap<string, Exit>>();
   readonly #reach = new Map<string, Reach>();

@@ -15,6 +15,7 @@ import {
   type CallBinding,
   combine,
   combineUnconditional,
+  stateFault,
   ToolViews,
 } from './bound-tools.ts';
 import {
@@ -24,6 +25,7 @@ import {
   type ErrorListener,
   type Listeners,
 } from './callbacks.ts';
+import { covers } from './chart-tree.ts';
 import type { LoopShield } from './loop-shield.ts';
 import type { BoundState, FsmAction, Model, Move, Next, Position } from './position.ts';
 import type { BoundReads } from './reads.ts';
@@ -31,6 +33,7 @@ import {
   adopt,
   arrived,
   type Deployment,
+  leavesAt,
   openContext,
   overdue,
   parseSnapshot,
@@ -129,6 +132,11 @@ export class Workflow {
     Object.freeze(this);
   }
 
+  /** Which deployment of the workflow this is, where the gate says so. */
+  get version(): number | undefined {
+    return this.#parts.deployment.version;
+  }
+
   /** Whether a run can be in this state. */
   hasState(name: string): boolean {
     return this.#model.has(name);
@@ -143,6 +151,25 @@ export class Workflow {
   }
 
   /**
+   * Whether a run that is stored in `stored` stands where a person asks for: in a state, in a state
+   * around it, in one with a tag, or in what a store calls it.
+   */
+  standsIn(stored: string, asked: BoundState): boolean {
+    return stored === asked || this.#model.isIn(stored, [asked]);
+  }
+
+  /** What is wrong with asking for that, in words; `undefined` where nothing is. */
+  faultOfAsking(asked: BoundState): string | undefined {
+    const isStored = typeof asked === 'string' && this.hasState(asked);
+    return isStored ? undefined : stateFault(this.#model, asked);
+  }
+
+  /** Whether a run may stand elsewhere than its store says: an older deployment saved it. */
+  get migrates(): boolean {
+    return this.#parts.deployment.migrate !== undefined;
+  }
+
+  /**
    * What the event does to the position; nothing where it is not handled.
    *
    * @throws Error where a statechart's own code throws, or asks for what has no pure form. A flat
@@ -150,6 +177,11 @@ export class Workflow {
    */
   next(position: Position, event: string, payload?: Json): Next {
     return arrived(this.#model.next(position, event, payload));
+  }
+
+  /** Whether a run in this state can handle the event, as far as the state alone can tell. */
+  handles(state: string, event: string): boolean {
+    return this.#model.eventsIn(state).some((each) => covers(each, event));
   }
 
   /**
@@ -166,6 +198,16 @@ export class Workflow {
    */
   overdue(snapshot: FsmSnapshot, now: number): Next | undefined {
     return overdue(this.#model, snapshot, now);
+  }
+
+  /** When a run leaves its state by itself, on the clock that stamped the snapshot. */
+  leavesAt(snapshot: FsmSnapshot): number | undefined {
+    return leavesAt(this.#model, snapshot);
+  }
+
+  /** The events that a state can handle, as far as the state alone can tell. */
+  eventsIn(state: string): readonly string[] {
+    return this.#model.eventsIn(state);
   }
 
   /** The states that are left by themselves, and after how many milliseconds. */
@@ -328,8 +370,8 @@ export class Workflow {
   }
 
   /**
-   * All that a stored snapshot says at `now`, on the clock that stamped it: where the run stands, to
-   * be read or saved over, and where it is by itself if the time of its state is over.
+   * All that a stored snapshot says at `now`, on the clock that stamped it: where the run stands,
+   * to be read or saved over, and where it is by itself if the time of its state is over.
    *
    * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` as {@link adopt}
    */

@@ -29,10 +29,14 @@ describe('a bus whose network forgot the connection that listens, without tellin
     proxy: SilentProxy,
     errors: readonly unknown[],
   ): Promise<void> {
+    expect(listening.hears?.()).toBe(false);
     const hearing = await listenTo(listening);
     onTestFinished(() => hearing.stop());
+    expect(listening.hears?.()).toBe(true);
     proxy.fallSilent();
+    await expect.poll(() => listening.hears?.(), { interval: 5 }).toBe(false);
     await heardAtLast(publishing, hearing);
+    expect(listening.hears?.()).toBe(true);
     expect(errors).toMatchObject([
       { name: 'BusUnavailable', cause: { message: 'no answer within 300 ms' } },
     ]);

@@ -1,4 +1,5 @@
 import { createRequire } from 'node:module';
+import type { Socket } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import express from 'express';
@@ -61,6 +62,39 @@ function longCall(id: number, seconds: number): WireMessage {
 }
 
 const isProgress = ({ method }: WireMessage) => method === 'notifications/progress';
+
+it('holds no connection to the server for a client that left while its call was looked at', async () => {
+  let connections = 0;
+  const open = new Set<Socket>();
+  const { url: target, server } = await serve((req, res) => {
+    req.resume().on('end', () => res.end('{}'));
+  });
+  server.on('connection', (socket) => {
+    connections++;
+    open.add(socket.on('close', () => open.delete(socket)));
+  });
+  const store = memoryStore();
+  await store.open('known', {}, 60_000);
+  const asked = latch();
+  const answer = latch();
+  const read = store.read.bind(store);
+  store.read = async (...about) => {
+    asked.open();
+    await answer.opened;
+    return read(...about);
+  };
+  const gate = await serve(gateInFrontOf(target.origin, store));
+  const left = latch();
+  gate.server.on('connection', (socket) => socket.once('close', left.open));
+  const headers = { 'mcp-session-id': 'known', 'mcp-protocol-version': '2025-06-18' };
+  const call = sendAndHold(gate.url, { headers, body: callOf(1, 'get-tiny-image') });
+  await asked.opened;
+  call.cut();
+  await left.opened;
+  answer.open();
+  await expect.poll(() => connections).toBe(1);
+  await expect.poll(() => open.size).toBe(0);
+});
 
 it('leads a client of the SDK through a workflow that the server knows nothing of', async () => {
   const { url } = await startGate();

@@ -36,6 +36,9 @@ describe('a claim that a killed process left behind', () => {
     ['a look from outside', (app, client) => app.runs.read(client.run)],
     ['an event from outside', (app, client) => app.runs.send(client.run, 'ADD_ITEM')],
     ['a sweep', (app, client) => app.runs.sweep([client.run])],
+    ['a list of held runs', (app) => app.runs.held()],
+    ['a list of stuck runs', (app) => app.runs.stuck({ forMs: 0 })],
+    ['a count', (app) => app.runs.count()],
   ];
 
   it.each(meetings)('is told of by %s that meets it, and only once', async (_, meets) => {

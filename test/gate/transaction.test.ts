@@ -84,7 +84,10 @@ describe('commitIn(client)', () => {
       expect(isError).toBe(true);
       expect(meta).not.toHaveProperty('mcp-interlock/refusal');
       expect(await charges()).toBe(0);
-      expect(await runs.history(client.run)).toEqual([]);
+      const trail = await runs.history(client.run);
+      expect(trail.map(({ outcome, to }) => ({ outcome, to }))).toEqual(
+        Array.from({ length: call + 1 }, () => ({ outcome: 'failed', to: undefined })),
+      );
     }
   });
 

@@ -22,6 +22,11 @@ export class FaultyStore implements AtomicStateStore {
 
   constructor(inner: AtomicStateStore) {
     this.#inner = inner;
+    const { held, stuck, count, list } = inner;
+    if (held) this.held = (query) => this.#call('held', () => held.call(inner, query));
+    if (stuck) this.stuck = (query) => this.#call('stuck', () => stuck.call(inner, query));
+    if (count) this.count = (query) => this.#call('count', () => count.call(inner, query));
+    if (list) this.list = (query) => this.#call('list', () => list.call(inner, query));
   }
 
   fail(operation: Operation, times = Number.POSITIVE_INFINITY, when: Fault = 'lost'): void {
@@ -52,10 +57,16 @@ export class FaultyStore implements AtomicStateStore {
     this.#call('renew', () => this.#inner.renew(...args));
   release: AtomicStateStore['release'] = (...args) =>
     this.#call('release', () => this.#inner.release(...args));
+  append: NonNullable<AtomicStateStore['append']> = (...args) =>
+    this.#call('append', async () => this.#inner.append?.(...args));
   delete: AtomicStateStore['delete'] = (...args) =>
     this.#call('delete', () => this.#inner.delete(...args));
   history: AtomicStateStore['history'] = (...args) =>
     this.#call('history', () => this.#inner.history(...args));
+  readonly held?: NonNullable<AtomicStateStore['held']>;
+  readonly stuck?: NonNullable<AtomicStateStore['stuck']>;
+  readonly count?: NonNullable<AtomicStateStore['count']>;
+  readonly list?: NonNullable<AtomicStateStore['list']>;
 
   async #call<T>(operation: Operation, run: () => Promise<T>): Promise<T> {
     this.asked.push(operation);

@@ -14,6 +14,8 @@ export interface Program {
   /** What matched in the line by which it said that it is ready. */
   readonly match: string;
   readonly child: ChildProcess;
+  /** What it has printed since it was ready. */
+  output(): string;
   /** `kill -9`. Resolves once it is gone. */
   kill9(): Promise<void>;
 }
@@ -31,7 +33,13 @@ export async function startProgram(file: string, options: ProgramOptions): Promi
     env: { ...process.env, ...options.env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
-  return { match: await readiness(child, options.ready), child, kill9: () => kill9(child) };
+  const match = await readiness(child, options.ready);
+  let printed = '';
+  for (const stream of [child.stdout, child.stderr])
+    stream?.on('data', (bytes: Buffer) => {
+      printed += bytes.toString();
+    });
+  return { match, child, output: () => printed, kill9: () => kill9(child) };
 }
 
 function readiness(child: ChildProcess, ready: RegExp): Promise<string> {

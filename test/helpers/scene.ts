@@ -272,7 +272,8 @@ export class SceneRun {
 
   /** The tools of its moves, oldest first; `null` for moves that no call made. */
   async moves(): Promise<(string | null)[]> {
-    return (await this.runs.history(this.key)).map(({ tool }) => tool ?? null);
+    const trail = await this.runs.history(this.key);
+    return trail.filter(({ to }) => to !== undefined).map(({ tool }) => tool ?? null);
   }
 }
 

@@ -94,6 +94,11 @@ function remoteStore(call: Call): AtomicStateStore {
     'release',
     'delete',
     'history',
+    'append',
+    'held',
+    'stuck',
+    'count',
+    'list',
   ] as const;
   const entries = methods.map((method) => [method, (...args: unknown[]) => call(method, args)]);
   return Object.fromEntries(entries);

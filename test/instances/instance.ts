@@ -1,19 +1,21 @@
+import { Redis } from '@upstash/redis';
 import Database from 'libsql';
 import pg from 'pg';
 import { createClient } from 'redis';
 import { postgresBus } from '../../src/bus/postgres.ts';
 import { redisBus } from '../../src/bus/redis.ts';
-import { fsmGate, sessionStore } from '../../src/index.ts';
+import { fsmGate, type Runs, runsOf, sessionStore, workflowHealth } from '../../src/index.ts';
 import { postgresStore } from '../../src/stores/postgres.ts';
 import { redisStore } from '../../src/stores/redis.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
+import { upstashStore } from '../../src/stores/upstash.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { startUpstream } from '../helpers/upstream.ts';
 
 /**
  * One instance of an app, in a process of its own: a server and a transport for each request,
  * everything else in the store that it shares with the others. Prints its address. `HANGS` names a
- * tool whose handler never ends.
+ * tool whose handler never ends. `/health` says how its runs are, to operators with their keys.
  */
 async function backend(kind: string, url: string, name: string) {
   if (kind === 'redis') {
@@ -26,6 +28,10 @@ async function backend(kind: string, url: string, name: string) {
     };
   }
   if (kind === 'sqlite') return { store: sqliteStore({ database: new Database(url) }) };
+  if (kind === 'upstash') {
+    const redis = new Redis({ url, token: process.env.TOKEN ?? '', retry: false });
+    return { store: upstashStore({ redis, prefix: name }) };
+  }
   const pool = new pg.Pool({ connectionString: url, max: 10 });
   pool.on('error', () => {});
   const store = postgresStore({ pool, schema: name });
@@ -40,9 +46,18 @@ process.on('unhandledRejection', (error) => {
 });
 const { LEASE_MS, HANGS } = process.env;
 const times = LEASE_MS === undefined ? {} : { leaseMs: Number(LEASE_MS) };
+const workflow = checkoutGate();
+const sessions = sessionStore(await backend(kind, url, name));
+const health = workflowHealth({
+  runs: [runsOf(workflow, { sessions }) as Runs],
+  stuckAfterMs: 60_000,
+  maxAgeMs: 0,
+  authorize: ({ headers }) => headers.authorization === 'operator',
+});
 const upstream = await startUpstream({
   shape: { mode: 'stateless', answers: 'json', express: 5 },
-  middlewares: [sessionStore(await backend(kind, url, name)), fsmGate(checkoutGate(), times)],
+  before: [(req, res, next) => (req.path === '/health' ? health(req, res) : next())],
+  middlewares: [sessions, fsmGate(workflow, times)],
 });
 if (HANGS !== undefined) upstream.ledger.gates.set(HANGS, new Promise(() => {}));
 console.log(upstream.url.href);

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { Events } from '../../src/events.ts';
 import { memoryStore, StateMachineGate } from '../../src/index.ts';
 import { NO_REQUEST, STEP_LIFE, Step, type StepState } from '../../src/step/step.ts';
 import { guardStore } from '../../src/step/store-calls.ts';
@@ -26,17 +27,19 @@ async function waiting() {
       times: TIMES,
       waiting: undefined,
       clock,
+      events: new Events({}),
       onError,
     },
     {
       run: 'run',
-      store: guardStore(store, 2_000, clock),
+      store: guardStore(store, 2_000, clock, new Events({})),
       ttlMs: HOUR,
       turns: new Turns(clock),
       create: undefined,
     },
     {
       description: { tool: 'cart.pay', digest: '', uncertain: 'hold' },
+      note: { tool: 'cart.pay' },
       request: NO_REQUEST,
       onTooLong: () => {},
     },

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { Events } from '../../src/events.ts';
 import {
   type FsmGateOptions,
   memoryStore,
@@ -275,16 +276,25 @@ async function claimed() {
   const workflow = gate.compile();
   const onError = (): void => {};
   const step = new Step(
-    { workflow, whenEnded: undefined, times: TIMES, waiting: undefined, clock, onError },
+    {
+      workflow,
+      whenEnded: undefined,
+      times: TIMES,
+      waiting: undefined,
+      clock,
+      events: new Events({ onError }),
+      onError,
+    },
     {
       run: 'run',
-      store: guardStore(store, 2_000, clock),
+      store: guardStore(store, 2_000, clock, new Events({})),
       ttlMs: HOUR,
       turns: new Turns(clock),
       create: undefined,
     },
     {
       description: { tool: 'cart.pay', digest: '', uncertain: 'hold' },
+      note: { tool: 'cart.pay' },
       request: NO_REQUEST,
       onTooLong: () => void tooLong++,
     },
@@ -292,7 +302,7 @@ async function claimed() {
   expect(await step.claim(['open'])).toBeUndefined();
   const binding = workflow.matchAlways('cart.pay');
   if (binding === undefined) throw new Error('the tool was to be bound');
-  const origin = { tool: 'cart.pay', args: {}, actor: undefined, isFirst: true };
+  const origin = { tool: 'cart.pay', args: {}, note: { tool: 'cart.pay' }, isFirst: true };
   step.moves = new Moves({ workflow, onError }, binding, workflow.start, origin);
   step.forward();
   store.take();

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { Events } from '../../src/events.ts';
 import { type AtomicStateStore, memoryStore } from '../../src/index.ts';
 import { guardStore, StoreUnavailable } from '../../src/step/store-calls.ts';
 import { claimed, claimOf } from '../../src/testing/fixtures.ts';
@@ -38,7 +39,7 @@ const flush = () => new Promise((resolve) => setImmediate(resolve));
 describe('a store behind its guard', () => {
   it('answers what it answers, and leaves no timer behind', async () => {
     const clock = new ManualClock();
-    const guarded = guardStore(memoryStore({ now: clock.now }), DEADLINE, clock);
+    const guarded = guardStore(memoryStore({ now: clock.now }), DEADLINE, clock, new Events({}));
     for (const operation of Object.values(everyOperation(guarded, 'run'))) await operation();
     expect(await guarded.read('run', 1)).toBeUndefined();
     expect(clock.pending).toBe(0);
@@ -50,7 +51,7 @@ describe('a store behind its guard', () => {
       const clock = new ManualClock();
       const store = new FaultyStore(memoryStore());
       store.fail(operation, 1, 'hang');
-      const asked = ask(guardStore(store, DEADLINE, clock), operation);
+      const asked = ask(guardStore(store, DEADLINE, clock, new Events({})), operation);
       clock.advance(DEADLINE - 1);
       await flush();
       expect(asked.outcome).toBeUndefined();
@@ -67,7 +68,7 @@ describe('a store behind its guard', () => {
       const clock = new ManualClock();
       const store = new FaultyStore(memoryStore());
       store.fail(operation, 1);
-      const asked = ask(guardStore(store, DEADLINE, clock), operation);
+      const asked = ask(guardStore(store, DEADLINE, clock, new Events({})), operation);
       await flush();
       const { message, cause } = asked.outcome as StoreUnavailable;
       expect(asked.outcome).toBeInstanceOf(StoreUnavailable);
@@ -88,9 +89,9 @@ describe('a store behind its guard', () => {
   ])('that %s has failed as well', async (_, read) => {
     const clock = new ManualClock();
     const broken = { ...memoryStore(), read } as unknown as AtomicStateStore;
-    await expect(guardStore(broken, DEADLINE, clock).read('run', 1)).rejects.toBeInstanceOf(
-      StoreUnavailable,
-    );
+    await expect(
+      guardStore(broken, DEADLINE, clock, new Events({})).read('run', 1),
+    ).rejects.toBeInstanceOf(StoreUnavailable);
     expect(clock.pending).toBe(0);
   });
 
@@ -107,7 +108,7 @@ describe('a store behind its guard', () => {
       new Promise((_, reject) => {
         fail = () => reject(new Error('late'));
       });
-    const guarded = guardStore(late, DEADLINE, clock);
+    const guarded = guardStore(late, DEADLINE, clock, new Events({}));
     const asked = [guarded.read('run', 1), guarded.delete('run')].map((each) =>
       each.catch((error) => error),
     );
@@ -130,7 +131,7 @@ describe('a store behind its guard', () => {
     clock.advance(2);
     const slow = new FaultyStore(store);
     slow.fail('claim', 1, 'late');
-    const asked = guardStore(slow, DEADLINE, clock).claim(claimOf('run', { step }));
+    const asked = guardStore(slow, DEADLINE, clock, new Events({})).claim(claimOf('run', { step }));
     clock.advance(DEADLINE);
     await expect(asked).rejects.toBeInstanceOf(StoreUnavailable);
     for (const goOn of slow.late) goOn();
@@ -158,7 +159,9 @@ describe('a store behind its guard', () => {
       const store = memoryStore({ now: clock.now });
       const slow = new FaultyStore(store);
       slow.fail('claim', 1, 'late');
-      const asked = guardStore(slow, DEADLINE, clock).claim(claimOf('run', { create: {} }));
+      const asked = guardStore(slow, DEADLINE, clock, new Events({})).claim(
+        claimOf('run', { create: {} }),
+      );
       clock.advance(DEADLINE);
       await expect(asked).rejects.toBeInstanceOf(StoreUnavailable);
       fail(slow);

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { type AdaptOptions, adaptStateStore } from '../../src/stores/adapt.ts';
-import type { AtomicStateStore, FsmStateStore } from '../../src/stores/store.ts';
+import type { AtomicStateStore, FsmSnapshot, FsmStateStore } from '../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
 import { JsonStateStore } from '../helpers/json-state-store.ts';
@@ -41,7 +41,7 @@ describe('what adaptStateStore() saves', () => {
     expect(plain.saved('session:run')).toEqual({
       state: 'open',
       updatedAt: time.now(),
-      context: { principal: 'alice', minted: true, workflows: ['checkout'], expiresAt },
+      context: { format: 1, principal: 'alice', minted: true, workflows: ['checkout'], expiresAt },
     });
     expect(plain.saved('checkout:run')).toEqual({
       state: 'payment',
@@ -268,6 +268,49 @@ describe('a run of which adaptStateStore() finds something malformed', () => {
     expect((await store.read('run', HOUR))?.workflows.checkout?.snapshot.state).toBe('empty');
     expect(await step(store, 'run')).toBe(1);
   });
+});
+
+describe('a run that another version of the package saved', () => {
+  /** A run as this version saves it, and its session record said to be of that format. */
+  async function savedIn(format: number | undefined) {
+    const made = makeStore();
+    await step(made.store, 'run', { create: {} });
+    const { state, updatedAt, context } = made.plain.saved('session:run') as FsmSnapshot;
+    const said = { ...(context as object), format, more: { of: 'it' } };
+    made.plain.texts.set('session:run', JSON.stringify({ state, updatedAt, context: said }));
+    return made;
+  }
+
+  it('is refused by every operation where its format is newer, and left alone', async () => {
+    const { plain, restart } = await savedIn(2);
+    const texts = new Map(plain.texts);
+    const [store, request] = [restart(), claimOf('run', { create: {} })];
+    const refused: Record<string, () => Promise<unknown>> = {
+      open: () => store.open('run', {}, HOUR),
+      read: () => store.read('run', HOUR),
+      claim: () => store.claim(request),
+      commit: () => store.commit(commitOf(request)),
+      history: () => store.history(request),
+      delete: () => store.delete('run'),
+    };
+    for (const [name, operation] of Object.entries(refused)) {
+      const told =
+        /format 2 by a newer version of mcp-interlock, and this one knows formats up to 1/;
+      await expect(operation(), name).rejects.toThrow(told);
+      await expect(operation(), name).rejects.toMatchObject({ code: 'ERR_INTERLOCK_STORE' });
+    }
+    await store.release(request, request.token, { entry: { from: 'empty', event: null } });
+    expect(await store.renew(request, request.token, HOUR)).toBe(false);
+    expect(plain.texts).toEqual(texts);
+  });
+
+  it.each([undefined, 1])(
+    'goes on where its format is %s, whatever else is there',
+    async (format) => {
+      const { restart } = await savedIn(format);
+      expect(await step(restart(), 'run')).toBe(2);
+    },
+  );
 });
 
 describe('a store that fails below adaptStateStore()', () => {

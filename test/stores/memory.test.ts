@@ -16,6 +16,15 @@ describeStateStore(
 );
 
 describeStateStore(
+  'memoryStore() with a chained trail',
+  async () => {
+    const { now, advance } = new ManualTime();
+    return { store: memoryStore({ now, chainTrail: true }), advance, close: async () => {} };
+  },
+  { describe, it, scope: 'process', chainTrail: true },
+);
+
+describeStateStore(
   'memoryStore() on the real clock',
   async () => ({ store: memoryStore(), close: async () => {} }),
   { describe, it, scope: 'process' },

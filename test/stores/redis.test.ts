@@ -155,7 +155,11 @@ describe('redisStore() options', () => {
       },
     };
     await redisStore({ client: recording, prefix: undefined, trailLimit: undefined }).delete('run');
-    expect(keys).toEqual(['interlock:{run}', 'interlock:{run}:trail']);
+    expect(keys).toEqual([
+      'interlock:{b09}:run:run',
+      'interlock:{b09}:index',
+      'interlock:{b09}:numbers',
+    ]);
   });
 
   it('take a client of node-redis that hands out bytes', async () => {

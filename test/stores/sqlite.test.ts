@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { InterlockError } from '../../src/errors.ts';
-import { SCHEMA } from '../../src/stores/sqlite/rows.ts';
 import { type SqliteDatabase, sqliteStore } from '../../src/stores/sqlite.ts';
+import { verifyTrail } from '../../src/stores/trail.ts';
 import { claimed, claimOf, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
 import { ManualTime } from '../helpers/manual-time.ts';
@@ -38,17 +38,53 @@ function openStore() {
 
 describeStateStore('sqliteStore()', makeStore, { describe, it });
 
+/** The tables of the first version, without `opened_by` and `ended`. */
+const FIRST_TABLES = `
+CREATE TABLE workflow_runs (
+  run TEXT PRIMARY KEY, principal TEXT, minted INTEGER, created_at REAL NOT NULL,
+  expires_at REAL NOT NULL
+) STRICT;
+CREATE TABLE workflows (
+  run TEXT NOT NULL, workflow_type TEXT NOT NULL, state TEXT NOT NULL, context TEXT,
+  version INTEGER NOT NULL, updated_at REAL NOT NULL, claim TEXT, unsettled TEXT NOT NULL,
+  settled TEXT NOT NULL, PRIMARY KEY (run, workflow_type)
+) STRICT;
+CREATE TABLE workflow_events (
+  run TEXT NOT NULL, workflow_type TEXT NOT NULL, version INTEGER NOT NULL,
+  from_state TEXT NOT NULL, to_state TEXT NOT NULL, event TEXT, payload TEXT, actor TEXT,
+  tool TEXT, occurred_at REAL NOT NULL, PRIMARY KEY (run, workflow_type, version)
+) STRICT;
+`;
+
+/** What the version before this one writes at a commit. */
+function commitAsBefore(
+  database: SqliteDatabase,
+  run: string,
+  version: number,
+  time: number,
+): void {
+  database.exec(`
+    INSERT OR REPLACE INTO workflows
+      (run, workflow_type, state, context, version, updated_at, claim, ended, unsettled, settled)
+    VALUES ('${run}', 'checkout', 'has_items', NULL, ${version}, ${time}, NULL, 0, '[]', '[]');
+    INSERT INTO workflow_events
+      (run, workflow_type, version, from_state, to_state, event, payload, actor, tool, occurred_at)
+    VALUES ('${run}', 'checkout', ${version}, 'has_items', 'has_items', 'ADD', NULL, NULL, 'cart.add_item', ${time})`);
+}
+
 describe('sqliteStore() on a file of an older version', () => {
   it('keeps its runs, and goes on beside a process that is not deployed anew yet', async () => {
     const file = makeSqliteFile();
     const database = file.connect();
-    database.exec(SCHEMA);
+    database.exec(FIRST_TABLES);
     const time = 1_700_000_000_000;
     const expires = time + HOUR;
     database.exec(`
       INSERT INTO workflow_runs (run, created_at, expires_at, principal, minted) VALUES ('old', ${time}, ${expires}, 'alice', 0);
       INSERT INTO workflows (run, workflow_type, state, context, version, updated_at, claim, unsettled, settled)
-      VALUES ('old', 'checkout', 'has_items', NULL, 1, ${time}, NULL, '[]', '[]')`);
+      VALUES ('old', 'checkout', 'has_items', NULL, 1, ${time}, NULL, '[]', '[]');
+      INSERT INTO workflow_events VALUES
+        ('old', 'checkout', 1, 'empty', 'has_items', 'ADD', '{"n":1}', NULL, 'cart.add_item', ${time})`);
     const store = sqliteStore({ database, now: () => time });
     const other = sqliteStore({ database: file.connect(), now: () => time });
     expect(await store.open('old', {}, HOUR)).toEqual({ status: 'taken' });
@@ -63,6 +99,168 @@ describe('sqliteStore() on a file of an older version', () => {
     );
     expect(await step(store, 'beside')).toBe(1);
     file.remove();
+  });
+
+  it('numbers what a process wrote that is not deployed anew yet, and goes on after it', async () => {
+    const file = makeSqliteFile();
+    onTestFinished(() => file.remove());
+    const database = file.connect();
+    database.exec(FIRST_TABLES);
+    const time = 1_700_000_000_000;
+    const store = sqliteStore({ database, now: () => time });
+    await store.open('run', {}, HOUR);
+    expect(await step(store, 'run')).toBe(1);
+    const request = claimOf('run');
+    await claimed(store, request);
+    const entry = {
+      from: 'has_items',
+      event: null,
+      outcome: 'failed',
+      tool: 'cart.add_item',
+    } as const;
+    await store.release(request, request.token, { entry });
+    commitAsBefore(database, 'run', 2, time);
+    commitAsBefore(database, 'run', 3, time);
+    expect(await step(store, 'run')).toBe(4);
+    commitAsBefore(database, 'run', 5, time);
+    const trail = await store.history({ run: 'run', workflow: 'checkout' });
+    expect(trail.map(({ seq, version }) => [seq, version])).toEqual([
+      [1, 1],
+      [2, 1],
+      [3, 2],
+      [4, 3],
+      [5, 4],
+      [6, 5],
+    ]);
+  });
+
+  it('keeps the trail that an older version has written', async () => {
+    const file = makeSqliteFile();
+    onTestFinished(() => file.remove());
+    const database = file.connect();
+    database.exec(FIRST_TABLES);
+    const time = Date.now();
+    database.exec(`
+      INSERT INTO workflow_runs VALUES ('old', NULL, NULL, ${time}, ${time + HOUR});
+      INSERT INTO workflows VALUES ('old', 'checkout', 'has_items', NULL, 1, ${time}, NULL, '[]', '[]');
+      INSERT INTO workflow_events VALUES
+        ('old', 'checkout', 1, 'empty', 'has_items', 'ADD', '{"n":1}', 'ann', 'cart.add_item', ${time})`);
+    const store = sqliteStore({ database });
+    await step(store, 'old');
+    const [first, second] = await store.history({ run: 'old', workflow: 'checkout' });
+    expect(first).toEqual({
+      ...{ seq: 1, version: 1, attempt: 1, at: time, from: 'empty', to: 'has_items' },
+      ...{ event: 'ADD', payload: { n: 1 }, actor: 'ann', tool: 'cart.add_item' },
+    });
+    expect(second).toMatchObject({ seq: 2, version: 2 });
+  });
+});
+
+describe('sqliteStore({ chainTrail }) beside a process of an older version', () => {
+  /** A file of the first version with one run, and what the version before this one claims in it. */
+  async function openChained() {
+    const file = makeSqliteFile();
+    onTestFinished(() => file.remove());
+    const database = file.connect();
+    database.exec(FIRST_TABLES);
+    const time = 1_700_000_000_000;
+    const store = sqliteStore({ database, now: () => time, chainTrail: true });
+    await store.open('run', {}, HOUR);
+    const fail = async () => {
+      const request = claimOf('run');
+      await claimed(store, request);
+      const failed = { from: 'has_items', event: null, outcome: 'failed' } as const;
+      await store.release(request, request.token, { entry: failed });
+    };
+    const faults = async () =>
+      verifyTrail(await store.history({ run: 'run', workflow: 'checkout' })).map(
+        ({ seq, fault }) => `${seq} ${fault}`,
+      );
+    return { database, store, time, fail, faults };
+  }
+
+  it('finds no fault but that the other one chains nothing', async () => {
+    const { database, store, time, faults } = await openChained();
+    commitAsBefore(database, 'run', 1, time);
+    await step(store, 'run');
+    expect(await faults()).toEqual(['1 unchained']);
+    commitAsBefore(database, 'run', 3, time);
+    const refused = { from: 'has_items', event: null, outcome: 'refused' } as const;
+    await store.append({ run: 'run', workflow: 'checkout' }, refused);
+    await step(store, 'run');
+    expect(await faults()).toEqual(['1 unchained', '3 unchained']);
+  });
+
+  it('goes on with the chain and the count of attempts where the other one only released a claim', async () => {
+    const { database, store, fail, faults } = await openChained();
+    await step(store, 'run');
+    await fail();
+    // An older process writes the row anew, by the columns that it knows.
+    database.exec('UPDATE workflows SET seq = NULL, attempts = NULL, trail_hash = NULL');
+    await fail();
+    expect(await faults()).toEqual([]);
+    const trail = await store.history({ run: 'run', workflow: 'checkout' });
+    expect(trail.map(({ seq, attempt }) => [seq, attempt])).toEqual([
+      [1, 1],
+      [2, 1],
+      [3, 2],
+    ]);
+  });
+
+  it('goes on with the chain where a process beside it does not chain', async () => {
+    const { database, store, time, faults } = await openChained();
+    await step(store, 'run');
+    await step(sqliteStore({ database, now: () => time }), 'run');
+    await step(store, 'run');
+    expect(await faults()).toEqual([]);
+  });
+});
+
+describe('sqliteStore() on a file of a newer format', () => {
+  it('refuses it at construction, and in each operation of a store that was open before', async () => {
+    const { database, store, run, rowCounts } = openStore();
+    await store.open(run, {}, HOUR);
+    const request = claimOf(run);
+    await claimed(store, request);
+    database.exec('UPDATE workflow_format SET format = 2');
+    const before = rowCounts();
+    const message = /format 2.*knows 1/s;
+    expect(() => sqliteStore({ database })).toThrow(message);
+    const key = { run, workflow: 'checkout' };
+    const page = { workflow: 'checkout', limit: 1, forMs: 0 };
+    const operations = [
+      () => store.open('other', {}, HOUR),
+      () => store.read(run, HOUR),
+      () => store.claim(claimOf(run)),
+      () => store.commit(commitOf(request)),
+      () => store.renew(key, request.token, 1),
+      () => store.release(key, request.token),
+      () => store.history(key),
+      () => store.append(key, { from: 'empty', event: null }),
+      () => store.held(page),
+      () => store.stuck(page),
+      () => store.count(page),
+      () => store.list({ principal: 'ann', limit: 1 }),
+      () => store.delete(run),
+      () => store.sweep(),
+    ];
+    for (const operation of operations) await expect(operation()).rejects.toThrow(message);
+    expect(rowCounts()).toEqual(before);
+  });
+});
+
+describe('sqliteStore({ chainTrail })', () => {
+  it('chains its trails, also those that began before', async () => {
+    const { database, store, run, now } = openStore();
+    await store.open(run, {}, HOUR);
+    await step(store, run);
+    const chained = sqliteStore({ database, now, chainTrail: true });
+    await step(chained, run);
+    await step(chained, run);
+    const trail = await chained.history({ run, workflow: 'checkout' });
+    expect(verifyTrail(trail.slice(1))).toEqual([]);
+    const altered = trail.slice(1).map((each, index) => (index === 1 ? { ...each, at: 1 } : each));
+    expect(verifyTrail(altered)).toMatchObject([{ index: 1, fault: 'altered' }]);
   });
 });
 

@@ -93,7 +93,9 @@ describe('upstashStore()', () => {
 
   it("does not take a caller's text in an error for the error of a missing script", async () => {
     const redis = client({});
-    await redis.set('interlock:{NOSCRIPT}', 'a string, where a hash belongs', { px: 60_000 });
+    await redis.set('interlock:{b12}:run:NOSCRIPT', 'a string, where a hash belongs', {
+      px: 60_000,
+    });
     const claim = claimOf('NOSCRIPT', { workflow: 'NOSCRIPT', token: 'NOSCRIPT' });
     await upstashStore({ redis })
       .claim(claim)

@@ -4,17 +4,23 @@ import type {
   AtomicStateStore,
   ClaimRequest,
   ClaimResult,
+  ClaimView,
+  FoundRun,
   FsmSnapshot,
   Json,
   RunKey,
   RunRecord,
-  RunsQuery,
+  RunsPage,
   TrailEntry,
 } from '../../src/stores/store.ts';
+import { draftText, linkOf } from '../../src/stores/trail.ts';
 import { HOUR } from '../../src/testing/fixtures.ts';
 
 /** The operations of a store that do not do as the sound ones do. */
-export type Fault = (sound: AtomicStateStore) => Partial<AtomicStateStore>;
+export type Fault = (sound: WholeStore) => Partial<AtomicStateStore>;
+
+/** One with all operations, the optional ones too. */
+export type WholeStore = Required<AtomicStateStore>;
 
 /** Stores that each break the contract in one way, by what is wrong with them. */
 export const FAULTS: Readonly<Record<string, Fault>> = {
@@ -233,22 +239,22 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     },
   }),
   'forgets the key of a try that was let go unbegun': (store) => ({
-    release: (key, token) => store.release(key, token),
+    release: (key, token, { entry } = {}) => store.release(key, token, { entry }),
   }),
   'forgets the key of a try that was saved unbegun': (store) => ({
     commit: (request) => store.commit({ ...request, settles: true }),
   }),
   'releases nothing': () => ({ release: async () => {} }),
   'releases for anybody': (store) => ({
-    release: async (key) => {
+    release: async (key, _token, options) => {
       const holder = (await store.read(key.run, HOUR))?.workflows[key.workflow]?.claim;
-      if (holder) await store.release(key, holder.token);
+      if (holder) await store.release(key, holder.token, options);
     },
   }),
   'forgets released tokens': (store) => ({
-    release: async (key, token) => {
+    release: async (key, token, options) => {
       const holder = (await store.read(key.run, HOUR))?.workflows[key.workflow]?.claim;
-      if (holder?.token === token) await store.release(key, token);
+      if (holder?.token === token) await store.release(key, token, options);
     },
   }),
   'deletes nothing': () => ({ delete: async () => {} }),
@@ -378,7 +384,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
   'stamps a new workflow at each claim': (store) => withFirstTimes(store, (_request, now) => now),
   'lists runs whatever their state': (store) => ({
     runs: async function* ({ workflow }) {
-      for (const state of ['payment', 'done', 'empty']) yield* runsOf(store, { workflow, state });
+      for (const state of ['payment', 'done', 'empty']) yield* store.runs({ workflow, state });
     },
   }),
   'lists the runs of every workflow': (store) => {
@@ -389,17 +395,17 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
         return store.claim(request);
       },
       runs: async function* (query) {
-        for (const workflow of workflows) yield* runsOf(store, { ...query, workflow });
+        for (const workflow of workflows) yield* store.runs({ ...query, workflow });
       },
     };
   },
   'lists runs however short they stand': (store) => ({
-    runs: ({ workflow, state }) => runsOf(store, { workflow, state }),
+    runs: ({ workflow, state }) => store.runs({ workflow, state }),
   }),
   'lists the newest runs first': (store) => ({
     runs: async function* (query) {
       const runs: string[] = [];
-      for await (const run of runsOf(store, query)) runs.unshift(run);
+      for await (const run of store.runs(query)) runs.unshift(run);
       yield* runs;
     },
   }),
@@ -418,12 +424,231 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
   'lists a hundred runs': (store) => ({
     runs: async function* (query) {
       let left = 100;
-      for await (const run of runsOf(store, query)) if (left-- > 0) yield run;
+      for await (const run of store.runs(query)) if (left-- > 0) yield run;
     },
   }),
   'lists run keys in small letters': (store) => ({
     runs: async function* (query) {
-      for await (const run of runsOf(store, query)) yield run.toLowerCase();
+      for await (const run of store.runs(query)) yield run.toLowerCase();
+    },
+  }),
+  'numbers entries by the version': (store) =>
+    withEntries(store, (entry) => ({ ...entry, seq: entry.version })),
+  'takes each entry for a move': (store) =>
+    withEntries(store, (entry) => ({ ...entry, version: entry.seq })),
+  'counts no attempts': (store) => withEntries(store, (entry) => ({ ...entry, attempt: 1 })),
+  'counts refused calls as attempts': (store) =>
+    withEntries(store, (entry) =>
+      entry.outcome === 'refused' ? { ...entry, attempt: entry.attempt + 1 } : entry,
+    ),
+  'drops what a release says': (store) => ({
+    release: (key, token, { settles } = {}) => store.release(key, token, { settles }),
+  }),
+  'writes what a release says whoever holds the run': (store) => ({
+    release: async (key, token, options = {}) => {
+      const { seq } = (await store.history(key)).at(-1) ?? { seq: 0 };
+      await store.release(key, token, options);
+      const isWritten = (await store.history(key)).at(-1)?.seq !== seq;
+      if (options.entry && !isWritten) await store.append(key, options.entry);
+    },
+  }),
+  'takes claims over in silence': (store) => ({
+    claim: ({ entry: _, ...request }) => store.claim(request),
+  }),
+  'writes takeovers of which nothing is known': (store) => ({
+    claim: ({ entry = {}, ...request }) => store.claim({ ...request, entry }),
+  }),
+  'takes whatever asks after the lease for a takeover': (store) => ({
+    claim: async (request) => {
+      const claim = (await store.read(request.run, HOUR))?.workflows[request.workflow]?.claim;
+      const result = await store.claim(request);
+      if (claim?.live === false && claim.entry && result.status !== 'unknown')
+        await store.append(request, { from: '', event: null, outcome: 'unknown', ...claim.entry });
+      return result;
+    },
+  }),
+  'says of a claim only that it is there': (store) => ({
+    read: async (...args) => {
+      const record = await store.read(...args);
+      const workflows = Object.entries(record?.workflows ?? {}).map(
+        ([name, { claim, ...rest }]) => {
+          const { since: _, until: __, entry: ___, ...view } = claim ?? {};
+          return [name, { ...rest, ...(claim && { claim: view as ClaimView }) }] as const;
+        },
+      );
+      return record && { ...record, workflows: Object.fromEntries(workflows) };
+    },
+  }),
+  'drops refused calls': () => ({ append: async () => {} }),
+  'lets the run go where a call is refused': (store) => ({
+    append: async (key, entry) => {
+      await store.append(key, entry);
+      const holder = (await store.read(key.run, HOUR))?.workflows[key.workflow]?.claim;
+      if (holder) await store.release(key, holder.token);
+    },
+  }),
+  'makes a run for a refused call': (store) => ({
+    append: async (key, entry) => {
+      await store.open(key.run, {}, HOUR);
+      await store.append(key, entry);
+    },
+  }),
+  'makes a workflow for a refused call': (store) => ({
+    append: async (key, entry) => {
+      const token = randomUUID();
+      const step = { tool: '', digest: '', uncertain: 'hold' } as const;
+      const initial = { state: entry.from, updatedAt: 0 };
+      const times = { leaseMs: 1_000, ttlMs: HOUR };
+      await store.claim({ ...key, token, step, initial, states: undefined, ...times });
+      await store.release(key, token, { entry });
+    },
+  }),
+  'turns the ids of requests into text': (store) =>
+    withEntries(store, ({ requestId, ...entry }) => ({
+      ...entry,
+      ...(requestId !== undefined && { requestId: `${requestId}` }),
+    })),
+  'drops what is empty': (store) =>
+    withEntries(store, (entry) => {
+      const members = Object.entries(entry).filter(([, value]) => value !== '' && value !== null);
+      return { event: null, ...Object.fromEntries(members) } as unknown as TrailEntry;
+    }),
+  'keeps no hashes': (store) => withEntries(store, ({ hash: _, ...entry }) => entry),
+  'chains each entry to nothing': (store) =>
+    withEntries(store, (entry) => ({
+      ...entry,
+      hash: linkOf('sha256', '', entry, draftText(entry)),
+    })),
+  'begins its chain anew at times': (store) =>
+    withEntries(store, (entry) => {
+      const isFirst = entry.seq % 40 === 0;
+      return isFirst ? { ...entry, hash: linkOf('sha256', '', entry, draftText(entry)) } : entry;
+    }),
+  'has an index without a count': () => ({ count: undefined as never }),
+  'has no index on the other side': (store) => {
+    const isOther = indexed.has(store);
+    indexed.add(store);
+    return isOther ? { held: nothing, stuck: nothing } : {};
+  },
+  'gives the last of the held first': (store) => ({
+    held: async (query) => {
+      const page = await store.held({ ...query, limit: 1_000 });
+      return { ...page, runs: page.runs.toReversed().slice(0, query.limit) };
+    },
+  }),
+  'takes every lease that is over for held': (store) => ({
+    held: async ({ workflow, limit }) => {
+      const { runs } = await store.stuck({ workflow, forMs: 0, limit: 1_000 });
+      return { runs: runs.filter(({ claim }) => claim?.live === false).slice(0, limit) };
+    },
+  }),
+  'says of held runs only which': (store) => ({
+    held: async (query) => {
+      const { runs, ...page } = await store.held(query);
+      return { ...page, runs: runs.map(({ run, snapshot }) => ({ run, snapshot })) };
+    },
+  }),
+  'says of stuck runs only which': (store) => ({
+    stuck: async (query) => {
+      const { runs, ...page } = await store.stuck(query);
+      const bare = ({ run, snapshot: { context: _, ...snapshot } }: FoundRun) => ({
+        run,
+        snapshot,
+      });
+      return { ...page, runs: runs.map(bare) };
+    },
+  }),
+  'lists for ever what was held or stuck once': (store) => {
+    const seen = { held: new Map<string, FoundRun>(), stuck: new Map<string, FoundRun>() };
+    const remembered = async (
+      listing: keyof typeof seen,
+      query: { readonly workflow: string },
+      page: Promise<RunsPage>,
+    ): Promise<RunsPage> => {
+      for (const each of (await page).runs)
+        seen[listing].set(JSON.stringify([query.workflow, each.run]), each);
+      const ofWorkflow = ([key]: readonly [string, FoundRun]) =>
+        JSON.parse(key)[0] === query.workflow;
+      return { runs: [...seen[listing]].filter(ofWorkflow).map(([, each]) => each) };
+    };
+    return {
+      held: (query) => remembered('held', query, store.held({ ...query, limit: 1_000 })),
+      stuck: (query) => remembered('stuck', query, store.stuck({ ...query, limit: 1_000 })),
+    };
+  },
+  'gives the last of the stuck first': (store) => ({
+    stuck: async (query) => {
+      const page = await store.stuck({ ...query, limit: 1_000, after: undefined });
+      return { runs: page.runs.toReversed().slice(0, query.limit) };
+    },
+  }),
+  'takes what moves nothing for a move': (store) => {
+    const touched = new Map<string, number>();
+    return {
+      claim: async (request) => {
+        const result = await store.claim(request);
+        if (result.status === 'claimed') touched.set(request.run, result.now ?? 0);
+        return result;
+      },
+      stuck: async ({ forMs, ...query }) => {
+        const page = await store.stuck({ forMs, ...query });
+        const isOld = ({ run }: FoundRun) => (touched.get(run) ?? 0) <= (page.now ?? 0) - forMs;
+        return { ...page, runs: page.runs.filter(isOld) };
+      },
+    };
+  },
+  'finds runs stuck whatever their state': (store) => ({
+    stuck: (query) => store.stuck({ ...query, states: undefined }),
+  }),
+  'finds no run stuck that never moved': (store) => ({
+    stuck: async (query) => {
+      const page = await store.stuck(query);
+      return { ...page, runs: page.runs.filter(({ snapshot }) => snapshot.version !== 0) };
+    },
+  }),
+  'counts every run as stuck': (store) => ({
+    count: (query) => store.count({ ...query, forMs: 0 }),
+  }),
+  'counts no more than ten runs': (store) => ({
+    count: async (query) => {
+      const { states, ...rest } = await store.count(query);
+      return {
+        ...rest,
+        states: states.map((each) => ({ ...each, runs: Math.min(10, each.runs) })),
+      };
+    },
+  }),
+  'counts every claim as running': (store) => ({
+    count: async (query) => {
+      const { held, running, ...rest } = await store.count(query);
+      return { ...rest, held, running: held + running };
+    },
+  }),
+  'lists the runs of everybody': (store) => {
+    const principals = new Set<string>();
+    return {
+      open: (run, session, ...rest) => {
+        principals.add(session.principal ?? '');
+        return store.open(run, session, ...rest);
+      },
+      list: async ({ limit }) => {
+        const runs = new Set<string>();
+        for (const principal of principals)
+          for (const run of (await store.list({ principal, limit: 1_000 })).runs) runs.add(run);
+        return { runs: [...runs].slice(0, limit) };
+      },
+    };
+  },
+  'gives a first page only': (store) => ({
+    held: async (query) => ({ runs: (await store.held(query)).runs }),
+    stuck: async (query) => ({ runs: (await store.stuck(query)).runs }),
+    list: async (query) => ({ runs: (await store.list(query)).runs }),
+  }),
+  'keeps alive what it lists': (store) => ({
+    held: async (query) => {
+      const page = await store.held(query);
+      for (const { run } of page.runs) await store.read(run, HOUR);
+      return page;
     },
   }),
   'hands its insides out': (store) => {
@@ -450,13 +675,18 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
 /** Stores of which one side was made. */
 const sides = new WeakSet<AtomicStateStore>();
 
+const indexed = new WeakSet<AtomicStateStore>();
+
+const nothing = async (): Promise<RunsPage> => ({ runs: [] });
+
 /** Not a fault: a store need not have a clock of its own. */
 export const withoutClock: Fault = (store) => withTimes(store, () => undefined);
 
-/** The runs that a store lists which can. */
-export function runsOf(store: AtomicStateStore, query: RunsQuery): AsyncIterable<string> {
-  if (!store.runs) throw new TypeError('The store cannot list its runs');
-  return store.runs(query);
+function withEntries(
+  store: AtomicStateStore,
+  change: (entry: TrailEntry) => TrailEntry,
+): Partial<AtomicStateStore> {
+  return { history: async (...args) => (await store.history(...args)).map(change) };
 }
 
 function withTimes(
@@ -494,7 +724,10 @@ function withFirstTimes(
   };
 }
 
-function withRunKeys(store: AtomicStateStore, change: (run: string) => string): AtomicStateStore {
+function withRunKeys(
+  store: WholeStore,
+  change: (run: string) => string,
+): Partial<AtomicStateStore> {
   const changed = <T extends RunKey>(key: T): T => ({ ...key, run: change(key.run) });
   return {
     open: (run, ...rest) => store.open(change(run), ...rest),
@@ -502,7 +735,8 @@ function withRunKeys(store: AtomicStateStore, change: (run: string) => string): 
     claim: (request) => store.claim(changed(request)),
     commit: (request) => store.commit(changed(request)),
     renew: (key, ...rest) => store.renew(changed(key), ...rest),
-    release: (key, token) => store.release(changed(key), token),
+    release: (key, ...rest) => store.release(changed(key), ...rest),
+    append: (key, entry) => store.append(changed(key), entry),
     delete: (run) => store.delete(change(run)),
     history: (key, limit) => store.history(changed(key), limit),
   };

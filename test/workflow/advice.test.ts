@@ -1,11 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import {
-  announcement,
-  type Refusal,
-  type RefusalReason,
-  refusalFor,
-} from '../../src/workflow/advice.ts';
+import type { RefusalReason } from '../../src/events.ts';
+import { announcement, type Refusal, refusalFor } from '../../src/workflow/advice.ts';
 import { checkoutGate } from './machines.ts';
 
 const refusal: Refusal = {

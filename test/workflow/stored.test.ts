@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import type { Json } from '../../src/stores/store.ts';
 import { type GateOptions, StateMachineGate } from '../../src/workflow/gate.ts';
 import { orderMachine } from './charts.ts';
 import { checkoutConfig, checkoutGate } from './machines.ts';
@@ -35,6 +36,31 @@ describe('a gate without a version', () => {
     expect(() => checkoutGate().compile().adopt(stored)).toThrow(
       refused('was saved by version 3, and this one is without'),
     );
+  });
+});
+
+describe('a run that another version of the package saved', () => {
+  const inFormat = (format: unknown) => ({
+    state: 'payment',
+    context: { data: { slot: 42 }, more: 1, 'mcp-interlock/format': format } as Json,
+  });
+
+  it('is refused where its format is newer, and not taken for data', () => {
+    for (const options of [{}, { version: 3, migrate: () => ({ state: 'empty' }) }]) {
+      const gate = workflow(options);
+      const told = refused('in format 2 by a newer version of mcp-interlock');
+      expect(() => gate.adopt(inFormat(2))).toThrow(told);
+      expect(() => gate.understand({ ...inFormat(2), updatedAt: 0 }, 0)).toThrow(told);
+      expect(() => gate.parseSnapshot({ ...inFormat(2), updatedAt: 0 })).toThrow(told);
+      expect(() => gate.dataOf(inFormat(2))).toThrow(told);
+    }
+  });
+
+  it('is read where data of the app only look like it', () => {
+    for (const format of ['2', 1]) {
+      const stored = inFormat(format);
+      expect(workflow({}).dataOf(workflow({}).adopt(stored))).toEqual(stored.context);
+    }
   });
 });
 

@@ -311,6 +311,14 @@ function trailFaults({ machine, trail, attempts, outside, info }: RunFacts): Fou
       text: `the run is in "${now.state}" at version ${now.version}, its trail in "${state}" at ${last}`,
     });
   }
+  // The last attempt may still be unsettled.
+  const begun = attempts.filter(({ binding }) => isStep(binding)).length;
+  if (trail.attempts !== undefined && trail.attempts < begun - 1) {
+    faults.push({
+      kind: 'trail',
+      text: `the trail tells of ${trail.attempts} attempts, and ${begun} handlers began`,
+    });
+  }
   if (now.status === 'running')
     faults.push({ kind: 'stuck', text: 'the run is running, although nothing is under way' });
   if (now.status === 'held' && attempts.at(-1)?.binding.uncertain !== 'hold') {

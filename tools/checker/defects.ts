@@ -155,8 +155,9 @@ export const DEFECTS = {
           const last = moves.at(-1);
           told.add(run);
           if (last === undefined) return moves;
-          const { to, version } = last;
-          return [...moves, { from: to, to, version: version + 1, event: null, at: last.at }];
+          const { from, to = from, seq, version, attempt, at } = last;
+          const more = { from: to, to, seq: seq + 1, version: version + 1, attempt, at };
+          return [...moves, { ...more, event: null }];
         },
       });
     },

@@ -119,12 +119,31 @@ export interface TrailMove {
   readonly event?: string | null | undefined;
 }
 
+/** An entry of the trail, be it a move or an attempt that moved nothing. */
+export interface TrailEntry extends Omit<TrailMove, 'to'> {
+  readonly seq: number;
+  readonly to?: string | undefined;
+  readonly outcome?: string | undefined;
+}
+
+/** A run's trail as the checker takes it: its moves, and how many attempts it tells of. */
+export function readTrail(entries: readonly TrailEntry[]): Pick<Trail, 'moves' | 'attempts'> {
+  const isAttempt = ({ tool, outcome }: TrailEntry): boolean =>
+    typeof tool === 'string' && outcome !== undefined && outcome !== 'refused';
+  return {
+    moves: entries.filter((each): each is TrailEntry & TrailMove => each.to !== undefined),
+    ...(entries[0]?.seq === 1 && { attempts: entries.filter(isAttempt).length }),
+  };
+}
+
 /** What the public API says of a run when everything is over. */
 export interface Trail {
   readonly run: string;
   readonly machine: string;
   /** Oldest first; the oldest ones may be missing. */
   readonly moves: readonly TrailMove[];
+  /** How many attempts the whole trail tells of; absent where its oldest entries are missing. */
+  readonly attempts?: number;
   /** `undefined` where the store does not know the run. */
   readonly now:
     | { readonly state: string; readonly version: number; readonly status: string }

@@ -15,7 +15,14 @@ import {
   sessionStore,
 } from '../../src/index.ts';
 import { check } from './check.ts';
-import type { Evidence, LedgerLine, Machine, RunInfo, Trail } from './evidence.ts';
+import {
+  type Evidence,
+  type LedgerLine,
+  type Machine,
+  type RunInfo,
+  readTrail,
+  type Trail,
+} from './evidence.ts';
 import { type Handler, type HandlerArguments, makeHandler } from './ledger.ts';
 import { gateOf } from './machines.ts';
 import { type Random, seeded } from './random.ts';
@@ -163,7 +170,7 @@ export class Stage {
     const trails: Trail[] = [];
     for (const { run } of this.infos) {
       const view = await this.runs.read(this.keyOf(run));
-      const moves = await this.runs.history(this.keyOf(run), Number.MAX_SAFE_INTEGER);
+      const entries = await this.runs.history(this.keyOf(run), Number.MAX_SAFE_INTEGER);
       const now = view && {
         state: view.snapshot.state,
         version: view.snapshot.version ?? 0,
@@ -172,7 +179,7 @@ export class Stage {
       trails.push({
         run,
         machine: machine.id,
-        moves: moves as Trail['moves'],
+        ...readTrail(entries),
         now: now as Trail['now'],
       });
     }

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { principalKey, type Runs, StoreUnavailable } from '../../src/index.ts';
 import { check, type Fault } from '../checker/check.ts';
-import type { Evidence, LedgerLine, Trail } from '../checker/evidence.ts';
+import { type Evidence, type LedgerLine, readTrail, type Trail } from '../checker/evidence.ts';
 import type { HandlerArguments } from '../checker/ledger.ts';
 import { SHOP, SHOP_TOOLS } from '../checker/machines.ts';
 import type { Random } from '../checker/random.ts';
@@ -236,7 +236,7 @@ class Chapter {
   async #trail(): Promise<Trail> {
     const { runs } = this.#world;
     const all = Number.MAX_SAFE_INTEGER;
-    const [view, moves] = await insist(() =>
+    const [view, entries] = await insist(() =>
       Promise.all([runs.read(this.#key), runs.history(this.#key, all)]),
     );
     const now = view && {
@@ -244,7 +244,7 @@ class Chapter {
       version: view.snapshot.version ?? 0,
       status: view.status,
     };
-    return { run: this.#caller.run, machine: SHOP.id, moves, now };
+    return { run: this.#caller.run, machine: SHOP.id, ...readTrail(entries), now };
   }
 
   /** A session's end, until it is confirmed; a gate may die of something else meanwhile. */

@@ -2,7 +2,7 @@
  * A gate in a process of its own: the documented proxy behind the middlewares, for both eras. Its
  * parent tells it to let its clock jump, to drain, or to say what it holds.
  */
-import { Agent, type IncomingMessage, type ServerResponse } from 'node:http';
+import { Agent, type ClientRequest, type IncomingMessage, type ServerResponse } from 'node:http';
 import { type AddressInfo, Socket } from 'node:net';
 import express, { type RequestHandler } from 'express';
 import { createProxyMiddleware } from 'http-proxy-middleware';
@@ -62,6 +62,13 @@ const gate = fsmGate(gateOf(SHOP), {
   ...quiet,
 });
 
+/** As in the documented proxy. */
+function onlyWhole(request: ClientRequest, req: IncomingMessage): void {
+  if (!req.destroyed || req.readableEnded) return;
+  void notForwarded(req);
+  request.destroy();
+}
+
 function fail(
   error: NodeJS.ErrnoException,
   req: IncomingMessage,
@@ -78,7 +85,7 @@ const proxy = createProxyMiddleware<IncomingMessage, ServerResponse>({
   // No connection outlives its request, so that none is left of the load.
   agent: new Agent({ keepAlive: false }),
   // Where the client has left, http-proxy calls a reset connection no error.
-  on: { error: fail, econnreset: fail },
+  on: { proxyReq: onlyWhole, error: fail, econnreset: fail },
 });
 
 /** `req.auth` as authentication leaves it. */

@@ -163,7 +163,7 @@ export async function soak({
     await play(now() + 500, 'last');
     await delay(idleMs + 2_000);
     const after = await measureAfter(before, () => fleet.measure());
-    const keysLeft = await client.dbSize();
+    const keysLeft = await keysOfRuns(client, SHOP.id);
     return {
       chapters,
       tally: world.tally,
@@ -216,6 +216,21 @@ function leftOver(before: Holdings, after: Holdings): string[] {
   if (after.heap > before.heap + HEAP_SLACK)
     left.push(`heap: ${mebibytes(before.heap)} before, ${mebibytes(after.heap)} after`);
   return left.map((each) => `left over: ${each}`);
+}
+
+/** How many keys are left of runs, once a listing has taken what has expired out of the index. */
+async function keysOfRuns(
+  client: Parameters<typeof redisStore>[0]['client'] & {
+    keys(pattern: string): Promise<string[]>;
+    zCard(key: string): Promise<number>;
+  },
+  workflow: string,
+): Promise<number> {
+  await redisStore({ client }).held?.({ workflow, limit: 1 });
+  const keys = (await client.keys('*')).filter((key) => !key.endsWith(':numbers'));
+  // Each index has one member of its own.
+  const members = keys.map((key) => (key.endsWith(':index') ? client.zCard(key) : 2));
+  return (await Promise.all(members)).filter((count) => count > 1).length;
 }
 
 /** The ledger's lines by run; those of runs that are over are of no use any more. */

@@ -3,9 +3,18 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { type AtomicStateStore, type Runs, runsOf, StoreUnavailable } from '../../src/index.ts';
+import {
+  type AtomicStateStore,
+  type Runs,
+  type RunView,
+  replayTrail,
+  runsOf,
+  type StateMachineGate,
+  StoreUnavailable,
+  type TrailEntry,
+} from '../../src/index.ts';
 import { check } from '../checker/check.ts';
-import type { Trail } from '../checker/evidence.ts';
+import { readTrail, type Trail } from '../checker/evidence.ts';
 import { Ledger } from '../checker/ledger.ts';
 import { gateOf } from '../checker/machines.ts';
 import type { Random } from '../checker/random.ts';
@@ -206,13 +215,30 @@ export class Arena {
     for (const { run, workflow } of this.logs) {
       const runs = this.#runs[workflow];
       const view = await this.ask(() => runs.read(run));
-      const moves = await this.ask(() => runs.history(run, Number.MAX_SAFE_INTEGER));
+      const entries = await this.ask(() => runs.history(run, Number.MAX_SAFE_INTEGER));
       const { state = '', version = 0 } = view?.snapshot ?? {};
       const now = view && { state, version, status: view.status };
-      trails.push({ run, machine: workflow, moves, now });
+      trails.push({ run, machine: workflow, ...readTrail(entries), now });
+      this.faults.push(...replayFaults(run, gateOf(MACHINES[workflow]), entries, view));
     }
     return trails;
   }
+}
+
+/** The trail alone leads to where the run stands. */
+function replayFaults(
+  run: string,
+  gate: StateMachineGate,
+  entries: readonly TrailEntry[],
+  view: RunView | undefined,
+): string[] {
+  if (view === undefined || entries.length === 0) return [];
+  const { state, version, faults } = replayTrail(gate, entries);
+  const told = faults.map(({ seq, fault }) => `replay: entry ${seq} is "${fault}" (run ${run})`);
+  const { snapshot } = view;
+  if (state === snapshot.state && version === snapshot.version) return told;
+  const stands = `"${snapshot.state}" at version ${snapshot.version}`;
+  return [...told, `replay: leads to "${state}" at version ${version}, not ${stands} (run ${run})`];
 }
 
 function starterOf(

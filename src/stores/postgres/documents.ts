@@ -2,18 +2,29 @@ import { randomUUID } from 'node:crypto';
 import { copySnapshot } from '../run-state.ts';
 import { decodeText, encodeKey, encodeText, jsonOrNull, textOrNull } from '../sql-text.ts';
 import type {
+  CallNote,
   ClaimRequest,
   ClaimResult,
   ClaimView,
   CommitRequest,
+  CountQuery,
   FsmSnapshot,
+  HeldQuery,
   Json,
+  KeysPage,
+  ListQuery,
+  PageQuery,
   ReleaseOptions,
   RunKey,
   RunRecord,
+  RunsCount,
+  RunsPage,
   RunsQuery,
   SessionRecord,
+  StuckQuery,
+  TrailDraft,
   TrailEntry,
+  TrailOutcome,
   Uncertain,
   WorkflowRecord,
 } from '../store.ts';
@@ -22,9 +33,9 @@ import type {
  * What a function of the database is called with. Names are encoded, and what is JSON to the caller
  * is JSON text.
  */
-export type Document = Readonly<
-  Record<string, string | number | boolean | null | readonly string[]>
->;
+export interface Document {
+  readonly [member: string]: string | number | boolean | null | readonly string[] | Document;
+}
 
 /** Three thousand years, which can still be added to a timestamp. */
 const LONGEST_MS = 1e14;
@@ -62,13 +73,47 @@ export function stepDocument({ run, workflow }: RunKey, token: string): Document
 export function releaseDocument(
   key: RunKey,
   token: string,
-  { settles }: ReleaseOptions = {},
+  { settles, entry }: ReleaseOptions = {},
 ): Document {
-  return { ...stepDocument(key, token), settles: settles !== false };
+  const step = { ...stepDocument(key, token), settles: settles !== false };
+  return entry === undefined ? step : { ...step, ...draftDocument(entry) };
 }
 
-export function claimDocument(request: ClaimRequest): Document {
-  const { step, states, initial, create } = request;
+export function appendDocument({ run, workflow }: RunKey, entry: TrailDraft): Document {
+  return { run: encodeKey(run), workflow: encodeText(workflow), ...draftDocument(entry) };
+}
+
+/** An entry of the trail, without the members that are not there. */
+function draftDocument(draft: TrailDraft): Document {
+  const { from, to, event, outcome, kind, payload, note, calledBy } = draft;
+  return {
+    ...noteDocument(draft),
+    from_state: encodeText(from),
+    event: textOrNull(event),
+    ...(to !== undefined && { to_state: encodeText(to) }),
+    ...(outcome !== undefined && { outcome }),
+    ...(kind !== undefined && { kind: encodeText(kind) }),
+    ...(payload !== undefined && { payload: JSON.stringify(payload) }),
+    ...(note !== undefined && { note: encodeText(note) }),
+    ...(calledBy !== undefined && { called_by: encodeText(calledBy) }),
+  };
+}
+
+/** JSON is JSON text, since `null` is not the same as nothing. */
+function noteDocument(note: CallNote): Document {
+  const { tool, digest, args, actor, requestId, workflowVersion } = note;
+  return {
+    ...(tool !== undefined && { tool: encodeText(tool) }),
+    ...(digest !== undefined && { digest: encodeText(digest) }),
+    ...(args !== undefined && { args: JSON.stringify(args) }),
+    ...(actor !== undefined && { actor: encodeText(actor) }),
+    ...(requestId !== undefined && { request_id: JSON.stringify(requestId) }),
+    ...(workflowVersion !== undefined && { workflow_version: JSON.stringify(workflowVersion) }),
+  };
+}
+
+export function claimDocument(request: ClaimRequest, isChained: boolean): Document {
+  const { step, states, initial, create, entry } = request;
   return {
     ...runDocument(request.run, create ?? {}, request.ttlMs),
     ...stepDocument(request, request.token),
@@ -82,6 +127,8 @@ export function claimDocument(request: ClaimRequest): Document {
     make_run: create !== undefined,
     new_key: randomUUID(),
     lease_ms: duration(request.leaseMs),
+    entry: entry === undefined ? null : noteDocument(entry),
+    chain_trail: isChained,
   };
 }
 
@@ -91,12 +138,7 @@ export function commitDocument(request: CommitRequest): Document {
     ...stepDocument(request, request.token),
     state: encodeText(snapshot.state),
     context: jsonOrNull(snapshot.context),
-    from_state: encodeText(trail.from),
-    to_state: encodeText(trail.to),
-    event: textOrNull(trail.event),
-    tool: textOrNull(trail.tool),
-    actor: textOrNull(trail.actor),
-    payload: jsonOrNull(trail.payload),
+    ...draftDocument(trail),
     ttl_ms: duration(request.ttlMs),
     settles: request.settles !== false,
     settles_all: request.settles === 'all',
@@ -117,6 +159,42 @@ export function runsDocument(
     after_time: last?.updated_at ?? '-infinity',
     after_id: last?.id ?? 0,
   };
+}
+
+/** A cursor says where the page before ended. */
+export function pageDocument(query: HeldQuery | StuckQuery): Document {
+  const [time, id] = parseCursor(query.after, 2) ?? ['-infinity', 0];
+  const { states = null, forMs = 0 } = 'forMs' in query ? query : {};
+  return {
+    workflow: encodeText(query.workflow),
+    states: states?.map(encodeText) ?? null,
+    for_ms: duration(forMs),
+    at_most: query.limit + 1,
+    after_time: time ?? null,
+    after_id: id ?? null,
+  };
+}
+
+export function countDocument({ workflow, forMs }: CountQuery): Document {
+  return { workflow: encodeText(workflow), for_ms: duration(forMs) };
+}
+
+export function listDocument({ principal, limit, after }: ListQuery): Document {
+  const [run = null] = parseCursor(after, 1) ?? [];
+  return { principal: encodeText(principal), at_most: limit + 1, after_run: run };
+}
+
+type Place = readonly (string | number)[];
+
+function cursorAt(place: Place): string {
+  return JSON.stringify(place);
+}
+
+function parseCursor(after: string | undefined, length: number): Place | undefined {
+  if (after === undefined) return undefined;
+  const place: unknown = JSON.parse(after);
+  if (!Array.isArray(place) || place.length !== length) throw new TypeError(`no cursor: ${after}`);
+  return place;
 }
 
 /**
@@ -140,6 +218,20 @@ interface ClaimRow {
   readonly idempotencyKey: string;
   /** Until the lease ends; zero or less once it has. */
   readonly remainingMs: number;
+  /** `null` in a claim that an older version took, as is `entry`. */
+  readonly since: number | null;
+  readonly until: number;
+  readonly entry: NoteRow | null;
+}
+
+/** Only the members that are there. */
+interface NoteRow {
+  readonly tool?: string;
+  readonly digest?: string;
+  readonly args?: string;
+  readonly actor?: string;
+  readonly request_id?: string;
+  readonly workflow_version?: string;
 }
 
 export interface RunRow {
@@ -165,14 +257,53 @@ export interface RunInState {
 }
 
 export interface EventRow {
+  readonly seq: number;
   readonly version: number;
-  readonly from: string;
-  readonly to: string;
-  readonly event: string | null;
-  readonly tool: string | null;
-  readonly actor: string | null;
-  readonly payload: string | null;
+  readonly attempt: number;
   readonly at: number;
+  readonly from: string;
+  readonly to: string | null;
+  readonly event: string | null;
+  readonly outcome: TrailOutcome | null;
+  readonly kind: string | null;
+  readonly tool: string | null;
+  readonly digest: string | null;
+  readonly args: string | null;
+  readonly actor: string | null;
+  readonly requestId: string | null;
+  readonly workflowVersion: string | null;
+  readonly payload: string | null;
+  readonly note: string | null;
+  readonly calledBy: string | null;
+  readonly hash: string | null;
+}
+
+interface FoundRow {
+  readonly run: string;
+  readonly flow: WorkflowRow;
+  /** In microseconds, so that it says exactly where to go on. */
+  readonly time: string;
+  readonly id: number;
+}
+
+export interface PageRow {
+  /** One more than was asked for, where there is one. */
+  readonly runs: readonly FoundRow[];
+  readonly now: number;
+}
+
+export interface KeyRow {
+  readonly run: string;
+  /** The run key, where `run` is only its beginning and a digest. */
+  readonly key: string;
+}
+
+export interface CountRow {
+  readonly states: RunsCount['states'];
+  readonly held: number;
+  readonly running: number;
+  readonly oldestClaim: number | null;
+  readonly now: number;
 }
 
 export function toRunRecord({ principal, minted, workflows, now }: RunRow): RunRecord {
@@ -202,28 +333,68 @@ export function toClaimResult(
 
 export function toTrailEntry(row: EventRow): TrailEntry {
   return {
+    seq: row.seq,
     version: row.version,
-    from: decodeText(row.from),
-    to: decodeText(row.to),
-    event: row.event === null ? null : decodeText(row.event),
-    ...present('tool', row.tool, decodeText),
-    ...present('actor', row.actor, decodeText),
-    ...present('payload', row.payload, parseJson),
+    attempt: row.attempt,
     at: row.at,
+    from: decodeText(row.from),
+    ...present('to', row.to, decodeText),
+    event: row.event === null ? null : decodeText(row.event),
+    ...(row.outcome !== null && { outcome: row.outcome }),
+    ...present('kind', row.kind, decodeText),
+    ...present('tool', row.tool, decodeText),
+    ...present('digest', row.digest, decodeText),
+    ...present('args', row.args, parseJson),
+    ...present('actor', row.actor, decodeText),
+    ...present('requestId', row.requestId, parseJson<string | number>),
+    ...present('workflowVersion', row.workflowVersion, parseJson<number>),
+    ...present('payload', row.payload, parseJson),
+    ...present('note', row.note, decodeText),
+    ...present('calledBy', row.calledBy, decodeText),
+    ...(row.hash !== null && { hash: row.hash }),
+  };
+}
+
+export function toRunsPage({ runs, now }: PageRow, { limit }: PageQuery): RunsPage {
+  const given = runs.slice(0, limit);
+  const last = runs.length > limit ? given.at(-1) : undefined;
+  return {
+    runs: given.map(({ run, flow }) => ({ run: decodeText(run), ...toWorkflow(flow) })),
+    ...(last && { next: cursorAt([last.time, last.id]) }),
+    now,
+  };
+}
+
+export function toKeysPage(rows: readonly KeyRow[], { limit }: PageQuery): KeysPage {
+  const given = rows.slice(0, limit);
+  const last = rows.length > limit ? given.at(-1) : undefined;
+  return {
+    runs: given.map(({ key }) => decodeText(key)),
+    ...(last && { next: cursorAt([last.run]) }),
+  };
+}
+
+export function toRunsCount({ states, oldestClaim, ...counts }: CountRow): RunsCount {
+  return {
+    states: states.map((each) => ({ ...each, state: decodeText(each.state) })),
+    ...counts,
+    ...(oldestClaim !== null && { oldestClaim }),
   };
 }
 
 /** Without a prototype, so that a workflow may be called `__proto__`. */
 function toWorkflows(rows: readonly WorkflowRow[]): Record<string, WorkflowRecord> {
   const workflows: Record<string, WorkflowRecord> = Object.create(null);
-  for (const row of rows) {
-    workflows[decodeText(row.workflow)] = {
-      snapshot: toSnapshot(row),
-      ...(row.claim && { claim: toClaimView(row.claim) }),
-      ...(row.ended !== null && { ended: row.ended }),
-    };
-  }
+  for (const row of rows) workflows[decodeText(row.workflow)] = toWorkflow(row);
   return workflows;
+}
+
+function toWorkflow(row: WorkflowRow): WorkflowRecord {
+  return {
+    snapshot: toSnapshot(row),
+    ...(row.claim && { claim: toClaimView(row.claim) }),
+    ...(row.ended !== null && { ended: row.ended }),
+  };
 }
 
 function toSnapshot({ state, updatedAt, version, context }: WorkflowRow): FsmSnapshot {
@@ -242,6 +413,9 @@ function toClaimView({
   uncertain,
   idempotencyKey,
   remainingMs,
+  since,
+  until,
+  entry,
 }: ClaimRow): ClaimView {
   return {
     token: decodeText(token),
@@ -250,18 +424,32 @@ function toClaimView({
     uncertain,
     idempotencyKey,
     live: remainingMs > 0,
+    ...(since !== null && { since }),
+    until,
+    ...(entry !== null && { entry: toNote(entry) }),
   };
 }
 
-function parseJson(text: string): Json {
+function toNote({ tool, digest, args, actor, request_id, workflow_version }: NoteRow): CallNote {
+  return {
+    ...present('tool', tool, decodeText),
+    ...present('digest', digest, decodeText),
+    ...present('args', args, parseJson),
+    ...present('actor', actor, decodeText),
+    ...present('requestId', request_id, parseJson<string | number>),
+    ...present('workflowVersion', workflow_version, parseJson<number>),
+  };
+}
+
+function parseJson<T extends Json>(text: string): T {
   return JSON.parse(text);
 }
 
-/** The property, or none at all where the column is null. */
+/** The property, or none at all where the column is null or not there. */
 function present<Key extends string, Value>(
   key: Key,
-  stored: string | null,
+  stored: string | null | undefined,
   read: (text: string) => Value,
 ): { [K in Key]?: Value } {
-  return stored === null ? {} : ({ [key]: read(stored) } as { [K in Key]: Value });
+  return stored == null ? {} : ({ [key]: read(stored) } as { [K in Key]: Value });
 }

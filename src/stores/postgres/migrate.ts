@@ -1,7 +1,14 @@
 import { InterlockError } from '../../errors.ts';
-import type { PostgresClient, PostgresNames, PostgresPool } from './names.ts';
+import { createIndexFunctions, hashed } from './index-functions.ts';
+import {
+  newerFormat,
+  type PostgresClient,
+  type PostgresNames,
+  type PostgresPool,
+} from './names.ts';
 import { createRunFunctions } from './run-functions.ts';
 import { createStepFunctions } from './step-functions.ts';
+import { createTrailFunctions } from './trail-functions.ts';
 
 /**
  * What each version does to the tables. Each is run once in a schema, in this order, and is never
@@ -21,6 +28,7 @@ COMMENT ON COLUMN ${runs}.opened_by IS
 COMMENT ON COLUMN ${events}.claim_token IS
   'The claim that committed it, or a token of the person who resolved it: so a commit that arrives twice is known.';
 `,
+  addAttemptsAndIndexes,
 ];
 
 /** One for all schemas and prefixes, since two of them may make the same schema. */
@@ -53,6 +61,7 @@ export async function migrate(pool: PostgresPool, names: PostgresNames): Promise
  * Where nothing is pending this only reads, so a role without the right to create may call it too.
  */
 async function applyPending(client: PostgresClient, names: PostgresNames): Promise<void> {
+  await refuseNewerFormat(client, names);
   const applied = await latestVersion(client, names);
   if (applied === 0) await client.query(createMigrationsTable(names));
   if (applied >= VERSIONS.length) return;
@@ -62,7 +71,23 @@ async function applyPending(client: PostgresClient, names: PostgresNames): Promi
     await client.query(changeTables(names));
     await client.query(`INSERT INTO ${names.migrations} (version) VALUES ($1)`, [version]);
   }
-  await client.query(createRunFunctions(names) + createStepFunctions(names));
+  const creators = [
+    createRunFunctions,
+    createTrailFunctions,
+    createStepFunctions,
+    createIndexFunctions,
+  ];
+  await client.query(creators.map((create) => create(names)).join(''));
+}
+
+async function refuseNewerFormat(client: PostgresClient, names: PostgresNames): Promise<void> {
+  const { rows } = await client.query('SELECT to_regprocedure($1) IS NOT NULL AS known', [
+    `${names.format}()`,
+  ]);
+  if (!(rows[0] as { known: boolean }).known) return;
+  const found = await client.query(`SELECT ${names.format}()::text AS format`);
+  const refused = newerFormat((found.rows[0] as { format: string }).format, names);
+  if (refused) throw refused;
 }
 
 async function latestVersion(client: PostgresClient, names: PostgresNames): Promise<number> {
@@ -205,5 +230,80 @@ COMMENT ON COLUMN ${events}.version IS
 COMMENT ON COLUMN ${events}.event IS 'NULL: a step that succeeded without sending one.';
 COMMENT ON COLUMN ${events}.claim_token IS
   'The claim that committed it, so that a commit that arrives twice is known.';
+`;
+}
+
+/**
+ * An entry of the trail for each attempt, and what listings look runs up by. Renaming a column
+ * costs nothing, however long the trails are: until now an entry's place was the move's version.
+ */
+function addAttemptsAndIndexes({ runs, workflows, events }: PostgresNames): string {
+  return `
+-- In the order in which the functions take them, so that neither waits for the other in a circle.
+LOCK TABLE ${runs}, ${workflows}, ${events} IN ACCESS EXCLUSIVE MODE;
+
+ALTER TABLE ${events} RENAME COLUMN version TO seq;
+ALTER TABLE ${events}
+  ADD COLUMN version bigint,
+  ADD COLUMN attempt bigint,
+  ADD COLUMN outcome text,
+  ADD COLUMN kind text,
+  ADD COLUMN digest text,
+  ADD COLUMN args json,
+  ADD COLUMN request_id json,
+  ADD COLUMN workflow_version json,
+  ADD COLUMN note text,
+  ADD COLUMN called_by text,
+  ADD COLUMN hash text,
+  ALTER COLUMN to_state DROP NOT NULL,
+  ALTER COLUMN claim_token DROP NOT NULL;
+
+COMMENT ON TABLE ${events} IS
+  'The trail of each workflow: every attempt and every move, appended and never changed. It outlives its run, as an '
+  'audit log. docs/stores.md says how to keep it for a time and no longer.';
+COMMENT ON COLUMN ${events}.seq IS 'The place in the workflow''s trail: 1, 2, 3 and so on without gaps.';
+COMMENT ON COLUMN ${events}.version IS
+  'The workflow''s version after it: one more than before where to_state is there. NULL, of an older version: as seq.';
+COMMENT ON COLUMN ${events}.attempt IS
+  'How many attempts there were since the last move, this one included. NULL, of an older version: 1.';
+COMMENT ON COLUMN ${events}.to_state IS 'NULL: nothing was committed.';
+COMMENT ON COLUMN ${events}.outcome IS
+  'What became of the call: succeeded, failed, input_required, not_run, unknown, refused. NULL: no call made the move.';
+COMMENT ON COLUMN ${events}.kind IS 'What kind of outcome, such as tool_error or taken_over.';
+COMMENT ON COLUMN ${events}.digest IS 'A digest of the call''s arguments.';
+COMMENT ON COLUMN ${events}.args IS 'The arguments, where the app lets them through.';
+COMMENT ON COLUMN ${events}.request_id IS 'The id of the JSON-RPC request: a string or a number.';
+COMMENT ON COLUMN ${events}.workflow_version IS 'Which deployment of the workflow it was.';
+COMMENT ON COLUMN ${events}.note IS 'What a person said who resolved it.';
+COMMENT ON COLUMN ${events}.called_by IS 'Who made the call, where actor is the person who resolved it.';
+COMMENT ON COLUMN ${events}.hash IS
+  'Of this entry together with the hash of the one before. NULL where the trail is not chained.';
+COMMENT ON COLUMN ${events}.claim_token IS
+  'The claim that committed it, or a token of the person who resolved it: so a commit that arrives twice is known. '
+  'NULL: nothing was committed.';
+
+ALTER TABLE ${workflows}
+  ADD COLUMN claimed_at timestamptz,
+  ADD COLUMN claim_entry json,
+  ADD COLUMN trail_seq bigint,
+  ADD COLUMN attempts bigint NOT NULL DEFAULT 0,
+  ADD COLUMN trail_hash text,
+  ADD COLUMN committed text[];
+COMMENT ON COLUMN ${workflows}.claimed_at IS 'When the claim was taken. NULL: by an older version.';
+COMMENT ON COLUMN ${workflows}.claim_entry IS 'What the trail says of the call if another claim takes this one over.';
+COMMENT ON COLUMN ${workflows}.trail_seq IS
+  'How many entries the trail ever had. NULL, of an older version: as many as version.';
+COMMENT ON COLUMN ${workflows}.attempts IS 'How many attempts there were since the last move.';
+COMMENT ON COLUMN ${workflows}.trail_hash IS
+  'The hash of the newest entry; empty before the first one. NULL where the trail is not chained.';
+COMMENT ON COLUMN ${workflows}.committed IS
+  'Tokens that were committed and take no claim again, newest first. NULL, of an older version: see claim_token of the events.';
+COMMENT ON TABLE ${workflows} IS
+  'Where each run is in each of its workflows. The functions workflow_held and workflow_stuck list by the indexes.';
+
+CREATE INDEX ON ${workflows} (${hashed('workflow_type')}, claim_uncertain, lease_until, id)
+  WHERE claim_token IS NOT NULL;
+CREATE INDEX ON ${workflows} (${hashed('workflow_type')}, updated_at, id) WHERE ended IS NOT TRUE;
+CREATE INDEX ON ${runs} (${hashed('principal')}, run) WHERE principal IS NOT NULL;
 `;
 }

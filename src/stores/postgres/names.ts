@@ -1,3 +1,11 @@
+import { InterlockError } from '../../errors.ts';
+
+/**
+ * The format of what this version stores. It grows with a change that older processes cannot work
+ * with; what they can goes on beside them is a version of the schema only.
+ */
+export const FORMAT = 1;
+
 /** What the store uses of a client of `pg`. */
 export interface PostgresClient {
   query(text: string, values?: unknown[]): Promise<{ rows: unknown[] }>;
@@ -36,8 +44,18 @@ const SUFFIXES = {
   commit: 'workflow_commit',
   renew: 'workflow_renew',
   release: 'workflow_release',
-  history: 'workflow_history',
+  deleteRun: 'workflow_delete_run',
+  format: 'workflow_format',
+  entryText: 'workflow_entry_text',
+  addEntry: 'workflow_add_entry',
+  append: 'workflow_append',
+  trail: 'workflow_trail',
+  moves: 'workflow_history',
   inState: 'workflow_runs_in_state',
+  held: 'workflow_held',
+  stuck: 'workflow_stuck',
+  count: 'workflow_count',
+  list: 'workflow_list',
 } as const;
 
 export function postgresNames(schema: string, prefix: string): PostgresNames {
@@ -51,4 +69,13 @@ export function postgresNames(schema: string, prefix: string): PostgresNames {
 
 function quote(identifier: string): string {
   return `"${identifier.replaceAll('"', '""')}"`;
+}
+
+/** What to throw where a database says that its tables have this format, if anything. */
+export function newerFormat(found: string, { schema }: PostgresNames): InterlockError | undefined {
+  if (Number(found) <= FORMAT) return undefined;
+  const message =
+    `postgresStore(): what is stored in the schema ${schema} has format ${found}, and this version ` +
+    `of mcp-interlock knows format ${FORMAT} and older ones: deploy the version that wrote it`;
+  return new InterlockError('ERR_INTERLOCK_STORE', message);
 }

@@ -1,10 +1,11 @@
-import type { PostgresNames } from './names.ts';
+import { FORMAT, type PostgresNames } from './names.ts';
+import { milliseconds } from './trail-functions.ts';
 
 /**
  * What an answer says of its time. Read after the look, so that it is not before what was seen,
  * even if that was waited for.
  */
-export const NOW = 'floor(extract(epoch FROM clock_timestamp()) * 1000)';
+export const NOW = milliseconds('clock_timestamp()');
 
 /**
  * What concerns a run as a whole. Every function that writes locks the run's row first and waits
@@ -18,10 +19,28 @@ export const NOW = 'floor(extract(epoch FROM clock_timestamp()) * 1000)';
  * clock would seem to be over.
  */
 export function createRunFunctions(names: PostgresNames): string {
-  return [makeRun, open, lockRun, expireRun, touchRun, toJson, readRun, inState, sweepRuns]
+  return [
+    format,
+    makeRun,
+    open,
+    lockRun,
+    expireRun,
+    touchRun,
+    toJson,
+    readRun,
+    deleteRun,
+    sweepRuns,
+  ]
     .map((create) => create(names))
     .join('');
 }
+
+/** Its answer is known when a statement is planned, so asking for it costs nothing. */
+const format = ({ format }: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${format}() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT ${FORMAT}';
+COMMENT ON FUNCTION ${format} IS
+  'The format of what is stored. A process that knows no format so high refuses to work with it.';
+`;
 
 const makeRun = ({ makeRun, sweepRuns, runs, workflows }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${makeRun}(request json, replace_living boolean) RETURNS void LANGUAGE plpgsql AS $$
@@ -123,7 +142,7 @@ CREATE OR REPLACE FUNCTION ${toJson}(flow ${workflows}, moment timestamptz) RETU
     'state', flow.state,
     'context', flow.context::text,
     'version', flow.version,
-    'updatedAt', floor(extract(epoch FROM flow.updated_at) * 1000),
+    'updatedAt', ${milliseconds('flow.updated_at')},
     'ended', flow.ended,
     'claim', CASE WHEN flow.claim_token IS NOT NULL THEN json_build_object(
       'token', flow.claim_token,
@@ -131,7 +150,10 @@ CREATE OR REPLACE FUNCTION ${toJson}(flow ${workflows}, moment timestamptz) RETU
       'digest', flow.claim_digest,
       'uncertain', flow.claim_uncertain,
       'idempotencyKey', flow.idempotency_key,
-      'remainingMs', ceil(extract(epoch FROM flow.lease_until - moment) * 1000)
+      'remainingMs', ceil(extract(epoch FROM flow.lease_until - moment) * 1000),
+      'since', ${milliseconds('flow.claimed_at')},
+      'until', ${milliseconds('flow.lease_until')},
+      'entry', flow.claim_entry
     ) END
   ) END
 $$;
@@ -166,6 +188,13 @@ COMMENT ON FUNCTION ${readRun} IS
   'A known run with all its workflows; NULL where it is unknown. Never waits for a step.';
 `;
 
+const deleteRun = ({ deleteRun, runs }: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${deleteRun}(wanted text) RETURNS void LANGUAGE sql AS $$
+  DELETE FROM ${runs} WHERE run = wanted
+$$;
+COMMENT ON FUNCTION ${deleteRun} IS 'Ends a run. Its trail stays among the events.';
+`;
+
 const sweepRuns = ({ sweepRuns, runs }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${sweepRuns}(at_most integer, spared text) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
@@ -182,33 +211,4 @@ END
 $$;
 COMMENT ON FUNCTION ${sweepRuns} IS
   'Removes runs that expired, all but one, and says how many. Waits for nobody.';
-`;
-
-const inState = ({ inState, runs, workflows }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${inState}(request json) RETURNS json LANGUAGE plpgsql AS $$
-DECLARE
-  asked  record;
-BEGIN
-  SELECT * INTO asked
-    FROM json_to_record(request) AS r(
-      workflow text, state text, for_ms double precision, after_time timestamptz, after_id bigint
-    );
-  RETURN (
-    SELECT coalesce(json_agg(page ORDER BY page.updated_at, page.id), '[]')
-      FROM (
-        SELECT coalesce(r.long_key, r.run) AS run, w.updated_at, w.id
-          FROM ${workflows} w JOIN ${runs} r USING (run)
-         WHERE left(w.state, 250) = left(asked.state, 250) AND w.state = asked.state
-           AND w.workflow_type = asked.workflow
-           AND (w.updated_at, w.id) > (asked.after_time, asked.after_id)
-           AND w.updated_at <= statement_timestamp() - asked.for_ms * interval '1 millisecond'
-           AND r.expires_at > statement_timestamp()
-         ORDER BY w.updated_at, w.id
-         LIMIT 100
-      ) page
-  );
-END
-$$;
-COMMENT ON FUNCTION ${inState} IS
-  'The next hundred known runs whose workflow stands in a state, those that stand there longest first.';
 `;

@@ -5,14 +5,18 @@ import { NOW } from './run-functions.ts';
 const REMEMBERED = 16;
 
 const NO_CLAIM = `(claim_token, claim_tool, claim_digest, claim_uncertain, idempotency_key, lease_until)
-       = (NULL, NULL, NULL, NULL, NULL, NULL)`;
+       = (NULL, NULL, NULL, NULL, NULL, NULL), (claimed_at, claim_entry) = (NULL, NULL)`;
+
+/** Where the trail of a row stands, after an entry was added to it. */
+const TRAIL_OF_FLOW =
+  '(trail_seq, attempts, trail_hash) = (flow.trail_seq, flow.attempts, flow.trail_hash)';
 
 /**
  * What happens to one workflow of a run. Each function takes one JSON document, so that a newer
  * version of a function still serves older processes during a deployment.
  */
 export function createStepFunctions(names: PostgresNames): string {
-  return [judge, claim, commit, renew, release, history].map((create) => create(names)).join('');
+  return [judge, claim, commit, renew, release].map((create) => create(names)).join('');
 }
 
 /** The unsettled steps but for that of one key. */
@@ -34,10 +38,14 @@ const judge = ({ judge, workflows, events }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${judge}(flow ${workflows}, moment timestamptz, token text, states text[], initial_state text)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-  spent boolean := token = ANY (flow.released) OR EXISTS (
-    SELECT FROM ${events}
-     WHERE workflow_id = flow.id AND version > flow.version - ${REMEMBERED} AND claim_token = token
-  );
+  -- A row that no newer version has committed to yet has its tokens in the trail alone.
+  spent boolean := token = ANY (flow.released) OR CASE
+    WHEN flow.committed IS NOT NULL THEN token = ANY (flow.committed)
+    ELSE EXISTS (
+      SELECT FROM ${events}
+       WHERE workflow_id = flow.id AND seq > flow.version - ${REMEMBERED} AND claim_token = token
+    )
+  END;
 BEGIN
   RETURN CASE
     WHEN spent                                                THEN 'state'
@@ -61,6 +69,7 @@ const claim = ({
   lockRun,
   touchRun,
   expireRun,
+  addEntry,
   ...names
 }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${claim}(request json) RETURNS json LANGUAGE plpgsql AS $$
@@ -76,7 +85,8 @@ BEGIN
     FROM json_to_record(request) AS r(
       run text, workflow text, token text, tool text, digest text, uncertain text, states text[],
       state text, context text, version bigint,
-      make_run boolean, new_key text, lease_ms double precision, ttl_ms double precision
+      make_run boolean, new_key text, lease_ms double precision, ttl_ms double precision,
+      entry json, chain_trail boolean
     );
   lease := asked.lease_ms * interval '1 millisecond';
 
@@ -109,13 +119,20 @@ BEGIN
     UPDATE ${names.workflows} SET lease_until = moment + lease WHERE id = flow.id RETURNING * INTO flow;
   ELSIF verdict = 'claimed' THEN
     IF flow.id IS NULL THEN
-      INSERT INTO ${names.workflows} (run, workflow_type, state, context, version, updated_at)
-      VALUES (asked.run, asked.workflow, asked.state, asked.context::json, asked.version, moment)
+      INSERT INTO ${names.workflows} (run, workflow_type, state, context, version, updated_at,
+                                      trail_seq, trail_hash, committed)
+      VALUES (asked.run, asked.workflow, asked.state, asked.context::json, asked.version, moment,
+              0, CASE WHEN asked.chain_trail THEN '' END, '{}')
       RETURNING * INTO flow;
     ELSIF flow.claim_token IS NOT NULL THEN
       -- That claim gives way and its outcome is unknown: its key waits for the same step to come again.
       flow.unsettled := ${withoutKey('flow.unsettled', 'flow.idempotency_key')} || jsonb_build_object(
         'tool', flow.claim_tool, 'digest', flow.claim_digest, 'key', flow.idempotency_key);
+      IF flow.claim_entry IS NOT NULL THEN
+        flow := ${addEntry}(flow, (flow.claim_entry::jsonb || jsonb_build_object(
+          'from_state', flow.state, 'outcome', 'unknown', 'kind', 'taken_over'
+        ))::json, NULL, moment);
+      END IF;
     END IF;
     SELECT step->>'key' INTO old_key
       FROM jsonb_array_elements(flow.unsettled) step
@@ -127,6 +144,9 @@ BEGIN
            claim_uncertain = asked.uncertain,
            idempotency_key = coalesce(old_key, asked.new_key),
            lease_until     = moment + lease,
+           claimed_at      = moment,
+           claim_entry     = asked.entry,
+           ${TRAIL_OF_FLOW},
            unsettled       = jsonb_path_query_array(flow.unsettled, '$[last - ${REMEMBERED - 1} to last]')
      WHERE id = flow.id RETURNING * INTO flow;
   END IF;
@@ -138,18 +158,18 @@ $$;
 COMMENT ON FUNCTION ${claim} IS 'Takes the lease for a step, or says why not: unknown, state, busy, held.';
 `;
 
-const commit = ({ commit, lockRun, expireRun, workflows, events }: PostgresNames) => `
+const commit = ({ commit, addEntry, lockRun, expireRun, workflows, events }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${commit}(request json) RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
   asked    record;
   flow     ${workflows};
   settler  text;
+  moment   timestamptz;
   answer   json;
 BEGIN
   SELECT * INTO asked
     FROM json_to_record(request) AS r(
-      run text, workflow text, token text, state text, context text,
-      from_state text, to_state text, event text, tool text, actor text, payload text, ttl_ms double precision,
+      run text, workflow text, token text, state text, context text, ttl_ms double precision,
       settles boolean, settles_all boolean, settled_as text, ended boolean
     );
   settler := coalesce(asked.settled_as, asked.token);
@@ -157,25 +177,38 @@ BEGIN
     RETURN json_build_object('status', 'unknown');
   END IF;
 
-  UPDATE ${workflows}
-     SET (state, context, version, updated_at)
-       = (asked.state, asked.context::json, version + 1, clock_timestamp()),
-         ended = asked.ended,
-         unsettled = CASE WHEN asked.settles_all THEN '[]' ELSE ${LEFT_UNSETTLED} END,
-         released = CASE WHEN settler = asked.token THEN released ELSE ${spent('asked.token')} END,
-         ${NO_CLAIM}
-   WHERE run = asked.run AND workflow_type = asked.workflow AND claim_token = asked.token
-  RETURNING * INTO flow;
+  SELECT * INTO flow FROM ${workflows}
+   WHERE run = asked.run AND workflow_type = asked.workflow AND claim_token = asked.token;
   IF FOUND THEN
-    INSERT INTO ${events} (workflow_id, version, run, workflow_type, from_state, to_state,
-                           event, payload, actor, tool, claim_token, occurred_at)
-    VALUES (flow.id, flow.version, asked.run, asked.workflow, asked.from_state, asked.to_state,
-            asked.event, asked.payload::json, asked.actor, asked.tool, settler, flow.updated_at);
-    answer := json_build_object('status', 'committed', 'version', flow.version);
+    moment := clock_timestamp();
+    IF flow.committed IS NULL THEN
+      flow.committed := ARRAY(
+        SELECT claim_token FROM ${events}
+         WHERE workflow_id = flow.id AND claim_token IS NOT NULL ORDER BY seq DESC LIMIT ${REMEMBERED - 1}
+      );
+    END IF;
+    flow := ${addEntry}(flow, request, settler, moment);
+    UPDATE ${workflows}
+       SET (state, context, version, updated_at, ended) = (asked.state, asked.context::json, version + 1, moment, asked.ended),
+           ${TRAIL_OF_FLOW},
+           unsettled = CASE WHEN asked.settles_all THEN '[]' ELSE ${LEFT_UNSETTLED} END,
+           released = CASE WHEN settler = asked.token THEN released ELSE ${spent('asked.token')} END,
+           committed = (settler || flow.committed)[1:${REMEMBERED}],
+           ${NO_CLAIM}
+     WHERE id = flow.id;
+    answer := json_build_object('status', 'committed', 'version', flow.version + 1);
   ELSE
-    SELECT json_build_object('status', 'committed', 'version', e.version, 'repeated', true) INTO answer
-      FROM ${workflows} w JOIN ${events} e ON e.workflow_id = w.id
-     WHERE w.run = asked.run AND w.workflow_type = asked.workflow AND e.claim_token = settler;
+    SELECT json_build_object('status', 'committed', 'version', made.version, 'repeated', true) INTO answer
+      FROM (
+        -- The newest tokens stand in the row, whatever is left of the trail.
+        SELECT coalesce(w.version - array_position(w.committed, settler) + 1, (
+                 SELECT coalesce(e.version, e.seq) FROM ${events} e
+                  WHERE e.workflow_id = w.id AND e.claim_token = settler
+               )) AS version
+          FROM ${workflows} w
+         WHERE w.run = asked.run AND w.workflow_type = asked.workflow
+      ) made
+     WHERE made.version IS NOT NULL;
   END IF;
 
   PERFORM ${expireRun}(asked.run, asked.ttl_ms);
@@ -183,7 +216,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION ${commit} IS
-  'Moves the workflow, appends the event and lets the claim go; or says which version this token has '
+  'Moves the workflow, adds to its trail and lets the claim go; or says which version this token has '
   'already made, or that the claim is lost.';
 `;
 
@@ -207,43 +240,31 @@ $$;
 COMMENT ON FUNCTION ${renew} IS 'Makes the lease of a claim end later, and with it the run if need be.';
 `;
 
-const release = ({ release, lockRun, workflows }: PostgresNames) => `
+const release = ({ release, addEntry, lockRun, workflows }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${release}(request json) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-  asked record;
+  asked  record;
+  flow   ${workflows};
 BEGIN
-  SELECT * INTO asked FROM json_to_record(request) AS r(run text, workflow text, token text, settles boolean);
-  IF ${lockRun}(asked.run) THEN
-    UPDATE ${workflows} SET unsettled = ${LEFT_UNSETTLED}, ${NO_CLAIM}
-     WHERE run = asked.run AND workflow_type = asked.workflow AND claim_token = asked.token;
-    UPDATE ${workflows} SET released = ${spent('asked.token')}
-     WHERE run = asked.run AND workflow_type = asked.workflow;
+  SELECT * INTO asked
+    FROM json_to_record(request) AS r(run text, workflow text, token text, settles boolean, from_state text);
+  IF NOT ${lockRun}(asked.run) THEN
+    RETURN;
+  END IF;
+  SELECT * INTO flow FROM ${workflows} WHERE run = asked.run AND workflow_type = asked.workflow;
+  IF flow.claim_token = asked.token THEN
+    IF asked.from_state IS NOT NULL THEN
+      flow := ${addEntry}(flow, request, NULL, clock_timestamp());
+    END IF;
+    UPDATE ${workflows}
+       SET unsettled = ${LEFT_UNSETTLED}, released = ${spent('asked.token')}, ${TRAIL_OF_FLOW}, ${NO_CLAIM}
+     WHERE id = flow.id;
+  ELSE
+    UPDATE ${workflows} SET released = ${spent('asked.token')} WHERE id = flow.id;
   END IF;
 END
 $$;
 COMMENT ON FUNCTION ${release} IS
-  'Lets the claim go without a move. The token is spent, also one that has no claim yet.';
-`;
-
-const history = ({ history, runs, workflows, events }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${history}(wanted text, of_workflow text, at_most bigint) RETURNS json LANGUAGE sql AS $$
-  SELECT coalesce(json_agg(json_build_object(
-           'version', entry.version,
-           'from', entry.from_state,
-           'to', entry.to_state,
-           'event', entry.event,
-           'tool', entry.tool,
-           'actor', entry.actor,
-           'payload', entry.payload::text,
-           'at', floor(extract(epoch FROM entry.occurred_at) * 1000)
-         ) ORDER BY entry.version), '[]')
-    FROM (
-      SELECT e.*
-        FROM ${runs} r JOIN ${workflows} w USING (run) JOIN ${events} e ON e.workflow_id = w.id
-       WHERE r.run = wanted AND r.expires_at > statement_timestamp() AND w.workflow_type = of_workflow
-       ORDER BY e.version DESC
-       LIMIT at_most
-    ) entry
-$$;
-COMMENT ON FUNCTION ${history} IS 'The newest events of a workflow of a known run, oldest first.';
+  'Lets the claim go without a move, with an entry in the trail where one is given. The token is spent, '
+  'also one that has no claim yet.';
 `;

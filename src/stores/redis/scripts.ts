@@ -1,320 +1,397 @@
+/**
+ * What the scripts have in common, in Lua. Hides how a run and its index are kept.
+ *
+ * A run is one hash. `w` is the workflow's name as JSON text:
+ *
+ * | field          | value                                                                          |
+ * | -------------- | ------------------------------------------------------------------------------ |
+ * | `format`       | {@link FORMAT}, of the version that made the run                               |
+ * | `session`      | the session record, with the token that opened the run                         |
+ * | `expires`      | when the hash expires: milliseconds since the epoch                            |
+ * | `workflows`    | the workflows that were ever claimed                                           |
+ * | `key`          | the run key, where the name in the hash's own key is a digest                  |
+ * | `principal`    | its score in the index, where the run has a principal                          |
+ * | `state:w`      | the state of workflow w; likewise `context`                                    |
+ * | `head:w`       | version, time of the snapshot, whether it has ended (`1`, `0` or `-`); then of |
+ * |                | the trail: entries, attempts since the last commit, hash of the newest entry   |
+ * | `claim:w`      | token, lease end, `hold` or `retry`, idempotency key, since, step, call note   |
+ * | `unfinished:w` | steps whose outcome is unknown: key and step, newest first                     |
+ * | `spent:w`      | settled tokens: version or `-`, and the token, newest first                    |
+ * | `5:w`          | entry 5 of the trail: its stamps, its hash, the draft                          |
+ *
+ * Whatever came from a caller is JSON text that no script looks into: Lua would lose empty arrays
+ * and long numbers. JSON text has no line break and no tab, so tabs separate the items of a field,
+ * and line breaks those of a reply.
+ *
+ * A bucket's index is one sorted set, so that a step writes it by one command. In the members, `n`
+ * is the run's name and `k` the workflow's number in this bucket:
+ *
+ * | member | score                                                                  |
+ * | ------ | ---------------------------------------------------------------------- |
+ * | `e:n`  | when the run expires                                                   |
+ * | `p:n`  | a number that stands for the principal, negative                       |
+ * | `ok:n` | the workflow's state, and since when                                   |
+ * | `ck:n` | that it is claimed by a step with `hold` or `retry`, and the lease end |
+ * | `sk:n` | that it is claimed, and since when                                     |
+ *
+ * A score is a time, and above its 41 bits a number that says of what: that of a state, or one of
+ * the three of a workflow's claims. The hash `numbers` beside it says which number is whose.
+ */
 import { createHash } from 'node:crypto';
+
+/** The number of this format. A run with a higher one is refused. */
+export const FORMAT = 1;
 
 /** How many unfinished steps and how many settled tokens a workflow remembers. */
 const REMEMBERED = 16;
+/** The contract's 16, with room for tokens that were released without ever claiming. */
+const TOKENS = 32;
+/** From this length on it is looked whether there are more of them. */
+const SPENT_BYTES = 2000;
+/** A pattern of so many tokens. */
+const NEWEST = `${'[^\t]+\t'.repeat(TOKENS - 1)}[^\t]+`;
+/** How many expired runs leave the index where a run is made. */
+const PURGED = 4;
 
 /** Lua has escapes of its own, so the text is taken as it stands. */
-const lua = String.raw;
+export const lua = String.raw;
 
-/** What the scripts have in common: each one begins with it. */
-const PRELUDE = lua`
-local RUN, TRAIL = KEYS[1], KEYS[2]
-local workflow = ARGV[1] -- empty where the operation is about the whole run
+export interface Script {
+  readonly source: string;
+  readonly sha1: string;
+}
 
-local function field(name)
-  return name .. ':' .. workflow
-end
+/** Redis takes whole milliseconds, and no exponents. */
+export function duration(ms: number): string {
+  return String(Math.min(Math.ceil(ms), Number.MAX_SAFE_INTEGER));
+}
 
-local function get(name)
-  return redis.call('HGET', RUN, field(name))
-end
+/** A script that needs no run: each begins with what all scripts have in common. */
+export function script(body: string): Script {
+  const source = COMMON + body;
+  return { source, sha1: createHash('sha1').update(source).digest('hex') };
+}
 
-local function set(name, value)
-  redis.call('HSET', RUN, field(name), value)
-end
-
--- Milliseconds since the epoch on the server's clock.
-local function now()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
-end
+const COMMON = lua`
+local call = redis.call
+local SPAN, EPOCH = 2199023255552, 1700000000000
+-- The last number of a state, which all share that come after it, and how many workflows have numbers.
+local CROWDED, MOST = 2047, 682
 
 -- Lua writes a long number as 1e+15 unless it is told otherwise.
 local function digits(number)
   return string.format('%.0f', number)
 end
 
-local function exists()
-  return redis.call('EXISTS', RUN) == 1
+-- Milliseconds since the epoch on the server's clock.
+local function now()
+  local time = call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Not before the last claim ends, in whichever workflow of the run.
-local function live_for(ttl)
-  local time, rest = now(), tonumber(ttl)
-  for _, name in ipairs(redis.call('HKEYS', RUN)) do
-    if string.sub(name, 1, 6) == 'until:' then
-      rest = math.max(rest, redis.call('HGET', RUN, name) - time)
+local function score(number, time)
+  return digits(number * SPAN + math.min(math.max(time - EPOCH, 0), SPAN - 1))
+end
+
+-- The numbers of a workflow's claims: hold, retry, since.
+local function claim_number(k, of)
+  return CROWDED + 3 * (k - 1) + of
+end
+
+local function state_field(workflow, state, ended)
+  return workflow .. '\t' .. state .. '\t' .. ended
+end
+
+-- Its number in this bucket, given once and for all.
+local function workflow_number(numbers, workflow, known)
+  local k = tonumber(known or nil)
+  if not k then
+    k = call('HINCRBY', numbers, '#workflows', 1)
+    if k > MOST then
+      call('HINCRBY', numbers, '#workflows', -1)
+      error('INTERLOCK a store keeps ' .. MOST .. ' workflows and no more: give the others another prefix')
+    end
+    call('HSET', numbers, workflow, k)
+  end
+  return k
+end
+
+local function state_number(numbers, field, known)
+  local number = tonumber(known or nil)
+  if not number then
+    number = math.min(call('HINCRBY', numbers, '#states', 1), CROWDED)
+    call('HSET', numbers, field, number)
+  end
+  return number
+end
+
+-- A run that is no more leaves the index.
+local function forget(index, numbers, name)
+  local members = {'e:' .. name, 'p:' .. name}
+  for k = 1, tonumber(call('HGET', numbers, '#workflows') or 0) do
+    for _, kind in ipairs({'o', 'c', 's'}) do
+      members[#members + 1] = kind .. k .. ':' .. name
     end
   end
-  redis.call('PEXPIRE', RUN, digits(rest))
-  redis.call('PEXPIRE', TRAIL, digits(rest))
+  call('ZREM', index, unpack(members))
 end
 
--- A look at a workflow that has ended does not keep its run alive, but a claim in it does.
-local function live_on(ttl)
-  live_for(get('ended') == '1' and redis.call('PTTL', RUN) or ttl)
+-- Removes so many of the runs that have expired. True if there may be more.
+local function purge(index, numbers, time, most)
+  local expired = call('ZRANGEBYSCORE', index, 0, '(' .. score(0, time), 'LIMIT', 0, most)
+  for _, member in ipairs(expired) do
+    forget(index, numbers, string.sub(member, 3))
+  end
+  return #expired == most
+end
+
+-- Whether the index may lack something. It has a member that never leaves it, and the numbers have a mark.
+local function is_lost(index, numbers)
+  local marks = call('HMGET', numbers, '#made', '#lost')
+  if marks[2] then
+    return true
+  end
+  if marks[1] then
+    return not call('ZSCORE', index, '*')
+  end
+  return call('EXISTS', index) == 1
+end
+`;
+
+/**
+ * What the operations on a run have in common. What one writes is collected, and written by one
+ * command of each kind.
+ */
+const BEFORE = lua`
+local RUN, INDEX, NUMBERS = KEYS[1], KEYS[2], KEYS[3]
+local name, workflow = ARGV[1], ARGV[2] -- the workflow is empty where the operation is about the whole run
+local trail_limit, is_chained = tonumber(ARGV[3]), ARGV[4] == '1'
+
+local fields, dropped, ranked, unranked = {}, {}, {}, {}
+
+local function field(what)
+  return what .. ':' .. workflow
+end
+
+local function set(what, value)
+  fields[#fields + 1] = what
+  fields[#fields + 1] = value
+end
+
+local function drop(what)
+  dropped[#dropped + 1] = what
+end
+
+local function rank(member, at)
+  ranked[#ranked + 1] = at
+  ranked[#ranked + 1] = member .. ':' .. name
+end
+
+local function unrank(member)
+  unranked[#unranked + 1] = member .. ':' .. name
+end
+
+local function split(text)
+  local items = {}
+  for item in string.gmatch(text or '', '[^\t]+') do
+    items[#items + 1] = item
+  end
+  return items
+end
+
+local function parse_claim(text)
+  if not text then
+    return nil
+  end
+  local token, till, uncertain, key, since, step, entry = string.match(text,
+    '^([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]*)$')
+  return {token = token, till = tonumber(till), uncertain = uncertain, key = key, since = since, step = step, entry = entry}
+end
+
+local function save_claim(run, claim)
+  run.claim = claim
+  set(field('claim'), table.concat(
+    {claim.token, digits(claim.till), claim.uncertain, claim.key, claim.since, claim.step, claim.entry}, '\t'))
+end
+
+-- The run and the workflow in question, or nil where there is no run.
+local function load()
+  local got = call('HMGET', RUN, 'session', 'format', 'expires', 'workflows', field('state'), field('context'),
+    field('head'), field('claim'), field('unfinished'), field('spent'))
+  if not got[1] then
+    return nil
+  end
+  local run = {session = got[1], format = tonumber(got[2] or 1), expires = tonumber(got[3]), workflows = got[4] or '',
+    state = got[5], context = got[6] or '', claim_text = got[8], unfinished = got[9], spent = got[10] or '',
+    version = '0', ended = '-', seq = 0, attempts = 0, hash = ''}
+  if got[7] then
+    local version, updated, ended, seq, attempts, hash = string.match(got[7], '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S*)$')
+    run.version, run.updated, run.ended, run.hash = version, updated, ended, hash
+    run.seq, run.attempts = tonumber(seq), tonumber(attempts)
+  end
+  run.claim = parse_claim(got[8])
+  return run
+end
+
+local function save_head(run)
+  set(field('head'), table.concat(
+    {run.version, run.updated, run.ended, digits(run.seq), digits(run.attempts), run.hash}, ' '))
+end
+
+local function make(time, session, key, principal)
+  local run = {session = session, format = ${FORMAT}, expires = 0, workflows = '', context = '', spent = '',
+    version = '0', ended = '-', seq = 0, attempts = 0, hash = ''}
+  if call('HSETNX', NUMBERS, '#made', 1) == 1 then
+    if call('DEL', INDEX) == 1 then
+      call('HSET', NUMBERS, '#lost', 'lost')
+    end
+    call('ZADD', INDEX, '+inf', '*')
+  end
+  if call('ZSCORE', INDEX, 'e:' .. name) then
+    forget(INDEX, NUMBERS, name)
+  end
+  purge(INDEX, NUMBERS, time, ${PURGED})
+  set('format', ${FORMAT})
+  set('session', session)
+  if key ~= '' then
+    set('key', key)
+  end
+  if principal ~= '' then
+    set('principal', principal)
+    rank('p', principal)
+  end
+  return run
+end
+
+-- When the last lease ends that runs, in whichever workflow of the run.
+local function claimed_until(run, time)
+  local last = time
+  for _, other in ipairs(split(run.workflows)) do
+    local claim = run.claim
+    if other ~= workflow then
+      claim = parse_claim(call('HGET', RUN, 'claim:' .. other))
+    end
+    last = math.max(last, claim and claim.till or last)
+  end
+  return last
+end
+
+-- Without a time to live it stays, unless a claim lives longer. It also stays while nine tenths of it remain.
+local function live_on(run, time, ttl)
+  local is_kept = not ttl or (run.expires >= time + ttl * 0.9 and run.expires <= time + ttl)
+  local claimed = claimed_until(run, time)
+  if is_kept and run.expires >= claimed then
+    return
+  end
+  run.expires = math.max(ttl and time + ttl or run.expires, claimed)
+  run.is_moved = true
+  set('expires', digits(run.expires))
+  rank('e', score(0, run.expires))
+end
+
+local function write(run)
+  if #fields > 0 then
+    call('HSET', RUN, unpack(fields))
+  end
+  if #dropped > 0 then
+    call('HDEL', RUN, unpack(dropped))
+  end
+  if run.is_moved then
+    call('PEXPIREAT', RUN, digits(run.expires))
+  end
+  if #ranked > 0 then
+    call('ZADD', INDEX, unpack(ranked))
+  end
+  if #unranked > 0 then
+    call('ZREM', INDEX, unpack(unranked))
+  end
+end
+
+-- Of a draft that moves, of one that says of a refused call, or of another attempt.
+local function add_entry(run, time, draft, kind)
+  local attempt = run.attempts + (kind == 'refused' and 0 or 1)
+  run.seq = run.seq + 1
+  run.attempts = kind == 'move' and 0 or attempt
+  local stamps = table.concat({digits(run.seq), run.version, digits(attempt), digits(time)}, ' ')
+  run.hash = is_chained and 'sha1:' .. redis.sha1hex(run.hash .. '\n' .. stamps .. '\n' .. draft) or ''
+  set(field(digits(run.seq)), stamps .. ' ' .. run.hash .. ' ' .. draft)
+  if run.seq > trail_limit then
+    drop(field(digits(run.seq - trail_limit)))
+  end
 end
 
 local function reply(...)
   return table.concat({...}, '\n')
 end
 
-local function items(name)
-  local list = {}
-  for item in string.gmatch(get(name) or '', '[^\t]+') do
-    list[#list + 1] = item
-  end
-  return list
-end
-
--- Keeps the newest, which come first.
-local function save_items(name, list)
-  set(name, table.concat(list, '\t', 1, math.min(#list, ${REMEMBERED})))
-end
-
 -- What a settled token was settled with: a version, or '-' if it was released.
-local function spent_on(token)
-  for _, item in ipairs(items('spent')) do
-    local result, by = string.match(item, '^(%S+) (.*)$')
-    if by == token then
-      return result
+local function spent_on(run, token)
+  local _, last = string.find('\t' .. run.spent, '\t' .. token .. ' ', 1, true)
+  return last and string.match(run.spent, '^%S+', last)
+end
+
+-- The newest come first. The others are forgotten now and then, because that costs more than to keep a few.
+local function spend(run, token, result)
+  run.spent = token .. ' ' .. result .. (run.spent == '' and '' or '\t' .. run.spent)
+  if #run.spent > ${SPENT_BYTES} then
+    run.spent = string.match(run.spent, '^${NEWEST}') or run.spent
+  end
+  set(field('spent'), run.spent)
+end
+
+-- Those of other steps; of none where it is 'all'.
+local function others_unfinished(run, step)
+  local others = {}
+  for _, item in ipairs(split(run.unfinished)) do
+    if step ~= 'all' and string.match(item, '^%S+ (.*)$') ~= step then
+      others[#others + 1] = item
     end
   end
+  return others
 end
 
-local function spend(token, result)
-  local spent = items('spent')
-  table.insert(spent, 1, result .. ' ' .. token)
-  save_items('spent', spent)
+local function save_unfinished(list)
+  if #list == 0 then
+    drop(field('unfinished'))
+  else
+    set(field('unfinished'), table.concat(list, '\t', 1, math.min(#list, ${REMEMBERED})))
+  end
 end
 
 -- A step that is settled by it needs its key no more; one that was not begun leaves it to the next try. A workflow that
 -- begins anew settles all of them.
-local function drop_claim(settles)
-  local unfinished, key = items('unfinished'), get('key')
-  if settles ~= 'unsettled' and #unfinished > 0 then
-    local others = {}
-    for _, item in ipairs(unfinished) do
-      if settles ~= 'all' and string.match(item, '^%S+') ~= key then
-        others[#others + 1] = item
-      end
-    end
-    save_items('unfinished', others)
+local function drop_claim(run, k, settles)
+  if run.unfinished and settles ~= 'unsettled' then
+    save_unfinished(others_unfinished(run, settles == 'all' and 'all' or run.claim.step))
   end
-  redis.call('HDEL', RUN, field('token'), field('until'), field('uncertain'), field('step'), field('key'))
+  run.claim = nil
+  drop(field('claim'))
+  unrank('c' .. k)
+  unrank('s' .. k)
 end
+
+local function rank_claim(k, claim)
+  rank('c' .. k, score(claim_number(k, claim.uncertain == 'hold' and 1 or 2), claim.till))
+end
+
+local function known_workflow()
+  return workflow_number(NUMBERS, workflow, call('HGET', NUMBERS, workflow))
+end
+
+local function operation(run, time)
 `;
 
-/**
- * The store's operations in Lua, one script each. A run is one hash, its trail a second one, both
- * in one slot:
- *
- * | field of the run | value                                                                       |
- * |------------------|-----------------------------------------------------------------------------|
- * | `session`        | the session record, with the token that opened the run                      |
- * | `state:"w"`      | the state of workflow w; likewise `context`, `version` and `updated`        |
- * | `ended:"w"`      | what its last commit said of its end: `1` or `0`                            |
- * | `token:"w"`      | the claim, where there is one; likewise `until`, `uncertain`, `step`, `key` |
- * | `unfinished:"w"` | steps whose outcome is unknown: `key step`, newest first                    |
- * | `spent:"w"`      | settled tokens: `version token`, or `- token` if released, newest first     |
- *
- * A field of the trail is `5:"w"`, its value the time and the entry. Whatever came from a caller is
- * JSON text that no script looks into: Lua would lose empty arrays and long numbers. JSON text has
- * no line break and no tab, so those separate items.
- */
-export interface Script {
-  readonly source: string;
-  readonly sha1: string;
-}
-
-export const OPEN = script(lua`
-local session, ttl = ARGV[2], ARGV[3]
-local known = redis.call('HGET', RUN, 'session')
-if known then
-  return known == session and 'opened' or 'taken'
-end
-redis.call('DEL', TRAIL)
-redis.call('HSET', RUN, 'session', session)
-live_for(ttl)
-return 'opened'
-`);
-
-export const READ = script(lua`
-local ttl = ARGV[2]
-if not exists() then
-  return 'unknown'
-end
-local lines = redis.call('HGETALL', RUN)
-live_on(ttl)
-table.insert(lines, 1, 'run')
-table.insert(lines, 2, digits(now()))
-return table.concat(lines, '\n')
-`);
-
-export const CLAIM = script(lua`
-local token, step, uncertain, new_key = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local lease, ttl, session = ARGV[6], ARGV[7], ARGV[8]
-local state, context, version = ARGV[9], ARGV[10], ARGV[11]
-local any_state = ARGV[12] == 'any'
-local time = now()
-local updated = digits(time)
-
-local function allowed()
-  if any_state then
-    return true
-  end
-  for i = 13, #ARGV do
-    if ARGV[i] == state then
-      return true
-    end
-  end
-  return false
+const AFTER = lua`
 end
 
-if not exists() then
-  if session == '' then
-    return 'unknown'
-  end
-  redis.call('DEL', TRAIL)
-  redis.call('HSET', RUN, 'session', session)
+local run = load()
+if run and run.format > ${FORMAT} then
+  return reply('format', digits(run.format))
 end
+return operation(run, now())
+`;
 
-if get('state') then
-  state, context, version, updated = get('state'), get('context'), get('version'), get('updated')
-end
-local function answer(status, ...)
-  live_on(ttl)
-  return reply(status, state, context, version, updated, digits(time), ...)
-end
-
-if spent_on(token) then
-  return answer('state')
-end
-
-local holder = get('token')
-if holder == token then
-  set('until', digits(time + lease))
-  return answer('claimed', get('key'))
-end
-
-if holder then
-  local remaining = get('until') - time
-  if remaining > 0 then
-    return answer('busy', digits(remaining))
-  end
-  if get('uncertain') == 'hold' then
-    return answer('held', holder, get('key'), get('step'), get('uncertain'))
-  end
-end
-
-if not allowed() then
-  return answer('state')
-end
-
--- The outcome of the claim that gives way is unknown, so its key waits for the same step to come again.
-local unfinished = {}
-if holder then
-  unfinished[1] = get('key') .. ' ' .. get('step')
-end
-for _, item in ipairs(items('unfinished')) do
-  if item ~= unfinished[1] then
-    unfinished[#unfinished + 1] = item
-  end
-end
-local key = new_key
-for _, item in ipairs(unfinished) do
-  local its_key, its_step = string.match(item, '^(%S+) (.*)$')
-  if its_step == step then
-    key = its_key
-  end
-end
-save_items('unfinished', unfinished)
-
-redis.call('HSET', RUN,
-  field('state'), state, field('context'), context, field('version'), version, field('updated'), updated,
-  field('token'), token, field('until'), digits(time + lease), field('uncertain'), uncertain,
-  field('step'), step, field('key'), key)
-return answer('claimed', key)
-`);
-
-export const COMMIT = script(lua`
-local token, state, context, entry = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local trail_limit, ttl, settles, as, ended = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
-if not exists() then
-  return 'unknown'
-end
-local function answer(...)
-  live_for(ttl)
-  return reply(...)
-end
-
-local before = spent_on(as)
-if before and before ~= '-' then
-  return answer('committed', before, 'repeated')
-end
-if get('token') ~= token then
-  return answer('lost')
-end
-
-local version, time = digits(get('version') + 1), digits(now())
-redis.call('HSET', RUN,
-  field('state'), state, field('context'), context, field('version'), version, field('updated'), time,
-  field('ended'), ended)
-redis.call('HSET', TRAIL, field(version), time .. ' ' .. entry)
-redis.call('HDEL', TRAIL, field(digits(version - trail_limit)))
-if as ~= token then
-  spend(token, '-')
-end
-spend(as, version)
-drop_claim(settles)
-return answer('committed', version)
-`);
-
-export const RENEW = script(lua`
-local token, lease = ARGV[2], ARGV[3]
-if get('token') ~= token then
-  return 'lost'
-end
-set('until', digits(now() + lease))
-live_for(redis.call('PTTL', RUN))
-return 'renewed'
-`);
-
-export const RELEASE = script(lua`
-local token, settles = ARGV[2], ARGV[3]
-if not exists() then
-  return 'ok'
-end
-if get('token') == token then
-  drop_claim(settles)
-end
--- Even where it never had the claim: its request may still be on its way.
-if not spent_on(token) then
-  spend(token, '-')
-end
-return 'ok'
-`);
-
-export const DELETE = script(lua`
-redis.call('DEL', RUN, TRAIL)
-return 'ok'
-`);
-
-export const HISTORY = script(lua`
-local limit = tonumber(ARGV[2])
-local newest = tonumber(get('version') or 0)
-local lines = {'trail'}
-local oldest = newest - math.min(limit, redis.call('HLEN', TRAIL)) + 1
-for version = oldest, newest do
-  local entry = redis.call('HGET', TRAIL, field(digits(version)))
-  if entry then
-    lines[#lines + 1] = digits(version) .. ' ' .. entry
-  end
-end
-return table.concat(lines, '\n')
-`);
-
-function script(body: string): Script {
-  const source = PRELUDE + body;
-  return { source, sha1: createHash('sha1').update(source).digest('hex') };
+/** A script about one run: `run` is what there is of it, or nil, and `time` the server's. */
+export function runScript(body: string): Script {
+  return script(BEFORE + body + AFTER);
 }

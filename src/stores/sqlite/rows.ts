@@ -1,13 +1,17 @@
-import type { RunState, WorkflowState } from '../run-state.ts';
+import { type RunState, type WorkflowState, workflowRecord } from '../run-state.ts';
 import { decodeText, encodeText, jsonOrNull, textOrNull } from '../sql-text.ts';
-import type { Json, SessionRecord, TrailEntry } from '../store.ts';
+import type { FoundRun, Json, RunsCount, SessionRecord, TrailDraft, TrailEntry } from '../store.ts';
+import { draftText, firstHash, type TrailHead } from '../trail.ts';
 import type { SqliteDatabase, SqliteStatement, SqliteValue } from './database.ts';
+import { FORMAT, migrate, newerFormat } from './schema.ts';
 
 /** A run as it is in the file. The trails stay there: what is in one here is new. */
 export interface Run extends RunState {
   /** Its key as text that the file keeps. */
   readonly id: string;
   readonly workflows: Map<string, WorkflowState>;
+  /** Workflows whose row an older version of the package wrote last: it keeps no numbers. */
+  readonly unnumbered: Set<string>;
 }
 
 const STATEMENTS = {
@@ -21,8 +25,9 @@ const STATEMENTS = {
   selectWorkflows: 'SELECT * FROM workflows WHERE run = ?',
   replaceWorkflow: `
     INSERT OR REPLACE INTO workflows
-      (run, workflow_type, state, context, version, updated_at, claim, ended, unsettled, settled)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+      (run, workflow_type, state, context, version, updated_at, claim, ended, unsettled, settled,
+       seq, attempts, trail_hash)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
   deleteWorkflows: 'DELETE FROM workflows WHERE run = ?',
   selectInState: `
     SELECT run, updated_at
@@ -30,24 +35,77 @@ const STATEMENTS = {
      WHERE state = ? AND updated_at <= ? AND (updated_at, run) > (?, ?)
        AND workflow_type = ? AND expires_at > ?
      ORDER BY updated_at, run LIMIT 100`,
-  selectEvents:
-    'SELECT * FROM workflow_events WHERE run = ? AND workflow_type = ? ORDER BY version DESC LIMIT ?',
+  selectHeld: `
+    SELECT w.*, json_extract(claim, '$.leaseEnd') AS score
+      FROM workflows w JOIN workflow_runs r USING (run)
+     WHERE claim IS NOT NULL AND workflow_type = ? AND expires_at > ?
+       AND json_extract(claim, '$.uncertain') = 'hold' AND score <= ?
+       AND (score, run) > (?, ?)
+     ORDER BY score, run LIMIT ?`,
+  selectStuck: `
+    SELECT w.*, updated_at AS score
+      FROM workflows w JOIN workflow_runs r USING (run)
+     WHERE ended IS NOT 1 AND workflow_type = ? AND expires_at > ?
+       AND updated_at <= ? AND (updated_at, run) > (?, ?)
+       AND (? IS NULL OR state IN (SELECT value FROM json_each(?)))
+     ORDER BY updated_at, run LIMIT ?`,
+  countStates: `
+    SELECT state, count(*) AS runs, sum(updated_at <= ?) AS stuck
+      FROM workflows w JOIN workflow_runs r USING (run)
+     WHERE ended IS NOT 1 AND workflow_type = ? AND expires_at > ?
+     GROUP BY state`,
+  countClaims: `
+    SELECT count(CASE WHEN json_extract(claim, '$.leaseEnd') > ? THEN 1 END) AS running,
+           count(CASE WHEN json_extract(claim, '$.leaseEnd') <= ?
+                       AND json_extract(claim, '$.uncertain') = 'hold' THEN 1 END) AS held,
+           min(json_extract(claim, '$.since')) AS oldest
+      FROM workflows w JOIN workflow_runs r USING (run)
+     WHERE claim IS NOT NULL AND workflow_type = ? AND expires_at > ?`,
+  selectOwned: `
+    SELECT run FROM workflow_runs
+     WHERE principal = ? AND expires_at > ? AND run > ? ORDER BY run LIMIT ?`,
+  selectEvents: `
+    SELECT * FROM workflow_events
+     WHERE run = ? AND workflow_type = ? ORDER BY rowid DESC LIMIT ?`,
+  selectUnnumbered: `
+    SELECT rowid AS id FROM workflow_events
+     WHERE run = ? AND workflow_type = ? AND seq IS NULL ORDER BY rowid`,
+  selectHead: `
+    SELECT hash, CASE WHEN entry IS NOT NULL AND json_extract(entry, '$.to') IS NULL THEN attempt ELSE 0 END AS attempts,
+           (SELECT coalesce(max(seq), 0) + count(*) - count(seq) FROM workflow_events e
+             WHERE e.run = n.run AND e.workflow_type = n.workflow_type) AS seq
+      FROM workflow_events n WHERE run = ? AND workflow_type = ? ORDER BY rowid DESC LIMIT 1`,
+  selectLastNumber:
+    'SELECT coalesce(max(seq), 0) AS seq FROM workflow_events WHERE run = ? AND workflow_type = ?',
+  numberEvent: 'UPDATE workflow_events SET seq = ?, attempt = 1 WHERE rowid = ?',
+  selectFormat: 'SELECT max(format) AS format FROM workflow_format',
   insertEvent: `
     INSERT INTO workflow_events
-      (run, workflow_type, version, from_state, to_state, event, payload, actor, tool, occurred_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+      (run, workflow_type, version, from_state, to_state, event, payload, actor, tool, occurred_at,
+       seq, attempt, entry, hash)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
   deleteEvents: 'DELETE FROM workflow_events WHERE run = ?',
 } as const;
 
 /** Single reads and writes of the file. Whoever calls them has a transaction open. */
 export class SqliteRuns {
   readonly #sql: Readonly<Record<keyof typeof STATEMENTS, SqliteStatement>>;
+  readonly #isChained: boolean;
 
-  constructor(database: SqliteDatabase) {
-    database.exec(SCHEMA);
-    addMissingColumns(database);
+  /** @throws InterlockError `ERR_INTERLOCK_STORE` where a newer version has changed the file */
+  constructor(database: SqliteDatabase, isChained: boolean) {
+    this.#isChained = isChained;
+    migrate(database);
     const prepared = Object.entries(STATEMENTS).map(([name, sql]) => [name, database.prepare(sql)]);
     this.#sql = Object.fromEntries(prepared);
+  }
+
+  /**
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where a newer version has changed the file since
+   */
+  assertFormat(): void {
+    const [row] = this.#sql.selectFormat.all() as { format: number }[];
+    if (row !== undefined && row.format > FORMAT) throw newerFormat(row.format);
   }
 
   /** The run, or `undefined` where it is unknown or has expired. */
@@ -57,10 +115,13 @@ export class SqliteRuns {
     if (!row) return undefined;
     const rows = this.#sql.selectWorkflows.all(id) as WorkflowRow[];
     const workflows = new Map(
-      rows.map((each) => [decodeText(each.workflow_type), toWorkflow(each)]),
+      rows.map((each) => [decodeText(each.workflow_type), this.#toWorkflow(each)]),
     );
     const openedBy = row.opened_by === null ? undefined : decodeText(row.opened_by);
-    return { id, session: toSession(row), openedBy, workflows, expiresAt: row.expires_at };
+    const behind = rows.filter(({ seq }) => seq === null);
+    const unnumbered = new Set(behind.map((each) => decodeText(each.workflow_type)));
+    const session = toSession(row);
+    return { id, session, openedBy, workflows, unnumbered, expiresAt: row.expires_at };
   }
 
   /** Replaces what is under the key. */
@@ -69,7 +130,7 @@ export class SqliteRuns {
     const { session, openedBy, expiresAt } = run;
     this.#remove(id);
     this.#sql.insertRun.run(id, now, expiresAt, textOrNull(openedBy), ...fromSession(session));
-    return { id, session, openedBy, workflows: new Map(), expiresAt };
+    return { id, session, openedBy, workflows: new Map(), unnumbered: new Set(), expiresAt };
   }
 
   expire({ id }: Run, expiresAt: number): void {
@@ -77,7 +138,9 @@ export class SqliteRuns {
   }
 
   /** Replaces the workflow, in `run` too. What is in its trail is added to the file. */
-  save({ id, workflows }: Run, name: string, workflow: WorkflowState): void {
+  save(run: Run, name: string, workflow: WorkflowState): void {
+    const { id, workflows, unnumbered } = run;
+    if (unnumbered.delete(name)) this.number(run, name);
     workflows.set(name, workflow);
     this.#sql.replaceWorkflow.run(id, encodeText(name), ...fromWorkflow(workflow));
     for (const entry of workflow.trail) {
@@ -85,10 +148,106 @@ export class SqliteRuns {
     }
   }
 
-  /** The newest entries, oldest first. */
-  trail({ id }: Run, workflow: string, atMost: number): TrailEntry[] {
+  /**
+   * The newest entries, oldest first; `undefined` where an older version of the package has written
+   * some, which have no number yet.
+   */
+  trail({ id }: Run, workflow: string, atMost: number): TrailEntry[] | undefined {
     const rows = this.#sql.selectEvents.all(id, encodeText(workflow), atMost) as EventRow[];
+    if (rows.some(({ seq }) => seq === null)) return undefined;
     return rows.map(toTrailEntry).reverse();
+  }
+
+  /** Numbers what older versions of the package have written. */
+  number({ id }: Pick<Run, 'id'>, workflow: string): void {
+    const name = encodeText(workflow);
+    const [last] = this.#sql.selectLastNumber.all(id, name) as { seq: number }[];
+    let seq = last?.seq ?? 0;
+    for (const row of this.#sql.selectUnnumbered.all(id, name) as { id: number }[])
+      this.#sql.numberEvent.run(++seq, row.id);
+  }
+
+  /** Held runs behind a place, those whose lease ended first at the front. */
+  held(workflow: string, now: number, { score, id }: Place, limit: number): Found[] {
+    const rows = this.#sql.selectHeld.all(encodeText(workflow), now, now, score, id, limit);
+    return this.#found(rows as FoundRow[], now);
+  }
+
+  /** Runs that have not moved since `latest`, behind a place, the oldest at the front. */
+  stuck(
+    workflow: string,
+    now: number,
+    { latest, states }: { readonly latest: number; readonly states: readonly string[] | undefined },
+    { score, id }: Place,
+    limit: number,
+  ): Found[] {
+    const allowed = states === undefined ? null : JSON.stringify(states.map(encodeText));
+    const place = [latest, score, id, allowed, allowed, limit] as const;
+    const rows = this.#sql.selectStuck.all(encodeText(workflow), now, ...place);
+    return this.#found(rows as FoundRow[], now);
+  }
+
+  /** How many runs have not ended, by their state, and how many of them are that old. */
+  countStates(workflow: string, now: number, latest: number): RunsCount['states'] {
+    const rows = this.#sql.countStates.all(latest, encodeText(workflow), now);
+    return (rows as { state: string; runs: number; stuck: number }[]).map((row) => ({
+      ...row,
+      state: decodeText(row.state),
+    }));
+  }
+
+  /** The claims of a workflow. */
+  countClaims(workflow: string, now: number): ClaimsRow {
+    const [row] = this.#sql.countClaims.all(now, now, encodeText(workflow), now) as ClaimsRow[];
+    return row ?? { running: 0, held: 0, oldest: null };
+  }
+
+  /** The keys of a principal's runs behind one of them, as the file keeps them. */
+  owned(principal: string, now: number, after: string, limit: number): string[] {
+    const rows = this.#sql.selectOwned.all(encodeText(principal), now, after, limit);
+    return (rows as { run: string }[]).map(({ run }) => run);
+  }
+
+  #found(rows: readonly FoundRow[], now: number): Found[] {
+    return rows.map((row) => ({
+      place: { score: row.score, id: row.run },
+      run: { run: decodeText(row.run), ...workflowRecord(this.#toWorkflow(row), now) },
+    }));
+  }
+
+  /** Without its trail, which stays in the table of events. */
+  #toWorkflow(row: WorkflowRow): WorkflowState {
+    const { version, updated_at: updatedAt, context, claim } = row;
+    return {
+      snapshot: {
+        state: decodeText(row.state),
+        updatedAt,
+        version,
+        ...(context !== null && { context: JSON.parse(context) as Json }),
+      },
+      claim: claim === null ? undefined : JSON.parse(claim),
+      ended: row.ended === null ? undefined : row.ended !== 0,
+      unsettled: JSON.parse(row.unsettled),
+      settled: JSON.parse(row.settled),
+      trail: [],
+      head: this.#head(row),
+    };
+  }
+
+  /**
+   * Where the trail stands. An older version of the package empties these columns, and then the
+   * trail itself says it. A chain that is there goes on, whatever this store was told.
+   */
+  #head({ run, workflow_type, seq, attempts, trail_hash }: WorkflowRow): TrailHead {
+    const [newest] = (
+      seq === null ? this.#sql.selectHead.all(run, workflow_type) : [{ seq, attempts }]
+    ) as HeadRow[];
+    const hash = trail_hash ?? newest?.hash ?? firstHash(this.#isChained);
+    return {
+      seq: newest?.seq ?? 0,
+      attempts: newest?.attempts ?? 0,
+      ...(hash !== undefined && { hash }),
+    };
   }
 
   /**
@@ -100,11 +259,11 @@ export class SqliteRuns {
     state: string,
     latest: number,
     now: number,
-    after?: FoundRun,
-  ): FoundRun[] {
+    after?: SweptRun,
+  ): SweptRun[] {
     const { updated_at, run } = after ?? { updated_at: Number.NEGATIVE_INFINITY, run: '' };
     const values = [encodeText(state), latest, updated_at, run, encodeText(workflow), now];
-    return this.#sql.selectInState.all(...values) as FoundRun[];
+    return this.#sql.selectInState.all(...values) as SweptRun[];
   }
 
   remove(key: string): void {
@@ -132,7 +291,14 @@ interface RunRow {
   readonly expires_at: number;
 }
 
+interface HeadRow {
+  readonly seq: number;
+  readonly attempts: number | null;
+  readonly hash?: string | null;
+}
+
 interface WorkflowRow {
+  readonly run: string;
   readonly workflow_type: string;
   readonly state: string;
   readonly context: string | null;
@@ -142,14 +308,44 @@ interface WorkflowRow {
   readonly ended: number | null;
   readonly unsettled: string;
   readonly settled: string;
+  readonly seq: number | null;
+  readonly attempts: number | null;
+  readonly trail_hash: string | null;
 }
 
-export interface FoundRun {
+interface FoundRow extends WorkflowRow {
+  readonly score: number;
+}
+
+interface ClaimsRow {
+  readonly running: number;
+  readonly held: number;
+  readonly oldest: number | null;
+}
+
+/** Where a page ends: by what it is ordered, and the run's key as the file keeps it. */
+export interface Place {
+  readonly score: number;
+  readonly id: string;
+}
+
+/** A run of a page. */
+export interface Found {
+  readonly place: Place;
+  readonly run: FoundRun;
+}
+
+/** A run that a sweep comes to, by its key as the file keeps it. */
+export interface SweptRun {
   readonly run: string;
   readonly updated_at: number;
 }
 
 interface EventRow {
+  readonly seq: number | null;
+  readonly attempt: number | null;
+  readonly entry: string | null;
+  readonly hash: string | null;
   readonly version: number;
   readonly from_state: string;
   readonly to_state: string;
@@ -172,31 +368,14 @@ function fromSession({ principal, minted }: SessionRecord): SqliteValue[] {
   return [textOrNull(principal), minted === undefined ? null : Number(minted)];
 }
 
-/** Without its trail, which stays in the table of events. */
-function toWorkflow(row: WorkflowRow): WorkflowState {
-  const { version, updated_at: updatedAt, context, claim } = row;
-  return {
-    snapshot: {
-      state: decodeText(row.state),
-      updatedAt,
-      version,
-      ...(context !== null && { context: JSON.parse(context) as Json }),
-    },
-    claim: claim === null ? undefined : JSON.parse(claim),
-    ended: row.ended === null ? undefined : row.ended !== 0,
-    unsettled: JSON.parse(row.unsettled),
-    settled: JSON.parse(row.settled),
-    trail: [],
-  };
-}
-
-/** `state`, `context`, `version`, `updated_at`, `claim`, `ended`, `unsettled` and `settled`. */
+/** The columns of a workflow, in their order, but for its key. */
 function fromWorkflow({
   snapshot,
   claim,
   ended,
   unsettled,
   settled,
+  head,
 }: WorkflowState): SqliteValue[] {
   const { state, context, version = 0, updatedAt } = snapshot;
   return [
@@ -208,99 +387,38 @@ function fromWorkflow({
     ended === undefined ? null : Number(ended),
     JSON.stringify(unsettled),
     JSON.stringify(settled),
+    head.seq,
+    head.attempts,
+    head.hash ?? null,
   ];
 }
 
 function toTrailEntry(row: EventRow): TrailEntry {
-  const { version, event, payload, actor, tool } = row;
-  return {
+  const { version, event, payload, actor, tool, entry, hash } = row;
+  const stamps = {
+    seq: row.seq ?? version,
     version,
-    from: decodeText(row.from_state),
-    to: decodeText(row.to_state),
-    event: event === null ? null : decodeText(event),
-    ...(tool !== null && { tool: decodeText(tool) }),
-    ...(actor !== null && { actor: decodeText(actor) }),
-    ...(payload !== null && { payload: JSON.parse(payload) as Json }),
+    attempt: row.attempt ?? 1,
     at: row.occurred_at,
   };
+  const said: TrailDraft =
+    entry !== null
+      ? (JSON.parse(entry) as TrailDraft)
+      : {
+          from: decodeText(row.from_state),
+          to: decodeText(row.to_state),
+          event: event === null ? null : decodeText(event),
+          ...(tool !== null && { tool: decodeText(tool) }),
+          ...(actor !== null && { actor: decodeText(actor) }),
+          ...(payload !== null && { payload: JSON.parse(payload) as Json }),
+        };
+  return { ...stamps, ...said, ...(hash !== null && { hash }) };
 }
 
-/** `version`, `from_state`, `to_state`, `event`, `payload`, `actor`, `tool` and `occurred_at`. */
-function fromTrailEntry({
-  version,
-  from,
-  to,
-  event,
-  payload,
-  actor,
-  tool,
-  at,
-}: TrailEntry): SqliteValue[] {
+/** The columns of an entry, in their order, but for its run and workflow. */
+function fromTrailEntry(entry: TrailEntry): SqliteValue[] {
+  const { seq, version, attempt, from, to = from, event, payload, actor, tool, at, hash } = entry;
   const texts = [encodeText(from), encodeText(to), textOrNull(event)];
-  return [version, ...texts, jsonOrNull(payload), textOrNull(actor), textOrNull(tool), at];
-}
-
-/**
- * Times are milliseconds since the epoch. A context, a payload and the three columns of a workflow
- * that only the store reads are JSON text. In other text a backslash is doubled, and NUL and half
- * surrogate pairs are written `\uXXXX`.
- */
-export const SCHEMA = `
-CREATE TABLE IF NOT EXISTS workflow_runs (
-  run         TEXT PRIMARY KEY,
-  principal   TEXT,
-  minted      INTEGER,
-  created_at  REAL NOT NULL,
-  expires_at  REAL NOT NULL
-) STRICT;
-
-CREATE INDEX IF NOT EXISTS workflow_runs_expiry ON workflow_runs (expires_at);
-
-CREATE TABLE IF NOT EXISTS workflows (
-  run            TEXT NOT NULL,
-  workflow_type  TEXT NOT NULL,
-  state          TEXT NOT NULL,
-  context        TEXT,
-  version        INTEGER NOT NULL,
-  updated_at     REAL NOT NULL,
-  claim          TEXT,
-  unsettled      TEXT NOT NULL,
-  settled        TEXT NOT NULL,
-  PRIMARY KEY (run, workflow_type)
-) STRICT;
-
-CREATE INDEX IF NOT EXISTS workflows_state ON workflows (state, updated_at, run);
-
-CREATE TABLE IF NOT EXISTS workflow_events (
-  run            TEXT NOT NULL,
-  workflow_type  TEXT NOT NULL,
-  version        INTEGER NOT NULL,
-  from_state     TEXT NOT NULL,
-  to_state       TEXT NOT NULL,
-  event          TEXT,
-  payload        TEXT,
-  actor          TEXT,
-  tool           TEXT,
-  occurred_at    REAL NOT NULL,
-  PRIMARY KEY (run, workflow_type, version)
-) STRICT;
-`;
-
-/**
- * What later versions keep beside that. `NULL` is what an older version, which may use the file at
- * the same time, says of it.
- */
-const ADDED = [
-  // The token that opened the run.
-  ['workflow_runs', 'opened_by', 'TEXT'],
-  // What the last commit said of the workflow's end.
-  ['workflows', 'ended', 'INTEGER'],
-] as const;
-
-function addMissingColumns(database: SqliteDatabase): void {
-  for (const [table, column, type] of ADDED) {
-    const known = database.prepare('SELECT 1 FROM pragma_table_info(?) WHERE name = ?');
-    if (known.all(table, column).length > 0) continue;
-    database.exec(`ALTER TABLE ${table} ADD COLUMN ${column} ${type}`);
-  }
+  const said = [jsonOrNull(payload), textOrNull(actor), textOrNull(tool), at];
+  return [version, ...texts, ...said, seq, attempt, draftText(entry), hash ?? null];
 }

@@ -2,12 +2,17 @@ import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { postgresStore } from '../../../src/stores/postgres.ts';
+import type { TrailEntry } from '../../../src/stores/store.ts';
+import { verifyTrail } from '../../../src/stores/trail.ts';
 import { claimOf, commitOf, HOUR, repeated, step } from '../../../src/testing/fixtures.ts';
+import { everyOperation } from '../../helpers/operations.ts';
 import { makePostgresSchema, type PostgresSchema } from '../../helpers/postgres-schema.ts';
 import { startStoreProcess } from '../../helpers/store-process.ts';
 
 /** What migrate() made before it knew of any other version. */
 const schemaOfVersion1 = await readFile(new URL('schema-1.sql', import.meta.url), 'utf8');
+/** And what it made before the trail had attempts. */
+const schemaOfVersion2 = await readFile(new URL('schema-2.sql', import.meta.url), 'utf8');
 
 /** A schema of the test's own, and what is in it. */
 async function openSchema() {
@@ -40,7 +45,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
         postgresStore({ pool, schema: database.schema }),
       );
       await Promise.all(stores.map((store) => store.migrate()));
-      expect(await applied()).toEqual([1, 2]);
+      expect(await applied()).toEqual([1, 2, 3]);
     },
   );
 
@@ -49,7 +54,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
     const { url, schema } = database;
     const address = { kind: 'postgres', url, schema, migrate: true } as const;
     const processes = await Promise.all([1, 2, 3].map(() => startStoreProcess(address)));
-    expect(await applied()).toEqual([1, 2]);
+    expect(await applied()).toEqual([1, 2, 3]);
     const run = randomUUID();
     await processes[0]?.store.open(run, {}, HOUR);
     for (const [index, { store }] of processes.entries())
@@ -101,7 +106,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
     expect(await catalogue()).toEqual(['workflows']);
     await pool.query(`DROP TABLE ${schema}.workflows`);
     await store.migrate();
-    expect(await applied()).toEqual([1, 2]);
+    expect(await applied()).toEqual([1, 2, 3]);
   });
 
   it('takes a schema and a prefix of any letters', async () => {
@@ -128,49 +133,51 @@ describe('migrate()', { timeout: 60_000 }, () => {
   });
 });
 
+/** What an older process asks: a function with a document that has no more than it knew. */
+type Ask = (call: string, ...values: unknown[]) => Promise<unknown>;
+
+/** A schema as an older version made it. */
+async function openOldSchema(statements: string, schema: string) {
+  const { database, applied } = await openSchema();
+  const pool = database.connect();
+  await pool.query(statements.replaceAll(`"${schema}"`, database.schema));
+  const old: Ask = async (call, ...values) => {
+    const { rows } = await pool.query(`SELECT ${database.schema}.${call}::text AS answer`, values);
+    return JSON.parse(rows[0].answer || 'null');
+  };
+  const run = randomUUID();
+  const documents = {
+    claim: (token: string) => claimDocument(run, token),
+    commit: (token: string) => commitDocument(run, token),
+    request: (token: string) => ({ ...claimOf(run), token }),
+  };
+  return { database, applied, pool, old, run, documents };
+}
+
+const claimDocument = (run: string, token: string) => ({
+  ...{ run, long_key: null, principal: 'alice', minted: null, workflow: 'checkout', token },
+  ...{ tool: 'cart.pay', digest: 'd', uncertain: 'hold', states: null, state: 'empty' },
+  ...{ context: '{"sum":1}', version: 0, make_run: true, new_key: randomUUID() },
+  ...{ lease_ms: HOUR, ttl_ms: HOUR },
+});
+const commitDocument = (run: string, token: string) => ({
+  ...{ run, workflow: 'checkout', token, state: 'paid', context: null, from_state: 'empty' },
+  ...{ to_state: 'paid', event: 'PAY', tool: 'cart.pay', actor: null, payload: null },
+  ...{ ttl_ms: HOUR, settles: true },
+});
+
 describe('migrate() of a schema of version 1', { timeout: 60_000 }, () => {
-  /** What an older process asks: a function with a document that has no more than it knew. */
-  type Ask = (call: string, ...values: unknown[]) => Promise<unknown>;
-  async function openOldSchema() {
-    const { database, applied } = await openSchema();
-    const pool = database.connect();
-    await pool.query(schemaOfVersion1.replaceAll('"schema_1"', database.schema));
-    const old: Ask = async (call, ...values) => {
-      const { rows } = await pool.query(
-        `SELECT ${database.schema}.${call}::text AS answer`,
-        values,
-      );
-      return JSON.parse(rows[0].answer || 'null');
-    };
-    const run = randomUUID();
-    const documents = {
-      claim: (token: string) => claimDocument(run, token),
-      commit: (token: string) => commitDocument(run, token),
-      request: (token: string) => ({ ...claimOf(run), token }),
-    };
-    return { database, applied, pool, old, run, documents };
-  }
-
-  const claimDocument = (run: string, token: string) => ({
-    ...{ run, long_key: null, principal: 'alice', minted: null, workflow: 'checkout', token },
-    ...{ tool: 'cart.pay', digest: 'd', uncertain: 'hold', states: null, state: 'empty' },
-    ...{ context: '{"sum":1}', version: 0, make_run: true, new_key: randomUUID() },
-    ...{ lease_ms: HOUR, ttl_ms: HOUR },
-  });
-  const commitDocument = (run: string, token: string) => ({
-    ...{ run, workflow: 'checkout', token, state: 'paid', context: null, from_state: 'empty' },
-    ...{ to_state: 'paid', event: 'PAY', tool: 'cart.pay', actor: null, payload: null },
-    ...{ ttl_ms: HOUR, settles: true },
-  });
-
   it('keeps its runs, their claims and their trails', async () => {
-    const { database, applied, pool, old, run, documents } = await openOldSchema();
+    const { database, applied, pool, old, run, documents } = await openOldSchema(
+      schemaOfVersion1,
+      'schema_1',
+    );
     await old('workflow_claim($1)', documents.claim('one'));
     await old('workflow_commit($1)', documents.commit('one'));
     await old('workflow_claim($1)', documents.claim('two'));
     const store = postgresStore({ pool, schema: database.schema });
     await store.migrate();
-    expect(await applied()).toEqual([1, 2]);
+    expect(await applied()).toEqual([1, 2, 3]);
     const record = await store.read(run, HOUR);
     expect(record?.session).toEqual({ principal: 'alice' });
     expect(record?.workflows.checkout).toMatchObject({
@@ -187,7 +194,10 @@ describe('migrate() of a schema of version 1', { timeout: 60_000 }, () => {
   });
 
   it('goes on serving the processes that are not deployed anew yet', async () => {
-    const { database, pool, old, run, documents } = await openOldSchema();
+    const { database, pool, old, run, documents } = await openOldSchema(
+      schemaOfVersion1,
+      'schema_1',
+    );
     const store = postgresStore({ pool, schema: database.schema });
     await store.migrate();
     expect(await old('workflow_claim($1)', documents.claim('one'))).toMatchObject({
@@ -206,6 +216,133 @@ describe('migrate() of a schema of version 1', { timeout: 60_000 }, () => {
     });
     await old('workflow_make_run($1, true)', { run, long_key: null, ttl_ms: HOUR });
     expect((await store.read(run, HOUR))?.workflows).toEqual({});
+  });
+});
+
+describe('migrate() of a schema of version 2', { timeout: 60_000 }, () => {
+  const open = () => openOldSchema(schemaOfVersion2, 'schema_2');
+  const stamps = (trail: readonly TrailEntry[]) =>
+    trail.map(({ seq, version, attempt, to }) => `${seq} v${version} a${attempt} ${to ?? 'stays'}`);
+
+  it('reads older entries as the moves that they are, and goes on after them', async () => {
+    const { database, pool, old, run, documents } = await open();
+    for (const token of ['one', 'two']) {
+      await old('workflow_claim($1)', documents.claim(token));
+      await old('workflow_commit($1)', documents.commit(token));
+    }
+    await old('workflow_claim($1)', documents.claim('three'));
+    const store = postgresStore({ pool, schema: database.schema });
+    await store.migrate();
+    const record = await store.read(run, HOUR);
+    expect(record?.workflows.checkout?.claim).not.toHaveProperty('since');
+    expect(await store.claim(documents.request('one'))).toMatchObject({ status: 'state' });
+    const failed = { from: 'paid', event: null, outcome: 'failed' } as const;
+    await store.release({ run, workflow: 'checkout' }, 'three', { entry: failed });
+    expect(await store.claim(documents.request('two'))).toMatchObject({ status: 'state' });
+    expect(await step(store, run)).toBe(3);
+    expect(stamps(await store.history({ run, workflow: 'checkout' }))).toEqual([
+      '1 v1 a1 paid',
+      '2 v2 a1 paid',
+      '3 v2 a1 stays',
+      '4 v3 a2 has_items',
+    ]);
+    for (const token of ['one', 'two'])
+      expect(await store.claim(documents.request(token))).toMatchObject({ status: 'state' });
+  });
+
+  it('serves older and newer processes in turns on one run, in one trail without gaps', async () => {
+    const { database, pool, old, run, documents } = await open();
+    const store = postgresStore({ pool, schema: database.schema, chainTrail: true });
+    await store.migrate();
+    await step(store, run, { create: {} });
+    const retried = claimOf(run, {
+      leaseMs: 0,
+      step: { uncertain: 'retry' },
+      entry: { actor: 'ann' },
+    });
+    await store.claim(retried);
+    // An older process takes over what a newer one left, and the other way round.
+    await old('workflow_claim($1)', { ...documents.claim('one'), uncertain: 'retry', lease_ms: 0 });
+    await step(store, run);
+    await old('workflow_claim($1)', documents.claim('two'));
+    expect(await old('workflow_commit($1)', documents.commit('two'))).toEqual({
+      status: 'committed',
+      version: 3,
+    });
+    await old('workflow_claim($1)', documents.claim('three'));
+    await old('workflow_release($1)', { run, workflow: 'checkout', token: 'three', settles: true });
+    expect(await step(store, run)).toBe(4);
+    const trail = await store.history({ run, workflow: 'checkout' });
+    expect(stamps(trail)).toEqual([
+      '1 v1 a1 has_items',
+      '2 v1 a1 stays',
+      '3 v2 a2 has_items',
+      '4 v3 a1 paid',
+      '5 v4 a1 has_items',
+    ]);
+    expect(trail[1]).toMatchObject({ kind: 'taken_over', outcome: 'unknown', actor: 'ann' });
+    expect(verifyTrail(trail)).toEqual([]);
+    // Older processes take every entry for a move, so they are given no others.
+    expect(await old('workflow_history($1, $2, $3)', run, 'checkout', 50)).toMatchObject([
+      { version: 1 },
+      { version: 2 },
+      { version: 3, from: 'empty', to: 'paid' },
+      { version: 4 },
+    ]);
+  });
+
+  it('removes with a run what an older process deletes', async () => {
+    const { database, pool, run } = await open();
+    const store = postgresStore({ pool, schema: database.schema });
+    await store.migrate();
+    await step(store, run, { create: {} });
+    await pool.query(`DELETE FROM ${database.schema}.workflow_runs WHERE run = $1`, [run]);
+    expect(await store.history({ run, workflow: 'checkout' })).toEqual([]);
+  });
+});
+
+describe('a schema of a newer format', { timeout: 60_000 }, () => {
+  it('is refused by every operation with both numbers, and left alone', async () => {
+    const { database } = await openSchema();
+    const pool = database.connect();
+    const { schema } = database;
+    const store = postgresStore({ pool, schema });
+    await store.migrate();
+    const run = randomUUID();
+    await store.open(run, {}, HOUR);
+    await store.claim(claimOf(run));
+    await pool.query(`CREATE OR REPLACE FUNCTION ${schema}.workflow_format() RETURNS integer
+      LANGUAGE sql IMMUTABLE AS 'SELECT 7'`);
+    const rows = async () => {
+      const tables = ['workflow_runs', 'workflows', 'workflow_events', 'workflow_migrations'];
+      const read = tables.map((table) => pool.query(`SELECT t::text FROM ${schema}.${table} t`));
+      return (await Promise.all(read)).map((each) => each.rows);
+    };
+    const before = await rows();
+    const refused = expect.objectContaining({
+      code: 'ERR_INTERLOCK_STORE',
+      message: expect.stringMatching(/format 7.*format 1/),
+    });
+    const page = { workflow: 'checkout', limit: 1, forMs: 0 };
+    const operations = {
+      ...everyOperation(store, run),
+      commitIn: () => store.commitIn(pool, commitOf(claimOf(run))),
+      append: () => store.append(claimOf(run), { from: 'empty', event: null }),
+      runs: () =>
+        store
+          .runs({ ...page, state: 'empty' })
+          [Symbol.asyncIterator]()
+          .next(),
+      held: () => store.held(page),
+      stuck: () => store.stuck(page),
+      count: () => store.count(page),
+      list: () => store.list({ principal: 'alice', limit: 1 }),
+      sweep: () => store.sweep(),
+      migrate: () => store.migrate(),
+    };
+    for (const [name, operation] of Object.entries(operations))
+      await expect(operation(), name).rejects.toThrow(refused);
+    expect(await rows()).toEqual(before);
   });
 });
 

@@ -3,9 +3,11 @@ import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
 import { memoryStore } from '../../../src/stores/memory.ts';
 import { postgresStore } from '../../../src/stores/postgres.ts';
-import type { AtomicStateStore, StepDescription } from '../../../src/stores/store.ts';
+import type { AtomicStateStore, CallNote, StepDescription } from '../../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR, LONG } from '../../../src/testing/fixtures.ts';
 import { makePostgresSchema } from '../../helpers/postgres-schema.ts';
+
+const TIMES = ['updatedAt', 'at', 'now', 'remainingMs', 'since', 'until'];
 
 /** What is asked of a store, in runs whose keys begin with a prefix of the test's own. */
 interface Operation {
@@ -36,6 +38,13 @@ const names = {
   ttlMs: fc.constantFrom(HOUR, HOUR, HOUR, HOUR, 0),
 };
 const context = fc.constantFrom({ a: 1 }, null, undefined);
+/** What a claim or a release may say for the trail. */
+const entry = fc.constantFrom<CallNote | undefined>(
+  undefined,
+  { tool: 'cart.pay', actor: 'alice', requestId: 7, workflowVersion: 3 },
+  { digest: 'd\\0', args: null, requestId: '\ud800' },
+  {},
+);
 
 const open = operation(
   'open',
@@ -51,7 +60,7 @@ const read = operation(
 
 const claim = operation(
   'claim',
-  { ...names, context, create: fc.constantFrom({}, undefined) },
+  { ...names, context, entry, create: fc.constantFrom({}, undefined) },
   (store, { run, token, state, context, ...request }) => {
     const { states, ...step } = CLAIMS[token] ?? {};
     const initial = { state, updatedAt: 0, ...(context !== undefined && { context }) };
@@ -71,7 +80,7 @@ const commit = operation(
   },
   (store, { run, workflow, token, state, context, event, ...options }) => {
     const snapshot = { state, ...(context !== undefined && { context }) };
-    const trail = { from: 'somewhere', to: state, event };
+    const trail = { from: 'somewhere', to: state, event, note: 'done', calledBy: 'bob' };
     const claim = claimOf(run, { workflow, token });
     return store.commit(commitOf(claim, { snapshot, trail, ...options }));
   },
@@ -80,8 +89,15 @@ const commit = operation(
 const renew = operation('renew', names, (store, { token, leaseMs, ...key }) =>
   store.renew(key, token, leaseMs),
 );
-const release = operation('release', names, (store, { token, ...key }) =>
-  store.release(key, token),
+const release = operation('release', { ...names, entry }, (store, { token, entry, ...key }) => {
+  const failed = { from: 'somewhere', event: null, outcome: 'failed', kind: 'tool_error' } as const;
+  return store.release(key, token, entry && { entry: { ...failed, ...entry } });
+});
+const append = operation(
+  'append',
+  { ...names, outcome: fc.constantFrom('refused', 'unknown') },
+  (store, { outcome, ...key }) =>
+    store.append?.(key, { from: 'somewhere', event: null, outcome }) ?? Promise.reject(),
 );
 const remove = operation('delete', names, (store, { run }) => store.delete(run));
 const history = operation(
@@ -97,6 +113,7 @@ const anyOperation = fc.oneof(
   { weight: 10, arbitrary: commit },
   { weight: 4, arbitrary: renew },
   { weight: 4, arbitrary: release },
+  { weight: 2, arbitrary: append },
   { weight: 1, arbitrary: remove },
   { weight: 4, arbitrary: history },
 );
@@ -131,7 +148,7 @@ async function answers(
 ): Promise<unknown[]> {
   const keys: string[] = [];
   const comparable = (name: string, value: unknown) => {
-    if (['updatedAt', 'at', 'now', 'remainingMs'].includes(name)) return undefined;
+    if (TIMES.includes(name)) return undefined;
     if (name !== 'idempotencyKey') return value;
     if (!keys.includes(String(value))) keys.push(String(value));
     return keys.indexOf(String(value));

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { runKeys } from '../../../src/stores/redis/scripted-store.ts';
+import { BUCKETS, Keys, principalScore } from '../../../src/stores/redis/keys.ts';
 
 /**
  * Any JavaScript string, halves of surrogate pairs included, and more braces than chance would
@@ -11,13 +11,15 @@ const anyString = fc.oneof(
   fc.string({ unit: fc.constantFrom('{', '}', ':', '#', 'a') }),
 );
 
+const runKeys = (prefix: string, run: string) => new Keys(prefix).of(run).keys;
+
 describe('the keys of a run', () => {
   it('are in one hash slot, whatever the run key', () => {
     fc.assert(
       fc.property(anyString, (run) => {
         const tags = runKeys('interlock', run).map(hashTag);
-        expect(tags[0]).toBe(tags[1]);
-        expect(tags[0]).not.toBe('');
+        expect(new Set(tags).size).toBe(1);
+        expect(tags[0]).toMatch(/^b\d\d$/);
       }),
     );
   });
@@ -36,14 +38,41 @@ describe('the keys of a run', () => {
     fc.assert(
       fc.property(anyString, (run) => {
         for (const key of runKeys('interlock', run))
-          expect(key).toMatch(/^interlock:\{[\w.:#-]{0,64}\}(:trail)?$/);
+          expect(key).toMatch(/^interlock:\{b\d\d\}:(run:[\w.:#-]{1,64}|index|numbers)$/);
       }),
     );
   });
 
   it('show a session id as it is, so that an operator finds it', () => {
     const id = '3f2b9c1e-8a54-4c0e-9d53-0f1f6c1f7a10';
-    expect(runKeys('interlock', id)).toEqual([`interlock:{${id}}`, `interlock:{${id}}:trail`]);
+    expect(runKeys('interlock', id)).toEqual([
+      `interlock:{b53}:run:${id}`,
+      'interlock:{b53}:index',
+      'interlock:{b53}:numbers',
+    ]);
+  });
+
+  it('spread over all buckets', () => {
+    const keys = new Keys('interlock');
+    const filled = new Array<number>(BUCKETS).fill(0);
+    for (let i = 0; i < 64_000; i += 1) {
+      const { bucket } = keys.of(`principal:user-${i}`);
+      filled[bucket] = (filled[bucket] ?? 0) + 1;
+    }
+    expect(Math.min(...filled)).toBeGreaterThan(800);
+    expect(Math.max(...filled)).toBeLessThan(1_200);
+  });
+});
+
+describe('the score of a principal', () => {
+  it('is a negative whole number that Redis keeps exactly', () => {
+    fc.assert(
+      fc.property(anyString, (principal) => {
+        const score = Number(principalScore(principal));
+        expect(Number.isSafeInteger(score)).toBe(true);
+        expect(score).toBeLessThan(0);
+      }),
+    );
   });
 });
 

@@ -1,0 +1,324 @@
+/**
+ * The tool that says where a run stands: its name and schemas, how it is listed, how a call of it
+ * is answered. Hides from the gate that several of one route share it.
+ */
+import * as z from 'zod/mini';
+import { InterlockError } from '../errors.ts';
+import { functionOption, showValue } from '../options.ts';
+import { type Admission, isHandle, startersOf } from '../session/run.ts';
+import { turnAway, UNKNOWN_SESSION } from '../session/turn-away.ts';
+import type { Json } from '../stores/store.ts';
+import type { Call } from '../wire/call.ts';
+import { argumentsFault, headerFault } from '../wire/era.ts';
+import type { Exchange } from '../wire/exchange.ts';
+import {
+  errorResponse,
+  isObject,
+  JSON_RPC,
+  type JsonObject,
+  type RequestId,
+} from '../wire/json-rpc.ts';
+import type { Message } from '../wire/message.ts';
+import { Note } from '../wire/note.ts';
+import { entryWords, type NextTool } from '../workflow/advice.ts';
+import type { Workflow } from '../workflow/workflow.ts';
+import type { GateConfig, StatusTool, SummarizedRun } from './config.ts';
+import { Gates } from './gates.ts';
+import { resultOf } from './replies.ts';
+import { recordNow } from './stands.ts';
+import { statusOfRun, statusWithoutRun, unreadable, type WorkflowStatus } from './status.ts';
+
+/** What `fsmGate({ statusTool })` takes beside a name alone. */
+export interface StatusToolOptions {
+  /**
+   * What clients call it by: 1 to 128 letters, digits, `_`, `-` and `.`. Neither the gate nor the
+   * upstream may have a tool of that name.
+   */
+  name: string;
+  /** What it is for, in words for the model. Default: words that name the workflows. */
+  description?: string | undefined;
+  /**
+   * What the model is told of the run's data: all that it is told of them. Must be synchronous, and
+   * return JSON. What it throws goes to `onError`, and the answer has no summary. Default: none.
+   */
+  summary?: ((run: SummarizedRun) => Json) | undefined;
+}
+
+/** The option's schema. */
+export const statusToolOption = z.optional(
+  z.union([
+    z.string(),
+    z.strictObject({
+      name: z.string(),
+      description: z.optional(z.string().check(z.minLength(1), z.maxLength(2_000))),
+      summary: z.optional(functionOption<NonNullable<StatusToolOptions['summary']>>()),
+    }),
+  ]),
+);
+
+/** What MCP 2025-11-25 allows in a tool's name (Tools, "Tool Names"). */
+const TOOL_NAME = /^[\w.-]{1,128}$/;
+
+/** @throws InterlockError `ERR_INTERLOCK_CONFIG` where the gate cannot have such a tool. */
+export function statusToolOf(
+  option: string | StatusToolOptions | undefined,
+  workflow: Workflow,
+  refusal: GateConfig['refusal'],
+): StatusTool | undefined {
+  if (option === undefined) return undefined;
+  const given = typeof option === 'string' ? { name: option } : option;
+  const { name, description, summary } = given;
+  if (!TOOL_NAME.test(name))
+    throw configError(
+      `expected the name of a tool, 1 to 128 letters, digits, "_", "-" and ".", got ${showValue(name)}`,
+    );
+  if (workflow.isBound(name))
+    throw configError(`the gate binds a tool ${showValue(name)}; choose another name`);
+  if (refusal === 'unknown-tool')
+    throw configError(
+      'it says what refusal: "unknown-tool" keeps secret; leave one of the two out',
+    );
+  return Object.freeze({ name, description, summary });
+}
+
+function configError(message: string): InterlockError {
+  return new InterlockError('ERR_INTERLOCK_CONFIG', `fsmGate(): statusTool: ${message}`);
+}
+
+/** The status tools that a page of tools has got: gates that share one list it once. */
+const listed = new Note<Message, Set<string>>();
+
+/**
+ * Adds the tool to the end of a list, so to its last page, and takes the upstream's own tool of
+ * that name out of every page.
+ */
+export function listStatusTool(
+  message: Message,
+  status: StatusTool,
+  config: GateConfig,
+  exchange: Exchange,
+  admission: Admission,
+): void {
+  const names = listed.of(message) ?? new Set();
+  if (names.has(status.name) || !Array.isArray(message.at('result', 'tools'))) return;
+  listed.put(message, names.add(status.name));
+  if (admission.managed?.start === status.name) {
+    config.onError(configError(`managedHandle() begins runs by a tool ${showValue(status.name)}`));
+    const id = message.value.id as RequestId;
+    message.replace(errorResponse(id, JSON_RPC.INTERNAL_ERROR, 'Internal error'));
+    return;
+  }
+  message.editElements(['result', 'tools'], (tool) => {
+    if (!isObject(tool) || tool.name !== status.name) return 'keep';
+    config.warnOnce(
+      `the upstream has a tool ${showValue(status.name)} of its own, which no client sees: the status tool has that name. Choose another one`,
+    );
+    return 'drop';
+  });
+  if (message.at('result', 'nextCursor') !== undefined) return;
+  const sharing = Gates.of(config, exchange).sharing(status.name);
+  message.insert(['result', 'tools'], describedTool(status, sharing, admission), 'end');
+}
+
+/** What the listed tool depends on beside the gates of the route. */
+export function statusToolKey(status: StatusTool | undefined, admission: Admission): string {
+  if (status === undefined || !admission.byArgument) return '';
+  const isOnly = admission.listed === undefined;
+  return JSON.stringify([isOnly, ...admission.handles.map(({ argument }) => argument)]);
+}
+
+function describedTool(
+  { name, description }: StatusTool,
+  sharing: readonly GateConfig[],
+  admission: Admission,
+): JsonObject {
+  const workflows = sharing.map(({ workflow }) => workflow.id).join(' and ');
+  return {
+    name,
+    description:
+      description ??
+      `Says where ${workflows} stands, what can be called next and where that leads, what is waited for, and what happened last. Changes nothing. Call it when you do not know how to go on.`,
+    inputSchema: inputSchema(admission),
+    outputSchema: OUTPUT_SCHEMA,
+    annotations: { readOnlyHint: true, openWorldHint: false },
+  };
+}
+
+/** Asks for the handle, where one names the run. */
+function inputSchema({ handles, managed }: Admission): JsonObject {
+  const names = handles.map(({ argument }) => argument);
+  const about = { type: 'string', description: 'Names the run of the workflow.' };
+  const [only, ...more] = names;
+  const isRequired = only !== undefined && (more.length === 0 || managed !== undefined);
+  return {
+    type: 'object',
+    properties: Object.fromEntries(names.map((argument) => [argument, about])),
+    ...(isRequired && { required: [managed?.argument ?? only] }),
+  };
+}
+
+const TEXT = { type: 'string' } as const;
+const TEXTS = { type: 'array', items: TEXT } as const;
+const OUTPUT_SCHEMA = {
+  type: 'object',
+  properties: {
+    workflows: {
+      type: 'array',
+      items: {
+        type: 'object',
+        properties: {
+          workflow: TEXT,
+          status: {
+            type: 'string',
+            enum: ['idle', 'running', 'held', 'ended', 'no-run', 'unavailable'],
+          },
+          says: { type: 'string', description: 'Where the run stands, in words.' },
+          state: TEXT,
+          next: {
+            type: 'array',
+            description: 'The tools that can be called now, and where a success leads.',
+            items: {
+              type: 'object',
+              properties: { tool: TEXT, leadsTo: TEXTS, says: TEXT },
+              required: ['tool', 'leadsTo', 'says'],
+            },
+          },
+          pass: { type: 'object', description: 'Arguments to pass to each of these tools.' },
+          waitsFor: {
+            type: 'object',
+            properties: {
+              what: {
+                type: 'string',
+                enum: ['step', 'operator', 'condition', 'workflow', 'event', 'deadline'],
+              },
+              tool: TEXT,
+              path: TEXTS,
+              events: TEXTS,
+            },
+            required: ['what'],
+          },
+          leavesAt: { type: 'string', description: 'When the state is left without a call.' },
+          leavesInMs: { type: 'number' },
+          summary: { description: "The app's own words or facts." },
+          recent: {
+            type: 'array',
+            description: 'The last calls and moves, newest last.',
+            items: {
+              type: 'object',
+              properties: { tool: TEXT, event: TEXT, from: TEXT, to: TEXT, outcome: TEXT },
+              required: ['from'],
+            },
+          },
+        },
+        required: ['workflow', 'status', 'says', 'next'],
+      },
+    },
+  },
+  required: ['workflows'],
+} as const;
+
+/** One call of the tool, and who makes it. */
+interface AskedStatus {
+  readonly admission: Admission;
+  readonly incoming: Call;
+}
+
+/**
+ * Answers a call of the status tool, for all gates that share it. `'ended'`: the request was
+ * answered as a whole.
+ */
+export async function answerStatus(
+  status: StatusTool,
+  config: GateConfig,
+  exchange: Exchange,
+  asked: AskedStatus,
+): Promise<'answered' | 'ended'> {
+  const { req } = exchange;
+  const { admission, incoming } = asked;
+  const fault =
+    headerFault(req, incoming, admission.era) ?? argumentsFault(req, incoming, undefined);
+  if (fault !== undefined) {
+    await exchange.reject(400, fault.code, fault.message);
+    return 'ended';
+  }
+  const { id = null, message } = incoming;
+  // Who asked for a task would not parse a plain result.
+  if (message.at('params', 'task') !== undefined) {
+    const words = `[System: ${status.name} does not run as a task. Call it without one.]`;
+    await incoming.answerWith(errorResponse(id, JSON_RPC.INVALID_PARAMS, words));
+    return 'answered';
+  }
+  const parts = await partsOf(status, config, Gates.of(config, exchange), asked);
+  if (parts === 'unknown') {
+    await turnAway(exchange, UNKNOWN_SESSION);
+    return 'ended';
+  }
+  const result = {
+    content: [{ type: 'text', text: parts.map(textOf).join('\n\n') }],
+    structuredContent: { workflows: parts },
+    ...(parts.every(({ status: each }) => each === 'unavailable') && { isError: true }),
+  };
+  await incoming.answerWith(resultOf(id, result, admission.era));
+  return 'answered';
+}
+
+/** All that the facts say, for clients that show their model nothing but text. */
+function textOf({ says, next, pass, summary, recent = [] }: WorkflowStatus): string {
+  const lines = [says, ...next.map((each) => `- ${each.says}`)];
+  if (pass !== undefined && next.length > 0) lines.push(`Pass ${JSON.stringify(pass)} to each.`);
+  if (summary !== undefined)
+    lines.push(`Summary: ${typeof summary === 'string' ? summary : JSON.stringify(summary)}`);
+  if (recent.length > 0) {
+    const told = recent.map(({ event = null, ...each }) => entryWords({ event, ...each }));
+    lines.push(`Last, the newest at the end: ${told.join('; ')}.`);
+  }
+  return lines.join('\n');
+}
+
+/** One part for each workflow; `'unknown'` where the session is over. */
+async function partsOf(
+  status: StatusTool,
+  config: GateConfig,
+  gates: Gates,
+  { admission, incoming }: AskedStatus,
+): Promise<readonly WorkflowStatus[] | 'unknown'> {
+  const sharing = gates.sharing(status.name);
+  const starters = startersFor(admission);
+  const run = admission.runOf(incoming);
+  if ('advice' in run) {
+    const { advice, warning } = run;
+    if (warning !== undefined)
+      config.warnOnce(`a call of ${showValue(status.name)} found no run: ${warning}`);
+    return sharing.map((gate) => statusWithoutRun(gate, advice, starters));
+  }
+  const record = await recordNow(config, run);
+  if (record === 'away') return sharing.map(unreadable);
+  if (record === undefined && run.create === undefined) {
+    const { gone } = run;
+    if (gone === undefined) return 'unknown';
+    return sharing.map((gate) => statusWithoutRun(gate, gone, starters));
+  }
+  const outlook = gates.lookAt(admission, run, record);
+  const pass = handleIn(admission, incoming);
+  const parts = sharing.map((gate) => ({ gate, run, record, outlook, starters, pass }));
+  return Promise.all(parts.map(statusOfRun));
+}
+
+/** The tools that hand out the handles of new runs. */
+function startersFor({ handles }: Admission): readonly NextTool[] {
+  return handles.flatMap((key) =>
+    startersOf(key).map((tool) => {
+      const says = `${tool} begins a new run, and returns its "${key.argument}".`;
+      return { tool, leadsTo: [], says };
+    }),
+  );
+}
+
+/** The handle by which the call names its run. */
+function handleIn({ handles }: Admission, { message }: Call): WorkflowStatus['pass'] {
+  for (const { argument } of handles) {
+    const value = message.at('params', 'arguments', argument);
+    if (isHandle(value)) return { [argument]: value };
+  }
+  return undefined;
+}

@@ -1,0 +1,234 @@
+/**
+ * What a model is told of one workflow of a run, and no more of it: where it stands, how it goes
+ * on, what it waits for. Hides how that is found out from one record of the store.
+ */
+import { isPrincipalRun } from '../ids.ts';
+import type { Run } from '../session/run.ts';
+import { beginsAnew, shownPosition } from '../step/ends.ts';
+import { tellIfHeld } from '../step/unknown-outcome.ts';
+import type { ClaimView, Json, RunRecord, TrailEntry } from '../stores/store.ts';
+import {
+  type Awaited,
+  groupedWords,
+  leadWords,
+  type NextTool,
+  type StatusFacts,
+  statusWords,
+} from '../workflow/advice.ts';
+import type { CallBinding } from '../workflow/bound-tools.ts';
+import type { Position } from '../workflow/position.ts';
+import { jsonOf } from '../workflow/stored.ts';
+import type { GateConfig } from './config.ts';
+import type { Outlook } from './gates.ts';
+import { type Stood, stands, statusOf, storedIn } from './stands.ts';
+
+/** What is told of one workflow. */
+export interface WorkflowStatus {
+  readonly workflow: string;
+  readonly status: StatusFacts['status'];
+  /** All of it but the tools, in words. */
+  readonly says: string;
+  readonly state?: string;
+  readonly next: readonly NextTool[];
+  /** The handle that names the run, as arguments of the next calls. */
+  readonly pass?: Readonly<Record<string, string | number>>;
+  readonly waitsFor?: Awaited;
+  /** ISO 8601, on the store's clock. */
+  readonly leavesAt?: string;
+  readonly leavesInMs?: number;
+  readonly summary?: Json;
+  /** Oldest first. Absent where the store cannot be asked. */
+  readonly recent?: readonly RecentEntry[];
+}
+
+/** Neither what came with a call or an event, nor who made it. */
+interface RecentEntry extends Pick<TrailEntry, 'from'> {
+  readonly tool?: string;
+  /** Where no call made the move. */
+  readonly event?: string;
+  readonly to?: string;
+  readonly outcome?: NonNullable<TrailEntry['outcome']>;
+}
+
+/** So many entries of the trail are told of. */
+const MOST_RECENT = 5;
+
+/** One workflow of a run that is there. */
+export interface RunPart {
+  readonly gate: GateConfig;
+  readonly run: Run;
+  readonly record: RunRecord | undefined;
+  /** What all gates of the route allow. */
+  readonly outlook: Outlook;
+  /** The tools by which another run begins. */
+  readonly starters: readonly NextTool[];
+  readonly pass: WorkflowStatus['pass'];
+}
+
+/** Where a run stands in one workflow. */
+export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
+  const { gate, run, record, starters, pass } = part;
+  const { workflow } = gate;
+  const stored = storedIn(record, workflow.id);
+  const key = { run: run.run, workflow: workflow.id };
+  if (stored !== undefined) tellIfHeld({ key, ...stored, now: record?.now }, gate);
+  const stood = stands(gate, record);
+  if (stood === 'unavailable') return unreadable(gate);
+  const recent = stored === undefined ? [] : await recentOf(gate, run);
+  const { position } = stood;
+  const underWay = statusOf(stored?.claim);
+  const hasEnded = underWay === 'idle' && workflow.hasEnded(position.state);
+  const next = underWay === 'idle' ? nextOf(part, position) : [];
+  const waitsFor = hasEnded ? undefined : awaited(part, stood, next, stored?.claim);
+  const left = leavesIn(gate, stood, record);
+  const summary = summaryOf(gate, position, run);
+  const known = {
+    workflow: workflow.id,
+    status: hasEnded ? ('ended' as const) : underWay,
+    state: position.state,
+    ...(waitsFor && { waitsFor }),
+  };
+  const facts = {
+    ...known,
+    available: next.map(({ tool }) => tool),
+    leavesInMs: left?.leavesInMs,
+    words: hasEnded ? begunAnew(gate, run) : undefined,
+  };
+  return {
+    ...known,
+    says: statusWords(facts),
+    next: hasEnded && run.anew !== undefined ? [...next, ...starters] : next,
+    ...(pass && { pass }),
+    ...left,
+    ...(summary !== undefined && { summary }),
+    ...(recent && { recent }),
+  };
+}
+
+/** @param words how to come to a run */
+export function statusWithoutRun(
+  { workflow: { id: workflow } }: GateConfig,
+  words: string,
+  starters: readonly NextTool[],
+): WorkflowStatus {
+  const status = 'no-run';
+  const says = statusWords({ workflow, status, available: [], words });
+  return { workflow, status, says, next: starters };
+}
+
+/** The state of the run cannot be read. */
+export function unreadable({ workflow: { id: workflow } }: GateConfig): WorkflowStatus {
+  const status = 'unavailable';
+  return { workflow, status, says: statusWords({ workflow, status, available: [] }), next: [] };
+}
+
+/** The workflow's own tools that all gates of the route allow a run which nothing holds up. */
+function nextOf({ gate, run, outlook }: RunPart, stood: Position): readonly NextTool[] {
+  const { workflow } = gate;
+  const from = shownPosition(gate, run.run, stood);
+  const leads = workflow.leads(from);
+  return outlook.available.flatMap((tool): NextTool[] => {
+    if (!workflow.isBound(tool)) return [];
+    const found = leads.get(tool);
+    // The machine's own guards stop it; or only some of its calls are gated.
+    if (found === undefined)
+      return workflow.isGrouped(tool) ? [{ tool, leadsTo: [], says: groupedWords(tool) }] : [];
+    const states = [...found.to.map(({ state }) => state), ...(found.mayStay ? [from.state] : [])];
+    const about = { workflow: workflow.id, state: from.state, tool };
+    const says = leadWords(about, found, (state) => workflow.hasEnded(state));
+    return [{ tool, leadsTo: [...new Set(states)], says }];
+  });
+}
+
+/** What a run waits for, where no call that is allowed leads on. */
+function awaited(
+  { gate: { workflow }, outlook }: RunPart,
+  { position: { state, ...position }, updatedAt }: Stood,
+  next: readonly NextTool[],
+  claim: ClaimView | undefined,
+): Awaited | undefined {
+  const underWay = statusOf(claim);
+  if (underWay !== 'idle')
+    return { what: underWay === 'held' ? 'operator' : 'step', tool: claim?.tool };
+  if (next.some(({ leadsTo }) => leadsTo.some((each) => each !== state))) return undefined;
+  for (const tool of workflow.available(state)) {
+    const binding = workflow.matchAlways(tool);
+    if (binding === undefined || next.some((each) => each.tool === tool)) continue;
+    if (outlook.available.includes(tool)) return { what: 'condition', tool };
+    const { path } = outlook.wayTo(binding.states, (other) => demandOf(other, tool));
+    return { what: 'workflow', tool, ...(path && { path }) };
+  }
+  const sent = next.map(({ tool }) => workflow.matchAlways(tool)?.eventIn(state));
+  const events = workflow.eventsIn(state).filter((event) => !sent.includes(event));
+  if (events.length > 0) return { what: 'event', events };
+  const leavesAt = workflow.leavesAt({ state, ...position, updatedAt });
+  return leavesAt === undefined ? undefined : { what: 'deadline' };
+}
+
+/** What another gate asks for, to allow a call of the tool whatever its arguments. */
+function demandOf(
+  { workflow }: GateConfig,
+  tool: string,
+): readonly CallBinding['states'][] | undefined {
+  if (!workflow.isBound(tool)) return [];
+  const binding = workflow.matchAlways(tool);
+  return binding && [binding.states];
+}
+
+/** When a state that was entered is left by itself. */
+function leavesIn(
+  { workflow, clock }: GateConfig,
+  { position, updatedAt, isOverdue }: Stood,
+  record: RunRecord | undefined,
+): { readonly leavesAt: string; readonly leavesInMs: number } | undefined {
+  const at = workflow.leavesAt({ ...position, updatedAt });
+  if (at === undefined || updatedAt === 0 || isOverdue) return undefined;
+  const leavesInMs = at - (record?.now ?? clock.now());
+  return { leavesAt: new Date(at).toISOString(), leavesInMs };
+}
+
+/** How another run begins, where this one has ended. */
+function begunAnew(gate: GateConfig, { run, anew }: Run): string {
+  if (beginsAnew(gate, run)) return 'The next call that is available begins a new one';
+  if (anew !== undefined) return anew;
+  return isPrincipalRun(run)
+    ? 'Only the operator can begin a new one'
+    : 'A new session begins a new one';
+}
+
+function summaryOf(
+  { workflow, status, onError }: GateConfig,
+  position: Position,
+  { actor: principal }: Run,
+): Json | undefined {
+  if (status?.summary === undefined) return undefined;
+  try {
+    const { state } = position;
+    const made: unknown = status.summary({ state, context: workflow.dataOf(position), principal });
+    // A promise that nothing waits for would end the process if it were rejected.
+    Promise.resolve(made).catch(() => {});
+    return jsonOf(made, 'the summary of a status tool');
+  } catch (error) {
+    onError(error);
+    return undefined;
+  }
+}
+
+async function recentOf(
+  { workflow, onError }: GateConfig,
+  { run, store }: Run,
+): Promise<readonly RecentEntry[] | undefined> {
+  try {
+    const entries = await store.history({ run, workflow: workflow.id }, MOST_RECENT);
+    return entries.map(({ tool, event, from, to, outcome }) => ({
+      ...(tool !== undefined && { tool }),
+      ...(tool === undefined && event !== null && { event }),
+      from,
+      ...(to !== undefined && { to }),
+      ...(outcome !== undefined && { outcome }),
+    }));
+  } catch (error) {
+    onError(error);
+    return undefined;
+  }
+}

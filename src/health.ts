@@ -1,0 +1,312 @@
+/**
+ * Whether a process and its runs are well, as an HTTP answer for orchestrators, alarms and people.
+ * Hides how seldom a storm of probes asks the store, and what no client may see: a run's key unless
+ * the app says so, and what a store says of its failures.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import * as z from 'zod/mini';
+import { InterlockError } from './errors.ts';
+import { safely } from './middleware.ts';
+import { functionOption, parseOptions } from './options.ts';
+import { countRuns, hasIndex, heldRuns, indexOf, stuckRuns } from './run-views.ts';
+import { Runs } from './runs.ts';
+import { MOVER, type RunsMover, type RunsUnderWay, type RunView } from './runs-options.ts';
+import type { CallerRequest } from './session/principal.ts';
+
+interface Authorizes {
+  // A method, so that functions which ask for more of a request are taken too: for Express's own,
+  // say.
+  authorize(req: CallerRequest): boolean | Promise<boolean>;
+}
+
+/** What beside the store and the end of the process may make an answer 503. */
+type FailOn = 'held' | 'stuck' | 'bus';
+
+/** Options of {@link workflowHealth}. */
+export interface WorkflowHealthOptions {
+  /** What `runsOf()` returned for each gate. */
+  runs: readonly Runs[];
+  /** A run counts as stuck that has not ended, and has not moved for so long, in milliseconds. */
+  stuckAfterMs: number;
+  /**
+   * Whether this request may see the keys of runs, which are credentials. Where it returns `true`,
+   * or a promise of it, the first held and stuck runs are listed. Default: none may.
+   */
+  authorize?: Authorizes['authorize'] | undefined;
+  /**
+   * What makes the answer 503 beside a store that cannot be asked and a process that ends. For an
+   * alarm, not for an orchestrator: a restart heals no held run. Default: nothing.
+   */
+  failOn?: readonly FailOn[] | undefined;
+  /**
+   * For how long an answer is given again without asking the store, in milliseconds. Default 1,000.
+   */
+  maxAgeMs?: number | undefined;
+  /** Told why a store could not be asked. Default: that of the first of `runs`. */
+  onError?: ((error: unknown) => void) | undefined;
+}
+
+/** What a probe is answered. */
+export interface HealthReport {
+  /** `ok` comes with 200, `failing` with 503. */
+  readonly status: 'ok' | 'failing';
+  /** Why it is failing. `ending`: this process takes no new steps, after `close()`. */
+  readonly failing: readonly (FailOn | 'store' | 'ending')[];
+  /** Whether this process hears the others at the moment. Absent where it has no bus. */
+  readonly bus?: 'hears' | 'deaf';
+  /** In the order of `runs`. */
+  readonly workflows: readonly WorkflowHealth[];
+}
+
+/** The same of one workflow; it counts nothing where the store has no index, or cannot be asked. */
+export interface WorkflowHealth extends Partial<RunsUnderWay> {
+  /** The gate's id. */
+  readonly workflow: string;
+  readonly store: 'ok' | 'unavailable';
+  /** Whether the store keeps an index of its runs. */
+  readonly index: boolean;
+  /** The first of them, the longest held first. Only for those who may see keys. */
+  readonly heldRuns?: readonly ListedRun[];
+  /** The first of them, the oldest first. Only for those who may see keys. */
+  readonly stuckRuns?: readonly ListedRun[];
+}
+
+/** A run that needs a person; nothing of its data. */
+export interface ListedRun
+  extends Pick<RunView, 'run' | 'state' | 'status' | 'heldForMs' | 'unmovedForMs' | 'fault'> {
+  /** The tool of the step that is running or held. */
+  readonly tool?: string;
+  /** That step's idempotency key, to look it up where it had its effect. */
+  readonly idempotencyKey?: string;
+}
+
+/** What {@link workflowHealth} returns: a handler of Node's form, for readiness and alarms. */
+export interface HealthHandler {
+  (req: IncomingMessage, res: ServerResponse): void;
+  /**
+   * For liveness: 200 as long as the process answers at all. It asks nothing: a store that is down
+   * must not have each process restarted.
+   */
+  readonly live: (req: IncomingMessage, res: ServerResponse) => void;
+  /** The handler itself for hosts of the Fetch API. Never rejects. */
+  readonly fetch: (request: Request) => Promise<Response>;
+}
+
+const optionsSchema = z.strictObject({
+  runs: z
+    .array(
+      z.custom<Runs>((value) => value instanceof Runs, 'expected what runsOf() returned'),
+      'expected a list of what runsOf() returned',
+    )
+    .check(z.minLength(1, 'expected what runsOf() returned, once at least')),
+  stuckAfterMs: z.number().check(z.minimum(0)),
+  authorize: z.optional(functionOption<Authorizes['authorize']>()),
+  failOn: z._default(z.array(z.enum(['held', 'stuck', 'bus'])), () => []),
+  maxAgeMs: z._default(z.number().check(z.minimum(0)), 1_000),
+  onError: z.optional(functionOption<(error: unknown) => void>()),
+});
+
+/** How many runs of a kind are listed. */
+const LISTED = 50;
+
+/** A key that no run has; a store without an index is asked for it. */
+const NO_RUN = 'mcp-interlock health';
+
+/**
+ * Says whether the process and its runs are well: `app.get('/health', workflowHealth({ runs,
+ * stuckAfterMs }))`. 200, or 503 where a store cannot be asked or the process ends, with a
+ * {@link HealthReport} as JSON; a probe of HEAD is answered without it. Held runs that it meets are
+ * told of, as by `runs.held()`. It never throws.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown,
+ * `ERR_INTERLOCK_STORE` where `failOn` names what the store cannot tell
+ */
+export function workflowHealth(options: WorkflowHealthOptions): HealthHandler {
+  const { runs, authorize, onError, ...rules } = parseOptions(
+    'workflowHealth()',
+    optionsSchema,
+    options,
+  );
+  const movers = runs.map((each) => each[MOVER]);
+  for (const mover of movers) checkFailOn(mover, rules.failOn);
+  const [{ clock, onError: told } = movers[0] as RunsMover] = movers;
+  const tell = onError === undefined ? told : safely(onError);
+  const look = (withKeys: boolean) => (): Promise<WorkflowHealth[]> =>
+    Promise.all(movers.map((mover) => lookAt(mover, rules.stuckAfterMs, withKeys, tell)));
+  const counts = shared(look(false), rules.maxAgeMs, clock.now);
+  const lists = shared(look(true), rules.maxAgeMs, clock.now);
+
+  const isAuthorized = async (req: CallerRequest): Promise<boolean> => {
+    try {
+      return (await authorize?.(req)) === true;
+    } catch (error) {
+      tell(error);
+      return false;
+    }
+  };
+  const answer = async (req: CallerRequest): Promise<Answer> => {
+    if (!isLook(req)) return NOT_ALLOWED;
+    const workflows = await ((await isAuthorized(req)) ? lists : counts)();
+    const report = reportOf(movers, workflows, rules.failOn);
+    return answerOf(report.status === 'ok' ? 200 : 503, report);
+  };
+  const handler = (req: IncomingMessage, res: ServerResponse): void =>
+    void answer(req)
+      .then((made) => write(req, res, made))
+      .catch(tell);
+  return Object.assign(handler, {
+    live: (req: IncomingMessage, res: ServerResponse): void =>
+      write(req, res, isLook(req) ? ALIVE : NOT_ALLOWED),
+    fetch: async (request: Request): Promise<Response> => {
+      const { status, headers, body } = await answer(callerOf(request));
+      return new Response(request.method === 'HEAD' ? null : body, { status, headers });
+    },
+  });
+}
+
+/** An alarm that can never ring is a mistake. */
+function checkFailOn(mover: RunsMover, failOn: readonly FailOn[]): void {
+  if (failOn.includes('held') || failOn.includes('stuck'))
+    indexOf(mover, 'workflowHealth({ failOn })');
+  if (!failOn.includes('bus') || mover.sessions?.hearsOthers !== undefined) return;
+  throw new InterlockError(
+    'ERR_INTERLOCK_CONFIG',
+    'workflowHealth(): failOn: "bus" needs runs that were given { sessions } of a sessionStore() with a bus',
+  );
+}
+
+/** One workflow, in as few questions to its store as the answer needs. */
+async function lookAt(
+  mover: RunsMover,
+  forMs: number,
+  withKeys: boolean,
+  tell: (error: unknown) => void,
+): Promise<WorkflowHealth> {
+  const { workflow, store, ttlMs } = mover;
+  const known = { workflow: workflow.id, index: hasIndex(mover) };
+  try {
+    if (!known.index) {
+      await store.read(NO_RUN, ttlMs);
+      return { ...known, store: 'ok' };
+    }
+    const counted = await countRuns(mover, { forMs });
+    const page = { limit: LISTED };
+    const [held, stuck] = await Promise.all([
+      // Also where no key may be seen: a run that is listed is told of.
+      counted.held > 0 ? heldRuns(mover, page) : NONE,
+      withKeys && counted.stuck !== 0 ? stuckRuns(mover, { forMs, ...page }) : NONE,
+    ]);
+    const listed = withKeys && {
+      heldRuns: held.runs.map(listedRun),
+      stuckRuns: stuck.runs.map(listedRun),
+    };
+    return { ...known, store: 'ok', ...counted, ...listed };
+  } catch (error) {
+    tell(error);
+    return { ...known, store: 'unavailable' };
+  }
+}
+
+const NONE = { runs: [] } as const;
+
+function listedRun(view: RunView): ListedRun {
+  const { run, state, status, heldForMs, unmovedForMs, fault, claim } = view;
+  return {
+    run,
+    state,
+    status,
+    ...(heldForMs !== undefined && { heldForMs }),
+    ...(unmovedForMs !== undefined && { unmovedForMs }),
+    ...(fault !== undefined && { fault }),
+    ...(status !== 'idle' && claim && { tool: claim.tool, idempotencyKey: claim.idempotencyKey }),
+  };
+}
+
+function reportOf(
+  movers: readonly RunsMover[],
+  workflows: readonly WorkflowHealth[],
+  failOn: readonly FailOn[],
+): HealthReport {
+  const heard = movers.flatMap(({ sessions }) => sessions?.hearsOthers ?? []);
+  const isDeaf = heard.includes(false);
+  const faults: readonly (readonly [HealthReport['failing'][number], boolean])[] = [
+    ['store', workflows.some(({ store }) => store !== 'ok')],
+    ['ending', movers.some(({ turns }) => turns.closed)],
+    ['bus', isDeaf && failOn.includes('bus')],
+    ['held', workflows.some(({ held = 0 }) => held > 0) && failOn.includes('held')],
+    ['stuck', workflows.some(({ stuck = 0 }) => stuck > 0) && failOn.includes('stuck')],
+  ];
+  const failing = faults.filter(([, isFault]) => isFault).map(([name]) => name);
+  return {
+    status: failing.length === 0 ? 'ok' : 'failing',
+    failing,
+    ...(heard.length > 0 && { bus: isDeaf ? 'deaf' : 'hears' }),
+    workflows,
+  };
+}
+
+/**
+ * Asks one question at a time, for all who want to know meanwhile, and gives the answer again while
+ * it is not too old.
+ */
+function shared<T>(ask: () => Promise<T>, maxAgeMs: number, now: () => number): () => Promise<T> {
+  let last: { readonly answer: Promise<T>; at: number | undefined } | undefined;
+  return () => {
+    const age = last?.at === undefined ? 0 : now() - last.at;
+    // A clock may go back.
+    if (last !== undefined && age >= 0 && (last.at === undefined || age < maxAgeMs))
+      return last.answer;
+    const asked: NonNullable<typeof last> = { answer: ask(), at: undefined };
+    const done = (): void => {
+      asked.at = now();
+    };
+    asked.answer.then(done, done);
+    last = asked;
+    return asked.answer;
+  };
+}
+
+interface Answer {
+  readonly status: number;
+  readonly headers: Record<string, string>;
+  readonly body: string;
+}
+
+function answerOf(status: number, value: unknown, more: Record<string, string> = {}): Answer {
+  const body = JSON.stringify(value);
+  return {
+    status,
+    headers: {
+      'content-type': 'application/json; charset=utf-8',
+      'content-length': String(Buffer.byteLength(body)),
+      'cache-control': 'no-store',
+      ...more,
+    },
+    body,
+  };
+}
+
+const ALIVE = answerOf(200, { status: 'ok' });
+const NOT_ALLOWED = answerOf(405, { error: 'Method not allowed' }, { allow: 'GET, HEAD' });
+
+function isLook({ method }: CallerRequest): boolean {
+  return method === 'GET' || method === 'HEAD';
+}
+
+/** A response that was begun already, or whose client has left, is left alone. */
+function write(req: IncomingMessage, res: ServerResponse, { status, headers, body }: Answer): void {
+  if (res.headersSent || res.destroyed) return;
+  res.writeHead(status, headers);
+  res.end(req.method === 'HEAD' ? undefined : body);
+}
+
+/** As much of a request as the middlewares give to the app's functions. */
+function callerOf(request: Request & { readonly auth?: unknown }): CallerRequest {
+  const { pathname, search } = new URL(request.url);
+  return {
+    method: request.method,
+    url: `${pathname}${search}`,
+    headers: Object.fromEntries(request.headers),
+    auth: request.auth,
+  };
+}

@@ -1,0 +1,109 @@
+/**
+ * `mcp-interlock/otel`: OpenTelemetry for every gate of a process, as a view of the event stream.
+ * Hides how it listens, and that it does so once.
+ */
+import diagnosticsChannel from 'node:diagnostics_channel';
+import { diag, type MeterProvider, metrics, type TracerProvider, trace } from '@opentelemetry/api';
+import * as z from 'zod/mini';
+import { InterlockError } from '../errors.ts';
+import { EVENT_CHANNEL, type InterlockEvent } from '../events.ts';
+import { parseOptions } from '../options.ts';
+import { type CountedRuns, countRuns } from './instruments.ts';
+import { Telemetry } from './telemetry.ts';
+
+export type { CountedRuns } from './instruments.ts';
+
+/** Options of {@link instrument}. */
+export interface InstrumentOptions {
+  /** Makes the spans. Default: the one that the app has registered. */
+  tracerProvider?: TracerProvider | undefined;
+  /** Makes the metrics. Default: the one that the app has registered before. */
+  meterProvider?: MeterProvider | undefined;
+  /**
+   * Whether spans name a run by its key. The key of a session is a credential: who reads it there
+   * can act as the client. Default `false`: by the first 16 hex digits of its SHA-256 digest.
+   */
+  runKeys?: boolean | undefined;
+  /**
+   * Workflows whose runs are counted each time that metrics are collected, by `count()`: those that
+   * have not ended, those that are held, and the steps that run. The store must have an index.
+   * Default: none.
+   */
+  runs?: readonly CountedRuns[] | undefined;
+}
+
+/** What {@link instrument} returns. */
+export interface Instrumentation {
+  /** Ends every open span, and hears no more events. May be called again. */
+  disable(): void;
+}
+
+const SCOPE = 'mcp-interlock';
+
+const optionsSchema = z.strictObject({
+  tracerProvider: z.optional(
+    z.custom<TracerProvider>(
+      (value) => typeof (value as TracerProvider | null)?.getTracer === 'function',
+      'expected a tracer provider, with getTracer',
+    ),
+  ),
+  meterProvider: z.optional(
+    z.custom<MeterProvider>(
+      (value) => typeof (value as MeterProvider | null)?.getMeter === 'function',
+      'expected a meter provider, with getMeter',
+    ),
+  ),
+  runKeys: z._default(z.boolean(), false),
+  runs: z._default(
+    z.array(
+      z.custom<CountedRuns>(
+        (value) => typeof (value as CountedRuns | null)?.count === 'function',
+        'expected what runsOf() returns',
+      ),
+    ),
+    [],
+  ),
+});
+
+let current: Instrumentation | undefined;
+
+/**
+ * Makes a span of each `tools/call` that passes a gate of this process, and metrics of what the
+ * gates decide. The app mounts its middlewares as before. Call it once the app's OpenTelemetry SDK
+ * has started: the API has no meter before.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG`, also where it was called before and not disabled
+ */
+export function instrument(options?: InstrumentOptions): Instrumentation {
+  const config = parseOptions('instrument()', optionsSchema, options);
+  if (current !== undefined) {
+    throw new InterlockError(
+      'ERR_INTERLOCK_CONFIG',
+      'instrument() was called before in this process, and each call would be counted twice. Call disable() on what it returned first',
+    );
+  }
+  const meter = (config.meterProvider ?? metrics.getMeterProvider()).getMeter(SCOPE);
+  const tracer = (config.tracerProvider ?? trace.getTracerProvider()).getTracer(SCOPE);
+  const stopCounting = countRuns(meter, config.runs);
+  const telemetry = new Telemetry(tracer, meter, config.runKeys);
+  const listener = (event: unknown): void => {
+    // What a listener of a channel throws would end the process.
+    try {
+      telemetry.hear(event as InterlockEvent);
+    } catch (error) {
+      diag.error('mcp-interlock/otel: an event became no telemetry', error);
+    }
+  };
+  diagnosticsChannel.subscribe(EVENT_CHANNEL, listener);
+  const instrumentation: Instrumentation = {
+    disable() {
+      if (current !== instrumentation) return;
+      current = undefined;
+      diagnosticsChannel.unsubscribe(EVENT_CHANNEL, listener);
+      stopCounting();
+      telemetry.end();
+    },
+  };
+  current = instrumentation;
+  return instrumentation;
+}

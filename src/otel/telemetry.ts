@@ -1,0 +1,275 @@
+/**
+ * Turns events into spans and metrics. Hides which event becomes which attribute: the conventions
+ * for MCP where they have a word, and `mcp_interlock.*` where they have none.
+ */
+import {
+  type Attributes,
+  type Context,
+  context,
+  isSpanContextValid,
+  type Link,
+  type Meter,
+  propagation,
+  type Span,
+  SpanKind,
+  SpanStatusCode,
+  type Tracer,
+  trace,
+} from '@opentelemetry/api';
+import type { CallOutcome, InterlockEvent } from '../events.ts';
+import { type Instruments, instrumentsOf, OWN } from './instruments.ts';
+
+type EventOf<Type extends InterlockEvent['type']> = Extract<
+  InterlockEvent,
+  { readonly type: Type }
+>;
+
+/** A step's end, of whichever kind. */
+type StepEnd = EventOf<'step.committed' | 'step.failed' | 'step.released' | 'step.unknown'>;
+
+/** What the conventions say of every call of a tool. */
+const EVERY_CALL = {
+  'mcp.method.name': 'tools/call',
+  'gen_ai.operation.name': 'execute_tool',
+  'network.protocol.name': 'http',
+} as const;
+
+const TOOL = 'gen_ai.tool.name';
+const VERSION = 'mcp.protocol.version';
+
+/** JSON-RPC codes by which the client erred: a server "SHOULD NOT" count them as its errors. */
+const CLIENT_FAULTS: readonly number[] = [-32700, -32600, -32601, -32602, -32002];
+
+/** Each is a series of its own, and clients choose them. */
+const MOST_TOOLS = 1_000;
+const MOST_VERSIONS = 16;
+
+/** No call has this number. */
+const NO_CALL = 0;
+
+/** A call that has not ended. */
+interface OpenCall {
+  readonly span: Span;
+  /** That of what the call does. */
+  readonly context: Context;
+  readonly protocolVersion: string | undefined;
+  isNamed: boolean;
+  /** The gate that the span's own attributes speak of. */
+  workflow: string | undefined;
+}
+
+/** Turns each event into what it says of a span, and of metrics. */
+export class Telemetry {
+  readonly #tracer: Tracer;
+  readonly #instruments: Instruments;
+  readonly #runKeys: boolean;
+  readonly #open = new Map<number, OpenCall>();
+  readonly #tools = new KnownNames(MOST_TOOLS);
+  readonly #versions = new KnownNames(MOST_VERSIONS);
+
+  constructor(tracer: Tracer, meter: Meter, runKeys: boolean) {
+    this.#tracer = tracer;
+    this.#instruments = instrumentsOf(meter);
+    this.#runKeys = runKeys;
+  }
+
+  /** Beside what these say, an event is of no interest here. */
+  readonly #hearing: {
+    readonly [Type in InterlockEvent['type']]?: (event: EventOf<Type>) => void;
+  } = {
+    'call.started': (event) => this.#start(event),
+    'call.ended': (event) => this.#finish(event),
+    'call.refused': (event) => this.#refuse(event),
+    'call.waited': (event) => {
+      const attributes = { ...ofTool(event), [OWN.granted]: event.granted };
+      this.#instruments.waits.record(event.waitedMs / 1000, attributes, this.#contextOf(event));
+    },
+    'step.started': (event) => this.#describe(event, {}),
+    'step.committed': (event) => this.#settle(event, event.outcome, { [OWN.stateTo]: event.to }),
+    'step.failed': (event) => this.#settle(event, 'failed'),
+    'step.released': (event) => this.#settle(event, event.why),
+    'step.unknown': (event) => {
+      this.#instruments.unknown.add(1, ofTool(event), this.#contextOf(event));
+      this.#settle(event, 'unknown');
+    },
+    'step.held': (event) => this.#instruments.held.add(1, ofTool(event)),
+    'run.begun': ({ workflow }) => this.#instruments.begun.add(1, { [OWN.workflow]: workflow }),
+    'run.moved': ({ workflow, from, to }) =>
+      this.#instruments.moved.add(1, {
+        [OWN.workflow]: workflow,
+        [OWN.state]: from,
+        [OWN.stateTo]: to,
+      }),
+    'run.ended': ({ workflow, state }) =>
+      this.#instruments.ended.add(1, { [OWN.workflow]: workflow, [OWN.state]: state }),
+    'run.resolved': (event) =>
+      this.#instruments.resolved.add(1, { ...ofTool(event), [OWN.outcome]: event.outcome }),
+    'store.slow': ({ operation }) => this.#instruments.slow.add(1, { [OWN.operation]: operation }),
+    'store.failed': ({ operation }) =>
+      this.#instruments.storeFailed.add(1, { [OWN.operation]: operation }),
+  };
+
+  hear(event: InterlockEvent): void {
+    const hear = this.#hearing[event.type] as ((event: InterlockEvent) => void) | undefined;
+    hear?.(event);
+  }
+
+  /** Ends what has not ended. */
+  end(): void {
+    for (const { span } of this.#open.values()) span.end();
+    this.#open.clear();
+  }
+
+  #start(event: EventOf<'call.started'>): void {
+    const { call, tool, requestId, protocolVersion, trace: remote } = event;
+    const ambient = context.active();
+    const parent = remote === undefined ? ambient : propagation.extract(ambient, remote);
+    const isNamed = this.#tools.has(tool);
+    const span = this.#tracer.startSpan(
+      isNamed ? spanName(tool) : EVERY_CALL['mcp.method.name'],
+      {
+        kind: SpanKind.SERVER,
+        attributes: {
+          ...EVERY_CALL,
+          [TOOL]: tool,
+          'jsonrpc.request.id': String(requestId),
+          ...(protocolVersion !== undefined && { [VERSION]: protocolVersion }),
+        },
+        links: linksTo(ambient, parent),
+      },
+      parent,
+    );
+    const opened = trace.setSpan(parent, span);
+    this.#open.set(call, { span, context: opened, protocolVersion, isNamed, workflow: undefined });
+  }
+
+  #finish(event: EventOf<'call.ended'>): void {
+    const opened = this.#open.get(event.call);
+    if (opened === undefined) return;
+    this.#open.delete(event.call);
+    const { span, protocolVersion = '' } = opened;
+    const said = resultOf(event);
+    const own = OWN_OUTCOMES.includes(event.outcome) && { [OWN.outcome]: event.outcome };
+    if (event.outcome === 'ok') {
+      this.#versions.learn(protocolVersion);
+      this.#noteTool(opened, event.tool);
+    }
+    span.setAttributes({ ...said, ...own });
+    if (said['error.type'] !== undefined) span.setStatus({ code: SpanStatusCode.ERROR });
+    span.end();
+    const attributes = {
+      ...EVERY_CALL,
+      ...(this.#tools.has(event.tool) && { [TOOL]: event.tool }),
+      ...(this.#versions.has(protocolVersion) && { [VERSION]: protocolVersion }),
+      ...said,
+    };
+    this.#instruments.operations.record(event.durationMs / 1000, attributes, opened.context);
+  }
+
+  #refuse(event: EventOf<'call.refused'>): void {
+    const reason = { [OWN.reason]: event.reason };
+    this.#instruments.refused.add(1, { ...ofTool(event), ...reason }, this.#contextOf(event));
+    this.#describe(event, { ...reason, [OWN.outcome]: 'refused' });
+  }
+
+  #settle(event: StepEnd, outcome: string, more: Attributes = {}): void {
+    if (event.isLate) return;
+    const { steps, storeTimes } = this.#instruments;
+    const attributes = { ...ofTool(event), [OWN.outcome]: outcome };
+    const within = this.#contextOf(event);
+    steps.record(event.durationMs / 1000, attributes, within);
+    storeTimes.record(event.storeMs / 1000, attributes, within);
+    this.#describe(event, { ...more, [OWN.outcome]: outcome });
+  }
+
+  /** A tool that a gate binds, or that was called with success, is there. */
+  #noteTool(call: OpenCall, tool: string): void {
+    this.#tools.learn(tool);
+    if (call.isNamed || !this.#tools.has(tool)) return;
+    call.isNamed = true;
+    call.span.updateName(spanName(tool));
+  }
+
+  #contextOf({ call = NO_CALL }: { readonly call?: number | undefined }): Context | undefined {
+    return this.#open.get(call)?.context;
+  }
+
+  /**
+   * Says on the call's span what a gate did about it. Where several gates claim one call, the span
+   * speaks of the first, unless one refuses it.
+   */
+  #describe(
+    event: EventOf<'call.refused' | 'step.started'> | StepEnd,
+    attributes: Attributes,
+  ): void {
+    const call = this.#open.get(event.call ?? NO_CALL);
+    if (call === undefined) return;
+    this.#noteTool(call, event.tool);
+    if (event.type === 'call.refused') call.workflow = event.workflow;
+    call.workflow ??= event.workflow;
+    if (call.workflow !== event.workflow) return;
+    const { state } = event;
+    const run = this.#runKeys ? event.runKey : event.run;
+    call.span.setAttributes({
+      [OWN.workflow]: event.workflow,
+      ...(state !== undefined && { [OWN.state]: state }),
+      ...(run !== undefined && { [OWN.run]: run }),
+      ...attributes,
+    });
+  }
+}
+
+function spanName(tool: string): string {
+  return `${EVERY_CALL['mcp.method.name']} ${tool}`;
+}
+
+/** Outcomes of a call that no step tells. */
+const OWN_OUTCOMES: readonly CallOutcome[] = ['refused', 'unknown', 'unanswered'];
+
+/**
+ * What the conventions say of how a call ended. What a gate answers is a result with `isError`, or
+ * a JSON-RPC error. A call whose client left before an answer did not fail for that.
+ */
+function resultOf({ outcome, code }: EventOf<'call.ended'>): Attributes {
+  if (code !== undefined) {
+    const isOurs = !CLIENT_FAULTS.includes(code);
+    return {
+      'rpc.response.status_code': String(code),
+      ...(isOurs && { 'error.type': String(code) }),
+    };
+  }
+  const isGood = outcome === 'ok' || outcome === 'unanswered';
+  return isGood ? {} : { 'error.type': 'tool_error' };
+}
+
+/**
+ * The span that was active, where the caller's own trace goes on instead ("Context propagation").
+ */
+function linksTo(ambient: Context, parent: Context): Link[] {
+  const active = trace.getSpanContext(ambient);
+  if (active === undefined || !isSpanContextValid(active)) return [];
+  return trace.getSpanContext(parent) === active ? [] : [{ context: active }];
+}
+
+/** By name only: a run is nothing for metrics, and its events name bound tools. */
+function ofTool(event: { readonly workflow: string; readonly tool: string }): Attributes {
+  return { [OWN.workflow]: event.workflow, [TOOL]: event.tool };
+}
+
+/** Names that clients choose: those that turned out to exist, and no more than so many. */
+class KnownNames {
+  readonly #names = new Set<string>();
+  readonly #most: number;
+
+  constructor(most: number) {
+    this.#most = most;
+  }
+
+  has(name: string): boolean {
+    return this.#names.has(name);
+  }
+
+  learn(name: string): void {
+    if (this.#names.size < this.#most) this.#names.add(name);
+  }
+}

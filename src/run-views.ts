@@ -1,0 +1,178 @@
+/**
+ * Runs as operators see them: one run, and lists of those that need a person. Hides what a store
+ * keeps of a run, by which names it keeps a statechart's states, and that a list meets held claims.
+ */
+import { InterlockError } from './errors.ts';
+import { statusOf } from './gate/stands.ts';
+import type { RunsMover, RunsUnderWay, RunView, RunViews, StuckOptions } from './runs-options.ts';
+import { tellIfHeld } from './step/unknown-outcome.ts';
+import type {
+  AtomicStateStore,
+  FoundRun,
+  FsmSnapshot,
+  PageQuery,
+  RunsPage,
+  WorkflowRecord,
+} from './stores/store.ts';
+import type { Workflow } from './workflow/workflow.ts';
+
+/** A run, and the position that was saved: its state's time may be over by now. */
+export interface StandingRun {
+  readonly view: RunView;
+  readonly stored: FsmSnapshot;
+  /** What time it is, on the clock that stamped it. */
+  readonly now: number;
+}
+
+/**
+ * Where a run stands at `now`, on the store's clock. Without a record no step of it was ever
+ * claimed.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where the gate does not understand what is stored
+ */
+export function standingRun(
+  workflow: Workflow,
+  run: string,
+  record: WorkflowRecord | undefined,
+  now: number,
+): StandingRun {
+  if (record === undefined) {
+    const stored = { ...workflow.start, updatedAt: 0 };
+    const ended = workflow.hasEnded(stored.state);
+    return { stored, now, view: viewOf(workflow, run, stored, { ended }, now) };
+  }
+  const { updatedAt, version = 0 } = record.snapshot;
+  const known = { ...workflow.adopt(record.snapshot), updatedAt, version };
+  const next = workflow.overdue(known, now);
+  const snapshot = next === undefined ? known : { ...next.position, updatedAt, version };
+  const ended = workflow.hasEnded(snapshot.state);
+  const { claim } = record;
+  return {
+    stored: { ...workflow.stand(record.snapshot), updatedAt, version },
+    now,
+    view: viewOf(workflow, run, snapshot, { ended, ...(claim && { claim }) }, now),
+  };
+}
+
+function viewOf(
+  workflow: Workflow,
+  run: string,
+  snapshot: FsmSnapshot,
+  { claim, ended = false }: Pick<WorkflowRecord, 'claim' | 'ended'>,
+  now: number,
+): RunView {
+  const context = workflow.dataOf(snapshot);
+  const status = statusOf(claim);
+  const heldSince = status === 'held' ? claim?.until : undefined;
+  return {
+    run,
+    state: snapshot.state,
+    snapshot,
+    status,
+    ended,
+    available: workflow.available(snapshot.state),
+    ...(context !== undefined && { context }),
+    ...(claim && { claim }),
+    ...(heldSince !== undefined && { heldForMs: Math.max(0, now - heldSince) }),
+    ...(!ended &&
+      snapshot.updatedAt > 0 && { unmovedForMs: Math.max(0, now - snapshot.updatedAt) }),
+  };
+}
+
+/** A part of the runs that are held, the longest first. Each of them is told of once. */
+export async function heldRuns(mover: RunsMover, page: PageQuery): Promise<RunViews> {
+  const { held } = indexOf(mover, 'held()');
+  return viewsOf(mover, await held({ workflow: mover.workflow.id, ...page }));
+}
+
+/** A part of the runs that have not moved for so long, the longest first. */
+export async function stuckRuns(
+  mover: RunsMover,
+  { state, forMs, ...page }: StuckOptions & PageQuery,
+): Promise<RunViews> {
+  const { workflow } = mover;
+  const { stuck } = indexOf(mover, 'stuck()');
+  const fault = state === undefined ? undefined : workflow.faultOfAsking(state);
+  if (fault !== undefined)
+    throw new InterlockError('ERR_INTERLOCK_CONFIG', `stuck(): state: got ${fault}`);
+  const states = await storedStates(mover, state);
+  if (states?.length === 0) return { runs: [] };
+  const found = viewsOf(mover, await stuck({ workflow: workflow.id, states, forMs, ...page }));
+  if (state === undefined || !workflow.migrates) return found;
+  const isAskedFor = (view: RunView): boolean => workflow.standsIn(view.state, state);
+  return { ...found, runs: found.runs.filter(isAskedFor) };
+}
+
+/**
+ * By which names the runs are stored that stand there; `undefined` where they may have any. Each
+ * combination of a statechart's parallel states has a name of its own, so those are asked for that
+ * runs have.
+ */
+async function storedStates(
+  mover: RunsMover,
+  asked: StuckOptions['state'],
+): Promise<readonly string[] | undefined> {
+  const { workflow } = mover;
+  if (asked === undefined || workflow.migrates) return undefined;
+  if (workflow.isFlat) return workflow.states.filter((name) => workflow.standsIn(name, asked));
+  const { states } = await countRuns(mover, {});
+  return states.map(({ state }) => state).filter((name) => workflow.standsIn(name, asked));
+}
+
+/** How many runs are under way. */
+export async function countRuns(
+  mover: RunsMover,
+  { forMs }: { readonly forMs?: number | undefined },
+): Promise<RunsUnderWay> {
+  const { workflow, clock } = mover;
+  const { count } = indexOf(mover, 'count()');
+  const counted = await count({ workflow: workflow.id, forMs: forMs ?? 0 });
+  const { states, held, running, oldestClaim, now = clock.now() } = counted;
+  const sum = (key: 'runs' | 'stuck'): number => states.reduce((all, each) => all + each[key], 0);
+  const isAsked = forMs !== undefined;
+  return {
+    runs: sum('runs'),
+    states: states.map(({ state, runs, stuck }) => ({ state, runs, ...(isAsked && { stuck }) })),
+    ...(isAsked && { stuck: sum('stuck') }),
+    held,
+    running,
+    ...(oldestClaim !== undefined && { oldestClaimMs: Math.max(0, now - oldestClaim) }),
+  };
+}
+
+type Index = Required<Pick<AtomicStateStore, 'held' | 'stuck' | 'count' | 'list'>>;
+
+/** Whether the store of these runs can list them. */
+export function hasIndex({ store }: Pick<RunsMover, 'store'>): boolean {
+  return Boolean(store.held && store.stuck && store.count && store.list);
+}
+
+/** @throws InterlockError `ERR_INTERLOCK_STORE` where the store keeps no index of its runs */
+export function indexOf(mover: Pick<RunsMover, 'store'>, what: string): Index {
+  if (hasIndex(mover)) return mover.store as Index;
+  throw new InterlockError(
+    'ERR_INTERLOCK_STORE',
+    `${what}: this store keeps no index of its runs. Those of memoryStore(), sqliteStore(), redisStore(), ` +
+      'upstashStore() and postgresStore() do; one of your own needs "held", "stuck", "count" and "list"',
+  );
+}
+
+function viewsOf(mover: RunsMover, { runs, next, now = mover.clock.now() }: RunsPage): RunViews {
+  const { workflow } = mover;
+  for (const { run, ...found } of runs)
+    tellIfHeld({ key: { run, workflow: workflow.id }, ...found, now }, mover);
+  return {
+    runs: runs.map((found) => viewOfFound(workflow, found, now)),
+    ...(next !== undefined && { next }),
+  };
+}
+
+/** One run that is not understood must not hide the others. */
+function viewOfFound(workflow: Workflow, { run, ...record }: FoundRun, now: number): RunView {
+  try {
+    return standingRun(workflow, run, record, now).view;
+  } catch (error) {
+    const fault = error instanceof Error ? error.message : String(error);
+    return { ...viewOf(workflow, run, record.snapshot, record, now), fault };
+  }
+}

@@ -1,0 +1,190 @@
+/**
+ * The listings: runs in a state, held, stuck, under way, and a principal's. Hides the partial
+ * indexes that each of them reads, so that none goes through all runs.
+ *
+ * Each looks at the run of every row that it found by the run's key. The planner may not join them
+ * as tables, which `LIMIT 1` keeps it from: it would read all runs for the sake of a few.
+ */
+import type { PostgresNames } from './names.ts';
+import { NOW } from './run-functions.ts';
+import { milliseconds } from './trail-functions.ts';
+
+export function createIndexFunctions(names: PostgresNames): string {
+  return [inState, held, stuck, count, list].map((create) => create(names)).join('');
+}
+
+/** How a name is found in an index, where it may be longer than an entry. */
+export function hashed(name: string): string {
+  return `hashtextextended(${name}, 0)`;
+}
+
+const OF_WORKFLOW = `${hashed('w.workflow_type')} = ${hashed('asked.workflow')} AND w.workflow_type = asked.workflow`;
+
+/** The run `r` of the workflow `w`, where it is known. */
+function knownRun(runs: string): string {
+  return `CROSS JOIN LATERAL (
+          SELECT coalesce(long_key, run) AS key FROM ${runs} WHERE run = w.run AND expires_at > moment LIMIT 1
+        ) r`;
+}
+
+const inState = ({ inState, runs, workflows }: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${inState}(request json) RETURNS json LANGUAGE plpgsql AS $$
+DECLARE
+  asked   record;
+  moment  timestamptz := statement_timestamp();
+BEGIN
+  SELECT * INTO asked
+    FROM json_to_record(request) AS r(
+      workflow text, state text, for_ms double precision, after_time timestamptz, after_id bigint
+    );
+  RETURN (
+    SELECT coalesce(json_agg(page ORDER BY page.updated_at, page.id), '[]')
+      FROM (
+        SELECT r.key AS run, w.updated_at, w.id
+          FROM ${workflows} w ${knownRun(runs)}
+         WHERE left(w.state, 250) = left(asked.state, 250) AND w.state = asked.state
+           AND w.workflow_type = asked.workflow
+           AND (w.updated_at, w.id) > (asked.after_time, asked.after_id)
+           AND w.updated_at <= moment - asked.for_ms * interval '1 millisecond'
+         ORDER BY w.updated_at, w.id
+         LIMIT 100
+      ) page
+  );
+END
+$$;
+COMMENT ON FUNCTION ${inState} IS
+  'The next hundred known runs whose workflow stands in a state, those that stand there longest first.';
+`;
+
+/** Pages of workflows in the order of a time, each with where to go on behind it. */
+function pages(
+  { toJson, runs, workflows }: PostgresNames,
+  { name, time, found, comment }: Readonly<Record<'name' | 'time' | 'found' | 'comment', string>>,
+): string {
+  return `
+CREATE OR REPLACE FUNCTION ${name}(request json) RETURNS json LANGUAGE plpgsql AS $$
+DECLARE
+  asked   record;
+  moment  timestamptz := statement_timestamp();
+BEGIN
+  SELECT * INTO asked
+    FROM json_to_record(request) AS r(
+      workflow text, states text[], for_ms double precision, at_most bigint, after_time timestamptz, after_id bigint
+    );
+  RETURN (
+    SELECT json_build_object(
+             'runs', coalesce(json_agg(json_build_object(
+               'run', page.key,
+               'flow', page.flow,
+               'time', page.time,
+               'id', page.id
+             ) ORDER BY page.time, page.id), '[]'),
+             'now', ${NOW}
+           )
+      FROM (
+        SELECT r.key, ${toJson}(w, moment) AS flow, w.${time} AS time, w.id
+          FROM ${workflows} w ${knownRun(runs)}
+         WHERE ${OF_WORKFLOW} AND ${found}
+           AND (w.${time}, w.id) > (asked.after_time, asked.after_id)
+         ORDER BY w.${time}, w.id
+         LIMIT asked.at_most
+      ) page
+  );
+END
+$$;
+COMMENT ON FUNCTION ${name} IS '${comment}';
+`;
+}
+
+const held = (names: PostgresNames) =>
+  pages(names, {
+    name: names.held,
+    time: 'lease_until',
+    found: "w.claim_token IS NOT NULL AND w.claim_uncertain = 'hold' AND w.lease_until <= moment",
+    comment: 'A page of known runs that wait to be resolved, those whose lease ended first first.',
+  });
+
+const stuck = (names: PostgresNames) =>
+  pages(names, {
+    name: names.stuck,
+    time: 'updated_at',
+    found: `w.ended IS NOT TRUE AND w.updated_at <= moment - asked.for_ms * interval '1 millisecond'
+           AND (asked.states IS NULL OR w.state = ANY (asked.states))`,
+    comment: 'A page of known runs that have not ended, those that moved longest ago first.',
+  });
+
+/** Up to so many runs that expired and are still there, it is cheaper to leave these out. */
+const FEW_EXPIRED = 1000;
+
+/**
+ * As {@link knownRun} asks for each row, but by the runs that are not known, of which there are
+ * few.
+ */
+function fewAreUnknown(runs: string): string {
+  return `NOT EXISTS (
+          SELECT FROM (
+            SELECT run FROM ${runs} WHERE expires_at <= moment ORDER BY expires_at LIMIT ${FEW_EXPIRED}
+          ) expired WHERE expired.run = w.run
+        )`;
+}
+
+const count = ({ count, runs, workflows }: PostgresNames) => {
+  const countOpen = (join: string, where: string) => `
+    SELECT coalesce(json_agg(json_build_object('state', state, 'runs', runs, 'stuck', stuck)), '[]') INTO states
+      FROM (
+        SELECT w.state, count(*) AS runs,
+               count(*) FILTER (WHERE w.updated_at <= moment - asked.for_ms * interval '1 millisecond') AS stuck
+          FROM ${workflows} w ${join}
+         WHERE ${OF_WORKFLOW} AND w.ended IS NOT TRUE ${where}
+         GROUP BY w.state
+      ) each_state;`;
+  return `
+CREATE OR REPLACE FUNCTION ${count}(request json) RETURNS json LANGUAGE plpgsql AS $$
+DECLARE
+  asked   record;
+  moment  timestamptz := statement_timestamp();
+  states  json;
+  claims  record;
+BEGIN
+  SELECT * INTO asked FROM json_to_record(request) AS r(workflow text, for_ms double precision);
+  PERFORM FROM ${runs} WHERE expires_at <= moment ORDER BY expires_at OFFSET ${FEW_EXPIRED} LIMIT 1;
+  IF FOUND THEN${countOpen(knownRun(runs), '')}
+  ELSE${countOpen('', `AND ${fewAreUnknown(runs)}`)}
+  END IF;
+  SELECT count(*) FILTER (WHERE w.lease_until <= moment AND w.claim_uncertain = 'hold') AS held,
+         count(*) FILTER (WHERE w.lease_until > moment) AS running,
+         ${milliseconds('min(w.claimed_at)')} AS oldest
+    INTO claims
+    FROM ${workflows} w ${knownRun(runs)}
+   WHERE ${OF_WORKFLOW} AND w.claim_token IS NOT NULL;
+  RETURN json_build_object('states', states, 'held', claims.held, 'running', claims.running,
+                           'oldestClaim', claims.oldest, 'now', ${NOW});
+END
+$$;
+COMMENT ON FUNCTION ${count} IS
+  'How many known runs of a workflow have not ended, by state, and how many claims there are.';
+`;
+};
+
+const list = ({ list, runs }: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${list}(request json) RETURNS json LANGUAGE plpgsql AS $$
+DECLARE
+  asked  record;
+BEGIN
+  SELECT * INTO asked FROM json_to_record(request) AS r(principal text, at_most bigint, after_run text);
+  RETURN (
+    SELECT coalesce(json_agg(json_build_object('run', page.run, 'key', page.key) ORDER BY page.run), '[]')
+      FROM (
+        SELECT run, coalesce(long_key, run) AS key
+          FROM ${runs}
+         WHERE principal IS NOT NULL
+           AND ${hashed('principal')} = ${hashed('asked.principal')} AND principal = asked.principal
+           AND expires_at > statement_timestamp() AND (asked.after_run IS NULL OR run > asked.after_run)
+         ORDER BY run
+         LIMIT asked.at_most
+      ) page
+  );
+END
+$$;
+COMMENT ON FUNCTION ${list} IS 'A page of the known runs of a principal.';
+`;

@@ -1,0 +1,174 @@
+/**
+ * What the scripts reply, read. Hides the form of a reply: its first line says what it is, and
+ * every text below it is JSON or a number.
+ */
+import { InterlockError } from '../../errors.ts';
+import type {
+  CallNote,
+  ClaimResult,
+  ClaimView,
+  CommitResult,
+  FsmSnapshot,
+  Json,
+  RunRecord,
+  SessionRecord,
+  TrailDraft,
+  TrailEntry,
+  Uncertain,
+  WorkflowRecord,
+} from '../store.ts';
+import { FORMAT } from './scripts.ts';
+
+export interface Reply {
+  readonly status: string;
+  readonly lines: readonly string[];
+}
+
+/**
+ * Nothing but a text is a reply. A driver may hand out bytes instead; anything else is what a
+ * driver makes up when it could not ask, and must not pass for an answer.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_STORE` for a run of a newer format.
+ */
+export function parseReply(raw: unknown): Reply {
+  const text = Buffer.isBuffer(raw) ? raw.toString() : raw;
+  if (typeof text !== 'string')
+    throw new TypeError(`The store's script replied with ${typeof raw}, not with text`);
+  const [status = '', ...lines] = text.split('\n');
+  if (status === 'format') checkFormat(Number(lines[0]));
+  return { status, lines };
+}
+
+/** @throws InterlockError `ERR_INTERLOCK_STORE` for a newer format than this version knows. */
+export function checkFormat(format: number): void {
+  if (format <= FORMAT) return;
+  throw new InterlockError(
+    'ERR_INTERLOCK_STORE',
+    `the run is stored in format ${format}, by a newer version of mcp-interlock; this version knows format ${FORMAT} and those before it. ` +
+      'The run is left as it is: let processes of the newer version serve it',
+  );
+}
+
+export function expectStatus<Status extends string>(
+  operation: string,
+  reply: Reply,
+  ...known: readonly Status[]
+): Status {
+  const status = known.find((each) => each === reply.status);
+  if (status === undefined) throw unexpected(operation, reply);
+  return status;
+}
+
+function unexpected(operation: string, reply: Reply): Error {
+  return new Error(
+    `The store's ${operation} script gave an unknown reply: ${JSON.stringify(reply.status.slice(0, 40))}`,
+  );
+}
+
+export function parseClaimResult(reply: Reply): ClaimResult {
+  const { status, lines } = reply;
+  if (status === 'unknown') return { status };
+  const [state = '', context = '', version, updatedAt, now, more = ''] = lines;
+  const seen = () => ({
+    snapshot: snapshotOf(state, context, version, updatedAt),
+    now: Number(now),
+  });
+  switch (status) {
+    case 'claimed':
+      return { status, ...seen(), idempotencyKey: more };
+    case 'busy':
+      return { status, ...seen(), remainingMs: Number(more) };
+    case 'held':
+      return { status, ...seen(), claim: parseClaim(more, Number(now)) };
+    case 'state':
+      return { status, ...seen() };
+    default:
+      throw unexpected('claim', reply);
+  }
+}
+
+export function parseCommit(reply: Reply): CommitResult {
+  const { status, lines } = reply;
+  const [version, repeated] = lines;
+  if (status === 'committed')
+    return { status, version: Number(version), ...(repeated === 'repeated' && { repeated: true }) };
+  if (status === 'lost' || status === 'unknown') return { status };
+  throw unexpected('commit', reply);
+}
+
+/** The time and the session, then five lines for each workflow. */
+export function parseRun({ lines: [time, session = '', ...rest] }: Reply): RunRecord {
+  const now = Number(time);
+  // Without a prototype, so that a workflow may be called `__proto__`.
+  const workflows: Record<string, WorkflowRecord> = Object.create(null);
+  for (let i = 0; i + 4 < rest.length; i += 5) {
+    const [name = '', ...fields] = rest.slice(i, i + 5);
+    workflows[JSON.parse(name) as string] = parseWorkflow(fields, now);
+  }
+  return { session: parseSession(session), workflows, now };
+}
+
+export function parseSession(text: string): SessionRecord {
+  const { openedBy: _, ...record } = JSON.parse(text);
+  return record;
+}
+
+/** From state, context, head and claim. */
+export function parseWorkflow(
+  [state = '', context = '', head = '', claim = '']: readonly string[],
+  now: number,
+): WorkflowRecord {
+  const [version, updatedAt, ended] = head.split(' ');
+  return {
+    snapshot: snapshotOf(state, context, version, updatedAt),
+    ...(claim !== '' && { claim: parseClaim(claim, now) }),
+    ...(ended !== '-' && { ended: ended === '1' }),
+  };
+}
+
+function snapshotOf(
+  state: string,
+  context: string,
+  version: string | undefined,
+  updatedAt: string | undefined,
+): FsmSnapshot {
+  const position = {
+    state: JSON.parse(state) as string,
+    version: Number(version),
+    updatedAt: Number(updatedAt),
+  };
+  return context === '' ? position : { ...position, context: JSON.parse(context) as Json };
+}
+
+function parseClaim(text: string, now: number): ClaimView {
+  const [token = '', until, uncertain, idempotencyKey = '', since, step = '', entry = ''] =
+    text.split('\t');
+  const [tool, digest] = JSON.parse(step) as [string, string];
+  return {
+    token: JSON.parse(token) as string,
+    tool,
+    digest,
+    uncertain: uncertain as Uncertain,
+    idempotencyKey,
+    since: Number(since),
+    until: Number(until),
+    live: Number(until) > now,
+    ...(entry !== '' && { entry: JSON.parse(entry) as CallNote }),
+  };
+}
+
+export function parseTrail(reply: Reply): TrailEntry[] {
+  expectStatus('history', reply, 'trail');
+  return reply.lines.map((line) => {
+    const [, seq, version, attempt, at, hash = '', draft = ''] =
+      /^(\d+) (\d+) (\d+) (\d+) (\S*) (.*)$/su.exec(line) ?? [];
+    return {
+      seq: Number(seq),
+      version: Number(version),
+      attempt: Number(attempt),
+      at: Number(at),
+      ...(JSON.parse(draft) as TrailDraft),
+      ...(hash !== '' && { hash }),
+    };
+  });
+}

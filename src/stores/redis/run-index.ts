@@ -1,0 +1,451 @@
+/**
+ * The listings over all runs of a store. Hides that the index is in buckets: which of them are
+ * asked for how much, how their answers become one page, and how the index is made anew.
+ */
+import { InterlockError } from '../../errors.ts';
+import type {
+  CountQuery,
+  FoundRun,
+  HeldQuery,
+  KeysPage,
+  ListQuery,
+  PageQuery,
+  RunsCount,
+  RunsPage,
+  RunsQuery,
+  SessionRecord,
+  StuckQuery,
+  WorkflowRecord,
+} from '../store.ts';
+import * as scripts from './index-scripts.ts';
+import { BUCKETS, type IndexKeys, isKey, type Keys, principalScore, type RunName } from './keys.ts';
+import { checkFormat, expectStatus, parseSession, parseWorkflow, type Reply } from './replies.ts';
+import { duration, type Script } from './scripts.ts';
+
+type Ask = (script: Script, keys: string[], args: string[]) => Promise<Reply>;
+
+/** Where a run stands in a listing. Times count from an epoch of the scripts' own. */
+interface Place {
+  readonly time: number;
+  readonly name: string;
+}
+
+/** What is listed, as the script LIST understands it. */
+interface Listing {
+  readonly kind: 'held' | 'stuck' | 'standing' | 'crowded' | 'owned';
+  /** Empty where runs of all workflows are listed. */
+  readonly workflow: string;
+  readonly forMs?: number;
+  readonly principal?: string;
+  /** Empty: all that have not ended. */
+  readonly states?: readonly string[] | undefined;
+}
+
+/** What is known of a bucket's part of a listing. */
+interface Part {
+  readonly bucket: number;
+  places: Place[];
+  isWhole: boolean;
+}
+
+/** What a run is found to be, once it is looked at. */
+interface Looked {
+  readonly run: string;
+  readonly session: SessionRecord;
+  /** Absent where the run has no such workflow, or none was asked for. */
+  readonly record: WorkflowRecord | undefined;
+}
+
+export interface RunIndexOptions {
+  readonly prefix: string;
+  /** Whether one script may be given keys of several buckets: not on a cluster. */
+  readonly joinsBuckets: boolean;
+}
+
+const START: Place = { time: -1, name: '' };
+/** How many runs a sweep looks at together. */
+const SWEPT = 200;
+/** For how long it is believed that a server evicts no key of the index, in milliseconds. */
+const POLICY_MS = 60_000;
+
+export class RunIndex {
+  readonly #ask: Ask;
+  readonly #keys: Keys;
+  readonly #options: RunIndexOptions;
+  #policy: Promise<void> | undefined;
+  #policySeenAt = 0;
+
+  constructor(ask: Ask, keys: Keys, options: RunIndexOptions) {
+    this.#ask = ask;
+    this.#keys = keys;
+    this.#options = options;
+  }
+
+  async held({ workflow, ...page }: HeldQuery): Promise<RunsPage> {
+    const isHeld = ({ claim }: FoundRun) => claim?.uncertain === 'hold' && !claim.live;
+    return this.#page({ kind: 'held', workflow }, page, isHeld);
+  }
+
+  async stuck({ workflow, states, forMs, ...page }: StuckQuery): Promise<RunsPage> {
+    if (states?.length === 0) return { runs: [] };
+    const isStuck = ({ ended, snapshot }: FoundRun, now: number) =>
+      !ended &&
+      snapshot.updatedAt <= now - forMs &&
+      (states === undefined || states.includes(snapshot.state));
+    return this.#page({ kind: 'stuck', workflow, forMs, states }, page, isStuck);
+  }
+
+  async *standing({ workflow, state, forMs = 0 }: RunsQuery): AsyncGenerator<string> {
+    const listing: Listing = { kind: 'standing', workflow, forMs, states: [state] };
+    let after: string | undefined;
+    let latest: number | undefined;
+    let isPast = false;
+    const stands = ({ snapshot }: FoundRun, now: number): boolean => {
+      latest ??= now - forMs;
+      // It came into the state after the sweep began, and so did all that follow.
+      isPast ||= snapshot.updatedAt > latest;
+      return snapshot.state === state && snapshot.updatedAt <= latest;
+    };
+    do {
+      const page = await this.#page(listing, { limit: SWEPT, after }, stands);
+      for (const { run } of page.runs) yield run;
+      after = isPast ? undefined : page.next;
+    } while (after !== undefined);
+  }
+
+  async owned({ principal, ...page }: ListQuery): Promise<KeysPage> {
+    const listing: Listing = { kind: 'owned', workflow: '', principal: principalScore(principal) };
+    const { places, next } = await this.#places(listing, page);
+    const { looked } = await this.#look(places, '');
+    const runs = looked.filter(({ session }) => session.principal === principal);
+    return { runs: runs.map(({ run }) => run), ...(next !== undefined && { next }) };
+  }
+
+  async count(query: CountQuery): Promise<RunsCount> {
+    const args = [JSON.stringify(query.workflow), duration(query.forMs)];
+    const states = new Map<string, { runs: number; stuck: number }>();
+    const add = (state: string, runs: number, stuck: number): void => {
+      const counted = states.get(state) ?? { runs: 0, stuck: 0 };
+      states.set(state, { runs: counted.runs + runs, stuck: counted.stuck + stuck });
+    };
+    let [now, held, running, oldest] = [0, 0, 0, Number.POSITIVE_INFINITY];
+    let isCrowded = false;
+    await this.#askBuckets(
+      scripts.COUNT,
+      args,
+      allBuckets(),
+      () => [],
+      (_, head, lines) => {
+        now = Math.max(now, Number(head[2]));
+        held += Number(head[3]);
+        running += Number(head[4]);
+        oldest = Math.min(oldest, Number(head[5]) || oldest);
+        for (const line of lines) {
+          const [, runs, stuck, state = ''] = /^(\d+) (\d+) (.*)$/su.exec(line) ?? [];
+          if (state === '') isCrowded = true;
+          else add(JSON.parse(state) as string, Number(runs), Number(stuck));
+        }
+      },
+    );
+    if (isCrowded) await this.#countCrowd(query, add);
+    return {
+      states: [...states].map(([state, counts]) => ({ state, ...counts })),
+      held,
+      running,
+      ...(Number.isFinite(oldest) && { oldestClaim: oldest }),
+      now,
+    };
+  }
+
+  async rebuild(): Promise<number> {
+    const indexes = this.#together(allBuckets()).map((part) => this.#indexKeys(part));
+    await Promise.all(indexes.map((keys) => this.#done(scripts.RESET, keys, [])));
+    let found = 0;
+    for (const [key] of (await this.#servers()).values()) {
+      for await (const names of this.#scan(key)) {
+        found += names.length;
+        const reindex = (group: readonly RunName[]): Promise<void> => {
+          const ofGroup = group.map(({ name }) => name);
+          return this.#done(scripts.REINDEX, keysOf(group), ofGroup);
+        };
+        await Promise.all(this.#grouped(names.map((name) => this.#keys.named(name))).map(reindex));
+      }
+    }
+    await Promise.all(indexes.map((keys) => this.#done(scripts.COMPLETE, keys, [])));
+    return found;
+  }
+
+  async #page(
+    listing: Listing,
+    page: PageQuery,
+    isListed: (row: FoundRun, now: number) => boolean,
+  ): Promise<RunsPage> {
+    const { places, next } = await this.#places(listing, page);
+    const { looked, now } = await this.#look(places, listing.workflow);
+    const found = looked.flatMap(({ run, record }) => (record ? [{ run, ...record }] : []));
+    const runs = found.filter((each) => isListed(each, now));
+    return { runs, ...(next !== undefined && { next }), now };
+  }
+
+  /** Asks every bucket for a part, and again those whose part turns out to be too short. */
+  async #places(
+    listing: Listing,
+    { limit, after }: PageQuery,
+  ): Promise<{ readonly places: readonly Place[]; readonly next?: string }> {
+    const start = after === undefined ? START : parsePlace(after);
+    const parts: Part[] = allBuckets().map((bucket) => ({ bucket, places: [], isWhole: false }));
+    let share = Math.min(limit + 1, 8 + Math.ceil((2 * limit) / BUCKETS));
+    let asked = parts;
+    for (;;) {
+      await this.#extend(listing, asked, start, share);
+      const merged = parts.flatMap(({ places }) => places).sort(comparePlaces);
+      const end = merged[limit];
+      const isShort = ({ places, isWhole }: Part): boolean => {
+        const last = places.at(-1);
+        return !isWhole && (!end || !last || comparePlaces(last, end) < 0);
+      };
+      asked = parts.filter(isShort);
+      if (asked.length > 0) {
+        share = Math.min(limit + 1, share * 2);
+        continue;
+      }
+      const last = merged[limit - 1];
+      return {
+        places: merged.slice(0, limit),
+        ...(end && last && { next: JSON.stringify([last.time, last.name]) }),
+      };
+    }
+  }
+
+  async #extend(listing: Listing, parts: Part[], start: Place, share: number): Promise<void> {
+    const { kind, workflow, forMs = 0, principal = '', states = [] } = listing;
+    const args = [
+      kind,
+      JSON.stringify(workflow),
+      duration(forMs),
+      String(share),
+      principal,
+      String(states.length),
+      ...states.map((state) => JSON.stringify(state)),
+    ];
+    const partOf = new Map(parts.map((part) => [part.bucket, part]));
+    const from = (bucket: number): string[] => {
+      const { time, name } = partOf.get(bucket)?.places.at(-1) ?? start;
+      return [String(time), name];
+    };
+    await this.#askBuckets(
+      scripts.LIST,
+      args,
+      parts.map(({ bucket }) => bucket),
+      from,
+      (bucket, [, hasMore], lines) => {
+        const part = partOf.get(bucket);
+        if (part === undefined) return;
+        part.isWhole = hasMore === '0';
+        for (const line of lines) {
+          const space = line.indexOf(' ');
+          part.places.push({ time: Number(line.slice(0, space)), name: line.slice(space + 1) });
+        }
+      },
+    );
+  }
+
+  /**
+   * Asks for each of the buckets, until none has expired runs to remove first.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where the index may lack a run.
+   */
+  async #askBuckets(
+    script: Script,
+    args: readonly string[],
+    buckets: readonly number[],
+    argsOf: (bucket: number) => readonly string[],
+    onAnswer: (bucket: number, head: readonly string[], lines: readonly string[]) => void,
+  ): Promise<void> {
+    const policy = this.#checkPolicy();
+    let asked = buckets;
+    while (asked.length > 0) {
+      const again: number[] = [];
+      const askPart = async (part: readonly number[]): Promise<void> => {
+        const all = [...args, ...part.flatMap(argsOf)];
+        const reply = await this.#ask(script, this.#indexKeys(part), all);
+        expectStatus('listing', reply, 'lists', 'counts');
+        let line = 0;
+        for (const bucket of part) {
+          const head = (reply.lines[line] ?? '').split(' ');
+          const end = line + 1 + Number(head.at(-1));
+          if (head[0] === 'lost') throw lostIndex();
+          if (head[0] === 'again') again.push(bucket);
+          else onAnswer(bucket, head, reply.lines.slice(line + 1, end));
+          line = end;
+        }
+      };
+      await Promise.all(this.#together(asked).map(askPart));
+      asked = again;
+    }
+    await policy;
+  }
+
+  /** The runs at these places that are still there, in their order. */
+  async #look(
+    places: readonly Place[],
+    workflow: string,
+  ): Promise<{ readonly looked: readonly Looked[]; readonly now: number }> {
+    const runs = new Map<string, Looked>();
+    let now = 0;
+    const lookAt = async (group: readonly RunName[]): Promise<void> => {
+      const names = group.map(({ name }) => name);
+      const reply = await this.#ask(scripts.LOOK, keysOf(group), [
+        JSON.stringify(workflow),
+        ...names,
+      ]);
+      expectStatus('look', reply, 'runs');
+      const [time, ...lines] = reply.lines;
+      now = Math.max(now, Number(time));
+      for (const [index, name] of names.entries()) {
+        const from = index * scripts.LOOKED_AT;
+        const run = parseLooked(name, lines.slice(from, from + scripts.LOOKED_AT), Number(time));
+        if (run !== undefined) runs.set(name, run);
+      }
+    };
+    const groups = this.#grouped(places.map(({ name }) => this.#keys.named(name)));
+    await Promise.all(groups.map(lookAt));
+    const looked = places.flatMap(({ name }) => runs.get(name) ?? []);
+    return { looked, now };
+  }
+
+  /** More states than there are numbers share the last one: their runs say which it is. */
+  async #countCrowd(
+    { workflow, forMs }: CountQuery,
+    add: (state: string, runs: number, stuck: number) => void,
+  ): Promise<void> {
+    let after: string | undefined;
+    do {
+      const listing: Listing = { kind: 'crowded', workflow };
+      const page = await this.#page(listing, { limit: SWEPT, after }, ({ ended }) => !ended);
+      for (const { snapshot } of page.runs)
+        add(snapshot.state, 1, snapshot.updatedAt <= (page.now ?? 0) - forMs ? 1 : 0);
+      after = page.next;
+    } while (after !== undefined);
+  }
+
+  /** Rejects where the server may evict the index, of which it could miss a part unseen. */
+  #checkPolicy(): Promise<void> {
+    const now = Date.now();
+    if (this.#policy !== undefined && Math.abs(now - this.#policySeenAt) < POLICY_MS)
+      return this.#policy;
+    this.#policySeenAt = now;
+    const checked = this.#servers().then((servers) => {
+      for (const [, memory, policy] of servers.values())
+        if (policy.startsWith('allkeys') && Number(memory) > 0) throw evictingServer(policy);
+    });
+    checked.catch(() => {
+      this.#policy = undefined;
+    });
+    this.#policy = checked;
+    return checked;
+  }
+
+  /** Each server once: a key that it answers for, its limit of memory and its policy. */
+  async #servers(): Promise<
+    Map<string, readonly [key: IndexKeys, memory: string, policy: string]>
+  > {
+    const servers = new Map<string, readonly [IndexKeys, string, string]>();
+    const askServer = async ([first = 0]: readonly number[]): Promise<void> => {
+      const key = this.#keys.index(first);
+      const reply = await this.#ask(scripts.SERVER, [...key], []);
+      expectStatus('server', reply, 'server');
+      const [id = '-', memory = '-', policy = '-'] = reply.lines;
+      servers.set(id === '-' ? `bucket ${first}` : id, [key, memory, policy]);
+    };
+    await Promise.all(this.#together(allBuckets()).map(askServer));
+    return servers;
+  }
+
+  /** The names of the runs on one server, some at a time. */
+  async *#scan(key: IndexKeys): AsyncGenerator<readonly string[]> {
+    const start = `${this.#options.prefix}:{b`;
+    const pattern = `${start.replace(/[\\*?[\]]/g, '\\$&')}[0-9][0-9]}:run:*`;
+    let cursor = '0';
+    do {
+      const reply = await this.#ask(scripts.SCAN, [...key], [cursor, pattern]);
+      expectStatus('scan', reply, 'keys');
+      const [next = '0', ...keys] = reply.lines;
+      cursor = next;
+      yield keys.map((each) => each.slice(start.length + '00}:run:'.length));
+    } while (cursor !== '0');
+  }
+
+  async #done(script: Script, keys: string[], args: string[]): Promise<void> {
+    expectStatus('index', await this.#ask(script, keys, args), 'ok');
+  }
+
+  #indexKeys(buckets: readonly number[]): string[] {
+    return buckets.flatMap((bucket) => [...this.#keys.index(bucket)]);
+  }
+
+  /** Which buckets one script is asked about. */
+  #together(buckets: readonly number[]): readonly (readonly number[])[] {
+    return this.#options.joinsBuckets ? [buckets] : buckets.map((bucket) => [bucket]);
+  }
+
+  /** Which runs one script is asked about. */
+  #grouped(names: readonly RunName[]): readonly (readonly RunName[])[] {
+    const groups = new Map<number, RunName[]>();
+    for (const name of names) {
+      const of = this.#options.joinsBuckets ? 0 : name.bucket;
+      const group = groups.get(of);
+      if (group === undefined) groups.set(of, [name]);
+      else group.push(name);
+    }
+    return [...groups.values()];
+  }
+}
+
+function allBuckets(): number[] {
+  return Array.from({ length: BUCKETS }, (_, bucket) => bucket);
+}
+
+/** Names have nothing but ASCII, so that these are in the same order for Redis. */
+function comparePlaces(a: Place, b: Place): number {
+  return a.time - b.time || (a.name < b.name ? -1 : a.name > b.name ? 1 : 0);
+}
+
+/** @throws Error for a text that no page gave. */
+function parsePlace(after: string): Place {
+  const [time, name] = JSON.parse(after) as [number, string];
+  return { time: Number(time), name: String(name) };
+}
+
+function keysOf(names: readonly RunName[]): string[] {
+  return names.flatMap(({ keys }) => [...keys]);
+}
+
+function parseLooked(
+  name: string,
+  [session = '', format = '', key = '', ...fields]: readonly string[],
+  now: number,
+): Looked | undefined {
+  if (session === '') return undefined;
+  checkFormat(Number(format || 1));
+  return {
+    run: isKey(name) ? name : (JSON.parse(key) as string),
+    session: parseSession(session),
+    record: fields[0] === '' ? undefined : parseWorkflow(fields, now),
+  };
+}
+
+function lostIndex(): InterlockError {
+  return new InterlockError(
+    'ERR_INTERLOCK_STORE',
+    'the index of the runs lacks keys that were evicted or deleted, or is being made anew: call rebuildIndex() of the store once, and await it',
+  );
+}
+
+function evictingServer(policy: string): InterlockError {
+  return new InterlockError(
+    'ERR_INTERLOCK_STORE',
+    `the server evicts keys of any kind (maxmemory-policy ${policy}), so the index may lack held runs without a sign of it. ` +
+      'Set noeviction, or volatile-lru or another volatile one, and call rebuildIndex() of the store once',
+  );
+}

@@ -1,0 +1,544 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import { readFileSync } from 'node:fs';
+import type { RequestHandler } from 'express';
+import fc from 'fast-check';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { Events } from '../src/events.ts';
+import {
+  EVENT_CHANNEL,
+  type InterlockEvent,
+  type InterlockEventType,
+  principalKey,
+  runDigest,
+  StateMachineGate,
+} from '../src/index.ts';
+import { checkoutGate } from './helpers/checkout.ts';
+import { Page } from './helpers/markdown.ts';
+import { begins, type Scene, type SceneOptions, scene, settle } from './helpers/scene.ts';
+
+const RUN = ['workflow', 'run', 'runKey'];
+const CALL = ['tool', 'requestId', 'call'];
+const STEP = [...RUN, ...CALL, 'state', 'actor'];
+const END = [...STEP, 'durationMs', 'storeMs', 'isLate'];
+const FAILURE = ['message', 'code', 'error'];
+
+/** Every event, with its members beside `type` and `at`. A type that is not here does not compile. */
+const EVENTS: Readonly<Record<InterlockEventType, readonly string[]>> = {
+  'call.started': [...CALL, 'protocolVersion', 'inSession', 'trace'],
+  'call.ended': [...CALL, 'outcome', 'code', 'reason', 'durationMs'],
+  'call.refused': [...STEP, 'reason'],
+  'call.waited': [...STEP, 'waitedMs', 'granted'],
+  'read.refused': [...RUN, 'method', 'name', 'reason', 'state', 'actor', 'requestId'],
+  'step.started': [...STEP, 'waitedMs'],
+  'step.committed': [...END, 'outcome', 'event', 'to'],
+  'step.failed': [...END, 'kind'],
+  'step.released': [...END, 'why'],
+  'step.unknown': [...END, 'why', 'isHeld', 'idempotencyKey'],
+  'step.held': [...RUN, 'tool', 'requestId', 'state', 'actor', 'idempotencyKey', 'sinceMs'],
+  'run.begun': [...RUN, 'state', 'actor'],
+  'run.moved': [...RUN, 'from', 'to', 'event', 'tool', 'actor'],
+  'run.ended': [...RUN, 'state'],
+  'run.resolved': [...RUN, 'tool', 'outcome', 'state', 'actor', 'note'],
+  'run.restarted': [...RUN, 'from', 'state', 'actor'],
+  invalidated: ['tool', 'patterns', 'requestId'],
+  'store.slow': ['operation', 'durationMs'],
+  'store.failed': ['operation', 'durationMs', ...FAILURE],
+  'list.changed': ['run', 'runKey', 'lists'],
+  error: FAILURE,
+};
+
+const ENDS = ['step.committed', 'step.failed', 'step.released', 'step.unknown'];
+/** What the tests of this file were told, by event: the members that had a value. */
+const seen = new Map<string, Set<string>>();
+
+/** An app that is listened to by `onEvent` and on the channel, which must hear the same. */
+async function heard(options: SceneOptions = {}) {
+  const told: InterlockEvent[] = [];
+  const onChannel: unknown[] = [];
+  const hear = (event: unknown): void => void onChannel.push(event);
+  subscribe(EVENT_CHANNEL, hear);
+  onTestFinished(() => {
+    unsubscribe(EVENT_CHANNEL, hear);
+    // Other apps of the test are heard there too.
+    const own = onChannel.filter((event) => told.includes(event as InterlockEvent));
+    expect(own).toHaveLength(told.length);
+    expect(own.every((event, index) => event === told[index])).toBe(true);
+    for (const event of told) look(event);
+  });
+  const onEvent = (event: InterlockEvent): void => void told.push(event);
+  const app = await scene({ ...options, session: { ...options.session, onEvent } });
+  const types = (): string[] => told.map(({ type }) => type);
+  return { ...app, told, types, take: () => told.slice() };
+}
+
+/** Notes what an event said, and that no logger would write a run's key. */
+function look(event: InterlockEvent): void {
+  if ('runKey' in event) {
+    expect(JSON.stringify(event)).not.toContain(JSON.stringify(event.runKey).slice(1, -1));
+    expect(event.run).toBe(runDigest(String(event.runKey)));
+  }
+  const known = seen.get(event.type) ?? new Set<string>();
+  seen.set(event.type, known);
+  for (const key of Reflect.ownKeys(event).map(String))
+    if (Reflect.get(event, key) !== undefined) known.add(key);
+}
+
+type Told<T extends InterlockEventType> = Extract<InterlockEvent, { type: T }>;
+
+function only<T extends InterlockEventType>(told: readonly InterlockEvent[], type: T): Told<T>[] {
+  return told.filter((event): event is Told<T> => event.type === type);
+}
+
+/** An upstream that turns away, breaks off or fails the calls whose `sku` says so. */
+const misbehaves: RequestHandler = (req, res, next) => {
+  const { id, params } = (req.body ?? {}) as { id?: unknown; params?: Record<string, unknown> };
+  const { sku } = (params?.arguments ?? {}) as { sku?: unknown };
+  if (sku === 'turned-away') res.status(403).end();
+  else if (sku === 'broken-off') res.destroy();
+  else if (sku === 'rpc-error')
+    res.json({ jsonrpc: '2.0', id, error: { code: -32_050, message: 'sold out' } });
+  else next();
+};
+
+const FAILING = { shape: { parser: true, answers: 'json' }, behind: [misbehaves] } as const;
+
+/** A process was killed in the middle of a call: nothing is left of it but its claim. */
+async function leaveClaim({ data }: Scene, run: string): Promise<void> {
+  const claimed = await data.claim({
+    run,
+    workflow: 'checkout',
+    token: `dead ${run}`,
+    step: { tool: 'cart.add_item', digest: '', uncertain: 'hold' },
+    entry: { tool: 'cart.add_item', actor: 'alice', requestId: 7 },
+    states: undefined,
+    initial: { state: 'empty', updatedAt: 0 },
+    leaseMs: 8_000,
+    ttlMs: 3_600_000,
+  });
+  expect(claimed.status).toBe('claimed');
+}
+
+const written: string[] = [];
+const logged = (level: string) => (said: object, text: string) =>
+  void written.push(`${level} ${text} ${JSON.stringify(said)}`);
+const log = { error: logged('error'), info: logged('info') };
+
+const loud: readonly InterlockEventType[] = ['step.unknown', 'step.held', 'store.failed', 'error'];
+
+function logEvent({ type, ...said }: InterlockEvent): void {
+  if (loud.includes(type)) log.error(said, type);
+  else log.info(said, type);
+}
+
+describe('the stream of events', () => {
+  it('tells a step from its call to its answer, in order and with all that is known', async () => {
+    const app = await heard();
+    const client = await app.client('alice');
+    const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+    const _meta = { traceparent, tracestate: 'a=b', baggage: 'user=1' };
+    await client.raw.client.callTool({ name: 'cart.add_item', arguments: {}, _meta });
+    const at = expect.any(Number);
+    const run = { workflow: 'checkout', run: runDigest(client.run) };
+    const actor = expect.stringContaining('alice');
+    const call = { tool: 'cart.add_item', requestId: expect.any(Number), call: expect.any(Number) };
+    const step = { at, ...run, ...call, state: 'empty', actor };
+    const ended = { durationMs: 0, storeMs: 0, isLate: false };
+    const move = { ...run, at, actor };
+    expect(app.take().map((event) => JSON.parse(JSON.stringify(event)))).toEqual([
+      {
+        ...{ type: 'call.started', at, ...call, inSession: true },
+        protocolVersion: '2025-11-25',
+        trace: _meta,
+      },
+      { type: 'step.started', ...step, waitedMs: 0 },
+      {
+        type: 'step.committed',
+        ...{ ...step, ...ended, outcome: 'succeeded', event: 'ADD_ITEM', to: 'has_items' },
+      },
+      { type: 'run.begun', ...move, state: 'empty' },
+      {
+        type: 'run.moved',
+        ...{ ...move, from: 'empty', to: 'has_items', event: 'ADD_ITEM', tool: 'cart.add_item' },
+      },
+      { type: 'list.changed', at, run: run.run, lists: ['tools'] },
+      { type: 'call.ended', at, ...call, outcome: 'ok', durationMs: 0 },
+    ]);
+    expect(new Set(app.take().flatMap((event) => ('call' in event ? [event.call] : []))).size).toBe(
+      1,
+    );
+    expect(only(app.take(), 'run.moved')[0]?.runKey).toBe(client.run);
+  });
+
+  it('tells that a run begins once, of each move, and of its end', async () => {
+    const app = await heard();
+    const client = await app.client();
+    await client.calls('cart.add_item');
+    await client.calls('cart.checkout');
+    await client.calls('cart.pay');
+    const moves = app.take().filter(({ type }) => type.startsWith('run.'));
+    expect(moves.map(({ type }) => type)).toEqual([
+      'run.begun',
+      ...['run.moved', 'run.moved', 'run.moved'],
+      'run.ended',
+    ]);
+    expect(moves.at(-1)).toMatchObject({ state: 'confirmed' });
+  });
+
+  it('tells of a call that no gate binds by its start and its end alone', async () => {
+    const app = await heard();
+    const client = await app.client();
+    await client.calls('cart.view');
+    expect(app.types()).toEqual(['call.started', 'call.ended']);
+  });
+
+  it.each([{}, { refusal: 'unknown-tool' }] as const)(
+    'tells of a refused call why, whether or not its client is told: %o',
+    async (gate) => {
+      const app = await heard({ gate });
+      const client = await app.client('alice');
+      await client.raw.call('cart.pay').catch(() => {});
+      const [started, refused, ended] = app.take();
+      expect(started?.type).toBe('call.started');
+      expect(refused).toMatchObject({ type: 'call.refused', tool: 'cart.pay', reason: 'state' });
+      expect(ended).toMatchObject({ type: 'call.ended', outcome: 'refused' });
+      if (!('refusal' in gate)) expect(ended).toMatchObject({ reason: 'state' });
+    },
+  );
+
+  it('tells of a refused prompt', async () => {
+    const workflow = checkoutGate().bindPrompt('order.summary', 'payment');
+    const app = await heard({ workflow });
+    const client = await app.client('alice');
+    await expect(client.raw.client.getPrompt({ name: 'order.summary' })).rejects.toThrow();
+    expect(app.take()).toEqual([
+      expect.objectContaining({
+        type: 'read.refused',
+        method: 'prompts/get',
+        name: 'order.summary',
+        reason: 'state',
+        state: 'empty',
+      }),
+    ]);
+  });
+
+  it('tells of a failure what kind it was', async () => {
+    const app = await heard(FAILING);
+    const client = await app.client('alice');
+    await client.raw.call('cart.add_item', { fail: true });
+    await expect(client.raw.call('cart.add_item', { sku: 'rpc-error' })).rejects.toThrow(
+      'sold out',
+    );
+    expect(only(app.take(), 'step.failed').map(({ kind }) => kind)).toEqual([
+      'tool_error',
+      'rpc_error',
+    ]);
+    expect(only(app.take(), 'call.ended')).toMatchObject([
+      { outcome: 'tool_error' },
+      { outcome: 'rpc_error', code: -32_050 },
+    ]);
+  });
+
+  it('tells of a call that waited for another one, and for how long', async () => {
+    const app = await heard();
+    const client = await app.client('alice');
+    const first = await begins(app, 'cart.add_item', () => client.calls('cart.add_item'));
+    const second = client.calls('cart.add_item');
+    await expect.poll(() => only(app.take(), 'call.started').length).toBe(2);
+    await settle();
+    app.clock.advance(700);
+    first.finish();
+    await Promise.all([first.answer, second]);
+    expect(only(app.take(), 'call.waited')).toMatchObject([
+      { waitedMs: 700, granted: true, state: 'has_items' },
+    ]);
+    expect(only(app.take(), 'step.started')).toMatchObject([{ waitedMs: 0 }, { waitedMs: 700 }]);
+    expect(only(app.take(), 'step.committed')[0]).toMatchObject({ durationMs: 700 });
+  });
+
+  it('tells of a run that is let go, since the upstream turned the call away', async () => {
+    const app = await heard(FAILING);
+    const client = await app.client('alice');
+    await expect(client.raw.call('cart.add_item', { sku: 'turned-away' })).rejects.toThrow();
+    expect(app.types()).toEqual(['call.started', 'step.started', 'step.released', 'call.ended']);
+  });
+
+  it('tells of a run that is let go, since another gate refused the call', async () => {
+    const other = new StateMachineGate({
+      id: 'other',
+      initial: 'shut',
+      states: { shut: {}, open: {} },
+    });
+    const workflow = [checkoutGate(), other.bindTool('cart.add_item', ['open'])];
+    const app = await heard({ workflow });
+    const client = await app.client('alice');
+    await client.isRefused('cart.add_item', 'state');
+    expect(app.take().map(({ type }) => type)).toEqual([
+      ...['call.started', 'step.started', 'call.refused', 'step.released', 'call.ended'],
+    ]);
+    expect(only(app.take(), 'step.released')).toMatchObject([{ why: 'withdrawn' }]);
+  });
+
+  it('tells of an outcome that is unknown, and says it when it comes late', async () => {
+    const app = await heard({ gate: { cancelGraceMs: 1_000 } });
+    const client = await app.client('alice');
+    const abort = new AbortController();
+    const held = await begins(app, 'cart.add_item', () =>
+      client.raw.client.callTool({ name: 'cart.add_item', arguments: {} }, undefined, {
+        signal: abort.signal,
+      }),
+    );
+    abort.abort();
+    await expect(held.answer).rejects.toThrow();
+    await expect
+      .poll(() => {
+        app.clock.advance(500);
+        return only(app.take(), 'step.unknown');
+      })
+      .toMatchObject([{ why: 'no result came', isHeld: true, isLate: false }]);
+    held.finish();
+    await expect
+      .poll(() => only(app.take(), 'step.committed'))
+      .toMatchObject([{ outcome: 'succeeded', isLate: true }]);
+    await expect.poll(() => only(app.take(), 'call.ended').length).toBe(1);
+    expect(app.errors.map((error) => (error as Error).name)).toEqual(['UnknownOutcome']);
+  });
+
+  it('says once of a run that a killed process left held, and that a person resolved it', async () => {
+    const app = await heard();
+    const client = await app.client('alice');
+    await leaveClaim(app, client.run);
+    app.clock.advance(10_000);
+    await client.isRefused('cart.add_item', 'held');
+    await app.run(client.run).is('held');
+    await client.raw.tools();
+    expect(only(app.take(), 'step.held')).toMatchObject([
+      { tool: 'cart.add_item', state: 'empty', actor: 'alice', requestId: 7, sinceMs: 2_000 },
+    ]);
+    const beside = await heard({ beside: app });
+    await beside.run(client.run).is('held');
+    expect(app.errors).toHaveLength(1);
+    const said = { actor: 'bob', note: 'the shop has it' };
+    await app.runs.resolve(client.run, 'succeeded', said);
+    expect(only(app.take(), 'run.resolved')).toMatchObject([
+      { tool: 'cart.add_item', outcome: 'succeeded', state: 'has_items', ...said },
+    ]);
+    expect(only(app.take(), 'run.moved')).toHaveLength(1);
+  });
+
+  it('tells of a run that begins anew', async () => {
+    const app = await heard({ session: { key: principalKey() } });
+    const client = await app.client('alice');
+    for (const name of ['cart.add_item', 'cart.checkout', 'cart.pay', 'cart.add_item'])
+      await client.calls(name);
+    const [first] = only(app.take(), 'run.restarted');
+    expect(first).toMatchObject({ from: 'confirmed', state: 'empty' });
+    await app.runs.restart(String(first?.runKey), { actor: 'bob' });
+    expect(only(app.take(), 'run.restarted').at(-1)).toMatchObject({
+      from: 'has_items',
+      actor: 'bob',
+    });
+    expect(only(app.take(), 'run.begun')).toHaveLength(1);
+    expect(only(app.take(), 'run.ended')).toHaveLength(1);
+  });
+
+  it('tells what a call made stale', async () => {
+    const policies = [{ match: 'cart.add_item', invalidates: ['cart.view'] }];
+    const app = await heard({ sync: { policies } });
+    const client = await app.client();
+    await client.calls('cart.add_item');
+    expect(only(app.take(), 'invalidated')).toMatchObject([
+      { tool: 'cart.add_item', patterns: ['cart.view'], requestId: expect.any(Number) },
+    ]);
+  });
+
+  it('tells of a store that is slow, and of one that fails, once for each call to it', async () => {
+    const app = await heard();
+    const client = await app.client();
+    app.store.fail('claim', 1, 'late');
+    const call = client.calls('cart.add_item');
+    await expect.poll(() => app.store.late.length).toBe(1);
+    app.clock.advance(1_500);
+    for (const goOn of app.store.late.splice(0)) goOn();
+    await call;
+    expect(only(app.take(), 'store.slow')).toMatchObject([
+      { operation: 'claim', durationMs: 1_500 },
+    ]);
+    app.store.fail('claim', 1);
+    await client.isRefused('cart.add_item', 'unavailable');
+    const [failed, ...more] = only(app.take(), 'store.failed');
+    expect(more).toEqual([]);
+    expect(failed).toMatchObject({ operation: 'claim', message: 'the store failed to claim' });
+    expect(failed?.error).toBe(app.errors[0]);
+    expect(JSON.stringify(failed)).not.toContain('hunter2');
+    expect(only(app.take(), 'error')).toEqual([]);
+    app.store.claim = async () => {
+      throw Object.assign(new Error('connect'), { code: 'ECONNREFUSED' });
+    };
+    await client.isRefused('cart.add_item', 'unavailable');
+    expect(only(app.take(), 'store.failed').at(-1)).toMatchObject({ code: 'ECONNREFUSED' });
+  });
+
+  it('tells of all else that onError is told of', async () => {
+    const guard = (): never => {
+      throw Object.assign(new Error('the guard is broken'), { code: 'E_GUARD' });
+    };
+    const workflow = checkoutGate().bindTool('cart.view', ['empty'], {
+      success: 'ADD_ITEM',
+      guard,
+    });
+    const app = await heard({ workflow });
+    const client = await app.client();
+    await client.isRefused('cart.view', 'guard');
+    expect(only(app.take(), 'error')).toMatchObject([
+      { message: 'the guard is broken', code: 'E_GUARD' },
+    ]);
+    expect(only(app.take(), 'error')[0]?.error).toBe(app.errors[0]);
+    expect(only(app.take(), 'step.started')).toEqual([]);
+  });
+
+  it('gives each step one end, and each call one, in any order of calls', {
+    timeout: 60_000,
+  }, async () => {
+    const TOOLS = ['cart.add_item', 'cart.checkout', 'cart.pay', 'cart.view'] as const;
+    const args = fc.constantFrom({}, { fail: true }, { sku: 'turned-away' }, { sku: 'rpc-error' });
+    const calls = fc.array(fc.tuple(fc.constantFrom(...TOOLS), args, fc.boolean()), {
+      maxLength: 12,
+    });
+    const app = await heard(FAILING);
+    await fc.assert(
+      fc.asyncProperty(calls, async (plan) => {
+        const before = app.told.length;
+        const client = await app.client();
+        const open: Promise<unknown>[] = [];
+        for (const [name, given, isAwaited] of plan) {
+          open.push(client.raw.call(name, given).catch(() => {}));
+          if (isAwaited) await Promise.all(open);
+        }
+        await Promise.all(open);
+        await client.raw.close();
+        const numbers = (types: readonly string[]): number[] =>
+          app.told
+            .slice(before)
+            .flatMap((each) =>
+              types.includes(each.type) && 'call' in each && each.call !== undefined
+                ? [each.call]
+                : [],
+            );
+        const sorted = (list: number[]): number[] => list.sort((a, b) => a - b);
+        await expect
+          .poll(() => numbers(['call.ended']).length)
+          .toBe(numbers(['call.started']).length);
+        expect(sorted(numbers(ENDS))).toEqual(sorted(numbers(['step.started'])));
+        expect(sorted(numbers(['call.ended']))).toEqual(sorted(numbers(['call.started'])));
+        expect(numbers(['call.started'])).toHaveLength(plan.length);
+      }),
+      { numRuns: 15 },
+    );
+  });
+});
+
+describe('those who listen', () => {
+  it('harm no request by what they throw or reject with, which onError is told', async () => {
+    const failures = [
+      () => {
+        throw new Error('the listener is broken');
+      },
+      () => Promise.reject(new Error('the listener is broken')),
+    ];
+    for (const onEvent of failures) {
+      const app = await scene({ session: { onEvent } });
+      const client = await app.client();
+      await client.calls('cart.add_item');
+      await settle();
+      const messages = new Set(app.errors.map((error) => (error as Error).message));
+      expect([...messages]).toEqual(['the listener is broken']);
+    }
+  });
+
+  it('cost nothing where there are none: no event is made', async () => {
+    const published = vi.spyOn(Events.prototype, 'publish');
+    const numbered = vi.spyOn(Events.prototype, 'nextCall');
+    const app = await scene({ sync: { policies: [{ match: 'cart.*', invalidates: ['a'] }] } });
+    const client = await app.client();
+    await client.isRefused('cart.pay', 'state');
+    await client.calls('cart.add_item');
+    app.store.fail('claim', 1);
+    await client.isRefused('cart.checkout', 'unavailable');
+    expect(app.errors).toHaveLength(1);
+    expect(published).not.toHaveBeenCalled();
+    expect(numbered).not.toHaveBeenCalled();
+  });
+
+  it('are those of the gate itself, where it has its own', async () => {
+    const ofSessions: string[] = [];
+    const ofGate: string[] = [];
+    const app = await scene({
+      session: { onEvent: ({ type }) => void ofSessions.push(type) },
+      gate: { onEvent: ({ type }) => void ofGate.push(type) },
+    });
+    const client = await app.client();
+    await client.calls('cart.add_item');
+    expect(ofGate).toContain('step.committed');
+    expect(ofSessions).toEqual(['list.changed']);
+  });
+});
+
+describe('docs/operations.md on events', () => {
+  const page = new Page('docs/operations.md');
+
+  it('names each event with its members', () => {
+    const groups: Record<string, readonly string[]> = {
+      run: RUN,
+      call: CALL,
+      step: STEP,
+      end: END,
+    };
+    const rows = page.tableAfter('<!-- events -->').map(([type = '', , members = '']) => {
+      const named = members.split(', ').flatMap((each) => {
+        const group = groups[each.replaceAll('*', '')];
+        return group ?? [each.replaceAll('`', '')];
+      });
+      return [type, named.sort()];
+    });
+    const known = Object.entries(EVENTS).map(([type, members]) => [type, [...members].sort()]);
+    expect(Object.fromEntries(rows)).toEqual(Object.fromEntries(known));
+  });
+
+  it('shows code that is run here', () => {
+    const [, section = ''] = page.text.split('\n## Events\n');
+    const blocks = [...(section.split('\n## ')[0]?.matchAll(/^```ts\n(.*?)^```$/gms) ?? [])];
+    expect(blocks).toHaveLength(2);
+    const source = readFileSync(new URL(import.meta.url), 'utf8');
+    const lines = blocks.flatMap(([, code = '']) => code.split('\n').map((each) => each.trim()));
+    const isSurrounding = /^(import|app\.all|subscribe)|^}\);$/;
+    const missing = lines.filter((line) => !isSurrounding.test(line) && !source.includes(line));
+    expect(missing).toEqual([]);
+  });
+
+  it('logs without a key, and wakes a person', async () => {
+    const paged: string[] = [];
+    const page = (words: string): void => void paged.push(words);
+    const onMessage = (message: unknown): void => {
+      const event = message as InterlockEvent;
+      if (event.type === 'step.held') page(`${event.tool} of run ${event.run} is to be resolved`);
+    };
+    subscribe('mcp-interlock', onMessage);
+    onTestFinished(() => void unsubscribe('mcp-interlock', onMessage));
+    const app = await scene({ session: { onEvent: logEvent } });
+    const client = await app.client();
+    await leaveClaim(app, client.run);
+    app.clock.advance(10_000);
+    await client.isRefused('cart.add_item', 'held');
+    expect(paged).toEqual([`cart.add_item of run ${runDigest(client.run)} is to be resolved`]);
+    expect(written.filter((line) => line.startsWith('error step.held'))).toHaveLength(1);
+    expect(written.join('\n')).not.toContain(client.run);
+  });
+});
+
+it('was told of each event with each of its members by the tests above', () => {
+  const members = (type: string): string[] =>
+    [...(seen.get(type) ?? [])].filter((key) => key !== 'type' && key !== 'at').sort();
+  const told = Object.keys(EVENTS).map((type) => [type, members(type)]);
+  const known = Object.entries(EVENTS).map(([type, all]) => [type, [...all].sort()]);
+  expect(Object.fromEntries(told)).toEqual(Object.fromEntries(known));
+});

@@ -1,0 +1,139 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { postgresStore } from '../../../src/stores/postgres.ts';
+import type { RunsPage } from '../../../src/stores/store.ts';
+import { claimed, claimOf, commitOf, HOUR } from '../../../src/testing/fixtures.ts';
+import { makePostgresSchema } from '../../helpers/postgres-schema.ts';
+
+const database = await makePostgresSchema();
+afterAll(() => database.drop());
+const { schema } = database;
+/** One connection, which tells how each statement inside of the functions was done. */
+const pool = database.connect({ max: 1, idleTimeoutMillis: 0 });
+const store = postgresStore({ pool, schema });
+
+const RUNS = 100_000;
+const UNDER_WAY = 500;
+const HELD = 50;
+const workflow = 'checkout';
+
+beforeAll(async () => {
+  await store.migrate();
+  // Every two-hundredth run is under way; the others ended. They lie all over the tables.
+  await pool.query(`
+    INSERT INTO ${schema}.workflow_runs (run, principal, expires_at)
+    SELECT 'run-' || i, 'principal-' || i % 1000, clock_timestamp() + interval '1 day'
+      FROM generate_series(1, ${RUNS}) i;
+    INSERT INTO ${schema}.workflows (run, workflow_type, state, version, updated_at, ended, committed)
+    SELECT 'run-' || i, '${workflow}', CASE WHEN i % 200 = 0 THEN 'payment' ELSE 'done' END, 1,
+           clock_timestamp() - i * interval '1 second', i % 200 <> 0, '{}' FROM generate_series(1, ${RUNS}) i;
+    UPDATE ${schema}.workflows
+       SET (claim_token, claim_tool, claim_digest, claim_uncertain, idempotency_key, lease_until, claimed_at)
+         = ('t', 'cart.pay', 'd', 'hold', 'k', clock_timestamp() - interval '1 minute', clock_timestamp())
+     WHERE id % 2000 = 0;
+    ANALYZE ${schema}.workflow_runs, ${schema}.workflows`);
+});
+
+describe('the listings of postgresStore()', { timeout: 60_000 }, () => {
+  it.each([
+    ['held', () => store.held({ workflow, limit: 100 }), 2 * HELD],
+    ['stuck', () => store.stuck({ workflow, forMs: HOUR, limit: 100 }), 200],
+    [
+      'stuck in a state',
+      () => store.stuck({ workflow, states: ['x'], forMs: 0, limit: 9 }),
+      UNDER_WAY,
+    ],
+    ['count', () => store.count({ workflow, forMs: 0 }), 2 * (UNDER_WAY + HELD)],
+    ['list', () => store.list({ principal: 'principal-7', limit: 1000 }), 200],
+  ] as const)('read a few rows by an index where 100,000 are there: %s', async (_, ask, rows) => {
+    await pool.query("LOAD 'auto_explain'");
+    await pool.query(`SET auto_explain.log_min_duration = 0; SET auto_explain.log_nested_statements = on;
+      SET auto_explain.log_analyze = on; SET auto_explain.log_timing = off; SET client_min_messages = log`);
+    const plans: string[] = [];
+    const listen = (notice: { readonly message?: string | undefined }) =>
+      void plans.push(notice.message ?? '');
+    const client = await pool.connect();
+    client.on('notice', listen);
+    client.release();
+    // Often enough that the server would choose a plan for all parameters.
+    for (let times = 0; times < 8; times += 1) await ask();
+    client.off('notice', listen);
+
+    const looked = plans.filter((plan) => /Scan.* on workflow/.test(plan));
+    expect(looked.length).toBeGreaterThan(0);
+    const text = looked.join('\n');
+    expect(text).not.toMatch(/Seq Scan on workflow/);
+    const read = [...text.matchAll(/Scan.* on workflow.*actual rows=(\d+) loops=(\d+)/g)].map(
+      ([, count, loops]) => Number(count) * Number(loops),
+    );
+    expect(Math.max(...read)).toBeLessThanOrEqual(rows);
+  });
+
+  it('give each run once over pages, the oldest first', async () => {
+    const seen: string[] = [];
+    let page: RunsPage = { runs: [] };
+    do {
+      const after = page.next;
+      page = await store.stuck({ workflow, forMs: 0, limit: 70, after });
+      seen.push(...page.runs.map(({ run }) => run));
+    } while (page.next !== undefined);
+    const all = Array.from({ length: UNDER_WAY }, (_, i) => `run-${RUNS - i * 200}`);
+    expect(seen).toEqual(all);
+    expect((await store.held({ workflow, limit: 1000 })).runs).toHaveLength(HELD);
+    expect(await store.count({ workflow, forMs: 0 })).toMatchObject({
+      states: [{ state: 'payment', runs: UNDER_WAY, stuck: UNDER_WAY }],
+      held: HELD,
+      running: 0,
+    });
+  });
+
+  it('leave out what expired, also before it is swept', async () => {
+    const request = claimOf('expiring', { create: { principal: 'gone' }, ttlMs: 0, leaseMs: 0 });
+    const own = { ...request, workflow: 'short' };
+    await claimed(store, own);
+    expect((await store.held({ workflow: 'short', limit: 9 })).runs).toEqual([]);
+    expect((await store.stuck({ workflow: 'short', forMs: 0, limit: 9 })).runs).toEqual([]);
+    expect(await store.count({ workflow: 'short', forMs: 0 })).toMatchObject({
+      states: [],
+      held: 0,
+    });
+    expect((await store.list({ principal: 'gone', limit: 9 })).runs).toEqual([]);
+  });
+
+  it('count the same however many runs expired and were not swept', async () => {
+    const own = database.connect();
+    const prefix = 'expired_';
+    const counted = postgresStore({ pool: own, schema, tablePrefix: prefix });
+    await counted.migrate();
+    await own.query(`
+      INSERT INTO ${schema}.${prefix}workflow_runs (run, expires_at)
+      SELECT 'run-' || i, clock_timestamp() + (i % 10) * interval '1 day' FROM generate_series(1, 20000) i;
+      INSERT INTO ${schema}.${prefix}workflows (run, workflow_type, state, version, updated_at, ended)
+      SELECT 'run-' || i, '${workflow}', 'payment', 1, clock_timestamp() - interval '1 hour', i % 2 = 0
+        FROM generate_series(1, 20000) i`);
+    const expire = (share: number) =>
+      own.query(`UPDATE ${schema}.${prefix}workflow_runs SET expires_at = clock_timestamp()
+                  WHERE substr(run, 5)::int % 20 < ${share}`);
+    const underWay = async () => {
+      const { states } = await counted.count({ workflow, forMs: 0 });
+      return states.map(({ runs }) => runs);
+    };
+    const sweep = await counted.sweep();
+    expect(sweep).toBe(2000);
+    expect(await underWay()).toEqual([10_000]);
+    await own.query(
+      `UPDATE ${schema}.${prefix}workflow_runs SET expires_at = now() WHERE run = 'run-1'`,
+    );
+    expect(await underWay()).toEqual([9_999]);
+    await expire(4);
+    expect(await underWay()).toEqual([8_000]);
+  });
+
+  it('find a held step of a workflow that has ended', async () => {
+    const ending = claimOf('ended', { create: {}, workflow: 'again' });
+    await claimed(store, ending);
+    await store.commit(commitOf(ending, { ended: true }));
+    await claimed(store, claimOf('ended', { workflow: 'again', leaseMs: 0 }));
+    const { runs } = await store.held({ workflow: 'again', limit: 9 });
+    expect(runs).toMatchObject([{ run: 'ended', ended: true, claim: { live: false } }]);
+  });
+});

@@ -1,0 +1,170 @@
+import { randomUUID } from 'node:crypto';
+import fc from 'fast-check';
+import { Redis } from 'ioredis';
+import { afterAll, describe, expect, it } from 'vitest';
+import { memoryStore } from '../../../src/stores/memory.ts';
+import { redisStore } from '../../../src/stores/redis.ts';
+import type { AtomicStateStore, CallNote, Json } from '../../../src/stores/store.ts';
+import { verifyTrail } from '../../../src/stores/trail.ts';
+import { claimOf, commitOf, HOUR } from '../../../src/testing/fixtures.ts';
+import { sharedRedis } from '../../services/shared.ts';
+
+const redis = new Redis(await sharedRedis());
+afterAll(() => redis.disconnect());
+
+/** Any JavaScript string, halves of surrogate pairs and what scripts split by included. */
+const text = fc.oneof(
+  fc.string({ unit: fc.integer({ min: 0, max: 0xffff }).map((unit) => String.fromCharCode(unit)) }),
+  fc.string({ unit: fc.constantFrom('\t', '\n', '"', '\\', ' ', ':', '{', '}', '%', '-', 'a') }),
+);
+const maybe = <T>(of: fc.Arbitrary<T>) => fc.option(of, { nil: undefined });
+const note: fc.Arbitrary<CallNote> = fc.record({
+  tool: maybe(text),
+  digest: maybe(text),
+  args: maybe(fc.jsonValue() as fc.Arbitrary<Json>),
+  actor: maybe(text),
+  requestId: maybe(fc.oneof(text, fc.integer())),
+  workflowVersion: maybe(fc.nat()),
+});
+
+/** Few names, so that they meet. Leases are over at once or never: Redis has a clock of its own. */
+const action = fc.record({
+  kind: fc.constantFrom(
+    ...['claim', 'claim', 'claim', 'commit', 'commit', 'commit', 'renew', 'release'],
+    ...['append', 'read', 'delete', 'open'],
+  ),
+  workflow: fc.constantFrom('checkout', '__proto__'),
+  token: fc.constantFrom('t1', 't2', 't3', 't4\t"', 't5'),
+  as: fc.constantFrom(undefined, undefined, 't1', 't5'),
+  digest: fc.constantFrom('d1', 'd 2'),
+  uncertain: fc.constantFrom('hold' as const, 'retry' as const),
+  leaseMs: fc.constantFrom(0, 0, HOUR),
+  states: fc.constantFrom(undefined, undefined, ['empty', 'pa\tid']),
+  state: fc.constantFrom('empty', 'pa\tid'),
+  settles: fc.constantFrom(undefined, false, 'all' as const),
+  outcome: fc.constantFrom('failed' as const, 'refused' as const),
+  isOn: fc.boolean(),
+  note,
+});
+type Action = typeof action extends fc.Arbitrary<infer T> ? T : never;
+
+describe('redisStore() and memoryStore()', () => {
+  it('answer any sequence of operations the same, and their trails verify', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(action, { maxLength: 40 }), async (actions) => {
+        const prefix = `test-${randomUUID()}`;
+        const onRedis = redisStore({ client: redis, prefix, chainTrail: true });
+        const inMemory = memoryStore({ chainTrail: true }) as Required<AtomicStateStore>;
+        expect(await play(onRedis, actions)).toEqual(await play(inMemory, actions));
+        for (const workflow of ['checkout', '__proto__'])
+          expect(verifyTrail(await onRedis.history({ run: 'run', workflow }, 1000))).toEqual([]);
+      }),
+      { numRuns: 150 },
+    );
+  }, 60_000);
+
+  it('is altered where any text of an entry is changed', async () => {
+    await fc.assert(
+      fc.asyncProperty(note, text, async (said, state) => {
+        const store = redisStore({
+          client: redis,
+          prefix: `test-${randomUUID()}`,
+          chainTrail: true,
+        });
+        for (const to of [state, 'paid', state]) {
+          const claim = claimOf('run', { create: {}, entry: said });
+          await store.claim(claim);
+          const trail = { from: state, to, event: state, payload: said.args, ...said };
+          await store.commit(commitOf(claim, { trail, snapshot: { state: to } }));
+        }
+        const entries = await store.history({ run: 'run', workflow: 'checkout' });
+        expect(verifyTrail(entries)).toEqual([]);
+        const altered = entries.map((entry) =>
+          entry.seq === 2 ? { ...entry, from: `${entry.from}.` } : entry,
+        );
+        expect(verifyTrail(altered)).toMatchObject([{ seq: 2, fault: 'altered' }]);
+      }),
+      { numRuns: 50 },
+    );
+  }, 60_000);
+});
+
+const TIMES = ['now', 'at', 'since', 'until', 'updatedAt', 'hash', 'remainingMs', 'oldestClaim'];
+
+/** All answers, without times, and with each idempotency key replaced by when it was first given. */
+async function play(
+  store: Required<AtomicStateStore>,
+  actions: readonly Action[],
+): Promise<unknown> {
+  const keys: string[] = [];
+  const comparable = (name: string, value: unknown) => {
+    if (TIMES.includes(name)) return 0;
+    if (name !== 'idempotencyKey') return value;
+    if (!keys.includes(String(value))) keys.push(String(value));
+    return keys.indexOf(String(value));
+  };
+  const answers: unknown[] = [];
+  const say = (answer: unknown): void => {
+    const written = JSON.stringify(answer, comparable);
+    answers.push(written === undefined ? undefined : JSON.parse(written));
+  };
+  for (const each of actions) {
+    say(await perform(store, each));
+    for (const workflow of ['checkout', '__proto__'])
+      say(await store.history({ run: 'run', workflow }));
+  }
+  say(await store.read('run', HOUR));
+  for (const workflow of ['checkout', '__proto__']) {
+    const { states, ...count } = await store.count({ workflow, forMs: 0 });
+    say({ ...count, states: states.toSorted((a, b) => (a.state < b.state ? -1 : 1)) });
+    say(await store.held({ workflow, limit: 10 }));
+    say(await store.stuck({ workflow, limit: 10, forMs: 0, states: ['empty'] }));
+  }
+  say(await store.list({ principal: 'alice', limit: 10 }));
+  return answers;
+}
+
+async function perform(store: AtomicStateStore, each: Action): Promise<unknown> {
+  const { workflow, token, as, digest, uncertain, leaseMs, states, state, settles, isOn } = each;
+  const request = claimOf('run', {
+    workflow,
+    token,
+    step: { digest, uncertain },
+    states,
+    leaseMs,
+    create: isOn ? { principal: 'alice' } : undefined,
+    entry: isOn ? each.note : undefined,
+  });
+  const entry = { from: state, event: null, outcome: each.outcome, ...each.note };
+  switch (each.kind) {
+    case 'claim':
+      return store.claim(request);
+    case 'commit':
+      return store.commit(
+        commitOf(request, {
+          snapshot: { state, ...(isOn && { context: { digest } }) },
+          trail: { ...entry, to: state },
+          as,
+          ended: isOn,
+          settles,
+        }),
+      );
+    case 'renew':
+      return store.renew(request, token, leaseMs);
+    case 'release':
+      // Of a workflow that was never claimed Redis spends the token too, which no store has to.
+      if ((await store.read('run', HOUR))?.workflows[workflow] === undefined) return undefined;
+      return store.release(request, token, {
+        settles: settles !== false,
+        ...(isOn && { entry: { ...entry, outcome: 'failed' as const } }),
+      });
+    case 'append':
+      return store.append?.(request, entry);
+    case 'read':
+      return store.read('run', HOUR, isOn ? workflow : undefined);
+    case 'delete':
+      return isOn ? store.delete('run') : undefined;
+    default:
+      return store.open('run', { principal: 'alice' }, HOUR, token);
+  }
+}

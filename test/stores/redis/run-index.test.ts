@@ -1,0 +1,264 @@
+import { randomUUID } from 'node:crypto';
+import { Redis as Upstash } from '@upstash/redis';
+import { Cluster, Redis } from 'ioredis';
+import { afterAll, describe, expect, it } from 'vitest';
+import { BUCKETS, Keys } from '../../../src/stores/redis/keys.ts';
+import { redisStore } from '../../../src/stores/redis.ts';
+import type { RunsPage } from '../../../src/stores/store.ts';
+import { upstashStore } from '../../../src/stores/upstash.ts';
+import { claimOf, commitOf, HOUR, step } from '../../../src/testing/fixtures.ts';
+import { startRedis } from '../../services/redis.ts';
+import { startRedisCluster } from '../../services/redis-cluster.ts';
+import { sharedRedis } from '../../services/shared.ts';
+import { startUpstashRest } from '../../services/upstash-rest.ts';
+
+const redis = new Redis(await sharedRedis());
+const rest = await startUpstashRest(await sharedRedis());
+const cluster = await startRedisCluster({ masters: 3 });
+const nodes = new Cluster([...cluster.urls]);
+afterAll(async () => {
+  redis.disconnect();
+  nodes.disconnect();
+  await rest.stop();
+  await cluster.stop();
+});
+
+const HELD = { leaseMs: 0, create: {} };
+const checkout = { workflow: 'checkout', limit: 100 };
+
+function openStore() {
+  const prefix = `test-${randomUUID()}`;
+  const keys = new Keys(prefix);
+  return { prefix, keys, store: redisStore({ client: redis, prefix }) };
+}
+
+function keysOn({ runs }: RunsPage): string[] {
+  return runs.map(({ run }) => run).sort();
+}
+
+const SERVERS = {
+  'a single server': () => ({ ...openStore(), client: redis }),
+  'a cluster': () => {
+    const prefix = `test-${randomUUID()}`;
+    const store = redisStore({ client: nodes, prefix });
+    return { prefix, keys: new Keys(prefix), store, client: nodes };
+  },
+  Upstash: () => {
+    const opened = openStore();
+    const client = new Upstash({ url: rest.url, token: rest.token });
+    return {
+      ...opened,
+      client: redis,
+      store: upstashStore({ redis: client, prefix: opened.prefix }),
+    };
+  },
+};
+
+describe.each(Object.entries(SERVERS))('the index on %s', (_name, open) => {
+  it('gives each of many held runs once, in the order of their leases, on pages of any size', async () => {
+    const { store } = open();
+    const runs = Array.from({ length: 150 }, (_, index) => `run ${index}`);
+    for (const run of runs) await store.claim(claimOf(run, HELD));
+    for (const limit of [1, 7, 64, 149, 150, 1000]) {
+      const found: string[] = [];
+      const ends: (number | undefined)[] = [];
+      let after: string | undefined;
+      do {
+        const page = await store.held({ workflow: 'checkout', limit, after });
+        for (const { run, claim } of page.runs) {
+          found.push(run);
+          ends.push(claim?.until);
+        }
+        after = page.next;
+      } while (after !== undefined);
+      expect(found.sort()).toEqual([...runs].sort());
+      expect(ends).toEqual([...ends].sort((a = 0, b = 0) => a - b));
+    }
+  });
+
+  it('is made anew after it was deleted, equal to what the steps wrote', async () => {
+    const { store, keys, client } = open();
+    for (let i = 0; i < 40; i += 1) {
+      const run = i % 2 ? `run-${i}` : `a run with a digest, ${i}`;
+      await step(store, run, { create: { principal: i % 3 ? 'alice' : 'bob' } }, { ended: i > 30 });
+      await step(store, run, { workflow: 'approval' });
+      const uncertain = i % 4 ? ('hold' as const) : ('retry' as const);
+      const leaseMs = i % 5 ? 0 : HOUR;
+      if (i < 20) await store.claim(claimOf(run, { leaseMs, step: { uncertain } }));
+    }
+    const contents = async () => {
+      // A bucket without runs has its mark only once it was made anew.
+      const sizes = await Promise.all(keys.indexes.map(([index]) => client.zcard(index)));
+      const all = sizes.map((size) => Math.max(size, 1));
+      const { now: _, ...count } = await store.count({ workflow: 'checkout', forMs: 0 });
+      const owned = (await store.list({ principal: 'bob', limit: 100 })).runs.toSorted();
+      const standing = [];
+      for await (const run of store.runs({ workflow: 'approval', state: 'has_items' }))
+        standing.push(run);
+      return { all, count, owned, standing, held: keysOn(await store.held(checkout)) };
+    };
+    const before = await contents();
+    expect(before.held).toHaveLength(12);
+    for (const [index, numbers] of keys.indexes) await client.unlink(index, numbers);
+    expect(await store.rebuildIndex()).toBe(40);
+    expect(await contents()).toEqual(before);
+  });
+});
+
+describe('an index that lost keys', () => {
+  it.each([
+    ['its members', 0],
+    ['its numbers', 1],
+  ] as const)('of %s rejects until it is made anew, and steps go on', async (_what, which) => {
+    const { store, keys } = openStore();
+    const { run } = claimOf('run-1');
+    await store.claim(claimOf(run, HELD));
+    await redis.del(keys.index(keys.of(run).bucket)[which]);
+    const operations = [
+      () => store.held(checkout),
+      () => store.count({ workflow: 'checkout', forMs: 0 }),
+      () => store.list({ principal: 'alice', limit: 1 }),
+    ];
+    for (const operation of operations) await expect(operation()).rejects.toThrow(/rebuildIndex/);
+    for (let i = 0; i < 200; i += 1) await step(store, `run-${i + 2}`, { create: {} });
+    await expect(store.held(checkout)).rejects.toThrow(/rebuildIndex/);
+    await store.rebuildIndex();
+    expect(keysOn(await store.held(checkout))).toEqual([run]);
+  });
+
+  it('cannot be told from a whole one where the server evicts any key, so no list is given', async () => {
+    const evicting = await startRedis({
+      settings: { maxmemory: '50mb', 'maxmemory-policy': 'allkeys-lru' },
+    });
+    const client = new Redis(evicting.url);
+    const store = redisStore({ client });
+    expect(await step(store, 'run', { create: {} })).toBe(1);
+    await expect(store.held(checkout)).rejects.toThrow(/maxmemory-policy allkeys-lru/);
+    await client.config('SET', 'maxmemory-policy', 'volatile-lru');
+    expect((await store.held(checkout)).runs).toEqual([]);
+    client.disconnect();
+    await evicting.stop();
+  });
+});
+
+describe('a run that was evicted', () => {
+  it('leaves the index with the list that meets it', async () => {
+    const { store, keys } = openStore();
+    await store.claim(claimOf('gone', HELD));
+    await store.claim(claimOf('there', HELD));
+    await redis.del(keys.of('gone').keys[0]);
+    expect(keysOn(await store.held(checkout))).toEqual(['there']);
+    expect(await store.count({ workflow: 'checkout', forMs: 0 })).toMatchObject({ held: 1 });
+    expect((await redis.zrange(keys.of('gone').keys[1], '0', '-1')).join()).not.toContain('gone');
+  });
+
+  it('leaves it when one of its name is made, for another principal too', async () => {
+    const { store, keys } = openStore();
+    await store.claim(claimOf('run', { ...HELD, create: { principal: 'alice' } }));
+    await redis.del(keys.of('run').keys[0]);
+    await store.open('run', { principal: 'bob' }, HOUR);
+    expect((await store.held(checkout)).runs).toEqual([]);
+    expect((await store.list({ principal: 'alice', limit: 10 })).runs).toEqual([]);
+    expect((await store.list({ principal: 'bob', limit: 10 })).runs).toEqual(['run']);
+  });
+});
+
+describe('runs that expired', () => {
+  it('leave the index as runs of their bucket are made, so that it stays as small as they are many', async () => {
+    const { store, keys } = openStore();
+    const few = Array.from({ length: 50_000 }, (_, index) => `run-${index}`)
+      .filter((run) => keys.of(run).bucket === 0)
+      .slice(0, 300);
+    // A time to live of nothing: each is gone at once, and leaves two members behind.
+    for (const run of few) await store.open(run, { principal: 'alice' }, 0);
+    expect(await redis.zcard(keys.index(0)[0])).toBeLessThan(300);
+  });
+
+  it('leave it with a list, however many they are', async () => {
+    const { store, keys } = openStore();
+    await store.claim(claimOf('there', HELD));
+    const [index] = keys.index(3);
+    await store.open('some', {}, HOUR);
+    const expired = Array.from({ length: 1_700 }, (_, i) => ['1', `e:expired-${i}`]).flat();
+    const there = Array.from({ length: BUCKETS * 20 }, (_, i) => `more-${i}`);
+    for (const run of there) if (keys.of(run).bucket === 3) await store.open(run, {}, HOUR);
+    const size = await redis.zcard(index);
+    await redis.zadd(index, ...expired);
+    expect(keysOn(await store.held(checkout))).toEqual(['there']);
+    expect(await redis.zcard(index)).toBe(size);
+  });
+});
+
+describe('more states than there are numbers', () => {
+  it('share the last one, and are listed and counted all the same', async () => {
+    const { store, keys } = openStore();
+    const names = Array.from({ length: 5_000 }, (_, index) => `run-${index}`);
+    const runs = names.filter((run) => keys.of(run).bucket === 5).slice(0, 6);
+    await step(store, runs[0] as string, { create: {} }, { snapshot: { state: 'first' } });
+    await redis.hset(keys.index(5)[1], { '#states': 2_046 });
+    for (const [i, run] of runs.slice(1).entries()) {
+      await step(store, run, { create: {} }, { snapshot: { state: `state-${i % 2}` } });
+      await step(store, run, { workflow: 'approval' }, { snapshot: { state: 'state-1' } });
+    }
+    const { states } = await store.count({ workflow: 'checkout', forMs: 0 });
+    expect(states.toSorted((a, b) => (a.state < b.state ? -1 : 1))).toEqual([
+      { state: 'first', runs: 1, stuck: 1 },
+      { state: 'state-0', runs: 3, stuck: 3 },
+      { state: 'state-1', runs: 2, stuck: 2 },
+    ]);
+    const stuck = await store.stuck({ ...checkout, states: ['state-1'], forMs: 0 });
+    expect(keysOn(stuck)).toEqual([runs[2], runs[4]].sort());
+    expect((await store.stuck({ ...checkout, forMs: 0 })).runs).toHaveLength(6);
+  });
+
+  it('are workflows that a store refuses, and says so', async () => {
+    const { store, keys } = openStore();
+    await step(store, 'run', { create: {} });
+    await redis.hset(keys.of('run').keys[2], { '#workflows': 682 });
+    const claim = claimOf('run', { workflow: 'one too many' });
+    await expect(store.claim(claim)).rejects.toThrow(/682 workflows.*another prefix/);
+    expect(await store.read('run', HOUR)).toMatchObject({ workflows: { checkout: {} } });
+  });
+});
+
+describe('a run of a newer format', () => {
+  it('is refused by every operation, by both numbers, and left as it is', async () => {
+    const { store, keys } = openStore();
+    const claim = claimOf('run', HELD);
+    await store.claim(claim);
+    const [key] = keys.of('run').keys;
+    await redis.hset(key, { format: 2 });
+    const before = await redis.dump(key);
+    const draft = { from: 'empty', event: null };
+    const operations = {
+      open: () => store.open('run', {}, HOUR),
+      read: () => store.read('run', HOUR),
+      claim: () => store.claim(claimOf('run')),
+      commit: () => store.commit(commitOf(claim)),
+      renew: () => store.renew(claim, claim.token, HOUR),
+      release: () => store.release(claim, claim.token),
+      append: () => store.append(claim, draft),
+      delete: () => store.delete('run'),
+      history: () => store.history(claim),
+      held: () => store.held(checkout),
+      stuck: () => store.stuck({ ...checkout, forMs: 0 }),
+      runs: () =>
+        store.runs({ workflow: 'checkout', state: 'empty' })[Symbol.asyncIterator]().next(),
+    };
+    for (const [name, operation] of Object.entries(operations)) {
+      await expect(operation(), name).rejects.toMatchObject({
+        code: 'ERR_INTERLOCK_STORE',
+        message: expect.stringMatching(/format 2.*knows format 1/),
+      });
+    }
+    expect(await redis.dump(key)).toEqual(before);
+    expect(await redis.pttl(key)).toBeGreaterThan(0);
+  });
+
+  it('without the number is read as one of this format', async () => {
+    const { store, keys } = openStore();
+    await step(store, 'run', { create: {} });
+    await redis.hdel(keys.of('run').keys[0], 'format');
+    expect(await step(store, 'run')).toBe(2);
+  });
+});

@@ -1,0 +1,36 @@
+import { describe, expect, it } from 'vitest';
+import type { ReplayFault, TrailEntry, TrailFault } from '../src/index.ts';
+import { Page } from './helpers/markdown.ts';
+
+/** Each name of a type once, so that none is forgotten: the compiler asks for all. */
+const namesOf = <Name extends string>(names: Record<Name, true>) => Object.keys(names).sort();
+
+describe('docs/trail.md', () => {
+  const page = new Page('docs/trail.md');
+  const namesIn = (line: string) =>
+    page
+      .tableAfter(line)
+      .flatMap(([names = '']) => names.replaceAll('`', '').split(', '))
+      .sort();
+
+  it('names each member of an entry', () => {
+    const members = namesOf<keyof TrailEntry>({
+      ...{ seq: true, version: true, attempt: true, at: true, from: true, to: true, event: true },
+      ...{ outcome: true, kind: true, tool: true, digest: true, args: true, actor: true },
+      ...{ requestId: true, calledBy: true, workflowVersion: true, payload: true, note: true },
+      ...{ hash: true },
+    });
+    expect(namesIn('## What an entry says')).toEqual(members);
+  });
+
+  it('names each fault that is found', () => {
+    const altered = namesOf<TrailFault['fault']>({
+      ...{ altered: true, missing: true, order: true, unchained: true },
+    });
+    const astray = namesOf<ReplayFault['fault']>({
+      ...{ missing: true, from: true, state: true, event: true },
+    });
+    expect(namesIn('## Whether it was changed')).toEqual(altered);
+    expect(namesIn('## Where it leads')).toEqual(astray);
+  });
+});

@@ -1,0 +1,136 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { createMachine } from 'xstate';
+import { memoryStore, replayTrail, StateMachineGate, type TrailEntry } from '../../src/index.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
+import { scene } from '../helpers/scene.ts';
+import { orderMachine } from './charts.ts';
+
+const STEPS = ['cart.add_item', 'cart.checkout', 'cart.pay'] as const;
+
+describe('replayTrail()', () => {
+  it('comes to the state of the run, whatever was called, from the oldest entry that is kept', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.tuple(fc.constantFrom(...STEPS), fc.boolean()), { maxLength: 12 }),
+        fc.nat(12),
+        async (calls, dropped) => {
+          const app = await scene({ gate: { trail: { refusals: true } } });
+          const session = await app.session();
+          for (const [tool, fail] of calls) await session.call(tool, { fail });
+          const trail = await app.runs.history(session.id);
+          const kept = trail.slice(Math.min(dropped, trail.length));
+          const { state, version } = (await app.runs.read(session.id))?.snapshot ?? { state: '' };
+          const gate = checkoutGate();
+          if (kept.length > 0)
+            expect(replayTrail(gate, kept)).toMatchObject({ state, version, faults: [] });
+          await app.close();
+        },
+      ),
+      { numRuns: 15 },
+    );
+  });
+
+  it('follows deadlines, restarts, and events from outside', async () => {
+    const gate = () =>
+      new StateMachineGate({
+        id: 'timed',
+        initial: 'open',
+        states: {
+          open: { on: { PAY: 'paid' }, after: { 1000: 'late' } },
+          late: { on: { REOPEN: 'open' } },
+          paid: { type: 'final' },
+        },
+      }).bindTool('cart.pay', ['open'], 'PAY');
+    const app = await scene({ workflow: gate() });
+    const session = await app.session();
+    await session.call('cart.pay', { fail: true });
+    app.clock.advance(2_000);
+    await app.runs.sweep([session.id]);
+    await app.runs.send(session.id, 'REOPEN', { payload: { by: 'ann' } });
+    await app.runs.update(session.id, () => ({ note: 1 }));
+    await session.call('cart.pay');
+    await app.runs.restart(session.id);
+    const trail = await app.runs.history(session.id);
+    expect(replayTrail(gate(), trail)).toEqual({ state: 'open', version: 5, moves: 5, faults: [] });
+  });
+
+  const entry = (seq: number, said: Partial<TrailEntry>): TrailEntry => ({
+    ...{ seq, version: seq, attempt: 1, at: 0, from: 'empty', event: null },
+    ...said,
+  });
+  const added = entry(1, { from: 'empty', to: 'has_items', event: 'ADD_ITEM' });
+  const paid = entry(3, { from: 'payment', to: 'confirmed', event: 'PAY' });
+
+  it.each([
+    ['missing', [added, paid]],
+    ['from', [added, entry(2, { from: 'empty', to: 'has_items', event: 'ADD_ITEM' })]],
+    ['event', [added, entry(2, { from: 'has_items', to: 'confirmed', event: 'CHECKOUT' })]],
+    ['event', [added, entry(2, { from: 'has_items', to: 'payment', event: null })]],
+    ['state', [added, entry(2, { from: 'has_items', to: 'nowhere', event: 'CHECKOUT' })]],
+  ] as const)('says where a trail has the fault "%s"', (fault, trail) => {
+    expect(replayTrail(checkoutGate(), trail).faults).toEqual([
+      expect.objectContaining({ index: 1, fault }),
+    ]);
+  });
+
+  it('knows where a deadline and a restart lead', () => {
+    const gate = new StateMachineGate({
+      initial: 'open',
+      states: {
+        open: { on: { PAY: 'paid' }, after: { 1000: 'late' } },
+        late: { on: { restart: 'paid' } },
+        paid: { type: 'final' },
+      },
+    });
+    const moves = (event: string, from: string, to: string) =>
+      replayTrail(gate, [entry(1, { from, to, event })]).faults.map(({ fault }) => fault);
+    expect(moves('after', 'open', 'late')).toEqual([]);
+    expect(moves('after', 'open', 'paid')).toEqual(['event']);
+    expect(moves('after', 'late', 'open')).toEqual(['event']);
+    expect(moves('restart', 'paid', 'open')).toEqual([]);
+    expect(moves('restart', 'paid', 'late')).toEqual(['event']);
+    // The machine has an event of that name too.
+    expect(moves('restart', 'late', 'paid')).toEqual([]);
+  });
+
+  it('asks a statechart only whether it handles the event where it was', () => {
+    const gate = new StateMachineGate(orderMachine, { onAction: () => {} });
+    const placed = 'placed.(billing.due|packing.waiting)';
+    const faults = (from: string, event: string, to: string) =>
+      replayTrail(gate, [entry(1, { from, to, event })]).faults.map(({ fault }) => fault);
+    // Its guard reads data that the trail does not have.
+    expect(faults('cart', 'PLACE', placed)).toEqual([]);
+    expect(faults(placed, 'PAID', 'placed.(billing.settled|packing.waiting)')).toEqual([]);
+    expect(faults(placed, 'CANCEL', 'cancelled')).toEqual([]);
+    expect(faults('cart', 'CANCEL', 'cart')).toEqual([]);
+    expect(faults('cart', 'CANCEL', 'cancelled')).toEqual(['event']);
+    expect(faults('cart', 'PLACE', 'nowhere')).toEqual(['state']);
+    expect(faults('shipped', 'restart', 'cart')).toEqual([]);
+  });
+
+  it('knows the events that a statechart handles everywhere, and those of a wildcard', () => {
+    const machine = createMachine({
+      id: 'everywhere',
+      initial: 'on',
+      on: { STOP: '.off' },
+      states: { on: { on: { 'lamp.*': 'off' } }, off: {} },
+    });
+    const gate = new StateMachineGate(machine);
+    for (const event of ['STOP', 'lamp.broke'])
+      expect(replayTrail(gate, [entry(1, { from: 'on', to: 'off', event })]).faults).toEqual([]);
+  });
+
+  it('follows what another deployment wrote by what it says', () => {
+    const old = entry(1, { from: 'cart', to: 'till', event: 'GO', workflowVersion: 7 });
+    expect(replayTrail(checkoutGate(), [old])).toMatchObject({ state: 'till', faults: [] });
+  });
+
+  it('has a run that never moved at its start', async () => {
+    const store = memoryStore();
+    expect(await store.history({ run: 'none', workflow: 'checkout' })).toEqual([]);
+    expect(replayTrail(checkoutGate(), [])).toEqual({
+      ...{ state: 'empty', version: 0, moves: 0, faults: [] },
+    });
+  });
+});
