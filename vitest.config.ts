@@ -2,7 +2,7 @@ import { defineConfig } from 'vitest/config';
 
 export default defineConfig({
   test: {
-    include: ['test/**/*.test.ts'],
+    include: ['test/**/*.test.ts', 'packages/*/test/**/*.test.ts'],
     globalSetup: ['test/services/global-setup.ts'],
     // Real servers and processes on two busy cores: nothing is fast there, and nothing is slow enough to wait for in vain.
     testTimeout: 30_000,

@@ -81,9 +81,7 @@ export class Tap implements ResponseSink {
   /** A write was answered with `false`, and `drain` was not emitted since. */
   owesDrain = false;
 
-  /**
-   * How far the response to the client is. Parts are asked about the head once, even if one fails.
-   */
+  /** How far the response to the client is. The filters are asked about its head once. */
   #phase: 'unsent' | 'preparing' | 'sent' | 'ended' = 'unsent';
   /**
    * Whose body it is: the upstream's; ours, while what the upstream still says is looked at; or
@@ -118,9 +116,7 @@ export class Tap implements ResponseSink {
   /** Requests whose responses went out on a stream. */
   readonly #responded: Call[] = [];
 
-  /**
-   * A JSON body so far; or events that wait for the first response, since the headers depend on it.
-   */
+  /** A JSON body so far; or events that wait for the first response, which decides the headers. */
   #held: Buffer[] | undefined;
   #heldBytes = 0;
   #splitter: SseSplitter | undefined;
@@ -300,9 +296,7 @@ export class Tap implements ResponseSink {
     this.#offerDrain();
   }
 
-  /**
-   * Fails closed: each request that has no response yet gets an error, and nothing else goes out.
-   */
+  /** Fails closed: each request without a response gets an error, and nothing else goes out. */
   async onFailed(error: unknown): Promise<void> {
     this.#asked.onError(error);
     const isStream = this.mode === 'sse' || this.mode === 'stream';
@@ -420,9 +414,7 @@ export class Tap implements ResponseSink {
     });
   }
 
-  /**
-   * `undefined` where it is no message and need not be one: an error, or another route's answer.
-   */
+  /** `undefined` where it need not be a message: an error, or another route's answer. */
   #parse(body: Buffer): Payload | undefined {
     const { messages, isBatch } = this.#asked;
     const payload = Payload.parse(body.toString(), isBatch);

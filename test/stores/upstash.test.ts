@@ -7,11 +7,16 @@ import { upstashStore } from '../../src/stores/upstash.ts';
 import { claimOf, commitOf, HOUR, repeated, step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
 import { everyOperation } from '../helpers/operations.ts';
-import { sharedRedis } from '../services/shared.ts';
+import { startRedis } from '../services/redis.ts';
 import { startUpstashRest } from '../services/upstash-rest.ts';
 
-const rest = await startUpstashRest(await sharedRedis());
-afterAll(() => rest.stop());
+/** A server of its own: tests here make it forget its scripts. */
+const redis = await startRedis();
+const rest = await startUpstashRest(redis.url);
+afterAll(async () => {
+  await rest.stop();
+  await redis.stop();
+});
 
 const CONTRACT = {
   'as it comes': {},
