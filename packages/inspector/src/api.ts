@@ -1,0 +1,466 @@
+/**
+ * The contract between the page and its server: every answer, event and request, as JSON.
+ *
+ * All paths are relative to where the page is mounted, and begin with `api/`. Times are milliseconds
+ * since the epoch on the clock that stamped the runs, which need not be the browser's: reckon with
+ * the `now` that comes with them, and with the durations (`…Ms`) counted from when an answer came.
+ * What is optional is absent where it is not known or not allowed, and never `null`.
+ *
+ * | request | answer | needs |
+ * | --- | --- | --- |
+ * | `GET api/session` | {@link SessionInfo} | `read` |
+ * | `GET api/workflows` | {@link Overview} | `read` |
+ * | `GET api/workflows/:workflow` | {@link WorkflowDetail} | `read` |
+ * | `GET api/workflows/:workflow/runs?list=open&state=…&stuckForMs=…&limit=…&after=…` | {@link RunPage} | `read` |
+ * | `GET api/workflows/:workflow/runs/:run` | {@link RunDetail} | `read` |
+ * | `GET api/workflows/:workflow/runs/:run/trail?before=…&limit=…` | {@link TrailPage} | `read` |
+ * | `POST api/workflows/:workflow/find` with {@link FindRequest} | {@link Found} | `read` |
+ * | `POST api/workflows/:workflow/what-if` with {@link WhatIfRequest} | {@link WhatIf} | `read` |
+ * | `POST api/workflows/:workflow/runs/:run/resolve` with {@link ResolveRequest} | {@link Done} | `write` |
+ * | `POST api/workflows/:workflow/runs/:run/send` with {@link SendRequest} | {@link Done} | `write` |
+ * | `POST api/workflows/:workflow/runs/:run/restart` with {@link RestartRequest} | {@link Done} | `write` |
+ * | `POST api/workflows/:workflow/runs/:run/delete` with {@link DeleteRequest} | {@link Done} | `write` |
+ * | `GET api/events?workflow=…&run=…` | a stream of {@link LiveEvent}s (`text/event-stream`) | `read` |
+ *
+ * `:workflow` is a {@link WorkflowSummary.key}, `:run` a {@link RunSummary.id}: both are safe in a
+ * URL as they are. Every POST has `content-type: application/json` and the header
+ * `x-interlock-token` with {@link SessionInfo.token}. Any answer other than 2xx is a {@link Failure}.
+ */
+
+/** A JSON value. */
+export type Json = string | number | boolean | null | Json[] | { [key: string]: Json };
+
+/** The header that every POST has, with {@link SessionInfo.token}. */
+export type TokenHeader = 'x-interlock-token';
+
+/** Why a request came to nothing. Match on `code`; `message` is English for people. */
+export interface Failure {
+  readonly error: { readonly code: FailureCode; readonly message: string };
+}
+
+export type FailureCode =
+  /** 403: the request is not authorized. `message` says what the app's developer has to do. */
+  | 'unauthorized'
+  /** 403: it may read and not write. */
+  | 'read-only'
+  /** 403: the token is missing, foreign or too old. Get `api/session` anew, and try once more. */
+  | 'token'
+  /** 403: it came from another site. */
+  | 'cross-site'
+  /** 400: a part of it is malformed. */
+  | 'bad-request'
+  /** 404: no such path, workflow or run: it never was, was deleted, has expired, or another process
+   * has named it. */
+  | 'unknown'
+  /** 405: the path does not take that method. */
+  | 'method'
+  /** 409: the run is not where the request takes it to be; `message` says where. Look again. */
+  | 'conflict'
+  /** 413: more than 64 KiB. */
+  | 'too-large'
+  /** 415: the body is not `application/json`. */
+  | 'media-type'
+  /** 422: which event it is cannot be told, and must be given. */
+  | 'choose-event'
+  /** 501: the store keeps no index, so there are no lists. */
+  | 'no-index'
+  /** 503: the store cannot be asked now, or too many watch. Try again. */
+  | 'unavailable'
+  /** 500: something is wrong with the server. */
+  | 'internal';
+
+/** Who looks, and what they may do. Get it again where it is older than `renewAfterMs`. */
+export interface SessionInfo {
+  readonly can: Abilities;
+  /** Under which name the trail has what they do. */
+  readonly actor: string;
+  /** For the header `x-interlock-token` of every POST. */
+  readonly token: string;
+  /** The token is good for twice as long. */
+  readonly renewAfterMs: number;
+  /** Nothing was set up: everybody on this machine may look. To be said on the page. */
+  readonly development: boolean;
+}
+
+export interface Abilities {
+  readonly read: true;
+  /** Resolve, send, restart, delete. */
+  readonly write: boolean;
+  /** See the keys of runs, which may be the credentials of sessions. */
+  readonly keys: boolean;
+}
+
+/** All workflows, with what needs a person first to be seen. */
+export interface Overview {
+  readonly workflows: readonly WorkflowSummary[];
+}
+
+export interface WorkflowSummary {
+  /** Names it in URLs. Opaque, stable. */
+  readonly key: string;
+  /** The gate's id, for people. */
+  readonly id: string;
+  /** The gate's `version`, where it has one. */
+  readonly version?: number;
+  /** Absent where the store keeps no index, or cannot be asked: {@link store}. */
+  readonly counts?: Counts;
+  /**
+   * `no-index`: runs can be looked at one by one, by their keys, and not be listed or counted.
+   * `unavailable`: the store cannot be asked now.
+   */
+  readonly store: 'ok' | 'no-index' | 'unavailable';
+}
+
+/** How many runs are under way. Runs that have ended are not counted. */
+export interface Counts {
+  readonly runs: number;
+  /** By state as it is stored, most runs first. States without any are left out. */
+  readonly states: readonly StateCount[];
+  /** Runs whose step ended with an unknown outcome: each waits for a person. */
+  readonly held: number;
+  /** Steps that are under way. */
+  readonly running: number;
+  /** Runs that have not moved for {@link stuckAfterMs}. */
+  readonly stuck: number;
+  readonly stuckAfterMs: number;
+  /** How long ago the oldest claim was taken that is still there. */
+  readonly oldestClaimMs?: number;
+}
+
+export interface StateCount {
+  /** As it is stored: of a statechart all active states in one text. */
+  readonly state: string;
+  /** The ids of the graph's nodes that are active in it, outermost first. */
+  readonly active: readonly string[];
+  readonly runs: number;
+  /** Those of them that have not moved for `stuckAfterMs`. */
+  readonly stuck: number;
+}
+
+/** One workflow as it is drawn. Only `counts` and `store` change while the server runs. */
+export interface WorkflowDetail extends WorkflowSummary {
+  /** What `workflowGraph()` of `mcp-interlock/check` returns, as it is. */
+  readonly graph: WorkflowGraph;
+  /** Every bound tool, in binding order. */
+  readonly tools: readonly string[];
+  /** What every run begins as: where a what-if can start, without `{ run }` or `{ at }`. */
+  readonly start: Standing;
+}
+
+/**
+ * What `workflowGraph(gate)` returns.
+ */
+export type WorkflowGraph = { readonly [key: string]: Json };
+
+/** Where a run stands, or would. */
+export interface Standing {
+  /** As it is stored: of a statechart all active states in one text. */
+  readonly state: string;
+  /** The ids of the graph's nodes that are active, outermost first. */
+  readonly active: readonly string[];
+  /** Whether it has come to a final state. */
+  readonly ended: boolean;
+  /** Each bound tool, in binding order. */
+  readonly tools: readonly ToolNow[];
+  /** The events that the state can handle, as far as the state alone can tell. */
+  readonly events: readonly string[];
+}
+
+/** What a model that stands there gets of a tool. */
+export interface ToolNow {
+  readonly tool: string;
+  /** Whether a list shows it that hides what is not available. */
+  readonly shown: boolean;
+  /**
+   * Why a call of it would be refused now. A tool may be shown and refused: a step of the run is
+   * running or held, or a condition of the machine is not met. Absent where nothing that is known
+   * before the call refuses it; a guard that reads arguments may.
+   */
+  readonly refusal?: Refusal;
+  /** Where a success of it may lead, by states as they are stored. Empty: nowhere else. */
+  readonly leadsTo: readonly string[];
+  /** It does several things, told apart by its arguments, and some of its calls are not bound. */
+  readonly partial: boolean;
+}
+
+export interface Refusal {
+  /** `state`, `guard`, `busy`, `held`, `hidden` … */
+  readonly reason: string;
+  /** Exactly the words that the model is given: `[System: …]`. */
+  readonly says: string;
+  /** The tools to call first, in order, where a way is known. */
+  readonly path?: readonly string[];
+}
+
+/** Which runs are asked for, as parameters of the URL. */
+export interface RunQuery {
+  /**
+   * `held`: those that wait for a person, the longest held first. `open`: all that have not ended,
+   * those that have not moved for longest first.
+   */
+  readonly list: 'held' | 'open';
+  /** Of `open`: only those in this state, by its node id or as it is stored. */
+  readonly state?: string;
+  /** Of `open`: only those that have not moved for so long. */
+  readonly stuckForMs?: number;
+  /** From 1 to 200. Default 50. */
+  readonly limit?: number;
+  /** The `next` of the page before. */
+  readonly after?: string;
+}
+
+export interface RunPage {
+  readonly runs: readonly RunSummary[];
+  /** Absent: there are no more. A page may be shorter than asked although there is one. */
+  readonly next?: string;
+}
+
+/** A run in a list. */
+export interface RunSummary {
+  /**
+   * Names it in URLs: opaque, and the same for the same run as long as the server's secret is. It
+   * is not the run's key.
+   */
+  readonly id: string;
+  /** 16 hex digits, as logs and events name the run. For people. */
+  readonly digest: string;
+  /** The run's key, only for those who may see it. */
+  readonly key?: string;
+  readonly state: string;
+  readonly active: readonly string[];
+  readonly status: 'idle' | 'running' | 'held';
+  readonly ended: boolean;
+  /** How many moves it has made. */
+  readonly version: number;
+  /** When it was made, or last moved. Absent where no call of it ever came. */
+  readonly updatedAt?: number;
+  /** For how long it has not moved. Absent where it has ended. */
+  readonly unmovedForMs?: number;
+  readonly heldForMs?: number;
+  /** The step that is running or held. */
+  readonly step?: StepNow;
+  /** Why the gate does not understand what is stored, such as a state that is no more. */
+  readonly fault?: string;
+}
+
+/** A call that has the run. */
+export interface StepNow {
+  /** Names this very step to {@link ResolveRequest}, and tells it from a later one. */
+  readonly id: string;
+  readonly tool: string;
+  /** For how long it has had the run. */
+  readonly sinceMs?: number;
+  /** Until its lease is over unless it is renewed: a count-down. Absent where it is over. */
+  readonly leaseLeftMs?: number;
+  /** For how long its lease is over: its outcome is unknown. */
+  readonly overdueMs?: number;
+  /** Who called. */
+  readonly actor?: string;
+  /** The id of the JSON-RPC request. */
+  readonly requestId?: string | number;
+  /** What its handler was given, to look the call up where it had its effect. With `write` only. */
+  readonly idempotencyKey?: string;
+}
+
+/** All that is to be seen of one run. */
+export interface RunDetail extends RunSummary, Standing {
+  /** What time it is where the run is kept. */
+  readonly now: number;
+  /** The shared data, as far as the app shares them. Absent: none, or they are not shown. */
+  readonly data?: Json;
+  /** When it leaves its state by itself, and in how many milliseconds. */
+  readonly leavesAt?: number;
+  readonly leavesInMs?: number;
+  /** Of a held run: what each outcome sends. */
+  readonly resolutions?: readonly ResolutionChoice[];
+  /** The newest entries. */
+  readonly trail: TrailPage;
+}
+
+/** One of the two ways to resolve a held run. */
+export interface ResolutionChoice {
+  readonly outcome: 'succeeded' | 'failed';
+  /**
+   * The event that it sends; `null`: none, and the run stays where it is. Absent: that depends on
+   * the call, so one of {@link RunDetail.events} must be chosen.
+   */
+  readonly event?: string | null;
+  /** Where that leads, as it is stored. Absent where it is not known. */
+  readonly leadsTo?: string;
+}
+
+/** A part of a trail, the newest first. */
+export interface TrailPage {
+  readonly entries: readonly TrailItem[];
+  /** Give it as `before` to get the older ones. Absent: there are none, or they are not kept. */
+  readonly before?: number;
+}
+
+/** An attempt of a call, or a move that no call made. */
+export interface TrailItem {
+  /** 1, 2, 3 … */
+  readonly seq: number;
+  readonly version: number;
+  /** 2 and more: the same step was tried before. */
+  readonly attempt: number;
+  readonly at: number;
+  readonly from: string;
+  /** Absent where nothing was saved: a refused call, or an attempt that moved nothing. */
+  readonly to?: string;
+  readonly fromActive: readonly string[];
+  readonly toActive?: readonly string[];
+  readonly event: string | null;
+  /** Absent where no call made the move. */
+  readonly tool?: string;
+  readonly outcome?: 'succeeded' | 'failed' | 'input_required' | 'not_run' | 'unknown' | 'refused';
+  /** `tool_error`, `resolved`, `taken_over`, the reason of a refusal … */
+  readonly kind?: string;
+  /** The whole of it in one sentence. */
+  readonly says: string;
+  readonly actor?: string;
+  /** Who made the call, where `actor` resolved it. */
+  readonly calledBy?: string;
+  readonly note?: string;
+  /** The arguments, as the app lets them into the trail. */
+  readonly args?: Json;
+  readonly requestId?: string | number;
+  readonly workflowVersion?: number;
+}
+
+/** Finds a run by its key, which never stands in a URL. */
+export interface FindRequest {
+  readonly key: string;
+}
+
+export interface Found {
+  readonly id: string;
+}
+
+/** Ends the wait of a held run. */
+export interface ResolveRequest {
+  /** What a person found out. */
+  readonly outcome: 'succeeded' | 'failed';
+  /** The {@link StepNow.id} that was looked at: another one is a `conflict`. */
+  readonly step: string;
+  /** Needed where {@link ResolutionChoice.event} is absent. */
+  readonly event?: string;
+  /** For the trail: where it was looked up. At most 2,000 characters. */
+  readonly note?: string;
+}
+
+/** Sends an event that no call sends. */
+export interface SendRequest {
+  readonly event: string;
+  readonly payload?: Json;
+  /** The {@link RunSummary.version} that was looked at: another one is a `conflict`. */
+  readonly version: number;
+}
+
+export interface RestartRequest {
+  readonly version: number;
+}
+
+/** Ends a run with its data and its trail. */
+export interface DeleteRequest {
+  /** The run's {@link RunSummary.digest}, which the person typed or confirmed. */
+  readonly digest: string;
+}
+
+/** It is done. Look at the run again. */
+export interface Done {
+  readonly done: true;
+  /** Where the run stands now. Absent where it is no more. */
+  readonly state?: string;
+}
+
+/** A step through the machine that touches no run. */
+export interface WhatIfRequest {
+  /** Default: where every run begins. */
+  readonly from?: { readonly run: string } | { readonly at: string };
+  /** Default: nothing happens, to see where one stands. */
+  readonly move?: WhatIfMove;
+}
+
+export type WhatIfMove =
+  /** A tool is called and comes out so. `event`: where {@link WhatIf} asked to choose one. */
+  | {
+      readonly tool: string;
+      readonly outcome: 'succeeded' | 'failed';
+      readonly event?: string;
+    }
+  /** An event comes from outside. */
+  | { readonly event: string; readonly payload?: Json }
+  /** The time of the state is over. */
+  | { readonly deadline: true };
+
+/** Where that leads. */
+export interface WhatIf extends Standing {
+  /** The `from.at` of the next request. Opaque; good as long as the server's secret is. */
+  readonly at: string;
+  /**
+   * `moved`: the state is another one. `stayed`: it is the same, as after a call that sends no
+   * event. `unhandled`: the state does not know the event. `refused`: a model's call would be
+   * refused, so nothing happened; {@link refusal} says why. `choose-event`: which event it sends
+   * depends on its arguments or its result; give one of {@link events}.
+   */
+  readonly result: 'moved' | 'stayed' | 'unhandled' | 'refused' | 'choose-event';
+  /** The event that was sent. */
+  readonly event?: string;
+  readonly refusal?: Refusal;
+  /** The actions that a statechart asks to be done, by name. None of them is done. */
+  readonly actions: readonly string[];
+  /** When the state is left by itself, after it was entered. */
+  readonly leavesInMs?: number;
+  /** The shared data there would be, as far as the app shares them. */
+  readonly data?: Json;
+}
+
+/**
+ * What a stream tells, by its `event:` name. It begins with `hello`, after each reconnection too.
+ * The browser's `EventSource` reconnects by itself; `retry` and `id` are set.
+ */
+export interface LiveEvents {
+  readonly hello: Hello;
+  readonly workflow: WorkflowChanged;
+  readonly run: RunChanged;
+  readonly bye: Bye;
+}
+
+/** An event's name. */
+export type LiveEvent = keyof LiveEvents;
+
+/** The stream is open. What is not `resumed` may have missed something: get all that is shown anew. */
+export interface Hello {
+  readonly resumed: boolean;
+  /** What other processes do is seen this late at most. */
+  readonly delayMs: number;
+}
+
+/** What is counted of a workflow is another number, or its store came or went. */
+export interface WorkflowChanged {
+  readonly workflow: WorkflowSummary;
+}
+
+/**
+ * Something happened to a run. Of each run where it happened in this process; and of the `run` that
+ * the stream was asked for, wherever it happened.
+ */
+export interface RunChanged {
+  /** The workflow's `key`. */
+  readonly workflow: string;
+  readonly id: string;
+  readonly digest: string;
+  /**
+   * `moved`: something was saved. `step`: a call has it, or let it go. `held`: it waits for a
+   * person. `ended`, `refused`: as it says. `changed`: any of these, elsewhere.
+   */
+  readonly what: 'moved' | 'step' | 'held' | 'ended' | 'refused' | 'changed';
+  readonly state?: string;
+  readonly active?: readonly string[];
+  readonly tool?: string;
+}
+
+/** The server ends the stream: it is closing, or who looks may not do so any more. */
+export interface Bye {
+  readonly why: 'closing' | 'unauthorized';
+}
