@@ -1,4 +1,4 @@
-import { createHash, type Hash } from 'node:crypto';
+import * as crypto from 'node:crypto';
 
 /**
  * One digest for one set of arguments, whatever order their members came in: of their JSON with
@@ -155,14 +155,27 @@ function hasControl(from: number, end: number): boolean {
   return false;
 }
 
-/** JSON text that is hashed piece by piece. */
+const ALGORITHM = 'sha256';
+const ENCODING = 'base64url';
+
+/** In one call, which costs a third; Node 20 has had it since 20.12. */
+const hashAtOnce: typeof crypto.hash | undefined = crypto.hash;
+
+/** JSON text that is hashed piece by piece, or at once where a page holds it all. */
 class CanonicalText {
-  readonly #hash: Hash = createHash('sha256');
+  #hash: crypto.Hash | undefined;
   #at = 0;
 
   digest(): string {
+    if (this.#hash === undefined && hashAtOnce !== undefined)
+      return hashAtOnce(ALGORITHM, page.subarray(0, this.#at), ENCODING);
     this.#flush();
-    return this.#hash.digest('base64url');
+    return this.#pieces.digest(ENCODING);
+  }
+
+  get #pieces(): crypto.Hash {
+    this.#hash ??= crypto.createHash(ALGORITHM);
+    return this.#hash;
   }
 
   byte(byte: number): void {
@@ -251,7 +264,7 @@ class CanonicalText {
   string(value: string): void {
     const { length } = value;
     if (length > SHORT) {
-      this.#pieces(value);
+      this.#copied(value);
       return;
     }
     const start = this.#room(3 * SHORT);
@@ -287,7 +300,7 @@ class CanonicalText {
    * A long string. What of it stands in JSON as it is, is only copied; the first bytes of a page
    * are looked at there, where they are near.
    */
-  #pieces(value: string): void {
+  #copied(value: string): void {
     this.byte(QUOTE);
     const { length } = value;
     for (let from = 0; from < length; ) {
@@ -320,7 +333,7 @@ class CanonicalText {
   #long(text: string): void {
     if (text.length > page.length / 3) {
       this.#flush();
-      this.#hash.update(text);
+      this.#pieces.update(text);
     } else {
       const at = this.#room(3 * text.length);
       this.#at = at + page.write(text, at);
@@ -334,7 +347,7 @@ class CanonicalText {
   }
 
   #flush(): void {
-    if (this.#at > 0) this.#hash.update(page.subarray(0, this.#at));
+    if (this.#at > 0) this.#pieces.update(page.subarray(0, this.#at));
     this.#at = 0;
   }
 }

@@ -816,9 +816,9 @@ export class Step {
   }
 }
 
-/** Names the turns of one workflow in one run. */
+/** Names the turns of one workflow in one run. A workflow's id has no space in it. */
 export function turnKey({ run, workflow }: RunKey): string {
-  return JSON.stringify([workflow, run]);
+  return `${workflow} ${run}`;
 }
 
 function refusal(result: ClaimResult): NotClaimed {

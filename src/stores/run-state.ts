@@ -348,8 +348,11 @@ function spend(settled: readonly Settled[], token: Settled): readonly Settled[] 
   return appended(settled, token, TOKENS_KEPT);
 }
 
+/** Newest first, and by hand: each step looks twice, and mostly finds nothing. */
 function findSettled({ settled }: WorkflowState, token: string): Settled | undefined {
-  return settled.find((each) => each.token === token);
+  for (let at = settled.length - 1; at >= 0; at--)
+    if (settled[at]?.token === token) return settled[at];
+  return undefined;
 }
 
 function remember(unsettled: readonly Unsettled[], claim: Claim): readonly Unsettled[] {

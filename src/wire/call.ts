@@ -242,10 +242,12 @@ function oddKey(value: JsonObject, doubled: string | undefined): string | undefi
 
 /** A name that another parser might end sooner than we do: strings of C are over at a NUL. */
 function oddName(value: JsonObject): string | undefined {
-  const [, ...paths] = NAMING;
-  const names = paths.map((path) => [path.at(-1), valueAt(value, path)] as const);
-  const [key] = names.find(([, name]) => typeof name === 'string' && name.includes('\0')) ?? [];
-  return key === undefined ? undefined : `${JSON.stringify(key)} has a NUL in it`;
+  for (const path of NAMING) {
+    const name = valueAt(value, path);
+    if (typeof name === 'string' && name.includes('\0') && path !== ID)
+      return `${JSON.stringify(path.at(-1))} has a NUL in it`;
+  }
+  return undefined;
 }
 
 function ambiguousKey(keys: readonly string[], known: readonly string[]): string | undefined {
@@ -253,7 +255,7 @@ function ambiguousKey(keys: readonly string[], known: readonly string[]): string
   if (fault !== undefined) return fault;
   const seen = new Set<string>();
   for (const key of keys) {
-    const folded = foldKey(key);
+    const folded = known.includes(key) ? key : foldKey(key);
     if (seen.has(folded)) return `${JSON.stringify(key)} stands twice`;
     seen.add(folded);
     if (known.includes(folded) && folded !== key) {
@@ -281,7 +283,8 @@ export function isAmbiguous({ message }: Call, path: readonly string[], key: str
 }
 
 /** What says which calls a body is about: the id, and what else is compared as it is. */
-const NAMING = [['id'], ['method'], ['params', 'name'], ['params', 'uri'], ['params', 'taskId']];
+const ID = ['id'];
+const NAMING = [ID, ['method'], ['params', 'name'], ['params', 'uri'], ['params', 'taskId']];
 
 /** Whether two sources of one body are about the same calls, whatever the calls are given. */
 function agree(one: Read, other: Read): boolean {

@@ -56,6 +56,9 @@ class AmendedBatch implements Amended {
   }
 }
 
+const isRequest = ({ kind }: Call): boolean => kind === 'request';
+const isLeft = (call: Call): boolean => call.isLeft;
+
 const NO_MESSAGES: CallsOfBody = { isBatch: false, messages: [], isStale: false };
 
 const exchangeNote = new Note<IncomingMessage | Request, Exchange>();
@@ -69,6 +72,7 @@ export class Exchange implements Asked {
   readonly req: RequestPort;
   readonly tap: Tap;
   readonly messages: readonly Call[];
+  readonly requests: readonly Call[];
   readonly isBatch: boolean;
   readonly page: AskedPage | undefined;
   readonly maxMessageBytes: number;
@@ -106,6 +110,9 @@ export class Exchange implements Asked {
     this.#host = host;
     this.#body = body;
     this.messages = incoming.messages;
+    this.requests = incoming.messages.every(isRequest)
+      ? incoming.messages
+      : incoming.messages.filter(isRequest);
     this.isBatch = incoming.isBatch;
     this.page = AskedPage.of(incoming.messages);
     this.#forwardedChanges = incoming.isStale ? -1 : 0;
@@ -212,13 +219,10 @@ export class Exchange implements Asked {
     return this.#host.isGone();
   }
 
-  get requests(): Call[] {
-    return this.messages.filter((each) => each.kind === 'request');
-  }
-
   /** Requests that the upstream has been or will be asked. */
-  get forwardable(): Call[] {
-    return this.requests.filter(({ isLeft }) => isLeft);
+  get forwardable(): readonly Call[] {
+    const { requests } = this;
+    return requests.every(isLeft) ? requests : requests.filter(isLeft);
   }
 
   join(filter: Filter): void {
