@@ -77,6 +77,17 @@ export {
 export { UnknownOutcome } from './step/unknown-outcome.ts';
 export { type Runs, runsOf } from './runs.ts';
 export {
+  type Explained,
+  type ExplainedRun,
+  type ExplainedTool,
+  explain,
+  type HeldOutcome,
+  heldOutcomes,
+  type WhatIf,
+  type WhatIfMove,
+  whatIf,
+} from './explain.ts';
+export {
   type HealthHandler,
   type HealthReport,
   type ListedRun,

@@ -158,6 +158,11 @@ export interface ResolveOptions<E extends string = string> extends Omit<SendOpti
   readonly event?: E | undefined;
   /** What is known of it, for the trail: where it was looked up, and by what. */
   readonly note?: string | undefined;
+  /**
+   * The `token` of the claim that was looked at: another one is `not-held`, so that nobody answers
+   * for a call that came meanwhile. Default: whichever claim holds the run.
+   */
+  readonly token?: string | undefined;
 }
 
 /** Options of `runsOf()`: `sessions`, or else `store`. */
@@ -273,6 +278,7 @@ const insideSchema = z.extend(requestSchema, {
 const resolveSchema = z.extend(requestSchema, {
   event: z.optional(z.unknown()),
   note: z.optional(z.string()),
+  token: z.optional(z.string()),
 });
 
 /** What `restart()` is told beside what to do. @throws InterlockError `ERR_INTERLOCK_CONFIG` */

@@ -63,8 +63,11 @@ import type { Workflow } from './workflow/workflow.ts';
 export class Runs<E extends string = string> {
   readonly #workflow: Workflow;
   readonly #mover: RunsMover;
+  /** The gate that they were asked for with. */
+  readonly gate: StateMachineGate;
 
-  constructor(mover: RunsMover) {
+  constructor(gate: StateMachineGate, mover: RunsMover) {
+    this.gate = gate;
     this.#workflow = mover.workflow;
     this.#mover = mover;
   }
@@ -259,12 +262,13 @@ export class Runs<E extends string = string> {
     outcome: 'succeeded' | 'failed',
     options?: ResolveOptions<E>,
   ): Promise<Resolution> {
-    const { event: chosen, ...request } = parseResolve(outcome, options);
+    const { event: chosen, token, ...request } = parseResolve(outcome, options);
     const found = await this.#look(run);
     if (found === undefined) return { resolved: false, reason: 'unknown-run' };
     const { view, stored } = found;
     const { claim } = view;
-    if (claim === undefined) return { resolved: false, reason: 'not-held' };
+    if (claim === undefined || (token !== undefined && token !== claim.token))
+      return { resolved: false, reason: 'not-held' };
     if (claim.live) return { resolved: false, reason: 'running' };
     const { store, ttlMs } = this.#mover;
     const key = { run, workflow: this.#workflow.id };
@@ -378,8 +382,5 @@ export function runsOf<S extends string, E extends string>(
       `runsOf(): the first argument must be a StateMachineGate, got ${showValue(gate)}`,
     );
   }
-  return new Runs<E>({
-    workflow: gate.compile(),
-    ...keptBy(options),
-  });
+  return new Runs<E>(gate, { workflow: gate.compile(), ...keptBy(options) });
 }
