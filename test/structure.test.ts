@@ -15,6 +15,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   step: ['workflow', 'wire', 'basics'],
   bus: ['notify', 'basics'],
   notify: ['wire', 'basics'],
+  check: ['workflow', 'policy', 'basics'],
   testing: ['stores', 'basics'],
   otel: ['basics'],
   stores: ['workflow', 'basics'],
@@ -51,6 +52,7 @@ const POLICY_ON_THE_WIRE = 'policy/sync-filter.ts';
 const PURE_PACKAGES: Readonly<Record<string, readonly string[]>> = {
   workflow: ['zod/mini', 'xstate'],
   policy: ['zod/mini'],
+  check: ['zod/mini'],
 };
 
 // Most files have 100 to 350 lines. A gate or a step is one thing, and splitting it would only make

@@ -1,4 +1,5 @@
 import type { Json } from '../stores/store.ts';
+import type { ChartTree } from './chart-tree.ts';
 
 /** Where a run stands: its snapshot without what the store keeps beside it. */
 export interface Position {
@@ -60,6 +61,8 @@ export interface Model {
   readonly tags: readonly string[];
   /** Whether the names are all the states that a run can be in, so that a store can test them. */
   readonly isFlat: boolean;
+  /** Its states, one inside the other. Of a statechart only. */
+  readonly chart?: ChartTree;
   /** Every event that is handled somewhere. Of a statechart it may end in a wildcard. */
   readonly events: readonly string[];
   /** When a run leaves the state by itself, if it does. */

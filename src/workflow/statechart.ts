@@ -50,8 +50,8 @@ class Statechart implements Model {
   readonly isFlat = false;
   /** Its delayed transitions were refused. */
   readonly deadlines = [];
+  readonly chart: ChartTree;
   readonly #machine: XMachine;
-  readonly #tree: ChartTree;
   readonly #hasListener: boolean;
   /** By the identifiers that XState remembers states by. */
   readonly #paths: ReadonlyMap<string, string>;
@@ -70,18 +70,18 @@ class Statechart implements Model {
     this.#hasListener = hasListener;
     if (!runsPurely(machine))
       throw this.#error('its XState is older than 5.19, which has no pure transitions');
-    this.#tree = new ChartTree(machine);
-    const fault = chartFault(machine, this.#tree, hasListener);
+    this.chart = new ChartTree(machine);
+    const fault = chartFault(machine, this.chart, hasListener);
     if (fault !== undefined) throw this.#error(fault);
-    const nodes = [...this.#tree.nodes.values()];
+    const nodes = [...this.chart.nodes.values()];
     this.names = Object.freeze(nodes.map(({ path }) => path));
     this.tags = Object.freeze([
-      ...new Set([this.#tree.root, ...nodes].flatMap(({ source }) => source.tags)),
+      ...new Set([this.chart.root, ...nodes].flatMap(({ source }) => source.tags)),
     ]);
     this.events = Object.freeze([
-      ...new Set([this.#tree.root, ...nodes].flatMap(({ source }) => eventsOfNode(source))),
+      ...new Set([this.chart.root, ...nodes].flatMap(({ source }) => eventsOfNode(source))),
     ]);
-    this.#guarded = [this.#tree.root, ...nodes].flatMap(({ source }) => guardedEvents(source));
+    this.#guarded = [this.chart.root, ...nodes].flatMap(({ source }) => guardedEvents(source));
     this.#paths = new Map(
       historyNodes(machine.root).concat(nodes.map(({ source, path }) => [source.id, path])),
     );
@@ -117,14 +117,14 @@ class Statechart implements Model {
   }
 
   handlers(event: string): readonly string[] {
-    const nodes = [this.#tree.root, ...this.#tree.nodes.values()];
+    const nodes = [this.chart.root, ...this.chart.nodes.values()];
     return nodes
       .filter((node) => eventsOfNode(node.source).some((each) => covers(each, event)))
       .map(({ path }) => path);
   }
 
   canBeIn(bound: readonly BoundState[], names: readonly string[]): boolean {
-    const nodes = [this.#tree.root, ...this.#tree.nodes.values()];
+    const nodes = [this.chart.root, ...this.chart.nodes.values()];
     const others = nodes.filter(({ path }) => names.includes(path));
     return nodes.some(
       (node) => isOneOf(node, bound) && others.some((other) => canCoexist(node, other)),
@@ -182,7 +182,7 @@ class Statechart implements Model {
     const { data = {}, history = {} } = openContext(context);
     const remembered = Object.entries(history).map(([path, states]) => [
       this.#idOf(path),
-      states.flatMap((each) => this.#tree.nodes.get(each)?.source ?? []),
+      states.flatMap((each) => this.chart.nodes.get(each)?.source ?? []),
     ]);
     const historyValue = Object.fromEntries(remembered);
     return this.#machine.resolveState({ value: active.value, context: data, historyValue });
@@ -209,10 +209,10 @@ class Statechart implements Model {
    * as XState does with its own snapshots.
    */
   #textOf(value: unknown): string {
-    const text = this.#tree.textOf(value);
+    const text = this.chart.textOf(value);
     if (this.has(text)) return text;
     const restored = this.#machine.resolveState({ value, context: {}, historyValue: {} });
-    const whole = this.#tree.textOf(restored.value);
+    const whole = this.chart.textOf(restored.value);
     if (this.has(whole)) return whole;
     throw new Error(`it came to ${showValue(whole)}, which is no whole state of it`);
   }
@@ -250,7 +250,7 @@ class Statechart implements Model {
   #active(state: string): ActiveStates | undefined {
     const known = this.#read.get(state);
     if (known !== undefined) return known;
-    const active = this.#tree.read(state);
+    const active = this.chart.read(state);
     if (active === undefined) return undefined;
     if (this.#read.size >= MOST_TEXTS_KEPT) this.#read.clear();
     this.#read.set(state, active);

@@ -25,7 +25,7 @@ import {
   type ErrorListener,
   type Listeners,
 } from './callbacks.ts';
-import { covers } from './chart-tree.ts';
+import { type ChartTree, covers } from './chart-tree.ts';
 import type { LoopShield } from './loop-shield.ts';
 import type { BoundState, FsmAction, Model, Move, Next, Position } from './position.ts';
 import type { BoundReads } from './reads.ts';
@@ -243,6 +243,21 @@ export class Workflow {
 
   isBound(tool: string): boolean {
     return this.#tools.has(tool);
+  }
+
+  /** What a tool is bound to, in binding order; nothing where it is not bound. */
+  bindingsOf(tool: string): readonly AnyBinding[] {
+    return this.#tools.get(tool) ?? [];
+  }
+
+  /** The states of a statechart, one inside the other; of no other machine. */
+  get chart(): ChartTree | undefined {
+    return this.#model.chart;
+  }
+
+  /** Whether a run that is in one of `bound` can be in one of `names` as well. */
+  canBeIn(bound: readonly BoundState[], names: readonly string[]): boolean {
+    return this.#model.canBeIn(bound, names);
   }
 
   /**

@@ -1,0 +1,308 @@
+/**
+ * A gate's workflow as plain data for a diagram: hides how each kind of machine keeps its states,
+ * and which calls of which tools take which of its ways.
+ */
+import type { AnyBinding } from '../workflow/binding.ts';
+import { type ChartNode, covers } from '../workflow/chart-tree.ts';
+import type { StateMachineGate } from '../workflow/gate.ts';
+import type { Workflow } from '../workflow/workflow.ts';
+import type { XNode, XTransition } from '../workflow/xstate.ts';
+
+/** What kind of machine a gate was made of. */
+export type WorkflowKind = 'flat' | 'statechart';
+
+/** A workflow as plain JSON, for whatever draws it: see {@link workflowGraph}. */
+export interface WorkflowGraph {
+  /** The workflow's id, as in `gate.id`. */
+  readonly id: string;
+  readonly kind: WorkflowKind;
+  /** The ids of the nodes that are active where every run begins, outermost first. */
+  readonly initial: readonly string[];
+  /** In the order of the definition, each behind the one that it is inside. */
+  readonly nodes: readonly GraphNode[];
+  readonly edges: readonly GraphEdge[];
+  /** Every bound tool, in binding order. */
+  readonly tools: readonly GraphTool[];
+}
+
+/** A state. */
+export interface GraphNode {
+  /**
+   * What bindings name it by: the state of a flat machine, the path of a statechart's. A statechart
+   * whose machine itself has regions or transitions has one more node around all others: `''`.
+   */
+  readonly id: string;
+  /** Its own name, without those around it; of the node `''` the workflow's id. */
+  readonly label: string;
+  /** The id of the node around it; absent at the top. */
+  readonly parent?: string;
+  /** `history` stands for the states of its parent that were active last: no run is in it. */
+  readonly type: 'atomic' | 'compound' | 'parallel' | 'final' | 'history';
+  /** Of a compound node: the id of the one inside in which it begins. */
+  readonly initial?: string;
+  /** The tags of a statechart's state; absent where it has none. */
+  readonly tags?: readonly string[];
+  /** After how many milliseconds a run leaves it by itself. */
+  readonly after?: number;
+}
+
+/** A way from one state to another. */
+export interface GraphEdge {
+  /** Unique in its graph, and the same each time for the same gate. */
+  readonly id: string;
+  readonly from: string;
+  /** The same as `from` where the run stays, as it does for actions alone. */
+  readonly to: string;
+  /**
+   * What takes it: an event; the time of a state that is over; nothing at all (`always`); the end
+   * of all that is inside the state (`done`).
+   */
+  readonly type: 'event' | 'deadline' | 'always' | 'done';
+  /** The event's name, of a statechart perhaps a pattern such as `cart.*`; `''` where none is. */
+  readonly event: string;
+  /** Whether the machine's own guard has a say. */
+  readonly isGuarded: boolean;
+  /** Of a deadline: the milliseconds. */
+  readonly after?: number;
+  /** The calls that take it. Others may: `runs.send()` sends any event. */
+  readonly tools: readonly EdgeTool[];
+}
+
+/** A tool whose calls may take an edge. */
+export interface EdgeTool {
+  readonly name: string;
+  /** Which outcome of a call sends the event. */
+  readonly outcome: 'success' | 'failure';
+  /** Whether a guard of the binding may refuse the call. */
+  readonly isGuarded: boolean;
+  /** Whether only those calls do whose arguments the binding's `when` accepts. */
+  readonly isPartial: boolean;
+  /** Whether a function of the call chooses the event, which may be another one. */
+  readonly isChosen: boolean;
+}
+
+/** A bound tool. */
+export interface GraphTool {
+  readonly name: string;
+  /** The ids of the nodes that its bindings name, or whose tag they name. */
+  readonly nodes: readonly string[];
+  /** Those of them that a success of it leaves by no edge of the graph. */
+  readonly stays: readonly string[];
+  /** Whether it is bound for some of its calls only, and is listed in every state. */
+  readonly isPartial: boolean;
+}
+
+/**
+ * A gate's states, the ways between them, and the tools whose calls take these ways: plain JSON for
+ * whatever draws it. It reads the gate and changes nothing of it.
+ */
+export function workflowGraph<S extends string, E extends string>(
+  gate: StateMachineGate<S, E>,
+): WorkflowGraph {
+  return graphOf(gate.clone().compile());
+}
+
+/**
+ * The ids of the nodes of {@link workflowGraph} that are active in a stored state, outermost first;
+ * none where the text is no state of the workflow.
+ *
+ * @param state as runs and trails have it: `payment`, `order.(billing.due|packing.started)`
+ */
+export function activeNodes<S extends string, E extends string>(
+  gate: StateMachineGate<S, E>,
+  state: string,
+): readonly string[] {
+  return activeIn(gate.clone().compile(), state);
+}
+
+/** {@link workflowGraph} of what is compiled already. */
+export function graphOf(workflow: Workflow): WorkflowGraph {
+  const { nodes, edges } = workflow.chart === undefined ? flatOf(workflow) : chartOf(workflow);
+  const numbered = edges.map((edge, at) => ({ id: `e${at}`, ...edge }));
+  return {
+    id: workflow.id,
+    kind: workflow.chart === undefined ? 'flat' : 'statechart',
+    initial: activeIn(workflow, workflow.initial),
+    nodes,
+    edges: numbered,
+    tools: workflow.toolNames.map((name) => toolOf(workflow, name, nodes, numbered)),
+  };
+}
+
+function activeIn(workflow: Workflow, state: string): readonly string[] {
+  const { chart } = workflow;
+  if (chart === undefined) return workflow.hasState(state) ? [state] : [];
+  const active = chart.read(state)?.nodes ?? [];
+  return active.map(({ path }) => path).filter((path) => path !== '' || isDrawn(chart.root));
+}
+
+interface Layout {
+  readonly nodes: readonly GraphNode[];
+  readonly edges: readonly Omit<GraphEdge, 'id'>[];
+}
+
+function flatOf(workflow: Workflow): Layout {
+  const times = new Map(workflow.deadlines);
+  const nodes = workflow.states.map((id): GraphNode => {
+    const after = times.get(id);
+    const type = workflow.hasEnded(id) ? 'final' : 'atomic';
+    return { id, label: id, type, ...(after === undefined ? {} : { after }) };
+  });
+  const edges = nodes.flatMap(({ id: from, after }) => {
+    const events = workflow.eventsIn(from).map((event) => ({
+      from,
+      to: workflow.next({ state: from }, event).position.state,
+      type: 'event' as const,
+      event,
+      isGuarded: false,
+      tools: toolsOn(workflow, from, event),
+    }));
+    const left = workflow.overdue({ state: from, updatedAt: 0 }, Number.POSITIVE_INFINITY);
+    if (after === undefined || left === undefined) return events;
+    const to = left.position.state;
+    const type = 'deadline' as const;
+    return [...events, { from, to, type, event: '', isGuarded: false, after, tools: [] }];
+  });
+  return { nodes, edges };
+}
+
+function chartOf(workflow: Workflow): Layout {
+  const root = workflow.chart?.root;
+  if (root === undefined) return { nodes: [], edges: [] };
+  const isAround = isDrawn(root);
+  const ids = new Map<string, string>();
+  const nodes: GraphNode[] = [];
+  const grow = (source: XNode, id: string, parent: string | undefined): void => {
+    ids.set(source.id, id);
+    if (id !== '' || isAround) nodes.push(nodeOf(workflow, source, id, parent));
+    const inside = id !== '' || isAround ? id : undefined;
+    for (const child of Object.values(source.states)) {
+      grow(child, pathOf(workflow, child, id), inside);
+    }
+  };
+  grow(root.source, '', undefined);
+  const sources = [root, ...(workflow.chart?.nodes.values() ?? [])];
+  return { nodes, edges: sources.flatMap((node) => edgesOf(workflow, node, ids)) };
+}
+
+/** Whether the machine itself is a node, and not only what is in it. */
+function isDrawn({ source }: ChartNode): boolean {
+  return source.type === 'parallel' || source.transitions.size > 0 || isMoving(source.always);
+}
+
+function isMoving(always: readonly XTransition[] | undefined): boolean {
+  return always !== undefined && always.length > 0;
+}
+
+function nodeOf(
+  workflow: Workflow,
+  source: XNode,
+  id: string,
+  parent: string | undefined,
+): GraphNode {
+  const first = source.type === 'compound' ? source.initial?.target?.[0] : undefined;
+  return {
+    id,
+    label: id === '' ? workflow.id : source.key,
+    ...(parent === undefined ? {} : { parent }),
+    type: source.type,
+    ...(first === undefined ? {} : { initial: pathOf(workflow, first, id) }),
+    ...(source.tags.length === 0 ? {} : { tags: [...source.tags] }),
+  };
+}
+
+/** A history state has no path of its own, since no run is in it: it gets one all the same. */
+function pathOf(workflow: Workflow, source: XNode, parent: string): string {
+  const known = [...(workflow.chart?.nodes.values() ?? [])].find((node) => node.source === source);
+  const key = source.key.replace(/[\\.|()]/g, '\\$&');
+  return known?.path ?? (parent === '' ? key : `${parent}.${key}`);
+}
+
+function edgesOf(
+  workflow: Workflow,
+  { path: from, source }: ChartNode,
+  ids: ReadonlyMap<string, string>,
+): Omit<GraphEdge, 'id'>[] {
+  const ways = [
+    ...[...source.transitions].map(([name, transitions]) => ({ ...eventOf(name), transitions })),
+    { type: 'always' as const, event: '', transitions: source.always ?? [] },
+  ];
+  return ways.flatMap(({ type, event, transitions }) => {
+    const tools = type === 'event' ? toolsOn(workflow, from, event) : [];
+    return transitions.flatMap(({ target, guard }) => {
+      const targets = target?.map(({ id }) => ids.get(id) ?? from) ?? [from];
+      const isGuarded = guard !== undefined;
+      return targets.map((to) => ({ from, to, type, event, isGuarded, tools }));
+    });
+  });
+}
+
+/** XState names the end of a state by an event of its own. */
+function eventOf(name: string): Pick<GraphEdge, 'type' | 'event'> {
+  return name.startsWith('xstate.') ? { type: 'done', event: '' } : { type: 'event', event: name };
+}
+
+/** The calls that may send the event where `from` is active. */
+function toolsOn(workflow: Workflow, from: string, event: string): EdgeTool[] {
+  return workflow.toolNames.flatMap((name) =>
+    OUTCOMES.flatMap((outcome) => {
+      const senders = decisive(workflow, workflow.bindingsOf(name), from, outcome);
+      const sending = senders.filter((binding) => mayTake(binding[outcome], event));
+      const [first] = sending;
+      if (first === undefined) return [];
+      const isGuarded = sending.every(({ guard }) => guard !== undefined);
+      const isPartial = sending.every(({ when }) => when !== undefined);
+      const isChosen = sending.every((binding) => typeof binding[outcome] === 'function');
+      return [{ name, outcome, isGuarded, isPartial, isChosen }];
+    }),
+  );
+}
+
+const OUTCOMES = ['success', 'failure'] as const;
+
+function mayTake(source: AnyBinding['success'], event: string): boolean {
+  return typeof source === 'function' || (source !== undefined && covers(event, source));
+}
+
+/**
+ * The bindings that may say what a call sends where `from` is active. The first that is about a
+ * call decides: in a flat machine nothing after one that is about every call does.
+ */
+function decisive(
+  workflow: Workflow,
+  bindings: readonly AnyBinding[],
+  from: string,
+  outcome: 'success' | 'failure',
+): readonly AnyBinding[] {
+  const open = bindings.filter(
+    (binding) =>
+      binding[outcome] !== undefined && (from === '' || workflow.canBeIn(binding.states, [from])),
+  );
+  const last = open.findIndex(({ when }) => when === undefined);
+  return !workflow.isFlat || last === -1 ? open : open.slice(0, last + 1);
+}
+
+function toolOf(
+  workflow: Workflow,
+  name: string,
+  nodes: readonly GraphNode[],
+  edges: readonly GraphEdge[],
+): GraphTool {
+  const bindings = workflow.bindingsOf(name);
+  const named = bindings.flatMap(({ states }) => states);
+  const isNamed = ({ id, tags = [] }: GraphNode): boolean =>
+    named.some((each) => (typeof each === 'string' ? each === id : tags.includes(each.tag)));
+  const at = nodes.filter(isNamed).map(({ id }) => id);
+  const isLeft = (id: string): boolean =>
+    edges.some(
+      ({ from, tools }) =>
+        (from === id || (workflow.chart !== undefined && from.startsWith(`${id}.`))) &&
+        tools.some((tool) => tool.name === name && tool.outcome === 'success'),
+    );
+  return {
+    name,
+    nodes: at,
+    stays: at.filter((id) => !isLeft(id)),
+    isPartial: bindings.every(({ when }) => when !== undefined),
+  };
+}

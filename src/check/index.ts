@@ -1,0 +1,14 @@
+/**
+ * What there is to know of a gate before any model calls it: its graph, as data and as a diagram.
+ * It is pure: it starts nothing, and it changes nothing of the gate.
+ */
+export {
+  activeNodes,
+  type EdgeTool,
+  type GraphEdge,
+  type GraphNode,
+  type GraphTool,
+  type WorkflowGraph,
+  type WorkflowKind,
+  workflowGraph,
+} from './graph.ts';
