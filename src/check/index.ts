@@ -12,3 +12,4 @@ export {
   type WorkflowKind,
   workflowGraph,
 } from './graph.ts';
+export { toMermaid } from './mermaid.ts';
