@@ -60,9 +60,14 @@ function classOfForeign(value: unknown, schema: z.ZodMiniObject): string | undef
   return typeof made === 'function' && made.name !== 'Object' ? made.name : undefined;
 }
 
+/** An object that no option was made for: what takes it takes any object. */
+const ANYTHING = new (class {})();
+
 /** How to write it, where what was given is right for one of the options. */
 function meantAs(what: string, value: unknown, { shape }: z.ZodMiniObject): string {
-  const meant = Object.entries(shape).find(([, option]) => z.safeParse(option, value).success);
+  const meant = Object.entries(shape).find(
+    ([, option]) => z.safeParse(option, value).success && !z.safeParse(option, ANYTHING).success,
+  );
   return meant === undefined ? '' : `; write ${what.replace(/\(\).*/, `({ ${meant[0]} })`)}`;
 }
 
