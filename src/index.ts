@@ -47,7 +47,7 @@ export type {
   SucceededCall,
   ToolResult,
 } from './workflow/binding.ts';
-export type { FsmAction, StateTag } from './workflow/position.ts';
+export type { FsmAction, StateExpression, StateTag } from './workflow/position.ts';
 export type { ActionContext, ActionListener } from './workflow/callbacks.ts';
 export type { Migrate, StoredRun } from './workflow/stored.ts';
 export type {

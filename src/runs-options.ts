@@ -14,7 +14,8 @@ import { Turns } from './step/turns.ts';
 import { resolveStore } from './stores/adapt.ts';
 import type { ClaimView, FsmSnapshot, Json, StateStore } from './stores/store.ts';
 import { parseEvent } from './workflow/binding.ts';
-import type { StateTag } from './workflow/position.ts';
+import { parseExpression } from './workflow/bound-states.ts';
+import type { StateExpression } from './workflow/position.ts';
 import { jsonOf } from './workflow/stored.ts';
 
 /** Where a run stands, for operators and pages of the app's own. */
@@ -94,10 +95,11 @@ export interface StuckOptions extends PageOptions {
   /** Only those that have not moved for so long, in milliseconds. */
   readonly forMs: number;
   /**
-   * Only those in this state: its name, of a statechart its path, or `{ tag }`. Runs in a state
-   * within it are found too. Default: in any.
+   * Only those in this state: its name, of a statechart its path; or those of which an expression
+   * is true: `{ tag }`, `{ all }`, `{ any }`, `{ not }`. Runs in a state within it are found too.
+   * Default: in any.
    */
-  readonly state?: string | StateTag | undefined;
+  readonly state?: StateExpression | undefined;
 }
 
 /** What `count()` counts beside. */
@@ -335,7 +337,7 @@ const pageSchema = z.strictObject(pageShape);
 const stuckSchema = z.strictObject({
   ...pageShape,
   forMs,
-  state: z.optional(z.union([z.string(), z.strictObject({ tag: z.string() })])),
+  state: z.optional(z.custom<StateExpression>()),
 });
 const countSchema = z.strictObject({ forMs: z.optional(forMs) });
 const listSchema = z.strictObject({
@@ -349,7 +351,11 @@ const listSchema = z.strictObject({
 /** What is asked of a list of runs, checked. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
 export const parseQuery = {
   held: (options: unknown) => parseOptions('held()', pageSchema, options),
-  stuck: (options: unknown) => parseOptions('stuck()', stuckSchema, options),
+  stuck: (options: unknown) => {
+    const { state, ...page } = parseOptions('stuck()', stuckSchema, options);
+    if (state === undefined) return page;
+    return { ...page, state: parseExpression('stuck(): state', state, 'ERR_INTERLOCK_CONFIG') };
+  },
   count: (options: unknown) => parseOptions('count()', countSchema, options),
   list: (options: unknown) => parseOptions('list()', listSchema, options),
 };

@@ -11,8 +11,22 @@ import {
 } from './workflow/binding.ts';
 import type { BoundState, StateTag } from './workflow/position.ts';
 
-type NameOf<B extends BoundState> = Extract<B, string>;
-type TagOf<B extends BoundState> = B extends StateTag<infer T> ? T : never;
+/** What an expression is made of, in any depth. One that may be anything is made of any names. */
+type AtomOf<B> = BoundState extends B
+  ? string | StateTag
+  : B extends string | StateTag
+    ? B
+    : B extends { readonly not: infer Inner }
+      ? AtomOf<Inner>
+      : B extends { readonly all: readonly (infer Inner)[] }
+        ? AtomOf<Inner>
+        : B extends { readonly any: readonly (infer Inner)[] }
+          ? AtomOf<Inner>
+          : never;
+type NameIn<A> = A extends string ? Exclude<A, '*'> : never;
+type TagIn<A> = A extends StateTag<infer T> ? T : never;
+type NameOf<B> = NameIn<AtomOf<B>>;
+type TagOf<B> = TagIn<AtomOf<B>>;
 
 /**
  * One tool, declared in one place for `gate.bind()` and `stateSync()`. Unchanging: each method
@@ -38,8 +52,8 @@ export class ToolDeclaration<
   }
 
   /**
-   * Makes the tool available in `states`, or in those that carry a tag (`{ tag }`); a successful
-   * call of it sends `event`. Said twice, it adds up. The names are checked where a gate takes the
+   * Makes the tool available in `states`, or where an expression of them is true (`{ tag }`, `{ all
+   * }`, `{ any }`, `{ not }`); a successful call of it sends `event`. Said twice, it adds up. The names are checked where a gate takes the
    * declaration, for literals at compile time.
    *
    * @throws InterlockError `ERR_INTERLOCK_BINDING`, `ERR_INTERLOCK_EVENT`, `ERR_INTERLOCK_CONFIG`

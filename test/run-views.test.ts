@@ -160,6 +160,9 @@ describe('stuck()', () => {
     await makeRun('b', 'has_items');
     expect(keysOf(await runs.stuck({ state: 'has_items', forMs: 0 }))).toEqual(['b']);
     expect(keysOf(await runs.stuck({ state: 'empty', forMs: 0 }))).toEqual([]);
+    expect(keysOf(await runs.stuck({ state: { any: ['empty', 'has_items'] }, forMs: 0 }))).toEqual([
+      'b',
+    ]);
   });
 
   it("finds a statechart's runs by a path, by a tag and by what is stored", async () => {
@@ -177,6 +180,7 @@ describe('stuck()', () => {
     expect(await found('placed')).toEqual(['due', 'packed', 'settled']);
     expect(await found('placed.packing.waiting')).toEqual(['due', 'settled']);
     expect(await found({ tag: 'money' })).toEqual(['due', 'packed']);
+    expect(await found({ all: ['placed', { not: { tag: 'money' } }] })).not.toContain('due');
     expect(await found('placed.(billing.due|packing.packed)')).toEqual(['packed']);
     expect(await found('paused')).toEqual([]);
   });

@@ -180,6 +180,7 @@ describe('the checks of the structure', () => {
     expect(
       leavesTypes("const a = 'any'; // any case\n/** any of: any */ list.any(b); company;"),
     ).toBe(false);
+    expect(leavesTypes('const b = { any: [a] };\ninterface C { any?: string }')).toBe(false);
     expect(leavesTypes('const a: any = 1;')).toBe(true);
     expect(leavesTypes('const a = new Map<string, any>();')).toBe(true);
     expect(leavesTypes('// @ts-ignore\nconst a = 1;')).toBe(true);
@@ -215,7 +216,7 @@ function roomsTold(text: string): Map<string, readonly string[]> {
 
 function leavesTypes(text: string): boolean {
   const code = text.replace(/\/\*.*?\*\/|\/\/[^\n]*|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`/gs, '');
-  return /(?<![.\w$])any\b/.test(code) || /@ts-(ignore|expect-error|nocheck)/.test(text);
+  return /(?<![.\w$])any\b(?!\??:)/.test(code) || /@ts-(ignore|expect-error|nocheck)/.test(text);
 }
 
 function roomOf(path: string): string {

@@ -84,7 +84,7 @@ export interface EdgeTool {
 /** A bound tool. */
 export interface GraphTool {
   readonly name: string;
-  /** The ids of the nodes that its bindings name, or whose tag they name. */
+  /** The nodes that its bindings name, or whose tag, or in which an expression may be true. */
   readonly nodes: readonly string[];
   /** Those of them that a success of it leaves by no edge of the graph. */
   readonly stays: readonly string[];
@@ -291,7 +291,10 @@ function toolOf(
   const bindings = workflow.bindingsOf(name);
   const named = bindings.flatMap(({ states }) => states);
   const isNamed = ({ id, tags = [] }: GraphNode): boolean =>
-    named.some((each) => (typeof each === 'string' ? each === id : tags.includes(each.tag)));
+    named.some((each) => {
+      if (typeof each === 'object' && 'tag' in each) return tags.includes(each.tag);
+      return each === id || (typeof each === 'object' && workflow.canBeIn([each], [id]));
+    });
   const at = nodes.filter(isNamed).map(({ id }) => id);
   const isLeft = (id: string): boolean =>
     edges.some(

@@ -1,6 +1,7 @@
 import { inWords } from '../clock.ts';
 import type { RefusalReason } from '../events.ts';
 import type { TrailEntry, TrailOutcome } from '../stores/store.ts';
+import { ANY_STATE } from './bound-states.ts';
 import type { BoundState } from './position.ts';
 import type { Leads, Whereabouts } from './ways.ts';
 
@@ -255,7 +256,7 @@ export function availabilityNote({
   isGrouped,
 }: Whereabouts): string {
   const what = isGrouped ? 'Some calls of it are available' : 'Available';
-  const where = `${what} only while ${name(workflow)} is in ${states.map(whereabout).join(' or ')}.`;
+  const where = `${what} only while ${name(workflow)} is ${whereabouts(states)}.`;
   if (path === undefined)
     return system(foreseen ? [where, 'Calling tools does not lead there.'] : [where]);
   if (path.length === 0) return system([where, 'A run begins there.']);
@@ -394,8 +395,33 @@ function name(text: string): string {
   return plain(text, NAME_LENGTH);
 }
 
-function whereabout(state: BoundState): string {
-  return typeof state === 'string' ? quoted(state) : `a state with the tag ${quoted(state.tag)}`;
+/** Where an expression is true: `in "a" and "b"`, `in "a" or not in "b"`. */
+function whereabouts(states: readonly BoundState[]): string {
+  const [only, ...others] = states;
+  return only !== undefined && others.length === 0 ? place(only) : places(states, 'or');
+}
+
+function place(state: BoundState): string {
+  if (state === ANY_STATE) return 'in any state';
+  if (typeof state === 'string') return `in ${quoted(state)}`;
+  if ('tag' in state) return `in a state with the tag ${quoted(state.tag)}`;
+  if ('all' in state) return places(state.all, 'and');
+  if ('any' in state) return places(state.any, 'or');
+  const { not } = state;
+  return typeof not === 'string' || 'tag' in not ? `not ${place(not)}` : `not (${place(not)})`;
+}
+
+/** Of places that are named one after the other, the first one alone says "in". */
+function places(states: readonly BoundState[], word: 'and' | 'or'): string {
+  const said = states.map((each) => {
+    const isGroup = typeof each === 'object' && ('all' in each || 'any' in each);
+    return isGroup && states.length > 1 ? `(${place(each)})` : place(each);
+  });
+  const isSaid = (text: string, i: number): boolean =>
+    i > 0 && text.startsWith('in ') && said[i - 1]?.startsWith('in ') === true;
+  return said
+    .map((text, i) => (isSaid(text, i) ? text.slice('in '.length) : text))
+    .join(` ${word} `);
 }
 
 function quoted(state: string): string {

@@ -2,7 +2,8 @@ import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { functionOption, isTable, parseOptions, showValue } from '../options.ts';
 import type { Json, Uncertain } from '../stores/store.ts';
-import type { BoundState, Model, StateTag } from './position.ts';
+import { parseStates } from './bound-states.ts';
+import type { Model, StateExpression } from './position.ts';
 import { jsonOf } from './stored.ts';
 
 /** A tool's result as it is on the wire. */
@@ -158,7 +159,8 @@ export interface Binding<
 > extends BindingOptions<E> {
   /** The tool's name on the wire. */
   readonly tool: string;
-  readonly states: readonly (S | StateTag<T>)[];
+  /** Of several, one is enough. */
+  readonly states: readonly StateExpression<S, T>[];
 }
 
 /**
@@ -264,29 +266,4 @@ function parseEventOrOptions(tool: string, event: unknown): z.output<typeof opti
   if (isTable(event))
     return parseOptions(`binding of tool ${showValue(tool)}`, optionsSchema, event);
   return { success: event };
-}
-
-/**
- * @throws InterlockError `ERR_INTERLOCK_BINDING` unless it is one state or tag, or a list of them.
- */
-export function parseStates(what: string, states: unknown): readonly BoundState[] {
-  const list: readonly unknown[] = Array.isArray(states) ? states : [states];
-  const names = list.filter((state) => typeof state === 'string');
-  const tags = list.filter(isStateTag).map(({ tag }) => tag);
-  if (list.length > 0 && names.length + tags.length === list.length) {
-    return Object.freeze([
-      ...new Set(names),
-      ...[...new Set(tags)].map((tag) => Object.freeze({ tag })),
-    ]);
-  }
-  const got =
-    list.length === 0
-      ? states
-      : list.find((state) => typeof state !== 'string' && !isStateTag(state));
-  const message = `${what}: expected one state or more, got ${showValue(got)}`;
-  throw new InterlockError('ERR_INTERLOCK_BINDING', message);
-}
-
-function isStateTag(state: unknown): state is StateTag {
-  return isTable(state) && typeof state.tag === 'string' && Object.keys(state).length === 1;
 }

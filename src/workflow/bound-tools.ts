@@ -11,19 +11,22 @@ import {
   isVisibleIn,
   namedEvents,
 } from './binding.ts';
+import { resolveStates, showState } from './bound-states.ts';
 import { isReserved } from './chart-tree.ts';
 import type { BoundState, Model } from './position.ts';
 
 /**
  * Checks a binding against the workflow.
  *
- * @throws InterlockError `ERR_INTERLOCK_BINDING` for a state or a tag that the workflow does not
- * have; for a statechart `ERR_INTERLOCK_EVENT` for an event that nothing in it handles
+ * @returns the binding as the machine takes it: of a flat one, with plain names
+ * @throws InterlockError `ERR_INTERLOCK_BINDING` as {@link resolveStates}; unless the machine is
+ * flat, `ERR_INTERLOCK_EVENT` for an event that nothing in it handles
  */
-export function checkBinding(model: Model, binding: AnyBinding): void {
-  const { tool, states } = binding;
-  checkStates(model, `tool ${showValue(tool)}`, states);
-  if (model.isFlat) return;
+export function checkBinding(model: Model, binding: AnyBinding): AnyBinding {
+  const { tool } = binding;
+  const states = resolveStates(model, `tool ${showValue(tool)}`, binding.states);
+  const resolved = states === binding.states ? binding : Object.freeze({ ...binding, states });
+  if (model.isFlat) return resolved;
   for (const event of namedEvents(binding)) {
     if (!isReserved(event) && model.handlers(event).length > 0) continue;
     const message = `workflow "${model.id}": tool ${showValue(tool)} sends ${showValue(event)}, which no state handles`;
@@ -32,27 +35,7 @@ export function checkBinding(model: Model, binding: AnyBinding): void {
       `${message}; ${rightNames(event, model.events)}`,
     );
   }
-}
-
-/**
- * @throws InterlockError `ERR_INTERLOCK_BINDING` for a state or a tag that the workflow does not
- * have.
- */
-export function checkStates(model: Model, what: string, states: readonly BoundState[]): void {
-  for (const state of states) {
-    const fault = stateFault(model, state);
-    if (fault !== undefined)
-      throw new InterlockError('ERR_INTERLOCK_BINDING', `${what} is bound to ${fault}`);
-  }
-}
-
-/** What is wrong with naming a state or a tag that the workflow does not have. */
-export function stateFault(model: Model, state: BoundState): string | undefined {
-  const [name, known, kind] =
-    typeof state === 'string' ? [state, model.names, 'state'] : [state.tag, model.tags, 'tag'];
-  if (known.includes(name)) return undefined;
-  const fault = `${showValue(name)}, which is no ${kind} of workflow "${model.id}"`;
-  return `${fault}, ${rightNames(name, known)}`;
+  return resolved;
 }
 
 /**
@@ -68,11 +51,7 @@ export function rebindingWarnings(
   if (!known.some(isWhole) || !added.some(isWhole)) return [];
   const tool = showValue(known[0]?.tool);
   const states = [...known, ...added].flatMap((binding) => binding.states);
-  const names = new Set(
-    states.map((each) =>
-      typeof each === 'string' ? showValue(each) : `tag ${showValue(each.tag)}`,
-    ),
-  );
+  const names = new Set(states.map(showState));
   return [
     `workflow "${model.id}": tool ${tool} is bound again, ` +
       'which adds to its binding and does not replace it: ' +

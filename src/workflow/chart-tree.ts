@@ -24,6 +24,7 @@ export class ChartTree {
   readonly root: ChartNode;
   /** All but the root, by path, in the order of the definition. */
   readonly nodes: ReadonlyMap<string, ChartNode>;
+  #combinations: readonly (readonly ChartNode[])[] | 'too many' | undefined;
 
   constructor({ root }: XMachine) {
     const nodes = new Map<string, ChartNode>();
@@ -46,24 +47,31 @@ export class ChartTree {
     const value = parse(this.root, reader, nodes);
     return value === undefined || reader.at < text.length ? undefined : { value, nodes };
   }
+
+  /**
+   * The states that can be active together, the root among them, for each way in which they can;
+   * `undefined` where there are more ways than `most`. Some may never come about.
+   */
+  combinations(most: number): readonly (readonly ChartNode[])[] | undefined {
+    this.#combinations ??= combinationsOf(this.root, most) ?? 'too many';
+    return this.#combinations === 'too many' ? undefined : this.#combinations;
+  }
 }
 
-/**
- * Whether a run can be in both at once: one is inside the other, or they are in two regions of a
- * parallel state.
- */
-export function canCoexist(a: ChartNode, b: ChartNode): boolean {
-  const ancestors = new Set(withAncestors(a));
-  const common = withAncestors(b).find((node) => ancestors.has(node));
-  return common === a || common === b || common?.source.type === 'parallel';
-}
-
-/** The node itself first, the root last. */
-function withAncestors(node: ChartNode): ChartNode[] {
-  const line: ChartNode[] = [];
-  for (let each: ChartNode | undefined = node; each !== undefined; each = each.parent)
-    line.push(each);
-  return line;
+function combinationsOf(node: ChartNode, most: number): ChartNode[][] | undefined {
+  const inner = [...node.children.values()].map((child) => combinationsOf(child, most));
+  if (!inner.every((each) => each !== undefined)) return undefined;
+  if (inner.length === 0) return [[node]];
+  const isParallel = node.source.type === 'parallel';
+  const many = inner.reduce(
+    (sum, { length }) => (isParallel ? sum * length : sum + length),
+    isParallel ? 1 : 0,
+  );
+  if (many > most) return undefined;
+  const all = isParallel
+    ? inner.reduce((some, region) => some.flatMap((a) => region.map((b) => [...a, ...b])), [[]])
+    : inner.flat();
+  return all.map((nodes) => [node, ...nodes]);
 }
 
 function grow(

@@ -2,7 +2,9 @@ import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
 import { isTable, parseOptions, showValue, tableOption } from '../options.ts';
+import { ANY_STATE, holds } from './bound-states.ts';
 import {
+  type BoundState,
   type Deadline,
   eventsOf,
   type Machine,
@@ -84,6 +86,8 @@ export function parseConfig(config: unknown): Machine {
   const entries = parseNames(what, 'a state', table);
   const states = new Map(entries.map(([name, state]) => [name, parseState(what, name, state)]));
   if (states.size === 0) throw configError(`${what} has no states`);
+  if (states.has(ANY_STATE))
+    throw configError(`${what}: a state is called "*", which bindings name any state by`);
   if (!states.has(initial)) {
     const message = `the initial state ${showValue(initial)} of ${what} does not exist`;
     throw new InterlockError(
@@ -168,6 +172,12 @@ function configError(message: string): InterlockError {
 export function flatModel(machine: Machine): Model {
   const { id, initial, states } = machine;
   const names = Object.freeze([...states.keys()]);
+  const isName = (each: BoundState): boolean => typeof each === 'string' && each !== ANY_STATE;
+  // Bindings have plain names alone, and those are tested most.
+  const isIn = (state: string, bound: readonly BoundState[]): boolean =>
+    bound.includes(state) ||
+    (states.has(state) &&
+      bound.some((each) => !isName(each) && holds(each, (atom) => atom === state)));
   return {
     id,
     start: Object.freeze({ state: initial }),
@@ -180,10 +190,10 @@ export function flatModel(machine: Machine): Model {
     deadlines: names.filter((name) => states.get(name)?.after !== undefined),
     has: (state) => states.has(state),
     isFinal: (state) => states.get(state)?.isFinal === true,
-    isIn: (state, bound) => bound.includes(state),
+    isIn,
     eventsIn: (state) => [...(states.get(state)?.on.keys() ?? [])],
     handlers: (event) => statesHandling(machine, event),
-    canBeIn: (bound, others) => others.some((state) => bound.includes(state)),
+    canBeIn: (bound, others) => names.some((name) => isIn(name, bound) && isIn(name, others)),
     // Its transitions have no guards.
     isStopped: () => false,
     next: (position, event) => next(machine, position, event),

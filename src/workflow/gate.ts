@@ -338,8 +338,10 @@ class Gate<
 
   #add(declarations: readonly (readonly AnyBinding[])[]): this {
     this.#assertBindable('bindTool');
-    for (const binding of declarations.flat()) checkBinding(this.#made.model, binding);
-    for (const bindings of declarations) {
+    const checked = declarations.map((bindings) =>
+      bindings.map((binding) => checkBinding(this.#made.model, binding)),
+    );
+    for (const bindings of checked) {
       const tool = bindings[0]?.tool;
       if (tool === undefined) continue;
       const known = this.#tools.get(tool) ?? [];

@@ -32,18 +32,31 @@ export interface Next {
   readonly actions: readonly FsmAction[];
 }
 
-/** What a binding may name beside a state: the states of a statechart that carry this tag. */
+/** The states of a statechart that carry this tag. */
 export interface StateTag<T extends string = string> {
   readonly tag: T;
 }
 
-export type BoundState = string | StateTag;
-
-/** The state or states of a binding: names, or `{ tag }` for all that carry a tag. */
-export type BoundStates<S extends string, T extends string> =
+/**
+ * What a binding may say of a run: that it is in a state (of a statechart also in one around it),
+ * in one that carries a tag, in all of several, in any of several, not in one; or `'*'`, in
+ * whichever.
+ */
+export type StateExpression<S extends string = string, T extends string = string> =
   | S
+  | '*'
   | StateTag<T>
-  | readonly (S | StateTag<T>)[];
+  | { readonly all: readonly StateExpression<S, T>[] }
+  | { readonly any: readonly StateExpression<S, T>[] }
+  | { readonly not: StateExpression<S, T> };
+
+/** The same, where nobody asks any more what the names are. */
+export type BoundState = StateExpression;
+
+/** The state or states of a binding; of several, one is enough. */
+export type BoundStates<S extends string, T extends string> =
+  | StateExpression<S, T>
+  | readonly StateExpression<S, T>[];
 
 /**
  * What there is to know about a machine, whether it is flat or a statechart. Pure, and unchanging.
@@ -73,13 +86,16 @@ export interface Model {
   has(state: string): boolean;
   /** Whether a run in this state has come to its end. Never in an unknown state. */
   isFinal(state: string): boolean;
-  /** Whether a run in `state` is in one of `bound`. Never in an unknown state. */
+  /** Whether one of `bound` is true of a run in `state`. Never in an unknown state. */
   isIn(state: string, bound: readonly BoundState[]): boolean;
   /** The events that can be handled in a run's state, as far as the state alone can tell. */
   eventsIn(state: string): readonly string[];
-  /** What handles the event at all, in the order of the definition. */
+  /** What handles the event at all, in the order of the definition; `['*']` where any state does. */
   handlers(event: string): readonly string[];
-  /** Whether a run that is in one of `bound` can be in one of `names` as well. */
+  /**
+   * Whether there may be a state in which one of `bound` is true, and one of `names` as well. Of
+   * machines with too many states to look at, that is said of what no look can tell.
+   */
   canBeIn(bound: readonly BoundState[], names: readonly string[]): boolean;
   /**
    * Whether the state handles the event, and each of its transitions for it has a guard that says

@@ -2,8 +2,8 @@ import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { functionOption, parseOptions, showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
-import { type Guard, parseStates } from './binding.ts';
-import { checkStates } from './bound-tools.ts';
+import type { Guard } from './binding.ts';
+import { parseStates, resolveStates } from './bound-states.ts';
 import type { BoundState, Model } from './position.ts';
 import { parseResourcePattern, type ResourcePattern, readTemplate } from './resource-pattern.ts';
 import { readUri, schemeOf } from './uri-readings.ts';
@@ -142,8 +142,7 @@ function boundRead(
   options: unknown,
 ): BoundRead {
   const what = `${kind} ${showValue(name)}`;
-  const parsed = parseStates(what, states);
-  checkStates(model, what, parsed);
+  const parsed = resolveStates(model, what, parseStates(what, states));
   const { guard } = parseOptions(`binding of ${what}`, optionsSchema, options);
   return { name, states: parsed, guards: guard === undefined ? [] : [guard] };
 }

@@ -1,19 +1,19 @@
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
+import { ANY_STATE, holds } from './bound-states.ts';
 import { actionFault, chartFault } from './chart-checks.ts';
 import {
   type ActiveStates,
   type ChartNode,
   ChartTree,
-  canCoexist,
   chartEvent,
   covers,
   eventsOfNode,
   guardedEvents,
   isReserved,
 } from './chart-tree.ts';
-import type { BoundState, FsmAction, Model, Next, Position } from './position.ts';
+import type { BoundState, FsmAction, Model, Next, Position, StateTag } from './position.ts';
 import { type Envelope, jsonOf, openContext, sealContext } from './stored.ts';
 import {
   type FoundAction,
@@ -27,6 +27,9 @@ import {
 
 /** A machine has countless combinations of parallel states, and a run few of them. */
 const MOST_TEXTS_KEPT = 1000;
+
+/** What can be true of a machine with more combinations than these is not worked out. */
+const MOST_COMBINATIONS = 1000;
 
 const ID = /^[\w.-]{1,64}$/;
 
@@ -71,6 +74,8 @@ class Statechart implements Model {
     if (!runsPurely(machine))
       throw this.#error('its XState is older than 5.19, which has no pure transitions');
     this.chart = new ChartTree(machine);
+    if (this.chart.nodes.has(ANY_STATE))
+      throw this.#error('a state is called "*", which bindings name any state by');
     const fault = chartFault(machine, this.chart, hasListener);
     if (fault !== undefined) throw this.#error(fault);
     const nodes = [...this.chart.nodes.values()];
@@ -106,8 +111,8 @@ class Statechart implements Model {
   }
 
   isIn(state: string, bound: readonly BoundState[]): boolean {
-    const nodes = this.#active(state)?.nodes ?? [];
-    return nodes.some((node) => isOneOf(node, bound));
+    const active = this.#active(state);
+    return active !== undefined && isOneOf(active.nodes, bound);
   }
 
   eventsIn(state: string): readonly string[] {
@@ -124,10 +129,10 @@ class Statechart implements Model {
   }
 
   canBeIn(bound: readonly BoundState[], names: readonly string[]): boolean {
-    const nodes = [this.chart.root, ...this.chart.nodes.values()];
-    const others = nodes.filter(({ path }) => names.includes(path));
-    return nodes.some(
-      (node) => isOneOf(node, bound) && others.some((other) => canCoexist(node, other)),
+    const combinations = this.chart.combinations(MOST_COMBINATIONS);
+    return (
+      combinations === undefined ||
+      combinations.some((nodes) => isOneOf(nodes, bound) && isOneOf(nodes, names))
     );
   }
 
@@ -265,10 +270,13 @@ class Statechart implements Model {
 /** Built-in actions that were done by the transition itself, and are reported all the same. */
 const PASSING = ['xstate.raise'];
 
-function isOneOf({ path, source }: ChartNode, bound: readonly BoundState[]): boolean {
-  return bound.some((each) =>
-    typeof each === 'string' ? each === path : source.tags.includes(each.tag),
-  );
+/** Whether one of `bound` is true where these states are active. */
+function isOneOf(nodes: readonly ChartNode[], bound: readonly BoundState[]): boolean {
+  const isActive = (atom: string | StateTag): boolean =>
+    typeof atom === 'string'
+      ? nodes.some(({ path }) => path === atom)
+      : nodes.some(({ source }) => source.tags.includes(atom.tag));
+  return bound.some((each) => holds(each, isActive));
 }
 
 function historyNodes(node: XNode, path = ''): [string, string][] {

@@ -10,12 +10,12 @@ import {
   type FailedCall,
   type SucceededCall,
 } from './binding.ts';
+import { stateFault } from './bound-states.ts';
 import {
   bindingsOfCall,
   type CallBinding,
   combine,
   combineUnconditional,
-  stateFault,
   ToolViews,
 } from './bound-tools.ts';
 import {

@@ -25,6 +25,13 @@ gate
   .bindTool('t', 'placed')
   .bindTool('t', ['placed.billing', 'placed.billing.due', { tag: 'money' }], 'PAID')
   .bindTool('t', { tag: 'open' }, { success: 'ADD', failure: 'CANCEL' });
+gate
+  .bindTool('t', { all: ['placed.billing.settled', 'placed.packing.packed', { tag: 'money' }] })
+  .bind(tool('t').bindState({ any: ['cart', { not: { tag: 'money' } }] }));
+// @ts-expect-error
+gate.bindTool('t', { all: ['placed.billing.settled', { tag: 'mony' }] });
+// @ts-expect-error
+gate.bind(tool('t').bindState({ any: ['cart', { not: { tag: 'mony' } }] }));
 // @ts-expect-error
 gate.bindTool('t', 'placed.biling');
 // @ts-expect-error

@@ -179,3 +179,38 @@ function gateOf<S extends string, E extends string>(config: FsmConfig<S, E>) {
 const passedOn = gateOf({ initial: 'a', states: { a: { on: { GO: 'a' } } } });
 assertType<Same<typeof passedOn, StateMachineGate<'a', 'GO'>>>();
 new StateMachineGate<'a', 'GO'>({ initial: 'a', states: { a: { on: { GO: 'a' } } } });
+
+// Expressions of states, in any depth.
+gate
+  .bindTool('t', '*')
+  .bindTool('t', { not: 'empty' })
+  .bindTool('t', { all: [{ not: 'empty' }, { any: ['payment', 'has_items'] }] }, 'PAY')
+  .bindTool('t', ['empty', { any: ['payment'] }])
+  .bindPrompt('p', { not: { any: ['empty', 'payment'] } })
+  .bindResource('docs://**', ['*']);
+// @ts-expect-error
+gate.bindTool('t', { not: 'emty' });
+// @ts-expect-error
+gate.bindTool('t', { all: ['payment', 'emty'] });
+// @ts-expect-error
+gate.bindTool('t', { any: ['payment', { not: { all: ['emty'] } }] });
+// @ts-expect-error
+gate.bindTool('t', { some: ['payment'] });
+// @ts-expect-error
+gate.bindTool('t', { any: 'payment' });
+// @ts-expect-error
+gate.bindTool('t', { tag: 'open' });
+// @ts-expect-error
+gate.bindPrompt('p', { all: ['emty'] });
+// @ts-expect-error
+gate.bindResource('docs://**', { not: 'emty' });
+
+// So do declarations, whose names the gate that takes them checks.
+gate.bind(
+  tool('t').bindState({ all: [{ not: 'empty' }, { any: ['payment', 'has_items'] }] }, 'PAY'),
+  tool('t').bindState(['*', { not: 'empty' }]),
+);
+// @ts-expect-error
+gate.bind(tool('t').bindState({ all: ['payment', { not: 'emty' }] }));
+// @ts-expect-error
+gate.bind(tool('t').bindState({ any: [{ tag: 'open' }] }));

@@ -53,7 +53,11 @@ export const ACTIONS = 3;
  * Machines of at most six states with at most five tools, some of them grouped by `args.action`.
  */
 export const randomWorkflow: fc.Arbitrary<RandomWorkflow> = fc
-  .record({ states: names(6), events: names(4) })
+  .record({
+    // Bindings say "any state" by "*", so no state may be called so.
+    states: names(6).filter((all) => !all.includes('*')),
+    events: names(4),
+  })
   .chain(({ states, events }) =>
     fc.record({
       config: randomConfig(states, events),
