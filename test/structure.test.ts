@@ -28,7 +28,6 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 /** The files at the top that every room may import. */
 const BASICS = [
   'clock.ts',
-  'drivers.ts',
   'errors.ts',
   'events.ts',
   'ids.ts',

@@ -1,5 +1,4 @@
 import * as z from 'zod/mini';
-import { hasMethods } from '../drivers.ts';
 import type { NotificationBus } from '../notify/bus.ts';
 import { parseOptions } from '../options.ts';
 import {
@@ -27,7 +26,7 @@ export interface RedisBusOptions extends RemoteBusOptions {
 }
 
 const clientSchema = z.custom<RedisPubSub>(
-  (client) => isNodeRedisPubSub(client) || isIoredisPubSub(client),
+  (client) => isNodeRedis(client) || isIoredis(client),
   'expected a client of node-redis or ioredis, and not a pool (Upstash has no subscriptions over REST)',
 );
 
@@ -100,17 +99,22 @@ export interface IoredisPubSub {
 type RedisPubSub = NodeRedisPubSub | IoredisPubSub;
 
 /** A pool of node-redis publishes, but cannot subscribe. */
-function isNodeRedisPubSub(client: unknown): client is NodeRedisPubSub {
+function isNodeRedis(client: unknown): client is NodeRedisPubSub {
   return hasMethods(client, 'publish', 'duplicate', 'sSubscribe');
 }
 
-function isIoredisPubSub(client: unknown): client is IoredisPubSub {
+function isIoredis(client: unknown): client is IoredisPubSub {
   return hasMethods(client, 'publish', 'duplicate', 'defineCommand');
+}
+
+function hasMethods(client: unknown, ...names: readonly string[]): boolean {
+  if (typeof client !== 'object' || client === null) return false;
+  return names.every((name) => typeof Reflect.get(client, name) === 'function');
 }
 
 /** A driver that lost its server keeps commands for later; a hint is better lost than late. */
 function isAway(client: RedisPubSub): boolean {
-  if (isNodeRedisPubSub(client)) return client.isReady === false;
+  if (isNodeRedis(client)) return client.isReady === false;
   return ['close', 'reconnecting', 'end'].includes(client.status);
 }
 
@@ -120,7 +124,7 @@ function linkThrough(
   channel: string,
   { message, mended, failing }: LinkEvents,
 ): Link {
-  if (isNodeRedisPubSub(subscriber)) {
+  if (isNodeRedis(subscriber)) {
     const onText = (text: unknown): void => message(String(text));
     return {
       listening: subscriber.subscribe(channel, onText),
@@ -146,7 +150,7 @@ function linkThrough(
 
 /** Subscribes on a connection of the bus's own, like the caller's. */
 function linkLike(client: RedisPubSub, channel: string, events: LinkEvents): Link {
-  return isNodeRedisPubSub(client)
+  return isNodeRedis(client)
     ? linkLikeNodeRedis(client, channel, events)
     : linkLikeIoredis(client, channel, events);
 }

@@ -12,4 +12,3 @@ export {
   type WorkflowKind,
   workflowGraph,
 } from './graph.ts';
-export { toMermaid } from './mermaid.ts';

@@ -1,5 +1,4 @@
 import * as z from 'zod/mini';
-import { hasMethods } from '../drivers.ts';
 import { parseOptions } from '../options.ts';
 import {
   type ScriptedStateStore,
@@ -45,5 +44,7 @@ export function upstashStore(options: UpstashStoreOptions): ScriptedStateStore {
  * ioredis defines commands.
  */
 function isUpstash(client: unknown): boolean {
-  return hasMethods(client, 'eval', 'evalsha') && !hasMethods(client, 'defineCommand');
+  if (typeof client !== 'object' || client === null) return false;
+  const isFunction = (name: string) => typeof Reflect.get(client, name) === 'function';
+  return isFunction('eval') && isFunction('evalsha') && !isFunction('defineCommand');
 }

@@ -1,4 +1,3 @@
-import { isContainer } from '../options.ts';
 import { isObject, type JsonObject } from './json-rpc.ts';
 
 /**
@@ -105,6 +104,10 @@ function containerOf(value: unknown): Unwritten | undefined {
 
 /** What JSON has no text for, by `typeof`. */
 const LEFT_OUT: ReadonlySet<string> = new Set(['undefined', 'function', 'symbol']);
+
+function isContainer(value: unknown): boolean {
+  return typeof value === 'object' && value !== null;
+}
 
 /**
  * The object with the value at `path` set, in its old place where it had one, else at the end;

@@ -27,6 +27,8 @@
  * `x-interlock-token` with {@link SessionInfo.token}. Any answer other than 2xx is a {@link Failure}.
  */
 
+import type { WorkflowGraph } from 'mcp-interlock/check';
+
 /** A JSON value. */
 export type Json = string | number | boolean | null | Json[] | { [key: string]: Json };
 
@@ -146,11 +148,6 @@ export interface WorkflowDetail extends WorkflowSummary {
   /** What every run begins as: where a what-if can start, without `{ run }` or `{ at }`. */
   readonly start: Standing;
 }
-
-/**
- * What `workflowGraph(gate)` returns.
- */
-export type WorkflowGraph = { readonly [key: string]: Json };
 
 /** Where a run stands, or would. */
 export interface Standing {

@@ -184,13 +184,13 @@ export function listDocument({ principal, limit, after }: ListQuery): Document {
   return { principal: encodeText(principal), at_most: limit + 1, after_run: run };
 }
 
-type Cursor = readonly (string | number)[];
+type Place = readonly (string | number)[];
 
-function cursorAt(place: Cursor): string {
+function cursorAt(place: Place): string {
   return JSON.stringify(place);
 }
 
-function parseCursor(after: string | undefined, length: number): Cursor | undefined {
+function parseCursor(after: string | undefined, length: number): Place | undefined {
   if (after === undefined) return undefined;
   const place: unknown = JSON.parse(after);
   if (!Array.isArray(place) || place.length !== length) throw new TypeError(`no cursor: ${after}`);

@@ -1,0 +1,269 @@
+/**
+ * A workflow's graph as boxes and arrows that can be laid out. Hides how much of a name there is
+ * room for, which edges are one arrow, and which tools stand in a box since they lead nowhere else.
+ */
+import type { GraphEdge, GraphNode, WorkflowGraph } from 'mcp-interlock/check';
+import type { Box, Link } from './picture.ts';
+import { inWords } from './words.ts';
+
+/** How a line of an arrow comes about, which is also the sign before it. */
+export type Cause = 'success' | 'failure' | 'event' | 'itself' | 'stays' | 'more';
+
+export interface Line {
+  readonly cause: Cause;
+  readonly text: string;
+  /** The whole of it, where the text is clipped, and what the sign means. */
+  readonly title: string;
+  /** The tool that is called, and the event that is sent. */
+  readonly tool?: string;
+  readonly event?: string;
+  /** It does not happen each time: a guard, the arguments or the result has a say. */
+  readonly isUnsure: boolean;
+}
+
+export interface Arrow {
+  readonly id: string;
+  readonly from: string;
+  readonly to: string;
+  readonly lines: readonly Line[];
+  readonly edges: readonly GraphEdge[];
+  /** Of its lines together; nothing where there are none. */
+  readonly size: { readonly width: number; readonly height: number };
+  /** The arrow to where a state begins. */
+  readonly isInitial: boolean;
+}
+
+export interface StateBox {
+  readonly node: GraphNode;
+  readonly label: string;
+  /** What happens there and leads nowhere else. */
+  readonly lines: readonly Line[];
+  readonly depth: number;
+}
+
+export interface Chart {
+  readonly boxes: readonly Box[];
+  readonly links: readonly Link[];
+  readonly arrows: readonly Arrow[];
+  /** By node id, outer ones first. */
+  readonly states: ReadonlyMap<string, StateBox>;
+  /** The dots that initial arrows begin at. */
+  readonly dots: readonly string[];
+}
+
+export const LINE_HEIGHT = 16;
+export const TITLE_HEIGHT = 34;
+const MOST_LINES = 5;
+const LONGEST_TITLE = 190;
+const LONGEST_LINE = 176;
+const DOT = 12;
+/** Beside the title, for how many runs are there. */
+const COUNT_WIDTH = 44;
+/** The sign before a line, and the space around the text. */
+export const LINE_INSET = 16;
+const LABEL_PADDING = 8;
+const BOX_PADDING = 12;
+
+const TITLE_FONT = '600 13px system-ui, sans-serif';
+const LINE_FONT =
+  '11.5px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace';
+
+const measuring = document.createElement('canvas').getContext('2d');
+
+function widthOf(text: string, font: string): number {
+  if (measuring === null) return text.length * 7.5;
+  measuring.font = font;
+  return Math.ceil(measuring.measureText(text).width);
+}
+
+/** The text, or as much of its beginning as there is room for. */
+function clipped(text: string, font: string, most: number): string {
+  if (widthOf(text, font) <= most) return text;
+  const signs = [...text];
+  let length = signs.length - 1;
+  while (length > 1 && widthOf(`${signs.slice(0, length).join('')}…`, font) > most) length--;
+  return `${signs.slice(0, length).join('')}…`;
+}
+
+export function chartOf(graph: WorkflowGraph): Chart {
+  const nodes = new Map(graph.nodes.map((node) => [node.id, node]));
+  const depthOf = (node: GraphNode): number => {
+    const parent = node.parent === undefined ? undefined : nodes.get(node.parent);
+    return parent === undefined ? 0 : depthOf(parent) + 1;
+  };
+  const arrows = [...arrowsOf(graph), ...initialArrows(graph, nodes)];
+  const states = new Map(
+    graph.nodes.map((node) => [
+      node.id,
+      {
+        node,
+        label: clipped(node.label, TITLE_FONT, LONGEST_TITLE),
+        lines: linesWithin(graph, node, nodes),
+        depth: depthOf(node),
+      },
+    ]),
+  );
+  const dots = arrows.filter(({ isInitial }) => isInitial).map(({ from }) => from);
+  const boxesIn = (parent: string | undefined): Box[] => {
+    const inner = graph.nodes.filter((node) => node.parent === parent);
+    const first = initialOf(graph, nodes, parent);
+    const begin = inner.filter(({ id }) => first.includes(id));
+    const rest = inner.filter(({ id }) => !first.includes(id));
+    const dot = dotOf(parent);
+    return [
+      ...(dots.includes(dot) ? [{ id: dot, width: DOT, height: DOT }] : []),
+      ...[...begin, ...rest].map((node) => boxOf(states.get(node.id), boxesIn(node.id))),
+    ].filter((box) => box !== undefined);
+  };
+  return {
+    boxes: boxesIn(undefined),
+    links: arrows.map(({ id, from, to, size }) => ({ id, from, to, ...size })),
+    arrows,
+    states: new Map([...states].sort(([, a], [, b]) => a.depth - b.depth)),
+    dots,
+  };
+}
+
+function dotOf(parent: string | undefined): string {
+  return `● ${parent ?? ''}`;
+}
+
+/** In which children of a state, or of the whole, a run begins. */
+function initialOf(
+  { initial }: WorkflowGraph,
+  nodes: ReadonlyMap<string, GraphNode>,
+  parent: string | undefined,
+): readonly string[] {
+  if (parent === undefined) return initial;
+  const own = nodes.get(parent)?.initial;
+  return own === undefined ? [] : [own];
+}
+
+function initialArrows(graph: WorkflowGraph, nodes: ReadonlyMap<string, GraphNode>): Arrow[] {
+  const parents = [undefined, ...graph.nodes.map(({ id }) => id)];
+  return parents.flatMap((parent) => {
+    const [first] = initialOf(graph, nodes, parent).filter(
+      (id) => nodes.get(id)?.parent === parent,
+    );
+    if (first === undefined) return [];
+    const from = dotOf(parent);
+    return [
+      { id: `${from}→`, from, to: first, lines: [], edges: [], size: sizeOf([]), isInitial: true },
+    ];
+  });
+}
+
+/** Edges between the same two states are one arrow, with a line for each call or event. */
+function arrowsOf(graph: WorkflowGraph): Arrow[] {
+  const arrows = new Map<string, GraphEdge[]>();
+  for (const edge of graph.edges) {
+    if (edge.from === edge.to) continue;
+    const key = JSON.stringify([edge.from, edge.to]);
+    arrows.set(key, [...(arrows.get(key) ?? []), edge]);
+  }
+  return [...arrows].flatMap(([id, edges]) => {
+    const [edge] = edges;
+    if (edge === undefined) return [];
+    const lines = edges.flatMap((each) => linesOf(each));
+    const { from, to } = edge;
+    const shown = shortened(lines);
+    return [{ id, from, to, lines: shown, edges, size: sizeOf(shown), isInitial: false }];
+  });
+}
+
+/** What brings an edge about: calls of tools, an event from outside, or the machine itself. */
+function linesOf(edge: GraphEdge): Line[] {
+  const { type, event, isGuarded, after, tools } = edge;
+  if (type === 'deadline') {
+    const text = after === undefined ? 'after a time' : `after ${inWords(after)}`;
+    return [lineOf('itself', text, `${text}, by itself`, isGuarded)];
+  }
+  if (type === 'always' || type === 'done') {
+    const text = type === 'done' ? 'when all is done' : 'at once';
+    return [lineOf('itself', text, `${text}, by itself`, isGuarded)];
+  }
+  if (tools.length === 0) {
+    const title = `${event}: an event that no tool sends`;
+    return [{ ...lineOf('event', event, title, isGuarded), event }];
+  }
+  return tools.map((tool) => {
+    const words = tool.outcome === 'success' ? 'succeeds' : 'fails';
+    const notes = [
+      tool.isPartial && 'for some of its calls',
+      tool.isChosen && 'if its result says so',
+      tool.isGuarded && 'if its guard allows the call',
+      isGuarded && 'if the machine allows it',
+    ].filter((note) => note !== false);
+    const title = [`${tool.name} ${words}: ${event}`, ...notes].join(', ');
+    const isSure = !isGuarded && !tool.isGuarded && !tool.isChosen && !tool.isPartial;
+    return { ...lineOf(tool.outcome, tool.name, title, !isSure), tool: tool.name, event };
+  });
+}
+
+function lineOf(cause: Cause, text: string, title: string, isUnsure: boolean): Line {
+  return { cause, text: clipped(text, LINE_FONT, LONGEST_LINE), title, isUnsure };
+}
+
+/** What can be called in a state and leads to no other one, and what only comes back to it. */
+function linesWithin(
+  graph: WorkflowGraph,
+  node: GraphNode,
+  nodes: ReadonlyMap<string, GraphNode>,
+): readonly Line[] {
+  const around = new Set<string>();
+  for (let at: GraphNode | undefined = node; at !== undefined; ) {
+    around.add(at.id);
+    at = at.parent === undefined ? undefined : nodes.get(at.parent);
+  }
+  const isWithin = (id: string): boolean => {
+    const parent = nodes.get(id)?.parent;
+    return id === node.id || (parent !== undefined && isWithin(parent));
+  };
+  const isNear = (id: string): boolean => around.has(id) || isWithin(id);
+  const back = graph.edges.filter(({ from, to }) => from === node.id && to === node.id);
+  const lines = back.flatMap((edge) => linesOf(edge));
+  const told = new Set(
+    graph.edges
+      .filter(({ from }) => isNear(from))
+      .flatMap(({ tools }) => tools.map(({ name }) => name)),
+  );
+  for (const { name, nodes: where } of graph.tools)
+    if (where.includes(node.id) && !told.has(name))
+      lines.push({
+        ...lineOf('stays', name, `${name} is available, and moves nothing`, false),
+        tool: name,
+      });
+  return shortened(lines);
+}
+
+function shortened(lines: readonly Line[]): readonly Line[] {
+  if (lines.length <= MOST_LINES) return lines;
+  const kept = lines.slice(0, MOST_LINES - 1);
+  const rest = lines.slice(MOST_LINES - 1);
+  const title = rest.map((line) => line.title).join('\n');
+  return [...kept, { cause: 'more', text: `${rest.length} more`, title, isUnsure: false }];
+}
+
+function boxOf(state: StateBox | undefined, children: readonly Box[]): Box | undefined {
+  if (state === undefined) return undefined;
+  const { node, label, lines } = state;
+  if (node.type === 'history') return { id: node.id, width: 26, height: 26 };
+  const widths = [widthOf(label, TITLE_FONT) + COUNT_WIDTH, ...lines.map(lineWidth)];
+  const width = Math.max(84, ...widths.map((each) => each + 2 * BOX_PADDING));
+  const height = TITLE_HEIGHT + (lines.length > 0 ? lines.length * LINE_HEIGHT + 8 : 4);
+  return children.length === 0
+    ? { id: node.id, width, height }
+    : { id: node.id, width, height: height + 20, children, header: height };
+}
+
+function lineWidth({ text, isUnsure }: Line): number {
+  return LINE_INSET + widthOf(text, LINE_FONT) + (isUnsure ? 14 : 0);
+}
+
+function sizeOf(lines: readonly Line[]): Arrow['size'] {
+  if (lines.length === 0) return { width: 0, height: 0 };
+  return {
+    width: Math.max(...lines.map(lineWidth)) + 2 * LABEL_PADDING,
+    height: lines.length * LINE_HEIGHT + 6,
+  };
+}

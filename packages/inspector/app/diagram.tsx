@@ -1,0 +1,595 @@
+/**
+ * A workflow as a picture: states, the ways between them, how many runs are where, and the way that
+ * one run took. Hides zooming, and how the arrow keys go from state to state.
+ */
+
+import type { WorkflowGraph } from 'mcp-interlock/check';
+import type { JSX } from 'preact';
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
+import type { TrailItem } from '../src/api.ts';
+import {
+  type Arrow,
+  type Chart,
+  chartOf,
+  LINE_HEIGHT,
+  LINE_INSET,
+  type Line,
+  type StateBox,
+  TITLE_HEIGHT,
+} from './chart.ts';
+import { Icon } from './parts.tsx';
+import { type Direction, type Picture, type Point, pathOf, type Rect } from './picture.ts';
+import { pictureOf } from './pictures.ts';
+import { counted, countedShort } from './words.ts';
+
+/** What is to be seen of one state now. */
+export interface StateMark {
+  readonly runs: number;
+  readonly stuck: number;
+}
+
+export interface DiagramProps {
+  readonly graph: WorkflowGraph;
+  readonly marks: ReadonlyMap<string, StateMark>;
+  /** Where the picked run, or the walk, stands. */
+  readonly active: ReadonlySet<string>;
+  /** How it came there, the newest move first. */
+  readonly trail: readonly TrailItem[];
+  /** By which state the list of runs is filtered. */
+  readonly chosen: string | undefined;
+  readonly onChoose: (state: string) => void;
+  /** Something is shown in its light: the rest steps back. */
+  readonly isFocused: boolean;
+  /** On a walk: takes a way that leads on from here. The panel has the same for the keyboard. */
+  readonly onTake?: ((line: Line) => void) | undefined;
+}
+
+const LEAST_SCALE = 0.2;
+const MOST_SCALE = 2.5;
+/** What does not fit at this size is scrolled, unless a person asks for all of it. */
+const READABLE = 0.72;
+const BIGGEST_FIT = 1.25;
+
+interface Size {
+  readonly width: number;
+  readonly height: number;
+}
+
+export function Diagram(props: DiagramProps): JSX.Element {
+  const { graph } = props;
+  const frame = useRef<HTMLDivElement>(null);
+  const size = useSize(frame);
+  const chart = useMemo(() => chartOf(graph), [graph]);
+  const pictures = usePictures(chart);
+  const [zoom, setZoom] = useState<number | 'readable' | 'fit'>('readable');
+  useEffect(() => setZoom('readable'), [graph]);
+  const picture = size && pictures && bestOf(pictures, size);
+  const fit = size && picture ? Math.min(BIGGEST_FIT, fitOf(picture, size)) : 1;
+  const scale = zoom === 'fit' ? fit : zoom === 'readable' ? Math.max(fit, READABLE) : zoom;
+  const by = (factor: number): void =>
+    setZoom(Math.min(MOST_SCALE, Math.max(LEAST_SCALE, scale * factor)));
+  useWheelZoom(frame, by);
+  usePanning(frame);
+  useShown(frame, picture, scale, props.active);
+  return (
+    <div class="diagram">
+      <div class="canvas" ref={frame}>
+        {picture && <Drawing {...props} chart={chart} picture={picture} scale={scale} />}
+      </div>
+      <div class="zoom" role="group" aria-label="Zoom">
+        <button type="button" onClick={() => by(1 / 1.25)} aria-label="Smaller">
+          <Icon name="minus" />
+        </button>
+        <button type="button" onClick={() => by(1.25)} aria-label="Bigger">
+          <Icon name="plus" />
+        </button>
+        <button type="button" onClick={() => setZoom('fit')} aria-label="Show all of the diagram">
+          <Icon name="fit" />
+        </button>
+      </div>
+      <Legend />
+    </div>
+  );
+}
+
+function Legend(): JSX.Element {
+  return (
+    <ul class="legend" aria-label="Legend">
+      {(
+        [
+          ['success', 'call succeeds'],
+          ['failure', 'call fails'],
+          ['event', 'event from outside'],
+          ['itself', 'by itself'],
+          ['stays', 'moves nothing'],
+        ] as const
+      ).map(([cause, says]) => (
+        <li key={cause}>
+          <svg width="12" height="12" viewBox="-6 -6 12 12" aria-hidden="true">
+            <Sign cause={cause} />
+          </svg>
+          {says}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** The size of an element's inside, as long as it is shown. */
+function useSize(element: { readonly current: HTMLElement | null }): Size | undefined {
+  const [size, setSize] = useState<Size>();
+  useLayoutEffect(() => {
+    const { current } = element;
+    if (current === null) return;
+    const observer = new ResizeObserver(() => {
+      const { clientWidth: width, clientHeight: height } = current;
+      if (width > 0 && height > 0) setSize({ width, height });
+    });
+    observer.observe(current);
+    return () => observer.disconnect();
+  }, [element]);
+  return size;
+}
+
+type Pictures = readonly [Picture, Picture];
+
+function usePictures(chart: Chart): Pictures | undefined {
+  const [drawn, setDrawn] = useState<{ readonly chart: Chart; readonly pictures: Pictures }>();
+  useEffect(() => {
+    let isWanted = true;
+    const { boxes, links } = chart;
+    const inDirection = (direction: Direction) => pictureOf({ boxes, links, direction });
+    void Promise.all([inDirection('right'), inDirection('down')]).then((pictures) => {
+      if (isWanted) setDrawn({ chart, pictures });
+    });
+    return () => {
+      isWanted = false;
+    };
+  }, [chart]);
+  return drawn?.chart === chart ? drawn.pictures : undefined;
+}
+
+function fitOf({ width, height }: Picture, size: Size): number {
+  return Math.min((size.width - 24) / width, (size.height - 24) / height);
+}
+
+/** The direction in which the diagram is the bigger one. */
+function bestOf([right, down]: Pictures, size: Size): Picture {
+  return fitOf(right, size) >= fitOf(down, size) ? right : down;
+}
+
+function useWheelZoom(
+  frame: { readonly current: HTMLElement | null },
+  by: (factor: number) => void,
+): void {
+  const latest = useRef(by);
+  latest.current = by;
+  useEffect(() => {
+    const { current } = frame;
+    if (current === null) return;
+    const onWheel = (event: WheelEvent): void => {
+      if (!event.ctrlKey && !event.metaKey) return;
+      event.preventDefault();
+      latest.current(Math.exp(-event.deltaY / 300));
+    };
+    current.addEventListener('wheel', onWheel, { passive: false });
+    return () => current.removeEventListener('wheel', onWheel);
+  }, [frame]);
+}
+
+/** A mouse drags the diagram; a finger scrolls it anyway. */
+function usePanning(frame: { readonly current: HTMLElement | null }): void {
+  useEffect(() => {
+    const { current } = frame;
+    if (current === null) return;
+    let from: { readonly x: number; readonly y: number } | undefined;
+    const onDown = (event: PointerEvent): void => {
+      if (event.pointerType !== 'mouse' || event.button !== 0) return;
+      from = { x: event.clientX + current.scrollLeft, y: event.clientY + current.scrollTop };
+    };
+    const onMove = (event: PointerEvent): void => {
+      if (from === undefined) return;
+      current.scrollLeft = from.x - event.clientX;
+      current.scrollTop = from.y - event.clientY;
+    };
+    const onUp = (): void => {
+      from = undefined;
+    };
+    current.addEventListener('pointerdown', onDown);
+    addEventListener('pointermove', onMove);
+    addEventListener('pointerup', onUp);
+    return () => {
+      current.removeEventListener('pointerdown', onDown);
+      removeEventListener('pointermove', onMove);
+      removeEventListener('pointerup', onUp);
+    };
+  }, [frame]);
+}
+
+/** Keeps the innermost active state in sight where the diagram is bigger than its frame. */
+function useShown(
+  frame: { readonly current: HTMLElement | null },
+  picture: Picture | undefined,
+  scale: number,
+  active: ReadonlySet<string>,
+): void {
+  const innermost = [...active].at(-1);
+  useEffect(() => {
+    const { current } = frame;
+    const box = innermost === undefined ? undefined : picture?.boxes[innermost];
+    if (current === null || box === undefined) return;
+    const left = box.x * scale;
+    const top = box.y * scale;
+    const isIn =
+      left >= current.scrollLeft &&
+      left + box.width * scale <= current.scrollLeft + current.clientWidth &&
+      top >= current.scrollTop &&
+      top + box.height * scale <= current.scrollTop + current.clientHeight;
+    if (isIn) return;
+    const calm = matchMedia('(prefers-reduced-motion: reduce)').matches;
+    current.scrollTo({
+      left: left - (current.clientWidth - box.width * scale) / 2,
+      top: top - (current.clientHeight - box.height * scale) / 2,
+      behavior: calm ? 'auto' : 'smooth',
+    });
+  }, [frame, picture, scale, innermost]);
+}
+
+interface DrawingProps extends DiagramProps {
+  readonly chart: Chart;
+  readonly picture: Picture;
+  readonly scale: number;
+}
+
+function Drawing(props: DrawingProps): JSX.Element {
+  const { graph, chart, picture, scale, active, trail, chosen, isFocused, marks } = props;
+  const { onChoose, onTake } = props;
+  const ids = [...chart.states.keys()];
+  const [roving, setRoving] = useState<string>();
+  const reached = roving !== undefined && chart.states.has(roving) ? roving : undefined;
+  const tabStop = reached ?? [...active].at(-1) ?? ids[0];
+  const svg = useRef<SVGSVGElement>(null);
+  const { visited, lit, newest } = useMemo(() => litBy(chart, trail), [chart, trail]);
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const next = nextOf(picture, ids, tabStop, event.key);
+    if (next === undefined) return;
+    event.preventDefault();
+    setRoving(next);
+    svg.current?.querySelector<SVGElement>(`[data-state="${CSS.escape(next)}"]`)?.focus();
+  };
+  const { width, height } = picture;
+  return (
+    <svg
+      ref={svg}
+      class={isFocused ? 'focused' : ''}
+      width={width * scale}
+      height={height * scale}
+      viewBox={`0 0 ${width} ${height}`}
+      role="group"
+      aria-label={`Diagram of ${graph.id}`}
+      onKeyDown={onKeyDown}
+    >
+      {[...chart.states.values()].map((state) => (
+        <State
+          key={state.node.id}
+          state={state}
+          rect={picture.boxes[state.node.id]}
+          isRegion={chart.states.get(state.node.parent ?? '')?.node.type === 'parallel'}
+          mark={marks.get(state.node.id)}
+          isActive={active.has(state.node.id)}
+          isVisited={visited.has(state.node.id)}
+          isChosen={chosen === state.node.id}
+          isTabStop={state.node.id === tabStop}
+          onChoose={() => {
+            setRoving(state.node.id);
+            onChoose(state.node.id);
+          }}
+        />
+      ))}
+      {chart.dots.map((dot) => {
+        const box = picture.boxes[dot];
+        return box && <circle key={dot} class="dot" cx={box.x + 6} cy={box.y + 6} r="5" />;
+      })}
+      {chart.arrows.map((arrow) => (
+        <ArrowLine
+          key={arrow.id}
+          arrow={arrow}
+          picture={picture}
+          light={newest === arrow.id ? 'newest' : lit.has(arrow.id) ? 'lit' : ''}
+        />
+      ))}
+      {chart.arrows.map((arrow) => (
+        <ArrowLabel
+          key={arrow.id}
+          arrow={arrow}
+          picture={picture}
+          light={newest === arrow.id ? 'newest' : lit.has(arrow.id) ? 'lit' : ''}
+          onTake={active.has(arrow.from) ? onTake : undefined}
+        />
+      ))}
+    </svg>
+  );
+}
+
+/** Which states and arrows a run came through. */
+function litBy(
+  { arrows }: Chart,
+  trail: readonly TrailItem[],
+): {
+  readonly visited: ReadonlySet<string>;
+  readonly lit: ReadonlySet<string>;
+  readonly newest: string | undefined;
+} {
+  const visited = new Set<string>();
+  const lit = new Set<string>();
+  let newest: string | undefined;
+  for (const { fromActive, toActive, event } of trail) {
+    for (const id of [...fromActive, ...(toActive ?? [])]) visited.add(id);
+    if (toActive === undefined) continue;
+    const entered = toActive.filter((id) => !fromActive.includes(id));
+    const took = arrows.filter(({ from, to, edges }) => {
+      const isWay = fromActive.includes(from) && (entered.includes(to) || edges.length === 0);
+      const isCause = edges.some((edge) => edge.type !== 'event' || edge.event === event);
+      return isWay && isCause;
+    });
+    for (const { id } of took) lit.add(id);
+    newest ??= took[0]?.id;
+  }
+  return { visited, lit, newest };
+}
+
+/** Which state an arrow key leads to: the nearest one on that side, as the eye sees it. */
+function nextOf(
+  { boxes }: Picture,
+  ids: readonly string[],
+  from: string | undefined,
+  key: string,
+): string | undefined {
+  if (key === 'Home') return ids[0];
+  if (key === 'End') return ids.at(-1);
+  const way = WAYS[key];
+  const here = from === undefined ? undefined : boxes[from];
+  if (way === undefined || here === undefined) return undefined;
+  const start = middleOf(here);
+  let best: { readonly id: string; readonly far: number } | undefined;
+  for (const id of ids) {
+    const box = boxes[id];
+    if (id === from || box === undefined) continue;
+    const middle = middleOf(box);
+    const ahead = (middle.x - start.x) * way.x + (middle.y - start.y) * way.y;
+    const aside = Math.abs((middle.x - start.x) * way.y) + Math.abs((middle.y - start.y) * way.x);
+    if (ahead <= 1) continue;
+    const far = ahead + 2.5 * aside;
+    if (best === undefined || far < best.far) best = { id, far };
+  }
+  return best?.id;
+}
+
+const WAYS: Readonly<Record<string, Point>> = {
+  ArrowRight: { x: 1, y: 0 },
+  ArrowLeft: { x: -1, y: 0 },
+  ArrowDown: { x: 0, y: 1 },
+  ArrowUp: { x: 0, y: -1 },
+};
+
+function middleOf({ x, y, width, height }: Rect): Point {
+  return { x: x + width / 2, y: y + height / 2 };
+}
+
+interface StateProps {
+  readonly state: StateBox;
+  readonly rect: Rect | undefined;
+  readonly isRegion: boolean;
+  readonly mark: StateMark | undefined;
+  readonly isActive: boolean;
+  readonly isVisited: boolean;
+  readonly isChosen: boolean;
+  readonly isTabStop: boolean;
+  readonly onChoose: () => void;
+}
+
+function State(props: StateProps): JSX.Element | null {
+  const { state, rect, mark, isActive, isVisited, isChosen, isTabStop, isRegion } = props;
+  if (rect === undefined) return null;
+  const { node, label, lines } = state;
+  const { x, y, width, height } = rect;
+  const kinds = [
+    'state',
+    node.type,
+    isRegion && 'region',
+    isActive && 'active',
+    isVisited && 'visited',
+    isChosen && 'chosen',
+  ];
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.key !== 'Enter' && event.key !== ' ') return;
+    event.preventDefault();
+    props.onChoose();
+  };
+  return (
+    <g
+      class={kinds.filter(Boolean).join(' ')}
+      role="button"
+      tabIndex={isTabStop ? 0 : -1}
+      data-state={node.id}
+      aria-label={spokenOf(props)}
+      aria-pressed={isChosen}
+      onClick={props.onChoose}
+      onKeyDown={onKeyDown}
+    >
+      <title>{titleOf(state)}</title>
+      <rect class="halo" x={x - 4} y={y - 4} width={width + 8} height={height + 8} rx="14" />
+      <rect
+        class="shape"
+        x={x}
+        y={y}
+        width={width}
+        height={height}
+        rx={node.type === 'history' ? 13 : 10}
+      />
+      {node.type === 'final' && (
+        <rect class="inner" x={x + 3} y={y + 3} width={width - 6} height={height - 6} rx="7" />
+      )}
+      {node.type === 'history' ? (
+        <text class="title" x={x + 13} y={y + 17} text-anchor="middle">
+          H
+        </text>
+      ) : (
+        <text class="title" x={x + 12} y={y + 22}>
+          {label}
+        </text>
+      )}
+      {lines.map((line, index) => (
+        <LabelLine
+          key={`${line.cause}${line.title}`}
+          line={line}
+          x={x + 12}
+          y={y + TITLE_HEIGHT + index * LINE_HEIGHT}
+        />
+      ))}
+      {mark !== undefined && mark.runs > 0 && <Count mark={mark} x={x + width} y={y} />}
+    </g>
+  );
+}
+
+function titleOf({ node }: StateBox): string {
+  const tags = node.tags === undefined ? '' : `\ntags: ${node.tags.join(', ')}`;
+  return `${node.id || node.label}${tags}`;
+}
+
+function spokenOf({ state, mark, isActive, isVisited }: StateProps): string {
+  const { node, lines } = state;
+  const words = [
+    node.label,
+    node.type === 'atomic' ? 'state' : `${node.type} state`,
+    isActive && 'the run is here',
+    !isActive && isVisited && 'the run was here',
+    mark !== undefined && mark.runs > 0 && `${counted(mark.runs)} runs`,
+    mark !== undefined && mark.stuck > 0 && `${counted(mark.stuck)} of them stuck`,
+    ...lines.map(({ title }) => title),
+  ];
+  return words.filter(Boolean).join(', ');
+}
+
+interface CountProps {
+  readonly mark: StateMark;
+  /** The upper right corner of its state. */
+  readonly x: number;
+  readonly y: number;
+}
+
+function Count({ mark, x, y }: CountProps): JSX.Element {
+  const text = countedShort(mark.runs);
+  const width = 12 + text.length * 7;
+  return (
+    <g class={mark.stuck > 0 ? 'count stuck' : 'count'}>
+      <rect x={x - width - 9} y={y + 8} width={width} height="18" rx="9" />
+      <text x={x - width / 2 - 9} y={y + 21} text-anchor="middle">
+        {text}
+      </text>
+    </g>
+  );
+}
+
+interface ArrowProps {
+  readonly arrow: Arrow;
+  readonly picture: Picture;
+  readonly light: string;
+}
+
+const HEAD = 7;
+
+function ArrowLine({ arrow, picture, light }: ArrowProps): JSX.Element | null {
+  const route = picture.links[arrow.id];
+  const end = route?.points.at(-1);
+  const before = route?.points.at(-2);
+  if (route === undefined || end === undefined || before === undefined) return null;
+  const isRight = picture.direction === 'right';
+  const way = Math.sign(isRight ? end.x - before.x : end.y - before.y) || 1;
+  const neck = isRight ? { x: end.x - way * HEAD, y: end.y } : { x: end.x, y: end.y - way * HEAD };
+  const data = pathOf([...route.points.slice(0, -1), neck], picture.direction);
+  const head = isRight
+    ? `M${end.x},${end.y}l${-way * HEAD},-4v8z`
+    : `M${end.x},${end.y}l-4,${-way * HEAD}h8z`;
+  return (
+    <g class={`arrow ${light}`}>
+      <path class="line" d={data} />
+      <path class="head" d={head} />
+    </g>
+  );
+}
+
+interface LabelProps extends ArrowProps {
+  readonly onTake: DiagramProps['onTake'];
+}
+
+function ArrowLabel({ arrow, picture, light, onTake }: LabelProps): JSX.Element | null {
+  const route = picture.links[arrow.id];
+  const size = arrow.size;
+  if (route === undefined || arrow.lines.length === 0) return null;
+  const x = route.label.x - size.width / 2;
+  const y = route.label.y - size.height / 2;
+  return (
+    <g class={`label ${light}`}>
+      <rect x={x} y={y} width={size.width} height={size.height} rx="6" />
+      {arrow.lines.map((line, index) => (
+        <LabelLine
+          key={`${line.cause}${line.title}`}
+          line={line}
+          x={x + 8}
+          y={y + 3 + index * LINE_HEIGHT}
+          onTake={onTake}
+        />
+      ))}
+    </g>
+  );
+}
+
+interface LineProps {
+  readonly line: Line;
+  readonly x: number;
+  readonly y: number;
+  readonly onTake?: DiagramProps['onTake'];
+}
+
+function LabelLine({ line, x, y, onTake }: LineProps): JSX.Element {
+  const isOffered = onTake !== undefined && line.cause !== 'more';
+  return (
+    // biome-ignore lint/a11y/noStaticElementInteractions: the panel has the same as buttons.
+    <g
+      class={`line-of ${line.cause} ${isOffered ? 'offered' : ''}`}
+      onClick={isOffered ? () => onTake(line) : undefined}
+    >
+      <title>{line.title}</title>
+      <g transform={`translate(${x + 5},${y + 8})`}>
+        <Sign cause={line.cause} />
+      </g>
+      <text x={x + LINE_INSET} y={y + 12}>
+        {line.text}
+        {line.isUnsure && (
+          <tspan class="unsure" dx="5">
+            ?
+          </tspan>
+        )}
+      </text>
+    </g>
+  );
+}
+
+/** The sign before a line: told apart by its form, and by its colour too. */
+function Sign({ cause }: { readonly cause: Line['cause'] }): JSX.Element | null {
+  switch (cause) {
+    case 'success':
+      return <path class="sign success" d="M-4,0.5l2.7,2.8l5.3,-6" />;
+    case 'failure':
+      return <path class="sign failure" d="M-3,-3l6,6M3,-3l-6,6" />;
+    case 'event':
+      return <path class="sign event" d="M0,-4.2l4.2,4.2l-4.2,4.2l-4.2,-4.2z" />;
+    case 'itself':
+      return <path class="sign itself" d="M0,-4.5a4.5,4.5 0 1 0 0.01,0M0,-2.2v2.4l1.8,1.2" />;
+    case 'stays':
+      return <path class="sign stays" d="M3.2,-2.2a4,4 0 1 0 0.8,2.6M4.2,-4.6v2.8h-2.8" />;
+    default:
+      return null;
+  }
+}

@@ -1,0 +1,412 @@
+/**
+ * All that the page knows, and how it stays true: what was asked for, what came, and what the
+ * stream of events tells since. The parts of the page show its signals and call its methods.
+ */
+import { batch, computed, type ReadonlySignal, signal } from '@preact/signals';
+import type { GraphNode, WorkflowGraph } from 'mcp-interlock/check';
+import type {
+  Done,
+  Found,
+  Overview,
+  RunChanged,
+  RunDetail,
+  RunPage,
+  RunSummary,
+  SessionInfo,
+  TrailItem,
+  TrailPage,
+  WorkflowDetail,
+  WorkflowSummary,
+} from '../src/api.ts';
+import { type Hearing, RequestFailed, Server, Stream, wordsOf } from './server.ts';
+import { WhatIfWalk } from './walk.ts';
+
+export type ListKind = 'held' | 'stuck' | 'open';
+
+/** An answer, and when it came: durations in it are counted from then. */
+export interface Seen<T> {
+  readonly value: T;
+  /** On the clock of {@link Inspector.tick}. */
+  readonly at: number;
+}
+
+/** The runs of a list, as far as it was scrolled. */
+export interface RunList {
+  readonly kind: ListKind;
+  /** Only runs in this state. */
+  readonly state: string | undefined;
+  readonly rows: readonly Seen<RunSummary>[];
+  readonly next: string | undefined;
+  readonly isLoading: boolean;
+  readonly error: string | undefined;
+}
+
+export interface Notice {
+  readonly kind: 'done' | 'error';
+  readonly text: string;
+}
+
+/** What a person can do to a run, and with what. */
+export type Deed = 'resolve' | 'send' | 'restart' | 'delete';
+
+const PAGE = 100;
+/** A list is brought up to date as far as this; what is below was asked for by scrolling. */
+const MOST_RENEWED = 200;
+
+export class Inspector {
+  readonly #server = new Server();
+  #stream: Stream | undefined;
+  #hears = '';
+  /** Of each thing that is asked for, only the newest answer counts. */
+  readonly #asked = { workflow: 0, run: 0, list: 0 };
+
+  readonly session = signal<SessionInfo | undefined>(undefined);
+  /** Why nothing can be shown at all. */
+  readonly refusal = signal<string | undefined>(undefined);
+  readonly hearing = signal<Hearing>('connecting');
+  readonly delayMs = signal(0);
+  readonly workflows = signal<readonly WorkflowSummary[]>([]);
+  readonly workflow = signal<WorkflowDetail | undefined>(undefined);
+  readonly list = signal<RunList>(emptyList('open'));
+  /** The run that was picked, from the moment when it was. */
+  readonly picked = signal<string | undefined>(undefined);
+  readonly run = signal<Seen<RunDetail> | undefined>(undefined);
+  readonly runError = signal<string | undefined>(undefined);
+  /** Older entries than those that came with the run. */
+  readonly olderTrail = signal<TrailPage | undefined>(undefined);
+  readonly notice = signal<Notice | undefined>(undefined);
+  /** Which of the two the panel beside the diagram shows. */
+  readonly panel = signal<'run' | 'what-if'>('run');
+  readonly walk: WhatIfWalk;
+  /** Milliseconds since the page was loaded, four times a second. */
+  readonly tick = signal(performance.now());
+  readonly counts: ReadonlySignal<WorkflowSummary['counts']>;
+  readonly #places: ReadonlySignal<Places>;
+
+  readonly #renewRun = new Soon(250, () => this.#loadRun());
+  readonly #renewList = new Soon(1500, () => this.#renewRows());
+
+  constructor() {
+    this.walk = new WhatIfWalk(this.#server);
+    this.counts = computed(() => {
+      const key = this.workflow.value?.key;
+      return this.workflows.value.find((each) => each.key === key)?.counts;
+    });
+    this.#places = computed(() => new Places(this.workflow.value?.graph));
+    setInterval(() => {
+      if (!document.hidden) this.tick.value = performance.now();
+    }, 250);
+    addEventListener('hashchange', () => void this.#follow());
+  }
+
+  async start(): Promise<void> {
+    try {
+      this.session.value = await this.#server.session();
+      const { workflows } = await this.#server.get<Overview>('workflows');
+      this.workflows.value = workflows;
+      await this.#follow();
+    } catch (error) {
+      this.refusal.value = wordsOf(error);
+      // Whoever has no right to look is not asked again and again; a server that restarts is.
+      if (!isRefused(error)) setTimeout(() => void this.start(), 3000);
+      else this.hearing.value = 'refused';
+      return;
+    }
+    this.refusal.value = undefined;
+  }
+
+  /** Shows what the address names: `#/workflow/run`. */
+  async #follow(): Promise<void> {
+    const [, workflow, run] = location.hash.split('/').map(decodeURIComponent);
+    const known = this.workflows.value;
+    const needing = known.find(({ counts }) => (counts?.held ?? 0) > 0);
+    const chosen = known.find(({ key }) => key === workflow) ?? needing ?? known[0];
+    if (chosen === undefined) return;
+    if (chosen.key !== this.workflow.value?.key) await this.#loadWorkflow(chosen);
+    if (run !== this.picked.value) {
+      batch(() => {
+        this.picked.value = run;
+        this.run.value = undefined;
+        this.runError.value = undefined;
+        this.olderTrail.value = undefined;
+        if (run !== undefined) this.panel.value = 'run';
+      });
+      await this.#loadRun();
+    }
+    this.#listen();
+  }
+
+  /** Where a run is, in few words: the names of its innermost states. */
+  placeOf(where: { readonly state: string; readonly active: readonly string[] }): string {
+    return this.#places.value.of(where);
+  }
+
+  chooseWorkflow(key: string): void {
+    location.hash = `#/${encodeURIComponent(key)}`;
+  }
+
+  chooseRun(id: string | undefined): void {
+    const key = this.workflow.value?.key;
+    if (key === undefined) return;
+    const run = id === undefined ? '' : `/${encodeURIComponent(id)}`;
+    location.hash = `#/${encodeURIComponent(key)}${run}`;
+  }
+
+  /** Picks the run that has this key. */
+  async find(key: string): Promise<void> {
+    await this.#told(async () => {
+      const { id } = await this.#server.post<Found>(this.#path('find'), { key });
+      this.chooseRun(id);
+    });
+  }
+
+  async #loadWorkflow({ key, counts }: WorkflowSummary): Promise<void> {
+    const asked = ++this.#asked.workflow;
+    const detail = await this.#server.get<WorkflowDetail>(`workflows/${key}`);
+    if (asked !== this.#asked.workflow) return;
+    const kind = (counts?.held ?? 0) > 0 ? 'held' : (counts?.stuck ?? 0) > 0 ? 'stuck' : 'open';
+    const isAnother = this.workflow.value !== undefined;
+    batch(() => {
+      this.workflow.value = detail;
+      this.list.value = emptyList(kind);
+      this.picked.value = undefined;
+      this.run.value = undefined;
+      this.walk.leave();
+      if (isAnother) this.panel.value = 'run';
+    });
+    await this.#loadRows();
+  }
+
+  #path(rest: string): string {
+    return `workflows/${this.workflow.value?.key ?? ''}/${rest}`;
+  }
+
+  /** Shows other runs in the list. */
+  chooseList(kind: ListKind, state?: string): void {
+    if (this.workflow.value === undefined) return;
+    this.list.value = emptyList(kind, state);
+    void this.#loadRows();
+  }
+
+  /** The next page of the list, if there is one and it is not on its way. */
+  async loadMore(): Promise<void> {
+    const { next, isLoading, error } = this.list.value;
+    if (next !== undefined && !isLoading && error === undefined) await this.#loadRows();
+  }
+
+  async #loadRows(): Promise<void> {
+    const asked = ++this.#asked.list;
+    const { rows, next } = this.list.value;
+    this.list.value = { ...this.list.value, isLoading: true, error: undefined };
+    try {
+      const page = await this.#page(PAGE, next);
+      if (asked !== this.#asked.list) return;
+      this.list.value = this.#withRows([...rows, ...page.rows], page.next);
+    } catch (error) {
+      if (asked !== this.#asked.list) return;
+      this.list.value = { ...this.list.value, isLoading: false, error: wordsOf(error) };
+    }
+  }
+
+  /** Brings the rows up to date that are likely to be on the screen. */
+  async #renewRows(): Promise<void> {
+    const { rows, isLoading } = this.list.value;
+    if (isLoading || rows.length > MOST_RENEWED) return;
+    const asked = ++this.#asked.list;
+    try {
+      const page = await this.#page(Math.max(PAGE, Math.min(MOST_RENEWED, rows.length)));
+      if (asked === this.#asked.list) this.list.value = this.#withRows(page.rows, page.next);
+    } catch {
+      // The next event, or the next connection, tries again.
+    }
+  }
+
+  #withRows(rows: readonly Seen<RunSummary>[], next: string | undefined): RunList {
+    // A run that moved between two pages may be on both.
+    const unique = new Map(rows.map((row) => [row.value.id, row]));
+    const { kind, state } = this.list.value;
+    return { kind, state, rows: [...unique.values()], next, isLoading: false, error: undefined };
+  }
+
+  async #page(
+    limit: number,
+    after?: string,
+  ): Promise<{ rows: readonly Seen<RunSummary>[]; next: string | undefined }> {
+    const { kind, state } = this.list.value;
+    const { runs, next } = await this.#server.get<RunPage>(this.#path('runs'), {
+      list: kind === 'held' ? 'held' : 'open',
+      state,
+      stuckForMs: kind === 'stuck' ? this.counts.value?.stuckAfterMs : undefined,
+      limit,
+      after,
+    });
+    const at = performance.now();
+    return { rows: runs.map((value) => ({ value, at })), next };
+  }
+
+  async #loadRun(): Promise<void> {
+    const id = this.picked.value;
+    if (id === undefined) return;
+    const asked = ++this.#asked.run;
+    try {
+      const value = await this.#server.get<RunDetail>(this.#path(`runs/${id}`));
+      if (asked !== this.#asked.run) return;
+      batch(() => {
+        this.run.value = { value, at: performance.now() };
+        this.runError.value = undefined;
+      });
+    } catch (error) {
+      if (asked === this.#asked.run) this.runError.value = wordsOf(error);
+    }
+  }
+
+  /** The picked run's trail as far as it was asked for, the newest first. */
+  trail(): { readonly entries: readonly TrailItem[]; readonly before: number | undefined } {
+    const newest = this.run.value?.value.trail;
+    const older = this.olderTrail.value;
+    if (newest === undefined) return { entries: [], before: undefined };
+    const last = newest.entries.at(-1)?.seq ?? Number.POSITIVE_INFINITY;
+    const rest = older?.entries.filter(({ seq }) => seq < last) ?? [];
+    const before = older === undefined ? newest.before : older.before;
+    return { entries: [...newest.entries, ...rest], before };
+  }
+
+  async loadOlder(): Promise<void> {
+    const { entries, before } = this.trail();
+    const { picked } = this;
+    const id = picked.value;
+    if (before === undefined || id === undefined) return;
+    await this.#told(async () => {
+      const page = await this.#server.get<TrailPage>(this.#path(`runs/${id}/trail`), { before });
+      if (id === picked.value)
+        this.olderTrail.value = { ...page, entries: [...entries, ...page.entries] };
+    });
+  }
+
+  /** Does something to the picked run, and says what came of it. */
+  async act(deed: Deed, body: object, says: string): Promise<boolean> {
+    const id = this.picked.value;
+    if (id === undefined) return false;
+    return this.#told(async () => {
+      await this.#server.post<Done>(this.#path(`runs/${id}/${deed}`), body);
+      this.notice.value = { kind: 'done', text: says };
+      if (deed === 'delete') this.chooseRun(undefined);
+      this.#renewRun.call();
+      this.#renewList.call();
+    });
+  }
+
+  async #told(what: () => Promise<void>): Promise<boolean> {
+    try {
+      await what();
+      return true;
+    } catch (error) {
+      this.notice.value = { kind: 'error', text: wordsOf(error) };
+      if (error instanceof RequestFailed && error.code === 'conflict') this.#renewRun.call();
+      return false;
+    }
+  }
+
+  /** One stream for the workflow and the run that are shown. */
+  #listen(): void {
+    const query = { workflow: this.workflow.value?.key, run: this.picked.value };
+    const hears = JSON.stringify(query);
+    if (hears === this.#hears) return;
+    this.#hears = hears;
+    this.#stream?.close();
+    this.#stream = new Stream(query, {
+      onHearing: (hearing) => {
+        this.hearing.value = hearing;
+      },
+      on: {
+        hello: ({ resumed, delayMs }) => {
+          this.delayMs.value = delayMs;
+          if (!resumed) void this.#renew();
+        },
+        workflow: ({ workflow }) => {
+          this.workflows.value = this.workflows.value.map((each) =>
+            each.key === workflow.key ? workflow : each,
+          );
+          if (workflow.key === this.workflow.value?.key) this.#renewList.call();
+        },
+        run: (changed) => this.#onRun(changed),
+        bye: () => {},
+      },
+    });
+  }
+
+  async #renew(): Promise<void> {
+    try {
+      const { workflows } = await this.#server.get<Overview>('workflows');
+      this.workflows.value = workflows;
+    } catch {
+      // The stream has just opened: its next event brings the counts.
+    }
+    this.#renewRun.call();
+    this.#renewList.call();
+  }
+
+  #onRun({ workflow, id, state, active }: RunChanged): void {
+    if (workflow !== this.workflow.value?.key) return;
+    if (id === this.picked.value) this.#renewRun.call();
+    const list = this.list.value;
+    if (state !== undefined && active !== undefined)
+      this.list.value = {
+        ...list,
+        rows: list.rows.map((row) =>
+          row.value.id === id ? { ...row, value: { ...row.value, state, active } } : row,
+        ),
+      };
+    this.#renewList.call();
+  }
+}
+
+function emptyList(kind: ListKind, state?: string): RunList {
+  return { kind, state, rows: [], next: undefined, isLoading: true, error: undefined };
+}
+
+function isRefused(error: unknown): boolean {
+  return error instanceof RequestFailed && error.code === 'unauthorized';
+}
+
+/** The names of states for people, without those around them. */
+class Places {
+  readonly #nodes: ReadonlyMap<string, GraphNode>;
+
+  constructor(graph: WorkflowGraph | undefined) {
+    this.#nodes = new Map(graph?.nodes.map((node) => [node.id, node]));
+  }
+
+  of({ state, active }: { readonly state: string; readonly active: readonly string[] }): string {
+    const around = new Set(active.map((id) => this.#nodes.get(id)?.parent));
+    const inner = active.filter((id) => !around.has(id)).map((id) => this.#nodes.get(id)?.label);
+    return inner.length === 0 ? state : inner.join(' + ');
+  }
+}
+
+/** Calls a function now, and at most so often: what is asked for meanwhile is one call later. */
+class Soon {
+  readonly #everyMs: number;
+  readonly #what: () => Promise<void>;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #isWanted = false;
+
+  constructor(everyMs: number, what: () => Promise<void>) {
+    this.#everyMs = everyMs;
+    this.#what = what;
+  }
+
+  call(): void {
+    if (this.#timer !== undefined) {
+      this.#isWanted = true;
+      return;
+    }
+    void this.#what();
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      if (!this.#isWanted) return;
+      this.#isWanted = false;
+      this.call();
+    }, this.#everyMs);
+  }
+}

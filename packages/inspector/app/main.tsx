@@ -1,0 +1,300 @@
+/** The page: its header, and the three parts that stand beside each other where there is room. */
+import { signal, useComputed } from '@preact/signals';
+import { type JSX, render } from 'preact';
+import { useEffect } from 'preact/hooks';
+import type { StateCount } from '../src/api.ts';
+import { Diagram, type StateMark } from './diagram.tsx';
+import { Inspector } from './inspector.ts';
+import { Icon, type IconName } from './parts.tsx';
+import { Run } from './run.tsx';
+import { Runs } from './runs.tsx';
+import type { Hearing } from './server.ts';
+import { WhatIfPanel } from './what-if.tsx';
+import { inWords } from './words.ts';
+
+/** Which part is shown where there is room for one only. */
+const view = signal<'runs' | 'diagram' | 'panel'>('runs');
+
+function Page({ inspector }: { readonly inspector: Inspector }): JSX.Element {
+  const { refusal, workflow, session, picked, panel } = inspector;
+  const run = picked.value;
+  useEffect(() => {
+    if (run !== undefined) view.value = 'panel';
+  }, [run]);
+  return (
+    <>
+      <button type="button" class="skip" onClick={skip}>
+        Skip to the run
+      </button>
+      <Header inspector={inspector} />
+      {session.value?.development === true && (
+        <p class="banner">
+          <Icon name="warning" /> No <code>authorize</code> is set: everybody on this machine may
+          look and write.
+        </p>
+      )}
+      <Notice inspector={inspector} />
+      {refusal.value !== undefined && workflow.value === undefined ? (
+        <main class="closed">
+          <h1>Nothing to show</h1>
+          <p>{refusal.value}</p>
+        </main>
+      ) : (
+        <main class="parts" data-view={view.value}>
+          <nav class="views" aria-label="Parts of the page">
+            {VIEWS.map(({ title, shown, inside }) => (
+              <button
+                type="button"
+                key={title}
+                aria-pressed={view.value === shown && (inside ?? panel.value) === panel.value}
+                onClick={() => {
+                  view.value = shown;
+                  if (inside !== undefined) panel.value = inside;
+                }}
+              >
+                {title}
+              </button>
+            ))}
+          </nav>
+          <h1 class="hidden-text">{workflow.value?.id ?? 'Interlock inspector'}</h1>
+          <Runs inspector={inspector} />
+          <section class="chart" aria-label="Diagram">
+            <Picture inspector={inspector} />
+          </section>
+          <Panel inspector={inspector} />
+        </main>
+      )}
+    </>
+  );
+}
+
+const VIEWS = [
+  { title: 'Runs', shown: 'runs', inside: undefined },
+  { title: 'Diagram', shown: 'diagram', inside: undefined },
+  { title: 'Run', shown: 'panel', inside: 'run' },
+  { title: 'What if', shown: 'panel', inside: 'what-if' },
+] as const;
+
+function skip(): void {
+  view.value = 'panel';
+  document.getElementById('panel')?.focus();
+}
+
+function Header({ inspector }: { readonly inspector: Inspector }): JSX.Element {
+  const { workflows, workflow } = inspector;
+  return (
+    <header class="bar">
+      <p class="brand">
+        <svg width="22" height="22" viewBox="0 0 22 22" aria-hidden="true">
+          <path class="ring" d="M8.5 5.500a5.5 5.5 0 1 0 0 11a5.5 5.5 0 0 0 5.5 -5.5" />
+          <path class="ring second" d="M13.5 16.500a5.5 5.5 0 1 0 0 -11a5.5 5.5 0 0 0 -5.5 5.5" />
+        </svg>
+        Interlock
+      </p>
+      <nav class="workflows" aria-label="Workflows">
+        {workflows.value.map(({ key, id, counts, store }) => (
+          <button
+            type="button"
+            key={key}
+            aria-current={workflow.value?.key === key ? 'page' : undefined}
+            title={id}
+            onClick={() => inspector.chooseWorkflow(key)}
+          >
+            <span>{id}</span>
+            {(counts?.held ?? 0) > 0 && (
+              <span class="badge held">
+                {counts?.held}
+                <span class="hidden-text"> held</span>
+              </span>
+            )}
+            {store === 'unavailable' && <span class="badge bad">store is away</span>}
+          </button>
+        ))}
+      </nav>
+      <Connection inspector={inspector} />
+      <ThemeSwitch />
+    </header>
+  );
+}
+
+const HEARINGS: Readonly<Record<Hearing, readonly [string, string]>> = {
+  connecting: ['connecting', 'Connecting'],
+  live: ['live', 'Live'],
+  lost: ['lost', 'Reconnecting'],
+  refused: ['refused', 'Not allowed'],
+};
+
+function Connection({ inspector }: { readonly inspector: Inspector }): JSX.Element {
+  const [kind, says] = HEARINGS[inspector.hearing.value];
+  const { delayMs } = inspector;
+  const title =
+    kind === 'live' && delayMs.value > 0
+      ? `What other processes do is seen within ${inWords(Math.max(1000, delayMs.value))}`
+      : says;
+  return (
+    <p class={`connection ${kind}`} role="status" title={title}>
+      <span class="lamp" aria-hidden="true" />
+      <span>{says}</span>
+    </p>
+  );
+}
+
+type Theme = 'auto' | 'light' | 'dark';
+
+const NEXT: Readonly<Record<Theme, Theme>> = { auto: 'light', light: 'dark', dark: 'auto' };
+const THEMES: Readonly<Record<Theme, readonly [IconName, string]>> = {
+  auto: ['auto', 'Colours as the system has them'],
+  light: ['sun', 'Light colours'],
+  dark: ['moon', 'Dark colours'],
+};
+
+function isTheme(text: string | null): text is Theme {
+  return text !== null && Object.hasOwn(NEXT, text);
+}
+
+const kept = localStorage.getItem('interlock-theme');
+const theme = signal<Theme>(isTheme(kept) ? kept : 'auto');
+theme.subscribe((chosen) => {
+  document.documentElement.dataset.theme = chosen;
+  localStorage.setItem('interlock-theme', chosen);
+});
+
+function ThemeSwitch(): JSX.Element {
+  const [icon, says] = THEMES[theme.value];
+  return (
+    <button
+      type="button"
+      class="icon-button theme"
+      aria-label={`${says}. Change`}
+      title={says}
+      onClick={() => {
+        theme.value = NEXT[theme.value];
+      }}
+    >
+      <Icon name={icon} />
+    </button>
+  );
+}
+
+const NOTICE_MS = 6000;
+
+function Notice({ inspector }: { readonly inspector: Inspector }): JSX.Element {
+  const { notice } = inspector;
+  const told = notice.value;
+  useEffect(() => {
+    if (told?.kind !== 'done') return;
+    const timer = setTimeout(() => {
+      notice.value = undefined;
+    }, NOTICE_MS);
+    return () => clearTimeout(timer);
+  }, [told, notice]);
+  return (
+    <div class="notices" role="status" aria-live="polite">
+      {told !== undefined && (
+        <p class={`notice ${told.kind}`}>
+          <Icon name={told.kind === 'done' ? 'check' : 'warning'} />
+          <span>{told.text}</span>
+          <button
+            type="button"
+            class="icon-button"
+            aria-label="Dismiss"
+            onClick={() => {
+              notice.value = undefined;
+            }}
+          >
+            <Icon name="close" />
+          </button>
+        </p>
+      )}
+    </div>
+  );
+}
+
+const NOWHERE: ReadonlySet<string> = new Set();
+
+function Picture({ inspector }: { readonly inspector: Inspector }): JSX.Element | null {
+  const { workflow, run, walk, panel, list, counts } = inspector;
+  const marks = useComputed(() => marksOf(counts.value?.states ?? [])).value;
+  if (workflow.value === undefined) return null;
+  const isWalking = panel.value === 'what-if';
+  const steps = walk.steps.value;
+  const active = isWalking ? steps.at(-1)?.reached.active : run.value?.value.active;
+  const walked = steps
+    .map(({ reached }, index) => ({ from: steps[index - 1]?.reached, to: reached }))
+    .filter(({ from }) => from !== undefined)
+    .map(({ from, to }, seq) => ({
+      seq,
+      version: 0,
+      attempt: 1,
+      at: 0,
+      from: from?.state ?? '',
+      to: to.state,
+      fromActive: from?.active ?? [],
+      toActive: to.active,
+      event: to.event ?? null,
+      says: '',
+    }))
+    .reverse();
+  return (
+    <Diagram
+      graph={workflow.value.graph}
+      marks={marks}
+      active={active === undefined ? NOWHERE : new Set(active)}
+      trail={isWalking ? walked : inspector.trail().entries}
+      chosen={list.value.state}
+      isFocused={active !== undefined}
+      onTake={isWalking ? (line) => void walk.take(line) : undefined}
+      onChoose={(state) => {
+        inspector.chooseList('open', list.value.state === state ? undefined : state);
+        view.value = 'runs';
+      }}
+    />
+  );
+}
+
+function marksOf(states: readonly StateCount[]): ReadonlyMap<string, StateMark> {
+  const marks = new Map<string, StateMark>();
+  for (const { active, runs, stuck } of states)
+    for (const id of active) {
+      const known = marks.get(id) ?? { runs: 0, stuck: 0 };
+      marks.set(id, { runs: known.runs + runs, stuck: known.stuck + stuck });
+    }
+  return marks;
+}
+
+function Panel({ inspector }: { readonly inspector: Inspector }): JSX.Element {
+  const { panel } = inspector;
+  const choose = (name: 'run' | 'what-if'): void => {
+    panel.value = name;
+  };
+  return (
+    <section class="panel" id="panel" aria-label="Run" tabIndex={-1}>
+      <div class="tabs" role="group" aria-label="What the panel shows">
+        <button type="button" aria-pressed={panel.value === 'run'} onClick={() => choose('run')}>
+          Run
+        </button>
+        <button
+          type="button"
+          aria-pressed={panel.value === 'what-if'}
+          onClick={() => choose('what-if')}
+        >
+          What if
+        </button>
+      </div>
+      <div class="content">
+        {panel.value === 'run' ? (
+          <Run inspector={inspector} />
+        ) : (
+          <WhatIfPanel inspector={inspector} />
+        )}
+      </div>
+    </section>
+  );
+}
+
+const root = document.createElement('div');
+root.id = 'page';
+document.body.append(root);
+const inspector = new Inspector();
+render(<Page inspector={inspector} />, root);
+void inspector.start();

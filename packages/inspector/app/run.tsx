@@ -1,0 +1,492 @@
+/** One run: where it stands, what it waits for, how it came there, and what can be done about it. */
+import { useComputed } from '@preact/signals';
+import type { JSX } from 'preact';
+import { useRef, useState } from 'preact/hooks';
+import type { ResolutionChoice, RunDetail, StepNow, TrailItem } from '../src/api.ts';
+import type { Inspector, Seen } from './inspector.ts';
+import { Badge, Icon, type IconName, JsonView } from './parts.tsx';
+import { Tools } from './standing.tsx';
+import { atTime, inWords } from './words.ts';
+
+/** Milliseconds since the answer came. */
+function usePassed(inspector: Inspector, at: number): number {
+  return useComputed(() => Math.max(0, inspector.tick.value - at)).value;
+}
+
+export function Run({ inspector }: { readonly inspector: Inspector }): JSX.Element {
+  const { picked, run, runError, workflow } = inspector;
+  if (picked.value === undefined) return <NoRun />;
+  if (run.value === undefined)
+    return runError.value === undefined ? (
+      <div class="loading" aria-busy="true">
+        <div class="ghost tall" />
+        <div class="ghost" />
+        <div class="ghost" />
+      </div>
+    ) : (
+      <p class="empty bad">{runError.value}</p>
+    );
+  const { value } = run.value;
+  const canWrite = inspector.session.value?.can.write === true;
+  return (
+    <article class="run" aria-label={`Run ${value.digest}`}>
+      <Heading inspector={inspector} run={value} />
+      {runError.value !== undefined && <p class="warning">{runError.value}</p>}
+      {value.fault !== undefined && <p class="warning">{value.fault}</p>}
+      {value.step !== undefined && <Step inspector={inspector} run={run.value} step={value.step} />}
+      {value.status === 'held' && value.step !== undefined && canWrite && (
+        <Resolve key={value.step.id} inspector={inspector} run={value} step={value.step} />
+      )}
+      <Leaves inspector={inspector} run={run.value} />
+      <section aria-label="Tools">
+        <Tools standing={value} />
+      </section>
+      <section aria-label="Trail">
+        <h3>How it came here</h3>
+        <Trail inspector={inspector} now={value.now} />
+      </section>
+      {value.data !== undefined && (
+        <section aria-label="Shared data">
+          <h3>Shared data</h3>
+          <JsonView value={value.data} label="Shared data" />
+        </section>
+      )}
+      {canWrite && (
+        <section aria-label="Move it by hand">
+          <h3>Move it by hand</h3>
+          {value.events.length > 0 && !value.ended && (
+            <SendEvent key={value.id} inspector={inspector} run={value} />
+          )}
+          <Endings key={`${value.id} endings`} inspector={inspector} run={value} />
+        </section>
+      )}
+      <p class="small">
+        workflow {workflow.value?.id}
+        {workflow.value?.version !== undefined && ` version ${workflow.value.version}`}
+      </p>
+    </article>
+  );
+}
+
+function NoRun(): JSX.Element {
+  return (
+    <div class="nothing">
+      <h2>Pick a run</h2>
+      <p>
+        Its way lights up in the diagram. Here you see what its model can call now, what it cannot
+        and why, and all that has happened to it.
+      </p>
+    </div>
+  );
+}
+
+function Heading({
+  inspector,
+  run,
+}: {
+  readonly inspector: Inspector;
+  readonly run: RunDetail;
+}): JSX.Element {
+  return (
+    <header class="heading">
+      <div>
+        <h2 title={run.state}>{inspector.placeOf(run)}</h2>
+        <RunBadge run={run} />
+        <button
+          type="button"
+          class="icon-button"
+          aria-label="Close this run"
+          onClick={() => inspector.chooseRun(undefined)}
+        >
+          <Icon name="close" />
+        </button>
+      </div>
+      <p class="small">
+        run <code>{run.digest}</code>
+        {run.key !== undefined && (
+          <>
+            {' '}
+            key <code>{run.key}</code>
+          </>
+        )}
+        {` · ${run.version} ${run.version === 1 ? 'move' : 'moves'}`}
+        {run.updatedAt !== undefined && ` · last at ${atTime(run.updatedAt, run.now)}`}
+      </p>
+    </header>
+  );
+}
+
+function RunBadge({ run }: { readonly run: RunDetail }): JSX.Element {
+  if (run.ended) return <Badge tone="ended">ended</Badge>;
+  if (run.status === 'held') return <Badge tone="held">held</Badge>;
+  if (run.status === 'running') return <Badge tone="running">running</Badge>;
+  return <Badge tone="idle">idle</Badge>;
+}
+
+interface StepProps {
+  readonly inspector: Inspector;
+  readonly run: Seen<RunDetail>;
+  readonly step: StepNow;
+}
+
+function Step({ inspector, run, step }: StepProps): JSX.Element {
+  const passed = usePassed(inspector, run.at);
+  const isHeld = run.value.status === 'held';
+  const { sinceMs, leaseLeftMs, overdueMs } = step;
+  const left = leaseLeftMs === undefined ? undefined : leaseLeftMs - passed;
+  const whole = (sinceMs ?? 0) + (leaseLeftMs ?? 0);
+  return (
+    <section class={`step ${isHeld ? 'held' : 'running'}`} aria-label="The call that has the run">
+      <p class="call">
+        <Icon name={isHeld ? 'warning' : 'clock'} />
+        <span>
+          <code>{step.tool}</code> {isHeld ? 'ended with an unknown outcome' : 'is running'}
+        </span>
+      </p>
+      <dl>
+        {sinceMs !== undefined && (
+          <>
+            <dt>called</dt>
+            <dd>{inWords(sinceMs + passed)} ago</dd>
+          </>
+        )}
+        {overdueMs !== undefined && (
+          <>
+            <dt>waits for a person</dt>
+            <dd>for {inWords(overdueMs + passed)}</dd>
+          </>
+        )}
+        {step.actor !== undefined && (
+          <>
+            <dt>by</dt>
+            <dd>{step.actor}</dd>
+          </>
+        )}
+        {step.requestId !== undefined && (
+          <>
+            <dt>request</dt>
+            <dd>{step.requestId}</dd>
+          </>
+        )}
+        {step.idempotencyKey !== undefined && (
+          <>
+            <dt>idempotency key</dt>
+            <dd>
+              <Copied text={step.idempotencyKey} />
+            </dd>
+          </>
+        )}
+      </dl>
+      {left !== undefined && (
+        <div class="lease">
+          <progress
+            aria-label="What is left of the lease"
+            max={Math.max(1, whole)}
+            value={Math.max(0, left)}
+          />
+          <span>{left > 0 ? `lease ${(left / 1000).toFixed(1)} s` : 'lease is over'}</span>
+        </div>
+      )}
+    </section>
+  );
+}
+
+function Copied({ text }: { readonly text: string }): JSX.Element {
+  const [isCopied, setCopied] = useState(false);
+  return (
+    <span class="copied">
+      <code title={text}>{text}</code>
+      <button
+        type="button"
+        class="icon-button"
+        aria-label={isCopied ? 'Copied' : 'Copy the idempotency key'}
+        onClick={() => void navigator.clipboard?.writeText(text).then(() => setCopied(true))}
+      >
+        <Icon name={isCopied ? 'check' : 'copy'} />
+      </button>
+    </span>
+  );
+}
+
+interface ResolveProps {
+  readonly inspector: Inspector;
+  readonly run: RunDetail;
+  readonly step: StepNow;
+}
+
+function Resolve({ inspector, run, step }: ResolveProps): JSX.Element {
+  const [outcome, setOutcome] = useState<ResolutionChoice['outcome']>();
+  const [event, setEvent] = useState('');
+  const [note, setNote] = useState('');
+  const [isBusy, setBusy] = useState(false);
+  const choices = run.resolutions ?? [];
+  const chosen = choices.find((choice) => choice.outcome === outcome);
+  const needsEvent = chosen !== undefined && chosen.event === undefined;
+  const isReady = chosen !== undefined && !isBusy && (!needsEvent || event !== '');
+  const onSubmit = async (submitted: Event): Promise<void> => {
+    submitted.preventDefault();
+    if (!isReady) return;
+    setBusy(true);
+    const body = {
+      outcome,
+      step: step.id,
+      ...(needsEvent && { event }),
+      ...(note.trim() !== '' && { note: note.trim() }),
+    };
+    await inspector.act('resolve', body, `${step.tool} was resolved as ${outcome}.`);
+    setBusy(false);
+  };
+  return (
+    <form class="resolve" aria-label="Resolve the held run" onSubmit={onSubmit}>
+      <fieldset>
+        <legend>What did the call come to?</legend>
+        {choices.map((choice) => (
+          <label key={choice.outcome} class={`choice ${choice.outcome}`}>
+            <input
+              type="radio"
+              name="outcome"
+              value={choice.outcome}
+              checked={outcome === choice.outcome}
+              onChange={() => setOutcome(choice.outcome)}
+            />
+            <span>
+              <strong>{choice.outcome === 'succeeded' ? 'It succeeded' : 'It failed'}</strong>
+              <span class="leads">{leadOf(choice)}</span>
+            </span>
+          </label>
+        ))}
+      </fieldset>
+      {needsEvent && (
+        <label class="field">
+          Which event does it send?
+          <select value={event} onChange={({ currentTarget }) => setEvent(currentTarget.value)}>
+            <option value="">Choose …</option>
+            {run.events.map((name) => (
+              <option key={name}>{name}</option>
+            ))}
+          </select>
+        </label>
+      )}
+      <label class="field">
+        Note for the trail
+        <textarea
+          rows={2}
+          maxLength={2000}
+          value={note}
+          placeholder="Where you looked it up, and what you found"
+          onInput={({ currentTarget }) => setNote(currentTarget.value)}
+        />
+      </label>
+      <button type="submit" class="primary" disabled={!isReady}>
+        {outcome === undefined ? 'Resolve' : `Resolve as ${outcome}`}
+      </button>
+    </form>
+  );
+}
+
+function leadOf({ event, leadsTo }: ResolutionChoice): string {
+  if (event === undefined) return 'you choose the event';
+  if (event === null) return 'the run stays where it is';
+  return leadsTo === undefined ? event : `${event} → ${leadsTo}`;
+}
+
+function Leaves({
+  inspector,
+  run,
+}: {
+  readonly inspector: Inspector;
+  readonly run: Seen<RunDetail>;
+}): JSX.Element | null {
+  const passed = usePassed(inspector, run.at);
+  const { leavesInMs } = run.value;
+  if (leavesInMs === undefined) return null;
+  return (
+    <p class="leaves">
+      <Icon name="clock" />
+      {leavesInMs > passed
+        ? `It leaves this state by itself in ${inWords(leavesInMs - passed)}.`
+        : 'The time of this state is over: the next look at the run moves it.'}
+    </p>
+  );
+}
+
+const SIGNS: Readonly<Record<NonNullable<TrailItem['outcome']>, readonly [IconName, string]>> = {
+  succeeded: ['check', 'good'],
+  failed: ['cross', 'bad'],
+  unknown: ['warning', 'bad'],
+  refused: ['hidden', 'plain'],
+  not_run: ['cross', 'plain'],
+  input_required: ['clock', 'plain'],
+};
+
+function Trail({
+  inspector,
+  now,
+}: {
+  readonly inspector: Inspector;
+  readonly now: number;
+}): JSX.Element {
+  const { entries, before } = inspector.trail();
+  if (entries.length === 0) return <p class="empty">Nothing has happened to it yet.</p>;
+  return (
+    <>
+      <ol class="trail">
+        {entries.map((entry) => (
+          <Entry key={entry.seq} inspector={inspector} entry={entry} now={now} />
+        ))}
+      </ol>
+      {before !== undefined && (
+        <button type="button" onClick={() => void inspector.loadOlder()}>
+          Older entries
+        </button>
+      )}
+    </>
+  );
+}
+
+interface EntryProps {
+  readonly inspector: Inspector;
+  readonly entry: TrailItem;
+  readonly now: number;
+}
+
+function Entry({ inspector, entry, now }: EntryProps): JSX.Element {
+  const [icon, tone] =
+    entry.outcome === undefined ? (['event', 'plain'] as const) : SIGNS[entry.outcome];
+  const { tool, event, from, to, attempt, kind } = entry;
+  return (
+    <li class={tone}>
+      <span class="sign-of">
+        <Icon name={icon} />
+      </span>
+      <div>
+        <p class="line">
+          <code title={tool ?? event ?? undefined}>{tool ?? event ?? kind ?? 'moved'}</code>
+          <time dateTime={new Date(entry.at).toISOString()}>{atTime(entry.at, now)}</time>
+        </p>
+        <p class="says">{entry.says}</p>
+        {to !== undefined && to !== from && (
+          <p class="leads" title={`${from} → ${to}`}>
+            {inspector.placeOf({ state: from, active: entry.fromActive })} →{' '}
+            {inspector.placeOf({ state: to, active: entry.toActive ?? [] })}
+          </p>
+        )}
+        {(attempt > 1 || entry.actor !== undefined) && (
+          <p class="small">
+            {[entry.actor !== undefined && `by ${entry.actor}`, attempt > 1 && `attempt ${attempt}`]
+              .filter(Boolean)
+              .join(' · ')}
+          </p>
+        )}
+        {entry.note !== undefined && <blockquote>{entry.note}</blockquote>}
+      </div>
+    </li>
+  );
+}
+
+function SendEvent({
+  inspector,
+  run,
+}: {
+  readonly inspector: Inspector;
+  readonly run: RunDetail;
+}): JSX.Element {
+  const [event, setEvent] = useState('');
+  const [payload, setPayload] = useState('');
+  const [fault, setFault] = useState<string>();
+  const onSubmit = async (submitted: Event): Promise<void> => {
+    submitted.preventDefault();
+    if (event === '') return;
+    let parsed: unknown;
+    try {
+      parsed = payload.trim() === '' ? undefined : JSON.parse(payload);
+    } catch {
+      setFault('The payload is not JSON.');
+      return;
+    }
+    setFault(undefined);
+    const body = { event, version: run.version, ...(parsed !== undefined && { payload: parsed }) };
+    if (await inspector.act('send', body, `${event} was sent.`)) setPayload('');
+  };
+  return (
+    <form class="send" aria-label="Send an event" onSubmit={onSubmit}>
+      <label class="field">
+        Event
+        <select value={event} onChange={({ currentTarget }) => setEvent(currentTarget.value)}>
+          <option value="">Choose …</option>
+          {run.events.map((name) => (
+            <option key={name}>{name}</option>
+          ))}
+        </select>
+      </label>
+      <label class="field">
+        Payload
+        <input
+          type="text"
+          value={payload}
+          placeholder='JSON, such as {"by":"Kim"}'
+          spellcheck={false}
+          onInput={({ currentTarget }) => setPayload(currentTarget.value)}
+        />
+      </label>
+      <button type="submit" disabled={event === '' || run.status !== 'idle'}>
+        Send
+      </button>
+      {fault !== undefined && <p class="warning">{fault}</p>}
+    </form>
+  );
+}
+
+/** What cannot be undone asks first. */
+function Endings({
+  inspector,
+  run,
+}: {
+  readonly inspector: Inspector;
+  readonly run: RunDetail;
+}): JSX.Element {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const [deed, setDeed] = useState<'restart' | 'delete'>('restart');
+  const ask = (what: 'restart' | 'delete'): void => {
+    setDeed(what);
+    dialog.current?.showModal();
+  };
+  const onSubmit = async (submitted: Event): Promise<void> => {
+    submitted.preventDefault();
+    dialog.current?.close();
+    if (deed === 'restart')
+      await inspector.act('restart', { version: run.version }, 'It began anew.');
+    else await inspector.act('delete', { digest: run.digest }, `Run ${run.digest} was deleted.`);
+  };
+  return (
+    <div class="endings">
+      <button type="button" disabled={run.status !== 'idle'} onClick={() => ask('restart')}>
+        Begin anew …
+      </button>
+      <button type="button" class="danger" onClick={() => ask('delete')}>
+        Delete …
+      </button>
+      <dialog ref={dialog} aria-label={deed === 'restart' ? 'Begin anew' : 'Delete the run'}>
+        <form onSubmit={onSubmit}>
+          <h2>{deed === 'restart' ? 'Begin this run anew?' : 'Delete this run?'}</h2>
+          <p>
+            {deed === 'restart'
+              ? 'It goes back to where every run begins, with its first data. Its trail goes on.'
+              : 'It ends with all its workflows, its data and its trail. A step that is running is not stopped.'}
+          </p>
+          <p class="small">
+            run <code>{run.digest}</code> in {inspector.placeOf(run)}
+          </p>
+          <div class="buttons">
+            <button type="button" onClick={() => dialog.current?.close()}>
+              Leave it as it is
+            </button>
+            <button type="submit" class={deed === 'delete' ? 'danger' : 'primary'}>
+              {deed === 'restart' ? 'Begin anew' : 'Delete'}
+            </button>
+          </div>
+        </form>
+      </dialog>
+    </div>
+  );
+}
