@@ -16,7 +16,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   bus: ['notify', 'basics'],
   notify: ['wire', 'basics'],
   check: ['workflow', 'policy', 'basics'],
-  testing: ['stores', 'basics'],
+  testing: ['top', 'session', 'stores', 'workflow', 'wire', 'basics'],
   otel: ['basics'],
   stores: ['workflow', 'basics'],
   workflow: ['basics'],

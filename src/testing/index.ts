@@ -11,7 +11,26 @@ import { runPromises } from './lives.ts';
 import { chainPromises, sharedChainPromises, trailPromises } from './trail.ts';
 import { restartPromises, sharedPromises, sweepPromises } from './views.ts';
 
+export {
+  type AssertGatedOptions,
+  assertGated,
+  type Gated,
+  type GatedTarget,
+  type NodeApp,
+} from './assert-gated.ts';
 export type { StoreScope, StoreUnderTest } from './fixtures.ts';
+export type { ClientEra, RpcError } from './mcp-client.ts';
+export type { TestClock } from './test-clock.ts';
+export {
+  type AnyGate,
+  type TestAnswer,
+  type TestGate,
+  type TestGateOptions,
+  type TestOutcome,
+  type TestRefusal,
+  testGate,
+} from './test-gate.ts';
+export { NO_ANSWER, type TestResult, type TestTool } from './test-upstream.ts';
 
 export interface DescribeStateStoreOptions {
   /** The `describe` of your test runner: Vitest, Jest, Mocha, `node:test`. */

@@ -1,0 +1,409 @@
+/**
+ * A whole gate in a test: hides the client, the server behind the middlewares, and the way that
+ * both speak to each other. What the gate decides is decided by the middlewares themselves.
+ */
+import * as z from 'zod/mini';
+import { InterlockError } from '../errors.ts';
+import type { RefusalReason } from '../events.ts';
+import { gateFetch } from '../fetch.ts';
+import { type FsmGateOptions, fsmGate } from '../fsm-gate.ts';
+import { newToken } from '../ids.ts';
+import type { Middleware } from '../middleware.ts';
+import { rightNames } from '../names.ts';
+import { isTable, parseOptions, showValue } from '../options.ts';
+import { type Runs, runsOf } from '../runs.ts';
+import type { Resolution, ResolveOptions, SendOptions, Sent } from '../runs-options.ts';
+import { type CurrentStep, currentStep } from '../session/current-step.ts';
+import { parseKeys, type RunKeyStrategy, sessionKey } from '../session/run-key.ts';
+import {
+  SESSIONS,
+  type SessionMiddleware,
+  type SessionStoreOptions,
+  sessionStore,
+} from '../session-store.ts';
+import { type StateSyncOptions, stateSync } from '../state-sync.ts';
+import type { Json, TrailEntry } from '../stores/store.ts';
+import { isObject, META_PREFIX } from '../wire/json-rpc.ts';
+import type { Refusal } from '../workflow/advice.ts';
+import type { ToolResult } from '../workflow/binding.ts';
+import { StateMachineGate } from '../workflow/gate.ts';
+import { isReply, McpClient, type Reply, type RpcError } from './mcp-client.ts';
+import { TestClock } from './test-clock.ts';
+import { type TestResult, type TestTool, TestUpstream } from './test-upstream.ts';
+
+/** A gate, whatever its names are. */
+export type AnyGate = StateMachineGate<string, string, string, string, unknown>;
+
+/** Options of {@link testGate}. `C` are the states that a run can be in, `X` is its data. */
+export interface TestGateOptions<C extends string = string, X = Json | undefined> {
+  /**
+   * The server's tools that no gate binds, by name; and bound ones where it says more of them, such
+   * as `annotations`. Default: none beside the bound ones.
+   */
+  readonly tools?: readonly (string | TestTool)[] | undefined;
+  /** Who calls, as `sessionStore({ principal })` would say. Default: nobody in particular. */
+  readonly principal?: string | undefined;
+  /** The state that the run is in, of one gate. Default: it begins in the initial one. */
+  readonly state?: C | undefined;
+  /** The run's shared data, of one gate; of a statechart its context. Default: as it begins. */
+  readonly context?: X | undefined;
+  /**
+   * The session's id, by which guards and `begin` know the run: visible ASCII without spaces.
+   * Default: a random one.
+   */
+  readonly run?: string | undefined;
+  /** What time it is at first: milliseconds since the epoch. Default: the system's. */
+  readonly now?: number | undefined;
+  /** Options of `sessionStore()`, such as a `store` or a `key`. */
+  readonly session?: Omit<SessionStoreOptions, 'clock' | 'principal'> | undefined;
+  /** Options of `fsmGate()`, for each gate. */
+  readonly gate?: Omit<FsmGateOptions, 'clock'> | undefined;
+  /** Options of `stateSync()`. Default: it is not mounted. */
+  readonly sync?: StateSyncOptions | undefined;
+}
+
+/** Why a call was refused, in words and in facts. */
+export interface TestRefusal extends Refusal {
+  /** What the model is told. */
+  readonly text: string;
+}
+
+/** What a client sees of a call. */
+export interface TestAnswer {
+  /**
+   * `ok`: a result. `tool_error`: one with `isError`, of the tool's. `rpc_error`: a JSON-RPC error.
+   * `refused`: by a gate. `unknown`: the gate says that nobody knows what the call came to.
+   */
+  readonly outcome: 'ok' | 'tool_error' | 'rpc_error' | 'refused' | 'unknown';
+  /** The texts of the result, joined by line feeds; the message of an error. */
+  readonly text: string;
+  /** Whether the tool ran. */
+  readonly ran: boolean;
+  /** The result as it came; absent where there is an error. */
+  readonly result?: ToolResult;
+  readonly error?: RpcError;
+  readonly refusal?: TestRefusal;
+}
+
+/** What a tool does in a test: its result, a promise of it, or a function of the call. */
+export type TestOutcome =
+  | TestResult
+  | Promise<TestResult>
+  | ((
+      args: Readonly<Record<string, unknown>>,
+      step: CurrentStep | undefined,
+    ) => TestResult | Promise<TestResult>);
+
+function isTool(value: unknown): boolean {
+  return isTable(value) && typeof value.name === 'string';
+}
+
+const optionsSchema = z.strictObject({
+  tools: z._default(
+    z.array(z.union([z.string(), z.custom<TestTool>(isTool, 'expected a tool with a name')])),
+    () => [],
+  ),
+  principal: z.optional(z.string().check(z.minLength(1))),
+  state: z.optional(z.string()),
+  context: z.optional(z.unknown()),
+  run: z.optional(z.string().check(z.regex(/^[\x21-\x7e]+$/))),
+  now: z._default(z.number(), () => Date.now()),
+  session: z._default(z.custom<SessionStoreOptions>(isTable, 'expected an object'), () => ({})),
+  gate: z._default(z.custom<FsmGateOptions>(isTable, 'expected an object'), () => ({})),
+  sync: z.optional(z.custom<StateSyncOptions>(isTable, 'expected an object')),
+});
+type Parsed = z.output<typeof optionsSchema>;
+
+/** One client, one run and one server, with gates between them. Made by {@link testGate}. */
+export class TestGate<E extends string = string, C extends string = string, X = Json | undefined> {
+  /** Time, for the middlewares and the store: it stands still until the test moves it. */
+  readonly clock: TestClock;
+  /** What `onError` was told: the failures that no client is told of. */
+  readonly errors: readonly unknown[];
+  /** What `onWarning` was told: likely mistakes. */
+  readonly warnings: readonly string[];
+  readonly #gates: readonly [AnyGate, ...AnyGate[]];
+  readonly #options: Parsed;
+  readonly #sessions: SessionMiddleware;
+  readonly #upstream: TestUpstream;
+  readonly #client: McpClient;
+  readonly #known: ReadonlySet<string>;
+  #begun: Promise<void> | undefined;
+  #last: TestAnswer | undefined;
+
+  constructor(gates: readonly [AnyGate, ...AnyGate[]], options: Parsed) {
+    const { now, session, gate, sync, principal, tools, run } = options;
+    const clock = new TestClock(now, () => this.#begin());
+    const errors: unknown[] = [];
+    const warnings: string[] = [];
+    const observers = {
+      onError: (error: unknown) => void errors.push(error),
+      onWarning: (warning: string) => void warnings.push(warning),
+    };
+    this.clock = clock;
+    this.errors = errors;
+    this.warnings = warnings;
+    this.#gates = gates;
+    this.#options = options;
+    this.#sessions = sessionStore({ ...observers, ...session, clock, principal: () => principal });
+    const middlewares: [Middleware, ...Middleware[]] = [
+      this.#sessions,
+      ...gates.map((each) => fsmGate(each, { ...gate, clock })),
+      ...(sync === undefined ? [] : [stateSync(sync)]),
+    ];
+    const bound = gates.flatMap((each) => each.compile().toolNames);
+    this.#upstream = new TestUpstream([...bound, ...tools], run);
+    const send = gateFetch((request) => this.#upstream.serve(request), middlewares);
+    this.#client = new McpClient(send, 'http://mcp.test/mcp', 'session');
+    this.#known = new Set([...this.#upstream.toolNames, ...ownTools(options)]);
+    this.#assertBeginning();
+  }
+
+  /**
+   * Calls a tool, and resolves to what the client sees.
+   *
+   * @param result what the tool does if it runs: a text, a result, an `Error` that it throws (with
+   * a numeric `code`: a JSON-RPC error), `NO_ANSWER`, a promise of one of these, which keeps the
+   * call open, or a function of arguments and step that returns one. Default: a text.
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the server has no such tool
+   */
+  async call(
+    tool: string,
+    args: Readonly<Record<string, unknown>> = {},
+    result: TestOutcome = `${tool} done`,
+  ): Promise<TestAnswer> {
+    if (!this.#known.has(tool)) throw unknownTool(tool, this.#known);
+    await this.#begin();
+    const id = this.#client.nextId();
+    const awaited = this.#upstream.expect(id, async (request) =>
+      typeof result === 'function' ? result(args, currentStep(request)) : result,
+    );
+    if (result instanceof Promise) result.catch(() => {});
+    const reply = await this.#client.request('tools/call', { name: tool, arguments: args }, id);
+    awaited.forget();
+    const answer = answerOf(reply, awaited.ran);
+    this.#last = answer;
+    // The claim of a call that nobody answers lives for one lease more.
+    if (awaited.isUnanswered) await this.clock.advance(this.#options.gate.leaseMs ?? LEASE_MS);
+    return answer;
+  }
+
+  /** The names of the tools that the client is shown now. */
+  async list(): Promise<string[]> {
+    await this.#begin();
+    return this.#listed();
+  }
+
+  /** Why a call was refused: the last one, or the one of this answer; `undefined` where it was not. */
+  refusal(answer: TestAnswer | undefined = this.#last): TestRefusal | undefined {
+    return answer?.refusal;
+  }
+
+  /** The run's key: that of the session, or of the principal where `session.key` says so. */
+  async run(): Promise<string> {
+    await this.#begin();
+    return this.#runKey();
+  }
+
+  /** The runs of a gate, by default the first one, for all that `runsOf()` can do. */
+  runs(): Runs<E>;
+  runs(gate: AnyGate): Runs;
+  runs(gate: AnyGate = this.#gates[0]): Runs {
+    if (!this.#gates.includes(gate))
+      throw configError(`runs(): expected one of the tested gates, got ${showValue(gate)}`);
+    return runsOf(gate, { sessions: this.#sessions });
+  }
+
+  /** The state that the run is in now, whatever was saved: deadlines that are over count. */
+  state(): Promise<C>;
+  state(gate: AnyGate): Promise<string>;
+  async state(gate?: AnyGate): Promise<string> {
+    return (await this.#view(gate)).state;
+  }
+
+  /** The run's shared data; of a statechart its context. */
+  context(): Promise<X>;
+  context(gate: AnyGate): Promise<Json | undefined>;
+  async context(gate?: AnyGate): Promise<unknown> {
+    return (await this.#view(gate)).context;
+  }
+
+  /** The run's trail, oldest entry first. */
+  async history(gate: AnyGate = this.#gates[0]): Promise<TrailEntry[]> {
+    return this.runs(gate).history(await this.run());
+  }
+
+  /** Moves the run by an event from outside of any call, as `runs.send()` does. */
+  async send(event: E, options?: SendOptions): Promise<Sent> {
+    return this.runs().send(await this.run(), event, options);
+  }
+
+  /** Says what a held call came to, as `runs.resolve()` does. */
+  async resolve(outcome: 'succeeded' | 'failed', options?: ResolveOptions<E>): Promise<Resolution> {
+    return this.runs().resolve(await this.run(), outcome, options);
+  }
+
+  /** Ends the session store: nothing of the test is left in this process. */
+  async close(): Promise<void> {
+    await this.#sessions.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  async #view(gate = this.#gates[0]) {
+    const run = await this.run();
+    const view = await this.runs(gate).read(run);
+    return view ?? { state: gate.compile().initial, context: undefined };
+  }
+
+  /** As every client begins: it opens a session, and lists the tools. */
+  async #begin(): Promise<void> {
+    this.#begun ??= (async () => {
+      const { result, status, body } = await this.#client.begin();
+      if (result === undefined) throw new Error(`no session was opened: HTTP ${status}, ${body}`);
+      await this.#place();
+      await this.#listed();
+    })();
+    return this.#begun;
+  }
+
+  async #listed(): Promise<string[]> {
+    const tools = await this.#client.tools();
+    if (isReply(tools)) throw unanswered('tools/list', tools);
+    return tools.map(({ name }) => String(name));
+  }
+
+  get #key(): RunKeyStrategy | undefined {
+    const { key = sessionKey() } = this.#options.session;
+    return parseKeys(key)[0];
+  }
+
+  #runKey(): string {
+    const { principal } = this.#options;
+    const key = this.#key;
+    const { sessionId } = this.#client;
+    if (key?.kind === 'session' && sessionId !== undefined) return key.runKey(sessionId);
+    if (key?.kind === 'principal' && principal !== undefined) return key.runKey(principal);
+    throw configError(
+      'the run is named by a handle, or by nothing: ask runs(gate) for it by key.runKey(…)',
+    );
+  }
+
+  /** Puts the run where the test begins, as a claim does that is let go again. */
+  async #place(): Promise<void> {
+    const { state, context, principal } = this.#options;
+    if (state === undefined && context === undefined) return;
+    const workflow = this.#gates[0].compile();
+    const { start } = workflow;
+    const position = state === undefined ? start : { ...start, state };
+    const placed = context === undefined ? position : workflow.withData(position, context as Json);
+    const { store, idleMs: ttlMs } = this.#sessions[SESSIONS].config;
+    const key = { run: this.#runKey(), workflow: workflow.id };
+    const token = newToken();
+    await store.claim({
+      ...key,
+      token,
+      step: { tool: '', digest: '', uncertain: 'retry' },
+      states: undefined,
+      // What the first state is entered with is due once, at version 0.
+      initial: { ...placed, updatedAt: this.clock.now(), version: state === undefined ? 0 : 1 },
+      create: { principal },
+      leaseMs: 1,
+      ttlMs,
+    });
+    await store.release(key, token);
+  }
+
+  #assertBeginning(): void {
+    const { state, context } = this.#options;
+    if (state === undefined && context === undefined) return;
+    if (this.#gates.length > 1)
+      throw configError('state and context are those of one gate, and several are tested');
+    const workflow = this.#gates[0].compile();
+    if (state !== undefined && !workflow.hasState(state))
+      throw configError(`state: got ${showValue(state)}; ${rightNames(state, workflow.states)}`);
+  }
+}
+
+/** What `fsmGate()` takes by default. */
+const LEASE_MS = 8_000;
+
+/**
+ * A gate with all that belongs to it, and neither a server nor a socket: `sessionStore()`,
+ * `fsmGate()` and, if it is given, `stateSync()`, between a client of their own and tools that do
+ * what the test says. Give several gates as a list, in the order of mounting. Works with every test
+ * runner.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG`
+ */
+export function testGate<S extends string, E extends string, T extends string, C extends string, X>(
+  gate: StateMachineGate<S, E, T, C, X>,
+  options?: TestGateOptions<NoInfer<C>, NoInfer<X>>,
+): TestGate<E, C, X>;
+export function testGate(
+  gates: readonly [AnyGate, ...AnyGate[]],
+  options?: Omit<TestGateOptions, 'state' | 'context'>,
+): TestGate;
+export function testGate(given: unknown, options?: unknown): TestGate {
+  const gates: readonly unknown[] = Array.isArray(given) ? given : [given];
+  if (!isGates(gates))
+    throw configError(`expected a StateMachineGate or a list of them, got ${showValue(given)}`);
+  const parsed = parseOptions('testGate()', optionsSchema, options);
+  return new TestGate(gates, parsed);
+}
+
+function isGates(given: readonly unknown[]): given is readonly [AnyGate, ...AnyGate[]] {
+  return given.length > 0 && given.every((each) => each instanceof StateMachineGate);
+}
+
+/** The tools that the middlewares add to those of the server. */
+function ownTools({ gate, session }: Parsed): string[] {
+  const { statusTool } = gate;
+  const { key = sessionKey() } = session;
+  const starts = parseKeys(key).flatMap((each) => (each.kind === 'managed' ? each.start : []));
+  const named = typeof statusTool === 'object' ? statusTool.name : statusTool;
+  return named === undefined ? starts : [named, ...starts];
+}
+
+function answerOf(reply: Reply, ran: boolean): TestAnswer {
+  const { result, error } = reply;
+  if (reply.status >= 400) throw unanswered('tools/call', reply);
+  if (error !== undefined) return { outcome: 'rpc_error', text: error.message, ran, error };
+  if (result === undefined) throw unanswered('tools/call', reply);
+  const content = Array.isArray(result.content) ? result.content.filter(isObject) : [];
+  const texts = content.map((block) => block.text).filter((each) => typeof each === 'string');
+  const text = texts.join('\n');
+  const meta = isObject(result._meta) ? result._meta : {};
+  const refused = meta[`${META_PREFIX}refusal`];
+  if (isRefusal(refused))
+    return { outcome: 'refused', text, ran, result, refusal: { ...refused, text } };
+  if (isObject(meta[`${META_PREFIX}outcome`])) return { outcome: 'unknown', text, ran, result };
+  return { outcome: result.isError === true ? 'tool_error' : 'ok', text, ran, result };
+}
+
+function isRefusal(value: unknown): value is Refusal & { readonly reason: RefusalReason } {
+  return isObject(value) && typeof value.reason === 'string' && Array.isArray(value.available);
+}
+
+/** The session is over, or the middlewares turned the request away as a whole. */
+function unanswered(method: string, { status, body, error }: Reply): Error {
+  const said = error?.message ?? body;
+  const advice =
+    status === 404
+      ? '; a session that is idle for 24 hours is over: give session: { idleMs } more, as your server must'
+      : '';
+  return new Error(`${method} was not answered: HTTP ${status}, ${said}${advice}`);
+}
+
+function unknownTool(tool: string, known: ReadonlySet<string>): InterlockError {
+  return configError(
+    `no gate binds the tool ${showValue(tool)}; ${rightNames(tool, known)}. ` +
+      'Give { tools } what the server has beside them',
+  );
+}
+
+function configError(message: string): InterlockError {
+  return new InterlockError('ERR_INTERLOCK_CONFIG', `testGate(): ${message}`);
+}

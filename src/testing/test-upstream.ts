@@ -1,0 +1,138 @@
+/** The server behind a tested gate: its tools do what the test says of each call. */
+import { SESSION_HEADER } from '../ids.ts';
+import { isObject, JSON_RPC, type JsonObject } from '../wire/json-rpc.ts';
+import type { ToolResult } from '../workflow/binding.ts';
+
+/** A tool as the server lists it. */
+export interface TestTool {
+  readonly name: string;
+  readonly description?: string | undefined;
+  readonly inputSchema?: object | undefined;
+  /** Such as `{ idempotentHint: true }`, by which a gate may let a call be repeated. */
+  readonly annotations?: object | undefined;
+  readonly [member: string]: unknown;
+}
+
+/**
+ * In place of a result: the server dies after the tool ran, so that nobody knows what the call came
+ * to. The clock goes on by one lease: from then on the run is held, or may be tried again.
+ */
+export const NO_ANSWER: unique symbol = Symbol('mcp-interlock.no-answer');
+
+/** What a tool does: it answers, throws, or the server dies. */
+export type TestResult = string | ToolResult | Error | typeof NO_ANSWER;
+
+/** A call that is under way, and what became of it. */
+export interface ExpectedCall {
+  /** Whether the tool ran. */
+  readonly ran: boolean;
+  /** Whether it ran, and the server died. */
+  readonly isUnanswered: boolean;
+  /** It will not come any more. */
+  forget(): void;
+}
+
+interface Expected extends ExpectedCall {
+  ran: boolean;
+  isUnanswered: boolean;
+  readonly result: (request: Request) => Promise<TestResult>;
+}
+
+/** An MCP server without a transport, whose calls are told before what they answer. */
+export class TestUpstream {
+  readonly #tools: ReadonlyMap<string, JsonObject>;
+  readonly #session: string | undefined;
+  readonly #expected = new Map<unknown, Expected>();
+
+  /** @param tools what comes later under a name says more of it. @param session the id it gives */
+  constructor(tools: readonly (string | TestTool)[], session: string | undefined) {
+    const listed = new Map<string, JsonObject>();
+    for (const tool of tools) {
+      const said = typeof tool === 'string' ? { name: tool } : tool;
+      listed.set(said.name, { inputSchema: { type: 'object' }, ...listed.get(said.name), ...said });
+    }
+    this.#tools = listed;
+    this.#session = session;
+  }
+
+  get toolNames(): Iterable<string> {
+    return this.#tools.keys();
+  }
+
+  /** Says what the call of that id is to do, if it comes. */
+  expect(id: number, result: (request: Request) => Promise<TestResult>): ExpectedCall {
+    const forget = (): void => void this.#expected.delete(id);
+    const expected: Expected = { ran: false, isUnanswered: false, result, forget };
+    this.#expected.set(id, expected);
+    return expected;
+  }
+
+  /** Takes what the middlewares forward. */
+  async serve(request: Request): Promise<Response> {
+    if (request.method !== 'POST')
+      return new Response(null, { status: request.method === 'DELETE' ? 200 : 405 });
+    const message: unknown = await request.clone().json();
+    if (!isObject(message) || message.id === undefined) return new Response(null, { status: 202 });
+    const { id, method } = message;
+    const answer = (said: JsonObject, headers: Record<string, string> = {}): Response =>
+      Response.json({ jsonrpc: '2.0', id, ...said }, { headers });
+    switch (method) {
+      case 'initialize':
+        return answer(
+          { result: SERVER },
+          this.#session === undefined ? {} : { [SESSION_HEADER]: this.#session },
+        );
+      case 'tools/list':
+        return answer({ result: { tools: [...this.#tools.values()] } });
+      case 'tools/call': {
+        const said = await this.#run(id, request);
+        return said === undefined ? died() : answer(said);
+      }
+      default: {
+        const error = { code: JSON_RPC.METHOD_NOT_FOUND, message: `Method not found: ${method}` };
+        return answer({ error });
+      }
+    }
+  }
+
+  /** `undefined` where the server dies. */
+  async #run(id: unknown, request: Request): Promise<JsonObject | undefined> {
+    const expected = this.#expected.get(id);
+    if (expected === undefined)
+      return { error: { code: JSON_RPC.INVALID_PARAMS, message: 'Unknown call' } };
+    expected.ran = true;
+    const result = await expected.result(request).catch(thrown);
+    if (result !== NO_ANSWER) return saidBy(result);
+    expected.isUnanswered = true;
+    return undefined;
+  }
+}
+
+const SERVER = {
+  protocolVersion: '2025-11-25',
+  capabilities: { tools: {} },
+  serverInfo: { name: 'mcp-interlock-testing', version: '1' },
+};
+
+function thrown(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error));
+}
+
+/** As the SDK's servers answer: what a tool throws is a result with `isError`. */
+function saidBy(result: string | ToolResult | Error): JsonObject {
+  if (typeof result === 'string') return { result: textResult(result) };
+  if (!(result instanceof Error)) return { result };
+  const { message } = result;
+  if ('code' in result && typeof result.code === 'number')
+    return { error: { code: result.code, message } };
+  return { result: { ...textResult(message), isError: true } };
+}
+
+function textResult(text: string): JsonObject {
+  return { content: [{ type: 'text', text }] };
+}
+
+/** A stream that ends without the result. */
+function died(): Response {
+  return new Response('', { headers: { 'content-type': 'text/event-stream' } });
+}

@@ -1,0 +1,57 @@
+/**
+ * Checked by the compiler alone: each `@ts-expect-error` is a promise that what it stands over does
+ * not compile.
+ */
+import { setup } from 'xstate';
+import { type Json, StateMachineGate } from '../../src/index.ts';
+import { assertGated, NO_ANSWER, testGate } from '../../src/testing/index.ts';
+
+const door = new StateMachineGate({
+  initial: 'open',
+  states: { open: { on: { CLOSE: 'closed' } }, closed: {} },
+}).bindTool('door.close', 'open', 'CLOSE');
+
+const t = testGate(door, { state: 'closed', context: { knocks: 2 } });
+(await t.state()) satisfies 'open' | 'closed';
+(await t.context()) satisfies Json | undefined;
+void t.send('CLOSE');
+void t.resolve('failed', { event: 'CLOSE' });
+void t.call('door.close', { gently: true }, NO_ANSWER);
+void t.call('door.close', {}, Promise.resolve('closed'));
+void t.call('door.close', {}, async ({ gently }, step) => `${gently} ${step?.idempotencyKey}`);
+// @ts-expect-error a state that the gate does not have
+testGate(door, { state: 'ajar' });
+// @ts-expect-error an event that the gate does not have
+void t.send('OPEN');
+// @ts-expect-error no result of a tool
+void t.call('door.close', {}, 42);
+// @ts-expect-error its clock is the test's own
+testGate(door, { gate: { clock: t.clock } });
+
+// Of a statechart the texts of its states, and its context.
+const machine = setup({
+  types: {} as { context: { left: number }; events: { type: 'TAKE' } },
+}).createMachine({
+  id: 'stock',
+  initial: 'open',
+  context: { left: 1 },
+  states: { open: { on: { TAKE: 'empty' } }, empty: {} },
+});
+const stock = new StateMachineGate(machine).bindTool('take', 'open', 'TAKE');
+const s = testGate(stock, { context: { left: 0 } });
+(await s.context()).left satisfies number;
+// @ts-expect-error another context than the machine's
+testGate(stock, { context: { right: 0 } });
+
+// Several gates on one route: each is asked for by itself.
+const both = testGate([door, stock]);
+(await both.state(stock)) satisfies string;
+void both.runs(door);
+// @ts-expect-error whose state it is cannot be told
+testGate([door, stock], { state: 'open' });
+
+void assertGated(door, new URL('http://shop.example/mcp'));
+void assertGated(door, async () => new Response(), { path: '/mcp' });
+void assertGated(stock, { fetch: () => new Response() });
+// @ts-expect-error nothing that serves
+void assertGated(door, 42);
