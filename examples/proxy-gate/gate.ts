@@ -1,15 +1,6 @@
-import type { ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
-import type { Socket } from 'node:net';
 import express, { type Express } from 'express';
-import { createProxyMiddleware } from 'http-proxy-middleware';
-import {
-  fsmGate,
-  notForwarded,
-  StateMachineGate,
-  type StateStore,
-  sessionStore,
-  stateSync,
-} from 'mcp-interlock';
+import { fsmGate, StateMachineGate, type StateStore, sessionStore, stateSync } from 'mcp-interlock';
+import { mcpProxy } from 'mcp-interlock-cli/proxy';
 
 /**
  * A report is measured, then checked, then announced: an order of which the server behind the gate
@@ -41,48 +32,7 @@ export function gateInFrontOf(target: string, store?: StateStore): Express {
     // busy that long.
     fsmGate(report, { maxStepMs: 60_000 }),
     stateSync({ policies: [{ match: 'get-sum', invalidates: ['get-structured-content'] }] }),
-    createProxyMiddleware<IncomingMessage, ServerResponse>({
-      target,
-      // Servers that check the Host header see their own name.
-      changeOrigin: true,
-      // Where the client has left, http-proxy calls a reset connection no error.
-      on: { proxyReq: onlyWhole, proxyRes: passOn, error: fail, econnreset: fail },
-    }),
+    mcpProxy(`${target}/mcp`),
   );
   return app;
-}
-
-/**
- * A client that left while its request was looked at took the end of its body along: http-proxy
- * would wait for it for ever. Nothing was sent yet.
- */
-function onlyWhole(request: ClientRequest, req: IncomingMessage): void {
-  if (!req.destroyed || req.readableEnded) return;
-  void notForwarded(req);
-  request.destroy();
-}
-
-/** What streams need, and http-proxy leaves out. */
-function passOn(answer: IncomingMessage, _req: IncomingMessage, res: ServerResponse): void {
-  // The headers of a quiet stream go out now, and not with its first event, which may be minutes
-  // away.
-  process.nextTick(() => res.flushHeaders());
-  // A server that dies in mid-answer ends the client's connection too, instead of leaving it open
-  // for ever.
-  answer.once('close', () => {
-    if (!answer.complete) res.destroy();
-  });
-}
-
-/** Errors of connections that never came about. After any other one the call may have run. */
-const NEVER_CONNECTED = ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN'];
-
-function fail(
-  error: NodeJS.ErrnoException,
-  req: IncomingMessage,
-  res: ServerResponse | Socket,
-): void {
-  if (NEVER_CONNECTED.includes(error.code ?? '')) void notForwarded(req);
-  if (!('writeHead' in res) || res.headersSent) res.destroy();
-  else res.writeHead(504).end('The server could not be reached.');
 }

@@ -187,7 +187,7 @@ it('breaks off the answer of a server that died, and does not take the call for 
   await victim.kill9();
   await expect(answer.text()).rejects.toThrow('terminated');
   expect((await runs.read(session.id))?.snapshot.state).toBe('measured');
-  expect((await session.post({ jsonrpc: '2.0', id: 8, method: 'tools/list' })).status).toBe(504);
+  expect((await session.post({ jsonrpc: '2.0', id: 8, method: 'tools/list' })).status).toBe(502);
 });
 
 describe('a server that cannot be reached', () => {
@@ -204,12 +204,15 @@ describe('a server that cannot be reached', () => {
     const told = errors();
     await upstream.close();
     for (let call = 0; call < 2; call++) {
-      const { status, text } = await session.post(callOf(call, 'get-sum'));
-      expect([status, text]).toEqual([504, 'The server could not be reached.']);
+      const { status, messages } = await session.post(callOf(call, 'get-sum'));
+      expect([status, messages[0]?.error.message]).toEqual([
+        502,
+        'The server behind the gate could not be reached. Nothing was sent to it.',
+      ]);
       await expect.poll(async () => (await runs.read(session.id))?.status).toBe('idle');
     }
     const batch = [callOf('a', 'get-sum'), { jsonrpc: '2.0', id: 'b', method: 'tools/list' }];
-    expect((await session.post(batch)).status).toBe(504);
+    expect((await session.post(batch)).status).toBe(502);
     await expect.poll(async () => (await runs.read(session.id))?.status).toBe('idle');
     expect(told).not.toHaveBeenCalled();
   });
@@ -224,7 +227,7 @@ describe('a server that cannot be reached', () => {
     const call = session.post(callOf(1, 'get-sum'));
     await expect.poll(() => upstream.ledger.calls).toEqual(['get-sum']);
     await upstream.close();
-    expect((await call).status).toBe(504);
+    expect((await call).status).toBe(502);
     hold.open();
     expect(told.mock.calls.flat().map(String).join()).toContain('the outcome of a call of');
     expect((await runs.read(session.id))?.status).toBe('running');
@@ -397,7 +400,7 @@ it('works behind a body parser, if the proxy writes the body anew', async () => 
 });
 
 it('is what its page of the documentation shows', () => {
-  expectQuoted('docs/proxy.md', ['examples/proxy-gate/gate.ts']);
+  expectQuoted('docs/proxy.md', ['examples/proxy-gate/gate.ts', 'packages/cli/src/proxy.ts']);
 });
 
 it('serves as its README says', async () => {

@@ -1,0 +1,45 @@
+/**
+ * Makes `dist/`: the command, and the proxy that it and other apps use. What an install needs of
+ * npm beside it is in `dependencies`; the other packages are bundled. Also writes the JSON Schema
+ * of gates in JSON, from the schema that the command itself reads them with.
+ */
+import { execFileSync } from 'node:child_process';
+import { chmodSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { rolldown } from 'rolldown';
+import manifest from './package.json' with { type: 'json' };
+
+const HERE = fileURLToPath(new URL('.', import.meta.url));
+const DIST = join(HERE, 'dist');
+const installed = Object.keys(manifest.dependencies);
+
+rmSync(DIST, { recursive: true, force: true });
+const build = await rolldown({
+  cwd: HERE,
+  input: { main: 'src/main.ts', proxy: 'src/proxy.ts' },
+  platform: 'node',
+  external: (id) => id.startsWith('node:') || installed.some((name) => isOf(name, id)),
+});
+await build.write({
+  dir: DIST,
+  format: 'esm',
+  chunkFileNames: 'chunks/[name].js',
+  sourcemap: true,
+  comments: { legal: true, annotation: true, jsdoc: false },
+});
+await build.close();
+chmodSync(join(DIST, 'main.js'), 0o755);
+execFileSync(
+  process.execPath,
+  [
+    join(HERE, '../../node_modules/typescript/bin/tsc'),
+    ...['src/proxy.ts', '--ignoreConfig', '--declaration', '--emitDeclarationOnly', '--noCheck'],
+    ...['--outDir', DIST, '--module', 'nodenext', '--target', 'es2023'],
+  ],
+  { cwd: HERE, stdio: 'inherit' },
+);
+
+function isOf(name: string, id: string): boolean {
+  return id === name || id.startsWith(`${name}/`);
+}
