@@ -4,21 +4,24 @@
  * of gates in JSON, from the schema that the command itself reads them with.
  */
 import { execFileSync } from 'node:child_process';
-import { chmodSync, rmSync } from 'node:fs';
+import { chmodSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { rolldown } from 'rolldown';
 import manifest from './package.json' with { type: 'json' };
+import { gateJsonSchema } from './src/json-gate.ts';
 
 const HERE = fileURLToPath(new URL('.', import.meta.url));
 const DIST = join(HERE, 'dist');
-const installed = Object.keys(manifest.dependencies);
+const installed = Object.keys({ ...manifest.dependencies, ...manifest.peerDependencies });
 
 rmSync(DIST, { recursive: true, force: true });
 const build = await rolldown({
   cwd: HERE,
   input: { main: 'src/main.ts', proxy: 'src/proxy.ts' },
   platform: 'node',
+  // jsonc-parser's `main` is UMD, which no bundler sees through.
+  resolve: { mainFields: ['module', 'main'] },
   external: (id) => id.startsWith('node:') || installed.some((name) => isOf(name, id)),
 });
 await build.write({
@@ -29,6 +32,7 @@ await build.write({
   comments: { legal: true, annotation: true, jsdoc: false },
 });
 await build.close();
+writeFileSync(join(HERE, 'gate.schema.json'), `${JSON.stringify(gateJsonSchema(), null, 2)}\n`);
 chmodSync(join(DIST, 'main.js'), 0o755);
 execFileSync(
   process.execPath,

@@ -1,2 +1,51 @@
 #!/usr/bin/env node
-console.log('x');
+/** The command `mcp-interlock`: finds out which command is meant, and ends with its status. */
+import { InterlockError } from 'mcp-interlock';
+import { rightNames } from '../../../src/names.ts';
+import manifest from '../package.json' with { type: 'json' };
+import { type CommandSpec, Failure, helpOf, UsageError } from './command-line.ts';
+import { GATE, runGate } from './gate-command.ts';
+
+interface Command {
+  readonly spec: CommandSpec;
+  /** Resolves to the status that the process ends with. */
+  readonly run: (args: readonly string[]) => Promise<number>;
+}
+
+const COMMANDS: Readonly<Record<string, Command>> = {
+  gate: { spec: GATE, run: runGate },
+};
+
+const HELP = `Usage: mcp-interlock <command> [options]
+
+${Object.values(COMMANDS)
+  .map(({ spec }) => `  ${spec.usage}`)
+  .join('\n')}
+
+mcp-interlock <command> --help says more.
+`;
+
+async function main([name, ...args]: readonly string[]): Promise<number> {
+  if (name === '--version') return print(`${manifest.version}\n`);
+  if (name === undefined || name === '--help' || name === 'help') return print(HELP);
+  const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
+  if (command === undefined)
+    throw new UsageError(`unknown command ${name}, ${rightNames(name, Object.keys(COMMANDS))}`);
+  if (args.includes('--help')) return print(helpOf(command.spec));
+  return command.run(args);
+}
+
+function print(text: string): number {
+  process.stdout.write(text);
+  return 0;
+}
+
+/** 2 for a mistake in the command line, 1 for everything else. */
+function statusOf(error: unknown): number {
+  const isUsers =
+    error instanceof UsageError || error instanceof Failure || error instanceof InterlockError;
+  console.error(isUsers ? `mcp-interlock: ${error.message}` : error);
+  return error instanceof UsageError ? 2 : 1;
+}
+
+process.exitCode = await main(process.argv.slice(2)).catch(statusOf);

@@ -1,0 +1,300 @@
+/**
+ * `mcp-interlock gate`: a gate in front of a server that one does not own. Hides how it is put
+ * together, how it begins and how it ends.
+ */
+import { once } from 'node:events';
+import { createServer, type Server } from 'node:http';
+import { type AddressInfo, connect, isIPv6 } from 'node:net';
+import express, { type ErrorRequestHandler, type Express, type Response } from 'express';
+import {
+  fsmGate,
+  handleKey,
+  managedHandle,
+  principalKey,
+  type RunKeyStrategy,
+  runsOf,
+  type SessionMiddleware,
+  sessionKey,
+  sessionStore,
+  stateSync,
+  workflowHealth,
+} from 'mcp-interlock';
+import {
+  type CommandSpec,
+  choiceOf,
+  durationOf,
+  Failure,
+  type Given,
+  parseCommand,
+  portOf,
+  UsageError,
+  urlOf,
+} from './command-line.ts';
+import { checkOrigin, checkToken, refuse, resourceMetadata, type TokenOptions } from './door.ts';
+import { LOG_FORMATS, Log } from './log.ts';
+import { mcpProxy } from './proxy.ts';
+import { type OpenStore, storeNamed } from './stores.ts';
+import { loadWorkflows, type WorkflowFile } from './workflow-file.ts';
+
+export const GATE = {
+  usage: 'mcp-interlock gate ./gate.ts --target http://127.0.0.1:3001/mcp [options]',
+  about:
+    'Serves MCP at http://127.0.0.1:8080/mcp, lets through what the workflow allows, and hands it to\nthe target: an MCP server over Streamable HTTP, in any language. The file exports a\nStateMachineGate, or several in an array, by default; or it is the same in JSON.',
+  options: {
+    target: { takes: 'URL', help: 'the MCP endpoint of the server behind the gate; needed' },
+    port: { takes: 'PORT', help: 'where to listen; 0 takes a free port. Default 8080' },
+    host: { takes: 'ADDRESS', help: 'the address to listen on. Default 127.0.0.1' },
+    path: { takes: 'PATH', help: 'the path of the gate. Default /mcp' },
+    store: {
+      takes: 'URL',
+      help: 'where runs are kept: sqlite:FILE, memory, redis://… or postgres://…\nDefault sqlite:runs.db',
+    },
+    key: {
+      takes: 'KEY',
+      many: true,
+      help: 'what names a run, in order of preference. Default session\nsession, principal (needs --jwks), handle:ARGUMENT=TOOL where TOOL of the server\nhands handles out, or managed:ARGUMENT=TOOL where the gate adds TOOL and does so',
+    },
+    jwks: { takes: 'URL', help: 'asks for a JWT, signed with one of these keys' },
+    issuer: { takes: 'URL', help: 'who has to have issued it' },
+    audience: { takes: 'NAME', help: 'whom it has to be for, such as the public URL of the gate' },
+    'allow-host': { takes: 'NAME', many: true, help: 'a DNS name by which clients reach the gate' },
+    'allow-origin': {
+      takes: 'ORIGIN',
+      many: true,
+      help: 'a web page that may call, such as http://localhost:6274',
+    },
+    announce: { help: 'says in results what is available next, for clients that never list again' },
+    'max-step': {
+      takes: 'TIME',
+      help: 'the longest that a call of a bound tool takes. Default 10m',
+    },
+    idle: { takes: 'TIME', help: 'how long a run is kept that nothing touches. Default 24h' },
+    'stuck-after': { takes: 'TIME', help: 'when /health counts a run as stuck. Default 1h' },
+    drain: { takes: 'TIME', help: 'how long SIGTERM waits for calls that run. Default 20s' },
+    log: { takes: 'FORMAT', help: 'text or json. Default text' },
+  },
+} as const satisfies CommandSpec;
+
+type GateOptions = Given<typeof GATE.options>;
+
+/** Serves until a signal ends it. Resolves to the status 0 once everything is closed. */
+export async function runGate(args: readonly string[]): Promise<number> {
+  const { file: path, given } = parseCommand(GATE, args);
+  const settings = settingsOf(given);
+  const log = new Log(settings.log);
+  const file = await loadWorkflows(path);
+  const store = await settings.openStore(log.warn);
+  try {
+    const { app, sessions, streams } = makeApp(settings, file, store, log);
+    const server = await listen(app, settings);
+    announce(server, settings, file, store, log);
+    await signalled();
+    log.say(
+      'gate.ending',
+      { drainMs: settings.drainMs },
+      'Ending, once the calls that run are done.',
+    );
+    await end(server, sessions, streams, settings.drainMs);
+    return 0;
+  } finally {
+    await store.close();
+  }
+}
+
+/** The options, checked. Times are in milliseconds. */
+function settingsOf(given: GateOptions) {
+  if (given.target === undefined)
+    throw new UsageError('--target is needed: the MCP endpoint of the server behind the gate');
+  const { path = '/mcp' } = given;
+  if (!/^(?:\/[\w.~-]+)+$/.test(path) || path.startsWith('/health'))
+    throw new UsageError(
+      `--path: expected a path such as /mcp, and not /health, got ${JSON.stringify(path)}`,
+    );
+  for (const origin of given['allow-origin'])
+    if (urlOf('allow-origin', origin).origin !== origin)
+      throw new UsageError(
+        `--allow-origin: expected scheme, host and port alone, got ${JSON.stringify(origin)}`,
+      );
+  const token = tokenOf(given);
+  return {
+    target: urlOf('target', given.target),
+    port: portOf('port', given.port ?? '8080'),
+    host: given.host ?? '127.0.0.1',
+    path,
+    openStore: storeNamed(given.store ?? 'sqlite:runs.db'),
+    keys: given.key.length === 0 ? [sessionKey()] : given.key.map((key) => keyOf(key, token)),
+    token,
+    hosts: given['allow-host'],
+    origins: given['allow-origin'],
+    announce: given.announce,
+    maxStepMs: durationOf('max-step', given['max-step'] ?? '10m'),
+    idleMs: durationOf('idle', given.idle ?? '24h'),
+    stuckAfterMs: durationOf('stuck-after', given['stuck-after'] ?? '1h'),
+    drainMs: durationOf('drain', given.drain ?? '20s'),
+    log: choiceOf('log', given.log ?? 'text', LOG_FORMATS),
+  };
+}
+
+type Settings = ReturnType<typeof settingsOf>;
+type Token = Omit<TokenOptions, 'onFault'>;
+
+function tokenOf({ jwks, issuer, audience }: GateOptions): Token | undefined {
+  if (jwks === undefined && issuer === undefined && audience === undefined) return undefined;
+  if (jwks === undefined || issuer === undefined || audience === undefined)
+    throw new UsageError('--jwks, --issuer and --audience belong together: give all three');
+  return { jwks: urlOf('jwks', jwks), issuer, audience };
+}
+
+function keyOf(key: string, token: Token | undefined): RunKeyStrategy {
+  if (key === 'session') return sessionKey();
+  if (key === 'principal') {
+    if (token !== undefined) return principalKey();
+    throw new UsageError('--key principal needs --jwks: nothing else says who calls');
+  }
+  const [, kind, argument = '', tool = ''] = /^(handle|managed):([^=]+)=(.+)$/.exec(key) ?? [];
+  if (kind === 'handle') return handleKey(argument, { createdBy: tool });
+  if (kind === 'managed') return managedHandle({ argument, start: tool });
+  throw new UsageError(
+    `--key: expected session, principal, handle:ARGUMENT=TOOL or managed:ARGUMENT=TOOL, got ${JSON.stringify(key)}`,
+  );
+}
+
+function makeApp(settings: Settings, file: WorkflowFile, { store, bus }: OpenStore, log: Log) {
+  const { path, token } = settings;
+  const onFault = log.warn;
+  const sessions = sessionStore({
+    store,
+    bus,
+    key: settings.keys,
+    idleMs: settings.idleMs,
+    onEvent: log.event,
+    // Every failure is an event too.
+    onError: () => {},
+    onWarning: log.warn,
+  });
+  const options = { maxStepMs: settings.maxStepMs, announce: settings.announce };
+  const health = workflowHealth({
+    runs: file.gates.map((gate) => runsOf(gate, { sessions })),
+    stuckAfterMs: settings.stuckAfterMs,
+  });
+  const streams = new Set<Response>();
+  const app = express().disable('x-powered-by');
+  app.use(requestLog(log));
+  app.use(checkOrigin({ hosts: settings.hosts, origins: settings.origins, onRefused: onFault }));
+  app.get(['/health', '/health/ready'], health);
+  app.get('/health/live', health.live);
+  const metadata = token && resourceMetadata({ ...token, onFault });
+  if (metadata !== undefined)
+    app.get(metadata.path, (_req, res) => void res.json(metadata.document));
+  // One route for the gate and the proxy: no path that the one does not match reaches the other.
+  app.all(
+    path,
+    ...(token === undefined ? [] : [checkToken({ ...token, onFault })]),
+    (req, res, next) => {
+      if (req.method === 'GET') streams.add(res.once('close', () => streams.delete(res)));
+      next();
+    },
+    sessions,
+    ...file.gates.map((gate) => fsmGate(gate, options)),
+    ...(file.sync === undefined ? [] : [stateSync(file.sync)]),
+    mcpProxy(settings.target, { onFault }),
+  );
+  app.use((_req, res) => refuse(res, 404, `There is nothing here: the gate is at ${path}`));
+  app.use(failed(log));
+  return { app, sessions, streams };
+}
+
+/** One line for each HTTP request, without its query. */
+function requestLog(log: Log): express.RequestHandler {
+  return (req, res, next) => {
+    const begun = performance.now();
+    res.once('close', () =>
+      log.say('http.request', {
+        method: req.method,
+        path: req.path,
+        status: res.headersSent ? res.statusCode : undefined,
+        durationMs: Math.round(performance.now() - begun),
+      }),
+    );
+    next();
+  };
+}
+
+/** Express has found fault with a request, or our own code has failed. No client sees a stack. */
+function failed(log: Log): ErrorRequestHandler {
+  return (error: unknown, _req, res, _next) => {
+    log.warn(`a request failed: ${error instanceof Error ? error.message : String(error)}`);
+    if (res.headersSent) res.destroy();
+    else refuse(res, error instanceof URIError ? 400 : 500, 'The request could not be handled');
+  };
+}
+
+async function listen(app: Express, { host, port }: Settings): Promise<Server> {
+  const server = createServer(app);
+  try {
+    await once(server.listen(port, host), 'listening');
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? error.code : undefined;
+    const why = code === 'EADDRINUSE' ? 'another program listens there' : String(error);
+    throw new Failure(`cannot listen on ${host}, port ${port}: ${why}`);
+  }
+  return server;
+}
+
+function announce(
+  server: Server,
+  { host, path, target, token }: Settings,
+  { gates }: WorkflowFile,
+  { name }: OpenStore,
+  log: Log,
+): void {
+  const { port, address } = server.address() as AddressInfo;
+  const url = `http://${isIPv6(address) ? `[${address}]` : host}:${port}${path}`;
+  const behind = `${target.origin}${target.pathname}`;
+  const workflows = gates.map(({ id }) => id);
+  log.say(
+    'gate.listening',
+    { url, target: behind, workflows, store: name },
+    `${url} stands in front of ${behind}. Workflow: ${workflows.join(', ')}. Runs: ${name}.`,
+  );
+  if (token === undefined && !/^(127\.|::1$)/.test(address))
+    log.warn(`${address} is reached from other machines, and no token is asked for: see --jwks`);
+  for (const gate of gates) gate.warnings.forEach(log.warn);
+  const targetPort = Number(target.port || (target.protocol === 'https:' ? 443 : 80));
+  const probe = connect(targetPort, target.hostname.replace(/^\[|\]$/g, ''), () => probe.destroy());
+  probe.once('error', (error: NodeJS.ErrnoException) =>
+    log.warn(`${behind} cannot be reached yet: ${error.code}. Until it can, clients get 502`),
+  );
+}
+
+/** Resolves with the first signal that asks for an end. The second one ends at once. */
+async function signalled(): Promise<void> {
+  await new Promise<void>((resolve) => {
+    for (const signal of ['SIGTERM', 'SIGINT'] as const)
+      process.once(signal, () => {
+        process.once(signal, () => process.exit(1));
+        resolve();
+      });
+  });
+}
+
+/** Steps come to their end, then event streams end, then other answers, as long as there is time. */
+async function end(
+  server: Server,
+  sessions: SessionMiddleware,
+  streams: ReadonlySet<Response>,
+  drainMs: number,
+): Promise<void> {
+  const deadline = performance.now() + drainMs;
+  await sessions.close({ drainMs });
+  const closed = once(server, 'close');
+  server.close();
+  // A client opens its stream again, at another process or at the next one.
+  for (const stream of streams) stream.destroy();
+  const timer = setTimeout(
+    () => server.closeAllConnections(),
+    Math.max(0, deadline - performance.now()),
+  );
+  await closed;
+  clearTimeout(timer);
+}

@@ -1,0 +1,206 @@
+/**
+ * Workflows in JSON, for those who write no TypeScript. Hides the format: one schema says what is
+ * right, to the command and, as JSON Schema, to editors.
+ */
+import { type Node, type ParseError, parseTree, printParseErrorCode } from 'jsonc-parser';
+import { StateMachineGate, type StateSyncConfig } from 'mcp-interlock';
+import * as z from 'zod/mini';
+import { rightNames } from '../../../src/names.ts';
+import { isTable, parseOptions, showValue } from '../../../src/options.ts';
+import { Failure } from './command-line.ts';
+
+const text = z.string().check(z.minLength(1));
+
+/** A schema with words for editors. */
+function about<T extends z.ZodMiniType>(schema: T, description: string): T {
+  const described = schema.clone();
+  z.globalRegistry.add(described, { description });
+  return described as T;
+}
+
+const textsSchema = z.array(text).check(z.minLength(1));
+const statesSchema = z.union([text, textsSchema]);
+
+const bindingSchema = z.strictObject({
+  states: about(statesSchema, 'The states in which the tool is available.'),
+  success: z.optional(about(text, 'The event that a successful call sends. Default: none.')),
+  failure: z.optional(about(text, 'The event that a failed call sends. Default: none.')),
+  uncertain: z.optional(
+    about(
+      z.enum(['hold', 'retry']),
+      'What follows a call whose outcome is unknown: "hold" stops the run, "retry" lets it try again.',
+    ),
+  ),
+});
+
+const toolSchema = z.union([
+  text,
+  textsSchema,
+  bindingSchema,
+  z.array(bindingSchema).check(z.minLength(1)),
+]);
+
+const stateSchema = z.strictObject({
+  on: z.optional(z.record(z.string(), text)),
+  after: z.optional(
+    about(
+      z.record(z.string().check(z.regex(/^\d+$/)), text),
+      'Where a run goes by itself after so many milliseconds: { "900000": "expired" }.',
+    ),
+  ),
+  type: z.optional(z.literal('final')),
+});
+
+const policySchema = z.strictObject({
+  match: about(text, 'A glob over names of tools: "cart_*".'),
+  cacheControl: z.optional(z.enum(['no-store', 'immutable'])),
+  invalidates: z.optional(about(z.array(text), 'Globs over the tools whose answers are stale.')),
+});
+
+const id = about(
+  z.string().check(z.regex(/^[\w.-]{1,64}$/, 'expected 1 to 64 letters, digits, "_", "." or "-"')),
+  'Names the workflow to stores, models and logs.',
+);
+
+const common = {
+  $schema: z.optional(z.string()),
+  sync: z.optional(about(z.array(policySchema), 'Which answers a call makes stale.')),
+};
+
+/** A table whose names are the user's own. Zod's records lose `__proto__`: this checks each name. */
+type TableOf = <T extends z.ZodMiniType>(names: unknown, value: T) => z.ZodMiniType;
+
+const machineSchema = (document: Record<string, unknown>, table: TableOf) =>
+  z.strictObject({
+    ...common,
+    id,
+    initial: about(text, 'The state in which every run begins.'),
+    states: about(table(document.states, stateSchema), 'What each event leads to, by state.'),
+    tools: z.optional(
+      about(table(document.tools, toolSchema), 'Where each tool is available, and what it does.'),
+    ),
+    prompts: z.optional(about(table(document.prompts, statesSchema), 'Where prompts are.')),
+    resources: z.optional(
+      about(table(document.resources, statesSchema), 'Where resources are, by globs over URIs.'),
+    ),
+  });
+
+/** What the schema makes sure of. */
+interface MachineDocument {
+  readonly id: string;
+  readonly initial: string;
+  readonly states: Readonly<Record<string, z.output<typeof stateSchema>>>;
+  readonly tools?: Readonly<Record<string, z.output<typeof toolSchema>>>;
+  readonly prompts?: Readonly<Record<string, string | string[]>>;
+  readonly resources?: Readonly<Record<string, string | string[]>>;
+  readonly sync?: readonly z.output<typeof policySchema>[];
+}
+
+/** The names that the document gives, each with the same schema. */
+const asGiven: TableOf = (names, value) =>
+  isTable(names)
+    ? z.strictObject(Object.fromEntries(Object.keys(names).map((name) => [name, value])))
+    : z.custom(() => false, 'expected an object');
+
+/** The JSON Schema of the format (draft 7, which every editor knows). */
+export function gateJsonSchema(): object {
+  const anyName: TableOf = (_, value) => z.record(z.string(), value);
+  const machine = machineSchema({}, anyName);
+  const schema = z.union([machine, z.array(machine).check(z.minLength(1))]);
+  return {
+    $id: 'https://unpkg.com/mcp-interlock-cli/gate.schema.json',
+    title: 'A gate of mcp-interlock',
+    ...z.toJSONSchema(schema, { target: 'draft-7', io: 'input' }),
+  };
+}
+
+/**
+ * Makes gates of a JSON document: one workflow, or an array of them.
+ *
+ * @throws Failure or InterlockError naming the place, the wrong value and the right ones
+ */
+export function parseWorkflows(json: string): {
+  gates: StateMachineGate[];
+  sync: StateSyncConfig | undefined;
+} {
+  const given = parseJson(json);
+  const documents: readonly unknown[] = Array.isArray(given) ? given : [given];
+  if (documents.length === 0) throw new Failure('expected a workflow, got an empty array');
+  const parsed = documents.map((document, index) =>
+    parseDocument(
+      documents.length > 1 ? `workflow ${index + 1} of the file` : 'the workflow',
+      document,
+    ),
+  );
+  const policies = parsed.flatMap(({ sync = [] }) => sync);
+  return {
+    gates: parsed.map(gateOf),
+    sync: policies.length === 0 ? undefined : { policies },
+  };
+}
+
+function parseDocument(what: string, document: unknown): MachineDocument {
+  if (!isTable(document))
+    throw new Failure(`${what}: expected an object, got ${showValue(document)}`);
+  return parseOptions(what, machineSchema(document, asGiven), document) as MachineDocument;
+}
+
+function gateOf(document: MachineDocument): StateMachineGate {
+  const { id, initial, states, tools = {}, prompts = {}, resources = {} } = document;
+  const gate = new StateMachineGate<string, string>({ id, initial, states });
+  const events = new Set(Object.values(states).flatMap(({ on }) => Object.keys(on ?? {})));
+  for (const [name, tool] of Object.entries(tools))
+    for (const { states: where, ...options } of bindingsOf(tool)) {
+      for (const outcome of ['success', 'failure'] as const)
+        checkEvent(`tools.${name}.${outcome}`, options[outcome], events);
+      gate.bindTool(name, where, options);
+    }
+  for (const [name, where] of Object.entries(prompts)) gate.bindPrompt(name, where);
+  for (const [uri, where] of Object.entries(resources)) gate.bindResource(uri, where);
+  return gate;
+}
+
+function bindingsOf(tool: z.output<typeof toolSchema>): readonly z.output<typeof bindingSchema>[] {
+  if (typeof tool === 'string') return [{ states: tool }];
+  if (!Array.isArray(tool)) return [tool];
+  const states = tool.filter((each) => typeof each === 'string');
+  return states.length > 0 ? [{ states }] : tool.filter((each) => typeof each !== 'string');
+}
+
+/** The library only warns of such an event, since types have caught the typo there. */
+function checkEvent(place: string, event: string | undefined, events: ReadonlySet<string>): void {
+  if (event === undefined || events.has(event)) return;
+  throw new Failure(
+    `${place}: no state handles the event ${showValue(event)}, ${rightNames(event, events)}`,
+  );
+}
+
+/** Strict JSON. A name that stands twice is a fault: the first of the two would be lost unseen. */
+function parseJson(json: string): unknown {
+  const faults: ParseError[] = [];
+  const tree = parseTree(json, faults, { disallowComments: true });
+  const [first] = faults;
+  if (tree === undefined || first !== undefined) {
+    const { offset = 0, error } = first ?? {};
+    const what = error === undefined ? 'the file is empty' : printParseErrorCode(error);
+    throw new Failure(`${placeAt(json, offset)}: no JSON: ${what}`);
+  }
+  checkNames(json, tree);
+  return JSON.parse(json);
+}
+
+function checkNames(json: string, node: Node): void {
+  const names = new Set<unknown>();
+  for (const child of node.children ?? []) {
+    const [name] = child.type === 'property' ? (child.children ?? []) : [];
+    if (name !== undefined && names.has(name.value))
+      throw new Failure(`${placeAt(json, name.offset)}: ${showValue(name.value)} is there twice`);
+    names.add(name?.value);
+    checkNames(json, child);
+  }
+}
+
+function placeAt(json: string, offset: number): string {
+  const before = json.slice(0, offset).split('\n');
+  return `line ${before.length}, column ${(before.at(-1)?.length ?? 0) + 1}`;
+}

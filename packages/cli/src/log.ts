@@ -1,0 +1,52 @@
+/** What the command says while it runs. Hides how a line looks, and what no line may hold. */
+import type { InterlockEvent } from 'mcp-interlock';
+
+/** `text` for people, `json` for machines: one object a line, with `at` and `type`. */
+export type LogFormat = 'text' | 'json';
+
+export const LOG_FORMATS: readonly LogFormat[] = ['text', 'json'];
+
+/** Beginnings whose ends are told too. People see the ends only. */
+const QUIET: readonly string[] = ['call.started', 'step.started', 'step.committed', 'list.changed'];
+
+/** Writes the log to standard output. Runs are named by digests: a key is a credential. */
+export class Log {
+  readonly #format: LogFormat;
+
+  constructor(format: LogFormat) {
+    this.#format = format;
+  }
+
+  /** For `sessionStore({ onEvent })`. */
+  readonly event = (event: InterlockEvent): void => {
+    const { at, type, ...said } = event;
+    this.#write(at, type, said);
+  };
+
+  /** A likely mistake. */
+  readonly warn = (message: string): void => this.say('warning', { message });
+
+  /** Something that is no event of the middlewares. `text`: how people read it. */
+  say(type: string, said: Readonly<Record<string, unknown>>, text?: string): void {
+    if (text !== undefined && this.#format === 'text') print(text);
+    else this.#write(Date.now(), type, said);
+  }
+
+  #write(at: number, type: string, said: Readonly<Record<string, unknown>>): void {
+    if (this.#format === 'json') print(JSON.stringify({ at, type, ...said }));
+    else if (!QUIET.includes(type))
+      print([new Date(at).toISOString(), type, ...Object.entries(said).flatMap(pair)].join(' '));
+  }
+}
+
+/** Clients choose the names of tools: what is no plain word is quoted, and stays on its line. */
+function pair([name, value]: [string, unknown]): string[] {
+  if (value === undefined || value === null) return [];
+  if (typeof value === 'number') return [`${name}=${Math.round(value)}`];
+  const text = typeof value === 'string' ? value : JSON.stringify(value);
+  return [`${name}=${/^[\w.:/@-]+$/.test(text) ? text : JSON.stringify(text)}`];
+}
+
+function print(line: string): void {
+  process.stdout.write(`${line}\n`);
+}

@@ -1,0 +1,120 @@
+/** Where runs are kept, by a URL. Hides which driver that takes, and what to do before and after. */
+import { closeSync, openSync } from 'node:fs';
+import {
+  type AtomicStateStore,
+  memoryStore,
+  type NotificationBus,
+  type StateStore,
+} from 'mcp-interlock';
+import { postgresBus } from 'mcp-interlock/bus/postgres';
+import { redisBus } from 'mcp-interlock/bus/redis';
+import { postgresStore } from 'mcp-interlock/stores/postgres';
+import { redisStore } from 'mcp-interlock/stores/redis';
+import { sqliteStore } from 'mcp-interlock/stores/sqlite';
+import { Failure, UsageError } from './command-line.ts';
+
+/** A store that is open. */
+export interface OpenStore {
+  readonly store: StateStore & AtomicStateStore;
+  /** Carries changed lists between processes that share the store. */
+  readonly bus?: NotificationBus;
+  /** What it is, without a password. */
+  readonly name: string;
+  close(): Promise<void>;
+}
+
+const FORMS = 'sqlite:runs.db, memory, redis://host or postgres://host/database';
+
+/** Opens the store that a text names. `onFault` is told of what goes wrong with it later. */
+export type Opener = (onFault: (message: string) => void) => Promise<OpenStore>;
+
+/**
+ * The store that a text names. Its opener rejects with a Failure where it cannot be opened.
+ *
+ * @throws UsageError for a text that names none
+ */
+export function storeNamed(text: string): Opener {
+  const open = openerOf(text);
+  return async (onFault) => {
+    try {
+      return await open(text, onFault);
+    } catch (error) {
+      if (error instanceof Failure) throw error;
+      throw new Failure(`the store ${nameOf(text)} cannot be opened: ${wordsOf(error)}`);
+    }
+  };
+}
+
+function openerOf(text: string): (text: string, ...rest: Parameters<Opener>) => Promise<OpenStore> {
+  if (text === 'memory') return openMemory;
+  if (text === 'sqlite::memory:') throw new UsageError('--store: say memory for runs in memory');
+  if (/^sqlite:./.test(text)) return openSqlite;
+  if (/^rediss?:\/\//.test(text)) return openRedis;
+  if (/^postgres(?:ql)?:\/\//.test(text)) return openPostgres;
+  throw new UsageError(`--store: expected ${FORMS}, got ${JSON.stringify(nameOf(text))}`);
+}
+
+async function openMemory(name: string): Promise<OpenStore> {
+  return { store: memoryStore(), name, close: async () => {} };
+}
+
+async function openSqlite(name: string): Promise<OpenStore> {
+  const file = name.slice('sqlite:'.length);
+  // Runs are named by the ids of sessions, which are credentials: the file is its owner's alone.
+  closeSync(openSync(file, 'a', 0o600));
+  const { default: Database } = await import('libsql');
+  const database = new Database(file);
+  return { store: sqliteStore({ database }), name, close: async () => void database.close() };
+}
+
+async function openRedis(url: string, onFault: (message: string) => void): Promise<OpenStore> {
+  const { createClient } = await driver('redis', url, () => import('redis'));
+  const client = createClient({ url });
+  await new Promise<void>((resolve, reject) => {
+    // It would try again for ever. Whoever starts the command wants to know.
+    client.once('error', reject);
+    client.connect().then(() => resolve(), reject);
+  }).catch((error: unknown) => {
+    client.destroy();
+    throw error;
+  });
+  client.on('error', (error) => onFault(`redis: ${wordsOf(error)}`));
+  return {
+    store: redisStore({ client }),
+    bus: redisBus({ client }),
+    name: nameOf(url),
+    close: async () => void client.destroy(),
+  };
+}
+
+async function openPostgres(url: string, onFault: (message: string) => void): Promise<OpenStore> {
+  const { default: pg } = await driver('pg', url, () => import('pg'));
+  const pool = new pg.Pool({ connectionString: url });
+  pool.on('error', (error) => onFault(`postgres: ${wordsOf(error)}`));
+  const store = postgresStore({ pool });
+  await store.migrate();
+  return { store, bus: postgresBus({ pool }), name: nameOf(url), close: () => pool.end() };
+}
+
+/** A driver that an install has only where it is asked for. */
+async function driver<T>(name: string, url: string, load: () => Promise<T>): Promise<T> {
+  try {
+    return await load();
+  } catch (cause) {
+    const how = `npm install ${name}, or npx -p mcp-interlock-cli -p ${name} mcp-interlock …`;
+    throw new Failure(`--store ${nameOf(url)} needs the package "${name}": ${how}`, { cause });
+  }
+}
+
+function nameOf(text: string): string {
+  if (!text.includes('://') || !URL.canParse(text)) return text;
+  const url = new URL(text);
+  url.password = '';
+  return url.href;
+}
+
+/** Of an error with several in it, as of a host with two addresses, their codes. */
+function wordsOf(error: unknown): string {
+  if (error instanceof AggregateError) return error.errors.map(wordsOf).join('; ');
+  return error instanceof Error ? error.message : String(error);
+}

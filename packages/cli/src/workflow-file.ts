@@ -1,0 +1,99 @@
+/**
+ * The file that says what is gated. Hides in which language it is written, and how a module of
+ * TypeScript is loaded where neither a compiler nor the package is installed.
+ */
+import { existsSync, readFileSync } from 'node:fs';
+import { extname, resolve } from 'node:path';
+import { createJiti } from 'jiti';
+import * as interlock from 'mcp-interlock';
+import { Failure, UsageError } from './command-line.ts';
+import { parseWorkflows } from './json-gate.ts';
+
+/** A gate whose names nobody asks for any more. */
+export type AnyGate = interlock.StateMachineGate;
+
+/** What a file of a gate holds. */
+export interface WorkflowFile {
+  /** In the order in which they are mounted. */
+  readonly gates: readonly AnyGate[];
+  /** For `stateSync()`. */
+  readonly sync: interlock.StateSyncConfig | undefined;
+}
+
+const MODULES = ['.ts', '.mts', '.cts', '.js', '.mjs', '.cjs'];
+
+/**
+ * Reads a module whose default export is a gate, or several in an array, and whose `sync` are the
+ * policies of `stateSync()`; or the same in JSON.
+ *
+ * @throws UsageError where there is no such file; Failure naming what is wrong in it
+ */
+export async function loadWorkflows(path: string): Promise<WorkflowFile> {
+  const file = resolve(path);
+  const ending = extname(file);
+  if (ending !== '.json' && !MODULES.includes(ending))
+    throw new UsageError(`${path}: expected a file that ends in .json, ${MODULES.join(', ')}`);
+  if (!existsSync(file)) throw new UsageError(`${path}: there is no such file`);
+  try {
+    if (ending === '.json') return parseWorkflows(readFileSync(file, 'utf8'));
+    return workflowsOf(await importModule(file));
+  } catch (error) {
+    throw new Failure(`${path}: ${describe(error, file)}`, { cause: error });
+  }
+}
+
+type Module = Readonly<Record<string, unknown>>;
+
+/** Its `mcp-interlock` is the one that comes with the command, whatever is installed beside it. */
+async function importModule(file: string): Promise<Module> {
+  const jiti = createJiti(file, {
+    interopDefault: false,
+    fsCache: false,
+    virtualModules: { 'mcp-interlock': interlock },
+  });
+  return jiti.import<Module>(file);
+}
+
+function workflowsOf(module: Module): WorkflowFile {
+  // A module of CommonJS may be the gate itself.
+  const isExport = module instanceof interlock.StateMachineGate || Array.isArray(module);
+  const exported = isExport ? module : module.default;
+  const gates: readonly unknown[] = Array.isArray(exported) ? exported : [exported];
+  if (gates.length === 0) throw new Failure('the default export is an empty array, and no gate');
+  return { gates: gates.map(parseGate), sync: parseSync(module.sync) };
+}
+
+function parseGate(value: unknown): AnyGate {
+  if (value instanceof interlock.StateMachineGate) return value;
+  const got = value === undefined ? 'there is none' : `it is ${kindOf(value)}`;
+  throw new Failure(
+    `expected a default export that is a StateMachineGate of "mcp-interlock", or an array of them; ${got}`,
+  );
+}
+
+/** `stateSync()` checks the policies themselves. */
+function parseSync(sync: unknown): interlock.StateSyncConfig | undefined {
+  if (sync === undefined) return undefined;
+  const config = Array.isArray(sync) ? { policies: sync } : sync;
+  if (typeof config === 'object' && config !== null && 'policies' in config)
+    return config as interlock.StateSyncConfig;
+  throw new Failure(
+    `expected the export "sync" to be an array of policies, or { policies }; it is ${kindOf(sync)}`,
+  );
+}
+
+function kindOf(value: unknown): string {
+  if (typeof value !== 'object' || value === null) return `${typeof value}: ${String(value)}`;
+  const made: unknown = Object.getPrototypeOf(value)?.constructor;
+  return typeof made === 'function' ? `an instance of ${made.name}` : 'an object';
+}
+
+/** The message, and the line of the user's file that it came from. */
+function describe(error: unknown, file: string): string {
+  if (!(error instanceof Error)) return String(error);
+  const frame = error.stack?.split('\n').find((line) => line.includes(file));
+  const [, place] = /:(\d+:\d+)\)?$/.exec(frame ?? '') ?? [];
+  return place === undefined || error instanceof Failure
+    ? error.message
+    : `${error.message} (at ${place})`;
+}

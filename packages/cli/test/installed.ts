@@ -1,0 +1,63 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Consumer, ROOT } from '../../../test/helpers/consumer.ts';
+import { ADDRESS, type Program, startProgram } from '../../../test/helpers/program.ts';
+
+const { dependencies } = JSON.parse(
+  readFileSync(join(ROOT, 'packages/cli/package.json'), 'utf8'),
+) as { dependencies: Record<string, string> };
+
+/** A gate that serves, in a process of its own. */
+export interface Gate extends Program {
+  readonly url: URL;
+}
+
+/**
+ * A folder in which somebody has installed the tarballs of both packages, and what the command's
+ * own says that it needs. Without a registry: those packages are linked.
+ */
+export class Installed {
+  readonly #consumer = new Consumer();
+
+  async install(): Promise<void> {
+    const { 'mcp-interlock': _, ...others } = dependencies;
+    this.#consumer.link(...Object.keys(others));
+    const tarballs = await Promise.all([this.#pack(ROOT), this.#pack(join(ROOT, 'packages/cli'))]);
+    const quietly = ['--offline', '--no-audit', '--no-fund', '--ignore-scripts'];
+    await this.#consumer.run('npm', 'install', ...quietly, ...tarballs);
+  }
+
+  /** The path of a file in it. */
+  path(name: string): string {
+    return join(this.#consumer.folder, name);
+  }
+
+  write(name: string, text: string): string {
+    this.#consumer.write(name, text);
+    return this.path(name);
+  }
+
+  /** What the command printed; it must end by itself, and well. */
+  run(...args: readonly string[]): Promise<string> {
+    return this.#consumer.run(this.path('node_modules/.bin/mcp-interlock'), ...args);
+  }
+
+  /** Starts `mcp-interlock gate`, with JSON for a log. */
+  async gate(file: string, ...options: readonly string[]): Promise<Gate> {
+    const port = options.includes('--port') ? [] : ['--port', '0'];
+    const args = ['gate', file, '--log', 'json', ...port, ...options];
+    const command = this.path('node_modules/mcp-interlock-cli/dist/main.js');
+    const program = await startProgram(command, { args, ready: ADDRESS });
+    return { ...program, url: new URL(program.match.slice(0, program.match.indexOf('"'))) };
+  }
+
+  remove(): void {
+    this.#consumer.remove();
+  }
+
+  async #pack(folder: string): Promise<string> {
+    const packed = await this.#consumer.run('npm', 'pack', '--ignore-scripts', '--json', folder);
+    const [{ filename }] = JSON.parse(packed) as [{ filename: string }];
+    return `./${filename}`;
+  }
+}

@@ -1,0 +1,142 @@
+import { Ajv } from 'ajv';
+import { describe, expect, it } from 'vitest';
+import { gateJsonSchema, parseWorkflows } from '../src/json-gate.ts';
+
+const CHECKOUT = {
+  $schema: './gate.schema.json',
+  id: 'checkout',
+  initial: 'empty',
+  states: {
+    empty: { on: { ADD: 'filled' } },
+    filled: { on: { ADD: 'filled', PAY: 'paid', DROP: 'empty' }, after: { '60000': 'empty' } },
+    paid: { type: 'final' },
+  },
+  tools: {
+    'cart.add': [
+      { states: 'empty', success: 'ADD' },
+      { states: ['filled'], success: 'ADD', failure: 'DROP' },
+    ],
+    'cart.pay': { states: ['filled'], success: 'PAY', uncertain: 'retry' },
+    'cart.view': ['filled', 'paid'],
+    'cart.receipt': 'paid',
+  },
+  prompts: { thank_you: 'paid' },
+  resources: { 'docs://receipts/**': ['paid'] },
+  sync: [{ match: 'cart.*', invalidates: ['cart.view'], cacheControl: 'no-store' }],
+};
+
+/** The same with one thing changed, by its path. */
+function changed(path: readonly string[], value: unknown): Record<string, unknown> {
+  const copy = structuredClone(CHECKOUT) as Record<string, unknown>;
+  const parents = path.slice(0, -1);
+  const holder = parents.reduce((at, key) => at[key] as Record<string, unknown>, copy);
+  holder[path.at(-1) ?? ''] = value;
+  return copy;
+}
+
+const read = (document: unknown) => parseWorkflows(JSON.stringify(document));
+const isValid = new Ajv({ strict: false }).compile(gateJsonSchema());
+
+it('makes the gate that a document describes', async () => {
+  const { gates, sync } = read(CHECKOUT);
+  const [gate] = gates;
+  const tools = ['cart.add', 'cart.pay', 'cart.view', 'cart.receipt', 'help'];
+  expect(gate?.id).toBe('checkout');
+  expect(gate?.getVisibleToolNames(tools)).toEqual(['cart.add', 'help']);
+  await gate?.transition(gate.getTransitionEvent('cart.add') ?? '');
+  expect(gate?.getVisibleToolNames(tools)).toEqual(['cart.add', 'cart.pay', 'cart.view', 'help']);
+  expect(sync).toEqual({ policies: CHECKOUT.sync });
+  expect(isValid(CHECKOUT)).toBe(true);
+});
+
+it('makes several gates of an array, with the policies of all', () => {
+  const { gates, sync } = read([CHECKOUT, { ...CHECKOUT, id: 'second' }]);
+  expect(gates.map(({ id }) => id)).toEqual(['checkout', 'second']);
+  expect(sync?.policies).toHaveLength(2);
+  expect(isValid([CHECKOUT, CHECKOUT])).toBe(true);
+});
+
+const DOCUMENT = 'the workflow: ';
+
+describe('a mistake in the shape', () => {
+  it.each<[path: string[], value: unknown, message: string]>([
+    [['id'], undefined, 'id: expected string, got undefined'],
+    [['id'], 'a b', 'id: expected 1 to 64 letters, digits, "_", "." or "-", got "a b"'],
+    [['initial'], 7, 'initial: expected string, got 7'],
+    [['tool'], {}, 'unknown key "tool", did you mean "tools"?'],
+    [['states'], [], 'states: expected an object, got an empty array'],
+    [['states', 'paid', 'type'], 'end', 'states.paid.type: expected "final", got "end"'],
+    [['states', 'empty', 'onn'], {}, 'states.empty: unknown key "onn", did you mean "on"?'],
+    [['states', 'empty', 'on', 'ADD'], null, 'states.empty.on.ADD: expected string, got null'],
+    [['tools', 'cart.pay'], 5, 'tools.cart.pay: expected string or array or object, got 5'],
+    [['tools', 'cart.pay'], [], 'tools.cart.pay: '],
+    [['tools', 'cart.pay', 'states'], undefined, 'tools.cart.pay.states: expected '],
+    [
+      ['tools', 'cart.pay', 'states'],
+      ['filled', 1],
+      'tools.cart.pay.states[1]: expected string, got 1',
+    ],
+    [
+      ['tools', 'cart.pay', 'sucess'],
+      'PAY',
+      'tools.cart.pay: unknown key "sucess", did you mean "success"?',
+    ],
+    [
+      ['tools', 'cart.pay', 'uncertain'],
+      'no',
+      'tools.cart.pay.uncertain: expected one of "hold", "retry", got "no"',
+    ],
+    [['prompts', 'thank_you'], {}, 'prompts.thank_you: expected string or array, got an object'],
+    [['resources'], 'docs://x', 'resources: expected an object, got "docs://x"'],
+    [['sync'], {}, 'sync: expected array, got an object'],
+    [['sync', '0', 'match'], undefined, 'sync[0].match: expected string, got undefined'],
+    [
+      ['sync', '0', 'cacheControl'],
+      'x',
+      'sync[0].cacheControl: expected one of "no-store", "immutable", got "x"',
+    ],
+  ])('at %j is told by its place, and by the JSON Schema: %j', (path, value, message) => {
+    const document = changed(path, value);
+    expect(() => read(document)).toThrow(DOCUMENT + message);
+    expect(isValid(JSON.parse(JSON.stringify(document)))).toBe(false);
+  });
+});
+
+describe('a mistake in the workflow', () => {
+  it.each<[path: string[], value: unknown, message: string]>([
+    [['initial'], 'emty', '"emty" of workflow "checkout" does not exist, did you mean "empty"?'],
+    [['states', 'empty', 'on', 'ADD'], 'fild', 'did you mean "filled"?'],
+    [['states', 'filled', 'after'], { '1': 'empty', '2': 'paid' }, 'after: expected one delay'],
+    [['states', 'paid', 'on'], { PAY: 'paid' }, 'a final state has no "on"'],
+    [['tools', 'cart.pay', 'states'], 'filed', 'did you mean "filled"?'],
+    [
+      ['tools', 'cart.pay', 'success'],
+      'PAX',
+      'tools.cart.pay.success: no state handles the event "PAX", did you mean "PAY"?',
+    ],
+    [
+      ['tools', 'cart.pay', 'failure'],
+      'BACK',
+      'tools.cart.pay.failure: no state handles the event "BACK", known are',
+    ],
+    [['prompts', 'thank_you'], 'paidd', 'did you mean "paid"?'],
+    [['resources', '***'], 'paid', '***'],
+  ])('at %j is told with the right names: %j', (path, value, message) => {
+    expect(() => read(changed(path, value))).toThrow(message);
+  });
+});
+
+describe('a file that is no JSON', () => {
+  it.each<[text: string, message: string]>([
+    ['', 'line 1, column 1: no JSON'],
+    ['{\n  "id": "a",\n}', 'line 3, column 1: no JSON: PropertyNameExpected'],
+    ['{ "id": "a" // why\n}', 'line 1, column 13: no JSON: InvalidCommentToken'],
+    ['{\n  "tools": { "pay": "a", "pay": "b" } }', 'line 2, column 26: "pay" is there twice'],
+    ['[{ "id": "a" }, { "id": "a",\n "id": "b" }]', 'line 2, column 2: "id" is there twice'],
+    ['7', 'expected an object, got 7'],
+    ['[]', 'expected a workflow, got an empty array'],
+    ['[{}, 5]', 'workflow 1 of the file: id: expected string'],
+  ])('is told by line and column: %j', (text, message) => {
+    expect(() => parseWorkflows(text)).toThrow(message);
+  });
+});
