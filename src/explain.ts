@@ -42,6 +42,10 @@ export interface ExplainedTool {
 export interface Explained {
   /** Where the run stands for its clients. */
   readonly state: string;
+  /** What was explained, as the gate understands it. */
+  readonly snapshot: FsmSnapshot;
+  /** The shared data in it; for a statechart its context. */
+  readonly context?: Json;
   readonly ended: boolean;
   /** Each bound tool, in binding order. */
   readonly tools: readonly ExplainedTool[];
@@ -49,6 +53,8 @@ export interface Explained {
   readonly events: readonly string[];
   /** When the run leaves its state by itself, on the clock that stamped the snapshot. */
   readonly leavesAt?: number;
+  /** The gate's `version`, where it has one. */
+  readonly version?: number;
 }
 
 /**
@@ -68,12 +74,16 @@ export function explain(gate: Pick<StateMachineGate, 'compile'>, at?: ExplainedR
   const tools = workflow.toolNames.map((tool) => explainTool(workflow, tool, position, at?.claim));
   const { state } = position;
   const leavesAt = workflow.leavesAt(snapshot);
+  const context = workflow.dataOf(snapshot);
   return {
     state,
+    snapshot,
+    ...(context !== undefined && { context }),
     ended: workflow.hasEnded(state),
     tools,
     events: workflow.eventsIn(state),
     ...(leavesAt !== undefined && snapshot.updatedAt > 0 && { leavesAt }),
+    ...(workflow.version !== undefined && { version: workflow.version }),
   };
 }
 

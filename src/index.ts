@@ -168,6 +168,7 @@ export type {
   WorkflowRecord,
 } from './stores/store.ts';
 export { type TrailFault, verifyTrail } from './stores/trail.ts';
+export { entryWords } from './workflow/advice.ts';
 export { type Replay, type ReplayFault, replayTrail } from './workflow/replay.ts';
 export {
   type NextToolSchema,

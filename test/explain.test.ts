@@ -97,6 +97,7 @@ describe('explain()', () => {
     }).bindTool('go', 'open', 'GO');
     expect(explain(gate)).toEqual({
       state: 'open',
+      snapshot: { state: 'open', updatedAt: 0 },
       ended: false,
       tools: [{ tool: 'go', shown: true, leadsTo: ['done'], isPartial: false }],
       events: ['GO'],

@@ -58,7 +58,7 @@ export type FailureCode =
   | 'method'
   /** 409: the run is not where the request takes it to be; `message` says where. Look again. */
   | 'conflict'
-  /** 413: more than 64 KiB. */
+  /** 413: more than 256 KiB. */
   | 'too-large'
   /** 415: the body is not `application/json`. */
   | 'media-type'
@@ -343,6 +343,8 @@ export interface ResolveRequest {
   readonly event?: string;
   /** For the trail: where it was looked up. At most 2,000 characters. */
   readonly note?: string;
+  /** What comes along with the event. */
+  readonly payload?: Json;
 }
 
 /** Sends an event that no call sends. */

@@ -1,0 +1,434 @@
+/**
+ * One gate and its runs, as the page is told of them. Hides run keys behind sealed ids, how often a
+ * store is asked for its counts, and what the app does not share of a run.
+ */
+import {
+  type ClaimView,
+  type Explained,
+  type ExplainedTool,
+  entryWords,
+  explain,
+  type FsmSnapshot,
+  heldOutcomes,
+  type InterlockErrorCode,
+  type Runs,
+  type RunView,
+  runDigest,
+  type TrailEntry,
+  type WhatIfMove,
+  whatIf,
+} from 'mcp-interlock';
+import { activeNodes, type WorkflowGraph, workflowGraph } from 'mcp-interlock/check';
+import type {
+  Abilities,
+  Counts,
+  Done,
+  Json,
+  Refusal,
+  RunDetail,
+  RunPage,
+  RunSummary,
+  Standing,
+  StepNow,
+  ToolNow,
+  TrailItem,
+  TrailPage,
+  WhatIf,
+  WorkflowDetail,
+  WorkflowSummary,
+} from './api.ts';
+import { HttpFailure } from './http.ts';
+import type { Seal } from './seal.ts';
+
+/** What `share` is given of a run, and of a what-if. */
+export interface SharedRun {
+  /** The gate's id. */
+  readonly workflow: string;
+  /** As logs name it: 16 hex digits. Absent in a what-if. */
+  readonly digest: string | undefined;
+  readonly state: string;
+  /** The run's shared data; for a statechart its context. */
+  readonly context: Json;
+}
+
+export type Share = (run: SharedRun) => Json | undefined;
+
+export interface InspectedOptions {
+  readonly seal: Seal;
+  readonly share: Share | undefined;
+  readonly stuckAfterMs: number;
+  readonly onError: (error: unknown) => void;
+}
+
+/** Which runs are asked for. */
+export interface ListedQuery {
+  readonly list: 'held' | 'open';
+  readonly state?: string | undefined;
+  readonly stuckForMs?: number | undefined;
+  readonly limit: number;
+  readonly after?: string | undefined;
+}
+
+/** The active nodes of so many states are remembered. */
+const MOST_STATES = 1_000;
+
+/** Counts are given again for so long, whoever asks. */
+export const COUNTS_MAX_AGE_MS = 250;
+
+/** The most of a trail that is read to get at its older entries. */
+const MOST_ENTRIES = 5_000;
+const TRAIL_PAGE = 50;
+
+/** A position that is sealed may have so many characters: it comes back in a request. */
+const MOST_POSITION = 150_000;
+
+export class Inspected {
+  readonly runs: Runs;
+  readonly #options: InspectedOptions;
+  /** What never changes of its summary. */
+  readonly #known: Pick<WorkflowSummary, 'key' | 'id' | 'version'>;
+  readonly #active = new Map<string, readonly string[]>();
+  #graph: WorkflowGraph | undefined;
+  #counted: { readonly at: number; readonly summary: Promise<WorkflowSummary> } | undefined;
+  #isAway = false;
+
+  constructor(runs: Runs, options: InspectedOptions) {
+    this.runs = runs;
+    this.#options = options;
+    const { version } = explain(runs.gate);
+    // An id may be any text; the key of it is safe in a URL.
+    const key = `w${Buffer.from(runs.workflow).toString('base64url')}`;
+    this.#known = { key, id: runs.workflow, ...(version !== undefined && { version }) };
+  }
+
+  /** The gate's id. */
+  get id(): string {
+    return this.#known.id;
+  }
+
+  /** Names it in URLs. */
+  get key(): string {
+    return this.#known.key;
+  }
+
+  idOf(run: string): string {
+    return this.#options.seal.close('run', run);
+  }
+
+  /** The run's key. @throws HttpFailure `unknown` */
+  runOf(id: string): string {
+    const run = this.#options.seal.open('run', id);
+    if (run === undefined) throw unknownRun();
+    return run;
+  }
+
+  /** What is counted of it, at most a quarter of a second old. Never rejects. */
+  summary(): Promise<WorkflowSummary> {
+    const now = performance.now();
+    if (this.#counted === undefined || now - this.#counted.at >= COUNTS_MAX_AGE_MS)
+      this.#counted = { at: now, summary: this.#count() };
+    return this.#counted.summary;
+  }
+
+  async #count(): Promise<WorkflowSummary> {
+    const { stuckAfterMs, onError } = this.#options;
+    const known = this.#known;
+    try {
+      const counted = await this.runs.count({ forMs: stuckAfterMs });
+      this.#isAway = false;
+      const { runs, states, stuck = 0, held, running, oldestClaimMs } = counted;
+      const counts: Counts = {
+        runs,
+        states: states
+          .map((each) => ({ ...each, active: this.active(each.state), stuck: each.stuck ?? 0 }))
+          .sort((a, b) => b.runs - a.runs || (a.state < b.state ? -1 : 1)),
+        held,
+        running,
+        stuck,
+        stuckAfterMs,
+        ...(oldestClaimMs !== undefined && { oldestClaimMs }),
+      };
+      return { ...known, store: 'ok', counts };
+    } catch (error) {
+      if (isOf(error, 'ERR_INTERLOCK_STORE')) return { ...known, store: 'no-index' };
+      // Once, and not with every look.
+      if (!this.#isAway) onError(error);
+      this.#isAway = true;
+      return { ...known, store: 'unavailable' };
+    }
+  }
+
+  async detail(): Promise<WorkflowDetail> {
+    this.#graph ??= workflowGraph(this.runs.gate);
+    return {
+      ...(await this.summary()),
+      graph: this.#graph,
+      tools: this.#graph.tools.map(({ name }) => name),
+      start: this.#standing(explain(this.runs.gate)),
+    };
+  }
+
+  /** The nodes of the graph that are active in a stored state; none where it has no such state. */
+  active(state: string): readonly string[] {
+    const known = this.#active.get(state);
+    if (known !== undefined) return known;
+    const found = activeNodes(this.runs.gate, state);
+    if (this.#active.size >= MOST_STATES) this.#active.clear();
+    this.#active.set(state, found);
+    return found;
+  }
+
+  async list(query: ListedQuery, can: Abilities): Promise<RunPage> {
+    const { seal } = this.#options;
+    const { list, limit, state, stuckForMs: forMs = 0 } = query;
+    const after = query.after === undefined ? undefined : seal.open('page', query.after);
+    if (query.after !== undefined && after === undefined)
+      throw new HttpFailure('bad-request', 'after: not the "next" of a page.');
+    const page = { limit, after };
+    const found = await this.#asked(() =>
+      list === 'held' ? this.runs.held(page) : this.runs.stuck({ ...page, state, forMs }),
+    );
+    return {
+      runs: found.runs.map((view) => this.#summaryOf(view, can)),
+      // A store's place in a list may have the key of a run in it.
+      ...(found.next !== undefined && { next: seal.close('page', found.next) }),
+    };
+  }
+
+  async look(run: string, can: Abilities): Promise<RunDetail> {
+    const view = await this.viewOf(run);
+    const { gate } = this.runs;
+    const explained = explain(gate, view);
+    const { leavesAt } = explained;
+    const now = nowOf(view);
+    const data = this.#dataOf(view.context, view.state, runDigest(run));
+    const held = heldOutcomes(gate, view);
+    return {
+      ...this.#standing(explained),
+      ...this.#summaryOf(view, can),
+      now,
+      ...(data !== undefined && { data }),
+      ...(leavesAt !== undefined && { leavesAt, leavesInMs: leavesAt - now }),
+      ...(held.length > 0 && { resolutions: held }),
+      trail: await this.trail(run),
+    };
+  }
+
+  /** The run, which is there. @throws HttpFailure `unknown`, `conflict`, `unavailable` */
+  async viewOf(run: string): Promise<RunView> {
+    const view = await this.#asked(() => this.runs.read(run));
+    if (view === undefined) throw unknownRun();
+    return view;
+  }
+
+  /** The newest entries before one; a store gives the newest alone, so the others are read too. */
+  async trail(run: string, before?: number, limit = TRAIL_PAGE): Promise<TrailPage> {
+    let newer = 0;
+    if (before !== undefined) {
+      newer = Math.max(0, (await this.newestEntry(run)) - before + 1);
+    }
+    const most = Math.min(newer + limit + 1, MOST_ENTRIES);
+    const all = await this.#asked(() => this.runs.history(run, most));
+    const older = all.filter(({ seq }) => before === undefined || seq < before);
+    const entries = older.slice(-limit).reverse();
+    const last = entries.at(-1);
+    return {
+      entries: entries.map((entry) => this.#itemOf(entry)),
+      ...(last !== undefined && older.length > limit && { before: last.seq }),
+    };
+  }
+
+  /** The number of the newest entry; 0 where there is none, or the store cannot be asked. */
+  async newestEntry(run: string): Promise<number> {
+    try {
+      return (await this.runs.history(run, 1)).at(-1)?.seq ?? 0;
+    } catch {
+      // The counts tell that the store is away.
+      return 0;
+    }
+  }
+
+  /** A step through the machine that touches no run. */
+  async whatIf(
+    from: { readonly run: string } | { readonly at: string } | undefined,
+    move: WhatIfMove | undefined,
+  ): Promise<WhatIf> {
+    const { gate } = this.runs;
+    const at = await this.#positionOf(from);
+    const moved = this.#simulated(() => move && whatIf(gate, at, move));
+    const explained = explain(gate, moved ?? at);
+    const { snapshot, context, leavesAt } = explained;
+    const sealed = JSON.stringify(snapshot);
+    if (sealed.length > MOST_POSITION)
+      throw new HttpFailure('conflict', 'The data of this run are too large for a what-if.');
+    const data = this.#dataOf(context, snapshot.state, undefined);
+    return {
+      ...this.#standing(explained),
+      at: this.#options.seal.close('position', sealed),
+      result: moved?.result ?? 'stayed',
+      ...(moved?.event !== undefined && { event: moved.event }),
+      ...(moved?.refusal !== undefined && { refusal: refusalOf(moved) }),
+      actions: moved?.actions ?? [],
+      ...(leavesAt !== undefined && { leavesInMs: leavesAt - snapshot.updatedAt }),
+      ...(data !== undefined && { data }),
+    };
+  }
+
+  #simulated<T>(simulate: () => T): T {
+    try {
+      return simulate();
+    } catch (error) {
+      if (isOf(error, 'ERR_INTERLOCK_BINDING'))
+        throw new HttpFailure('bad-request', 'No such tool is bound.');
+      this.#options.onError(error);
+      throw new HttpFailure('conflict', "The machine's own code cannot take that move.");
+    }
+  }
+
+  async #positionOf(
+    from: { readonly run: string } | { readonly at: string } | undefined,
+  ): Promise<{ readonly snapshot: FsmSnapshot } | undefined> {
+    if (from === undefined) return undefined;
+    if ('run' in from) {
+      const { snapshot } = await this.viewOf(this.runOf(from.run));
+      return { snapshot };
+    }
+    const text = this.#options.seal.open('position', from.at);
+    if (text === undefined)
+      throw new HttpFailure('bad-request', 'from.at: not the "at" of a what-if.');
+    return { snapshot: JSON.parse(text) as FsmSnapshot };
+  }
+
+  #dataOf(context: Json | undefined, state: string, digest: string | undefined): Json | undefined {
+    const { share, onError } = this.#options;
+    if (share === undefined || context === undefined) return undefined;
+    try {
+      return share({ workflow: this.id, digest, state, context });
+    } catch (error) {
+      onError(error);
+      return undefined;
+    }
+  }
+
+  #standing({ state, ended, tools, events }: Explained): Standing {
+    return {
+      state,
+      active: this.active(state),
+      ended,
+      tools: tools.map((tool): ToolNow => {
+        return {
+          tool: tool.tool,
+          shown: tool.shown,
+          ...(tool.refusal && { refusal: refusalOf(tool) }),
+          leadsTo: tool.leadsTo,
+          partial: tool.isPartial,
+        };
+      }),
+      events,
+    };
+  }
+
+  #summaryOf(view: RunView, can: Abilities): RunSummary {
+    const { run, state, snapshot, status, ended, unmovedForMs, heldForMs, fault, claim } = view;
+    return {
+      id: this.idOf(run),
+      digest: runDigest(run),
+      ...(can.keys && { key: run }),
+      state,
+      active: this.active(state),
+      status,
+      ended,
+      version: snapshot.version ?? 0,
+      ...(snapshot.updatedAt > 0 && { updatedAt: snapshot.updatedAt }),
+      ...(unmovedForMs !== undefined && { unmovedForMs }),
+      ...(heldForMs !== undefined && { heldForMs }),
+      ...(status !== 'idle' && claim && { step: stepOf(claim, nowOf(view), can) }),
+      ...(fault !== undefined && { fault }),
+    };
+  }
+
+  #itemOf(entry: TrailEntry): TrailItem {
+    const { hash: _hash, digest: _digest, payload: _payload, ...said } = entry;
+    const { from, to } = said;
+    return {
+      ...said,
+      fromActive: this.active(from),
+      ...(to !== undefined && { toActive: this.active(to) }),
+      says: entryWords(entry),
+    } as TrailItem;
+  }
+
+  /** @throws HttpFailure `bad-request`, unless the run's state can handle the event */
+  async assertEvent(run: string, event: string): Promise<void> {
+    const { events } = explain(this.runs.gate, await this.viewOf(run));
+    // A statechart may handle whatever fits a pattern.
+    if (events.some((each) => each === event || each.includes('*'))) return;
+    throw new HttpFailure('bad-request', 'event: the state of the run does not know it.');
+  }
+
+  /** Does something to a run: a failure of the store is answered as one of a look is. */
+  done(act: () => Promise<Done>): Promise<Done> {
+    return this.#asked(act);
+  }
+
+  /** Asks the store. What it says of its failures is for `onError` alone. */
+  async #asked<T>(ask: () => Promise<T>): Promise<T> {
+    try {
+      return await ask();
+    } catch (error) {
+      if (error instanceof HttpFailure) throw error;
+      if (isOf(error, 'ERR_INTERLOCK_EVENT'))
+        throw new HttpFailure('choose-event', 'Which event it sends depends on the call: give it.');
+      if (isOf(error, 'ERR_INTERLOCK_STORE'))
+        throw new HttpFailure('no-index', 'The store keeps no index of its runs.');
+      if (isOf(error, 'ERR_INTERLOCK_CONFIG'))
+        throw new HttpFailure('bad-request', 'state: no such state.');
+      if (isOf(error, 'ERR_INTERLOCK_SNAPSHOT'))
+        throw new HttpFailure('conflict', 'The gate does not understand what is stored.');
+      this.#options.onError(error);
+      throw new HttpFailure('unavailable', 'The store cannot be asked now. Try again.');
+    }
+  }
+}
+
+/** What time it was on the clock that stamped a run, when it was read. */
+function nowOf({ snapshot, unmovedForMs, heldForMs, claim }: RunView): number {
+  if (heldForMs !== undefined && claim?.until !== undefined) return claim.until + heldForMs;
+  return unmovedForMs === undefined ? Date.now() : snapshot.updatedAt + unmovedForMs;
+}
+
+/** Names a claim without its token, which could settle it. */
+export function stepId({ token }: ClaimView): string {
+  return runDigest(token);
+}
+
+function stepOf(claim: ClaimView, now: number, { write }: Abilities): StepNow {
+  const { tool, since, until, live, entry, idempotencyKey } = claim;
+  const left = until === undefined ? undefined : Math.max(0, live ? until - now : now - until);
+  return {
+    id: stepId(claim),
+    tool,
+    ...(since !== undefined && { sinceMs: Math.max(0, now - since) }),
+    ...(left !== undefined && (live ? { leaseLeftMs: left } : { overdueMs: left })),
+    ...(entry?.actor !== undefined && { actor: entry.actor }),
+    ...(entry?.requestId !== undefined && { requestId: entry.requestId }),
+    ...(write && { idempotencyKey }),
+  };
+}
+
+function refusalOf({ refusal, says }: Pick<ExplainedTool, 'refusal' | 'says'>): Refusal {
+  return {
+    reason: refusal?.reason ?? 'state',
+    says: says ?? '',
+    ...(refusal?.path && { path: refusal.path }),
+  };
+}
+
+function unknownRun(): HttpFailure {
+  return new HttpFailure('unknown', 'There is no such run: it was deleted, or it has expired.');
+}
+
+/** By its code: the package may be there twice, and then its classes are not the same. */
+export function isOf(error: unknown, code: InterlockErrorCode): boolean {
+  return error instanceof Error && 'code' in error && error.code === code;
+}

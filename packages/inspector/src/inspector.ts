@@ -1,0 +1,308 @@
+/**
+ * The inspector as one handler: hides which path is answered by what, and in which order a request
+ * is checked before anything of a run is read or done.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { runDigest } from 'mcp-interlock';
+import { Access, assertSameSite, type Visitor } from './access.ts';
+import type { Done, Found, Overview } from './api.ts';
+import { Assets } from './assets.ts';
+import {
+  HttpFailure,
+  type HttpRequest,
+  readJson,
+  sendFailure,
+  sendJson,
+  sendText,
+  setCommonHeaders,
+} from './http.ts';
+import { Inspected, stepId } from './inspected.ts';
+import { Live } from './live.ts';
+import { type InspectorConfig, type InspectorOptions, parseInspectorOptions } from './options.ts';
+import { parseRequest } from './requests.ts';
+import { Seal } from './seal.ts';
+
+/** What {@link inspector} returns: a handler for `app.use()` of Express, or for Node's own server. */
+export interface Inspector {
+  (req: IncomingMessage, res: ServerResponse, next?: (error?: unknown) => void): void;
+  /** Ends the streams of all who watch. Call it before the server's own `close()`, which waits. */
+  close(): void;
+}
+
+/**
+ * A page and its data for operators: `app.use('/inspector', inspector({ … }))`.
+ *
+ * It shows each gate as a diagram, where its runs stand and which of them need a person, and what a
+ * run's model sees now and why it does not see the rest. Who may may also resolve held runs, send
+ * events, restart and delete. It answers every request below its path, and throws nothing.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown
+ */
+export function inspector(options: InspectorOptions): Inspector {
+  const site = new Site(parseInspectorOptions(options));
+  const handler = (
+    req: IncomingMessage,
+    res: ServerResponse,
+    next?: (error?: unknown) => void,
+  ): void => void site.handle(req, res, next);
+  return Object.assign(handler, { close: () => site.close() });
+}
+
+/** One request, once it is let in. */
+interface Asked {
+  readonly req: HttpRequest;
+  readonly res: ServerResponse;
+  readonly visitor: Visitor;
+  readonly query: URLSearchParams;
+}
+
+class Site {
+  readonly #basePath: string | undefined;
+  readonly #workflows: readonly Inspected[];
+  readonly #access: Access;
+  readonly #live: Live;
+  readonly #assets = new Assets();
+  readonly #onError: (error: unknown) => void;
+
+  constructor({ runs, authorize, secret, share, now, ...config }: InspectorConfig) {
+    const { stuckAfterMs, onError, pollMs } = config;
+    const seal = new Seal(secret);
+    this.#basePath = config.basePath;
+    this.#workflows = runs.map(
+      (each) => new Inspected(each, { seal, share, stuckAfterMs, onError }),
+    );
+    this.#access = new Access(authorize, { seal, now, onError });
+    this.#live = new Live(this.#workflows, { pollMs, onError });
+    this.#onError = onError;
+  }
+
+  close(): void {
+    this.#live.close();
+  }
+
+  async handle(
+    req: HttpRequest,
+    res: ServerResponse,
+    next: ((error?: unknown) => void) | undefined,
+  ): Promise<void> {
+    try {
+      const place = placeOf(req, this.#basePath);
+      if (place === undefined) {
+        if (next === undefined) throw new HttpFailure('unknown', 'There is nothing at this path.');
+        return next();
+      }
+      setCommonHeaders(res);
+      await this.#answer(req, res, place);
+    } catch (error) {
+      const failure = error instanceof HttpFailure ? error : this.#fault(error);
+      if (wantsPage(req) && failure.code === 'unauthorized')
+        return sendText(req, res, failure.status, 'text/html', refusalPage(failure.message));
+      sendFailure(req, res, failure);
+    }
+  }
+
+  #fault(error: unknown): HttpFailure {
+    this.#onError(error);
+    return new HttpFailure('internal', 'Something is wrong with the server. Its log says what.');
+  }
+
+  async #answer(req: HttpRequest, res: ServerResponse, { path, query }: Place): Promise<void> {
+    const isApi = path[0] === 'api';
+    // Data must not be read in a person's name by another site, whatever the app allows others.
+    if (isApi) assertSameSite(req);
+    const visitor = await this.#access.visitorOf(req);
+    if (!isApi) return this.#page(req, res, path);
+    const asked = { req, res, visitor, query };
+    const [, what, key, ...rest] = path;
+    if (what === 'workflows' && key !== undefined) {
+      const workflow = this.#workflows.find((each) => each.key === key);
+      if (workflow === undefined) throw new HttpFailure('unknown', 'There is no such workflow.');
+      return this.#ofWorkflow(asked, workflow, rest);
+    }
+    assertMethod(req, 'GET');
+    if (path.length > 2) throw nothingHere();
+    if (what === 'session') return sendJson(req, res, 200, this.#access.sessionOf(visitor));
+    if (what === 'events') return this.#watch(asked);
+    if (what !== 'workflows') throw nothingHere();
+    const workflows = await Promise.all(this.#workflows.map((each) => each.summary()));
+    const overview: Overview = { workflows };
+    sendJson(req, res, 200, overview);
+  }
+
+  #page(req: HttpRequest, res: ServerResponse, path: readonly string[]): void {
+    assertMethod(req, 'GET');
+    const [pathname = '', search] = (req.originalUrl ?? req.url ?? '/').split('?', 2);
+    if (path.length === 0 && !pathname.endsWith('/')) {
+      // The page names its files and its data from where it is, so that any prefix will do.
+      const last = pathname.slice(pathname.lastIndexOf('/') + 1);
+      res
+        .writeHead(301, { location: `./${last}/${search === undefined ? '' : `?${search}`}` })
+        .end();
+      return;
+    }
+    if (!this.#assets.send(req, res, path.join('/'))) throw nothingHere();
+  }
+
+  #watch({ req, res, query }: Asked): void {
+    const { workflow: key, run: id } = parseRequest.events(query);
+    const workflow = this.#workflows.find((each) => each.key === key);
+    if ((key !== undefined || id !== undefined) && workflow === undefined)
+      throw new HttpFailure('unknown', 'There is no such workflow.');
+    const run = id === undefined ? undefined : workflow?.runOf(id);
+    const isAllowed = (): Promise<boolean> =>
+      this.#access.visitorOf(req).then(
+        () => true,
+        () => false,
+      );
+    this.#live.watch(req, res, { workflow, run, isAllowed });
+  }
+
+  async #ofWorkflow(asked: Asked, workflow: Inspected, path: readonly string[]): Promise<void> {
+    const { req, res, query, visitor } = asked;
+    const [what, id, part] = path;
+    const answer = (value: unknown): void => sendJson(req, res, 200, value);
+    if (path.length === 0) {
+      assertMethod(req, 'GET');
+      return answer(await workflow.detail());
+    }
+    if (path.length === 1 && what === 'what-if') {
+      const { from, move } = parseRequest.whatIf(await this.#bodyOf(asked));
+      return answer(await workflow.whatIf(from, move));
+    }
+    if (path.length === 1 && what === 'find') {
+      const { key } = parseRequest.find(await this.#bodyOf(asked));
+      await workflow.viewOf(key);
+      const found: Found = { id: workflow.idOf(key) };
+      return answer(found);
+    }
+    if (what !== 'runs' || path.length > 3) throw nothingHere();
+    if (id === undefined) {
+      assertMethod(req, 'GET');
+      return answer(await workflow.list(parseRequest.list(query), visitor.can));
+    }
+    const run = workflow.runOf(id);
+    if (part === undefined || part === 'trail') {
+      assertMethod(req, 'GET');
+      if (part === undefined) return answer(await workflow.look(run, visitor.can));
+      const { before, limit } = parseRequest.trail(query);
+      return answer(await workflow.trail(run, before, limit));
+    }
+    const deed = Object.hasOwn(DEEDS, part) ? DEEDS[part] : undefined;
+    if (deed === undefined) throw nothingHere();
+    const body = await this.#bodyOf(asked);
+    if (!visitor.can.write) throw new HttpFailure('read-only', 'You may look, and not act.');
+    const done = await workflow.done(() => deed(workflow, run, body, visitor.actor));
+    this.#live.nudge();
+    answer(done);
+  }
+
+  /** The body of a POST that the page itself sent. */
+  async #bodyOf({ req, visitor }: Asked): Promise<unknown> {
+    assertMethod(req, 'POST');
+    this.#access.assertToken(req, visitor);
+    return readJson(req);
+  }
+}
+
+type Deed = (workflow: Inspected, run: string, body: unknown, actor: string) => Promise<Done>;
+
+const CONFLICTS: Readonly<Record<string, string>> = {
+  'not-held':
+    'The run is no longer held by this call: somebody resolved it, or it ended by itself.',
+  running: 'A call has the run now.',
+  busy: 'A call has the run now. Try again when it is over.',
+  held: 'The run is held: resolve it first.',
+  unhandled: 'The state of the run does not know this event.',
+};
+
+/** What may be done to a run. */
+const DEEDS: Readonly<Record<string, Deed>> = {
+  async resolve(workflow, run, body, actor) {
+    const { outcome, step, ...said } = parseRequest.resolve(body);
+    const { claim, status } = await workflow.viewOf(run);
+    if (claim === undefined || status !== 'held' || stepId(claim) !== step)
+      throw conflict(status === 'running' ? 'running' : 'not-held');
+    if (said.event !== undefined) await workflow.assertEvent(run, said.event);
+    const { token } = claim;
+    const resolved = await workflow.runs.resolve(run, outcome, { ...said, actor, token });
+    if (!resolved.resolved) throw conflict(resolved.reason);
+    return { done: true, state: resolved.state };
+  },
+  async send(workflow, run, body, actor) {
+    const { event, payload, version } = parseRequest.send(body);
+    await assertVersion(workflow, run, version);
+    const sent = await workflow.runs.send(run, event, { actor, payload });
+    if (!sent.sent) throw conflict(sent.reason);
+    return { done: true, state: sent.state };
+  },
+  async restart(workflow, run, body, actor) {
+    const { version } = parseRequest.restart(body);
+    await assertVersion(workflow, run, version);
+    const restarted = await workflow.runs.restart(run, { actor });
+    if (!restarted.restarted) throw conflict(restarted.reason);
+    return { done: true, state: restarted.state };
+  },
+  async delete(workflow, run, body) {
+    const { digest } = parseRequest.delete(body);
+    if (digest !== runDigest(run))
+      throw new HttpFailure('bad-request', 'digest: not that of this run.');
+    await workflow.runs.delete(run);
+    return { done: true };
+  },
+};
+
+/** A person acts on what they saw. */
+async function assertVersion(workflow: Inspected, run: string, version: number): Promise<void> {
+  const { snapshot } = await workflow.viewOf(run);
+  if ((snapshot.version ?? 0) !== version)
+    throw new HttpFailure('conflict', `The run has moved meanwhile, to "${snapshot.state}".`);
+}
+
+function conflict(reason: string): HttpFailure {
+  if (reason === 'unknown-run') return new HttpFailure('unknown', 'There is no such run any more.');
+  return new HttpFailure('conflict', CONFLICTS[reason] ?? reason);
+}
+
+function nothingHere(): HttpFailure {
+  return new HttpFailure('unknown', 'There is nothing at this path.');
+}
+
+function assertMethod({ method }: IncomingMessage, right: 'GET' | 'POST'): void {
+  if (method === right || (right === 'GET' && method === 'HEAD')) return;
+  throw new HttpFailure('method', `Use ${right}.`, right === 'GET' ? 'GET, HEAD' : right);
+}
+
+/** Where a request goes, below where the inspector is mounted. */
+interface Place {
+  /** Without an empty end. */
+  readonly path: readonly string[];
+  readonly query: URLSearchParams;
+}
+
+/** `undefined` where it is somewhere else. @throws HttpFailure `unknown` */
+function placeOf({ url = '/' }: IncomingMessage, basePath = ''): Place | undefined {
+  const [pathname = '/', search = ''] = url.split('?', 2);
+  if (pathname !== basePath && !pathname.startsWith(`${basePath}/`)) return undefined;
+  const below = pathname.slice(basePath.length).replace(/^\//, '');
+  const path = below.split('/');
+  if (path.at(-1) === '') path.pop();
+  try {
+    return { path: path.map(decodeURIComponent), query: new URLSearchParams(search) };
+  } catch {
+    throw nothingHere();
+  }
+}
+
+/** Whether a browser asks for something to show. */
+function wantsPage({ url = '', headers: { accept = '' } }: IncomingMessage): boolean {
+  return accept.includes('text/html') && !/(?:^|\/)api\//.test(url);
+}
+
+function refusalPage(message: string): string {
+  const text = message.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('"', '&quot;');
+  return (
+    '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Interlock inspector</title>' +
+    '<meta name="viewport" content="width=device-width"></head>' +
+    `<body><main><h1>Not allowed</h1><p>${text}</p></main></body></html>\n`
+  );
+}
