@@ -52,6 +52,13 @@ export interface StoreStage {
   readonly clockIsInjected: boolean;
   /** Whether the store chains its trails by hashes. */
   readonly isChained: boolean;
+  /**
+   * A time to live or to wait for, in milliseconds: longer than the operations of one test take,
+   * and short enough to be waited for.
+   */
+  readonly soon: number;
+  /** Whether the operations took so long that what was to last for {@link soon} was over. */
+  readonly wasTooSlow: boolean;
   /** Returns once at least `ms` have passed on the store's clock. */
   wait(ms: number): Promise<void>;
   reopen(): Promise<AtomicStateStore>;
@@ -65,6 +72,9 @@ export const HOUR = 3_600_000;
 export const LONG = 60_000;
 /** A lease that a test waits for. */
 export const SHORT = 60;
+/** What is over soon, on a machine that has time for the test; and on one that has none. */
+export const SOON = 1_000;
+export const LATEST = 16_000;
 /** A timer may fire a little before a server's clock agrees that the time has come. */
 const TIMER_SLACK = 25;
 
@@ -72,8 +82,11 @@ export function stageOf(
   { store, advance, reopen }: StoreUnderTest,
   scope: StoreScope,
   isChained: boolean,
+  soon = SOON,
 ): StoreStage {
   const isAtomic = isAtomicStore(store);
+  const began = performance.now();
+  let waited = 0;
   let ahead = 0;
   const now = (): number => Date.now() + ahead;
   const adapted = (plain: StateStore): AtomicStateStore =>
@@ -87,10 +100,16 @@ export function stageOf(
     run: randomUUID(),
     isChained,
     clockIsInjected: !isAtomic || advance !== undefined,
+    soon,
+    get wasTooSlow() {
+      return !this.clockIsInjected && performance.now() - began - waited > soon / 2;
+    },
     wait: async (ms) => {
+      const asked = performance.now();
       if (!isAtomic) ahead += ms;
       if (advance) await advance(ms);
       else if (isAtomic) await sleep(ms + TIMER_SLACK);
+      waited += performance.now() - asked;
     },
     reopen: async () => {
       assert.ok(reopen, "makeStore() gives no reopen(): add it, or say scope: 'process'");

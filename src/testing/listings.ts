@@ -34,8 +34,6 @@ import {
 } from './listed.ts';
 import { keysOf, stand } from './views.ts';
 
-/** Time enough for the calls before a wait, even on a busy machine. */
-const LONG_AGO = 1_000;
 /** Two operations that are so far apart differ in time. */
 const APART = 2;
 /** More than a page, and more than a store will keep in one place. */
@@ -105,10 +103,10 @@ function heldPromises(promises: IndexPromises): void {
     await stage.wait(SHORT);
     assert.equal((await heldIn(store, workflow)).length, 2);
     for (const [index, request] of claims.entries())
-      if (index === 0) await store.renew(request, request.token, LONG_AGO);
-      else await claimed(store, { ...request, leaseMs: LONG_AGO });
+      if (index === 0) await store.renew(request, request.token, stage.soon);
+      else await claimed(store, { ...request, leaseMs: stage.soon });
     assert.deepEqual(await heldIn(store, workflow), []);
-    await stage.wait(LONG_AGO);
+    await stage.wait(stage.soon);
     assert.deepEqual((await heldIn(store, workflow)).sort(), [renewed, again].sort());
   });
 
@@ -145,14 +143,14 @@ function stuckPromises(promises: IndexPromises): void {
         await stage.wait(APART);
       }
       await stand(store, `${workflow}-elsewhere`, `${workflow}-2`, 'payment');
-      await stage.wait(LONG_AGO);
+      await stage.wait(stage.soon);
       await stand(store, late, workflow, 'payment');
-      assert.deepEqual(await stuckIn(store, { workflow, forMs: LONG_AGO }), [third, one, other]);
+      assert.deepEqual(await stuckIn(store, { workflow, forMs: stage.soon }), [third, one, other]);
       assert.deepEqual(await stuckIn(store, { workflow, forMs: 0 }), [third, one, other, late]);
       assert.deepEqual(await stuckIn(store, { workflow, forMs: HOUR }), []);
       await stage.wait(APART);
       await stand(store, third, workflow, 'payment');
-      assert.deepEqual(await stuckIn(store, { workflow, forMs: LONG_AGO }), [one, other]);
+      assert.deepEqual(await stuckIn(store, { workflow, forMs: stage.soon }), [one, other]);
       assert.deepEqual(await stuckIn(store, { workflow, forMs: 0 }), [one, other, late, third]);
     },
   );
@@ -169,11 +167,11 @@ function stuckPromises(promises: IndexPromises): void {
   promises('what moves nothing leaves a run as stuck as it was', async (stage) => {
     const { store, run } = stage;
     await stand(store, run, run, 'payment');
-    await stage.wait(LONG_AGO);
+    await stage.wait(stage.soon);
     await failedStep(store, run, { workflow: run });
     await hold(store, run, run);
     await store.read(run, HOUR);
-    assert.deepEqual(await stuckIn(store, { workflow: run, forMs: LONG_AGO }), [run]);
+    assert.deepEqual(await stuckIn(store, { workflow: run, forMs: stage.soon }), [run]);
   });
 
   promises('only runs in the states that are named are given', async (stage) => {
@@ -216,11 +214,11 @@ function countPromises(promises: IndexPromises): void {
       same({ ...empty, now: 0 }, { states: [], held: 0, running: 0, now: 0 });
       const keys = keysOf(workflow, 7);
       for (const [index, run] of keys.entries()) {
-        if (index === 4) await stage.wait(LONG_AGO);
+        if (index === 4) await stage.wait(stage.soon);
         await stand(store, run, workflow, index % 3 === 0 ? 'payment' : 'draft');
       }
       await stand(store, `${workflow}-elsewhere`, `${workflow}-2`, 'payment');
-      assert.deepEqual(await statesOf(store, workflow, LONG_AGO), [
+      assert.deepEqual(await statesOf(store, workflow, stage.soon), [
         ['draft', 4, 2],
         ['payment', 3, 2],
       ]);
@@ -312,14 +310,14 @@ function lifePromises(promises: IndexPromises): void {
     assert.ok(deleted && expired);
     for (const run of [deleted, expired]) {
       const create = { principal: mine };
-      await hold(store, run, mine, 1, { create, ttlMs: LONG_AGO });
-      await hold(store, run, `${mine}-2`, 1, { ttlMs: LONG_AGO });
+      await hold(store, run, mine, 1, { create, ttlMs: stage.soon });
+      await hold(store, run, `${mine}-2`, 1, { ttlMs: stage.soon });
     }
     await stage.wait(1);
     assert.equal((await heldIn(store, mine)).length, 2);
     await store.delete(deleted);
     await assertListed(store, mine, [expired]);
-    await stage.wait(LONG_AGO);
+    await stage.wait(stage.soon);
     await assertListed(store, mine, []);
     await assertListed(store, `${mine}-2`, []);
   });
@@ -332,9 +330,9 @@ function lifePromises(promises: IndexPromises): void {
       assert.ok(deleted && expired);
       const create = { principal: mine };
       for (const run of [deleted, expired])
-        await hold(store, run, mine, 1, { create, ttlMs: LONG_AGO });
+        await hold(store, run, mine, 1, { create, ttlMs: stage.soon });
       await store.delete(deleted);
-      await stage.wait(LONG_AGO);
+      await stage.wait(stage.soon);
       for (const run of [deleted, expired]) {
         await store.open(run, { principal: `${mine} other` }, HOUR);
         await claimed(store, claimOf(run, { workflow: `${mine}-2` }));
@@ -348,10 +346,10 @@ function lifePromises(promises: IndexPromises): void {
 
   promises('being listed keeps no run alive', async (stage) => {
     const { store, run } = stage;
-    await hold(store, run, run, 1, { create: { principal: run }, ttlMs: LONG_AGO });
+    await hold(store, run, run, 1, { create: { principal: run }, ttlMs: stage.soon });
     await stage.wait(1);
     await assertListed(store, run, [run]);
-    await stage.wait(LONG_AGO);
+    await stage.wait(stage.soon);
     assert.equal(await store.read(run, HOUR), undefined);
   });
 }

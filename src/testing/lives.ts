@@ -14,9 +14,6 @@ import {
   step,
 } from './fixtures.ts';
 
-/** Time enough for the calls between two waits, even on a busy machine. */
-const TTL = 1_000;
-
 const OPENED = { status: 'opened' };
 const TAKEN = { status: 'taken' };
 
@@ -114,9 +111,14 @@ function openPromises(promises: Promises): void {
     async (stage) => {
       const { store } = stage;
       const run = `${stage.run}-expiring`;
-      await step(store, run, { create: { principal: 'alice' }, leaseMs: SHORT }, { ttlMs: TTL });
+      await step(
+        store,
+        run,
+        { create: { principal: 'alice' }, leaseMs: SHORT },
+        { ttlMs: stage.soon },
+      );
       assert.deepEqual(await store.open(run, {}, HOUR), TAKEN);
-      await stage.wait(TTL);
+      await stage.wait(stage.soon);
       assert.deepEqual(await store.open(run, { principal: 'bob' }, HOUR), OPENED);
       const record = await store.read(run, HOUR);
       assert.equal(record?.session.principal, 'bob');
@@ -227,20 +229,20 @@ function expiryPromises(promises: Promises): void {
       );
       const [read, claim, refused, commit, lost, untouched] = runs;
       assert.ok(read && claim && refused && commit && lost && untouched);
-      await step(store, commit, { create: {}, ttlMs: TTL, leaseMs: SHORT });
-      await store.open(read, {}, TTL);
+      await step(store, commit, { create: {}, ttlMs: stage.soon, leaseMs: SHORT });
+      await store.open(read, {}, stage.soon);
       await store.read(read, HOUR);
-      await store.open(claim, {}, TTL);
+      await store.open(claim, {}, stage.soon);
       await claimed(store, claimOf(claim, { leaseMs: SHORT }));
-      await store.open(refused, {}, TTL);
+      await store.open(refused, {}, stage.soon);
       assert.equal(await claimStatus(store, refused, { states: [] }), 'state');
-      const stale = claimOf(lost, { create: {}, ttlMs: TTL, leaseMs: SHORT });
+      const stale = claimOf(lost, { create: {}, ttlMs: stage.soon, leaseMs: SHORT });
       await claimed(store, stale);
       await store.release(stale, stale.token);
       assert.deepEqual(await store.commit(commitOf(stale)), { status: 'lost' });
-      await store.open(untouched, {}, TTL);
+      await store.open(untouched, {}, stage.soon);
       assert.deepEqual(await store.commit(commitOf(claimOf(untouched))), { status: 'lost' });
-      await stage.wait(TTL);
+      await stage.wait(stage.soon);
       for (const kept of runs) assert.ok(await store.read(kept, HOUR), kept);
     },
   );
@@ -248,11 +250,15 @@ function expiryPromises(promises: Promises): void {
   promises('a run outlives its time to live for as long as a claim in it lives', async (stage) => {
     const { store, run } = stage;
     const leased = claimOf(`${run}-leased`, { create: {}, ttlMs: SHORT, leaseMs: LONG });
-    const renewed = claimOf(`${run}-renewed`, { create: {}, ttlMs: TTL, leaseMs: TTL });
+    const renewed = claimOf(`${run}-renewed`, {
+      create: {},
+      ttlMs: stage.soon,
+      leaseMs: stage.soon,
+    });
     await claimed(store, leased);
     await claimed(store, renewed);
     assert.equal(await store.renew(renewed, renewed.token, LONG), true);
-    await stage.wait(TTL);
+    await stage.wait(stage.soon);
     assert.deepEqual(await store.commit(commitOf(leased)), { status: 'committed', version: 1 });
     assert.deepEqual(await store.commit(commitOf(renewed)), { status: 'committed', version: 1 });
   });
@@ -285,12 +291,17 @@ function endedPromises(promises: Promises): void {
       const { store, run } = stage;
       const made = async (end: string, ended = true): Promise<string> => {
         const key = `${run}-${end}`;
-        await step(store, key, { create: {}, leaseMs: SHORT }, { ended, ttlMs: TTL });
+        await step(store, key, { create: {}, leaseMs: SHORT }, { ended, ttlMs: stage.soon });
         return key;
       };
       await store.read(await made('read whole'), HOUR);
       const other = await made('read about another');
-      await step(store, other, { workflow: 'other', leaseMs: SHORT, ttlMs: TTL }, { ttlMs: TTL });
+      await step(
+        store,
+        other,
+        { workflow: 'other', leaseMs: SHORT, ttlMs: stage.soon },
+        { ttlMs: stage.soon },
+      );
       await store.read(other, HOUR, 'other');
       await step(store, await made('committed'), { leaseMs: SHORT }, { ended: true });
       await store.read(await made('never ended', false), HOUR, 'checkout');
@@ -303,7 +314,7 @@ function endedPromises(promises: Promises): void {
       await claimed(store, released);
       await store.release(released, released.token);
 
-      await stage.wait(TTL);
+      await stage.wait(stage.soon);
       for (const end of ['read whole', 'read about another', 'committed', 'never ended', 'claimed'])
         assert.ok(await store.read(`${run}-${end}`, HOUR), end);
       for (const end of ['read', 'refused', 'released'])

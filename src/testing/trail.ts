@@ -48,9 +48,6 @@ const FULL: MoveDraft = {
 const NOTE: CallNote = { tool: 'cart.pay', digest: 'd-1', actor: 'alice', requestId: 'id-1' };
 const RETRY = { leaseMs: SHORT, step: { uncertain: 'retry' } } as const;
 
-/** Time enough for the calls before a wait, even on a busy machine. */
-const TTL = 1_000;
-
 export function trailPromises(promises: Promises): void {
   contentPromises(promises);
   numberPromises(promises);
@@ -309,10 +306,10 @@ function appendPromises(all: Promises): void {
 
   promises('a refused call keeps no run alive', async (stage) => {
     const { store, run } = stage;
-    await step(store, run, { create: {}, leaseMs: SHORT }, { ttlMs: TTL });
+    await step(store, run, { create: {}, leaseMs: SHORT }, { ttlMs: stage.soon });
     await store.append?.({ run, workflow: 'checkout' }, refused('has_items'));
     assert.deepEqual(numbers(await store.history({ run, workflow: 'checkout' })), [1, 2]);
-    await stage.wait(TTL);
+    await stage.wait(stage.soon);
     assert.equal(await store.read(run, HOUR), undefined);
   });
 

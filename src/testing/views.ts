@@ -123,8 +123,6 @@ export function restartPromises(promises: Promises): void {
   });
 }
 
-/** Time enough for the calls before a wait, even on a busy machine. */
-const LONG_AGO = 1_000;
 /** Two commits that are so far apart differ in time. */
 const APART = 2;
 /** More than a store will ask its backend for at once. */
@@ -167,10 +165,10 @@ export function sweepPromises(all: Promises): void {
     const [early, late] = keysOf(workflow, 2);
     assert.ok(early && late);
     await stand(store, early, workflow, 'payment');
-    await stage.wait(LONG_AGO);
+    await stage.wait(stage.soon);
     await stand(store, late, workflow, 'payment');
     const query = { workflow, state: 'payment' };
-    assert.deepEqual(await listed(store, { ...query, forMs: LONG_AGO }), [early]);
+    assert.deepEqual(await listed(store, { ...query, forMs: stage.soon }), [early]);
     assert.deepEqual(await listed(store, { ...query, forMs: undefined }), [early, late]);
     assert.deepEqual(await listed(store, { ...query, forMs: HOUR }), []);
   });
