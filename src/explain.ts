@@ -3,7 +3,7 @@
  * order in which a call is judged. It asks no store and no function of a binding, and saves nothing.
  */
 import { InterlockError } from './errors.ts';
-import { eventOfHeld, moveOfHeld } from './gate/outside.ts';
+import { eventOfHeld, failureOfHeld, moveOfHeld } from './gate/outside.ts';
 import { statusOf } from './gate/stands.ts';
 import { rightNames } from './names.ts';
 import type { RunView } from './runs-options.ts';
@@ -174,6 +174,8 @@ export function heldOutcomes(
   if (claim === undefined || statusOf(claim) !== 'held') return [];
   const workflow = gate.compile();
   return (['succeeded', 'failed'] as const).map((outcome) => {
+    if (outcome === 'failed' && failureOfHeld(workflow, claim.tool, snapshot) !== undefined)
+      return { outcome, event: null, leadsTo: snapshot.state };
     let event: string | null;
     try {
       event = eventOfHeld(workflow, claim.tool, snapshot.state, outcome);
@@ -260,6 +262,11 @@ export function whatIf(
   const binding = workflow.matchAlways(tool);
   const refused = refusalOf(workflow, { tool, binding, position: snapshot, claim: at?.claim });
   if (refused !== undefined) return { ...stay('refused'), ...refused };
+  const counted = outcome === 'failed' ? failureOfHeld(workflow, tool, snapshot) : undefined;
+  if (counted !== undefined) {
+    const { updatedAt, version = 0, ...position } = counted;
+    return { ...stay('stayed'), snapshot: { ...position, updatedAt, version: version + 1 } };
+  }
   const source = binding?.eventIn(snapshot.state, outcome === 'failed' ? 'failure' : 'success');
   const isOpen = binding === undefined || typeof source === 'function';
   const event = isOpen ? move.event : source;

@@ -39,6 +39,9 @@ export type {
   CallTest,
   Guard,
   GuardedCall,
+  RunFacts,
+  ViewedRun,
+  VisibleTest,
 } from './workflow/binding.ts';
 export type {
   EventSource,

@@ -14,6 +14,7 @@ import type {
   RunsPage,
   WorkflowRecord,
 } from './stores/store.ts';
+import type { Viewer } from './workflow/visible.ts';
 import type { Workflow } from './workflow/workflow.ts';
 
 /** A run, and the position that was saved: its state's time may be over by now. */
@@ -24,6 +25,12 @@ export interface StandingRun {
   readonly now: number;
 }
 
+/** A run, and the one it belongs to: what `available` says, it says of that one. */
+interface SeenRun extends Viewer {
+  readonly workflow: Workflow;
+  readonly run: string;
+}
+
 /**
  * Where a run stands at `now`, on the store's clock. Without a record no step of it was ever
  * claimed.
@@ -31,15 +38,15 @@ export interface StandingRun {
  * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where the gate does not understand what is stored
  */
 export function standingRun(
-  workflow: Workflow,
-  run: string,
+  { workflow, ...viewer }: SeenRun,
   record: WorkflowRecord | undefined,
   now: number,
 ): StandingRun {
+  const seen = { workflow, ...viewer };
   if (record === undefined) {
     const stored = { ...workflow.start, updatedAt: 0 };
     const ended = workflow.hasEnded(stored.state);
-    return { stored, now, view: viewOf(workflow, run, stored, { ended }, now) };
+    return { stored, now, view: viewOf(seen, stored, { ended }, now) };
   }
   const { updatedAt, version = 0 } = record.snapshot;
   const known = { ...workflow.adopt(record.snapshot), updatedAt, version };
@@ -50,13 +57,12 @@ export function standingRun(
   return {
     stored: { ...workflow.stand(record.snapshot), updatedAt, version },
     now,
-    view: viewOf(workflow, run, snapshot, { ended, ...(claim && { claim }) }, now),
+    view: viewOf(seen, snapshot, { ended, ...(claim && { claim }) }, now),
   };
 }
 
 function viewOf(
-  workflow: Workflow,
-  run: string,
+  { workflow, ...viewer }: SeenRun,
   snapshot: FsmSnapshot,
   { claim, ended = false }: Pick<WorkflowRecord, 'claim' | 'ended'>,
   now: number,
@@ -64,13 +70,15 @@ function viewOf(
   const context = workflow.dataOf(snapshot);
   const status = statusOf(claim);
   const heldSince = status === 'held' ? claim?.until : undefined;
+  const available = workflow.available(snapshot.state);
+  const hidden = workflow.sight(snapshot, viewer)?.hidden;
   return {
-    run,
+    run: viewer.run,
     state: snapshot.state,
     snapshot,
     status,
     ended,
-    available: workflow.available(snapshot.state),
+    available: hidden?.size ? available.filter((tool) => !hidden.has(tool)) : available,
     ...(context !== undefined && { context }),
     ...(claim && { claim }),
     ...(heldSince !== undefined && { heldForMs: Math.max(0, now - heldSince) }),
@@ -162,17 +170,23 @@ function viewsOf(mover: RunsMover, { runs, next, now = mover.clock.now() }: Runs
   for (const { run, ...found } of runs)
     tellIfHeld({ key: { run, workflow: workflow.id }, ...found, now }, mover);
   return {
-    runs: runs.map((found) => viewOfFound(workflow, found, now)),
+    runs: runs.map((found) => viewOfFound(mover, found, now)),
     ...(next !== undefined && { next }),
   };
 }
 
 /** One run that is not understood must not hide the others. */
-function viewOfFound(workflow: Workflow, { run, ...record }: FoundRun, now: number): RunView {
+function viewOfFound(
+  { workflow, onError }: RunsMover,
+  { run, ...record }: FoundRun,
+  now: number,
+): RunView {
+  // Whose runs they are, a list does not say.
+  const seen = { workflow, run, principal: undefined, onError };
   try {
-    return standingRun(workflow, run, record, now).view;
+    return standingRun(seen, record, now).view;
   } catch (error) {
     const fault = error instanceof Error ? error.message : String(error);
-    return { ...viewOf(workflow, run, record.snapshot, record, now), fault };
+    return { ...viewOf(seen, record.snapshot, record, now), fault };
   }
 }

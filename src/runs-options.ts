@@ -36,7 +36,8 @@ export interface RunView {
   readonly ended: boolean;
   /**
    * The bound tools that the state of `snapshot` shows, in binding order. While a step is running
-   * or held, a call of one that moves the run waits or is refused all the same.
+   * or held, a call of one that moves the run waits or is refused all the same. A `visible` is
+   * asked about the run's principal; in `held()` and `stuck()`, which know none, about nobody.
    */
   readonly available: readonly string[];
   /** The step that is running or held. */

@@ -4,6 +4,7 @@ import { isStableEverywhere } from './gate/config.ts';
 import {
   eventOfHeld,
   expireFromOutside,
+  failureOfHeld,
   moveFromOutside,
   moveOfHeld,
   overdueRuns,
@@ -93,11 +94,12 @@ export class Runs<E extends string = string> {
   }
 
   async #look(run: string): Promise<StandingRun | undefined> {
-    const { store, ttlMs, clock } = this.#mover;
-    const { id } = this.#workflow;
-    const record = await store.read(run, ttlMs, id);
+    const { store, ttlMs, clock, onError } = this.#mover;
+    const workflow = this.#workflow;
+    const record = await store.read(run, ttlMs, workflow.id);
     if (record === undefined) return undefined;
-    return standingRun(this.#workflow, run, storedIn(record, id), record.now ?? clock.now());
+    const seen = { workflow, run, principal: record.session.principal, onError };
+    return standingRun(seen, storedIn(record, workflow.id), record.now ?? clock.now());
   }
 
   /**
@@ -193,7 +195,7 @@ export class Runs<E extends string = string> {
         if (!handled) return undefined;
         const due = workflow.dueActions(isFirst);
         const reached = { position, actions: [...due, ...actions] };
-        return moveTo(workflow, from.state, reached, { event: name, ...said({ actor, payload }) });
+        return moveTo(workflow, from, reached, { event: name, ...said({ actor, payload }) });
       },
     );
     if (moved === 'unchanged') return { sent: false, reason: 'unhandled' };
@@ -223,12 +225,7 @@ export class Runs<E extends string = string> {
     const moved = await moveFromOutside(this.#mover, run, { name: 'update' }, (from, isFirst) => {
       const position = workflow.withData(from, change(workflow.dataOf(from)));
       const actions = workflow.dueActions(isFirst);
-      return moveTo(
-        workflow,
-        from.state,
-        { position, actions },
-        { event: null, ...said({ actor }) },
-      );
+      return moveTo(workflow, from, { position, actions }, { event: null, ...said({ actor }) });
     });
     if (moved === 'unchanged') return { updated: false, reason: 'busy' };
     if (typeof moved === 'string') return { updated: false, reason: moved };
@@ -243,7 +240,7 @@ export class Runs<E extends string = string> {
     const { actor } = parseRequest('restart()', options);
     const what = { name: 'restart', waitMs: 0, ...ANEW };
     const moved = await moveFromOutside(this.#mover, run, what, (from) =>
-      restartOf(this.#workflow, from.state, actor),
+      restartOf(this.#workflow, from, actor),
     );
     if (typeof moved === 'object') return { restarted: true, state: moved.trail.to };
     return { restarted: false, reason: moved === 'unchanged' ? 'busy' : moved };
@@ -272,7 +269,13 @@ export class Runs<E extends string = string> {
     if (claim.live) return { resolved: false, reason: 'running' };
     const { store, ttlMs } = this.#mover;
     const key = { run, workflow: this.#workflow.id };
-    const event = chosen ?? eventOfHeld(this.#workflow, claim.tool, stored.state, outcome);
+    const counted =
+      chosen === undefined && outcome === 'failed'
+        ? failureOfHeld(this.#workflow, claim.tool, stored)
+        : undefined;
+    const event = counted
+      ? null
+      : (chosen ?? eventOfHeld(this.#workflow, claim.tool, stored.state, outcome));
     const { actor, note } = request;
     const { actor: calledBy, ...called } = claim.entry ?? { tool: claim.tool };
     const entry = {
@@ -284,7 +287,7 @@ export class Runs<E extends string = string> {
       payload: request.payload,
       note,
     };
-    if (outcome === 'failed' && event === null) {
+    if (outcome === 'failed' && event === null && counted === undefined) {
       await store.release(key, claim.token, {
         entry: { ...entry, from: stored.state, event: null },
       });
@@ -292,7 +295,7 @@ export class Runs<E extends string = string> {
       this.#tellResolved(run, { tool: claim.tool, outcome, state, actor, note });
       return { resolved: true, state };
     }
-    const move = moveOfHeld(this.#workflow, stored, event, entry);
+    const move = moveOfHeld(this.#workflow, counted ?? stored, event, entry);
     const { actions, ...saved } = move;
     const result = await store.commit({
       ...key,

@@ -2,8 +2,8 @@ import { InterlockError } from './errors.ts';
 import { showValue } from './options.ts';
 import type { SyncPolicy } from './policy/config.ts';
 import { globFault } from './policy/glob.ts';
+import type { Json } from './stores/store.ts';
 import {
-  type AnyBinding,
   type Binding,
   type BindingOptions,
   parseBinding,
@@ -36,15 +36,20 @@ export class ToolDeclaration<
   S extends string = never,
   E extends string = never,
   T extends string = never,
+  X = Json | undefined,
 > {
   /** The tool's name on the wire. */
   readonly name: string;
-  readonly bindings: readonly Binding<S, E, T>[];
+  readonly bindings: readonly Binding<S, E, T, X>[];
   /** For `stateSync()`; `undefined` where the declaration says nothing about the tool's data. */
   readonly policy: SyncPolicy | undefined;
 
   /** Use {@link tool}. */
-  constructor(name: string, bindings: readonly Binding<S, E, T>[], policy: SyncPolicy | undefined) {
+  constructor(
+    name: string,
+    bindings: readonly Binding<S, E, T, X>[],
+    policy: SyncPolicy | undefined,
+  ) {
     this.name = name;
     this.bindings = Object.freeze([...bindings]);
     this.policy = policy;
@@ -61,18 +66,15 @@ export class ToolDeclaration<
   bindState<const B extends BoundState, E2 extends string = never>(
     states: B | readonly B[],
     event?: E2,
-  ): ToolDeclaration<S | NameOf<B>, E | E2, T | TagOf<B>>;
+  ): ToolDeclaration<S | NameOf<B>, E | E2, T | TagOf<B>, X>;
   bindState<const B extends BoundState, E2 extends string = never>(
     states: B | readonly B[],
-    options: BindingOptions<E2>,
-  ): ToolDeclaration<S | NameOf<B>, E | E2, T | TagOf<B>>;
-  bindState(states: unknown, event?: unknown): ToolDeclaration<string, string, string> {
-    const bindings: readonly AnyBinding[] = this.bindings;
-    return new ToolDeclaration(
-      this.name,
-      [...bindings, parseBinding(this.name, states, event)],
-      this.policy,
-    );
+    options: BindingOptions<E2, X>,
+  ): ToolDeclaration<S | NameOf<B>, E | E2, T | TagOf<B>, X>;
+  bindState(states: unknown, event?: unknown): ToolDeclaration<string, string, string, X> {
+    const bindings: readonly Binding<string, string, string, X>[] = this.bindings;
+    const added = parseBinding(this.name, states, event) as Binding<string, string, string, X>;
+    return new ToolDeclaration(this.name, [...bindings, added], this.policy);
   }
 
   /**
@@ -81,7 +83,7 @@ export class ToolDeclaration<
    *
    * @throws InterlockError `ERR_INTERLOCK_POLICY` where there is none, or one is malformed
    */
-  invalidates(...patterns: readonly string[]): ToolDeclaration<S, E, T> {
+  invalidates(...patterns: readonly string[]): ToolDeclaration<S, E, T, X> {
     if (patterns.length === 0)
       throw this.#policyError('invalidates() expects a glob or more, got none');
     for (const pattern of patterns) this.#checkGlob(pattern);
@@ -90,16 +92,16 @@ export class ToolDeclaration<
   }
 
   /** Reference data, which never changes: `[Cache-Control: immutable]`. Undoes `stale()`. */
-  cached(): ToolDeclaration<S, E, T> {
+  cached(): ToolDeclaration<S, E, T, X> {
     return this.#withPolicy({ cacheControl: 'immutable' });
   }
 
   /** Data to be fetched anew before each use: `[Cache-Control: no-store]`. Undoes `cached()`. */
-  stale(): ToolDeclaration<S, E, T> {
+  stale(): ToolDeclaration<S, E, T, X> {
     return this.#withPolicy({ cacheControl: 'no-store' });
   }
 
-  #withPolicy(change: Omit<SyncPolicy, 'match'>): ToolDeclaration<S, E, T> {
+  #withPolicy(change: Omit<SyncPolicy, 'match'>): ToolDeclaration<S, E, T, X> {
     this.#checkGlob(this.name);
     if (this.name.includes('*'))
       throw this.#policyError('a policy would take this name for many tools');
@@ -121,8 +123,12 @@ export class ToolDeclaration<
  * Begins the declaration of one tool: `tool('tasks.update').bindState('open',
  * 'UPDATE').invalidates('tasks.*')`.
  *
+ * `X` is the context that the functions of its bindings are given; a gate whose context is another
+ * one does not take the declaration. Say it for a statechart:
+ * `tool<XStateContext<typeof machine>>('pay')`.
+ *
  * @throws InterlockError `ERR_INTERLOCK_BINDING` unless the name is a non-empty string
  */
-export function tool(name: string): ToolDeclaration {
-  return new ToolDeclaration<never, never>(parseToolName(name), [], undefined);
+export function tool<X = Json | undefined>(name: string): ToolDeclaration<never, never, never, X> {
+  return new ToolDeclaration<never, never, never, X>(parseToolName(name), [], undefined);
 }

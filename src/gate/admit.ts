@@ -12,6 +12,7 @@ import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { Loop, LoopShield } from '../workflow/loop-shield.ts';
 import type { Position } from '../workflow/position.ts';
 import type { GateConfig } from './config.ts';
+import { allowsCall } from './visibility.ts';
 
 /** Why a call may not go on although its run could be claimed, or asked where it stands. */
 export interface NotAdmitted {
@@ -24,7 +25,7 @@ export interface NotAdmitted {
 }
 
 /** A call as its guards are told of it, beside where the run stands. */
-export interface AskedCall extends Omit<GuardedCall, 'state' | 'context' | 'args'> {
+export interface AskedCall extends Pick<GuardedCall, 'run' | 'tool' | 'principal'> {
   readonly args: AskedArguments;
 }
 
@@ -64,6 +65,8 @@ export function admit(
   try {
     const stands = decide(config, binding, step);
     if ('reason' in stands) return letGo(step, stands);
+    const odd = unforeseen(config, binding, step, stands, asked);
+    if (odd !== undefined) return letGo(step, odd);
     const { shield } = config.workflow;
     if (shield !== undefined || binding.guards.length > 0)
       return countAndAsk(config, binding, step, { stands, asked, request }).catch(fail);
@@ -131,7 +134,11 @@ function decide(config: GateConfig, binding: CallBinding, step: Step): Position 
   const { run } = step.key;
   const stands = shownPosition(config, run, understood.position);
   const wasTested = workflow.claimable(binding, beginsAnew(config, run)) !== undefined;
-  if (wasTested || workflow.allows(stands.state, binding)) return stands;
+  const asked = { tool: step.tool, binding };
+  const viewer = { run, actor: step.note?.actor };
+  // The store tests the state alone.
+  if (wasTested && binding.veils === undefined) return stands;
+  if (allowsCall(config, viewer, stands, asked)) return stands;
   return { reason: 'state', snapshot: { ...stands, updatedAt: snapshot.updatedAt } };
 }
 
@@ -147,17 +154,26 @@ export async function refusedByGuard(
 ): Promise<NotAdmitted | undefined> {
   const { args } = call;
   const snapshot = { ...position, updatedAt };
-  const about = {
-    ...call,
-    args: args.members,
-    state: position.state,
-    context: workflow.dataOf(position),
-  };
+  const about = { ...call, args: args.members, ...workflow.factsOf(position, call.principal) };
   const refusal = await askGuards(guards, about, { clock, deadlineMs: GUARDS_MS, onError });
   // What the guards said of one argument says nothing of the other.
   return (
     unclear(args, snapshot) ?? (refusal && { reason: 'guard', snapshot, words: refusal.words })
   );
+}
+
+/** Finds out what the functions of its outcomes will ask for, while it can still be refused. */
+function unforeseen(
+  { workflow }: GateConfig,
+  binding: CallBinding,
+  step: Step,
+  stands: Position,
+  asked: () => AskedCall,
+): NotAdmitted | undefined {
+  if (binding.sources.length === 0) return undefined;
+  const { args, tool, principal } = asked();
+  args.foresee(binding, { tool, ...workflow.factsOf(stands, principal) });
+  return unclear(args, { ...stands, updatedAt: step.snapshot.updatedAt });
 }
 
 /** Refuses a call of which a function of the app has read what another reader reads otherwise. */
@@ -191,7 +207,7 @@ function stoppedByMachine(
 function staying({ workflow }: GateConfig, step: Step, position: Position): StepMove {
   const actions = workflow.dueActions(step.isFirst);
   const said = { event: null, outcome: 'refused', kind: 'guard', ...step.note } as const;
-  return moveTo(workflow, position.state, { position, actions }, said);
+  return moveTo(workflow, position, { position, actions }, said);
 }
 
 /**
@@ -212,7 +228,7 @@ async function countCall(
   const due = config.workflow.dueActions(step.isFirst);
   const reached = { position: next.position, actions: [...due, ...next.actions] };
   const said = { event, outcome: 'refused', kind: 'loop', ...step.note } as const;
-  const moved = moveTo(config.workflow, position.state, reached, said);
+  const moved = moveTo(config.workflow, position, reached, said);
   if ((await step.save(moved)) !== 'committed') return { reason: 'unavailable' };
   const { calls } = count;
   tellLoop(shield, { ...key, tool, state: position.state, calls, max: shield.max }, config.onError);

@@ -12,7 +12,7 @@ import { type Goal, type Stand, Together } from '../workflow/together.ts';
 import { type Way, whereaboutsOf } from '../workflow/ways.ts';
 import type { GateConfig } from './config.ts';
 import { recordNow, standing, statusOf, storedIn } from './stands.ts';
-import { keepsSecrets } from './visibility.ts';
+import { keepsSecrets, sightOf } from './visibility.ts';
 
 /** So many routes of one app are told apart; on more of them, a gate speaks for itself alone. */
 const MOST_ROUTES = 100;
@@ -33,8 +33,12 @@ export type Demand = (config: GateConfig) => readonly (readonly BoundState[])[] 
 export interface Outlook {
   /** The bound tools that all gates of the route allow. */
   readonly available: readonly string[];
-  /** The way to where this gate and all others allow something. */
-  wayTo(states: readonly BoundState[], demand: Demand): Way;
+  /**
+   * The way to where this gate and all others allow something.
+   *
+   * @param tool as in {@link Together.wayTo}
+   */
+  wayTo(states: readonly BoundState[], demand: Demand, tool?: string): Way;
 }
 
 /**
@@ -131,7 +135,11 @@ export class Gates {
   #outlook(stands: readonly Stand[], admission: Admission): Outlook {
     return {
       available: this.#together.available(stands),
-      wayTo: (states, demand) => this.#wayTo([states], demand, stands, admission),
+      wayTo: (states, demand, tool) => {
+        const demands = this.#others.map(demand);
+        if (!demands.every((each) => each !== undefined)) return NOT_TOLD;
+        return this.#wayTo([[states], ...demands], stands, admission, tool);
+      },
     };
   }
 
@@ -200,21 +208,21 @@ export class Gates {
     });
     const way = this.#together.wayTo([[states]], stands);
     const isSecret = (tool: string): boolean =>
+      configs.some(({ workflow }) => workflow.isVeiled(tool)) ||
       this.#others.some(({ refusal, visibility, workflow }) => {
         return refusal === 'unknown-tool' && visibility !== 'stable' && workflow.isBound(tool);
       });
     return way.path?.some(isSecret) === true ? NOT_TOLD : way;
   }
 
-  #wayTo(own: Goal[number], demand: Demand, stands: readonly Stand[], admission: Admission): Way {
-    const demands = this.#others.map(demand);
-    if (!demands.every((each) => each !== undefined)) return NOT_TOLD;
-    const way = this.#together.wayTo([own, ...demands], stands);
+  #wayTo(goal: Goal, stands: readonly Stand[], admission: Admission, tool?: string): Way {
+    const way = this.#together.wayTo(goal, stands, tool);
     // The way to what is shown may lead through what is hidden, and must not be known to exist.
     const keeping = [this.#own, ...this.#others].map((config) => keepsSecrets(config, admission));
-    const isSecret = (tool: string): boolean =>
-      stands.some(({ workflow, position }, i) => {
-        return keeping[i] && position !== undefined && !workflow.isVisible(tool, position.state);
+    const isSecret = (each: string): boolean =>
+      stands.some(({ workflow, position, sight }, i) => {
+        if (!keeping[i] || position === undefined) return false;
+        return !workflow.isVisible(each, position.state) || sight?.hidden.has(each) === true;
       });
     return way.path?.some(isSecret) === true ? NOT_TOLD : way;
   }
@@ -236,8 +244,10 @@ function place(
   return stand(config, context, typeof found === 'object' ? found : undefined);
 }
 
-function stand(config: GateConfig, { run }: Run, position: Position | undefined): Stand {
-  return { workflow: config.workflow, position, beginsAnew: beginsAnew(config, run) };
+function stand(config: GateConfig, run: Run, position: Position | undefined): Stand {
+  const stand = { workflow: config.workflow, position, beginsAnew: beginsAnew(config, run.run) };
+  const sight = position && sightOf(config, run, position);
+  return sight === undefined ? stand : { ...stand, sight };
 }
 
 function takeDown(gates: readonly GateConfig[], route: string): void {

@@ -33,7 +33,7 @@ import { HeldCall, holdersOf } from './settle.ts';
 import { type NotFound, stateAsRead, stateNow, understood } from './stands.ts';
 import { answerStatus } from './status-tool.ts';
 import { FacedStep } from './step-facade.ts';
-import { keepsSecrets, tellMoved } from './visibility.ts';
+import { allowsCall, isShown, keepsSecrets, tellMoved } from './visibility.ts';
 
 const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
 
@@ -130,7 +130,6 @@ export class Judge {
       return after(this.#exchange.reject(400, fault.code, fault.message), () => 'ended' as const);
     if (incoming.namesPrototype)
       return this.#refuse(incoming, tool, { reason: 'arguments', words: PROTOTYPE }, []);
-    if (typeof binding === 'object') args.foresee(binding);
     const refused = unclear(args);
     if (refused !== undefined) return this.#refuse(incoming, tool, refused, []);
     if (binding === undefined) return 'forward';
@@ -158,10 +157,9 @@ export class Judge {
       this.#warnOf(tool, run);
       return true;
     }
-    const { workflow } = this.#config;
     return after(
       stateNow(this.#config, run),
-      (found) => typeof found !== 'object' || !workflow.isVisible(tool, found.state),
+      (found) => typeof found !== 'object' || !isShown(this.#config, run, found, tool),
     );
   }
 
@@ -183,15 +181,13 @@ export class Judge {
     return after(incoming.answerWith(response), () => 'answered' as const);
   }
 
-  #test(
-    { incoming, tool, run, binding }: Asked,
-    found: FsmSnapshot | NotFound,
-  ): MaybePromise<Verdict> {
+  #test(asked: Asked, found: FsmSnapshot | NotFound): MaybePromise<Verdict> {
+    const { incoming, tool, run, binding } = asked;
     const { states, guards } = binding;
     if (found === 'unknown') return this.#end(incoming, tool, run);
     if (found === 'unavailable')
       return this.#refuse(incoming, tool, { reason: 'unavailable' }, states);
-    if (!this.#config.workflow.allows(found.state, binding))
+    if (!allowsCall(this.#config, run, found, asked))
       return this.#refuse(incoming, tool, { reason: 'state', snapshot: found }, states);
     if (guards.length === 0) return 'forward';
     const call = askedCall(incoming, tool, run);
@@ -200,7 +196,8 @@ export class Judge {
     );
   }
 
-  async #claim({ incoming, tool, run, binding }: Asked, giveUp: GiveUp): Promise<Verdict> {
+  async #claim(asked: Asked, giveUp: GiveUp): Promise<Verdict> {
+    const { incoming, tool, run, binding } = asked;
     const { workflow, listed } = this.#config;
     const { id } = incoming;
     if (!isRequestId(id)) return 'forward';
@@ -209,7 +206,7 @@ export class Judge {
     if (run.step !== undefined && run.step !== incoming) return refuse({ reason: 'busy' });
     const found = stateAsRead(this.#config, run);
     if (found === 'unavailable') return refuse({ reason: 'unavailable' });
-    if (found !== undefined && !workflow.allows(found.state, binding))
+    if (found !== undefined && !allowsCall(this.#config, run, found, asked))
       return refuse({ reason: 'state', snapshot: found });
     const request = run.session.inFlight(id) ?? new InFlight();
     const isRestarted = beginsAnew(this.#config, run.run);
@@ -227,7 +224,8 @@ export class Judge {
       note,
       number: incoming.number,
       states: workflow.claimable(binding, isRestarted),
-      restarts: isRestarted && workflow.allows(workflow.initial, binding) ? run : undefined,
+      restarts:
+        isRestarted && allowsCall(this.#config, run, workflow.start, asked) ? run : undefined,
       request,
       onTooLong: () => giveUp(id, true),
     };
@@ -245,7 +243,7 @@ export class Judge {
     if (!('reason' in position)) {
       const { times, clock } = this.#config;
       request.onNotice(() => clock.after(times.cancelGraceMs, () => giveUp(id, false)));
-      return this.#begin({ incoming, tool, run, binding }, id, step, position, note);
+      return this.#begin(asked, id, step, position, note);
     }
     if (position.moved !== undefined) tellMoved(this.#config, this.#admission, run, position.moved);
     return refuse(position);
@@ -344,11 +342,12 @@ export class Judge {
     const stands = snapshot && understood(this.#config, snapshot)?.position;
     const position =
       stands && 'run' in context ? shownPosition(this.#config, context.run, stands) : stands;
-    const state = (position ?? snapshot)?.state;
+    const at = position ?? snapshot;
+    const state = at?.state;
     const readable = snapshot === undefined || position !== undefined;
     this.#tellRefused(incoming, tool, readable ? reason : 'unavailable', snapshot?.state);
     // It was shown when it was called; while it waited for its turn, another call moved the run.
-    if (this.#keepsSecrets && state !== undefined && !workflow.isVisible(tool, state))
+    if (this.#keepsSecrets && at && 'run' in context && !isShown(this.#config, context, at, tool))
       return this.#alias(incoming, tool);
     const gates = Gates.of(this.#config, this.#exchange);
     const looked =
@@ -363,7 +362,7 @@ export class Judge {
     return after(known, (outlook) => {
       const way =
         reason === 'state'
-          ? outlook?.wayTo(states, (other) => this.#demandOf(other, incoming, tool))
+          ? outlook?.wayTo(states, (other) => this.#demandOf(other, incoming, tool), tool)
           : undefined;
       const refusal: Refusal = {
         workflow: workflow.id,

@@ -14,15 +14,21 @@ import { Note } from '../wire/note.ts';
 import { nameOf, pageAsSent } from '../wire/pages.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import type { BoundRead, BoundReads } from '../workflow/reads.ts';
+import type { Sight } from '../workflow/visible.ts';
 import { withArgument } from './argument-schema.ts';
 import type { GateConfig } from './config.ts';
 import { Gates } from './gates.ts';
 import { stateForLists } from './stands.ts';
 import { listStatusTool, statusToolKey } from './status-tool.ts';
-import { forbidCaching, visibilityFor, withNote } from './visibility.ts';
+import { forbidCaching, sightOf, sightOfAll, visibilityFor, withNote } from './visibility.ts';
 
-/** The state by which a list leaves tools out; `undefined` where it has none of the bound ones. */
-type ShownState = string | undefined;
+/**
+ * By what a list leaves tools out: the run's state, and what its client does not see there.
+ * `undefined` where it has none of the bound ones.
+ */
+type Shown = { readonly state: string; readonly hidden: ReadonlySet<string> } | undefined;
+
+const NO_TOOLS: ReadonlySet<string> = new Set();
 
 /** How one gate shows the pages of one exchange: a page is seen, and then filtered or described. */
 export class ShownTools {
@@ -30,7 +36,7 @@ export class ShownTools {
   readonly #exchange: Exchange;
   readonly #admission: Admission;
   /** Read for the page that passes next. */
-  #next: { readonly state: ShownState } | undefined;
+  #next: { readonly shown: Shown } | undefined;
 
   constructor(config: GateConfig, exchange: Exchange, admission: Admission) {
     this.#config = config;
@@ -48,12 +54,12 @@ export class ShownTools {
       const { managed } = this.#admission;
       const handle = managed === undefined ? '' : JSON.stringify(managed);
       const status = statusToolKey(this.#config.status, this.#admission);
-      return `${nameOf(this.#notes)} ${listed.version} ${handle} ${status}`;
+      return `${nameOf(this.#notes)} ${listed.version} ${handle} ${status} ${keyOf(this.#unlisted)}`;
     }
-    return after(this.#state(), (state) => {
-      this.#next = { state };
-      if (state === undefined) return undefined;
-      return `${nameOf(this.#config)} ${listed.version} ${state}`;
+    return after(this.#shownNow(), (shown) => {
+      this.#next = { shown };
+      if (shown === undefined) return undefined;
+      return `${nameOf(this.#config)} ${listed.version} ${keyOf(shown.hidden)} ${shown.state}`;
     });
   }
 
@@ -68,13 +74,14 @@ export class ShownTools {
     const isLastPage = message.at('result', 'nextCursor') === undefined;
     listed.note(pageAsSent(message, 'tools'), isLastPage, onWarning);
     if (this.#isStable) {
+      hideFromCaller(message, this.#config, this.#unlisted);
       describeTools(message, this.#notes, this.#config, this.#admission);
       return this.#addStatusTool(message);
     }
-    const read = this.#next === undefined ? this.#state() : this.#next.state;
+    const read = this.#next === undefined ? this.#shownNow() : this.#next.shown;
     this.#next = undefined;
-    return after(read, (state) => {
-      hideUnavailable(message, this.#config, state);
+    return after(read, (shown) => {
+      hideUnavailable(message, this.#config, shown);
       this.#addStatusTool(message);
     });
   }
@@ -93,23 +100,55 @@ export class ShownTools {
     return Gates.of(this.#config, this.#exchange).notes;
   }
 
-  #state(): MaybePromise<ShownState> {
+  /** What a list that has the tools of all states leaves out. */
+  get #unlisted(): ReadonlySet<string> {
+    return sightOfAll(this.#config, this.#admission)?.unlisted ?? NO_TOOLS;
+  }
+
+  #shownNow(): MaybePromise<Shown> {
     // Where nothing can be left out, nothing is read.
-    if (this.#config.workflow.toolNames.length === 0) return '';
-    return after(stateForLists(this.#config, this.#admission, ['tools']), (found) =>
-      typeof found === 'object' ? found.state : undefined,
-    );
+    if (this.#config.workflow.toolNames.length === 0) return { state: '', hidden: NO_TOOLS };
+    return after(stateForLists(this.#config, this.#admission, ['tools']), (found) => {
+      const { listed } = this.#admission;
+      if (typeof found !== 'object' || listed === undefined) return undefined;
+      const { state } = found;
+      return { state, hidden: sightOf(this.#config, listed, found)?.hidden ?? NO_TOOLS };
+    });
   }
 }
 
+/** Tells lists apart that hide other tools: what one client does not see, another one may. */
+function keyOf(hidden: ReadonlySet<string>): string {
+  return hidden.size === 0 ? '' : JSON.stringify([...hidden]);
+}
+
+function keepPrivate(message: Message): void {
+  if (message.at('result', 'cacheScope') !== undefined)
+    message.set(['result', 'cacheScope'], 'private');
+}
+
+/** Leaves out of a list that is the same in all states what this caller never sees. */
+function hideFromCaller(
+  message: Message,
+  { workflow }: GateConfig,
+  hidden: ReadonlySet<string>,
+): void {
+  if (!workflow.hides) return;
+  keepPrivate(message);
+  message.editElements(['result', 'tools'], (tool) =>
+    isObject(tool) && hidden.has(String(tool.name)) ? 'drop' : 'keep',
+  );
+}
+
 /** Leaves out what is not available in that state, and keeps the list from being kept. */
-function hideUnavailable(message: Message, { workflow }: GateConfig, state: ShownState): void {
+function hideUnavailable(message: Message, { workflow }: GateConfig, shown: Shown): void {
   if (workflow.toolNames.length === 0) return;
   forbidCaching(message);
   message.editElements(['result', 'tools'], (tool) => {
     if (!isObject(tool) || typeof tool.name !== 'string' || !workflow.isBound(tool.name))
       return 'keep';
-    return state !== undefined && workflow.isVisible(tool.name, state) ? 'keep' : 'drop';
+    if (shown === undefined || shown.hidden.has(tool.name)) return 'drop';
+    return workflow.isVisible(tool.name, shown.state) ? 'keep' : 'drop';
   });
 }
 
@@ -203,8 +242,11 @@ export async function showReads(
     if (!Array.isArray(elements)) continue;
     if (member === 'prompts') notePrompts(message, config);
     const isStable = visibilityFor(config, admission) === 'stable';
-    const edit = isStable ? describing(gates) : await hiding(config, admission, member);
+    const edit = isStable
+      ? describing(gates, sightOfAll(config, admission))
+      : await hiding(config, admission, member);
     if (!isStable) forbidCaching(message);
+    else if (config.workflow.hides) keepPrivate(message);
     message.editElements(['result', member], (element) =>
       isObject(element) ? edit(element, boundOf(element)) : 'keep',
     );
@@ -218,9 +260,10 @@ function notePrompts(message: Message, { listedPrompts, onWarning }: GateConfig)
 
 type Edit = (element: JsonObject, bound: ReturnType<BoundOf>) => ElementEdit;
 
-function describing(gates: Gates): Edit {
+function describing(gates: Gates, sight: Sight | undefined): Edit {
   return ({ description }, bound) => {
     if (bound === 'unclear' || bound.length === 0) return 'keep';
+    if (sight !== undefined && !bound.every((each) => sight.lists(each))) return 'drop';
     return {
       description: withNote(description, bound.map((each) => gates.noteOf(each)).join(' ')),
     };
@@ -231,13 +274,18 @@ async function hiding(config: GateConfig, admission: Admission, member: string):
   const { workflow, warnOnce } = config;
   const kind = member === 'prompts' ? 'prompts' : 'resources';
   const found = await stateForLists(config, admission, [kind]);
+  const { listed } = admission;
+  const sight =
+    typeof found === 'object' && listed !== undefined ? sightOf(config, listed, found) : undefined;
   return (_, bound) => {
     if (bound === 'unclear') {
       warnOnce(NEVER_SHOWN);
       return 'drop';
     }
     const isOpen = (each: BoundRead): boolean =>
-      typeof found === 'object' && workflow.allows(found.state, each);
+      typeof found === 'object' &&
+      workflow.allows(found.state, each) &&
+      sight?.opens(each.name, each.veils) !== false;
     return bound.every(isOpen) ? 'keep' : 'drop';
   };
 }

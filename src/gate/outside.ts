@@ -12,6 +12,7 @@ import { tellIfHeld } from '../step/unknown-outcome.ts';
 import type { CommitRequest, FsmSnapshot, TrailDraft } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import type { Position } from '../workflow/position.ts';
+import { countFailure } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { isStableEverywhere } from './config.ts';
 import { storedIn, understood } from './stands.ts';
@@ -170,6 +171,24 @@ export function eventOfHeld(
   );
 }
 
+/**
+ * The run with the failure of a held call counted, where that leaves it in its state; `undefined`
+ * where it sends its event, or the arguments that tell were not kept.
+ */
+export function failureOfHeld(
+  workflow: Workflow,
+  tool: string,
+  { updatedAt, version, ...position }: FsmSnapshot,
+): FsmSnapshot | undefined {
+  try {
+    const most = workflow.match(tool, undefined)?.retriesIn(position.state) ?? 0;
+    const counted = countFailure(position, tool, most);
+    return counted && { ...counted, updatedAt, ...(version !== undefined && { version }) };
+  } catch {
+    return undefined;
+  }
+}
+
 /** Where that leads. */
 export function moveOfHeld(
   workflow: Workflow,
@@ -181,5 +200,5 @@ export function moveOfHeld(
   const reached = next?.position ?? position;
   const due = workflow.dueActions(version === 0);
   const actions = [...due, ...(next?.actions ?? [])];
-  return moveTo(workflow, position.state, { position: reached, actions }, { event, ...said });
+  return moveTo(workflow, position, { position: reached, actions }, { event, ...said });
 }

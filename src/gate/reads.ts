@@ -31,6 +31,7 @@ import {
   forbidCaching,
   keepsSecrets,
   readLists,
+  sightOf,
 } from './visibility.ts';
 
 const ESCAPED_ASCII = '\\u00';
@@ -309,7 +310,11 @@ export class ReadJudge {
     }
     if (found === 'unknown') return { reason: 'ended' };
     if (found === 'unavailable') return { reason: 'unavailable' };
-    const isAllowed = bound.every((each) => workflow.allows(found.state, each));
+    const { listed } = this.#admission;
+    const sight = listed && sightOf(this.#config, listed, positionOf(found));
+    const isAllowed = bound.every(
+      (each) => workflow.allows(found.state, each) && sight?.opens(each.name, each.veils) !== false,
+    );
     return isAllowed ? { found } : { found, reason: 'state' };
   }
 

@@ -21,6 +21,7 @@ import { jsonOf } from '../workflow/stored.ts';
 import type { GateConfig } from './config.ts';
 import type { Outlook } from './gates.ts';
 import { type Stood, stands, statusOf, storedIn } from './stands.ts';
+import { sightOf } from './visibility.ts';
 
 /** What is told of one workflow. */
 export interface WorkflowStatus {
@@ -142,20 +143,23 @@ function nextOf({ gate, run, outlook }: RunPart, stood: Position): readonly Next
 
 /** What a run waits for, where no call that is allowed leads on. */
 function awaited(
-  { gate: { workflow }, outlook }: RunPart,
+  { gate, run, outlook }: RunPart,
   { position: { state, ...position }, updatedAt }: Stood,
   next: readonly NextTool[],
   claim: ClaimView | undefined,
 ): Awaited | undefined {
+  const { workflow } = gate;
   const underWay = statusOf(claim);
   if (underWay !== 'idle')
     return { what: underWay === 'held' ? 'operator' : 'step', tool: claim?.tool };
   if (next.some(({ leadsTo }) => leadsTo.some((each) => each !== state))) return undefined;
+  const sight = sightOf(gate, run, { state, ...position });
   for (const tool of workflow.available(state)) {
+    if (sight?.hidden.has(tool) === true) continue;
     const binding = workflow.matchAlways(tool);
     if (binding === undefined || next.some((each) => each.tool === tool)) continue;
     if (outlook.available.includes(tool)) return { what: 'condition', tool };
-    const { path } = outlook.wayTo(binding.states, (other) => demandOf(other, tool));
+    const { path } = outlook.wayTo(binding.states, (other) => demandOf(other, tool), tool);
     return { what: 'workflow', tool, ...(path && { path }) };
   }
   const sent = next.map(({ tool }) => workflow.matchAlways(tool)?.eventIn(state));

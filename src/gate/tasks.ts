@@ -1,7 +1,7 @@
 import { LONGEST_MS } from '../clock.ts';
 import { digestOf } from '../session/digest.ts';
 import type { Admission, Run } from '../session/run.ts';
-import { type CallOrigin, Moves } from '../step/move.ts';
+import { type CallOrigin, Moves, type MovingBinding } from '../step/move.ts';
 import { type MoveListener, Step } from '../step/step.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
 import type { AtomicStateStore } from '../stores/store.ts';
@@ -10,7 +10,6 @@ import type { Exchange, Filter } from '../wire/exchange.ts';
 import { idKey, isRequestId, type JsonObject } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
-import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { Position } from '../workflow/position.ts';
 import type { GateConfig } from './config.ts';
 import { Gates } from './gates.ts';
@@ -199,14 +198,14 @@ export class GatedTask {
    */
   #resumed(run: Run): Step {
     const { workflow, onError } = this.#config;
-    const { token, idempotencyKey, from, origin, isUpdated = false } = this.ticket;
-    let binding: Pick<CallBinding, 'eventIn'> = { eventIn: () => undefined };
+    const { token, idempotencyKey, from, before, origin, isUpdated = false } = this.ticket;
+    let binding: MovingBinding = { eventIn: () => undefined, retriesIn: () => 0 };
     try {
       binding = workflow.match(origin.tool, origin.args) ?? binding;
     } catch (error) {
       onError(error);
     }
-    const moves = new Moves(this.#config, binding, from, origin);
+    const moves = new Moves(this.#config, binding, from, origin, before);
     const step = Step.resumed(this.#config, run, { token, idempotencyKey, moves });
     step.isUpdated = isUpdated;
     return step;
@@ -227,13 +226,14 @@ export async function carryOn(
   if (moves === undefined) return AS_IT_CAME;
   const { store } = run;
   const { token, idempotencyKey, isUpdated } = step;
-  const { from, origin } = moves;
+  const { from, before, origin } = moves;
   const key = ticketRun(taskOwner, taskId, workflow.id);
   const ticket: Ticket = {
     run: run.run,
     token,
     idempotencyKey,
     from,
+    ...(before !== from && { before }),
     origin,
     ...(isUpdated && { isUpdated }),
   };
@@ -287,6 +287,8 @@ export interface Ticket {
   readonly idempotencyKey: string;
   /** Where the call found the run, and what else its moves depend on. */
   readonly from: Position;
+  /** As in {@link Moves}, where that is another position. */
+  readonly before?: Position;
   readonly origin: CallOrigin;
   /** Whether its handler changed the run's data. */
   readonly isUpdated?: boolean;

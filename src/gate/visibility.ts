@@ -5,7 +5,10 @@ import type { Exchange } from '../wire/exchange.ts';
 import { isObject, type ListKind } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import { availabilityNote } from '../workflow/advice.ts';
+import type { CallBinding } from '../workflow/bound-tools.ts';
+import type { Position } from '../workflow/position.ts';
 import type { BoundRead } from '../workflow/reads.ts';
+import type { Sight } from '../workflow/visible.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { GateConfig, Visibility } from './config.ts';
 
@@ -33,6 +36,51 @@ export function keepsSecrets(config: GateConfig, admission: Admission): boolean 
   return config.refusal === 'unknown-tool' && visibilityFor(config, admission) === 'hide';
 }
 
+/**
+ * What the run's client sees where the run stands; `undefined` where every client sees the same.
+ */
+export function sightOf(
+  { workflow, onError }: Pick<GateConfig, 'workflow' | 'onError'>,
+  { run, actor }: Pick<Run, 'run' | 'actor'>,
+  position: Position,
+): Sight | undefined {
+  if (!workflow.hides) return undefined;
+  return workflow.sight(position, { run, principal: actor, onError });
+}
+
+/** The same in lists that show what there is in all states: as of a new run, which has no key. */
+export function sightOfAll(
+  { workflow, onError }: GateConfig,
+  { identity }: Admission,
+): Sight | undefined {
+  if (!workflow.hides) return undefined;
+  const viewer = { run: undefined, principal: identity.binding, onError };
+  return workflow.sight(workflow.start, viewer);
+}
+
+/** Whether the tool is shown to the run's client where the run stands. */
+export function isShown(
+  config: GateConfig,
+  run: Pick<Run, 'run' | 'actor'>,
+  position: Position,
+  tool: string,
+): boolean {
+  if (!config.workflow.isVisible(tool, position.state)) return false;
+  return sightOf(config, run, position)?.hidden.has(tool) !== true;
+}
+
+/** Whether such a call is allowed there, as far as the run's state and `visible` have a say. */
+export function allowsCall(
+  config: GateConfig,
+  run: Pick<Run, 'run' | 'actor'>,
+  position: Position,
+  { tool, binding }: { readonly tool: string; readonly binding: CallBinding },
+): boolean {
+  if (!config.workflow.allows(position.state, binding)) return false;
+  const { veils } = binding;
+  return veils === undefined || sightOf(config, run, position)?.opens(tool, veils) !== false;
+}
+
 /** What a stable list says of each bound tool, the same bytes for every caller. */
 export function availabilityNotes(workflow: Workflow): ReadonlyMap<string, string> {
   const places = workflow.toolNames.map((tool) => [tool, workflow.whereabouts(tool)] as const);
@@ -55,7 +103,7 @@ export function forbidCaching(message: Message): void {
     message.set(['result', 'cacheScope'], 'private');
 }
 
-/** The lists that show other things in one state than in another. */
+/** The lists that show other things in one state than in another, to all clients. */
 function changedLists(workflow: Workflow, before: string, after: string): ListKind[] {
   if (before === after) return [];
   const { reads } = workflow;
@@ -72,11 +120,23 @@ function changedLists(workflow: Workflow, before: string, after: string): ListKi
 export function listsChangedBy(
   rule: Pick<GateConfig, 'workflow' | 'whenEnded'>,
   run: string,
-  { trail }: StepMove,
+  { trail, changesData }: StepMove,
 ): ListKind[] {
-  if (trail.from === trail.to) return [];
+  const { workflow } = rule;
+  if (trail.from === trail.to && !changesData) return [];
   const [from, to] = [shownState(rule, run, trail.from), shownState(rule, run, trail.to)];
-  return changedLists(rule.workflow, from, to);
+  const changed = changedLists(workflow, from, to);
+  // Some client may see more of them now, or less.
+  return workflow.hides ? [...new Set([...changed, ...veiledLists(workflow)])] : changed;
+}
+
+/** The lists that are not the same for all clients in one state. */
+function veiledLists(workflow: Workflow): ListKind[] {
+  const lists: ListKind[] = workflow.toolNames.some((each) => workflow.isVeiled(each))
+    ? ['tools']
+    : [];
+  if (workflow.reads.veilsPrompts) lists.push('prompts');
+  return workflow.reads.veilsResources ? [...lists, 'resources'] : lists;
 }
 
 /**

@@ -45,7 +45,7 @@ export function shownState(rule: EndRule, run: string, state: string): string {
 }
 
 /** Where a run is when it begins anew. Version and trail go on. */
-export function restartOf(workflow: Workflow, from: string, actor: string | undefined): StepMove {
+export function restartOf(workflow: Workflow, from: Position, actor: string | undefined): StepMove {
   const actions = workflow.dueActions(true);
   const said = { event: RESTART, actor };
   const move = moveTo(workflow, from, { position: workflow.start, actions }, said);
@@ -65,10 +65,10 @@ export interface OwnMove {
  */
 export function ownMove(
   workflow: Workflow,
-  { position: { state }, left }: Understood,
+  { position, left }: Understood,
   restarts: { readonly actor: string | undefined } | undefined,
 ): OwnMove | undefined {
-  if (left !== undefined) return { move: moveTo(workflow, state, left, { event: AFTER }) };
-  if (restarts === undefined || !workflow.hasEnded(state)) return undefined;
-  return { move: restartOf(workflow, state, restarts.actor), options: ANEW };
+  if (left !== undefined) return { move: moveTo(workflow, position, left, { event: AFTER }) };
+  if (restarts === undefined || !workflow.hasEnded(position.state)) return undefined;
+  return { move: restartOf(workflow, position, restarts.actor), options: ANEW };
 }

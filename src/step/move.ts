@@ -4,6 +4,7 @@ import { AskedArguments } from '../workflow/asked-arguments.ts';
 import type { AnyEventSource, FailedCall, ToolResult } from '../workflow/binding.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { FsmAction, Next, Position } from '../workflow/position.ts';
+import { countFailure } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 
 /** What a commit saves: the next position, and the trail entry that says how it was reached. */
@@ -12,6 +13,11 @@ export interface StepMove extends Pick<CommitRequest, 'snapshot' | 'trail' | 'en
   readonly actions: readonly FsmAction[];
   /** Whether the run begins anew by it. */
   readonly isRestart?: boolean;
+  /**
+   * Whether the run's data are others than before, or may be. Only told where clients see more or
+   * less by them.
+   */
+  readonly changesData?: boolean;
 }
 
 /** What a forwarded call came to, read off its response. */
@@ -84,13 +90,17 @@ class UnclearArguments extends Error {
 
 /** A move to where something led. */
 export function moveTo(
-  workflow: Pick<Workflow, 'hasEnded' | 'version'>,
-  from: string,
+  workflow: Workflow,
+  from: Position,
   { position, actions }: Pick<Next, 'position' | 'actions'>,
   said: Omit<MoveDraft, 'from' | 'to'>,
 ): StepMove {
-  const trail = { from, to: position.state, workflowVersion: workflow.version, ...said };
-  return { snapshot: position, trail, ended: workflow.hasEnded(position.state), actions };
+  const { state: to } = position;
+  const trail = { from: from.state, to, workflowVersion: workflow.version, ...said };
+  const move = { snapshot: position, trail, ended: workflow.hasEnded(to), actions };
+  if (!workflow.hides) return move;
+  const [before, after] = [from, position].map((each) => JSON.stringify(workflow.dataOf(each)));
+  return { ...move, changesData: before !== after };
 }
 
 /** How a call ended, as the functions of its bindings are told beside its arguments. */
@@ -105,26 +115,33 @@ function failure({ result }: Ended): Said {
   return { outcome: 'failed', kind: result === undefined ? 'rpc_error' : 'tool_error' };
 }
 
+/** What a binding says of where its calls lead. */
+export type MovingBinding = Pick<CallBinding, 'eventIn' | 'retriesIn'>;
+
 /** Where the outcomes of one call lead. */
 export class Moves {
   /** Where the call found the run. */
   readonly from: Position;
+  /** The same before the call's handler changed the run's data. */
+  readonly before: Position;
   readonly origin: CallOrigin;
   readonly #workflow: Workflow;
-  readonly #binding: Pick<CallBinding, 'eventIn'>;
+  readonly #binding: MovingBinding;
   readonly #asked: AskedArguments;
   readonly #onError: (error: unknown) => void;
 
   constructor(
     { workflow, onError }: { workflow: Workflow; onError: (error: unknown) => void },
-    binding: Pick<CallBinding, 'eventIn'>,
+    binding: MovingBinding,
     from: Position,
     origin: CallOrigin,
+    before = from,
   ) {
     this.#workflow = workflow;
     this.#binding = binding;
     this.#asked = new AskedArguments(origin.args);
     this.#onError = onError;
+    this.before = before;
     this.from = from;
     this.origin = origin;
   }
@@ -132,7 +149,7 @@ export class Moves {
   /** The same from another position, whose state is the same one. */
   at(position: Position): Moves {
     const own = { workflow: this.#workflow, onError: this.#onError };
-    return new Moves(own, this.#binding, position, this.origin);
+    return new Moves(own, this.#binding, position, this.origin, this.before);
   }
 
   /**
@@ -157,9 +174,15 @@ export class Moves {
     return sent ?? this.stays(SUCCEEDED);
   }
 
-  /** Where its failure leads; `undefined` where it sends nothing. */
+  /**
+   * Where its failure leads; `undefined` where it sends nothing. One that is only counted leads
+   * nowhere.
+   */
   failed(outcome: Ended): StepMove | undefined {
-    const source = this.#binding.eventIn(this.from.state, 'failure');
+    const { state } = this.from;
+    const counted = countFailure(this.from, this.origin.tool, this.#binding.retriesIn(state));
+    if (counted !== undefined) return this.at(counted).stays(failure(outcome));
+    const source = this.#binding.eventIn(state, 'failure');
     return this.#trySend(source, outcome, failure(outcome));
   }
 
@@ -167,7 +190,7 @@ export class Moves {
   stays(said: Said): StepMove {
     const reached = { position: this.from, actions: this.#due };
     const entry = { event: null, ...said, ...this.origin.note };
-    return moveTo(this.#workflow, this.from.state, reached, entry);
+    return moveTo(this.#workflow, this.before, reached, entry);
   }
 
   /** What the trail says of the call where nothing is committed. */
@@ -177,6 +200,13 @@ export class Moves {
 
   get #due(): readonly FsmAction[] {
     return this.#workflow.dueActions(this.origin.isFirst);
+  }
+
+  /** What functions are told of the call. */
+  get #told(): Omit<FailedCall, 'result' | 'error'> {
+    const { tool, note } = this.origin;
+    const facts = this.#workflow.factsOf(this.from, note.actor);
+    return { ...facts, tool, args: this.#asked.members };
   }
 
   #trySend(source: AnyEventSource | undefined, outcome: Ended, how: Said): StepMove | undefined {
@@ -194,7 +224,7 @@ export class Moves {
     const sent =
       typeof source === 'string'
         ? { type: source, payload: undefined }
-        : this.#workflow.eventFrom(source, { args: this.#asked.members, ...outcome });
+        : this.#workflow.eventFrom(source, { ...this.#told, ...outcome });
     const { ambiguous } = this.#asked;
     if (ambiguous !== undefined) throw new UnclearArguments(this.origin.tool, ambiguous);
     if (sent === undefined) return undefined;
@@ -202,7 +232,7 @@ export class Moves {
     const { position, actions } = this.#workflow.next(this.from, type, payload);
     const reached = { position, actions: [...this.#due, ...actions] };
     const entry = { event: type, ...how, ...this.origin.note, payload };
-    return moveTo(this.#workflow, this.from.state, reached, entry);
+    return moveTo(this.#workflow, this.before, reached, entry);
   }
 }
 

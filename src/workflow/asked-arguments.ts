@@ -1,4 +1,5 @@
 import { foldCase, foldKey } from '../names.ts';
+import type { SucceededCall } from './binding.ts';
 import type { CallBinding } from './bound-tools.ts';
 
 /**
@@ -36,15 +37,19 @@ export class AskedArguments {
    * the call it is too late to refuse it. Where a key is written in their source in another letter
    * case than it came in, they are called with an empty result. They are free of effects, and what
    * they say here is not heeded.
+   *
+   * @param told what they are told beside the arguments: without it they would stop too early
    */
-  foresee({ sources }: Pick<CallBinding, 'sources'>): void {
-    if (sources.length === 0) return;
+  foresee(
+    { sources }: Pick<CallBinding, 'sources'>,
+    told: Omit<SucceededCall, 'args' | 'result'>,
+  ): void {
     const keys = keysIn(this.#args);
     for (const source of sources) {
       const text = source.toString();
       if (keys !== 'many' && !keys.some((key) => isSpeltOtherwise(text, key))) continue;
       try {
-        const said: unknown = source({ args: this.members, result: {} } as never);
+        const said: unknown = source({ ...told, args: this.members, result: {} } as never);
         // A promise that nobody waits for would end the process if it were rejected.
         Promise.resolve(said).catch(() => {});
       } catch {}

@@ -14,17 +14,56 @@ export interface ToolResult {
   readonly [property: string]: unknown;
 }
 
-/** A call that ended well. */
-export interface SucceededCall {
+/**
+ * Where a run stands, as the functions of bindings are told. `X` is what the machine's context is,
+ * as JSON; `S` and `T` are the names of its states and tags.
+ */
+export interface RunFacts<
+  X = Json | undefined,
+  S extends string = string,
+  T extends string = string,
+> {
+  /** The run's state; of a statechart the text of all its active states. */
+  readonly state: string;
+  /** The run's shared data; for a statechart its context. */
+  readonly context: X;
+  /** Who calls, where the request was authenticated. */
+  readonly principal: string | undefined;
+  /**
+   * Whether the run is in a state: its name, of a statechart its path, or `{ tag }`; or whatever
+   * else a binding may say of states. Needs no `this`.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_BINDING` for a name that the workflow does not have
+   */
+  matches(state: StateExpression<S, T>): boolean;
+}
+
+/**
+ * A call that ended. `state` is where it found the run, and `context` the run's data as the handler
+ * left them.
+ */
+interface EndedCall<X, S extends string, T extends string> extends RunFacts<X, S, T> {
+  readonly tool: string;
   readonly args: Readonly<Record<string, unknown>>;
+}
+
+/** A call that ended well. */
+export interface SucceededCall<
+  X = Json | undefined,
+  S extends string = string,
+  T extends string = string,
+> extends EndedCall<X, S, T> {
   readonly result: ToolResult;
 }
 
 /**
  * A call that failed: the tool said so in its result, or there is a JSON-RPC error in its place.
  */
-export interface FailedCall {
-  readonly args: Readonly<Record<string, unknown>>;
+export interface FailedCall<
+  X = Json | undefined,
+  S extends string = string,
+  T extends string = string,
+> extends EndedCall<X, S, T> {
   readonly result?: ToolResult | undefined;
   readonly error?: unknown;
 }
@@ -95,48 +134,84 @@ export function eventFrom(
  */
 export type CallTest = (args: Record<string, unknown>) => boolean;
 
-/**
- * A call that a guard is asked about, before it is forwarded. `X` is what the machine's context is,
- * as JSON.
- */
-export interface GuardedCall<X = Json | undefined> {
+/** A call that a guard is asked about, before it is forwarded. */
+export interface GuardedCall<
+  X = Json | undefined,
+  S extends string = string,
+  T extends string = string,
+> extends RunFacts<X, S, T> {
   /** The run key. */
   readonly run: string;
   /** The tool; where a prompt or a resource is guarded, its name or URI. */
   readonly tool: string;
   readonly args: Readonly<Record<string, unknown>>;
-  /** Who calls, where the request was authenticated. */
-  readonly principal: string | undefined;
-  /** The run's state. */
-  readonly state: string;
-  /** The run's shared data; for a statechart its context. */
-  readonly context: X;
 }
 
 /**
  * `true` lets a call through. Anything else refuses it, a string with these words for the model.
  */
-export type Guard<X = Json | undefined> = (
-  call: GuardedCall<X>,
+export type Guard<X = Json | undefined, S extends string = string, T extends string = string> = (
+  call: GuardedCall<X, S, T>,
 ) => boolean | string | Promise<boolean | string>;
 
+/** A run as one client sees it. */
+export interface ViewedRun<
+  X = Json | undefined,
+  S extends string = string,
+  T extends string = string,
+> extends RunFacts<X, S, T> {
+  /**
+   * The run key. Absent where no run is looked at: in a list that is the same in every state, which
+   * shows what a new run would; and in a gate that is not mounted.
+   */
+  readonly run?: string | undefined;
+}
+
+/**
+ * Whether a client is shown a tool. Must be quick, synchronous and free of effects, and say the
+ * same of the same run. Anything but `true` hides the tool.
+ */
+export type VisibleTest<
+  X = Json | undefined,
+  S extends string = string,
+  T extends string = string,
+> = (run: ViewedRun<X, S, T>) => boolean;
+
 /** What a binding may say beside its states. */
-export interface BindingOptions<E extends string = string, X = Json | undefined> {
+export interface BindingOptions<
+  E extends string = string,
+  X = Json | undefined,
+  S extends string = string,
+  T extends string = string,
+> {
   /**
    * The event that a successful call sends, or a function of its arguments and result that says
    * which. Default: none, so the call moves nothing.
    */
-  readonly success?: EventSource<E, SucceededCall> | undefined;
+  readonly success?: EventSource<E, SucceededCall<X, S, T>> | undefined;
   /**
    * The event that a failed call sends: one whose result is an error. Default: none, so the run
    * stays where it is.
    */
-  readonly failure?: EventSource<E, FailedCall> | undefined;
+  readonly failure?: EventSource<E, FailedCall<X, S, T>> | undefined;
+  /**
+   * How many failures of the tool leave the run where it is, before the next one sends `failure`.
+   * They are counted from when the run came to its state. Failed is a call whose result is an
+   * error; an unknown outcome and a cancelled task are not. At least 1, beside `failure` only.
+   * Default: none.
+   */
+  readonly retries?: number | undefined;
   /**
    * Asked before the call is forwarded. Where it throws, or takes longer than its deadline, the
    * call is refused. Default: none.
    */
-  readonly guard?: Guard<X> | undefined;
+  readonly guard?: Guard<X, S, T> | undefined;
+  /**
+   * Who sees the tool. While it says no, the gate names the tool nowhere, and refuses a call of it
+   * as one out of order. Of several bindings, one that is available in the state and says yes is
+   * enough. Default: everybody does.
+   */
+  readonly visible?: VisibleTest<X, S, T> | undefined;
   /**
    * Binds one action of a tool that does several things: only calls whose arguments it accepts are
    * gated by this binding. If it throws, or returns anything but a boolean, the call is refused.
@@ -156,7 +231,8 @@ export interface Binding<
   S extends string = string,
   E extends string = string,
   T extends string = never,
-> extends BindingOptions<E> {
+  X = Json | undefined,
+> extends BindingOptions<E, X> {
   /** The tool's name on the wire. */
   readonly tool: string;
   /** Of several, one is enough. */
@@ -171,9 +247,10 @@ export interface BindableTool<
   S extends string = string,
   E extends string = string,
   T extends string = never,
+  X = Json | undefined,
 > {
   readonly name: string;
-  readonly bindings: readonly Binding<S, E, T>[];
+  readonly bindings: readonly Binding<S, E, T, X>[];
 }
 
 /** The same, where nobody asks any more what the names are. */
@@ -182,7 +259,9 @@ export type AnyBinding = Binding<string, string, string>;
 const optionsSchema = z.strictObject({
   success: z.optional(z.unknown()),
   failure: z.optional(z.unknown()),
+  retries: z.optional(z.int().check(z.minimum(1))),
   guard: z.optional(functionOption<Guard>()),
+  visible: z.optional(functionOption<VisibleTest>()),
   when: z.optional(functionOption<CallTest>()),
   uncertain: z.optional(z.enum(['hold', 'retry'])),
 });
@@ -197,6 +276,10 @@ export function parseBinding(name: unknown, states: unknown, event: unknown): An
   const tool = parseToolName(name);
   const { success, failure, ...rest } = parseEventOrOptions(tool, event);
   const what = `tool ${showValue(tool)}`;
+  if (rest.retries !== undefined && failure === undefined) {
+    const message = `binding of ${what}: "retries" says how many failures come before "failure" is sent`;
+    throw new InterlockError('ERR_INTERLOCK_CONFIG', `${message}; give "failure" too`);
+  }
   return Object.freeze({
     tool,
     states: parseStates(what, states),
@@ -210,7 +293,7 @@ export function parseBinding(name: unknown, states: unknown, event: unknown): An
  * The bindings of a tool that was declared on its own. @throws InterlockError as {@link
  * parseBinding}, and `ERR_INTERLOCK_BINDING` for anything else
  */
-export function parseDeclaration(tool: BindableTool<string, string, string>): AnyBinding[] {
+export function parseDeclaration(tool: BindableTool<string, string, string, never>): AnyBinding[] {
   if (!isTable(tool) || !Array.isArray(tool.bindings) || !tool.bindings.every(isTable)) {
     const message = `bind(): expected a declaration made by tool(), got ${showValue(tool)}`;
     throw new InterlockError('ERR_INTERLOCK_BINDING', message);
@@ -247,19 +330,16 @@ export function isVisibleIn(model: Model, bindings: readonly AnyBinding[], state
 }
 
 /**
- * What a call's outcome sends in `state`: that of the first binding which is available there and
- * says anything.
+ * The binding that says what a call's outcome sends in `state`: the first one which is available
+ * there and says anything.
  */
-export function eventIn(
+export function senderIn(
   model: Model,
   bindings: readonly AnyBinding[],
   state: string,
   outcome: 'success' | 'failure',
-): AnyEventSource | undefined {
-  const sender = bindings.find(
-    (each) => each[outcome] !== undefined && model.isIn(state, each.states),
-  );
-  return sender?.[outcome];
+): AnyBinding | undefined {
+  return bindings.find((each) => each[outcome] !== undefined && model.isIn(state, each.states));
 }
 
 function parseEventOrOptions(tool: string, event: unknown): z.output<typeof optionsSchema> {

@@ -6,10 +6,10 @@ import {
   type AnyBinding,
   type AnyEventSource,
   type CallTest,
-  eventIn,
   type Guard,
   isVisibleIn,
   namedEvents,
+  senderIn,
 } from './binding.ts';
 import { resolveStates, showState } from './bound-states.ts';
 import { isReserved } from './chart-tree.ts';
@@ -86,10 +86,14 @@ export interface CallBinding {
    * Default: that of a success.
    */
   eventIn(state: string, outcome?: 'success' | 'failure'): AnyEventSource | undefined;
+  /** How many failures leave the run in `state`, before the next one sends its event. */
+  retriesIn(state: string): number;
   /** The functions among what its outcomes may send. */
   readonly sources: readonly Exclude<AnyEventSource, string>[];
   /** Each of them must let the call through. */
   readonly guards: readonly Guard[];
+  /** The bindings, where one of them says who sees the tool. */
+  readonly veils: readonly AnyBinding[] | undefined;
   /**
    * What the bindings say about an outcome that nobody saw: `'hold'` where one of them does,
    * `'retry'` where all of them do, else `undefined`.
@@ -103,13 +107,15 @@ export function combine(model: Model, bindings: readonly AnyBinding[]): CallBind
     states: Object.freeze([...new Set(bindings.flatMap(({ states }) => states))]),
     moves: bindings.some(({ success, failure }) => success !== undefined || failure !== undefined),
     eventIn: (state: string, outcome: 'success' | 'failure' = 'success') =>
-      eventIn(model, bindings, state, outcome),
+      senderIn(model, bindings, state, outcome)?.[outcome],
+    retriesIn: (state: string) => senderIn(model, bindings, state, 'failure')?.retries ?? 0,
     sources: Object.freeze(
       bindings
         .flatMap(({ success, failure }) => [success, failure])
         .filter((source) => typeof source === 'function'),
     ),
     guards: Object.freeze(bindings.flatMap(({ guard }) => guard ?? [])),
+    veils: bindings.some(({ visible }) => visible !== undefined) ? bindings : undefined,
     uncertain: strictest(bindings),
   });
 }

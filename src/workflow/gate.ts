@@ -6,11 +6,11 @@ import {
   type AnyBinding,
   type BindableTool,
   type BindingOptions,
-  eventIn,
   isVisibleIn,
   parseBinding,
   parseDeclaration,
   parseEvent,
+  senderIn,
 } from './binding.ts';
 import { bindingWarnings, checkBinding, rebindingWarnings } from './bound-tools.ts';
 import {
@@ -33,6 +33,7 @@ import {
   parseSnapshot,
   stamped,
 } from './stored.ts';
+import { isVeiled, Sight } from './visible.ts';
 import { Workflow } from './workflow.ts';
 import {
   isXStateMachine,
@@ -166,7 +167,7 @@ class Gate<
    * @throws InterlockError `ERR_INTERLOCK_BINDING` for an unknown state or tag, or once the gate is
    * mounted, `ERR_INTERLOCK_EVENT`
    */
-  bindTool(name: string, states: BoundStates<S, T>, event?: E | BindingOptions<E, X>): this {
+  bindTool(name: string, states: BoundStates<S, T>, event?: E | BindingOptions<E, X, S, T>): this {
     return this.#add([[parseBinding(name, states, event)]]);
   }
 
@@ -174,7 +175,7 @@ class Gate<
    * Adds the bindings of tools that were declared with `tool()`; all of them, or none if it throws
    * as `bindTool` does.
    */
-  bind(...tools: readonly BindableTool<S, E, T>[]): this {
+  bind(...tools: readonly (BindableTool<S, E, T, X> | BindableTool<S, E, T>)[]): this {
     return this.#add(tools.map(parseDeclaration));
   }
 
@@ -184,7 +185,7 @@ class Gate<
    *
    * @throws InterlockError `ERR_INTERLOCK_BINDING`, `ERR_INTERLOCK_CONFIG`
    */
-  bindPrompt(name: string, states: BoundStates<S, T>, options?: ReadOptions<X>): this {
+  bindPrompt(name: string, states: BoundStates<S, T>, options?: ReadOptions<X, S, T>): this {
     this.#assertBindable('bindPrompt');
     this.#reads.addPrompt(this.#made.model, name, states, options);
     return this;
@@ -197,16 +198,29 @@ class Gate<
    *
    * @throws InterlockError `ERR_INTERLOCK_BINDING`, `ERR_INTERLOCK_CONFIG`
    */
-  bindResource(uriPattern: string, states: BoundStates<S, T>, options?: ReadOptions<X>): this {
+  bindResource(
+    uriPattern: string,
+    states: BoundStates<S, T>,
+    options?: ReadOptions<X, S, T>,
+  ): this {
     this.#assertBindable('bindResource');
     this.#reads.addResource(this.#made.model, uriPattern, states, options);
     return this;
   }
 
-  /** Whether the tool is visible in the current state. A tool that is not bound always is. */
+  /**
+   * Whether the tool is visible in the current state. A tool that is not bound always is. The
+   * `visible` of a binding is asked about no run, and no principal.
+   */
   isToolAllowed(name: string): boolean {
     const bindings = this.#tools.get(name);
-    return bindings === undefined || isVisibleIn(this.#made.model, bindings, this.#position.state);
+    if (bindings === undefined) return true;
+    const { model, onError } = this.#made;
+    if (!isVisibleIn(model, bindings, this.#position.state)) return false;
+    if (!isVeiled(bindings)) return true;
+    const viewer = { run: undefined, principal: undefined, onError };
+    const sight = new Sight(model, new Map([[name, bindings]]), viewer, this.#position);
+    return !sight.hidden.has(name);
   }
 
   /** Those of `allTools` that are visible in the current state, in their order. */
@@ -223,7 +237,7 @@ class Gate<
     const { state } = this.#position;
     const available = bindings.some(({ states }) => this.#made.model.isIn(state, states));
     const source = available
-      ? eventIn(this.#made.model, bindings, state, 'success')
+      ? senderIn(this.#made.model, bindings, state, 'success')?.success
       : bindings[0]?.success;
     return typeof source === 'string' ? (source as E) : undefined;
   }

@@ -4,6 +4,7 @@
  */
 import type { TrailEntry } from '../stores/store.ts';
 import type { StateMachineGate } from './gate.ts';
+import type { Workflow } from './workflow.ts';
 
 /** One thing that happened, as it is told to a model. */
 export interface TrailMessage {
@@ -70,8 +71,15 @@ export function trailToPrompts<S extends string, E extends string>(
     isOmittedBefore = isOut;
     state = entry.to;
   }
-  const available = workflow.hasState(state) ? workflow.available(state) : [];
+  const available = workflow.hasState(state) ? availableIn(workflow, state) : [];
   return { messages, state, output: available.length === 0 ? undefined : schemaOf(available) };
+}
+
+/** A trail says neither whose run it is nor what its data are, so `visible` is asked of nobody. */
+function availableIn(workflow: Workflow, state: string): readonly string[] {
+  const viewer = { run: undefined, principal: undefined, onError: () => {} };
+  const sight = workflow.sight({ state }, viewer);
+  return workflow.available(state).filter((tool) => sight?.hidden.has(tool) !== true);
 }
 
 function omittedBy(names: readonly string[]): (entry: TrailEntry) => boolean {

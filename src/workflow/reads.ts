@@ -2,20 +2,30 @@ import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { functionOption, parseOptions, showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
-import type { Guard } from './binding.ts';
+import type { Guard, VisibleTest } from './binding.ts';
 import { parseStates, resolveStates } from './bound-states.ts';
 import type { BoundState, Model } from './position.ts';
 import { parseResourcePattern, type ResourcePattern, readTemplate } from './resource-pattern.ts';
 import { readUri, schemeOf } from './uri-readings.ts';
+import { isVeiled, type Veil } from './visible.ts';
 
 /** What a binding of a prompt or a resource may say beside its states. */
-export interface ReadOptions<X = Json | undefined> {
+export interface ReadOptions<
+  X = Json | undefined,
+  S extends string = string,
+  T extends string = string,
+> {
   /**
    * Asked before the prompt or the resource is. Its `tool` is the prompt's name, or the URI as the
    * client wrote it; `args` are the prompt's arguments. Where it throws, or takes longer than its
    * deadline, it refuses. Default: none.
    */
-  readonly guard?: Guard<X> | undefined;
+  readonly guard?: Guard<X, S, T> | undefined;
+  /**
+   * Who sees the prompt or the resource, as {@link BindingOptions.visible}. Default: everybody
+   * does.
+   */
+  readonly visible?: VisibleTest<X, S, T> | undefined;
 }
 
 /**
@@ -28,13 +38,18 @@ export interface BoundRead {
   readonly states: readonly BoundState[];
   /** Each of them must let it through. */
   readonly guards: readonly Guard[];
+  /** Its bindings, of which one must be available and say yes. */
+  readonly veils: readonly Veil[];
 }
 
 interface BoundResource extends BoundRead {
   readonly pattern: ResourcePattern;
 }
 
-const optionsSchema = z.strictObject({ guard: z.optional(functionOption<Guard>()) });
+const optionsSchema = z.strictObject({
+  guard: z.optional(functionOption<Guard>()),
+  visible: z.optional(functionOption<VisibleTest>()),
+});
 
 /**
  * The prompts and resources of a workflow. Reading them moves nothing.
@@ -56,6 +71,15 @@ export class BoundReads {
 
   get bindsResources(): boolean {
     return this.#resources.size > 0;
+  }
+
+  /** Whether some client may not see a prompt that its run's state shows. */
+  get veilsPrompts(): boolean {
+    return [...this.#prompts.values()].some(({ veils }) => isVeiled(veils));
+  }
+
+  get veilsResources(): boolean {
+    return [...this.#resources.values()].some(({ veils }) => isVeiled(veils));
   }
 
   get all(): readonly BoundRead[] {
@@ -143,16 +167,18 @@ function boundRead(
 ): BoundRead {
   const what = `${kind} ${showValue(name)}`;
   const parsed = resolveStates(model, what, parseStates(what, states));
-  const { guard } = parseOptions(`binding of ${what}`, optionsSchema, options);
-  return { name, states: parsed, guards: guard === undefined ? [] : [guard] };
+  const { guard, visible } = parseOptions(`binding of ${what}`, optionsSchema, options);
+  const guards = guard === undefined ? [] : [guard];
+  return { name, states: parsed, guards, veils: [{ states: parsed, visible }] };
 }
 
-function addedUp(known: BoundRead | undefined, { name, states, guards }: BoundRead): BoundRead {
-  if (known === undefined) return { name, states, guards };
+function addedUp(known: BoundRead | undefined, added: BoundRead): BoundRead {
+  if (known === undefined) return added;
   return {
     name: known.name,
-    states: [...known.states, ...states],
-    guards: [...known.guards, ...guards],
+    states: [...known.states, ...added.states],
+    guards: [...known.guards, ...added.guards],
+    veils: [...known.veils, ...added.veils],
   };
 }
 

@@ -152,9 +152,11 @@ export interface Envelope {
   readonly entered?: number;
   /** The loop shield's counter. */
   readonly loop?: Json;
+  /** How often each tool has failed in this state, where its failures are counted. */
+  readonly failures?: { readonly [tool: string]: number };
 }
 
-const KEYS = ['data', 'history', 'version', 'entered', 'loop'];
+const KEYS = ['data', 'history', 'version', 'entered', 'loop', 'failures'];
 
 /**
  * Where an envelope says its format, by a number. Those of the first format, which is this one, do
@@ -216,14 +218,34 @@ export function whenEntered(model: Model, position: Position, updatedAt: number)
 }
 
 /**
+ * The position with one more failure of the tool counted, where fewer than `most` have been counted
+ * in its state.
+ */
+export function countFailure(
+  { state, context }: Position,
+  tool: string,
+  most: number,
+): Position | undefined {
+  if (most === 0) return undefined;
+  const { failures, ...rest } = openContext(context);
+  // What a store gave may be anything: what is no count counts for nothing.
+  const counted = new Map(isTable(failures) ? Object.entries(failures) : []);
+  const before = counted.get(tool);
+  const count = typeof before === 'number' && before > 0 ? before : 0;
+  if (count >= most) return undefined;
+  const all = Object.fromEntries(counted.set(tool, count + 1));
+  return { state, ...sealContext({ ...rest, failures: all }) };
+}
+
+/**
  * What is carried along for the sake of a state is left behind with it: when it was entered, and
- * the calls that were counted in it.
+ * the calls and failures that were counted in it.
  */
 export function arrived(next: Next): Next {
   const { position, changed } = next;
   if (!changed || position.context === undefined) return next;
-  const { entered, loop, ...kept } = openContext(position.context);
-  if (entered === undefined && loop === undefined) return next;
+  const { entered, loop, failures, ...kept } = openContext(position.context);
+  if (entered === undefined && loop === undefined && failures === undefined) return next;
   return { ...next, position: { state: position.state, ...sealContext(kept) } };
 }
 

@@ -1,4 +1,5 @@
 import type { BoundState, Position } from './position.ts';
+import type { Sight } from './visible.ts';
 import type { Way } from './ways.ts';
 import type { Workflow } from './workflow.ts';
 
@@ -9,6 +10,8 @@ export interface Stand {
   readonly position: Position | undefined;
   /** Whether a run that ends is at its start again. */
   readonly beginsAnew: boolean;
+  /** What the client that is told sees of it; absent where every client sees the same. */
+  readonly sight?: Sight | undefined;
 }
 
 /**
@@ -52,10 +55,17 @@ export class Together {
   }
 
   /**
-   * The tools that some workflow binds, and that all of them show. Where one is in a position that
-   * is not known, its tools are left out.
+   * The tools that some workflow binds, and that all of them show the client. Where one is in a
+   * position that is not known, its tools are left out.
    */
   available(stands: readonly Stand[]): readonly string[] {
+    const available = this.#availableIn(stands);
+    const hidden = stands.flatMap(({ sight }) => [...(sight?.hidden ?? [])]);
+    return hidden.length === 0 ? available : available.filter((tool) => !hidden.includes(tool));
+  }
+
+  /** The same by the states alone. */
+  #availableIn(stands: readonly Stand[]): readonly string[] {
     const [only, ...others] = stands;
     if (only === undefined) return [];
     if (others.length === 0) return shownBy(only);
@@ -76,14 +86,22 @@ export class Together {
   /**
    * The shortest way to where all workflows allow what is asked for. Each call on it is allowed by
    * all of them.
+   *
+   * @param tool what is asked for, where it is a tool: the way leads to where the client sees it
    */
-  wayTo(goal: Goal, stands: readonly Stand[]): Way {
+  wayTo(goal: Goal, stands: readonly Stand[], tool?: string): Way {
     const from = stands.map(({ position }) => position);
     if (!from.every((position) => position !== undefined)) return NOT_KNOWN;
-    const alone = this.#wayOfFirst(goal, from[0]);
+    const isSeenByAll = stands.every(({ sight }) => sight === undefined);
+    const alone = isSeenByAll ? this.#wayOfFirst(goal, from[0]) : undefined;
     if (alone !== undefined) return alone;
     const search = this.#searchFrom(from, stands);
-    const path = search.find((positions) => positions.every((each, i) => this.#is(i, goal, each)));
+    const path = search.find((positions) =>
+      positions.every(
+        (each, i) =>
+          this.#is(i, goal, each) && !(tool !== undefined && search.hides(i, tool, each)),
+      ),
+    );
     const foreseen = search.isWhole && this.#workflows.every(({ foresees }) => foresees);
     return { path, foreseen };
   }
@@ -107,10 +125,14 @@ export class Together {
   }
 
   #searchFrom(from: readonly Position[], stands: readonly Stand[]): Search {
-    const areFlat = this.#workflows.every(({ isFlat }) => isFlat);
+    const sights = stands.map(({ sight }) => sight);
+    // What one client sees is not kept for others.
+    const isKept =
+      this.#workflows.every(({ isFlat }) => isFlat) && sights.every((each) => each === undefined);
     const restarts = stands.map(({ beginsAnew }) => beginsAnew);
-    const start = areFlat ? from.map(({ state }) => ({ state })) : from;
-    if (!areFlat) return new Search(this.#workflows, restarts, start, MOST_CHART_COMBINATIONS);
+    const start = isKept ? from.map(({ state }) => ({ state })) : from;
+    if (!isKept)
+      return new Search(this.#workflows, restarts, start, MOST_CHART_COMBINATIONS, sights);
     const key = `${restarts.join()} ${keyOf(start)}`;
     const known = this.#searches.get(key);
     if (known !== undefined) return known;
@@ -151,6 +173,10 @@ class Search {
   readonly #workflows: readonly Workflow[];
   readonly #restarts: readonly boolean[];
   readonly #most: number;
+  /** What the client sees of each workflow's run, where not every client sees the same. */
+  readonly #sights: readonly (Sight | undefined)[];
+  /** The same at the positions that were looked at. */
+  readonly #seenAt = new WeakMap<Position, Sight>();
   readonly #nodes: Node[];
   readonly #seen: Set<string>;
   #expanded = 0;
@@ -162,8 +188,10 @@ class Search {
     restarts: readonly boolean[],
     from: readonly Position[],
     most: number,
+    sights: readonly (Sight | undefined)[] = [],
   ) {
     this.#workflows = workflows;
+    this.#sights = sights;
     this.#restarts = restarts;
     this.#most = most;
     this.#nodes = [{ positions: from, last: undefined }];
@@ -173,6 +201,15 @@ class Search {
   /** Whether it has left nothing out so far. */
   get isWhole(): boolean {
     return this.#isWhole;
+  }
+
+  /** Whether the client does not see a tool that is available in that position of a workflow. */
+  hides(i: number, tool: string, position: Position): boolean {
+    const sight = this.#sights[i];
+    if (sight === undefined) return false;
+    const there = this.#seenAt.get(position) ?? sight.at(position);
+    this.#seenAt.set(position, there);
+    return there.hidden.has(tool);
   }
 
   find(isThere: (positions: readonly Position[]) => boolean): readonly string[] | undefined {
@@ -241,7 +278,7 @@ class Search {
 
   #optionsOf(i: number, workflow: Workflow, tool: string, from: Position): readonly Position[] {
     const leads = workflow.leads(from).get(tool);
-    if (leads === undefined) return [];
+    if (leads === undefined || this.hides(i, tool, from)) return [];
     const to = leads.to.map((next) =>
       this.#restarts[i] && workflow.hasEnded(next.state) ? workflow.start : next,
     );

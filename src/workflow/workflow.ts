@@ -8,6 +8,7 @@ import {
   type EventWithPayload,
   eventFrom,
   type FailedCall,
+  type RunFacts,
   type SucceededCall,
 } from './binding.ts';
 import { stateFault } from './bound-states.ts';
@@ -41,6 +42,7 @@ import {
   whenEntered,
   withData,
 } from './stored.ts';
+import { factsOf, Sight, type VeiledTools, type Viewer, veiledTools } from './visible.ts';
 import { type Leads, type Way, Ways, type Whereabouts, whereaboutsOf } from './ways.ts';
 
 /** What a `Workflow` is made of. */
@@ -91,6 +93,8 @@ export class Workflow {
    * bindings have a say.
    */
   readonly foresees: boolean;
+  /** Whether some binding says who sees what it is about. */
+  readonly hides: boolean;
   /** Stops models that go round in circles, where the gate has been told to. */
   readonly shield: LoopShield | undefined;
 
@@ -99,6 +103,7 @@ export class Workflow {
   readonly #tools: ReadonlyMap<string, readonly AnyBinding[]>;
   readonly #unconditional: ReadonlyMap<string, CallBinding>;
   readonly #views: ToolViews;
+  readonly #veiled: VeiledTools;
   readonly #ways: Ways;
   /** Of a flat machine. */
   readonly #finals: readonly string[];
@@ -118,6 +123,8 @@ export class Workflow {
     this.#views = new ToolViews(model, this.#tools);
     this.#ways = new Ways(model, this.#tools);
     this.reads = parts.reads;
+    this.#veiled = veiledTools(this.#tools);
+    this.hides = this.#veiled.size > 0 || parts.reads.veilsPrompts || parts.reads.veilsResources;
     const boundTo = [...this.#tools].map(([name, bindings]) => {
       return { name, states: bindings.flatMap(({ states }) => states) };
     });
@@ -127,6 +134,7 @@ export class Workflow {
     this.warnings = Object.freeze([...warnings]);
     this.foresees =
       model.isFlat &&
+      this.#veiled.size === 0 &&
       ![...this.#tools.values()].flat().some(({ success }) => typeof success === 'function');
     this.#unconditional = combineUnconditional(model, this.#tools);
     Object.freeze(this);
@@ -156,6 +164,25 @@ export class Workflow {
    */
   standsIn(stored: string, asked: BoundState): boolean {
     return stored === asked || this.#model.isIn(stored, [asked]);
+  }
+
+  /** What the functions of bindings are told of a run that stands there, for that caller. */
+  factsOf(position: Position, principal: string | undefined): RunFacts {
+    return factsOf(this.#model, position, principal);
+  }
+
+  /**
+   * What a client sees of a run that stands there; `undefined` where no binding says who sees its
+   * tool, so that all clients see the same.
+   */
+  sight(position: Position, viewer: Viewer): Sight | undefined {
+    if (!this.hides) return undefined;
+    return new Sight(this.#model, this.#veiled, viewer, position);
+  }
+
+  /** Whether some client may not see the tool. */
+  isVeiled(tool: string): boolean {
+    return this.#veiled.has(tool);
   }
 
   /** What is wrong with asking for that, in words; `undefined` where nothing is. */
@@ -444,6 +471,9 @@ export class Workflow {
   }
 
   #wayFromStart(states: readonly BoundState[]): Way {
-    return { path: this.pathTo(states, this.start), foreseen: this.foresees };
+    const path = this.pathTo(states, this.start);
+    // It is said to everybody, so it names nothing that somebody may not see.
+    const isTold = path?.some((tool) => this.isVeiled(tool)) !== true;
+    return { path: isTold ? path : undefined, foreseen: this.foresees };
   }
 }

@@ -13,6 +13,7 @@ const call: GuardedCall = {
   principal: 'alice',
   state: 'payment',
   context: { slot: 42 },
+  matches: (state) => state === 'payment',
 };
 
 /** Asks guards about the call, with two seconds for all of them. */

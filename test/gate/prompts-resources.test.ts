@@ -10,6 +10,7 @@ import {
   managedHandle,
   principalKey,
   StateMachineGate,
+  type VisibleTest,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { RawSession } from '../helpers/raw.ts';
@@ -408,5 +409,46 @@ describe('a gate that binds neither prompts nor resources', () => {
       const message = { jsonrpc: '2.0', id: 3, method, params };
       expect((await through.post(message)).text).toBe((await plain.post(message)).text);
     }
+  });
+});
+
+describe('prompts and resources that some callers are not to see', () => {
+  const isAdmin: VisibleTest = ({ principal }) => principal?.includes('admin') === true;
+  const guarded = (visible: VisibleTest) =>
+    checkoutGate()
+      .bindPrompt('order.summary', ['empty', 'has_items'], { visible })
+      .bindResource('docs://receipts/**', ['empty', 'has_items'], { visible });
+
+  it.each(['hide', 'stable'] as const)(
+    'are listed for others alone, whose calls are let through (%s)',
+    async (visibility) => {
+      const shop = await openShop({ workflow: guarded(isAdmin), gate: { visibility } });
+      for (const user of ['admin', 'clerk']) {
+        const isShown = user === 'admin';
+        const { client: sdk } = (await shop.anotherClient(user)).raw;
+        const { prompts } = await sdk.listPrompts();
+        expect(prompts.some(({ name }) => name === 'order.summary')).toBe(isShown);
+        const { resources } = await sdk.listResources();
+        expect(resources.some(({ uri }) => uri === 'docs://receipts/latest')).toBe(isShown);
+        const asked = await Promise.allSettled([
+          sdk.getPrompt({ name: 'order.summary' }),
+          sdk.readResource({ uri: 'docs://receipts/7' }),
+        ]);
+        const told = asked.map((each) =>
+          each.status === 'fulfilled' ? true : each.reason.data['mcp-interlock/refusal'].reason,
+        );
+        expect(told).toEqual(isShown ? [true, true] : ['state', 'state']);
+      }
+    },
+  );
+
+  it('are told of where the run’s data alone have changed', async () => {
+    const shop = await openShop({ workflow: guarded(({ context }) => context === 'vip') });
+    await shop.client.raw.streaming;
+    expect(await shop.prompts()).not.toContain('order.summary');
+    await shop.runs.update(shop.client.run, () => 'vip');
+    await expect.poll(() => shop.changes).toEqual(['prompts', 'resources']);
+    expect(await shop.prompts()).toContain('order.summary');
+    expect(await shop.resources()).toContain('docs://receipts/latest');
   });
 });

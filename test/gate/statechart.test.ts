@@ -241,6 +241,7 @@ describe('guards of bindings', () => {
       principal: undefined,
       state: 'open',
       context: undefined,
+      matches: expect.any(Function),
     });
   });
 

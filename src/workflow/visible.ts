@@ -1,0 +1,147 @@
+/**
+ * What one client sees of a run: hides how the bindings of a tool add up, and what their `visible`
+ * may answer, throw or promise.
+ */
+import { InterlockError } from '../errors.ts';
+import { showValue } from '../options.ts';
+import type { AnyBinding, RunFacts, ViewedRun, VisibleTest } from './binding.ts';
+import { parseExpression, stateFault } from './bound-states.ts';
+import type { BoundState, Model, Position } from './position.ts';
+import { openContext } from './stored.ts';
+
+/** Who looks at a run. */
+export interface Viewer {
+  /** The run key; `undefined` where no run is looked at. */
+  readonly run: string | undefined;
+  readonly principal: string | undefined;
+  /** Told of a `visible` that throws, or answers no boolean: what it is about is hidden. */
+  readonly onError: (error: unknown) => void;
+}
+
+/** A binding, as far as it says where something is available and who sees it. */
+export interface Veil {
+  readonly states: readonly BoundState[];
+  readonly visible?: VisibleTest | undefined;
+}
+
+/** The tools that some client may not see, by name. */
+export type VeiledTools = ReadonlyMap<string, readonly AnyBinding[]>;
+
+export function veiledTools(tools: ReadonlyMap<string, readonly AnyBinding[]>): VeiledTools {
+  return new Map([...tools].filter(([, bindings]) => isVeiled(bindings)));
+}
+
+/** Whether some of these bindings say who sees what they are about. */
+export function isVeiled(veils: readonly Veil[]): boolean {
+  return veils.some(({ visible }) => visible !== undefined);
+}
+
+/** What the functions of bindings are told of a run that stands there, for that caller. */
+export function factsOf(
+  model: Model,
+  { state, context }: Position,
+  principal: string | undefined,
+): RunFacts {
+  return {
+    state,
+    context: openContext(context).data,
+    principal,
+    matches(asked) {
+      const expression = parseExpression('matches()', asked);
+      const isStored = typeof expression === 'string' && model.has(expression);
+      const fault = isStored ? undefined : stateFault(model, expression);
+      if (fault === undefined) return expression === state || model.isIn(state, [expression]);
+      throw new InterlockError('ERR_INTERLOCK_BINDING', `matches(): got ${fault}`);
+    },
+  };
+}
+
+/** What one client sees of a run that stands at one position. Each `visible` is asked once. */
+export class Sight {
+  readonly #model: Model;
+  readonly #tools: VeiledTools;
+  readonly #viewer: Viewer;
+  readonly #position: Position;
+  readonly #run: ViewedRun;
+  readonly #said = new Map<Veil, boolean>();
+  #hidden: ReadonlySet<string> | undefined;
+
+  constructor(model: Model, tools: VeiledTools, viewer: Viewer, position: Position) {
+    this.#model = model;
+    this.#tools = tools;
+    this.#viewer = viewer;
+    this.#position = position;
+    const { run, principal } = viewer;
+    const facts = factsOf(model, position, principal);
+    this.#run = Object.freeze({ ...facts, ...(run !== undefined && { run }) });
+  }
+
+  /** The tools that the run's state shows, and this client does not see. */
+  get hidden(): ReadonlySet<string> {
+    this.#hidden ??= this.#without((tool, bindings) => this.opens(tool, bindings));
+    return this.#hidden;
+  }
+
+  /**
+   * The tools that this client does not see in a list which shows those of all states: none of
+   * their bindings says yes.
+   */
+  get unlisted(): ReadonlySet<string> {
+    return this.#without((name, veils) => this.lists({ name, veils }));
+  }
+
+  /** Whether one of them says yes, wherever it is available. */
+  lists({ name, veils }: { readonly name: string; readonly veils: readonly Veil[] }): boolean {
+    return veils.some((each) => this.#says(name, each));
+  }
+
+  /**
+   * Whether the client may use what these bindings are about: one of them is available where the
+   * run stands, and lets it be seen.
+   */
+  opens(name: string, veils: readonly Veil[]): boolean {
+    const { state } = this.#position;
+    return veils.some((each) => this.#model.isIn(state, each.states) && this.#says(name, each));
+  }
+
+  /** The same client, where a call would find the run at another position. */
+  at(position: Position): Sight {
+    // Of a flat machine, a way from state to state says nothing of the run's data: they stay.
+    const { context } = this.#position;
+    const there =
+      this.#model.isFlat && context !== undefined ? { state: position.state, context } : position;
+    return new Sight(this.#model, this.#tools, this.#viewer, there);
+  }
+
+  #without(isSeen: (tool: string, bindings: readonly AnyBinding[]) => boolean): Set<string> {
+    // Calls that no binding is about are valid, so a tool that has such calls is always shown.
+    const hidden = [...this.#tools].filter(
+      ([tool, bindings]) =>
+        !bindings.every(({ when }) => when !== undefined) && !isSeen(tool, bindings),
+    );
+    return new Set(hidden.map(([tool]) => tool));
+  }
+
+  #says(name: string, veil: Veil): boolean {
+    const { visible } = veil;
+    if (visible === undefined) return true;
+    const known = this.#said.get(veil);
+    if (known !== undefined) return known;
+    const said = this.#ask(name, visible);
+    this.#said.set(veil, said);
+    return said;
+  }
+
+  #ask(name: string, visible: VisibleTest): boolean {
+    try {
+      const said: unknown = visible(this.#run);
+      if (typeof said === 'boolean') return said;
+      // A promise that nobody waits for would end the process if it were rejected.
+      Promise.resolve(said).catch(() => {});
+      throw new Error(`a "visible" of ${showValue(name)} returned ${showValue(said)}, no boolean`);
+    } catch (error) {
+      this.#viewer.onError(error);
+      return false;
+    }
+  }
+}
