@@ -2,6 +2,8 @@
  * What there is to know of a gate before any model calls it: its graph, as data and as a diagram.
  * It is pure: it starts nothing, and it changes nothing of the gate.
  */
+
+export type { CallOutcome, ProofStep } from './exploration.ts';
 export {
   activeNodes,
   type EdgeTool,
@@ -12,3 +14,16 @@ export {
   type WorkflowKind,
   workflowGraph,
 } from './graph.ts';
+export { toMermaid } from './mermaid.ts';
+export {
+  type Disproven,
+  never,
+  type Proof,
+  type ProofOptions,
+  type ProofTool,
+  type Proven,
+  precedes,
+  type Reachability,
+  reaches,
+  type Undecided,
+} from './proofs.ts';

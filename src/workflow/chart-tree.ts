@@ -21,12 +21,15 @@ export interface ActiveStates {
 
 /** The states of a statechart, and the texts that say which of them are active. */
 export class ChartTree {
+  readonly machine: XMachine;
   readonly root: ChartNode;
   /** All but the root, by path, in the order of the definition. */
   readonly nodes: ReadonlyMap<string, ChartNode>;
   #combinations: readonly (readonly ChartNode[])[] | 'too many' | undefined;
 
-  constructor({ root }: XMachine) {
+  constructor(machine: XMachine) {
+    this.machine = machine;
+    const { root } = machine;
     const nodes = new Map<string, ChartNode>();
     this.root = grow(root, undefined, nodes);
     this.nodes = nodes;

@@ -211,6 +211,11 @@ export class Workflow {
     return this.#model.eventsIn(state).some((each) => covers(each, event));
   }
 
+  /** Whether any state handles the event. */
+  handlesSomewhere(event: string): boolean {
+    return this.#model.handlers(event).length > 0;
+  }
+
   /**
    * What entering the first states asks to be done. Nothing is committed when a run begins, so it
    * is due with the first commit.
@@ -235,6 +240,11 @@ export class Workflow {
   /** The events that a state can handle, as far as the state alone can tell. */
   eventsIn(state: string): readonly string[] {
     return this.#model.eventsIn(state);
+  }
+
+  /** Every event that is handled somewhere. Of a statechart it may end in a wildcard. */
+  get events(): readonly string[] {
+    return this.#model.events;
   }
 
   /** The states that are left by themselves, and after how many milliseconds. */

@@ -1,0 +1,292 @@
+/**
+ * Every position that a run can come to: hides which moves there are, and what is not known of
+ * them. A guard, the data that it reads, a `when` and a function of a result may each say anything.
+ */
+import type { AnyBinding, AnyEventSource } from '../workflow/binding.ts';
+import { covers } from '../workflow/chart-tree.ts';
+import type { Position } from '../workflow/position.ts';
+import type { Workflow } from '../workflow/workflow.ts';
+import { EitherWayChart, keyOf } from './either-way.ts';
+
+/** How a call ended. */
+export type CallOutcome = 'success' | 'failure';
+
+/** One move of a run on its way. */
+export interface ProofStep {
+  /** What made it: a call of a tool, the time of a state that is over, or `runs.send()`. */
+  readonly by: 'call' | 'deadline' | 'outside';
+  /** Of a call. */
+  readonly tool?: string;
+  /** Of a call. */
+  readonly outcome?: CallOutcome;
+  /** Absent where none is sent: by a deadline, and by a call that moves nothing. */
+  readonly event?: string;
+  /** The state before it, as runs and trails have it. */
+  readonly from: string;
+  /** The state after it. */
+  readonly to: string;
+  /**
+   * Whether it takes more than the call: that a guard lets it through, that its arguments are those
+   * of a `when`, that a function returns this event, or that the run's data are right.
+   */
+  readonly isGuarded: boolean;
+}
+
+/** Which moves there are. */
+export interface Moves {
+  /** Events that `runs.send()` may send; `true` for all that the machine handles. */
+  readonly outside: readonly string[] | boolean;
+  /** Whether a call counts. */
+  readonly counts?: (tool: string, outcome: CallOutcome, event: string) => boolean;
+  /** Whether only moves count that nothing has a say in. */
+  readonly unguarded?: boolean;
+  /** How many positions are looked at, where they are not just a flat machine's states. */
+  readonly maxPositions: number;
+}
+
+interface Arrival {
+  readonly position: Position;
+  readonly last: { readonly step: ProofStep; readonly from: string } | undefined;
+}
+
+/** What a search came to. */
+export interface Found {
+  /** The shortest way to what was looked for; `undefined` where none was found. */
+  readonly steps: readonly ProofStep[] | undefined;
+  /** Where it ends. */
+  readonly at: Position | undefined;
+  /** Why there may be positions that were not looked at; `undefined` where there are none. */
+  readonly gap: string | undefined;
+  /** Whether there were moves that something has a say in, and that did not count. */
+  readonly isPartial: boolean;
+}
+
+/** The positions that the runs of one workflow can come to. */
+export class Exploration {
+  readonly workflow: Workflow;
+  readonly #chart: EitherWayChart | undefined;
+  readonly #known = new Map<string, readonly Lead[]>();
+  #skipped = false;
+
+  constructor(workflow: Workflow) {
+    this.workflow = workflow;
+    this.#chart = workflow.chart && new EitherWayChart(workflow.chart);
+  }
+
+  /** The nearest position for which `isGoal` says yes. */
+  find(moves: Moves, isGoal: (position: Position) => boolean): Found {
+    const { start } = this.workflow;
+    const reached = new Map<string, Arrival>([
+      [keyOf(start), { position: start, last: undefined }],
+    ]);
+    // A map iterates over what is added meanwhile, so it is the queue as well.
+    this.#skipped = false;
+    for (const [key, { position }] of reached) {
+      if (isGoal(position)) return this.#found({ steps: stepsTo(reached, key), at: position });
+      if (!this.workflow.isFlat && reached.size > moves.maxPositions)
+        return this.#found({
+          gap: `it has more than ${moves.maxPositions} positions, which are not all looked at`,
+        });
+      for (const { step, to } of this.movesFrom(position, moves)) {
+        const next = keyOf(to);
+        if (!reached.has(next)) reached.set(next, { position: to, last: { step, from: key } });
+      }
+    }
+    return this.#found({ gap: this.#chart?.gap });
+  }
+
+  #found({ steps, at, gap }: Partial<Omit<Found, 'isPartial'>>): Found {
+    return { steps, at, gap, isPartial: this.#skipped };
+  }
+
+  /** Whether a move counts that something has a say in, or not. */
+  #isLeftOut(moves: Moves, isGuarded: boolean): boolean {
+    const isLeftOut = moves.unguarded === true && isGuarded;
+    this.#skipped ||= isLeftOut;
+    return isLeftOut;
+  }
+
+  /** The moves to other positions; a call that leads back to where it began is none. */
+  *movesFrom(from: Position, moves: Moves): Generator<{ step: ProofStep; to: Position }> {
+    const { workflow } = this;
+    if (workflow.hasEnded(from.state)) return;
+    for (const tool of workflow.toolNames) {
+      for (const outcome of OUTCOMES) yield* this.#callsOf(tool, outcome, from, moves);
+    }
+    const left = workflow.overdue({ ...from, updatedAt: 0 }, Number.POSITIVE_INFINITY);
+    if (left !== undefined) {
+      const to = left.position;
+      const step = { by: 'deadline', from: from.state, to: to.state, isGuarded: false } as const;
+      yield { step, to: withoutTime(to) };
+    }
+    for (const event of this.#eventsFrom(moves.outside, from)) {
+      for (const { to, isGuarded } of this.#leads(from, event)) {
+        if (this.#isLeftOut(moves, isGuarded)) continue;
+        yield { step: { by: 'outside', event, from: from.state, to: to.state, isGuarded }, to };
+      }
+    }
+  }
+
+  /**
+   * A call of a tool that is let through in a position, one that nothing has a say in if there is
+   * one; `undefined` where none is.
+   *
+   * @param event what it is to send; absent where that is all the same
+   */
+  callAt(
+    tool: string,
+    from: Position,
+    { event, unguarded = false }: { event: string | undefined; unguarded?: boolean },
+  ): ProofStep | undefined {
+    const calls = [...this.#endingsOf(tool, from)].filter(
+      (call) => (event === undefined || call.event === event) && !(unguarded && call.isGuarded),
+    );
+    return calls.find(({ isGuarded }) => !isGuarded) ?? calls[0];
+  }
+
+  /** The ways in which a call that is let through can end, those that move nothing too. */
+  *#endingsOf(tool: string, from: Position): Generator<ProofStep> {
+    const { state } = from;
+    let isSure = false;
+    for (const outcome of OUTCOMES) {
+      for (const { source, isGuarded } of this.#sendersOf(tool, outcome, state)) {
+        for (const event of this.#eventsOf(source, state)) {
+          isSure ||= !isGuarded;
+          const [lead] = event === undefined ? [] : this.#leads(from, event);
+          const to = lead?.to.state ?? state;
+          const sent = event === undefined ? {} : { event };
+          const isOpen = isGuarded || lead?.isGuarded === true;
+          yield { by: 'call', tool, outcome, ...sent, from: state, to, isGuarded: isOpen };
+        }
+      }
+    }
+    const bindings = this.workflow.bindingsOf(tool);
+    if (isSure || !this.workflow.isVisible(tool, state)) return;
+    const isGuarded = bindings.some(isSaid);
+    yield { by: 'call', tool, outcome: 'success', from: state, to: state, isGuarded };
+  }
+
+  *#callsOf(
+    tool: string,
+    outcome: CallOutcome,
+    from: Position,
+    moves: Moves,
+  ): Generator<{ step: ProofStep; to: Position }> {
+    for (const { source, isGuarded } of this.#sendersOf(tool, outcome, from.state)) {
+      if (this.#isLeftOut(moves, isGuarded)) continue;
+      for (const event of this.#eventsOf(source, from.state)) {
+        if (event === undefined || moves.counts?.(tool, outcome, event) === false) continue;
+        for (const lead of this.#leads(from, event)) {
+          if (this.#isLeftOut(moves, lead.isGuarded)) continue;
+          const step: ProofStep = {
+            by: 'call',
+            tool,
+            outcome,
+            event,
+            from: from.state,
+            to: lead.to.state,
+            isGuarded: isGuarded || lead.isGuarded,
+          };
+          yield { step, to: lead.to };
+        }
+      }
+    }
+  }
+
+  /**
+   * What a call may send in a state. The first binding that is about the call decides, so nothing
+   * after one that is about every call can.
+   */
+  #sendersOf(
+    tool: string,
+    outcome: CallOutcome,
+    state: string,
+  ): { source: AnyEventSource; isGuarded: boolean }[] {
+    const { workflow } = this;
+    const found: { source: AnyEventSource; isGuarded: boolean }[] = [];
+    const bindings = workflow.bindingsOf(tool);
+    // Each binding that is about a call is asked, and not only the one that decides.
+    const isGuarded = bindings.some(({ guard }) => guard !== undefined);
+    for (const binding of bindings) {
+      const source = binding[outcome];
+      if (source === undefined || !workflow.allows(state, binding)) continue;
+      const isChosen = typeof source === 'function';
+      found.push({
+        source,
+        isGuarded: isGuarded || isChosen || isSaid(binding) || found.length > 0,
+      });
+      if (binding.when === undefined) break;
+    }
+    return found;
+  }
+
+  /** A function may return any event, and none. */
+  #eventsOf(source: AnyEventSource, state: string): readonly (string | undefined)[] {
+    if (typeof source === 'string') return [source];
+    return [...this.#named(this.#takenIn(state)), undefined];
+  }
+
+  #eventsFrom(outside: Moves['outside'], { state }: Position): readonly string[] {
+    if (outside === false) return [];
+    const taken = this.#takenIn(state);
+    if (outside === true) return this.#named(taken);
+    return outside.filter((event) => taken.some((each) => covers(each, event)));
+  }
+
+  /** What moves something: any event where a transition waits for none. */
+  #takenIn(state: string): readonly string[] {
+    return this.#chart?.isRestive === true ? this.workflow.events : this.workflow.eventsIn(state);
+  }
+
+  /** Events by name: a pattern stands for one that no other takes, and for all that are named. */
+  #named(events: readonly string[]): readonly string[] {
+    const { workflow } = this;
+    const all = events.flatMap((event) => {
+      if (event !== '*' && !event.endsWith('.*')) return [event];
+      const known = workflow.events.filter((each) => covers(event, each) && !each.endsWith('*'));
+      return [...known, event === '*' ? 'any event' : `${event.slice(0, -1)}event`];
+    });
+    return [...new Set(all)];
+  }
+
+  #leads(from: Position, event: string): readonly Lead[] {
+    const key = JSON.stringify([event, keyOf(from)]);
+    const known = this.#known.get(key);
+    if (known !== undefined) return known;
+    const found = this.#leadsOf(from, event).filter(({ to }) => keyOf(to) !== keyOf(from));
+    this.#known.set(key, found);
+    return found;
+  }
+
+  #leadsOf(from: Position, event: string): readonly Lead[] {
+    if (this.#chart === undefined)
+      return [{ to: withoutTime(this.workflow.next(from, event).position), isGuarded: false }];
+    if (!this.#takenIn(from.state).some((each) => covers(each, event))) return [];
+    const { positions, isGuarded } = this.#chart.next(from, event);
+    return positions.map((to) => ({ to, isGuarded }));
+  }
+}
+
+interface Lead {
+  readonly to: Position;
+  readonly isGuarded: boolean;
+}
+
+const OUTCOMES = ['success', 'failure'] as const;
+
+/** Whether a guard or some arguments have a say in a call of the binding. */
+function isSaid({ guard, when }: AnyBinding): boolean {
+  return guard !== undefined || when !== undefined;
+}
+
+/** Nobody asks when a state was entered: it may be any time. */
+function withoutTime({ state }: Position): Position {
+  return { state };
+}
+
+function stepsTo(reached: ReadonlyMap<string, Arrival>, goal: string): readonly ProofStep[] {
+  const steps: ProofStep[] = [];
+  for (let last = reached.get(goal)?.last; last !== undefined; last = reached.get(last.from)?.last)
+    steps.push(last.step);
+  return steps.reverse();
+}

@@ -1,0 +1,160 @@
+/**
+ * A gate's graph as the text of a Mermaid diagram: hides what that language makes of names, and in
+ * which block of its each state and each arrow has to stand.
+ */
+import type { StateMachineGate } from '../workflow/gate.ts';
+import type { Workflow } from '../workflow/workflow.ts';
+import {
+  type EdgeTool,
+  type GraphEdge,
+  type GraphNode,
+  graphOf,
+  type WorkflowGraph,
+} from './graph.ts';
+
+/**
+ * A gate's workflow as a Mermaid diagram (`stateDiagram-v2`), which GitHub draws in a code block of
+ * the language `mermaid`.
+ *
+ * An arrow names the tools that take it: `cart_pay`, `cart_pay fails`. What no tool sends stands in
+ * brackets: `(CANCEL)`, `(after 15 min)`. A `?` says that a guard, some arguments or a function of
+ * the call has a say. In a state stand the tools that leave a run there.
+ */
+export function toMermaid<S extends string, E extends string>(
+  gate: StateMachineGate<S, E>,
+): string {
+  return mermaidOf(gate.clone().compile());
+}
+
+/** {@link toMermaid} of what is compiled already. */
+export function mermaidOf(workflow: Workflow): string {
+  return `${new StateDiagram(graphOf(workflow)).lines().join('\n')}\n`;
+}
+
+class StateDiagram {
+  readonly #graph: WorkflowGraph;
+  /** Names of the diagram's own, since a state may have any. */
+  readonly #ids: ReadonlyMap<string, string>;
+
+  constructor(graph: WorkflowGraph) {
+    this.#graph = graph;
+    this.#ids = new Map(graph.nodes.map(({ id }, at) => [id, `s${at}`]));
+  }
+
+  lines(): string[] {
+    return [
+      'stateDiagram-v2',
+      ...this.#inside(undefined).map(indented),
+      ...this.#arrows().map(indented),
+    ];
+  }
+
+  /** What is in a state: its own states, where it begins, and where it ends. */
+  #inside(parent: GraphNode | undefined): string[] {
+    const inner = this.#graph.nodes.filter((node) => node.parent === parent?.id);
+    if (parent?.type === 'parallel') {
+      const regions = inner.filter(({ type }) => type !== 'history');
+      const past = inner.filter(({ type }) => type === 'history');
+      return regions.flatMap((region, at) => [
+        ...(at === 0 ? past.flatMap((node) => this.#node(node)) : ['--']),
+        ...this.#node(region),
+      ]);
+    }
+    const first = parent === undefined ? this.#graph.initial[0] : parent.initial;
+    const ends = inner.filter(({ type }) => type === 'final');
+    return [
+      ...inner.flatMap((node) => this.#node(node)),
+      ...(first === undefined ? [] : [`[*] --> ${this.#id(first)}`]),
+      ...ends.map(({ id }) => `${this.#id(id)} --> [*]`),
+    ];
+  }
+
+  #node(node: GraphNode): string[] {
+    const id = this.#id(node.id);
+    const label = node.type === 'history' ? `${node.label} (history)` : node.label;
+    const declared = `state "${escaped(label)}" as ${id}`;
+    const tools = this.#graph.tools.filter(({ stays }) => stays.includes(node.id));
+    const staying = tools.map(({ name }) => escaped(name)).join(', ');
+    if (!this.#graph.nodes.some(({ parent }) => parent === node.id))
+      return [declared, ...(staying === '' ? [] : [`${id} : ${staying}`])];
+    return [
+      `${declared} {`,
+      ...this.#inside(node).map(indented),
+      '}',
+      ...(staying === '' ? [] : [`note right of ${id} : ${staying}`]),
+    ];
+  }
+
+  /** One for each pair of states, with all that leads from the one to the other. */
+  #arrows(): string[] {
+    const labels = new Map<string, Set<string>>();
+    for (const edge of this.#graph.edges) {
+      const arrow = `${this.#id(edge.from)} --> ${this.#id(edge.to)}`;
+      const known = labels.get(arrow) ?? new Set();
+      labels.set(arrow, known);
+      for (const label of labelsOf(edge)) known.add(label);
+    }
+    return [...labels].map(([arrow, [...texts]]) => {
+      const named = texts.filter((text) => text !== '');
+      return named.length === 0 ? arrow : `${arrow} : ${named.join(', ')}`;
+    });
+  }
+
+  #id(node: string): string {
+    return this.#ids.get(node) ?? node;
+  }
+}
+
+function labelsOf(edge: GraphEdge): string[] {
+  const mark = edge.isGuarded ? '?' : '';
+  if (edge.tools.length > 0) return edge.tools.map((tool) => toolLabel(tool, edge));
+  switch (edge.type) {
+    case 'event':
+      return [escaped(`(${edge.event})${mark}`)];
+    case 'deadline':
+      return [escaped(`(after ${duration(edge.after ?? 0)})`)];
+    case 'done':
+      return [escaped(`(done)${mark}`)];
+    case 'always':
+      return [mark === '' ? '' : escaped(`(always)${mark}`)];
+  }
+}
+
+function toolLabel(tool: EdgeTool, edge: GraphEdge): string {
+  const isOpen = tool.isGuarded || tool.isPartial || tool.isChosen || edge.isGuarded;
+  const fails = tool.outcome === 'failure' ? ' fails' : '';
+  return escaped(`${tool.name}${fails}${isOpen ? '?' : ''}`);
+}
+
+const UNITS: readonly (readonly [ms: number, unit: string])[] = [
+  [86_400_000, 'd'],
+  [3_600_000, 'h'],
+  [60_000, 'min'],
+  [1000, 's'],
+];
+
+/** In the largest unit that says it exactly. */
+function duration(ms: number): string {
+  const [size, unit] = UNITS.find(([size]) => ms % size === 0) ?? [1, 'ms'];
+  return `${ms / size} ${unit}`;
+}
+
+/**
+ * Text that a diagram shows as it is. Whatever could mean something to Mermaid, or to the Markdown
+ * of its labels, is written as the number of its character. It reads "direction LR" anywhere.
+ */
+function escaped(text: string): string {
+  const visible = text.replace(/\p{Cc}/gu, (control) => PICTURES(control.charCodeAt(0)));
+  return visible.replace(
+    /^[^\p{L}\p{N}(]|(?<= |direction) | $|(?<!\p{L}|\p{N})_|_(?!\p{L}|\p{N})|\.(?!\S)|[^\p{L}\p{M}\p{N} _.,()?-]/giu,
+    (character) => `#${character.codePointAt(0)};`,
+  );
+}
+
+/** A control character is drawn as its picture. */
+const PICTURES = (code: number): string =>
+  code < 0x20 ? String.fromCharCode(0x2400 + code) : '\u2421';
+
+function indented(line: string): string {
+  return `  ${line}`;
+}

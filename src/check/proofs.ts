@@ -1,0 +1,232 @@
+/**
+ * What always holds of a workflow: hides how every position that a run can come to is looked at,
+ * and how a way to a forbidden one is found.
+ */
+import * as z from 'zod/mini';
+import { InterlockError } from '../errors.ts';
+import { rightNames } from '../names.ts';
+import { parseOptions, showValue } from '../options.ts';
+import type { StateMachineGate } from '../workflow/gate.ts';
+import type { BoundState, BoundStates, Position } from '../workflow/position.ts';
+import type { Workflow } from '../workflow/workflow.ts';
+import { Exploration, type Moves, type ProofStep } from './exploration.ts';
+
+/** A tool; or only those of its calls that send an event, as one that does several things has. */
+export type ProofTool<E extends string = string> =
+  | string
+  | { readonly tool: string; readonly event: E };
+
+/** Options of a proof. */
+export interface ProofOptions<E extends string = string> {
+  /**
+   * Events that come from outside, by `runs.send()`: `true` for any that the machine handles.
+   * Default: none, so the runs move by calls and deadlines alone.
+   */
+  readonly outside?: boolean | readonly E[] | undefined;
+  /**
+   * How many positions are looked at before it cannot be told: combinations of a statechart's
+   * states, sets of an order's facts. Default 5,000.
+   */
+  readonly maxPositions?: number | undefined;
+}
+
+/** It holds, whatever guards, arguments, results and data say. */
+export interface Proven {
+  readonly holds: true;
+}
+
+/** It does not: a run can go this way. */
+export interface Disproven {
+  readonly holds: false;
+  /**
+   * The shortest way from the start of a run to where it is broken. One that no guard has a say in
+   * is preferred to a shorter one.
+   */
+  readonly counterExample: readonly ProofStep[];
+  /** Whether each step only takes its call; else some guard, argument or result has a say. */
+  readonly isCertain: boolean;
+}
+
+/** It cannot be told. */
+export interface Undecided {
+  readonly holds: undefined;
+  /** Why, in words. */
+  readonly reason: string;
+}
+
+export type Proof = Proven | Disproven | Undecided;
+
+/** What {@link reaches} comes to. */
+export type Reachability =
+  | {
+      readonly holds: true;
+      /** The shortest way; one that no guard has a say in is preferred to a shorter one. */
+      readonly example: readonly ProofStep[];
+      /** Whether some guard, argument, result or data must be right for it. */
+      readonly ifGuardsAllow: boolean;
+    }
+  | { readonly holds: false }
+  | Undecided;
+
+/** More take seconds, and a machine that has more hardly has fewer than millions. */
+export const MAX_POSITIONS = 5000;
+
+const optionsSchema = z.strictObject({
+  outside: z._default(z.union([z.boolean(), z.array(z.string())]), false),
+  maxPositions: z._default(z.int().check(z.minimum(1)), MAX_POSITIONS),
+});
+
+/**
+ * Proves that no call of `later` is let through before a call of `earlier` has succeeded, in any
+ * run. A guard may say anything, so what is proven holds without trust in guards.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_BINDING` for a tool that is not bound,
+ * `ERR_INTERLOCK_EVENT` for an event that the machine does not have, `ERR_INTERLOCK_CONFIG`
+ */
+export function precedes<S extends string, E extends string>(
+  gate: StateMachineGate<S, E>,
+  earlier: ProofTool<NoInfer<E>>,
+  later: ProofTool<NoInfer<E>>,
+  options?: ProofOptions<NoInfer<E>>,
+): Proof {
+  const asked = new Question(gate.clone().compile(), 'precedes()', options);
+  const first = asked.tool(earlier);
+  const then = asked.tool(later);
+  return asked.refute(then, {
+    counts: (tool, outcome, event) =>
+      tool !== first.tool ||
+      outcome !== 'success' ||
+      (first.event !== undefined && first.event !== event),
+  });
+}
+
+/**
+ * Proves that no call of a tool is let through while a run is in one of these states.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_BINDING` for a tool that is not bound and a state that does
+ * not exist, `ERR_INTERLOCK_EVENT`, `ERR_INTERLOCK_CONFIG`
+ */
+export function never<S extends string, E extends string, T extends string>(
+  gate: StateMachineGate<S, E, T>,
+  tool: ProofTool<NoInfer<E>>,
+  {
+    in: states,
+    ...options
+  }: ProofOptions<NoInfer<E>> & { readonly in: BoundStates<NoInfer<S>, NoInfer<T>> },
+): Proof {
+  const asked = new Question(gate.clone().compile(), 'never()', options);
+  return asked.refute(asked.tool(tool), {}, asked.states(states));
+}
+
+/**
+ * Proves that a run can come to one of these states, if its guards allow.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_BINDING` for a state that does not exist,
+ * `ERR_INTERLOCK_CONFIG`
+ */
+export function reaches<S extends string, E extends string, T extends string>(
+  gate: StateMachineGate<S, E, T>,
+  states: BoundStates<NoInfer<S>, NoInfer<T>>,
+  options?: ProofOptions<NoInfer<E>>,
+): Reachability {
+  const asked = new Question(gate.clone().compile(), 'reaches()', options);
+  return asked.reach(asked.states(states));
+}
+
+interface AskedTool {
+  readonly tool: string;
+  readonly event: string | undefined;
+}
+
+class Question {
+  readonly #workflow: Workflow;
+  readonly #what: string;
+  readonly #options: Pick<Moves, 'outside' | 'maxPositions'>;
+  readonly #exploration: Exploration;
+
+  constructor(workflow: Workflow, what: string, options: ProofOptions | undefined) {
+    this.#workflow = workflow;
+    this.#what = what;
+    this.#options = parseOptions(what, optionsSchema, options);
+    const { outside } = this.#options;
+    if (typeof outside !== 'boolean') for (const event of outside) this.#event(event);
+    this.#exploration = new Exploration(workflow);
+  }
+
+  tool(asked: ProofTool): AskedTool {
+    const { tool, event } = typeof asked === 'string' ? { tool: asked, event: undefined } : asked;
+    if (!this.#workflow.isBound(tool)) {
+      const message = `${this.#what}: ${showValue(tool)} is no bound tool of workflow "${this.#workflow.id}"`;
+      throw new InterlockError(
+        'ERR_INTERLOCK_BINDING',
+        `${message}, ${rightNames(tool, this.#workflow.toolNames)}`,
+      );
+    }
+    return { tool, event: event === undefined ? undefined : this.#event(event) };
+  }
+
+  /** Whether a position is in one of them. */
+  states(asked: BoundState | readonly BoundState[]): (position: Position) => boolean {
+    const list: readonly BoundState[] = isList(asked) ? asked : [asked];
+    for (const state of list) {
+      const fault = this.#workflow.faultOfAsking(state);
+      if (fault !== undefined)
+        throw new InterlockError('ERR_INTERLOCK_BINDING', `${this.#what}: ${fault}`);
+    }
+    return ({ state }) => list.some((each) => this.#workflow.standsIn(state, each));
+  }
+
+  /** Looks for a call that is let through where it must not be. */
+  refute(
+    { tool, event }: AskedTool,
+    moves: Pick<Moves, 'counts'>,
+    isPlace: (position: Position) => boolean = () => true,
+  ): Proof {
+    for (const unguarded of [true, false]) {
+      const callAt = (position: Position): ProofStep | undefined =>
+        isPlace(position)
+          ? this.#exploration.callAt(tool, position, { event, unguarded })
+          : undefined;
+      const all = { ...moves, ...this.#options, unguarded };
+      const found = this.#exploration.find(all, (each) => callAt(each) !== undefined);
+      const call = found.at && callAt(found.at);
+      if (found.steps !== undefined && call !== undefined)
+        return { holds: false, counterExample: [...found.steps, call], isCertain: unguarded };
+      if (found.gap !== undefined && !unguarded)
+        return { holds: undefined, reason: this.#because(found.gap) };
+    }
+    return { holds: true };
+  }
+
+  reach(isGoal: (position: Position) => boolean): Reachability {
+    for (const unguarded of [true, false]) {
+      const { steps, gap, isPartial } = this.#exploration.find(
+        { ...this.#options, unguarded },
+        isGoal,
+      );
+      if (steps !== undefined) return { holds: true, example: steps, ifGuardsAllow: !unguarded };
+      if (isPartial && unguarded) continue;
+      return gap === undefined
+        ? { holds: false }
+        : { holds: undefined, reason: this.#because(gap) };
+    }
+    return { holds: false };
+  }
+
+  #because(gap: string): string {
+    return `${this.#what}: it cannot be told of workflow "${this.#workflow.id}": ${gap}`;
+  }
+
+  #event(event: string): string {
+    const { events } = this.#workflow;
+    if (this.#workflow.handlesSomewhere(event)) return event;
+    throw new InterlockError(
+      'ERR_INTERLOCK_EVENT',
+      `${this.#what}: no state of workflow "${this.#workflow.id}" handles ${showValue(event)}, ${rightNames(event, events)}`,
+    );
+  }
+}
+
+function isList(states: BoundState | readonly BoundState[]): states is readonly BoundState[] {
+  return Array.isArray(states);
+}

@@ -1,0 +1,417 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { assign, createMachine, enqueueActions, raise, setup } from 'xstate';
+import { never, type Proof, type ProofStep, precedes, reaches } from '../../src/check/index.ts';
+import { StateMachineGate } from '../../src/workflow/gate.ts';
+import { scene } from '../helpers/scene.ts';
+import { toolServer } from '../helpers/tool-server.ts';
+import { orderMachine } from '../workflow/charts.ts';
+import { ACTIONS, checkoutGate, gateOf, randomWorkflow } from '../workflow/machines.ts';
+
+const PROVEN = { holds: true };
+
+/** A counter-example as a reader says it: `pay`, `pay fails`, `(CANCEL)`. */
+function calls(proof: Proof): string[] {
+  return proof.holds === false ? proof.counterExample.map(say) : [];
+}
+
+function say({ by, tool, outcome, event, isGuarded }: ProofStep): string {
+  const what = by === 'call' ? tool : by === 'outside' ? `(${event})` : '(deadline)';
+  return `${what}${outcome === 'failure' ? ' fails' : ''}${isGuarded ? '?' : ''}`;
+}
+
+describe('proofs of a flat machine', () => {
+  it('prove an order', () => {
+    expect(precedes(checkoutGate(), 'cart.checkout', 'cart.pay')).toEqual(PROVEN);
+    expect(precedes(checkoutGate(), 'cart.add_item', 'cart.pay')).toEqual(PROVEN);
+    expect(never(checkoutGate(), 'cart.pay', { in: 'empty' })).toEqual(PROVEN);
+    expect(never(checkoutGate(), 'cart.pay', { in: ['empty', 'has_items'] })).toEqual(PROVEN);
+  });
+
+  it('show the shortest way to where it is broken', () => {
+    expect(precedes(checkoutGate(), 'cart.pay', 'cart.checkout')).toEqual({
+      holds: false,
+      isCertain: true,
+      counterExample: [
+        {
+          by: 'call',
+          tool: 'cart.add_item',
+          outcome: 'success',
+          event: 'ADD_ITEM',
+          from: 'empty',
+          to: 'has_items',
+          isGuarded: false,
+        },
+        {
+          by: 'call',
+          tool: 'cart.checkout',
+          outcome: 'success',
+          event: 'CHECKOUT',
+          from: 'has_items',
+          to: 'payment',
+          isGuarded: false,
+        },
+      ],
+    });
+    expect(calls(never(checkoutGate(), 'cart.add_item', { in: 'has_items' }))).toEqual([
+      'cart.add_item',
+      'cart.add_item',
+    ]);
+  });
+
+  it('count a failure, a deadline, and what comes from outside where it is asked for', () => {
+    const gate = new StateMachineGate({
+      initial: 'idle',
+      states: {
+        idle: { on: { GO: 'busy', SKIP: 'open' } },
+        busy: { on: { BROKE: 'open' }, after: { 1000: 'late' } },
+        open: {},
+        late: {},
+      },
+    })
+      .bindTool('start', 'idle', { success: 'GO' })
+      .bindTool('poke', 'busy', { failure: 'BROKE' })
+      .bindTool('enter', 'open')
+      .bindTool('mourn', 'late');
+    expect(calls(precedes(gate, 'poke', 'enter'))).toEqual(['start', 'poke fails', 'enter']);
+    expect(calls(precedes(gate, 'poke', 'mourn'))).toEqual(['start', '(deadline)', 'mourn']);
+    expect(precedes(gate, 'start', 'enter')).toEqual(PROVEN);
+    const broken = precedes(gate, 'start', 'enter', { outside: ['SKIP'] });
+    expect(calls(broken)).toEqual(['(SKIP)', 'enter']);
+    expect(calls(precedes(gate, 'start', 'enter', { outside: true }))).toEqual(['(SKIP)', 'enter']);
+    expect(precedes(gate, 'start', 'enter', { outside: ['BROKE'] })).toEqual(PROVEN);
+  });
+
+  it('hold whatever guards, arguments and functions say', () => {
+    const gate = () =>
+      new StateMachineGate({
+        initial: 'empty',
+        states: {
+          empty: { on: { ADD: 'full', PAY: 'paid' } },
+          full: { on: { PAY: 'paid' } },
+          paid: {},
+        },
+      })
+        .bindTool('add', 'empty', { success: 'ADD', guard: () => false })
+        .bindTool('receipt', 'paid');
+    const guarded = gate().bindTool('pay', 'full', 'PAY');
+    expect(precedes(guarded, 'add', 'receipt')).toEqual(PROVEN);
+    expect(precedes(guarded, 'pay', 'add')).toMatchObject({ holds: false, isCertain: false });
+    expect(reaches(guarded, 'paid')).toMatchObject({ holds: true, ifGuardsAllow: true });
+    const chosen = gate().bindTool('pay', 'empty', { success: () => 'ADD' });
+    expect(calls(precedes(chosen, 'add', 'receipt'))).toEqual(['pay?', 'receipt']);
+    const partial = gate().bindTool('pay', 'empty', { success: 'PAY', when: () => false });
+    expect(calls(precedes(partial, 'add', 'receipt'))).toEqual(['pay?', 'receipt']);
+    // A call that its binding is not about is not gated at all.
+    expect(calls(never(partial, 'pay', { in: 'paid' }))).toEqual(['pay?', 'pay?']);
+    expect(never(partial, { tool: 'pay', event: 'PAY' }, { in: 'paid' })).toEqual(PROVEN);
+  });
+
+  it('prefer a way that nothing has a say in', () => {
+    const gate = new StateMachineGate({
+      initial: 'a',
+      states: { a: { on: { JUMP: 'c', STEP: 'b' } }, b: { on: { STEP: 'c' } }, c: {} },
+    })
+      .bindTool('jump', 'a', { success: 'JUMP', guard: () => true })
+      .bindTool('step', ['a', 'b'], 'STEP');
+    expect(reaches(gate, 'c')).toMatchObject({ ifGuardsAllow: false, example: [{}, {}] });
+  });
+
+  it('say whether a state can be reached at all', () => {
+    expect(reaches(checkoutGate(), 'confirmed')).toMatchObject({
+      holds: true,
+      ifGuardsAllow: false,
+      example: [{ tool: 'cart.add_item' }, { tool: 'cart.checkout' }, { tool: 'cart.pay' }],
+    });
+    const noPay = new StateMachineGate({
+      initial: 'a',
+      states: { a: { on: { X: 'b' } }, b: {} },
+    }).bindTool('look', 'a');
+    expect(reaches(noPay, 'b')).toEqual({ holds: false });
+    expect(reaches(noPay, 'b', { outside: true })).toMatchObject({ example: [{ by: 'outside' }] });
+  });
+
+  it('refuse names that there are not, with the right ones', () => {
+    expect(() => precedes(checkoutGate(), 'cart.chekout', 'cart.pay')).toThrow(
+      /precedes\(\): "cart.chekout" is no bound tool of workflow "checkout", did you mean "cart.checkout"\?/,
+    );
+    const wrong: string = 'emty';
+    expect(() => never(checkoutGate() as StateMachineGate, 'cart.pay', { in: wrong })).toThrow(
+      /did you mean "empty"\?.*ERR_INTERLOCK_BINDING/s,
+    );
+    const event = { tool: 'cart.pay', event: 'PYA' };
+    expect(() => precedes(checkoutGate() as StateMachineGate, 'cart.pay', event)).toThrow(
+      /did you mean "PAY"\?.*ERR_INTERLOCK_EVENT/s,
+    );
+    expect(() => precedes(checkoutGate(), 'cart.pay', 'cart.pay', { outside: [] })).not.toThrow();
+  });
+});
+
+describe('proofs of a statechart', () => {
+  const order = () =>
+    new StateMachineGate(orderMachine, { onAction: () => {} })
+      .bindTool('cart_add', 'cart', 'ADD')
+      .bindTool('place', 'cart', 'PLACE')
+      .bindTool('pay', 'placed.billing.due', 'PAID')
+      .bindTool('pack', 'placed.packing.waiting', 'PACK')
+      .bindTool('pause', 'placed', 'PAUSE')
+      .bindTool('resume', 'paused', 'RESUME')
+      .bindTool('thank', 'shipped');
+
+  it('look at regions, history and what follows of itself', () => {
+    expect(precedes(order(), 'place', 'pay')).toEqual(PROVEN);
+    expect(precedes(order(), 'pack', 'thank')).toEqual(PROVEN);
+    expect(precedes(order(), 'pay', 'thank')).toEqual(PROVEN);
+    expect(precedes(order(), 'pause', 'resume')).toEqual(PROVEN);
+    expect(never(order(), 'pack', { in: 'placed.packing.packed' })).toEqual(PROVEN);
+    expect(calls(never(order(), 'pay', { in: 'placed.packing.packed' }))).toEqual([
+      'place?',
+      'pack',
+      'pay?',
+    ]);
+    expect(reaches(order(), 'shipped')).toMatchObject({ holds: true, ifGuardsAllow: true });
+    expect(reaches(order(), 'cancelled')).toEqual({ holds: false });
+  });
+
+  it('trust no guard of the machine, whose data the app may change', () => {
+    const machine = setup({
+      types: { context: {} as { items: number }, events: {} as { type: 'ADD' } | { type: 'PAY' } },
+      guards: { some: ({ context }) => context.items > 0 },
+    }).createMachine({
+      id: 'cart',
+      context: { items: 0 },
+      initial: 'open',
+      states: {
+        open: {
+          on: {
+            ADD: { actions: assign({ items: ({ context }) => context.items + 1 }) },
+            PAY: { target: 'paid', guard: 'some' },
+          },
+        },
+        paid: { type: 'final' },
+      },
+    });
+    const gate = new StateMachineGate(machine)
+      .bindTool('add', 'open', 'ADD')
+      .bindTool('pay', 'open', 'PAY')
+      .bindTool('receipt', 'paid');
+    // Any handler may set `items`, so add need not be called.
+    expect(calls(precedes(gate, 'add', 'receipt'))).toEqual(['pay?', 'receipt']);
+    expect(precedes(gate, 'pay', 'receipt')).toEqual(PROVEN);
+  });
+
+  it.each([
+    [
+      'an event that a function makes',
+      'raises an event that a function makes',
+      raise(() => ({ type: 'JUMP' })),
+    ],
+    [
+      'enqueueActions()',
+      'enqueueActions\\(\\) may raise events',
+      enqueueActions(({ enqueue }) => enqueue.raise({ type: 'JUMP' })),
+    ],
+  ])('do not hold by mistake where only a run can tell: %s', (_, words, action) => {
+    const machine = createMachine({
+      id: 'blind',
+      initial: 'a',
+      states: { a: { on: { X: 'b' } }, b: { entry: action, on: { JUMP: 'c' } }, c: {} },
+    });
+    const gate = new StateMachineGate(machine).bindTool('x', 'a', 'X').bindTool('look', 'c');
+    const expected = { holds: undefined, reason: expect.stringMatching(words) };
+    expect(never(gate, 'look', { in: 'c' })).toEqual(expected);
+    expect(reaches(gate, 'c')).toEqual(expected);
+    expect(reaches(gate, 'b')).toMatchObject({ holds: true });
+  });
+
+  it('do not hold by mistake where there are too many positions', () => {
+    const regions = Array.from({ length: 15 }, (_, at) => [
+      `r${at}`,
+      { initial: 'off', states: { off: { on: { [`E${at}`]: 'on' } }, on: {} } },
+    ]);
+    const machine = createMachine({
+      id: 'wide',
+      initial: 'all',
+      states: { all: { type: 'parallel', states: Object.fromEntries(regions) }, never: {} },
+    });
+    const gate = new StateMachineGate(machine).bindTool('look', 'never');
+    for (let at = 0; at < 15; at++) gate.bindTool(`t${at}`, 'all', `E${at}`);
+    expect(reaches(gate, 'never', { maxPositions: 100 })).toEqual({
+      holds: undefined,
+      reason: expect.stringContaining('more than 100 positions'),
+    });
+    expect(reaches(gate, 'all.r3.on')).toMatchObject({ holds: true, example: [{ tool: 't3' }] });
+  }, 30_000);
+
+  it('know every state that a run comes to, whatever its data are meanwhile', () => {
+    const seen = { moved: 0, guarded: 0, unreached: 0 };
+    const way = fc.record({
+      target: fc.nat(2),
+      least: fc.option(fc.nat(2), { nil: undefined }),
+      adds: fc.boolean(),
+    });
+    const node = fc.record({ ways: fc.array(way, { maxLength: 3 }), always: fc.option(way) });
+    const chart = fc.array(fc.array(node, { minLength: 3, maxLength: 3 }), {
+      minLength: 2,
+      maxLength: 2,
+    });
+    const moves = fc.array(fc.record({ event: fc.nat(2), data: fc.option(fc.nat(3)) }), {
+      maxLength: 8,
+    });
+    fc.assert(
+      fc.property(chart, moves, (regions, sent) => {
+        const gate = new StateMachineGate(machineOf(regions));
+        const workflow = gate.clone().compile();
+        let position = workflow.start;
+        for (const { event, data } of sent) {
+          if (data !== null) position = workflow.withData(position, { n: data });
+          position = workflow.next(position, `E${event}`).position;
+          const reached = reaches(gate as StateMachineGate, position.state, { outside: true });
+          expect(reached.holds).toBe(true);
+          if (position.state !== workflow.initial) seen.moved++;
+          if (reached.holds && reached.ifGuardsAllow) seen.guarded++;
+        }
+        const states = workflow.states.filter((path) => path.includes('s'));
+        for (const path of states) {
+          const { holds } = reaches(gate as StateMachineGate, path, { outside: true });
+          expect(holds).toBeDefined();
+          if (!holds) seen.unreached++;
+        }
+      }),
+      { numRuns: 60 },
+    );
+    expect(Math.min(...Object.values(seen))).toBeGreaterThan(20);
+  }, 30_000);
+});
+
+interface RandomWay {
+  readonly target: number;
+  readonly least: number | undefined;
+  readonly adds: boolean;
+}
+
+/** Regions of three states each, with guards over one number that their transitions add to. */
+function machineOf(
+  regions: readonly (readonly { ways: readonly RandomWay[]; always: RandomWay | null }[])[],
+) {
+  const transition = ({ target, least, adds }: RandomWay) => ({
+    target: `s${target}`,
+    ...(least !== undefined && {
+      guard: ({ context }: { context: { n: number } }) => context.n >= least,
+    }),
+    ...(adds && { actions: assign({ n: ({ context }) => Number(context.n) + 1 }) }),
+  });
+  const states = regions.map((nodes, region) => [
+    `r${region}`,
+    {
+      initial: 's0',
+      states: Object.fromEntries(
+        nodes.map(({ ways, always }, at) => [
+          `s${at}`,
+          {
+            on: Object.fromEntries(ways.map((way, event) => [`E${event}`, transition(way)])),
+            // Onwards only, so that it comes to rest.
+            ...(always !== null && at < always.target && { always: transition(always) }),
+          },
+        ]),
+      ),
+    },
+  ]);
+  return createMachine({
+    id: 'random',
+    type: 'parallel',
+    context: { n: 0 },
+    states: Object.fromEntries(states),
+  } as never);
+}
+
+describe('proofs and what really happens', () => {
+  it('agree with every way of calling tools, in any flat machine', () => {
+    fc.assert(
+      fc.property(randomWorkflow, fc.nat(), fc.nat(), (random, a, b) => {
+        const gate = gateOf(random);
+        const names = random.tools.map(({ name }) => name);
+        const [earlier = '', later = ''] = [names[a % names.length], names[b % names.length]];
+        const state = random.states[a % random.states.length] ?? '';
+        const order = precedes(gate, earlier, later);
+        const shortest = shortestWay(gate, (tool) => tool === later, earlier);
+        expect(order.holds).toBe(shortest === undefined);
+        if (order.holds === false && !order.isCertain)
+          expect(order.counterExample).toHaveLength(shortest ?? 0);
+        const forbidden = never(gate, later, { in: state });
+        const there = shortestWay(gate, (tool, at) => tool === later && at === state);
+        expect(forbidden.holds).toBe(there === undefined);
+        const reachable = reaches(gate, state);
+        expect(reachable.holds).toBe(shortestWay(gate, (_, at) => at === state) !== undefined);
+      }),
+      { numRuns: 300 },
+    );
+  });
+
+  it('agree through HTTP: a counter-example runs against a server', async () => {
+    const gate = () =>
+      new StateMachineGate({
+        id: 'shop',
+        initial: 'empty',
+        states: {
+          empty: { on: { ADD: 'full' } },
+          full: { on: { PAY: 'paid', BROKE: 'stuck' } },
+          stuck: { on: { PAY: 'paid' } },
+          paid: { on: { SHIP: 'shipped' } },
+          shipped: {},
+        },
+      })
+        .bindTool('add', 'empty', 'ADD')
+        .bindTool('check', 'full', { failure: 'BROKE' })
+        .bindTool('pay', 'stuck', 'PAY')
+        .bindTool('ship', 'paid', 'SHIP')
+        .bindTool('track', 'shipped');
+    const proof = precedes(gate(), 'check', 'track');
+    if (proof.holds !== false) throw new Error('it holds');
+    expect(proof.isCertain).toBe(true);
+    const { client, ledger } = await scene({
+      workflow: gate(),
+      makeServer: toolServer(['add', 'check', 'pay', 'ship', 'track']),
+    });
+    const { raw } = await client();
+    const called: string[] = [];
+    for (const { tool = '', outcome } of proof.counterExample) {
+      const { isError } = await raw.call(tool, { fail: outcome === 'failure' });
+      expect(isError).toBe(outcome === 'failure');
+      called.push(tool);
+    }
+    expect(called).toEqual(['add', 'check', 'pay', 'ship', 'track']);
+    expect(ledger.calls).toEqual(called);
+  });
+});
+
+/** How many calls it takes to a call that is looked for, tried call by call with real arguments. */
+function shortestWay(
+  gate: StateMachineGate,
+  isGoal: (tool: string, state: string) => boolean,
+  unless?: string,
+): number | undefined {
+  const workflow = gate.clone().compile();
+  const seen = new Set([workflow.initial]);
+  let edge = [workflow.initial];
+  for (let length = 1; edge.length > 0; length++) {
+    const next: string[] = [];
+    for (const state of edge) {
+      for (const tool of workflow.toolNames) {
+        for (let action = 0; action <= ACTIONS; action++) {
+          const call = workflow.match(tool, { action });
+          if (call !== undefined && !workflow.allows(state, call)) continue;
+          if (isGoal(tool, state)) return length;
+          const event = call?.eventIn(state);
+          if (event === undefined || tool === unless) continue;
+          const to = workflow.next({ state }, String(event)).position.state;
+          if (!seen.has(to)) next.push(to);
+          seen.add(to);
+        }
+      }
+      if (isGoal('', state)) return length;
+    }
+    edge = next;
+  }
+  return undefined;
+}

@@ -1,0 +1,71 @@
+import { Window } from 'happy-dom';
+
+/** What Mermaid itself makes of a text: what it would draw, with its names as a reader sees them. */
+export interface ReadDiagram {
+  readonly type: string;
+  /** Of each box: its title, what stands in it, and the title of the box around it. */
+  readonly boxes: readonly {
+    label: string;
+    lines: readonly string[];
+    parent: string | undefined;
+  }[];
+  /** Each arrow as the titles of its two boxes, and its label. */
+  readonly arrows: readonly { from: string; to: string; label: string }[];
+}
+
+interface Box {
+  readonly id: string;
+  readonly label?: string;
+  readonly description?: readonly string[];
+  readonly parentId?: string;
+  readonly shape: string;
+}
+
+/**
+ * Reads a diagram with Mermaid's own parser. It wants a window to be there, though it draws nothing.
+ *
+ * @throws whatever Mermaid throws where the text is no diagram
+ */
+export async function readDiagram(text: string): Promise<ReadDiagram> {
+  if (!('window' in globalThis)) {
+    const window = new Window();
+    Object.assign(globalThis, { window, document: window.document, Element: window.Element });
+  }
+  const { default: mermaid } = await import('mermaid');
+  await mermaid.parse(text);
+  const { type, db } = await mermaid.mermaidAPI.getDiagramFromText(text);
+  const { nodes, edges } = Reflect.get(db, 'getData').call(db) as {
+    nodes: Box[];
+    edges: { start: string; end: string; label?: string }[];
+  };
+  const byId = new Map(nodes.map((box) => [box.id, box]));
+  const title = (id: string): string => {
+    const box = byId.get(id);
+    if (box === undefined) return id;
+    return /^state(Start|End)$/.test(box.shape) ? '[*]' : shown(box.label ?? '');
+  };
+  /** Blocks between the regions of a parallel state are drawn, and have no name. */
+  const around = (id: string | undefined): string | undefined => {
+    const box = id === undefined ? undefined : byId.get(id);
+    return box?.shape === 'divider' ? around(box.parentId) : box && title(box.id);
+  };
+  const drawn = nodes.filter(({ shape }) => !/^(divider|state(Start|End))$/.test(shape));
+  return {
+    type,
+    boxes: drawn.map(({ id, description = [], parentId }) => ({
+      label: title(id),
+      lines: description.map(shown),
+      parent: around(parentId),
+    })),
+    arrows: edges.map(({ start, end, label }) => ({
+      from: title(start),
+      to: title(end),
+      label: shown(label ?? ''),
+    })),
+  };
+}
+
+/** Mermaid keeps a character that is written by its number aside until it draws. */
+function shown(text: string): string {
+  return text.replace(/ﬂ°°(\d+)¶ß/g, (_, code) => String.fromCodePoint(Number(code)));
+}
