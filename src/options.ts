@@ -167,7 +167,8 @@ function schemaAt(schema: unknown, path: Path): unknown {
       .map((option) => schemaAt(option, path))
       .find((found) => found !== undefined);
   }
-  if (schema instanceof z.ZodMiniArray) return schemaAt(schema.def.element, rest);
+  if (schema instanceof z.ZodMiniArray)
+    return typeof key === 'number' ? schemaAt(schema.def.element, rest) : undefined;
   const isKey = schema instanceof z.ZodMiniObject && Object.hasOwn(schema.shape, key);
   return isKey ? schemaAt(Reflect.get(schema.shape, key), rest) : undefined;
 }

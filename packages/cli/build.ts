@@ -28,6 +28,12 @@ await build.write({
   dir: DIST,
   format: 'esm',
   chunkFileNames: 'chunks/[name].js',
+  // Names stay, for stack traces; the maps carry the sources.
+  minify: {
+    compress: true,
+    mangle: { toplevel: false, keepNames: { function: true, class: true } },
+    codegen: true,
+  },
   sourcemap: true,
   comments: { legal: true, annotation: true, jsdoc: false },
 });

@@ -21,10 +21,31 @@ function about<T extends z.ZodMiniType>(schema: T, description: string): T {
 const textsSchema = z.array(text).check(z.minLength(1));
 const statesSchema = z.union([text, textsSchema]);
 
+/** As `bindTool()` takes it: a name, `*` for any state, or what is made of these. */
+type Expression = string | { not: Expression } | { any: Expression[] } | { all: Expression[] };
+
+const expressionForms = [
+  text,
+  z.strictObject({ not: z.lazy(() => expressionSchema) }),
+  z.strictObject({ any: z.array(z.lazy(() => expressionSchema)).check(z.minLength(1)) }),
+  z.strictObject({ all: z.array(z.lazy(() => expressionSchema)).check(z.minLength(1)) }),
+] as const;
+
+const expressionSchema: z.ZodMiniType<Expression> = z.union(expressionForms);
+
 const bindingSchema = z.strictObject({
-  states: about(statesSchema, 'The states in which the tool is available.'),
+  states: about(
+    z.union([...expressionForms, z.array(expressionSchema).check(z.minLength(1))]),
+    'The states in which the tool is available: names, "*" for any, or { "not": "paid" }.',
+  ),
   success: z.optional(about(text, 'The event that a successful call sends. Default: none.')),
   failure: z.optional(about(text, 'The event that a failed call sends. Default: none.')),
+  retries: z.optional(
+    about(
+      z.int().check(z.minimum(1)),
+      'How many failures in one stay of a state are counted before `failure` is sent. Default: 0.',
+    ),
+  ),
   uncertain: z.optional(
     about(
       z.enum(['hold', 'retry']),

@@ -14,11 +14,12 @@ const CHECKOUT = {
   tools: {
     'cart.add': [
       { states: 'empty', success: 'ADD' },
-      { states: ['filled'], success: 'ADD', failure: 'DROP' },
+      { states: ['filled'], success: 'ADD', failure: 'DROP', retries: 2 },
     ],
     'cart.pay': { states: ['filled'], success: 'PAY', uncertain: 'retry' },
     'cart.view': ['filled', 'paid'],
     'cart.receipt': 'paid',
+    'cart.drop': { states: { not: { any: ['empty', 'paid'] } }, success: 'DROP' },
   },
   prompts: { thank_you: 'paid' },
   resources: { 'docs://receipts/**': ['paid'] },
@@ -40,11 +41,12 @@ const isValid = new Ajv({ strict: false }).compile(gateJsonSchema());
 it('makes the gate that a document describes', async () => {
   const { gates, sync } = read(CHECKOUT);
   const [gate] = gates;
-  const tools = ['cart.add', 'cart.pay', 'cart.view', 'cart.receipt', 'help'];
+  const tools = ['cart.add', 'cart.pay', 'cart.view', 'cart.receipt', 'cart.drop', 'help'];
   expect(gate?.id).toBe('checkout');
   expect(gate?.getVisibleToolNames(tools)).toEqual(['cart.add', 'help']);
   await gate?.transition(gate.getTransitionEvent('cart.add') ?? '');
-  expect(gate?.getVisibleToolNames(tools)).toEqual(['cart.add', 'cart.pay', 'cart.view', 'help']);
+  const filled = ['cart.add', 'cart.pay', 'cart.view', 'cart.drop', 'help'];
+  expect(gate?.getVisibleToolNames(tools)).toEqual(filled);
   expect(sync).toEqual({ policies: CHECKOUT.sync });
   expect(isValid(CHECKOUT)).toBe(true);
 });
@@ -74,7 +76,7 @@ describe('a mistake in the shape', () => {
     [
       ['tools', 'cart.pay', 'states'],
       ['filled', 1],
-      'tools.cart.pay.states[1]: expected string, got 1',
+      'tools.cart.pay.states[1]: expected string or object, got 1',
     ],
     [
       ['tools', 'cart.pay', 'sucess'],
@@ -86,6 +88,9 @@ describe('a mistake in the shape', () => {
       'no',
       'tools.cart.pay.uncertain: expected one of "hold", "retry", got "no"',
     ],
+    [['tools', 'cart.pay', 'states'], { nott: 'paid' }, 'unknown key "nott", did you mean "not"?'],
+    [['tools', 'cart.pay', 'states'], { any: [] }, 'tools.cart.pay.states.any: '],
+    [['tools', 'cart.pay', 'retries'], 0.5, 'tools.cart.pay.retries: expected int, got 0.5'],
     [['prompts', 'thank_you'], {}, 'prompts.thank_you: expected string or array, got an object'],
     [['resources'], 'docs://x', 'resources: expected an object, got "docs://x"'],
     [['sync'], {}, 'sync: expected array, got an object'],
@@ -97,7 +102,8 @@ describe('a mistake in the shape', () => {
     ],
   ])('at %j is told by its place, and by the JSON Schema: %j', (path, value, message) => {
     const document = changed(path, value);
-    expect(() => read(document)).toThrow(DOCUMENT + message);
+    expect(() => read(document)).toThrow(DOCUMENT);
+    expect(() => read(document)).toThrow(message);
     expect(isValid(JSON.parse(JSON.stringify(document)))).toBe(false);
   });
 });
@@ -108,6 +114,8 @@ describe('a mistake in the workflow', () => {
     [['states', 'empty', 'on', 'ADD'], 'fild', 'did you mean "filled"?'],
     [['states', 'filled', 'after'], { '1': 'empty', '2': 'paid' }, 'after: expected one delay'],
     [['states', 'paid', 'on'], { PAY: 'paid' }, 'a final state has no "on"'],
+    [['tools', 'cart.pay', 'states'], { all: ['filled', 'paid'] }, 'which is true in no state'],
+    [['tools', 'cart.pay', 'states'], { not: 'piad' }, 'did you mean "paid"?'],
     [['tools', 'cart.pay', 'states'], 'filed', 'did you mean "filled"?'],
     [
       ['tools', 'cart.pay', 'success'],
@@ -119,6 +127,7 @@ describe('a mistake in the workflow', () => {
       'BACK',
       'tools.cart.pay.failure: no state handles the event "BACK", known are',
     ],
+    [['tools', 'cart.pay', 'retries'], 1, 'retries'],
     [['prompts', 'thank_you'], 'paidd', 'did you mean "paid"?'],
     [['resources', '***'], 'paid', '***'],
   ])('at %j is told with the right names: %j', (path, value, message) => {
