@@ -2,8 +2,8 @@ import { existsSync, readdirSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 
 /**
- * What the tests need on the machine: its Debian package and the variable that names a server to
- * use instead.
+ * What the tests need on the machine: its Debian package and the variable that names another
+ * one to use instead.
  */
 export const SERVICES = {
   redis: {
@@ -11,12 +11,21 @@ export const SERVICES = {
     binaries: ['redis-server', 'redis-cli'],
     packages: ['redis-server'],
     url: 'REDIS_URL',
+    isWhat: 'a server that the tests may write to',
   },
   postgres: {
     title: 'PostgreSQL',
     binaries: ['postgres', 'initdb'],
     packages: ['postgresql'],
     url: 'DATABASE_URL',
+    isWhat: 'a server that the tests may write to',
+  },
+  chromium: {
+    title: 'Chromium',
+    binaries: ['chromium'],
+    packages: ['chromium'],
+    url: 'CHROMIUM_PATH',
+    isWhat: 'the file of a Chromium or Chrome',
   },
 } as const;
 
@@ -37,10 +46,10 @@ export function binary(service: ServiceName, name: string): string {
 }
 
 export function missingMessage(service: ServiceName): string {
-  const { title, binaries, packages, url } = SERVICES[service];
+  const { title, binaries, packages, url, isWhat } = SERVICES[service];
   return (
     `The tests start a private ${title} and found no ${binaries.join(' and ')}: ` +
-    `install it (Debian: apt-get install ${packages.join(' ')}), or set ${url} to a server that the tests may write to.`
+    `install it (Debian: apt-get install ${packages.join(' ')}), or set ${url} to ${isWhat}.`
   );
 }
 
