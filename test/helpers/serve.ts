@@ -11,9 +11,9 @@ export interface Served {
   close(): Promise<void>;
 }
 
-/** Serves an app or a listener; the caller closes it. */
-export async function listen(listener: RequestListener): Promise<Served> {
-  const server = createServer(listener).listen(0, '127.0.0.1');
+/** Serves an app or a listener, on a free port unless one is given; the caller closes it. */
+export async function listen(listener: RequestListener, at = 0): Promise<Served> {
+  const server = createServer(listener).listen(at, '127.0.0.1');
   await new Promise((resolve) => server.once('listening', resolve));
   const { port } = server.address() as AddressInfo;
   return {

@@ -255,7 +255,7 @@ function Drawing(props: DrawingProps): JSX.Element {
     if (next === undefined) return;
     event.preventDefault();
     setRoving(next);
-    svg.current?.querySelector<SVGElement>(`[data-state="${CSS.escape(next)}"]`)?.focus();
+    svg.current?.querySelector<SVGElement>(`[data-state="${CSS.escape(next)}"] > .halo`)?.focus();
   };
   const { width, height } = picture;
   return (
@@ -407,47 +407,56 @@ function State(props: StateProps): JSX.Element | null {
     props.onChoose();
   };
   return (
-    <g
-      class={kinds.filter(Boolean).join(' ')}
-      role="button"
-      tabIndex={isTabStop ? 0 : -1}
-      data-state={node.id}
-      aria-label={spokenOf(props)}
-      aria-pressed={isChosen}
-      onClick={props.onChoose}
-      onKeyDown={onKeyDown}
-    >
-      <title>{titleOf(state)}</title>
-      <rect class="halo" x={x - 4} y={y - 4} width={width + 8} height={height + 8} rx="14" />
+    // biome-ignore lint/a11y/noStaticElementInteractions: the button within is what keys reach.
+    <g class={kinds.filter(Boolean).join(' ')} data-state={node.id} onClick={props.onChoose}>
       <rect
-        class="shape"
-        x={x}
-        y={y}
-        width={width}
-        height={height}
-        rx={node.type === 'history' ? 13 : 10}
+        class="halo"
+        x={x - 4}
+        y={y - 4}
+        width={width + 8}
+        height={height + 8}
+        rx="14"
+        role="button"
+        // SVG has no tabIndex: the name of the attribute is as HTML writes it.
+        tabindex={isTabStop ? 0 : -1}
+        aria-label={spokenOf(props)}
+        aria-pressed={isChosen}
+        onKeyDown={onKeyDown}
       />
-      {node.type === 'final' && (
-        <rect class="inner" x={x + 3} y={y + 3} width={width - 6} height={height - 6} rx="7" />
-      )}
-      {node.type === 'history' ? (
-        <text class="title" x={x + 13} y={y + 17} text-anchor="middle">
-          H
-        </text>
-      ) : (
-        <text class="title" x={x + 12} y={y + 22}>
-          {label}
-        </text>
-      )}
-      {lines.map((line, index) => (
-        <LabelLine
-          key={`${line.cause}${line.title}`}
-          line={line}
-          x={x + 12}
-          y={y + TITLE_HEIGHT + index * LINE_HEIGHT}
+      {/* What is drawn is said by the button beneath it. */}
+      {/* biome-ignore lint/a11y/noAriaHiddenOnFocusable: a group of SVG takes no focus. */}
+      <g aria-hidden="true">
+        <title>{titleOf(state)}</title>
+        <rect
+          class="shape"
+          x={x}
+          y={y}
+          width={width}
+          height={height}
+          rx={node.type === 'history' ? 13 : 10}
         />
-      ))}
-      {mark !== undefined && mark.runs > 0 && <Count mark={mark} x={x + width} y={y} />}
+        {node.type === 'final' && (
+          <rect class="inner" x={x + 3} y={y + 3} width={width - 6} height={height - 6} rx="7" />
+        )}
+        {node.type === 'history' ? (
+          <text class="title" x={x + 13} y={y + 17} text-anchor="middle">
+            H
+          </text>
+        ) : (
+          <text class="title" x={x + 12} y={y + 22}>
+            {label}
+          </text>
+        )}
+        {lines.map((line, index) => (
+          <LabelLine
+            key={`${line.cause}${line.title}`}
+            line={line}
+            x={x + 12}
+            y={y + TITLE_HEIGHT + index * LINE_HEIGHT}
+          />
+        ))}
+        {mark !== undefined && mark.runs > 0 && <Count mark={mark} x={x + width} y={y} />}
+      </g>
     </g>
   );
 }
@@ -464,7 +473,9 @@ function spokenOf({ state, mark, isActive, isVisited }: StateProps): string {
     node.type === 'atomic' ? 'state' : `${node.type} state`,
     isActive && 'the run is here',
     !isActive && isVisited && 'the run was here',
-    mark !== undefined && mark.runs > 0 && `${counted(mark.runs)} runs`,
+    mark !== undefined &&
+      mark.runs > 0 &&
+      `${counted(mark.runs)} ${mark.runs === 1 ? 'run' : 'runs'}`,
     mark !== undefined && mark.stuck > 0 && `${counted(mark.stuck)} of them stuck`,
     ...lines.map(({ title }) => title),
   ];

@@ -1,6 +1,6 @@
 /** One run: where it stands, what it waits for, how it came there, and what can be done about it. */
 import { useComputed } from '@preact/signals';
-import type { JSX } from 'preact';
+import type { ComponentChildren, JSX } from 'preact';
 import { useRef, useState } from 'preact/hooks';
 import type { ResolutionChoice, RunDetail, StepNow, TrailItem } from '../src/api.ts';
 import type { Inspector, Seen } from './inspector.ts';
@@ -33,11 +33,10 @@ export function Run({ inspector }: { readonly inspector: Inspector }): JSX.Eleme
       <Heading inspector={inspector} run={value} />
       {runError.value !== undefined && <p class="warning">{runError.value}</p>}
       {value.fault !== undefined && <p class="warning">{value.fault}</p>}
-      {value.step !== undefined && <Step inspector={inspector} run={run.value} step={value.step} />}
+      <Now inspector={inspector} run={run.value} />
       {value.status === 'held' && value.step !== undefined && canWrite && (
         <Resolve key={value.step.id} inspector={inspector} run={value} step={value.step} />
       )}
-      <Leaves inspector={inspector} run={run.value} />
       <section aria-label="Tools">
         <Tools standing={value} />
       </section>
@@ -129,65 +128,91 @@ interface StepProps {
   readonly step: StepNow;
 }
 
-function Step({ inspector, run, step }: StepProps): JSX.Element {
-  const passed = usePassed(inspector, run.at);
-  const isHeld = run.value.status === 'held';
-  const { sinceMs, leaseLeftMs, overdueMs } = step;
-  const left = leaseLeftMs === undefined ? undefined : leaseLeftMs - passed;
-  const whole = (sinceMs ?? 0) + (leaseLeftMs ?? 0);
+/** What goes on: always there, so that a call that begins moves nothing about. */
+function Now({ inspector, run }: Omit<StepProps, 'step'>): JSX.Element {
+  const { step, status } = run.value;
+  const kind = step === undefined ? 'idle' : status;
   return (
-    <section class={`step ${isHeld ? 'held' : 'running'}`} aria-label="The call that has the run">
+    <section class={`step ${kind}`} aria-label="The call that has the run">
+      {step === undefined ? (
+        <p class="small">No call has the run now.</p>
+      ) : status === 'held' ? (
+        <HeldStep inspector={inspector} run={run} step={step} />
+      ) : (
+        <RunningStep inspector={inspector} run={run} step={step} />
+      )}
+      {step === undefined && <Leaves inspector={inspector} run={run} />}
+    </section>
+  );
+}
+
+function RunningStep({ inspector, run, step }: StepProps): JSX.Element {
+  const passed = usePassed(inspector, run.at);
+  const { sinceMs = 0, leaseLeftMs = 0, actor } = step;
+  const left = leaseLeftMs - passed;
+  return (
+    <>
       <p class="call">
-        <Icon name={isHeld ? 'warning' : 'clock'} />
+        <Icon name="clock" />
         <span>
-          <code>{step.tool}</code> {isHeld ? 'ended with an unknown outcome' : 'is running'}
+          <code>{step.tool}</code> is running
+        </span>
+        <span class="small">
+          {inWords(sinceMs + passed)}
+          {actor !== undefined && ` · ${actor}`}
+        </span>
+      </p>
+      <div class="lease">
+        <progress
+          aria-label="What is left of the lease"
+          max={Math.max(1, sinceMs + leaseLeftMs)}
+          value={Math.max(0, left)}
+        />
+        <span>{left > 0 ? `lease ${(left / 1000).toFixed(1)} s` : 'lease is over'}</span>
+      </div>
+    </>
+  );
+}
+
+function HeldStep({ inspector, run, step }: StepProps): JSX.Element {
+  const passed = usePassed(inspector, run.at);
+  const { sinceMs, overdueMs, actor, requestId, idempotencyKey } = step;
+  return (
+    <>
+      <p class="call">
+        <Icon name="warning" />
+        <span>
+          <code>{step.tool}</code> ended with an unknown outcome
         </span>
       </p>
       <dl>
-        {sinceMs !== undefined && (
-          <>
-            <dt>called</dt>
-            <dd>{inWords(sinceMs + passed)} ago</dd>
-          </>
-        )}
+        {sinceMs !== undefined && <Fact name="called">{inWords(sinceMs + passed)} ago</Fact>}
         {overdueMs !== undefined && (
-          <>
-            <dt>waits for a person</dt>
-            <dd>for {inWords(overdueMs + passed)}</dd>
-          </>
+          <Fact name="waits for a person">for {inWords(overdueMs + passed)}</Fact>
         )}
-        {step.actor !== undefined && (
-          <>
-            <dt>by</dt>
-            <dd>{step.actor}</dd>
-          </>
-        )}
-        {step.requestId !== undefined && (
-          <>
-            <dt>request</dt>
-            <dd>{step.requestId}</dd>
-          </>
-        )}
-        {step.idempotencyKey !== undefined && (
-          <>
-            <dt>idempotency key</dt>
-            <dd>
-              <Copied text={step.idempotencyKey} />
-            </dd>
-          </>
+        {actor !== undefined && <Fact name="by">{actor}</Fact>}
+        {requestId !== undefined && <Fact name="request">{requestId}</Fact>}
+        {idempotencyKey !== undefined && (
+          <Fact name="idempotency key">
+            <Copied text={idempotencyKey} />
+          </Fact>
         )}
       </dl>
-      {left !== undefined && (
-        <div class="lease">
-          <progress
-            aria-label="What is left of the lease"
-            max={Math.max(1, whole)}
-            value={Math.max(0, left)}
-          />
-          <span>{left > 0 ? `lease ${(left / 1000).toFixed(1)} s` : 'lease is over'}</span>
-        </div>
-      )}
-    </section>
+    </>
+  );
+}
+
+interface FactProps {
+  readonly name: string;
+  readonly children: ComponentChildren;
+}
+
+function Fact({ name, children }: FactProps): JSX.Element {
+  return (
+    <>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </>
   );
 }
 

@@ -1,0 +1,70 @@
+/** A real browser that looks at the page, and remembers what must never happen there. */
+import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
+import { binary } from '../../../test/services/binaries.ts';
+
+const ARGUMENTS = [
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+];
+
+export async function openBrowser(): Promise<Browser> {
+  return chromium.launch({
+    executablePath: process.env.CHROMIUM_PATH ?? binary('chromium', 'chromium'),
+    // As root, as in a container, Chromium starts in no other way.
+    chromiumSandbox: process.getuid?.() !== 0,
+    args: ARGUMENTS,
+  });
+}
+
+export interface Viewer {
+  readonly page: Page;
+  readonly context: BrowserContext;
+  /** What the console says is wrong, errors of scripts, and requests to other hosts. */
+  readonly faults: string[];
+  /** How far things were moved about that nobody had touched, as Chromium scores it. */
+  layoutShift(): Promise<number>;
+}
+
+export interface Look {
+  readonly width?: number;
+  readonly height?: number;
+  readonly colorScheme?: 'light' | 'dark';
+  readonly reducedMotion?: 'reduce' | 'no-preference';
+}
+
+/** In the page's own words, since tests are compiled without the types of a browser. */
+const OBSERVE_SHIFTS = `
+  globalThis.layoutShift = 0;
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries())
+      if (!entry.hadRecentInput) globalThis.layoutShift += entry.value;
+  }).observe({ type: 'layout-shift', buffered: true });
+`;
+
+export async function view(browser: Browser, url: string, look: Look = {}): Promise<Viewer> {
+  const { width = 1600, height = 1000, ...rest } = look;
+  const context = await browser.newContext({ viewport: { width, height }, ...rest });
+  const page = await context.newPage();
+  const faults: string[] = [];
+  const { host } = new URL(url);
+  page.on('console', (message) => {
+    if (message.type() === 'error' || message.type() === 'warning') faults.push(message.text());
+  });
+  page.on('pageerror', (error) => faults.push(String(error)));
+  page.on('request', (request) => {
+    const address = new URL(request.url());
+    if (address.protocol !== 'data:' && address.host !== host) faults.push(request.url());
+  });
+  await page.addInitScript(OBSERVE_SHIFTS);
+  await page.goto(url);
+  return {
+    page,
+    context,
+    faults,
+    layoutShift: async () => Number(await page.evaluate('globalThis.layoutShift')),
+  };
+}

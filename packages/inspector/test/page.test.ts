@@ -1,0 +1,335 @@
+import { mkdirSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { fileURLToPath } from 'node:url';
+import { memoryStore } from 'mcp-interlock';
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import type { TestClient } from '../../../test/helpers/client.ts';
+import { type Look, openBrowser, type Viewer, view } from './browser.ts';
+import { type Instance, Shop } from './shop.ts';
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const SCREENSHOTS = fileURLToPath(new URL('../screenshots/', import.meta.url));
+mkdirSync(SCREENSHOTS, { recursive: true });
+
+let browser: Browser;
+let shop: Shop;
+/** Serves the page. What clients do, they do at the other one. */
+let here: Instance;
+let there: Instance;
+const viewers: Viewer[] = [];
+
+beforeAll(async () => {
+  shop = new Shop();
+  [browser, here, there] = await Promise.all([openBrowser(), shop.instance(), shop.instance()]);
+});
+
+afterEach(async () => {
+  // Whatever a test is about: no error, nothing from another host, nothing that jumps about.
+  const seen = viewers.splice(0);
+  const shifts = await Promise.all(seen.map((viewer) => viewer.layoutShift()));
+  await Promise.all(seen.map(({ context }) => context.close()));
+  expect(seen.flatMap(({ faults }) => faults)).toEqual([]);
+  for (const shift of shifts) expect(shift).toBeLessThan(0.02);
+});
+
+afterAll(async () => {
+  await browser?.close();
+  await shop?.close();
+});
+
+async function open(url: string, look?: Look): Promise<Viewer> {
+  const viewer = await view(browser, url, look);
+  viewers.push(viewer);
+  return viewer;
+}
+
+/** Calls a tool: well, or so that it `fails`, `dies` before it answers, or is `slow`. */
+async function call(client: TestClient, name: string, how = 'well'): Promise<void> {
+  const called = client.client.callTool({ name, _meta: { how } });
+  if (how === 'dies') await expect(called).rejects.toThrow();
+  else await called;
+}
+
+async function runAt(state: 'has_items' | 'payment', instance = there): Promise<TestClient> {
+  const client = await instance.client();
+  await call(client, 'cart.add_item');
+  if (state === 'payment') await call(client, 'cart.checkout');
+  return client;
+}
+
+/** A run whose payment nobody saw the end of. */
+async function heldRun(): Promise<TestClient> {
+  const client = await runAt('payment');
+  await call(client, 'cart.pay', 'dies');
+  return client;
+}
+
+async function find(page: Page, client: TestClient): Promise<void> {
+  const key = client.transport.sessionId ?? '';
+  await page.getByLabel('The key of a run').fill(key);
+  await page.getByRole('button', { name: 'Find' }).click();
+  await page.getByRole('article').waitFor();
+}
+
+const NAME_OF_FOCUSED =
+  'document.activeElement.getAttribute("aria-label") ?? document.activeElement.textContent';
+
+/** The call that nobody saw the end of. */
+async function seesHeld(page: Page): Promise<void> {
+  const step = page.getByRole('region', { name: 'The call that has the run' });
+  await step.getByText('ended with an unknown outcome').waitFor({ timeout: 15_000 });
+}
+
+const stateBox = (page: Page, name: string) => page.locator(`[data-state="${name}"]`);
+
+describe('the page of the inspector', () => {
+  it('shows live what a client does at another instance', async () => {
+    const { page } = await open(here.url);
+    const client = await runAt('has_items');
+    await find(page, client);
+    await page.getByRole('heading', { name: 'has_items' }).waitFor();
+    expect(await stateBox(page, 'has_items').getAttribute('class')).toContain('active');
+    const sees = page.locator('.tools > div').first();
+    expect(await sees.getByText('cart.pay').count()).toBe(0);
+
+    await call(client, 'cart.checkout');
+    await page.getByRole('heading', { name: 'payment' }).waitFor();
+    await expect.poll(() => stateBox(page, 'payment').getAttribute('class')).toContain('active');
+    await sees.getByText('cart.pay').waitFor();
+    // The words are those that its model is given.
+    const refused = await client.call('cart.clear');
+    await page.getByText(refused.text).waitFor();
+    expect(await page.locator('.trail > li').count()).toBe(2);
+    expect(await page.locator('.label.newest').textContent()).toContain('cart.checkout');
+  });
+
+  it('counts down the lease of a step, and sees its end', async () => {
+    const { page } = await open(here.url);
+    const client = await runAt('payment');
+    const paying = call(client, 'cart.pay', 'slow');
+    await find(page, client);
+    const lease = page.getByRole('progressbar', { name: 'What is left of the lease' });
+    await lease.waitFor();
+    await page.getByText('cart.pay is running', { exact: true }).waitFor();
+    shop.slow.open();
+    await paying;
+    await page.getByRole('heading', { name: 'confirmed' }).waitFor();
+    await lease.waitFor({ state: 'detached' });
+  });
+
+  it('shows held runs first, and resolves one with a note', async () => {
+    const client = await heldRun();
+    const { page } = await open(here.url);
+    await page.getByRole('button', { name: /^Held/ }).click();
+    await page.getByRole('option', { name: /held/ }).first().waitFor();
+    await page.getByRole('option').first().click();
+    await seesHeld(page);
+
+    await page.getByRole('radio', { name: /It succeeded/ }).check();
+    await page.getByLabel('Note for the trail').fill('The bank has it: receipt 4711.');
+    await page.getByRole('button', { name: 'Resolve as succeeded' }).click();
+    await page.getByRole('heading', { name: 'confirmed' }).waitFor();
+    await page.getByText('The bank has it: receipt 4711.').waitFor();
+    await page.getByText('by kim').waitFor();
+    expect(await client.tools()).toContain('receipt.show');
+  });
+
+  it('sends an event that no call sends', async () => {
+    const { page } = await open(here.url);
+    const client = await runAt('payment');
+    await find(page, client);
+    await page.getByRole('combobox', { name: 'Event' }).selectOption('APPROVE');
+    await page.getByLabel('Payload').fill('{"by": ');
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.getByText('The payload is not JSON.').waitFor();
+    await page.getByLabel('Payload').fill('{"by": "Kim"}');
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.getByRole('heading', { name: 'confirmed' }).waitFor();
+    expect(await client.tools()).toContain('receipt.show');
+  });
+
+  it('walks through the machine without touching a run', async () => {
+    const { page } = await open(here.url);
+    const client = await runAt('has_items');
+    await find(page, client);
+    await page.locator('.tabs').getByRole('button', { name: 'What if' }).click();
+    const panel = page.getByRole('article', { name: 'What if' });
+    await panel.getByRole('button', { name: 'cart.checkout succeeds' }).click();
+    await panel.getByRole('heading', { name: 'payment' }).waitFor();
+    await panel.getByRole('button', { name: 'cart.pay fails' }).click();
+    await panel.getByRole('heading', { name: 'has_items' }).waitFor();
+    expect(await stateBox(page, 'has_items').getAttribute('class')).toContain('active');
+    // A way of the diagram is a move, too.
+    await page.locator('.label .offered', { hasText: 'cart.clear' }).click();
+    await panel.getByRole('heading', { name: 'empty' }).waitFor();
+    await panel.getByRole('button', { name: /start/ }).click();
+    await panel.getByRole('heading', { name: 'has_items' }).waitFor();
+    expect(await client.tools()).toContain('cart.checkout');
+  });
+
+  it('lets those only look who may not write, and others not at all', async () => {
+    const readers = await shop.instance({ authorize: () => ({ read: true }) });
+    const client = await heldRun();
+    const reader = await open(readers.url);
+    await find(reader.page, client);
+    await seesHeld(reader.page);
+    expect(await reader.page.getByRole('button', { name: /Resolve|Send|Delete/ }).count()).toBe(0);
+    expect(await reader.page.getByText('idempotency key').count()).toBe(0);
+
+    const closed = await shop.instance({ authorize: () => false });
+    const context = await browser.newContext();
+    const page = await context.newPage();
+    const answer = await page.goto(closed.url);
+    expect(answer?.status()).toBe(403);
+    expect(await page.locator('script').count()).toBe(0);
+    expect(await page.textContent('body')).toContain('You may not see the inspector');
+    await context.close();
+  });
+
+  it('says that the connection is lost, comes back by itself, and knows what happened', async () => {
+    const instance = await shop.instance();
+    const { page, faults } = await open(instance.url);
+    const client = await runAt('has_items');
+    await find(page, client);
+    await page.getByText('Live', { exact: true }).waitFor();
+    await instance.close();
+    await page.getByText('Reconnecting').waitFor();
+    await call(client, 'cart.checkout');
+    await shop.instance({ port: instance.port });
+    await page.getByText('Live', { exact: true }).waitFor({ timeout: 15_000 });
+    await page.getByRole('heading', { name: 'payment' }).waitFor();
+    // The browser itself says so, of each try.
+    const tries = faults.splice(0);
+    expect(tries.filter((fault) => !/ERR_|Failed to load/.test(fault))).toEqual([]);
+  });
+
+  it('scrolls through 10,000 runs, of which it shows a screenful', async () => {
+    const store = memoryStore();
+    const full = await shop.instance({ store, stuckAfterMs: 60 * 60_000 });
+    for (let run = 0; run < 10_000; run++) await put(store, `run-${run}`);
+    const { page } = await open(full.url);
+    const list = page.getByRole('listbox');
+    await page.getByRole('option').first().waitFor();
+    await expect.poll(() => page.locator('.kinds .open .number').textContent()).toBe('10K');
+    await list.focus();
+    const rows = page.locator('.row');
+    for (let screen = 0; screen < 12; screen++) {
+      await page.keyboard.press('End');
+      expect(await rows.count()).toBeLessThan(60);
+    }
+    const last = await list.getAttribute('aria-activedescendant');
+    expect(Number(last?.replace('row-', ''))).toBeGreaterThan(300);
+    await page.keyboard.press('Enter');
+    await page.getByRole('article').waitFor();
+    await page.keyboard.press('Home');
+    expect(await list.getAttribute('aria-activedescendant')).toBe('row-0');
+  });
+
+  it('can be used by the keyboard alone', async () => {
+    await heldRun();
+    const { page } = await open(here.url, { reducedMotion: 'reduce' });
+    await page.getByRole('button', { name: /^Held/ }).click();
+    await page.getByRole('option', { name: /held/ }).first().waitFor();
+    const focused = async (): Promise<string> => String(await page.evaluate(NAME_OF_FOCUSED));
+    const tabTo = async (name: RegExp): Promise<void> => {
+      for (let key = 0; key < 40 && !name.test(await focused()); key++)
+        await page.keyboard.press('Tab');
+      expect(await focused()).toMatch(name);
+    };
+    await page.evaluate('document.activeElement.blur()');
+    await tabTo(/^Skip to the run/);
+    await tabTo(/^Held runs/);
+    await page.keyboard.press('Enter');
+    await seesHeld(page);
+    await tabTo(/^payment, state, the run is here/);
+    await page.keyboard.press('ArrowUp');
+    expect(await focused()).toMatch(/^has_items/);
+    await page.keyboard.press('Enter');
+    await page.getByRole('button', { name: 'Show runs in all states' }).waitFor();
+    await tabTo(/^What if/);
+    // Of two radio buttons one is a stop, and the arrow keys choose.
+    await page.keyboard.press('Tab');
+    await tabTo(/^Copy the idempotency key/);
+    await page.keyboard.press('Tab');
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('Tab');
+    await page.keyboard.type('Looked up.');
+    await page.keyboard.press('Tab');
+    expect(await focused()).toBe('Resolve as failed');
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'has_items' }).waitFor();
+    await page.getByText('Looked up.').waitFor();
+  });
+
+  it.each([
+    [1600, 1000],
+    [360, 780],
+  ])('has nothing that axe finds serious, by day or night, %i px wide', async (width, height) => {
+    const client = await heldRun();
+    const { page } = await open(here.url, { colorScheme: 'light', width, height });
+    const judge = async (part: string): Promise<void> => {
+      for (const colorScheme of ['light', 'dark'] as const) {
+        await page.emulateMedia({ colorScheme });
+        const path = `${SCREENSHOTS}${part}-${colorScheme}-${width}.png`;
+        await page.screenshot({ path, animations: 'disabled' });
+        expect(await seriousFaults(page)).toEqual([]);
+      }
+    };
+    await page.getByRole('option').first().waitFor();
+    await find(page, client);
+    await seesHeld(page);
+    await expect.poll(() => page.locator('.state').count()).toBeGreaterThan(3);
+    await judge('held');
+    await page.getByRole('button', { name: 'What if' }).last().click();
+    await page.getByRole('button', { name: 'From the beginning' }).waitFor();
+    await judge('what-if');
+    expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(width);
+    if (width > 900) return;
+    for (const part of ['Diagram', 'Runs']) {
+      await page.getByRole('button', { name: part, exact: true }).click();
+      await judge(part.toLowerCase());
+    }
+  });
+});
+
+/** A run of the checkout with one item, as an instance makes it. */
+async function put(store: ReturnType<typeof memoryStore>, run: string): Promise<void> {
+  const key = { workflow: 'checkout', run };
+  const ttlMs = 60 * 60_000;
+  const step = { tool: 'cart.add_item', digest: '', uncertain: 'hold' } as const;
+  const initial = { state: 'empty', updatedAt: 0 };
+  const token = run;
+  const leaseMs = 60_000;
+  await store.claim({
+    ...key,
+    token,
+    step,
+    states: undefined,
+    initial,
+    create: {},
+    leaseMs,
+    ttlMs,
+  });
+  const trail = { from: 'empty', to: 'has_items', event: 'ADD_ITEM' } as const;
+  await store.commit({ ...key, token, ttlMs, snapshot: { state: 'has_items' }, trail });
+}
+
+interface AxeResults {
+  readonly violations: readonly {
+    readonly id: string;
+    readonly impact: string | null;
+    readonly nodes: readonly { readonly html: string; readonly failureSummary?: string }[];
+  }[];
+}
+
+async function seriousFaults(page: Page): Promise<string[]> {
+  // Injected as the browser's own code, since the page's policy lets no foreign script in.
+  await page.evaluate(AXE);
+  const { violations }: AxeResults = await page.evaluate('axe.run()');
+  return violations
+    .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+    .flatMap(({ id, nodes }) =>
+      nodes.map(({ html, failureSummary }) => `${id}: ${html} ${failureSummary}`),
+    );
+}
