@@ -16,8 +16,12 @@ import type { Next } from './workflow/position.ts';
 import { Together } from './workflow/together.ts';
 import type { Workflow } from './workflow/workflow.ts';
 
-/** Where a run stands: what `runs.read()` returned, or a snapshot alone. */
-export type ExplainedRun = Pick<RunView, 'snapshot'> & Partial<Pick<RunView, 'run' | 'claim'>>;
+/**
+ * Where a run stands: what `runs.read()` returned, or a snapshot alone. Only with `available` is it
+ * known which tools a `visible` hides from the run's own client.
+ */
+export type ExplainedRun = Pick<RunView, 'snapshot'> &
+  Partial<Pick<RunView, 'run' | 'claim' | 'available'>>;
 
 /** What a model gets of one bound tool. */
 export interface ExplainedTool {
@@ -71,8 +75,11 @@ export function explain(gate: Pick<StateMachineGate, 'compile'>, at?: ExplainedR
   const found = { ...workflow.start, updatedAt: 0, ...at?.snapshot };
   const snapshot = { ...found, ...workflow.adopt(found) };
   const position = shownPosition({ workflow, whenEnded: undefined }, at?.run ?? '', snapshot);
-  const tools = workflow.toolNames.map((tool) => explainTool(workflow, tool, position, at?.claim));
   const { state } = position;
+  const isMoved = state !== snapshot.state;
+  const available = (isMoved ? undefined : at?.available) ?? workflow.available(state);
+  const about = { position, available, claim: at?.claim };
+  const tools = workflow.toolNames.map((tool) => explainTool(workflow, tool, about));
   const leavesAt = workflow.leavesAt(snapshot);
   const context = workflow.dataOf(snapshot);
   return {
@@ -89,20 +96,21 @@ export function explain(gate: Pick<StateMachineGate, 'compile'>, at?: ExplainedR
 
 type Position = Pick<FsmSnapshot, 'state' | 'context'>;
 
-function explainTool(
-  workflow: Workflow,
-  tool: string,
-  position: Position,
-  claim: ExplainedRun['claim'],
-): ExplainedTool {
-  const { state } = position;
+/** What a tool is explained of. */
+interface About {
+  readonly position: Position;
+  /** The tools that the client sees there. */
+  readonly available: readonly string[];
+  readonly claim: ExplainedRun['claim'];
+}
+
+function explainTool(workflow: Workflow, tool: string, about: About): ExplainedTool {
   const binding = workflow.matchAlways(tool);
-  const leads = workflow.leads(position).get(tool);
-  const refused = refusalOf(workflow, { tool, binding, position, claim });
+  const leads = workflow.leads(about.position).get(tool);
   return {
     tool,
-    shown: workflow.isVisible(tool, state),
-    ...refused,
+    shown: about.available.includes(tool),
+    ...refusalOf(workflow, tool, binding, about),
     leadsTo: [...new Set(leads?.to.map((each) => each.state))],
     isPartial: binding === undefined,
   };
@@ -111,21 +119,12 @@ function explainTool(
 /** In the order in which a call is judged: the run's claim first, where it needs one. */
 function refusalOf(
   workflow: Workflow,
-  {
-    tool,
-    binding,
-    position,
-    claim,
-  }: {
-    readonly tool: string;
-    /** `undefined` where that depends on the arguments. */
-    readonly binding: CallBinding | undefined;
-    readonly position: Position;
-    readonly claim: ExplainedRun['claim'];
-  },
+  tool: string,
+  /** `undefined` where that depends on the arguments. */
+  binding: CallBinding | undefined,
+  { position, available, claim }: About,
 ): Pick<ExplainedTool, 'refusal' | 'says'> | undefined {
   const { state } = position;
-  const available = workflow.available(state);
   const facts = { workflow: workflow.id, state, tool, available };
   const status = statusOf(claim);
   const needsClaim = binding?.moves !== false || workflow.shield !== undefined;
@@ -133,12 +132,16 @@ function refusalOf(
     const refusal = { ...facts, reason: status === 'held' ? 'held' : 'busy' } as const;
     return { refusal, says: refusalFor(refusal, { heldTool: claim?.tool }) };
   }
-  if (!workflow.isVisible(tool, state)) {
+  if (!available.includes(tool)) {
+    const refusal = { ...facts, reason: 'state' } as const;
+    // Where the state shows it, this client does not see it: no way is known that changes that.
+    if (workflow.isVisible(tool, state))
+      return { refusal, says: refusalFor(refusal, { foreseen: false }) };
     const states = binding?.states ?? workflow.whereabouts(tool)?.states ?? [];
     const stand = { workflow, position, beginsAnew: false };
     const { path, foreseen } = new Together([workflow]).wayTo([[states]], [stand]);
-    const refusal = { ...facts, reason: 'state', path } as const;
-    return { refusal, says: refusalFor(refusal, { foreseen }) };
+    const withPath = { ...refusal, path };
+    return { refusal: withPath, says: refusalFor(withPath, { foreseen }) };
   }
   if (binding === undefined || !isStopped(workflow, position, binding)) return undefined;
   const refusal = { ...facts, reason: 'guard' } as const;
@@ -260,7 +263,12 @@ export function whatIf(
     );
   }
   const binding = workflow.matchAlways(tool);
-  const refused = refusalOf(workflow, { tool, binding, position: snapshot, claim: at?.claim });
+  const available = at?.available ?? workflow.available(snapshot.state);
+  const refused = refusalOf(workflow, tool, binding, {
+    position: snapshot,
+    available,
+    claim: at?.claim,
+  });
   if (refused !== undefined) return { ...stay('refused'), ...refused };
   const counted = outcome === 'failed' ? failureOfHeld(workflow, tool, snapshot) : undefined;
   if (counted !== undefined) {

@@ -58,6 +58,19 @@ describe('explain()', () => {
     }
   });
 
+  it('says of a tool that this client may not see that it is not available', async () => {
+    const gate = checkoutGate().bindTool('cart.refund', 'has_items', {
+      visible: ({ principal }) => principal === 'boss',
+    });
+    const shop = await scene({ workflow: gate, session: { principal: () => 'ann' } });
+    const session = await shop.session();
+    await session.call('cart.add_item');
+    const refund = (await explained(shop, session.id)).find(({ tool }) => tool === 'cart.refund');
+    expect(refund).toMatchObject({ shown: false, refusal: { reason: 'state' } });
+    const { result } = await session.call('cart.refund');
+    expect(result.content[0].text).toBe(refund?.says);
+  });
+
   it('says that a step is running, and that one is held, of calls that need the run', async () => {
     const gate = checkoutGate().bindTool('cart.look', ['payment']);
     const store = memoryStore();

@@ -435,7 +435,10 @@ export interface Hello {
   readonly delayMs: number;
 }
 
-/** What is counted of a workflow is another number, or its store came or went. */
+/**
+ * What is counted of a workflow, soon after the stream was opened, and where it is another number or
+ * its store came or went.
+ */
 export interface WorkflowChanged {
   readonly workflow: WorkflowSummary;
 }

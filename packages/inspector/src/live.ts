@@ -49,7 +49,7 @@ export class Live {
   readonly #watchers = new Set<Watcher>();
   readonly #happened = new Map<string, RunChanged>();
   /** What was last told of each workflow, by its key. */
-  readonly #counted = new Map<string, string>();
+  readonly #counted = new Map<string, { readonly text: string; readonly of: WorkflowSummary }>();
   /** The newest entry of each run that is looked at, by its workflow and key. */
   readonly #newest = new Map<string, number>();
   #told: Told[] = [];
@@ -90,12 +90,17 @@ export class Live {
       res,
       timer: setInterval(() => void this.#keepAlive(watcher), KEEP_ALIVE_MS).unref(),
     };
-    if (this.#watchers.size === 0) this.#begin();
+    const isFirst = this.#watchers.size === 0;
     this.#watchers.add(watcher);
+    if (isFirst) this.#begin();
     res.once('close', () => this.#leave(watcher));
     const missed = this.#missedSince(req.headers['last-event-id'], watcher);
     this.#send(watcher, 'hello', { resumed: missed !== undefined, delayMs: this.#pollMs });
     for (const { text } of missed ?? []) res.write(text);
+    if (missed !== undefined) return;
+    for (const { of } of this.#counted.values())
+      if (what.workflow === undefined || what.workflow.key === of.key)
+        this.#send(watcher, 'workflow', { workflow: of });
   }
 
   /** Looks at once: something was done here. */
@@ -184,9 +189,9 @@ export class Live {
         const summary = await workflow.summary();
         if (isOver()) return;
         const text = textOf(summary);
-        const isChanged = this.#counted.get(workflow.key) !== text;
-        const isFirst = !this.#counted.has(workflow.key);
-        this.#counted.set(workflow.key, text);
+        const before = this.#counted.get(workflow.key);
+        const [isFirst, isChanged] = [before === undefined, before?.text !== text];
+        this.#counted.set(workflow.key, { text, of: summary });
         if (isChanged) this.#tell('workflow', { workflow: summary }, { workflow: workflow.key });
         await this.#lookAtRuns(workflow, isChanged && !isFirst, isOver);
       }),
