@@ -31,6 +31,7 @@ import {
   urlOf,
 } from './command-line.ts';
 import { checkOrigin, checkToken, refuse, resourceMetadata, type TokenOptions } from './door.ts';
+import { mountInspector } from './inspect.ts';
 import { LOG_FORMATS, Log } from './log.ts';
 import { mcpProxy } from './proxy.ts';
 import { type OpenStore, storeNamed } from './stores.ts';
@@ -71,6 +72,7 @@ export const GATE = {
     idle: { takes: 'TIME', help: 'how long a run is kept that nothing touches. Default 24h' },
     'stuck-after': { takes: 'TIME', help: 'when /health counts a run as stuck. Default 1h' },
     drain: { takes: 'TIME', help: 'how long SIGTERM waits for calls that run. Default 20s' },
+    inspect: { help: 'serves the inspector to whoever has the address that is printed' },
     log: { takes: 'FORMAT', help: 'text or json. Default text' },
   },
 } as const satisfies CommandSpec;
@@ -85,16 +87,19 @@ export async function runGate(args: readonly string[]): Promise<number> {
   const file = await loadWorkflows(path);
   const store = await settings.openStore(log.warn);
   try {
-    const { app, sessions, streams } = makeApp(settings, file, store, log);
+    const { app, sessions, inspector, endStreams } = await makeApp(settings, file, store, log);
     const server = await listen(app, settings);
     announce(server, settings, file, store, log);
+    // Not into the log: its key is a credential.
+    if (inspector !== undefined)
+      console.error(`Inspector: http://127.0.0.1:${addressOf(server).port}${inspector.path}`);
     await signalled();
     log.say(
       'gate.ending',
       { drainMs: settings.drainMs },
       'Ending, once the calls that run are done.',
     );
-    await end(server, sessions, streams, settings.drainMs);
+    await end(server, sessions, endStreams, settings.drainMs);
     return 0;
   } finally {
     await store.close();
@@ -106,9 +111,9 @@ function settingsOf(given: GateOptions) {
   if (given.target === undefined)
     throw new UsageError('--target is needed: the MCP endpoint of the server behind the gate');
   const { path = '/mcp' } = given;
-  if (!/^(?:\/[\w.~-]+)+$/.test(path) || path.startsWith('/health'))
+  if (!/^(?:\/[\w.~-]+)+$/.test(path) || /^\/(?:health|inspector)/.test(path))
     throw new UsageError(
-      `--path: expected a path such as /mcp, and not /health, got ${JSON.stringify(path)}`,
+      `--path: expected a path such as /mcp, and not /health or /inspector, got ${JSON.stringify(path)}`,
     );
   for (const origin of given['allow-origin'])
     if (urlOf('allow-origin', origin).origin !== origin)
@@ -127,6 +132,7 @@ function settingsOf(given: GateOptions) {
     hosts: given['allow-host'],
     origins: given['allow-origin'],
     announce: given.announce,
+    inspect: given.inspect,
     maxStepMs: durationOf('max-step', given['max-step'] ?? '10m'),
     idleMs: durationOf('idle', given.idle ?? '24h'),
     stuckAfterMs: durationOf('stuck-after', given['stuck-after'] ?? '1h'),
@@ -159,7 +165,12 @@ function keyOf(key: string, token: Token | undefined): RunKeyStrategy {
   );
 }
 
-function makeApp(settings: Settings, file: WorkflowFile, { store, bus }: OpenStore, log: Log) {
+async function makeApp(
+  settings: Settings,
+  file: WorkflowFile,
+  { store, bus }: OpenStore,
+  log: Log,
+) {
   const { path, token } = settings;
   const onFault = log.warn;
   const sessions = sessionStore({
@@ -173,16 +184,16 @@ function makeApp(settings: Settings, file: WorkflowFile, { store, bus }: OpenSto
     onWarning: log.warn,
   });
   const options = { maxStepMs: settings.maxStepMs, announce: settings.announce };
-  const health = workflowHealth({
-    runs: file.gates.map((gate) => runsOf(gate, { sessions })),
-    stuckAfterMs: settings.stuckAfterMs,
-  });
+  const runs = file.gates.map((gate) => runsOf(gate, { sessions }));
+  const watched = { runs, stuckAfterMs: settings.stuckAfterMs };
+  const health = workflowHealth(watched);
   const streams = new Set<Response>();
   const app = express().disable('x-powered-by');
   app.use(requestLog(log));
   app.use(checkOrigin({ hosts: settings.hosts, origins: settings.origins, onRefused: onFault }));
   app.get(['/health', '/health/ready'], health);
   app.get('/health/live', health.live);
+  const inspector = settings.inspect ? await mountInspector(app, watched) : undefined;
   const metadata = token && resourceMetadata({ ...token, onFault });
   if (metadata !== undefined)
     app.get(metadata.path, (_req, res) => void res.json(metadata.document));
@@ -201,7 +212,12 @@ function makeApp(settings: Settings, file: WorkflowFile, { store, bus }: OpenSto
   );
   app.use((_req, res) => refuse(res, 404, `There is nothing here: the gate is at ${path}`));
   app.use(failed(log));
-  return { app, sessions, streams };
+  // A client opens its stream again, at another process or at the next one.
+  const endStreams = (): void => {
+    for (const stream of streams) stream.destroy();
+    inspector?.close();
+  };
+  return { app, sessions, inspector, endStreams };
 }
 
 /** One line for each HTTP request, without its query. */
@@ -248,7 +264,7 @@ function announce(
   { name }: OpenStore,
   log: Log,
 ): void {
-  const { port, address } = server.address() as AddressInfo;
+  const { port, address } = addressOf(server);
   const url = `http://${isIPv6(address) ? `[${address}]` : host}:${port}${path}`;
   const behind = `${target.origin}${target.pathname}`;
   const workflows = gates.map(({ id }) => id);
@@ -267,6 +283,10 @@ function announce(
   );
 }
 
+function addressOf(server: Server): AddressInfo {
+  return server.address() as AddressInfo;
+}
+
 /** Resolves with the first signal that asks for an end. The second one ends at once. */
 async function signalled(): Promise<void> {
   await new Promise<void>((resolve) => {
@@ -282,15 +302,14 @@ async function signalled(): Promise<void> {
 async function end(
   server: Server,
   sessions: SessionMiddleware,
-  streams: ReadonlySet<Response>,
+  endStreams: () => void,
   drainMs: number,
 ): Promise<void> {
   const deadline = performance.now() + drainMs;
   await sessions.close({ drainMs });
   const closed = once(server, 'close');
   server.close();
-  // A client opens its stream again, at another process or at the next one.
-  for (const stream of streams) stream.destroy();
+  endStreams();
   const timer = setTimeout(
     () => server.closeAllConnections(),
     Math.max(0, deadline - performance.now()),

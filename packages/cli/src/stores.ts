@@ -12,6 +12,7 @@ import { postgresStore } from 'mcp-interlock/stores/postgres';
 import { redisStore } from 'mcp-interlock/stores/redis';
 import { sqliteStore } from 'mcp-interlock/stores/sqlite';
 import { Failure, UsageError } from './command-line.ts';
+import { optionalPackage } from './optional-package.ts';
 
 /** A store that is open. */
 export interface OpenStore {
@@ -68,7 +69,11 @@ async function openSqlite(name: string): Promise<OpenStore> {
 }
 
 async function openRedis(url: string, onFault: (message: string) => void): Promise<OpenStore> {
-  const { createClient } = await driver('redis', url, () => import('redis'));
+  const { createClient } = await optionalPackage(
+    `--store ${nameOf(url)}`,
+    'redis',
+    () => import('redis'),
+  );
   const client = createClient({ url });
   await new Promise<void>((resolve, reject) => {
     // It would try again for ever. Whoever starts the command wants to know.
@@ -88,22 +93,12 @@ async function openRedis(url: string, onFault: (message: string) => void): Promi
 }
 
 async function openPostgres(url: string, onFault: (message: string) => void): Promise<OpenStore> {
-  const { default: pg } = await driver('pg', url, () => import('pg'));
+  const { default: pg } = await optionalPackage(`--store ${nameOf(url)}`, 'pg', () => import('pg'));
   const pool = new pg.Pool({ connectionString: url });
   pool.on('error', (error) => onFault(`postgres: ${wordsOf(error)}`));
   const store = postgresStore({ pool });
   await store.migrate();
   return { store, bus: postgresBus({ pool }), name: nameOf(url), close: () => pool.end() };
-}
-
-/** A driver that an install has only where it is asked for. */
-async function driver<T>(name: string, url: string, load: () => Promise<T>): Promise<T> {
-  try {
-    return await load();
-  } catch (cause) {
-    const how = `npm install ${name}, or npx -p mcp-interlock-cli -p ${name} mcp-interlock …`;
-    throw new Failure(`--store ${nameOf(url)} needs the package "${name}": ${how}`, { cause });
-  }
 }
 
 function nameOf(text: string): string {

@@ -292,6 +292,34 @@ it('says how its runs are, and names none of them in its log', async () => {
   expect(gate.output()).not.toContain(session.id);
 });
 
+it('shows the inspector to whoever has its key, and to nobody else', async () => {
+  const target = ['--target', 'http://127.0.0.1:1/mcp', '--store', 'memory', '--port', '0'];
+  await expect(installed.run('gate', checkout, ...target, '--inspect')).rejects.toThrow(
+    '--inspect needs the package "mcp-interlock-inspector": npm install mcp-interlock-inspector',
+  );
+  installed.link('mcp-interlock-inspector');
+  const gate = await gateAlone('--inspect');
+  const address = () => /Inspector: (\S+)/.exec(gate.output())?.[1];
+  await expect.poll(address).toBeDefined();
+  const door = new URL(address() ?? '');
+  const get = (path: string, headers: Record<string, string> = {}) =>
+    send(new URL(path, gate.url), { method: 'GET', headers: { accept: 'text/html', ...headers } });
+
+  const entered = await get(door.pathname + door.search);
+  expect([entered.status, entered.headers.location]).toEqual([302, '/inspector/']);
+  const [cookie = ''] = entered.headers['set-cookie'] ?? [];
+  expect(cookie).toContain('HttpOnly; SameSite=Strict');
+  const own = { cookie: cookie.split(';')[0] ?? '' };
+  expect((await get('/inspector/api/workflows', own)).status).toBe(200);
+  expect((await get('/inspector/api/workflows')).status).toBe(403);
+  expect((await get('/inspector?key=wrong')).status).toBe(403);
+  const logged = gate
+    .output()
+    .split('\n')
+    .filter((line) => line.startsWith('{'));
+  expect(logged.join()).not.toContain(door.searchParams.get('key'));
+});
+
 it('says at once what keeps it from serving', async () => {
   const taken = await serve(() => {});
   const { port } = taken.url;

@@ -27,6 +27,11 @@ export class Installed {
     await this.#consumer.run('npm', 'install', ...quietly, ...tarballs);
   }
 
+  /** Another package of the repository's, installed beside them. */
+  link(name: string): void {
+    this.#consumer.link(name);
+  }
+
   /** The path of a file in it. */
   path(name: string): string {
     return join(this.#consumer.folder, name);
