@@ -151,6 +151,7 @@ describe('every code of the documentation', () => {
       'jose',
       'libsql',
       'mcp-handler',
+      'mcp-interlock-inspector',
       'passport',
       'pg',
       'redis',
@@ -180,6 +181,14 @@ const BLOCKS_APART: readonly string[] = ['docs/eras.md'];
 const SURROUNDINGS: Readonly<Record<string, string>> = {
   'README.md':
     "const tasks = new StateMachineGate({ initial: 'open', states: { open: { on: { UPDATE: 'open' } } } });",
+  'docs/inspector.md': `
+    import { type Runs, type StateStore, StateMachineGate } from 'mcp-interlock';
+    import type { Authorization } from 'mcp-interlock-inspector';
+    declare const store: StateStore;
+    declare const runs: Runs;
+    declare const run: string;
+    declare function operatorOf(req: unknown): Authorization | false;
+    const checkout = new StateMachineGate({ initial: 'open', states: { open: {} } });`,
   'docs/steps.md': `
     import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
     import * as z from 'zod';
