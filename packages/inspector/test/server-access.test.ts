@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { connect } from 'node:net';
 import express, { type RequestHandler } from 'express';
+import express4 from 'express4';
 import { memoryStore, type Runs, runsOf } from 'mcp-interlock';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { send } from '../../../test/helpers/raw.ts';
@@ -394,7 +395,10 @@ describe('the page', () => {
     expect(Number(zipped.headers['content-length'])).toBeLessThan(text.length);
   });
 
-  it('is found with and without a slash at the end, below any path', async () => {
+  it.each([
+    ['4', express4 as unknown as typeof express],
+    ['5', express],
+  ])('is found with and without a slash at the end, in Express %s', async (_, express) => {
     const runs = runsOf(checkoutGate(), { store: memoryStore() }) as Runs;
     const authorize = () => ({ read: true }) as const;
     const app = express();

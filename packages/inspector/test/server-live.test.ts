@@ -3,7 +3,7 @@ import { memoryStore, runDigest } from 'mcp-interlock';
 import { postgresStore } from 'mcp-interlock/stores/postgres';
 import { redisStore } from 'mcp-interlock/stores/redis';
 import { createClient } from 'redis';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { makePostgresSchema } from '../../../test/helpers/postgres-schema.ts';
 import { send } from '../../../test/helpers/raw.ts';
 import { sharedRedis } from '../../../test/services/shared.ts';
@@ -133,6 +133,22 @@ describe('a stream', () => {
     await expect.poll(() => watch.raw.ended).toBe(true);
     expect(watch.all('bye')).toEqual([{ why: 'closing' }]);
     expect(codeOf(await site.get('api/events'))).toBe('unavailable');
+  });
+
+  it('ends for a person who may not look any more', async () => {
+    vi.useFakeTimers({ toFake: ['setInterval'] });
+    onTestFinished(() => void vi.useRealTimers());
+    let isAllowed = true;
+    const authorize = () => isAllowed && ({ read: true } as const);
+    const site = await startSite({ ...FAST, authorize });
+    const watch = await site.watch();
+    await expect.poll(() => watch.all('hello')).toHaveLength(1);
+    vi.advanceTimersByTime(15_000);
+    await expect.poll(() => watch.raw.text).toContain('\n:\n\n');
+    isAllowed = false;
+    vi.advanceTimersByTime(15_000);
+    await expect.poll(() => watch.raw.ended).toBe(true);
+    expect(watch.all('bye')).toEqual([{ why: 'unauthorized' }]);
   });
 
   it('asks nothing of a store that nobody watches', async () => {
