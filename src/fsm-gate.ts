@@ -26,6 +26,7 @@ import { insideStep } from './session/current-step.ts';
 import { type Admission, admissionOf } from './session/run.ts';
 import type { Sessions } from './session/sessions.ts';
 import { createSessions } from './session-store.ts';
+import type { Begin } from './step/begin.ts';
 import type { WhenEnded } from './step/ends.ts';
 import type { Exchange, Observers } from './wire/exchange.ts';
 import { PageMemory } from './wire/pages.ts';
@@ -66,6 +67,14 @@ export interface FsmGateOptions extends CommonOptions {
    * runs of principals, who have no other one; `keep` for those of sessions and handles.
    */
   whenEnded?: WhenEnded | undefined;
+  /**
+   * Gives the shared data that a run begins with, of a statechart its context: asked before the
+   * first call of it, and where it begins anew, for at most 5 seconds. Guards see it, and it is
+   * saved with the first move. Where it throws, the call is refused as `unavailable`, and `onError`
+   * is told. It may be asked several times for one run, so let it change nothing. Default: the
+   * machine's own data.
+   */
+  begin?: Begin | undefined;
   /**
    * What the trail keeps of calls, beside an entry of each one that was forwarded: refused calls,
    * and arguments as far as a function of yours lets them through. Default: neither.
@@ -124,6 +133,7 @@ const optionsSchema = z.strictObject({
   ),
   refusal: z._default(z.enum(['explain', 'unknown-tool']), 'explain'),
   whenEnded: z.optional(z.enum(['keep', 'restart'])),
+  begin: z.optional(functionOption<Begin>()),
   trail: z._default(
     z.strictObject({
       refusals: z.optional(z.boolean()),
@@ -173,6 +183,7 @@ export function fsmGate<S extends string, E extends string>(
     listCache,
     refusal,
     whenEnded,
+    begin,
     trail,
     statusTool,
     maxWaiting,
@@ -180,7 +191,7 @@ export function fsmGate<S extends string, E extends string>(
     ...times
   } = rest;
   const workflow = gate.compile();
-  noteMount(workflow, visibility);
+  noteMount(workflow, { visibility, begin });
   for (const warning of workflow.warnings) observersOf(parsed).onWarning(warning);
   const shared = {
     workflow,
@@ -197,6 +208,7 @@ export function fsmGate<S extends string, E extends string>(
     refusal,
     aliases: new Aliases(),
     whenEnded,
+    begin,
     trail,
     status: statusToolOf(statusTool, workflow, refusal),
   };

@@ -24,6 +24,7 @@ export { type FsmGateOptions, fsmGate } from './fsm-gate.ts';
 export type { ListCacheOptions } from './gate/list-cache.ts';
 export type { SummarizedRun, TrailOptions, Visibility } from './gate/config.ts';
 export type { StatusToolOptions } from './gate/status-tool.ts';
+export type { Begin, BeginningRun } from './step/begin.ts';
 export type { WhenEnded } from './step/ends.ts';
 export { type StateSyncOptions, stateSync } from './state-sync.ts';
 export { type CommonOptions, type Middleware, notForwarded } from './middleware.ts';
@@ -100,6 +101,8 @@ export {
 } from './health.ts';
 export type { RunsOptions } from './runs-options.ts';
 export type {
+  BeginOptions,
+  Begun,
   CountOptions,
   ListOptions,
   PageOptions,

@@ -9,6 +9,7 @@ import { type CurrentStep, isCurrentStep } from './session/current-step.ts';
 import type { IssuedPrincipal } from './session/run-key.ts';
 import type { Sessions } from './session/sessions.ts';
 import { SESSIONS, type SessionMiddleware } from './session-store.ts';
+import { type Begin, firstData } from './step/begin.ts';
 import { guardStore } from './step/store-calls.ts';
 import { Turns } from './step/turns.ts';
 import { resolveStore } from './stores/adapt.ts';
@@ -128,6 +129,21 @@ export type Sent =
   | { readonly sent: true; readonly changed: boolean; readonly state: string }
   | { readonly sent: false; readonly reason: NotMoved | 'unhandled' };
 
+/**
+ * What `begin()` did. `begun`: it had begun before. `busy`: a step of it took longer than the wait.
+ */
+export type Begun =
+  | { readonly begun: true; readonly state: string; readonly context: Json | undefined }
+  | { readonly begun: false; readonly reason: NotMoved | 'begun' };
+
+/** What a run begins with, and who has it begin. */
+export interface BeginOptions {
+  /** Its shared data; of a statechart its context. Default: what `begin` of the gate gives. */
+  readonly data?: Json | undefined;
+  /** For the trail: a user, a job, a webhook. */
+  readonly actor?: string | undefined;
+}
+
 /** What `restart()` did. `busy`: a step of the run is running. */
 export type Restarted =
   | { readonly restarted: true; readonly state: string }
@@ -185,6 +201,11 @@ export interface RunsOptions {
    * Default: as in `sessions`, else 24 hours.
    */
   idleMs?: number | undefined;
+  /**
+   * Gives what a run begins with that is begun or moved here, as `fsmGate({ begin })` does where
+   * its first call comes. Default: that of the gate, where this process mounts it.
+   */
+  begin?: Begin | undefined;
   /** The longest that a call to `store` may take, in milliseconds. Default 2,000. */
   storeDeadlineMs?: number | undefined;
   /**
@@ -210,6 +231,7 @@ const optionsSchema = z.strictObject({
   sessions: z.optional(given<SessionMiddleware>('expected what sessionStore() returned')),
   store: z.optional(given<StateStore>('expected a store')),
   idleMs: z.optional(z.number().check(z.positive())),
+  begin: z.optional(functionOption<Begin>()),
   storeDeadlineMs: z._default(z.number().check(z.positive()), 2_000),
   onError: z.optional(
     z.custom<(error: unknown) => void>(
@@ -238,7 +260,7 @@ export interface RunsMover extends OutsideMover {
 export function keptBy(given: RunsOptions): Omit<RunsMover, 'workflow'> {
   if (typeof given === 'function') throw neitherNorBoth();
   const options = parseOptions('runsOf()', optionsSchema, given);
-  const { sessions: middleware, store, idleMs, storeDeadlineMs, ...own } = options;
+  const { sessions: middleware, store, idleMs, begin, storeDeadlineMs, ...own } = options;
   const sessions = middleware?.[SESSIONS];
   if ((sessions === undefined) === (store === undefined)) throw neitherNorBoth();
   if (sessions !== undefined) {
@@ -248,6 +270,7 @@ export function keptBy(given: RunsOptions): Omit<RunsMover, 'workflow'> {
       ttlMs: idleMs ?? config.idleMs,
       clock: config.clock,
       turns: keeper.turns,
+      begin,
       ...observersOf(own, config),
       tell: (run, lists) => sessions.tellListChanged(run, lists),
       sessions,
@@ -260,6 +283,7 @@ export function keptBy(given: RunsOptions): Omit<RunsMover, 'workflow'> {
     ttlMs: idleMs ?? DEFAULT_IDLE_MS,
     clock: systemClock,
     turns: new Turns(systemClock),
+    begin,
     ...observers,
     tell: () => {},
   };
@@ -277,6 +301,10 @@ const requestSchema = z.strictObject({
 });
 const insideSchema = z.extend(requestSchema, {
   step: z.optional(z.custom<CurrentStep>(isCurrentStep, 'expected what currentStep() returned')),
+});
+const beginSchema = z.strictObject({
+  data: z.optional(z.custom<Json>(() => true)),
+  actor: z.optional(z.string()),
 });
 const resolveSchema = z.extend(requestSchema, {
   event: z.optional(z.unknown()),
@@ -297,6 +325,12 @@ export function parseInside(
   options: unknown,
 ): z.output<typeof insideSchema> {
   return withJson(what, parseOptions(what, insideSchema, options));
+}
+
+/** What `begin()` is told of the run. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+export function parseBegin(options: unknown): z.output<typeof beginSchema> {
+  const { data, actor } = parseOptions('begin()', beginSchema, options);
+  return { actor, ...(data !== undefined && { data: firstData(data) }) };
 }
 
 /** A payload is digested and stored as JSON, so it must be that. */

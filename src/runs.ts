@@ -7,6 +7,7 @@ import {
   failureOfHeld,
   moveFromOutside,
   moveOfHeld,
+  outsideBeginning,
   overdueRuns,
   tellMovedOutside,
 } from './gate/outside.ts';
@@ -25,11 +26,14 @@ import {
 import {
   assertChange,
   assertRuns,
+  type BeginOptions,
+  type Begun,
   type CountOptions,
   keptBy,
   type ListOptions,
   MOVER,
   type PageOptions,
+  parseBegin,
   parseInside,
   parseQuery,
   parseRequest,
@@ -48,13 +52,15 @@ import {
   type Updated,
 } from './runs-options.ts';
 import { type CurrentStep, mayBeInside, openStepOf } from './session/current-step.ts';
-import { principalText } from './session/run-key.ts';
+import { ownerOf, principalText } from './session/run-key.ts';
+import { begunWith } from './step/begin.ts';
 import { ANEW, restartOf } from './step/ends.ts';
 import { moveTo, takeEffect } from './step/move.ts';
 import { tellIfHeld } from './step/unknown-outcome.ts';
 import type { Json, KeysPage, TrailDraft, TrailEntry } from './stores/store.ts';
 import { parseEvent } from './workflow/binding.ts';
 import { StateMachineGate } from './workflow/gate.ts';
+import { BEGIN } from './workflow/stored.ts';
 import type { Workflow } from './workflow/workflow.ts';
 
 /**
@@ -233,14 +239,44 @@ export class Runs<E extends string = string> {
   }
 
   /**
+   * Begins a run that has not begun: its first data are saved, with an entry of the trail, before
+   * any call of it. Safe against its first call and against a second `begin()`: whoever comes first
+   * begins it. The run of a principal or a handle is made where there is none; that of a session is
+   * made by its client alone.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the data are no JSON; and whatever the
+   * gate's `begin` throws, where it is asked
+   */
+  async begin(run: string, options?: BeginOptions): Promise<Begun> {
+    const { data, actor } = parseBegin(options);
+    const workflow = this.#workflow;
+    const what = {
+      name: 'begin',
+      create: ownerOf(run),
+      ...(data !== undefined && { begin: async () => data }),
+    };
+    const moved = await moveFromOutside(this.#mover, run, what, (position, isFirst) => {
+      if (!isFirst) return undefined;
+      const reached = { position, actions: workflow.dueActions(true) };
+      return moveTo(workflow, position, reached, { event: BEGIN, ...said({ actor }) });
+    });
+    if (moved === 'unchanged') return { begun: false, reason: 'begun' };
+    if (typeof moved === 'string') return { begun: false, reason: moved };
+    const context = workflow.dataOf(moved.snapshot);
+    return { begun: true, state: moved.trail.to, context };
+  }
+
+  /**
    * Begins a run anew, whichever state it is in: its data are the first ones again, its version and
    * its trail go on. Not while a step of it is running or held, which is found out at once.
    */
   async restart(run: string, options?: Pick<SendOptions, 'actor'>): Promise<Restarted> {
     const { actor } = parseRequest('restart()', options);
-    const what = { name: 'restart', waitMs: 0, ...ANEW };
-    const moved = await moveFromOutside(this.#mover, run, what, (from) =>
-      restartOf(this.#workflow, from, actor),
+    const begin = outsideBeginning(this.#mover, run);
+    // What it has begun with is left behind, so the app need not be asked for it.
+    const what = { name: 'restart', waitMs: 0, ...ANEW, begin: async () => undefined };
+    const moved = await moveFromOutside(this.#mover, run, what, async (from) =>
+      restartOf(this.#workflow, from, actor, await begin?.()),
     );
     if (typeof moved === 'object') return { restarted: true, state: moved.trail.to };
     return { restarted: false, reason: moved === 'unchanged' ? 'busy' : moved };
@@ -295,7 +331,10 @@ export class Runs<E extends string = string> {
       this.#tellResolved(run, { tool: claim.tool, outcome, state, actor, note });
       return { resolved: true, state };
     }
-    const move = moveOfHeld(this.#workflow, counted ?? stored, event, entry);
+    const data = stored.version === 0 ? await outsideBeginning(this.#mover, run)?.() : undefined;
+    const held = counted ?? stored;
+    const from = { ...held, ...begunWith(this.#workflow, held, data) };
+    const move = moveOfHeld(this.#workflow, from, event, entry);
     const { actions, ...saved } = move;
     const result = await store.commit({
       ...key,

@@ -225,7 +225,8 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     import { type AtomicStateStore, type FsmConfig, fsmGate, StateMachineGate } from 'mcp-interlock';
     declare const app: Express, mcpHandler: RequestHandler, store: AtomicStateStore, run: string, definition: FsmConfig;
     declare function alert(tool: string, calls: number): void;
-    declare const checkout: StateMachineGate<'payment', 'CANCEL'>;`,
+    declare const checkout: StateMachineGate<'payment', 'CANCEL'>;
+    declare function limitOf(principal: string | undefined): Promise<number>;`,
   'docs/operations.md': `
     import type { Express, RequestHandler } from 'express';
     import { type AtomicStateStore, fsmGate, type NotificationBus, type StateMachineGate } from 'mcp-interlock';

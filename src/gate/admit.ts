@@ -12,6 +12,7 @@ import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { Loop, LoopShield } from '../workflow/loop-shield.ts';
 import type { Position } from '../workflow/position.ts';
 import type { GateConfig } from './config.ts';
+import { asBegun } from './stands.ts';
 import { allowsCall } from './visibility.ts';
 
 /** Why a call may not go on although its run could be claimed, or asked where it stands. */
@@ -146,7 +147,7 @@ function decide(config: GateConfig, binding: CallBinding, step: Step): Position 
  * Asks the guards of a call about a run that stands at `position`; `undefined` where they let it
  * through.
  */
-export async function refusedByGuard(
+async function refusedByGuard(
   { workflow, clock, onError }: GateConfig,
   { guards }: Pick<CallBinding, 'guards'>,
   { updatedAt, ...position }: FsmSnapshot,
@@ -174,6 +175,23 @@ function unforeseen(
   const { args, tool, principal } = asked();
   args.foresee(binding, { tool, ...workflow.factsOf(stands, principal) });
   return unclear(args, { ...stands, updatedAt: step.snapshot.updatedAt });
+}
+
+/**
+ * The same of a run that is not claimed for the call: where it has not begun, its guards are told of
+ * what it would begin with.
+ */
+export async function refusedUnclaimed(
+  config: GateConfig,
+  run: Run,
+  bound: Pick<CallBinding, 'guards'>,
+  found: FsmSnapshot,
+  call: AskedCall,
+): Promise<NotAdmitted | undefined> {
+  const known = await asBegun(config, run, found);
+  return known === 'unavailable'
+    ? { reason: 'unavailable' }
+    : refusedByGuard(config, bound, known, call);
 }
 
 /** Refuses a call of which a function of the app has read what another reader reads otherwise. */

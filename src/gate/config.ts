@@ -1,3 +1,4 @@
+import type { Begin } from '../step/begin.ts';
 import type { StepRules } from '../step/step.ts';
 import type { WaitLimits } from '../step/turns.ts';
 import type { Json } from '../stores/store.ts';
@@ -75,6 +76,8 @@ export interface GateConfig extends Observers, StepRules {
   readonly trail: TrailOptions;
   /** The tool that says where a run stands; none unless it is asked for. */
   readonly status: StatusTool | undefined;
+  /** Gives what a run begins with; without it, that is the machine's own. */
+  readonly begin: Begin | undefined;
   /** Warns once of each likely mistake. */
   readonly warnOnce: (warning: string) => void;
 }
@@ -82,9 +85,21 @@ export interface GateConfig extends Observers, StepRules {
 /** Whether a gate's lists are the same in every state, wherever it is mounted in this process. */
 const stable = new WeakMap<Workflow, boolean>();
 
-/** A gate is mounted that shows its tools so. */
-export function noteMount(workflow: Workflow, visibility: Visibility | undefined): void {
+/** What runs of a gate begin with that is mounted in this process: as it was mounted last. */
+const beginnings = new WeakMap<Workflow, Begin>();
+
+/** A gate is mounted that shows its tools so, and begins its runs so. */
+export function noteMount(
+  workflow: Workflow,
+  { visibility, begin }: Pick<GateConfig, 'visibility' | 'begin'>,
+): void {
+  if (begin !== undefined) beginnings.set(workflow, begin);
   stable.set(workflow, visibility === 'stable' && stable.get(workflow) !== false);
+}
+
+/** How runs of this workflow begin where it is mounted in this process. */
+export function mountedBegin(workflow: Workflow): Begin | undefined {
+  return beginnings.get(workflow);
 }
 
 /**

@@ -1,7 +1,7 @@
 import { InterlockError } from '../errors.ts';
 import type { Admission, Run } from '../session/run.ts';
 import { beginsAnew } from '../step/ends.ts';
-import type { ClaimView, RunRecord } from '../stores/store.ts';
+import type { ClaimView, FsmSnapshot, RunRecord } from '../stores/store.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { RequestPort } from '../wire/ports.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
@@ -11,7 +11,15 @@ import type { BoundRead } from '../workflow/reads.ts';
 import { type Goal, type Stand, Together } from '../workflow/together.ts';
 import { type Way, whereaboutsOf } from '../workflow/ways.ts';
 import type { GateConfig } from './config.ts';
-import { recordNow, standing, statusOf, storedIn } from './stands.ts';
+import {
+  asShown,
+  isToBegin,
+  recordNow,
+  showsData,
+  standing,
+  statusOf,
+  storedIn,
+} from './stands.ts';
 import { keepsSecrets, sightOf } from './visibility.ts';
 
 /** So many routes of one app are told apart; on more of them, a gate speaks for itself alone. */
@@ -109,8 +117,25 @@ export class Gates {
     );
   }
 
-  /** What is seen by a run that stands at `position` in this gate's workflow. */
-  look(admission: Admission, context: Run, position: Position): MaybePromise<Outlook> {
+  /** What is seen by a run that stands there in this gate's workflow. */
+  look(
+    admission: Admission,
+    context: Run,
+    found: Position & { readonly version?: number | undefined },
+  ): MaybePromise<Outlook> {
+    const own = this.#own;
+    const begun = asShown(own, context, { ...found, updatedAt: 0, version: found.version ?? 0 });
+    return after(begun, (position) => {
+      const known = position === 'unavailable' ? undefined : position;
+      return this.#lookFrom(admission, context, known);
+    });
+  }
+
+  #lookFrom(
+    admission: Admission,
+    context: Run,
+    position: Position | undefined,
+  ): MaybePromise<Outlook> {
     const record = this.isAlone ? undefined : recordNow(this.#own, context);
     return after(record, (read) => {
       // Where a step of another workflow is held, its tools are refused whatever its state.
@@ -125,11 +150,19 @@ export class Gates {
    * The same by what was read of the run: where something is under way in a workflow, its tools are
    * left out.
    */
-  lookAt(admission: Admission, context: Run, record: RunRecord | undefined): Outlook {
-    const stands = [this.#own, ...this.#others].map((config) =>
-      place(config, context, record, (claim) => statusOf(claim) === 'idle'),
-    );
-    return this.#outlook(stands, admission);
+  async lookAt(
+    admission: Admission,
+    context: Run,
+    record: RunRecord | undefined,
+  ): Promise<Outlook> {
+    const isIdle = (claim: ClaimView | undefined): boolean => statusOf(claim) === 'idle';
+    const configs = [this.#own, ...this.#others];
+    const stands = configs.map(async (config) => {
+      const found = placed(config, context, record, isIdle);
+      const begun = found && (await asShown(config, context, found));
+      return stand(config, context, typeof begun === 'object' ? begun : undefined);
+    });
+    return this.#outlook(await Promise.all(stands), admission);
   }
 
   #outlook(stands: readonly Stand[], admission: Admission): Outlook {
@@ -230,7 +263,7 @@ export class Gates {
 
 /**
  * Where the run stands in another gate's workflow, by what is read of it; not known where a claim
- * says so.
+ * says so, or where it depends on what the run would begin with.
  */
 function place(
   config: GateConfig,
@@ -238,10 +271,20 @@ function place(
   record: RunRecord | undefined | 'away',
   isKnown: (claim: ClaimView | undefined) => boolean,
 ): Stand {
-  if (record === 'away') return stand(config, context, undefined);
-  const claim = storedIn(record, config.workflow.id)?.claim;
-  const found = isKnown(claim) ? standing(config, context, record) : undefined;
-  return stand(config, context, typeof found === 'object' ? found : undefined);
+  const found = record === 'away' ? undefined : placed(config, context, record, isKnown);
+  const isOpen = found !== undefined && isToBegin(config, found) && showsData(config);
+  return stand(config, context, isOpen ? undefined : found);
+}
+
+function placed(
+  config: GateConfig,
+  context: Run,
+  record: RunRecord | undefined,
+  isKnown: (claim: ClaimView | undefined) => boolean,
+): FsmSnapshot | undefined {
+  if (!isKnown(storedIn(record, config.workflow.id)?.claim)) return undefined;
+  const found = standing(config, context, record);
+  return typeof found === 'object' ? found : undefined;
 }
 
 function stand(config: GateConfig, run: Run, position: Position | undefined): Stand {

@@ -25,12 +25,12 @@ import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
 import { AskedArguments } from '../workflow/asked-arguments.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
-import { admit, askedCall, type NotAdmitted, refusedByGuard, unclear } from './admit.ts';
+import { admit, askedCall, type NotAdmitted, refusedUnclaimed, unclear } from './admit.ts';
 import type { GateConfig } from './config.ts';
 import { type Demand, Gates } from './gates.ts';
 import { askForAlias, badToolName, refusalReply } from './replies.ts';
 import { HeldCall, holdersOf } from './settle.ts';
-import { type NotFound, stateAsRead, stateNow, understood } from './stands.ts';
+import { beginningOf, type NotFound, stateAsRead, stateNow, understood } from './stands.ts';
 import { answerStatus } from './status-tool.ts';
 import { FacedStep } from './step-facade.ts';
 import { allowsCall, isShown, keepsSecrets, tellMoved } from './visibility.ts';
@@ -191,7 +191,7 @@ export class Judge {
       return this.#refuse(incoming, tool, { reason: 'state', snapshot: found }, states);
     if (guards.length === 0) return 'forward';
     const call = askedCall(incoming, tool, run);
-    return refusedByGuard(this.#config, binding, found, call).then((refused) =>
+    return refusedUnclaimed(this.#config, run, binding, found, call).then((refused) =>
       refused === undefined ? 'forward' : this.#refuse(incoming, tool, refused, states),
     );
   }
@@ -226,6 +226,7 @@ export class Judge {
       states: workflow.claimable(binding, isRestarted),
       restarts:
         isRestarted && allowsCall(this.#config, run, workflow.start, asked) ? run : undefined,
+      begin: beginningOf(this.#config, run),
       request,
       onTooLong: () => giveUp(id, true),
     };
@@ -235,6 +236,7 @@ export class Judge {
     // It may have waited for its turn, and others may have moved the run meanwhile, in another
     // process too.
     run.session.noteMove();
+    if ('fault' in step && !(step instanceof Step)) this.#config.onError(step.fault);
     if (!(step instanceof Step))
       return step.reason === 'unknown' ? this.#end(incoming, tool, run) : refuse(step);
     const call = (): ReturnType<typeof askedCall> => askedCall(incoming, tool, run);
@@ -350,9 +352,10 @@ export class Judge {
     if (this.#keepsSecrets && at && 'run' in context && !isShown(this.#config, context, at, tool))
       return this.#alias(incoming, tool);
     const gates = Gates.of(this.#config, this.#exchange);
+    const version = position === stands ? snapshot?.version : 0;
     const looked =
       position !== undefined && 'run' in context
-        ? gates.look(this.#admission, context, position)
+        ? gates.look(this.#admission, context, { ...position, version })
         : undefined;
     const noted =
       this.#config.trail.refusals && snapshot !== undefined && 'run' in context

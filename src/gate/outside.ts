@@ -3,18 +3,25 @@ import { InterlockError } from '../errors.ts';
 import type { Events } from '../events.ts';
 import { showValue } from '../options.ts';
 import { digestOf } from '../session/digest.ts';
+import { askBegin, type Begin } from '../step/begin.ts';
 import { claimRun } from '../step/claim.ts';
 import { moveTo, type StepMove } from '../step/move.ts';
 import { NO_REQUEST, Step, type StepRules } from '../step/step.ts';
 import { type GuardedStore, StoreUnavailable } from '../step/store-calls.ts';
 import type { Turns } from '../step/turns.ts';
 import { tellIfHeld } from '../step/unknown-outcome.ts';
-import type { CommitRequest, FsmSnapshot, TrailDraft } from '../stores/store.ts';
+import type {
+  CommitRequest,
+  FsmSnapshot,
+  Json,
+  SessionRecord,
+  TrailDraft,
+} from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import type { Position } from '../workflow/position.ts';
 import { countFailure } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
-import { isStableEverywhere } from './config.ts';
+import { isStableEverywhere, mountedBegin } from './config.ts';
 import { storedIn, understood } from './stands.ts';
 import { listsChangedBy } from './visibility.ts';
 
@@ -27,6 +34,8 @@ export interface OutsideMover {
   readonly turns: Turns;
   readonly events: Events;
   readonly onError: (error: unknown) => void;
+  /** Gives what a run begins with. Default: what the gate that is mounted in this process does. */
+  readonly begin?: Begin | undefined;
   /** Tells the clients of a run that lists of it changed. */
   tell(run: string, lists: readonly ListKind[]): void;
 }
@@ -40,6 +49,23 @@ interface OutsideCall extends Pick<CommitRequest, 'settles'> {
   readonly payload?: unknown;
   /** How long it waits for the step that is under way. */
   readonly waitMs?: number;
+  /** As in a claim: makes a run that does not exist yet. */
+  readonly create?: SessionRecord | undefined;
+  /** Gives what the run begins with. Default: {@link outsideBeginning}. */
+  readonly begin?: (() => Promise<Json | undefined>) | undefined;
+}
+
+/** What a run begins with that no request is about; `undefined` where the machine's own data are. */
+export function outsideBeginning(
+  { begin, workflow, store, ttlMs, clock }: OutsideMover,
+  run: string,
+): (() => Promise<Json | undefined>) | undefined {
+  const asked = begin ?? mountedBegin(workflow);
+  if (asked === undefined) return undefined;
+  return async () => {
+    const record = await store.read(run, ttlMs, workflow.id);
+    return askBegin(asked, { run, principal: record?.session.principal }, clock);
+  };
 }
 
 /** No upstream runs meanwhile, so such a move is over soon. */
@@ -49,13 +75,23 @@ const TIMES = { waitMs: 10_000, leaseMs: 8_000, maxStepMs: 60_000, cancelGraceMs
  * Moves a run with the same claim, commit and trail as a step. `change` says where to, from where
  * the run stands; `undefined` leaves it alone.
  *
- * @throws StoreUnavailable; and whatever `change` throws, which leaves the run as it is
+ * @throws StoreUnavailable; and whatever `begin` and `change` throw, which leaves the run as it is
  */
 export async function moveFromOutside(
   mover: OutsideMover,
   run: string,
-  { name, payload = null, settles = true, waitMs = TIMES.waitMs }: OutsideCall,
-  change: (from: Position, isFirst: boolean) => StepMove | undefined,
+  {
+    name,
+    payload = null,
+    settles = true,
+    waitMs = TIMES.waitMs,
+    create,
+    begin = outsideBeginning(mover, run),
+  }: OutsideCall,
+  change: (
+    from: Position,
+    isFirst: boolean,
+  ) => StepMove | undefined | Promise<StepMove | undefined>,
 ): Promise<StepMove | NotMoved | 'unchanged'> {
   const { workflow, store, ttlMs, turns, clock, events, onError } = mover;
   const rules: StepRules = {
@@ -68,11 +104,12 @@ export async function moveFromOutside(
     onError,
   };
   const wanted = {
-    run: { run, store, ttlMs, turns, create: undefined },
+    run: { run, store, ttlMs, turns, create },
     // This move's own commit is all that it does, so it may be repeated.
     description: { tool: name, digest: digestOf(payload), uncertain: 'retry' as const },
     note: undefined,
     states: undefined,
+    begin,
     request: NO_REQUEST,
     onTooLong: () => {},
   };
@@ -80,12 +117,13 @@ export async function moveFromOutside(
   if (!(step instanceof Step)) {
     if (step.reason === 'busy' || step.reason === 'held') return step.reason;
     if (step.reason === 'unknown') return 'unknown-run';
+    if ('fault' in step) throw step.fault;
     throw new StoreUnavailable('the store could not be asked');
   }
   let move: StepMove | undefined;
   try {
     if (step.understood === undefined) throw step.fault;
-    move = change(step.understood.position, step.isFirst);
+    move = await change(step.understood.position, step.isFirst);
   } catch (error) {
     await step.withdraw();
     throw error;

@@ -17,9 +17,8 @@ import {
 import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import { type ReadRefusal, type ReadRefusalReason, readRefusalFor } from '../workflow/advice.ts';
-import type { Position } from '../workflow/position.ts';
 import type { BoundRead } from '../workflow/reads.ts';
-import { askedCall, refusedByGuard } from './admit.ts';
+import { askedCall, refusedUnclaimed } from './admit.ts';
 import type { GateConfig } from './config.ts';
 import { type Demand, Gates } from './gates.ts';
 import { type ReadLists, readListsOf, showReads } from './lists.ts';
@@ -311,7 +310,7 @@ export class ReadJudge {
     if (found === 'unknown') return { reason: 'ended' };
     if (found === 'unavailable') return { reason: 'unavailable' };
     const { listed } = this.#admission;
-    const sight = listed && sightOf(this.#config, listed, positionOf(found));
+    const sight = listed && sightOf(this.#config, listed, found);
     const isAllowed = bound.every(
       (each) => workflow.allows(found.state, each) && sight?.opens(each.name, each.veils) !== false,
     );
@@ -328,8 +327,9 @@ export class ReadJudge {
     const guards = bound.flatMap((each) => each.guards);
     if (guards.length === 0) return undefined;
     const call = askedCall(incoming, name, listed);
-    const refused = await refusedByGuard(this.#config, { guards }, found, call);
-    return refused && { reason: 'guard', found, words: refused.words };
+    const refused = await refusedUnclaimed(this.#config, listed, { guards }, found, call);
+    const reason = refused?.reason === 'unavailable' ? 'unavailable' : 'guard';
+    return refused && { reason, found, words: refused.words };
   }
 
   /** Whether the request was turned away, since its headers do not say what its body says. */
@@ -349,7 +349,7 @@ export class ReadJudge {
     const gates = Gates.of(this.#config, this.#exchange);
     const outlook =
       found !== undefined && listed !== undefined
-        ? await gates.look(this.#admission, listed, positionOf(found))
+        ? await gates.look(this.#admission, listed, found)
         : undefined;
     // Where several must allow it at once, the way to one of them may lead nowhere.
     const leads = reason === 'state' && only !== undefined && others.length === 0;
@@ -409,10 +409,6 @@ function demandOf(
 ): ReturnType<Demand> {
   const bound = kind === 'prompt' ? reads.ofPrompt(name) : reads.ofResource(name);
   return bound === 'unclear' ? undefined : bound.map(({ states }) => states);
-}
-
-function positionOf({ updatedAt: _, version: __, ...position }: FsmSnapshot): Position {
-  return position;
 }
 
 function isListOfUris(value: unknown): value is readonly string[] {

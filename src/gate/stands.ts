@@ -1,13 +1,14 @@
 import { quoteNames } from '../errors.ts';
 import type { Admission, Run } from '../session/run.ts';
+import { askBegin, begunWith } from '../step/begin.ts';
 import { beginsAnew, shownPosition } from '../step/ends.ts';
 import { turnKey } from '../step/step.ts';
 import { tellIfHeld } from '../step/unknown-outcome.ts';
-import type { ClaimView, FsmSnapshot, RunRecord, WorkflowRecord } from '../stores/store.ts';
+import type { ClaimView, FsmSnapshot, Json, RunRecord, WorkflowRecord } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import type { Position } from '../workflow/position.ts';
-import type { Understood } from '../workflow/workflow.ts';
+import type { Understood, Workflow } from '../workflow/workflow.ts';
 import type { GateConfig } from './config.ts';
 
 /** `unknown`: the run is no more; `unavailable`: the store cannot be asked. */
@@ -15,9 +16,11 @@ export type NotFound = 'unknown' | 'unavailable';
 
 /** Where the run stands for its clients. */
 export function stateNow(config: GateConfig, run: Run): MaybePromise<FsmSnapshot | NotFound> {
-  return after(recordNow(config, run), (record) =>
-    record === 'away' ? 'unavailable' : standing(config, run, record),
-  );
+  return after(recordNow(config, run), (record) => {
+    if (record === 'away') return 'unavailable';
+    const found = standing(config, run, record);
+    return typeof found === 'object' ? asShown(config, run, found) : found;
+  });
 }
 
 /**
@@ -32,7 +35,10 @@ export function stateAsRead(config: GateConfig, run: Run): FsmSnapshot | 'unavai
   if (storedIn(record, id)?.claim !== undefined) return undefined;
   const stood = stands(config, record);
   if (typeof stood !== 'object') return stood;
-  return stood.isOverdue ? undefined : shown(config, run.run, stood);
+  if (stood.isOverdue) return undefined;
+  const found = shown(config, run.run, stood);
+  // The claim asks for what a run begins with.
+  return isToBegin(config, found) && showsData(config) ? undefined : found;
 }
 
 /**
@@ -47,7 +53,10 @@ export function stateForLists(
   const { listed } = admission;
   if (listed === undefined) return 'unknown';
   return after(recordNow(config, listed), (record) => {
-    if (record !== 'away') return standing(config, listed, record);
+    if (record !== 'away') {
+      const found = standing(config, listed, record);
+      return typeof found === 'object' ? asShown(config, listed, found) : found;
+    }
     admission.listMissed(lists);
     return 'unavailable';
   });
@@ -121,6 +130,8 @@ export function statusOf(claim: ClaimView | undefined): 'idle' | 'running' | 'he
 export interface Stood {
   readonly position: Position;
   readonly updatedAt: number;
+  /** As it is stored: 0 where the run has not begun. */
+  readonly version: number;
   readonly isOverdue: boolean;
 }
 
@@ -128,17 +139,73 @@ export interface Stood {
 export function stands(config: GateConfig, record: RunRecord | undefined): Stood | 'unavailable' {
   const { workflow } = config;
   const snapshot = storedIn(record, workflow.id)?.snapshot;
-  if (snapshot === undefined) return { position: workflow.start, updatedAt: 0, isOverdue: false };
+  if (snapshot === undefined)
+    return { position: workflow.start, updatedAt: 0, version: 0, isOverdue: false };
   const known = understood(config, snapshot, record?.now);
   if (known === undefined) return 'unavailable';
   const { position, left } = known;
-  const { updatedAt } = snapshot;
-  return { position: left?.position ?? position, updatedAt, isOverdue: left !== undefined };
+  const { updatedAt, version = 0 } = snapshot;
+  return {
+    position: left?.position ?? position,
+    updatedAt,
+    version,
+    isOverdue: left !== undefined,
+  };
 }
 
-function shown(config: GateConfig, run: string, { position, updatedAt }: Stood): FsmSnapshot {
+/** One that the next call begins anew has no version, as one that has not begun. */
+function shown(
+  config: GateConfig,
+  run: string,
+  { position, updatedAt, version }: Stood,
+): FsmSnapshot {
   if (updatedAt > 0) warnOfNeverShown(config, run);
-  return { ...shownPosition(config, run, position), updatedAt };
+  const seen = shownPosition(config, run, position);
+  return { ...seen, updatedAt, version: seen === position ? version : 0 };
+}
+
+/** What the app was asked for the runs of a request, by workflow. */
+const asked = new WeakMap<Run, Map<Workflow, Promise<Json | undefined>>>();
+
+/**
+ * What a run begins with, asked at most once for each request. `undefined` where the machine's own
+ * data are. Rejects as {@link askBegin}.
+ */
+export function beginningOf(
+  { begin, workflow, clock }: GateConfig,
+  run: Run,
+): (() => Promise<Json | undefined>) | undefined {
+  if (begin === undefined) return undefined;
+  return () => {
+    const known = asked.get(run) ?? new Map<Workflow, Promise<Json | undefined>>();
+    asked.set(run, known);
+    const data =
+      known.get(workflow) ?? askBegin(begin, { run: run.run, principal: run.actor }, clock);
+    known.set(workflow, data);
+    return data;
+  };
+}
+
+/**
+ * Where a run stands for those who look at its data: one that has not begun, or that the next call
+ * begins anew, has what it would begin with. `unavailable` where the app cannot say, which is told
+ * to `onError`. Writes nothing.
+ */
+export function asBegun(
+  config: GateConfig,
+  run: Run,
+  found: FsmSnapshot,
+): MaybePromise<FsmSnapshot | 'unavailable'> {
+  const begin = isToBegin(config, found) ? beginningOf(config, run) : undefined;
+  if (begin === undefined) return found;
+  const { workflow, onError } = config;
+  return begin().then(
+    (data) => ({ ...found, ...begunWith(workflow, found, data) }),
+    (error: unknown) => {
+      onError(error);
+      return 'unavailable' as const;
+    },
+  );
 }
 
 /** Once for each gate: a run that begins anew with the next call is never seen at its end. */
@@ -149,4 +216,26 @@ function warnOfNeverShown(config: GateConfig, run: string): void {
     `${quoteNames(workflow.onlyAtEnd)} of "${workflow.id}" never available: bound to final states alone, in which no run is seen ` +
       `where the next call begins it anew, as by default the runs of principals. Bind to other states too, or give fsmGate({ whenEnded: 'keep' })`,
   );
+}
+
+/** The same where what a client is shown depends on the data. */
+export function asShown(
+  config: GateConfig,
+  run: Run,
+  found: FsmSnapshot,
+): MaybePromise<FsmSnapshot | 'unavailable'> {
+  return showsData(config) ? asBegun(config, run, found) : found;
+}
+
+/** Whether the app says what data a run gets that stands there. */
+export function isToBegin(
+  { begin }: GateConfig,
+  { version = 0 }: Pick<FsmSnapshot, 'version'>,
+): boolean {
+  return begin !== undefined && version === 0;
+}
+
+/** Whether data decide what a client is shown: by the guards of a statechart, or by `visible`. */
+export function showsData({ workflow }: GateConfig): boolean {
+  return !workflow.isFlat || workflow.hides;
 }

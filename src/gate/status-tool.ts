@@ -298,7 +298,7 @@ async function partsOf(
     if (gone === undefined) return 'unknown';
     return sharing.map((gate) => statusWithoutRun(gate, gone, starters));
   }
-  const outlook = gates.lookAt(admission, run, record);
+  const outlook = await gates.lookAt(admission, run, record);
   const pass = handleIn(admission, incoming);
   const parts = sharing.map((gate) => ({ gate, run, record, outlook, starters, pass }));
   return Promise.all(parts.map(statusOfRun));

@@ -20,7 +20,7 @@ import type { Position } from '../workflow/position.ts';
 import { jsonOf } from '../workflow/stored.ts';
 import type { GateConfig } from './config.ts';
 import type { Outlook } from './gates.ts';
-import { type Stood, stands, statusOf, storedIn } from './stands.ts';
+import { asBegun, type Stood, showsData, stands, statusOf, storedIn } from './stands.ts';
 import { sightOf } from './visibility.ts';
 
 /** What is told of one workflow. */
@@ -75,12 +75,15 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
   if (stored !== undefined) tellIfHeld({ key, ...stored, now: record?.now }, gate);
   const stood = stands(gate, record);
   if (stood === 'unavailable') return unreadable(gate);
+  const position = await begunPosition(gate, run, stood);
+  if (position === 'unavailable') return unreadable(gate);
   const recent = stored === undefined ? [] : await recentOf(gate, run);
-  const { position } = stood;
   const underWay = statusOf(stored?.claim);
   const hasEnded = underWay === 'idle' && workflow.hasEnded(position.state);
   const next = underWay === 'idle' ? nextOf(part, position) : [];
-  const waitsFor = hasEnded ? undefined : awaited(part, stood, next, stored?.claim);
+  const waitsFor = hasEnded
+    ? undefined
+    : awaited(part, { ...stood, position }, next, stored?.claim);
   const left = leavesIn(gate, stood, record);
   const summary = summaryOf(gate, position, run);
   const known = {
@@ -104,6 +107,16 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
     ...(summary !== undefined && { summary }),
     ...(recent && { recent }),
   };
+}
+
+/** With what the run would begin with, where something looks at that. */
+async function begunPosition(
+  gate: GateConfig,
+  run: Run,
+  { position, updatedAt, version }: Stood,
+): Promise<Position | 'unavailable'> {
+  const isAsked = gate.status?.summary !== undefined || showsData(gate);
+  return isAsked ? asBegun(gate, run, { ...position, updatedAt, version }) : position;
 }
 
 /** @param words how to come to a run */

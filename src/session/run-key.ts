@@ -1,7 +1,8 @@
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
-import { PRINCIPAL_RUN } from '../ids.ts';
+import { isPrincipalRun, PRINCIPAL_RUN } from '../ids.ts';
 import { parseOptions, showValue } from '../options.ts';
+import type { SessionRecord } from '../stores/store.ts';
 
 /**
  * What names the run that a call belongs to. Made by {@link sessionKey}, {@link principalKey},
@@ -203,10 +204,29 @@ function isStrategy(value: unknown): value is RunKeyStrategy {
   );
 }
 
-/** With a space in it, as a principal's. */
+/** Begins the key of a handle's run: with a space in it, as a principal's. */
+const HANDLE_RUN = 'handle ';
+
 function handleRun(argument: string, handle: string, principal?: string | IssuedPrincipal): string {
   const owner = principal === undefined ? null : principalText(principal);
-  return `handle ${JSON.stringify([argument, owner, handle])}`;
+  return `${HANDLE_RUN}${JSON.stringify([argument, owner, handle])}`;
+}
+
+/**
+ * Whose run it is, as its key says; `undefined` of a session's run, and of what is no key. Nobody
+ * in particular may own a handle.
+ */
+export function ownerOf(run: string): SessionRecord | undefined {
+  if (isPrincipalRun(run)) return { principal: run.slice(PRINCIPAL_RUN.length) };
+  if (!run.startsWith(HANDLE_RUN)) return undefined;
+  try {
+    const parts: unknown = JSON.parse(run.slice(HANDLE_RUN.length));
+    const owner: unknown = Array.isArray(parts) && parts.length === 3 ? parts[1] : undefined;
+    if (owner === null) return {};
+    return typeof owner === 'string' ? { principal: owner } : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /** A principal, as runs are bound to it. */

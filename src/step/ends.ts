@@ -1,7 +1,9 @@
 import { isPrincipalRun } from '../ids.ts';
+import type { Json } from '../stores/store.ts';
 import type { Position } from '../workflow/position.ts';
 import { AFTER, RESTART } from '../workflow/stored.ts';
 import type { Understood, Workflow } from '../workflow/workflow.ts';
+import { begunWith } from './begin.ts';
 import { moveTo, type StepMove } from './move.ts';
 
 /** What becomes of a run in a final state: it stays there, or the next call begins it anew. */
@@ -45,10 +47,16 @@ export function shownState(rule: EndRule, run: string, state: string): string {
 }
 
 /** Where a run is when it begins anew. Version and trail go on. */
-export function restartOf(workflow: Workflow, from: Position, actor: string | undefined): StepMove {
+export function restartOf(
+  workflow: Workflow,
+  from: Position,
+  actor: string | undefined,
+  data?: Json,
+): StepMove {
+  const position = begunWith(workflow, workflow.start, data);
   const actions = workflow.dueActions(true);
   const said = { event: RESTART, actor };
-  const move = moveTo(workflow, from, { position: workflow.start, actions }, said);
+  const move = moveTo(workflow, from, { position, actions }, said);
   return { ...move, isRestart: true };
 }
 
@@ -58,17 +66,25 @@ export interface OwnMove {
   readonly options?: typeof ANEW;
 }
 
+/** Whether a run has ended, and stays there unless it begins anew. */
+export function isAtEnd(workflow: Workflow, { position, left }: Understood): boolean {
+  return left === undefined && workflow.hasEnded(position.state);
+}
+
 /**
  * The move of a run whose state's time is over, or that has ended and begins anew.
  *
  * @param restarts who begins it anew; without it, a run that has ended stays as it is
+ * @param data what it begins anew with. Default: the machine's own
  */
 export function ownMove(
   workflow: Workflow,
-  { position, left }: Understood,
+  known: Understood,
   restarts: { readonly actor: string | undefined } | undefined,
+  data?: Json,
 ): OwnMove | undefined {
+  const { position, left } = known;
   if (left !== undefined) return { move: moveTo(workflow, position, left, { event: AFTER }) };
-  if (restarts === undefined || !workflow.hasEnded(position.state)) return undefined;
-  return { move: restartOf(workflow, position, restarts.actor), options: ANEW };
+  if (restarts === undefined || !isAtEnd(workflow, known)) return undefined;
+  return { move: restartOf(workflow, position, restarts.actor, data), options: ANEW };
 }

@@ -204,6 +204,9 @@ export function withData(position: Position, data: Json | undefined): Position {
 /** The trail's event of a state that was left by itself. */
 export const AFTER = 'after';
 
+/** The trail's event of a run that began by itself, before any call of it. */
+export const BEGIN = 'begin';
+
 /** The trail's event of a run that began anew. */
 export const RESTART = 'restart';
 
