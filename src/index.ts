@@ -31,7 +31,13 @@ export { type CommonOptions, type Middleware, notForwarded } from './middleware.
 
 // Workflows, and what is bound to them.
 export { StateMachineGate, type StateMachineGateConstructor } from './workflow/gate.ts';
-export type { GateOptions } from './workflow/gate.ts';
+export type { GateOptions, OrderOptions } from './workflow/made.ts';
+export type {
+  EarlierCall,
+  OrderRequirement,
+  OrderRule,
+  OrderRules,
+} from './workflow/order.ts';
 export type { FsmConfig, FsmStateConfig } from './workflow/flat-machine.ts';
 export type {
   BindableTool,

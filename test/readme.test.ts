@@ -216,6 +216,7 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const app: Express, mcpHandler: RequestHandler, store: AtomicStateStore, run: string, config: FsmConfig;
     declare const extra: StepSource;
     declare const db: { slots: { isAvailable(slot: string): Promise<boolean> } };`,
+  'docs/order.md': '',
   'docs/stores.md': '',
   'docs/guarantees.md': `
     import { type AtomicStateStore, sessionStore } from 'mcp-interlock';

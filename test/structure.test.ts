@@ -28,6 +28,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 /** The files at the top that every room may import. */
 const BASICS = [
   'clock.ts',
+  'digest.ts',
   'errors.ts',
   'events.ts',
   'ids.ts',
@@ -64,7 +65,7 @@ const LONGER: Readonly<Record<string, number>> = {
   'step/step.ts': 850,
   'stores/store.ts': 560,
   'wire/tap.ts': 760,
-  'workflow/workflow.ts': 500,
+  'workflow/workflow.ts': 515,
 };
 const files = sourceFiles();
 const imports = [...files].flatMap(([path, text]) => importsOf(path, text));

@@ -7,7 +7,7 @@ import type { FsmSnapshot } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import { AskedArguments } from '../workflow/asked-arguments.ts';
-import type { Guard, GuardedCall } from '../workflow/binding.ts';
+import { type Guard, type GuardedCall, POSITION } from '../workflow/binding.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { Loop, LoopShield } from '../workflow/loop-shield.ts';
 import type { Position } from '../workflow/position.ts';
@@ -155,7 +155,8 @@ async function refusedByGuard(
 ): Promise<NotAdmitted | undefined> {
   const { args } = call;
   const snapshot = { ...position, updatedAt };
-  const about = { ...call, args: args.members, ...workflow.factsOf(position, call.principal) };
+  const facts = workflow.factsOf(position, call.principal);
+  const about = { ...call, args: args.members, ...facts, [POSITION]: position };
   const refusal = await askGuards(guards, about, { clock, deadlineMs: GUARDS_MS, onError });
   // What the guards said of one argument says nothing of the other.
   return (

@@ -216,10 +216,10 @@ export class Gates {
 
   /** The same of a prompt or a resource. */
   noteOf(bound: BoundRead): string {
-    const { id } = this.#own.workflow;
+    const { workflow } = this.#own;
     const note =
       this.#readNotes.get(bound) ??
-      availabilityNote(whereaboutsOf(id, [bound], (states) => this.#fromStart(states)));
+      availabilityNote(whereaboutsOf(workflow, [bound], (states) => this.#fromStart(states)));
     this.#readNotes.set(bound, note);
     return note;
   }

@@ -1,6 +1,6 @@
+import { digestOf } from '../digest.ts';
 import type { RefusalReason } from '../events.ts';
 import { Try } from '../session/current-step.ts';
-import { digestOf } from '../session/digest.ts';
 import { InFlight } from '../session/live-session.ts';
 import type { Admission, NoRun, Run } from '../session/run.ts';
 import { turnAway, UNKNOWN_SESSION } from '../session/turn-away.ts';
@@ -377,7 +377,8 @@ export class Judge {
       };
       const hasEnded = reason === 'state' && state !== undefined && workflow.hasEnded(state);
       const anew = hasEnded && 'anew' in context ? context.anew : undefined;
-      const details = { heldTool, words, cause, anew, foreseen: way?.foreseen ?? false };
+      const { isOrder } = workflow;
+      const details = { heldTool, words, cause, anew, foreseen: way?.foreseen ?? false, isOrder };
       return this.#answer(incoming, this.#reply(incoming, refusal, details));
     });
   }

@@ -1,7 +1,7 @@
 import type { Clock } from '../clock.ts';
+import { digestOf } from '../digest.ts';
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
-import { digestOf } from '../session/digest.ts';
 import type { CallerRequest } from '../session/principal.ts';
 import type { Admission } from '../session/run.ts';
 import { headerFault } from '../wire/era.ts';

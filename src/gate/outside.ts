@@ -1,8 +1,8 @@
 import type { Clock } from '../clock.ts';
+import { digestOf } from '../digest.ts';
 import { InterlockError } from '../errors.ts';
 import type { Events } from '../events.ts';
 import { showValue } from '../options.ts';
-import { digestOf } from '../session/digest.ts';
 import { askBegin, type Begin } from '../step/begin.ts';
 import { claimRun } from '../step/claim.ts';
 import { moveTo, type StepMove } from '../step/move.ts';

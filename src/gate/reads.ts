@@ -366,7 +366,7 @@ export class ReadJudge {
     };
     const foreseen = way?.foreseen ?? false;
     const data = { [`${META_PREFIX}refusal`]: refusal };
-    const text = readRefusalFor(refusal, { words, foreseen });
+    const text = readRefusalFor(refusal, { words, foreseen, isOrder: workflow.isOrder });
     await incoming.answerWith(invalidParams(incoming, text, data));
     return 'answered';
   }

@@ -153,7 +153,9 @@ export function announcing(
     return after(record, (read) => {
       const texts = moved.map(({ config, run, step }) => {
         const available = gatesOf(config).availableAfter(leaves, run, read);
-        return announcement(config.workflow.id, step.movedTo ?? '', available);
+        const { workflow } = config;
+        const state = step.movedTo ?? '';
+        return announcement(workflow.id, state, available, workflow.doneIn(state));
       });
       return adding(texts, own);
     });

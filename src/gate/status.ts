@@ -15,6 +15,7 @@ import {
   type StatusFacts,
   statusWords,
 } from '../workflow/advice.ts';
+import { eventNamed } from '../workflow/binding.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { Position } from '../workflow/position.ts';
 import { jsonOf } from '../workflow/stored.ts';
@@ -96,6 +97,7 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
     ...known,
     available: next.map(({ tool }) => tool),
     leavesInMs: left?.leavesInMs,
+    done: workflow.doneIn(position.state),
     words: hasEnded ? begunAnew(gate, run) : undefined,
   };
   return {
@@ -175,7 +177,7 @@ function awaited(
     const { path } = outlook.wayTo(binding.states, (other) => demandOf(other, tool), tool);
     return { what: 'workflow', tool, ...(path && { path }) };
   }
-  const sent = next.map(({ tool }) => workflow.matchAlways(tool)?.eventIn(state));
+  const sent = next.map(({ tool }) => eventNamed(workflow.matchAlways(tool)?.eventIn(state)));
   const events = workflow.eventsIn(state).filter((event) => !sent.includes(event));
   if (events.length > 0) return { what: 'event', events };
   const leavesAt = workflow.leavesAt({ state, ...position, updatedAt });

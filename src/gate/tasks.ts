@@ -1,5 +1,5 @@
 import { LONGEST_MS } from '../clock.ts';
-import { digestOf } from '../session/digest.ts';
+import { digestOf } from '../digest.ts';
 import type { Admission, Run } from '../session/run.ts';
 import { type CallOrigin, Moves, type MovingBinding } from '../step/move.ts';
 import { type MoveListener, Step } from '../step/step.ts';

@@ -166,7 +166,7 @@ export class Moves {
   /** The same before there is a result. @throws Error where the event depends on it */
   succeedsAnyway(): StepMove {
     const source = this.#binding.eventIn(this.from.state);
-    if (typeof source === 'function')
+    if (typeof source === 'function' && source.sends === undefined)
       throw new Error(
         `what a success of ${JSON.stringify(this.origin.tool)} sends depends on its result, which is not there yet`,
       );
@@ -223,13 +223,13 @@ export class Moves {
   #send(source: AnyEventSource, outcome: Ended, how: Said): StepMove | undefined {
     const sent =
       typeof source === 'string'
-        ? { type: source, payload: undefined }
+        ? { type: source, payload: undefined, memory: undefined }
         : this.#workflow.eventFrom(source, { ...this.#told, ...outcome });
     const { ambiguous } = this.#asked;
     if (ambiguous !== undefined) throw new UnclearArguments(this.origin.tool, ambiguous);
     if (sent === undefined) return undefined;
-    const { type, payload } = sent;
-    const { position, actions } = this.#workflow.next(this.from, type, payload);
+    const { type, payload, memory } = sent;
+    const { position, actions } = this.#workflow.next(this.from, type, payload, memory);
     const reached = { position, actions: [...this.#due, ...actions] };
     const entry = { event: type, ...how, ...this.origin.note, payload };
     return moveTo(this.#workflow, this.before, reached, entry);

@@ -1,8 +1,7 @@
 import { inWords } from '../clock.ts';
 import type { RefusalReason } from '../events.ts';
 import type { TrailEntry, TrailOutcome } from '../stores/store.ts';
-import { ANY_STATE } from './bound-states.ts';
-import type { BoundState } from './position.ts';
+import { type Preposition, stateWords } from './bound-states.ts';
 import type { Leads, Whereabouts } from './ways.ts';
 
 /** The facts of a refusal, as programs read them in `_meta["mcp-interlock/refusal"]`. */
@@ -41,6 +40,8 @@ export interface RefusalDetails {
   readonly cause?: string | undefined;
   /** Whether every way is known, so that no path means no way. Default `true`. */
   readonly foreseen?: boolean | undefined;
+  /** Whether the state is a set of what is done, which says little to a model. Default `false`. */
+  readonly isOrder?: boolean | undefined;
 }
 
 /** Why a prompt or a resource was refused. */
@@ -65,6 +66,8 @@ interface ReadRefusalDetails {
   readonly words?: string | undefined;
   /** Whether every way is known, so that no path means no way. */
   readonly foreseen: boolean;
+  /** As of a call. */
+  readonly isOrder?: boolean | undefined;
 }
 
 /** A tool that can be called next, as the status tool tells of it. */
@@ -105,6 +108,8 @@ export interface StatusFacts {
   readonly words?: string | undefined;
   /** In how many milliseconds the run leaves its state by itself. */
   readonly leavesInMs?: number | undefined;
+  /** Of rules of order: what is done. */
+  readonly done?: readonly string[] | undefined;
 }
 
 /** The longest name, and the longest words of a guard, that a text repeats, in characters. */
@@ -138,21 +143,31 @@ export function announcement(
   workflow: string,
   state: string,
   available: readonly string[],
+  done?: readonly string[],
 ): string {
-  return system([
-    `${name(workflow)} is now in ${quoted(state)}.`,
-    availability(workflow, available),
-  ]);
+  const stands =
+    done === undefined
+      ? `${name(workflow)} is now in ${quoted(state)}.`
+      : doneWords(workflow, done);
+  return system([stands, availability(workflow, available)]);
+}
+
+function doneWords(workflow: string, done: readonly string[]): string {
+  if (done.length === 0) return `Nothing counts as done in ${name(workflow)} now.`;
+  return `Done in ${name(workflow)}: ${listed(done)}.`;
 }
 
 /** Where a run stands and what it waits for, in words that a model can act on. */
 export function statusWords(facts: StatusFacts): string {
-  const { workflow, state, status, available, waitsFor, words, leavesInMs } = facts;
+  const { workflow, state, status, available, waitsFor, words, leavesInMs, done } = facts;
   if (status === 'unavailable')
     return `The state of ${name(workflow)} cannot be read now. Try again later.`;
   if (status === 'no-run')
     return `This call names no run of ${name(workflow)}. ${sentence(words ?? 'Nothing else does')}`;
-  const stands = `${name(workflow)} is in ${quoted(state ?? '')}.`;
+  const stands =
+    done === undefined
+      ? `${name(workflow)} is in ${quoted(state ?? '')}.`
+      : doneWords(workflow, done);
   if (status === 'ended') {
     const ended = `This run of ${name(workflow)} has ended, in ${quoted(state ?? '')}.`;
     const offers = available.length === 0 ? [] : [availability(workflow, available)];
@@ -250,31 +265,36 @@ const OUTCOMES: Record<TrailOutcome, string> = {
 /** What a list that shows every tool says of a gated one, whatever the run. */
 export function availabilityNote({
   workflow,
+  isOrder,
   states,
   path,
   foreseen,
   isGrouped,
 }: Whereabouts): string {
   const what = isGrouped ? 'Some calls of it are available' : 'Available';
-  const where = `${what} only while ${name(workflow)} is ${whereabouts(states)}.`;
+  const where = isOrder
+    ? `${what} only ${stateWords(states, AFTER)}.`
+    : `${what} only while ${name(workflow)} is ${stateWords(states, IN)}.`;
   if (path === undefined)
     return system(foreseen ? [where, 'Calling tools does not lead there.'] : [where]);
-  if (path.length === 0) return system([where, 'A run begins there.']);
+  if (path.length === 0) return system(isOrder ? [where] : [where, 'A run begins there.']);
   return system([where, `From the start of a run, ${path.map(name).join(', then ')} leads there.`]);
 }
 
 const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetails) => string[]> = {
-  state: (refusal, { foreseen = true, anew }) => [
-    `${subject(refusal)} is not available${during(refusal)}.`,
+  state: (refusal, { foreseen = true, anew, isOrder }) => [
+    `${subject(refusal)} is not available${during(refusal, isOrder)}.`,
     availability(refusal.workflow, refusal.available),
-    ...(anew !== undefined
-      ? [`This run of ${name(refusal.workflow)} has ended.`, sentence(anew)]
-      : foreseen || refusal.path !== undefined
-        ? way(refusal.path, isGrouped(refusal) ? undefined : name(refusal.tool))
-        : []),
+    ...(isOrder && refusal.path !== undefined
+      ? order([...refusal.path, refusal.tool])
+      : anew !== undefined
+        ? [`This run of ${name(refusal.workflow)} has ended.`, sentence(anew)]
+        : foreseen || refusal.path !== undefined
+          ? way(refusal.path, isGrouped(refusal) ? undefined : name(refusal.tool))
+          : []),
   ],
-  guard: (refusal, { words }) => [
-    `${subject(refusal)} was refused${during(refusal)}: ${sentence(words ?? 'a condition for it is not met')}`,
+  guard: (refusal, { words, isOrder }) => [
+    `${subject(refusal)} was refused${isOrder ? '' : during(refusal)}: ${sentence(words ?? 'a condition for it is not met')}`,
     availability(refusal.workflow, refusal.available),
   ],
   arguments: ({ tool }, { words }) => [
@@ -290,9 +310,9 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
     `The operator must resolve it before ${name(workflow)} goes on.`,
     'Do not repeat the call.',
   ],
-  loop: (refusal) => [
+  loop: (refusal, { isOrder }) => [
     `${name(refusal.tool)} was not run, because it was called again and again without progress.`,
-    ...(refusal.state === undefined
+    ...(refusal.state === undefined || isOrder
       ? []
       : [`${name(refusal.workflow)} is now in ${quoted(refusal.state)}.`]),
     availability(refusal.workflow, refusal.available),
@@ -311,13 +331,13 @@ const READ_SENTENCES: Record<
   ReadRefusalReason,
   (subject: string, refusal: ReadRefusal, details: ReadRefusalDetails) => string[]
 > = {
-  state: (subject, refusal, { foreseen }) => [
-    `${subject} is not available${during(refusal)}.`,
+  state: (subject, refusal, { foreseen, isOrder }) => [
+    `${subject} is not available${during(refusal, isOrder)}.`,
     availability(refusal.workflow, refusal.available),
     ...(foreseen || refusal.path !== undefined ? way(refusal.path) : []),
   ],
-  guard: (subject, refusal, { words }) => [
-    `${subject} was refused${during(refusal)}: ${sentence(words ?? 'a condition for it is not met')}`,
+  guard: (subject, refusal, { words, isOrder }) => [
+    `${subject} was refused${isOrder ? '' : during(refusal)}: ${sentence(words ?? 'a condition for it is not met')}`,
     availability(refusal.workflow, refusal.available),
   ],
   unavailable: (subject, { workflow }) => [
@@ -342,7 +362,11 @@ function subject(refusal: Refusal): string {
   return isGrouped(refusal) ? `This call of ${name(refusal.tool)}` : name(refusal.tool);
 }
 
-function during({ workflow, state }: Pick<Refusal, 'workflow' | 'state'>): string {
+function during(
+  { workflow, state, path }: Pick<Refusal, 'workflow' | 'state' | 'path'>,
+  isOrder = false,
+): string {
+  if (isOrder) return path === undefined ? ' now' : ' yet';
   return state === undefined ? '' : ` while ${name(workflow)} is in ${quoted(state)}`;
 }
 
@@ -363,23 +387,33 @@ const offers = new WeakMap<readonly string[], Offer>();
 function offerOf(available: readonly string[]): Offer {
   const known = offers.get(available);
   if (known !== undefined) return known;
-  const named = available.slice(0, MOST_NAMES).map(name).join(', ');
-  const rest = available.length - MOST_NAMES;
-  const offer = {
-    names: rest > 0 ? `${named} and ${rest} more` : named,
-    tools: new Set(available),
-  };
+  const offer = { names: listed(available), tools: new Set(available) };
   offers.set(available, offer);
   return offer;
+}
+
+function listed(names: readonly string[]): string {
+  const named = names.slice(0, MOST_NAMES).map(name).join(', ');
+  const rest = names.length - MOST_NAMES;
+  return rest > 0 ? `${named} and ${rest} more` : named;
 }
 
 /** Where the text has named the tool already, it is not named again. */
 function way(path: readonly string[] | undefined, tool?: string): string[] {
   if (path === undefined) return [`${tool ?? 'It'} cannot be reached from here by calling tools.`];
   if (path.length === 0) return [];
-  const rest = path.length - MOST_NAMES;
-  const calls = [...path.slice(0, MOST_NAMES).map(name), ...(rest > 0 ? [`${rest} more`] : [])];
-  return [`To reach ${tool ?? 'it'}, call ${calls.join(', then ')} first.`];
+  return [`To reach ${tool ?? 'it'}, call ${inOrder(path)} first.`];
+}
+
+/** The tool that was called is the last one: where it is the only one, it may be called again. */
+function order(calls: readonly string[]): string[] {
+  return calls.length < 2 ? [] : [`Call ${inOrder(calls)}.`];
+}
+
+function inOrder(calls: readonly string[]): string {
+  const rest = calls.length - MOST_NAMES;
+  const named = calls.slice(0, MOST_NAMES).map(name);
+  return [...named, ...(rest > 0 ? [`${rest} more`] : [])].join(', then ');
 }
 
 function system(sentences: readonly string[]): string {
@@ -395,34 +429,9 @@ function name(text: string): string {
   return plain(text, NAME_LENGTH);
 }
 
-/** Where an expression is true: `in "a" and "b"`, `in "a" or not in "b"`. */
-function whereabouts(states: readonly BoundState[]): string {
-  const [only, ...others] = states;
-  return only !== undefined && others.length === 0 ? place(only) : places(states, 'or');
-}
-
-function place(state: BoundState): string {
-  if (state === ANY_STATE) return 'in any state';
-  if (typeof state === 'string') return `in ${quoted(state)}`;
-  if ('tag' in state) return `in a state with the tag ${quoted(state.tag)}`;
-  if ('all' in state) return places(state.all, 'and');
-  if ('any' in state) return places(state.any, 'or');
-  const { not } = state;
-  return typeof not === 'string' || 'tag' in not ? `not ${place(not)}` : `not (${place(not)})`;
-}
-
-/** Of places that are named one after the other, the first one alone says "in". */
-function places(states: readonly BoundState[], word: 'and' | 'or'): string {
-  const said = states.map((each) => {
-    const isGroup = typeof each === 'object' && ('all' in each || 'any' in each);
-    return isGroup && states.length > 1 ? `(${place(each)})` : place(each);
-  });
-  const isSaid = (text: string, i: number): boolean =>
-    i > 0 && text.startsWith('in ') && said[i - 1]?.startsWith('in ') === true;
-  return said
-    .map((text, i) => (isSaid(text, i) ? text.slice('in '.length) : text))
-    .join(` ${word} `);
-}
+const IN: Preposition = { word: 'in', say: quoted, quote: quoted };
+/** Of rules of order, whose names are tools. */
+const AFTER: Preposition = { word: 'after', say: name, quote: quoted };
 
 function quoted(state: string): string {
   return `"${name(state).replaceAll('"', "'")}"`;

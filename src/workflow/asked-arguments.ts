@@ -35,8 +35,8 @@ export class AskedArguments {
   /**
    * Finds out what the functions of a binding will ask for that say what an outcome sends: after
    * the call it is too late to refuse it. Where a key is written in their source in another letter
-   * case than it came in, they are called with an empty result. They are free of effects, and what
-   * they say here is not heeded.
+   * case than it came in, they are called with an empty result; those of our own always are, since
+   * their source names no key. They are free of effects, and what they say here is not heeded.
    *
    * @param told what they are told beside the arguments: without it they would stop too early
    */
@@ -47,7 +47,8 @@ export class AskedArguments {
     const keys = keysIn(this.#args);
     for (const source of sources) {
       const text = source.toString();
-      if (keys !== 'many' && !keys.some((key) => isSpeltOtherwise(text, key))) continue;
+      const isOwn = source.sends !== undefined;
+      if (!isOwn && keys !== 'many' && !keys.some((key) => isSpeltOtherwise(text, key))) continue;
       try {
         const said: unknown = source({ ...told, args: this.members, result: {} } as never);
         // A promise that nobody waits for would end the process if it were rejected.

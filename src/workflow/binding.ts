@@ -3,7 +3,7 @@ import { InterlockError } from '../errors.ts';
 import { functionOption, isTable, parseOptions, showValue } from '../options.ts';
 import type { Json, Uncertain } from '../stores/store.ts';
 import { parseStates } from './bound-states.ts';
-import type { Model, StateExpression } from './position.ts';
+import type { Model, Position, StateExpression } from './position.ts';
 import { jsonOf } from './stored.ts';
 
 /** A tool's result as it is on the wire. */
@@ -83,8 +83,28 @@ export type EventSource<E extends string, Call> =
   | E
   | ((call: Call) => E | EventWithPayload<E> | undefined);
 
-/** The same for either outcome, where nobody asks any more what the names are. */
-export type AnyEventSource = string | ((call: never) => unknown);
+/**
+ * The same for either outcome, where nobody asks any more what the names are. A function of our own
+ * may say which event it `sends`: only what comes along depends on the call, and on its arguments
+ * alone.
+ */
+export type AnyEventSource = string | (((call: never) => unknown) & { readonly sends?: string });
+
+/** The event that a call sends where that is known before the call. */
+export function eventNamed(source: AnyEventSource | undefined): string | undefined {
+  return typeof source === 'function' ? source.sends : source;
+}
+
+/** Whether only the call says which event it sends. */
+export function isChosen(source: AnyEventSource | undefined): boolean {
+  return source !== undefined && eventNamed(source) === undefined;
+}
+
+/** An event as a call sends it. */
+export interface SentEvent extends EventWithPayload {
+  /** What the run remembers of the call's arguments, which no trail may have. */
+  readonly memory?: unknown;
+}
 
 function isThenable(value: unknown): boolean {
   return isTable(value) && typeof value.then === 'function';
@@ -111,9 +131,11 @@ function parseSource(what: string, source: unknown): AnyEventSource {
 export function eventFrom(
   source: AnyEventSource,
   call: SucceededCall | FailedCall,
-): EventWithPayload | undefined {
+): SentEvent | undefined {
   if (typeof source === 'string') return { type: source };
   const sent: unknown = source(call as never);
+  if (source.sends !== undefined && isTable(sent))
+    return { type: source.sends, memory: sent.memory };
   if (sent === undefined) return undefined;
   if (isThenable(sent)) {
     // One that nothing waits for would end the process if it were rejected.
@@ -145,6 +167,19 @@ export interface GuardedCall<
   /** The tool; where a prompt or a resource is guarded, its name or URI. */
   readonly tool: string;
   readonly args: Readonly<Record<string, unknown>>;
+}
+
+/** By this a guard of our own is told where the run stands, beside what an app's is told. */
+export const POSITION = Symbol('position');
+
+/** Where the run stands that such a guard is asked about. */
+export function positionOf(call: GuardedCall): Position | undefined {
+  const position: unknown = Reflect.get(call, POSITION);
+  return isPosition(position) ? position : undefined;
+}
+
+function isPosition(value: unknown): value is Position {
+  return isTable(value) && typeof value.state === 'string';
 }
 
 /**
@@ -314,7 +349,7 @@ export function parseToolName(name: unknown): string {
 
 /** The events of a binding that are known before any call. */
 export function namedEvents({ success, failure }: AnyBinding): string[] {
-  return [success, failure].filter((source) => typeof source === 'string');
+  return [success, failure].flatMap((source) => eventNamed(source) ?? []);
 }
 
 /**

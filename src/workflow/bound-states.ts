@@ -28,6 +28,17 @@ export function atomsOf(expression: BoundState): readonly Atom[] {
   return ('all' in expression ? expression.all : expression.any).flatMap(atomsOf);
 }
 
+/** The names in what may be an expression; what is none is refused where it is parsed. */
+export function namesIn(value: unknown): readonly string[] {
+  if (typeof value === 'string') return [value];
+  if (!isTable(value)) return [];
+  const { all, any: some, not } = value;
+  return [all, some]
+    .flatMap((each) => (Array.isArray(each) ? each : []))
+    .concat(not ?? [])
+    .flatMap(namesIn);
+}
+
 /**
  * A frozen copy of what a binding says.
  *
@@ -115,4 +126,43 @@ export function showState(state: BoundState): string {
   if ('not' in state) return `{ not: ${showState(state.not)} }`;
   const [word, parts] = 'all' in state ? ['all', state.all] : ['any', state.any];
   return `{ ${word}: [${parts.map(showState).join(', ')}] }`;
+}
+
+/** How a name in an expression is said. */
+export interface Preposition {
+  readonly word: string;
+  readonly say: (name: string) => string;
+  /** How a tag is said. */
+  readonly quote: (tag: string) => string;
+}
+
+/** Where an expression is true: `in "a" and "b"`, `in "a" or not in "b"`, `after pay`. */
+export function stateWords(states: readonly BoundState[], at: Preposition): string {
+  const [only, ...others] = states;
+  return only !== undefined && others.length === 0 ? place(only, at) : places(states, 'or', at);
+}
+
+function place(state: BoundState, at: Preposition): string {
+  if (state === ANY_STATE) return 'in any state';
+  if (typeof state === 'string') return `${at.word} ${at.say(state)}`;
+  if ('tag' in state) return `in a state with the tag ${at.quote(state.tag)}`;
+  if ('all' in state) return places(state.all, 'and', at);
+  if ('any' in state) return places(state.any, 'or', at);
+  const { not } = state;
+  const isAtom = typeof not === 'string' || 'tag' in not;
+  return isAtom ? `not ${place(not, at)}` : `not (${place(not, at)})`;
+}
+
+/** Of places that are named one after the other, the first one alone has the preposition. */
+function places(states: readonly BoundState[], word: 'and' | 'or', at: Preposition): string {
+  const said = states.map((each) => {
+    const isGroup = typeof each === 'object' && ('all' in each || 'any' in each);
+    return isGroup && states.length > 1 ? `(${place(each, at)})` : place(each, at);
+  });
+  const start = `${at.word} `;
+  const isSaid = (text: string, i: number): boolean =>
+    i > 0 && text.startsWith(start) && said[i - 1]?.startsWith(start) === true;
+  return said
+    .map((text, i) => (isSaid(text, i) ? text.slice(start.length) : text))
+    .join(` ${word} `);
 }

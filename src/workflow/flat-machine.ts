@@ -58,12 +58,13 @@ export interface WidenedConfig<S extends string, E extends string, N extends str
   };
 }
 
-const ID = z
+/** What a workflow may be called. */
+export const WORKFLOW_ID = z
   .string()
   .check(z.regex(/^[\w.-]{1,64}$/, 'expected 1 to 64 letters, digits, "_", "." or "-"'));
 
 const configSchema = z.strictObject({
-  id: z._default(ID, 'workflow'),
+  id: z._default(WORKFLOW_ID, 'workflow'),
   initial: z.string(),
   states: tableOption(),
 });

@@ -1,110 +1,36 @@
-import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
-import { functionOption, isTable, parseOptions, showValue } from '../options.ts';
+import { showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import {
   type AnyBinding,
   type BindableTool,
   type BindingOptions,
+  eventNamed,
   isVisibleIn,
   parseBinding,
   parseDeclaration,
   parseEvent,
   senderIn,
 } from './binding.ts';
+import { namesIn } from './bound-states.ts';
 import { bindingWarnings, checkBinding, rebindingWarnings } from './bound-tools.ts';
-import {
-  type ActionListener,
-  actOn,
-  type ErrorListener,
-  Listeners,
-  type TransitionListener,
-} from './callbacks.ts';
-import { type FsmConfig, flatModel, parseConfig, type WidenedConfig } from './flat-machine.ts';
-import { LoopShield, type LoopShieldOptions } from './loop-shield.ts';
-import type { BoundStates, FsmAction, Model, Position, TransitionResult } from './position.ts';
+import { actOn, Listeners, type TransitionListener } from './callbacks.ts';
+import type { FsmConfig, WidenedConfig } from './flat-machine.ts';
+import { type GateOptions, Made, type OrderOptions } from './made.ts';
+import type { OrderRules } from './order.ts';
+import type { BoundStates, FsmAction, Position, TransitionResult } from './position.ts';
 import { BoundReads, type ReadOptions } from './reads.ts';
-import { statechartModel } from './statechart.ts';
-import {
-  adopt,
-  type Deployment,
-  type Migrate,
-  openContext,
-  parseSnapshot,
-  stamped,
-} from './stored.ts';
+import { adopt, openContext, parseSnapshot, stamped } from './stored.ts';
 import { isVeiled, Sight } from './visible.ts';
 import { Workflow } from './workflow.ts';
-import {
-  isXStateMachine,
-  type XStateContext,
-  type XStateEvents,
-  type XStateMachine,
-  type XStatePaths,
-  type XStateTags,
-  type XStateTexts,
+import type {
+  XStateContext,
+  XStateEvents,
+  XStateMachine,
+  XStatePaths,
+  XStateTags,
+  XStateTexts,
 } from './xstate.ts';
-
-/** Options of `new StateMachineGate()`. */
-export interface GateOptions {
-  /** The clock, in milliseconds since the epoch. Default `Date.now`. */
-  readonly now?: (() => number) | undefined;
-  /** Told what a callback throws. Default: nobody is. */
-  readonly onError?: ErrorListener | undefined;
-  /**
-   * Does what a statechart's actions name, after the move was saved. Without it a machine that
-   * names any is refused.
-   */
-  readonly onAction?: ActionListener | undefined;
-  /**
-   * Which deployment of the workflow this is: 1, 2, 3 … Runs of an older one are migrated. Default:
-   * none, which counts as 0.
-   */
-  readonly version?: number | undefined;
-  /**
-   * Says where a run of an older version, or in a state that is no more, stands now. Default: such
-   * a run is refused.
-   */
-  readonly migrate?: Migrate | undefined;
-  /**
-   * Stops a model that calls bound tools again and again without a move. Default: nothing does, and
-   * nothing is counted.
-   */
-  readonly loopShield?: LoopShieldOptions | undefined;
-}
-
-const gateOptionsSchema = z.strictObject({
-  now: z._default(functionOption<() => number>(), () => Date.now),
-  onError: z._default(functionOption<ErrorListener>(), () => () => {}),
-  onAction: z.optional(functionOption<ActionListener>()),
-  version: z.optional(z.int().check(z.minimum(1))),
-  migrate: z.optional(functionOption<Migrate>()),
-  loopShield: z.optional(z.custom<LoopShieldOptions>(isTable, 'expected an object')),
-});
-
-/** What a gate is made of, which never changes: its clones share it. */
-class Made {
-  readonly model: Model;
-  readonly now: () => number;
-  readonly deployment: Deployment;
-  readonly shield: LoopShield | undefined;
-  readonly onAction: ActionListener | undefined;
-  readonly onError: ErrorListener;
-
-  constructor(machine: unknown, options: GateOptions | undefined) {
-    const what = 'StateMachineGate()';
-    const { loopShield, ...rest } = parseOptions(what, gateOptionsSchema, options);
-    const { now, onError, onAction, ...deployment } = rest;
-    this.model = isXStateMachine(machine)
-      ? statechartModel(machine, onAction !== undefined)
-      : flatModel(parseConfig(machine));
-    this.shield = loopShield === undefined ? undefined : new LoopShield(this.model, loopShield);
-    this.now = now;
-    this.deployment = deployment;
-    this.onAction = onAction;
-    this.onError = onError;
-  }
-}
 
 /**
  * `S` are the names that a binding may give, `E` the events, `T` the tags, `C` what the current
@@ -117,7 +43,7 @@ class Gate<
   C extends string = S,
   X = Json | undefined,
 > {
-  readonly #made: Made;
+  #made: Made;
   readonly #listeners: Listeners;
   readonly #tools = new Map<string, readonly AnyBinding[]>();
   readonly #reads = new BoundReads();
@@ -130,12 +56,24 @@ class Gate<
   #disposed = false;
 
   constructor(machine: FsmConfig<S, E> | XStateMachine | Made, options?: GateOptions) {
-    const made = machine instanceof Made ? machine : new Made(machine, options);
+    const made = machine instanceof Made ? machine : Made.ofMachine(machine, options);
     this.#made = made;
     this.#listeners = new Listeners(made.onError);
     this.#position = stamped(made.model.start, made.deployment);
     this.#due = made.model.startActions;
     this.#updatedAt = made.now();
+  }
+
+  /** See {@link StateMachineGateConstructor.fromOrder}. */
+  static fromOrder<K extends string, M extends string>(
+    rules: OrderRules<K, M>,
+    options?: OrderOptions,
+  ): Gate<K | M, K | M, never, string> {
+    const made = Made.ofOrder(rules, options);
+    const gate = new Gate<K | M, K | M, never, string>(made);
+    for (const binding of made.order?.bindings ?? [])
+      gate.#tools.set(binding.tool, [checkBinding(made.model, binding)]);
+    return gate;
   }
 
   /** The workflow's name, `'workflow'` unless the configuration says otherwise. */
@@ -187,6 +125,7 @@ class Gate<
    */
   bindPrompt(name: string, states: BoundStates<S, T>, options?: ReadOptions<X, S, T>): this {
     this.#assertBindable('bindPrompt');
+    this.#remember(states);
     this.#reads.addPrompt(this.#made.model, name, states, options);
     return this;
   }
@@ -204,6 +143,7 @@ class Gate<
     options?: ReadOptions<X, S, T>,
   ): this {
     this.#assertBindable('bindResource');
+    this.#remember(states);
     this.#reads.addResource(this.#made.model, uriPattern, states, options);
     return this;
   }
@@ -239,7 +179,7 @@ class Gate<
     const source = available
       ? senderIn(this.#made.model, bindings, state, 'success')?.success
       : bindings[0]?.success;
-    return typeof source === 'string' ? (source as E) : undefined;
+    return eventNamed(source) as E | undefined;
   }
 
   /**
@@ -321,7 +261,7 @@ class Gate<
    * @returns whether the machine is one of XState
    */
   async init(): Promise<boolean> {
-    return !this.#made.model.isFlat;
+    return !this.#made.model.isFlat && this.#made.order === undefined;
   }
 
   /** Lets go of the callbacks. The gate can still be read, and no longer be used. */
@@ -352,6 +292,8 @@ class Gate<
 
   #add(declarations: readonly (readonly AnyBinding[])[]): this {
     this.#assertBindable('bindTool');
+    for (const { tool } of declarations.flat()) this.#assertFurther(tool);
+    this.#remember(declarations.flatMap((each) => each.flatMap(({ states }) => states)));
     const checked = declarations.map((bindings) =>
       bindings.map((binding) => checkBinding(this.#made.model, binding)),
     );
@@ -366,6 +308,32 @@ class Gate<
       );
     }
     return this;
+  }
+
+  /**
+   * What a binding names must be remembered. Of rules of order that is not all they name: where
+   * nothing depends on a success, its call needs no claim.
+   */
+  #remember(states: unknown): void {
+    const before = this.#made.order;
+    const named: readonly unknown[] = Array.isArray(states) ? states : [states];
+    this.#made = this.#made.remembering(named.flatMap(namesIn));
+    const { order } = this.#made;
+    if (before === undefined || order === undefined || order === before) return;
+    for (const binding of order.bindings) {
+      const { tool } = binding;
+      const old = before.bindings.find((each) => each.tool === tool);
+      const known = this.#tools.get(tool) ?? [];
+      const others = known.filter((each) => each !== old);
+      this.#tools.set(tool, [binding, ...others]);
+    }
+  }
+
+  /** A binding adds to the others of its tool: it would open what a rule closes. */
+  #assertFurther(tool: string): void {
+    if (this.#made.order?.names.includes(tool) !== true) return;
+    const message = `tool ${showValue(tool)} is one of the rules of workflow "${this.id}"`;
+    throw new InterlockError('ERR_INTERLOCK_BINDING', `${message}: say there when it is available`);
   }
 
   #assertBindable(method: string): void {
@@ -391,7 +359,7 @@ export type StateMachineGate<
   X = Json | undefined,
 > = Gate<S, E, T, C, X>;
 
-/** The two ways to make a gate, so that each infers its names. */
+/** The ways to make a gate, so that each infers its names. */
 export interface StateMachineGateConstructor {
   /**
    * Of a machine made by XState 5: hierarchy, parallel regions, guards, context, history.
@@ -424,6 +392,19 @@ export interface StateMachineGateConstructor {
     config: FsmConfig<S, E>,
     options?: GateOptions,
   ): Gate<S, E>;
+  /**
+   * Of rules of the kind "this tool after that one", without a machine: what counts is which tools
+   * have succeeded. A tool that is only named is always available. A run's state is the set of what
+   * is done, as text: `{checkout, verify_identity}`. Bindings on top name the tools: `bindPrompt(
+   * 'receipt', 'pay')`.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` for rules of the wrong shape, and for those by
+   * which a tool could never be called
+   */
+  fromOrder<const K extends string, const M extends string = never>(
+    rules: OrderRules<K, M>,
+    options?: OrderOptions,
+  ): Gate<K | M, K | M, never, string>;
   readonly prototype: Gate;
 }
 

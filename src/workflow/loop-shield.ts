@@ -188,7 +188,7 @@ function checkFallback(
     throw new InterlockError('ERR_INTERLOCK_EVENT', message);
   }
   if (!model.isFlat) {
-    const message = `${what}: a statechart falls back by an event, which its entry and exit actions belong to`;
+    const message = `${what}: only a flat machine falls back to a state; name an event, which a statechart's actions belong to`;
     throw new InterlockError('ERR_INTERLOCK_CONFIG', message);
   }
   if (model.has(state)) return;

@@ -105,8 +105,18 @@ export interface Model {
    * @throws Error where a guard throws
    */
   isStopped(position: Position, event: string): boolean;
-  /** @throws Error where the machine's own code throws, or asks for what has no pure form. */
-  next(position: Position, event: string, payload?: Json): Next;
+  /**
+   * @param memory what rules of order remember of the call that sends the event
+   * @throws Error where the machine's own code throws, or asks for what has no pure form
+   */
+  next(position: Position, event: string, payload?: Json, memory?: unknown): Next;
+  /** What is done in a state; `undefined` in an unknown one. Of rules of order only. */
+  doneIn?(state: string): readonly string[] | undefined;
+  /** Which names an event makes true and which ones false. Of rules of order only. */
+  effectOf?(event: string): {
+    readonly adds: string | undefined;
+    readonly removes: readonly string[];
+  };
 }
 
 /**

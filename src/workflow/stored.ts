@@ -154,9 +154,12 @@ export interface Envelope {
   readonly loop?: Json;
   /** How often each tool has failed in this state, where its failures are counted. */
   readonly failures?: { readonly [tool: string]: number };
+  /** What rules of order remember of the arguments of calls. */
+  readonly 'mcp-interlock/calls'?: Json;
 }
 
-const KEYS = ['data', 'history', 'version', 'entered', 'loop', 'failures'];
+const CALLS_KEY = 'mcp-interlock/calls';
+const KEYS = ['data', 'history', 'version', 'entered', 'loop', 'failures', CALLS_KEY];
 
 /**
  * Where an envelope says its format, by a number. Those of the first format, which is this one, do

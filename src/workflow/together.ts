@@ -113,10 +113,11 @@ export class Together {
     if (first === undefined || from === undefined || states === undefined || more.length > 0)
       return undefined;
     if (demands.some((lists) => lists.length > 0)) return undefined;
-    const path = first.pathTo(states, from);
+    const way = first.wayTo(states, from);
+    const { path } = way;
     if (path === undefined && others.length > 0) return undefined;
     const isFree = path?.every((tool) => !others.some((other) => other.isBound(tool))) ?? true;
-    return isFree ? { path, foreseen: first.foresees } : undefined;
+    return isFree ? way : undefined;
   }
 
   #is(index: number, goal: Goal, { state }: Position): boolean {

@@ -1,4 +1,4 @@
-import type { AnyBinding } from './binding.ts';
+import { type AnyBinding, eventNamed } from './binding.ts';
 import type { BoundState, Model, Position } from './position.ts';
 
 /**
@@ -186,9 +186,10 @@ function leadsOf(model: Model, bindings: readonly AnyBinding[], from: Position):
   const to: Position[] = [];
   let mayStay = decisive === -1 && senders.length < open.length;
   for (const { success } of possible) {
-    const isNamed = typeof success === 'string';
+    const named = eventNamed(success);
+    const isNamed = named !== undefined;
     mayStay ||= !isNamed;
-    for (const event of isNamed ? [success] : model.eventsIn(from.state)) {
+    for (const event of isNamed ? [named] : model.eventsIn(from.state)) {
       const next = positionAfter(model, from, event, isNamed);
       if (next === 'stays') mayStay = true;
       else if (next !== undefined) to.push(next);
@@ -234,6 +235,8 @@ export interface Way {
 /** Where a tool is to be found, and what it takes to get there from the start of a run. */
 export interface Whereabouts extends Way {
   readonly workflow: string;
+  /** Whether its states are sets of what is done. */
+  readonly isOrder: boolean;
   readonly states: readonly BoundState[];
   /** Whether only some calls of the tool are gated. */
   readonly isGrouped: boolean;
@@ -241,14 +244,15 @@ export interface Whereabouts extends Way {
 
 /** `wayTo` says how such states are reached from the start of a run. */
 export function whereaboutsOf(
-  workflow: string,
+  { id, isOrder }: { readonly id: string; readonly isOrder: boolean },
   bindings: readonly Pick<AnyBinding, 'states' | 'when'>[],
   wayTo: (states: readonly BoundState[]) => Way,
 ): Whereabouts {
   const named = bindings.flatMap((binding) => binding.states);
   const states = [...new Map(named.map((each) => [JSON.stringify(each), each])).values()];
   return {
-    workflow,
+    workflow: id,
+    isOrder,
     states,
     ...wayTo(states),
     isGrouped: bindings.every(({ when }) => when !== undefined),

@@ -5,13 +5,15 @@ import type { FsmSnapshot, Json } from '../stores/store.ts';
 import {
   type AnyBinding,
   type AnyEventSource,
-  type EventWithPayload,
   eventFrom,
+  eventNamed,
   type FailedCall,
+  isChosen,
   type RunFacts,
+  type SentEvent,
   type SucceededCall,
 } from './binding.ts';
-import { stateFault } from './bound-states.ts';
+import { ANY_STATE, stateFault } from './bound-states.ts';
 import {
   bindingsOfCall,
   type CallBinding,
@@ -28,6 +30,7 @@ import {
 } from './callbacks.ts';
 import { type ChartTree, covers } from './chart-tree.ts';
 import type { LoopShield } from './loop-shield.ts';
+import { OrderWays } from './order-ways.ts';
 import type { BoundState, FsmAction, Model, Move, Next, Position } from './position.ts';
 import type { BoundReads } from './reads.ts';
 import {
@@ -89,8 +92,8 @@ export class Workflow {
   /** What is bound to final states and to nothing else, by name. */
   readonly onlyAtEnd: readonly string[];
   /**
-   * Whether {@link pathTo} knows every way there is: not where guards, payloads or functions of
-   * bindings have a say.
+   * Whether every way is known, as far as states go: not where guards of a machine, payloads or
+   * functions of bindings have a say.
    */
   readonly foresees: boolean;
   /** Whether some binding says who sees what it is about. */
@@ -105,6 +108,7 @@ export class Workflow {
   readonly #views: ToolViews;
   readonly #veiled: VeiledTools;
   readonly #ways: Ways;
+  readonly #orderWays: OrderWays | undefined;
   /** Of a flat machine. */
   readonly #finals: readonly string[];
 
@@ -122,6 +126,7 @@ export class Workflow {
     this.toolNames = Object.freeze([...this.#tools.keys()]);
     this.#views = new ToolViews(model, this.#tools);
     this.#ways = new Ways(model, this.#tools);
+    this.#orderWays = model.effectOf && new OrderWays(model, this.#tools);
     this.reads = parts.reads;
     this.#veiled = veiledTools(this.#tools);
     this.hides = this.#veiled.size > 0 || parts.reads.veilsPrompts || parts.reads.veilsResources;
@@ -133,9 +138,9 @@ export class Workflow {
     this.onlyAtEnd = Object.freeze(atEnd.map(({ name }) => name));
     this.warnings = Object.freeze([...warnings]);
     this.foresees =
-      model.isFlat &&
+      (model.isFlat || model.effectOf !== undefined) &&
       this.#veiled.size === 0 &&
-      ![...this.#tools.values()].flat().some(({ success }) => typeof success === 'function');
+      ![...this.#tools.values()].flat().some(({ success }) => isChosen(success));
     this.#unconditional = combineUnconditional(model, this.#tools);
     Object.freeze(this);
   }
@@ -199,11 +204,12 @@ export class Workflow {
   /**
    * What the event does to the position; nothing where it is not handled.
    *
+   * @param memory as {@link eventFrom} gave it
    * @throws Error where a statechart's own code throws, or asks for what has no pure form. A flat
    * machine never throws.
    */
-  next(position: Position, event: string, payload?: Json): Next {
-    return arrived(this.#model.next(position, event, payload));
+  next(position: Position, event: string, payload?: Json, memory?: unknown): Next {
+    return arrived(this.#model.next(position, event, payload, memory));
   }
 
   /** Whether a run in this state can handle the event, as far as the state alone can tell. */
@@ -260,10 +266,7 @@ export class Workflow {
    * @throws Error whatever the binding's function throws; InterlockError `ERR_INTERLOCK_EVENT`
    * where it returns no event of this workflow
    */
-  eventFrom(
-    source: AnyEventSource,
-    call: SucceededCall | FailedCall,
-  ): EventWithPayload | undefined {
+  eventFrom(source: AnyEventSource, call: SucceededCall | FailedCall): SentEvent | undefined {
     const sent = eventFrom(source, call);
     if (
       sent === undefined ||
@@ -299,14 +302,16 @@ export class Workflow {
 
   /**
    * Where the tool is to be found, by this workflow alone unless told otherwise; `undefined` where
-   * it is not bound.
+   * it is not bound, or available in any state.
    */
   whereabouts(
     tool: string,
     wayTo: (states: readonly BoundState[]) => Way = (states) => this.#wayFromStart(states),
   ): Whereabouts | undefined {
     const bindings = this.#tools.get(tool);
-    return bindings && whereaboutsOf(this.id, bindings, wayTo);
+    const isEverywhere = bindings?.some(({ states }) => states.includes(ANY_STATE)) === true;
+    if (bindings === undefined || isEverywhere) return undefined;
+    return whereaboutsOf(this, bindings, wayTo);
   }
 
   /**
@@ -359,8 +364,8 @@ export class Workflow {
    * @throws Error where a guard throws. The call must be refused then.
    */
   isStopped(position: Position, { eventIn }: Pick<CallBinding, 'eventIn'>): boolean {
-    const event = eventIn(position.state);
-    return typeof event === 'string' && this.#model.isStopped(position, event);
+    const event = eventNamed(eventIn(position.state));
+    return event !== undefined && this.#model.isStopped(position, event);
   }
 
   /**
@@ -389,8 +394,25 @@ export class Workflow {
    * {@link foresees}, there is none.
    */
   pathTo(states: readonly BoundState[], from: Position): readonly string[] | undefined {
-    if (!this.hasState(from.state)) return undefined;
-    return this.#ways.pathTo(states, from);
+    return this.wayTo(states, from).path;
+  }
+
+  /** The same, and whether no path means that there is no way. */
+  wayTo(states: readonly BoundState[], from: Position): Way {
+    const foreseen = this.foresees;
+    if (!this.hasState(from.state)) return { path: undefined, foreseen };
+    return (
+      this.#orderWays?.wayTo(states, from) ?? { path: this.#ways.pathTo(states, from), foreseen }
+    );
+  }
+
+  /** Of rules of order: what is done in a state. */
+  doneIn(state: string): readonly string[] | undefined {
+    return this.#model.doneIn?.(state);
+  }
+
+  get isOrder(): boolean {
+    return this.#model.doneIn !== undefined;
   }
 
   /**
@@ -481,9 +503,9 @@ export class Workflow {
   }
 
   #wayFromStart(states: readonly BoundState[]): Way {
-    const path = this.pathTo(states, this.start);
+    const way = this.wayTo(states, this.start);
     // It is said to everybody, so it names nothing that somebody may not see.
-    const isTold = path?.some((tool) => this.isVeiled(tool)) !== true;
-    return { path: isTold ? path : undefined, foreseen: this.foresees };
+    const isTold = way.path?.some((tool) => this.isVeiled(tool)) !== true;
+    return isTold ? way : { path: undefined, foreseen: this.foresees };
   }
 }

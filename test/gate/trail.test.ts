@@ -8,7 +8,7 @@ import {
   StateMachineGate,
   verifyTrail,
 } from '../../src/index.ts';
-import { digestOf } from '../../src/session/digest.ts';
+import { digestOf } from '../../src/digest.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { begins, type Scene, scene } from '../helpers/scene.ts';
 

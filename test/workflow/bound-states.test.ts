@@ -115,7 +115,14 @@ describe('an expression of states', () => {
 
   it('is said in words', () => {
     const words = (...states: StateExpression[]) =>
-      availabilityNote({ workflow: 'w', states, path: [], foreseen: true, isGrouped: false })
+      availabilityNote({
+        workflow: 'w',
+        isOrder: false,
+        states,
+        path: [],
+        foreseen: true,
+        isGrouped: false,
+      })
         .replace('[System: Available only while w is ', '')
         .replace('. A run begins there.]', '');
     expect(words('a')).toBe('in "a"');

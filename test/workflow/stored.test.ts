@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Json } from '../../src/stores/store.ts';
-import { type GateOptions, StateMachineGate } from '../../src/workflow/gate.ts';
+import { StateMachineGate } from '../../src/workflow/gate.ts';
+import type { GateOptions } from '../../src/workflow/made.ts';
 import { orderMachine } from './charts.ts';
 import { checkoutConfig, checkoutGate } from './machines.ts';
 

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { digestOf } from '../../src/session/digest.ts';
+import { digestOf } from '../src/digest.ts';
 
 /**
  * The digest as it was first written, and as stores have it. It recurses, so it is asked about

@@ -1,0 +1,272 @@
+/**
+ * The ways through rules of order: hides how one is found without going through all sets of what
+ * may be done, of which there are too many.
+ */
+import { type AnyBinding, eventNamed, isChosen } from './binding.ts';
+import { holds } from './bound-states.ts';
+import type { BoundState, Model, Position } from './position.ts';
+import type { Way } from './ways.ts';
+
+/** A call that is allowed where `when` is true. */
+interface Action {
+  readonly tool: string;
+  readonly when: BoundState;
+  readonly adds: string | undefined;
+  readonly removes: readonly string[];
+}
+
+/** A name that is to be done, or not to be. */
+interface Literal {
+  readonly name: string;
+  readonly isDone: boolean;
+}
+
+type Done = ReadonlySet<string>;
+
+/** So many sets are looked at for the shortest way; beyond that, a way is as good as any. */
+const MOST_SETS = 1_000;
+
+/** A way that is longer, for each action that there is, goes round in circles. */
+const MOST_CALLS_EACH = 3;
+
+/** The ways from so many states are kept. */
+const MOST_STATES_KEPT = 1_000;
+
+const NO_WAY: Way = Object.freeze({ path: undefined, foreseen: true });
+const NOT_KNOWN: Way = Object.freeze({ path: undefined, foreseen: false });
+
+/** The ways of one workflow of that kind. */
+export class OrderWays {
+  readonly #model: Model;
+  readonly #actions: readonly Action[];
+  /** Whether the effect of each call is known. */
+  readonly #isWhole: boolean;
+  readonly #ways = new Map<string, WeakMap<readonly BoundState[], Way>>();
+
+  constructor(model: Model, tools: ReadonlyMap<string, readonly AnyBinding[]>) {
+    this.#model = model;
+    const bindings = [...tools.values()].flat();
+    this.#actions = bindings.flatMap(({ tool, states, success }): Action[] => {
+      const event = eventNamed(success);
+      const effect = event === undefined ? undefined : model.effectOf?.(event);
+      return effect === undefined ? [] : [{ tool, when: { any: states }, ...effect }];
+    });
+    this.#isWhole = !bindings.some(({ success }) => isChosen(success));
+  }
+
+  /** The tools to call, in order, until one of `states` is true. */
+  wayTo(states: readonly BoundState[], { state }: Position): Way {
+    const ways = this.#ways.get(state) ?? new WeakMap<readonly BoundState[], Way>();
+    const known = ways.get(states);
+    if (known !== undefined) return known;
+    const way = this.#find({ any: states }, new Set(this.#model.doneIn?.(state)));
+    if (this.#ways.size >= MOST_STATES_KEPT) this.#ways.clear();
+    this.#ways.set(state, ways.set(states, way));
+    return way;
+  }
+
+  #find(goal: BoundState, from: Done): Way {
+    if (isTrue(goal, from)) return { path: Object.freeze([]), foreseen: true };
+    const actions = helping(goal, this.#actions);
+    // A set only grows in this reckoning: what it cannot reach, no calls can.
+    const costs = new Costs(actions, from);
+    if (costs.of(goal) === Number.POSITIVE_INFINITY) return this.#isWhole ? NO_WAY : NOT_KNOWN;
+    const found = shortest(goal, actions, from);
+    if (found === 'none') return this.#isWhole ? NO_WAY : NOT_KNOWN;
+    const path = found === 'too far' ? stepByStep(goal, actions, from) : found;
+    return path === undefined ? NOT_KNOWN : { path: Object.freeze(path), foreseen: true };
+  }
+}
+
+/** The actions that may help: those that make true what the goal, or another of them, needs. */
+function helping(goal: BoundState, actions: readonly Action[]): readonly Action[] {
+  const needed = new Set<string>();
+  const chosen = new Set<Action>();
+  const goals = [goal];
+  for (let each = goals.pop(); each !== undefined; each = goals.pop()) {
+    for (const literal of literalsOf(each, true)) needed.add(keyOf(literal));
+    for (const action of actions) {
+      if (chosen.has(action) || !outcomes(action).some((each) => needed.has(keyOf(each)))) continue;
+      chosen.add(action);
+      goals.push(action.when);
+    }
+  }
+  // In binding order, which chooses among equally short ways.
+  return actions.filter((action) => chosen.has(action));
+}
+
+/** Breadth first, as long as there are few sets. */
+function shortest(
+  goal: BoundState,
+  actions: readonly Action[],
+  from: Done,
+): string[] | 'none' | 'too far' {
+  interface Node {
+    readonly done: Done;
+    readonly last: { readonly tool: string; readonly node: Node } | undefined;
+  }
+  // Other names make no difference.
+  const names = [...new Set(actions.flatMap((each) => outcomes(each).map(({ name }) => name)))];
+  const keyOfSet = (done: Done): string => names.map((name) => (done.has(name) ? 1 : 0)).join('');
+  const seen = new Set([keyOfSet(from)]);
+  const nodes: Node[] = [{ done: from, last: undefined }];
+  for (const node of nodes) {
+    for (const action of actions) {
+      if (!isTrue(action.when, node.done)) continue;
+      const done = after(action, node.done);
+      const key = keyOfSet(done);
+      if (seen.has(key)) continue;
+      seen.add(key);
+      const next = { done, last: { tool: action.tool, node } };
+      if (isTrue(goal, done)) return toolsTo(next);
+      if (nodes.length >= MOST_SETS) return 'too far';
+      nodes.push(next);
+    }
+  }
+  return 'none';
+
+  function toolsTo(end: Node): string[] {
+    const tools: string[] = [];
+    for (let { last } = end; last !== undefined; last = last.node.last) tools.push(last.tool);
+    return tools.reverse();
+  }
+}
+
+/**
+ * One call after the other, each the first of what is missing by the cheapest alternative. Each is
+ * allowed where it stands, so what comes out is a way, and perhaps not the shortest.
+ */
+function stepByStep(
+  goal: BoundState,
+  actions: readonly Action[],
+  from: Done,
+): string[] | undefined {
+  const path: string[] = [];
+  let done = from;
+  while (!isTrue(goal, done)) {
+    if (path.length > MOST_CALLS_EACH * actions.length) return undefined;
+    const costs = new Costs(actions, done);
+    const action = nextAction(goal, new Set(), { actions, done, costs });
+    if (action === undefined) return undefined;
+    path.push(action.tool);
+    done = after(action, done);
+  }
+  return path;
+}
+
+function nextAction(
+  goal: BoundState,
+  above: ReadonlySet<string>,
+  at: { readonly actions: readonly Action[]; readonly done: Done; readonly costs: Costs },
+): Action | undefined {
+  for (const literal of missing(goal, true, at.done, at.costs)) {
+    const key = keyOf(literal);
+    if (above.has(key)) continue;
+    const makers = at.actions
+      .filter((action) => outcomes(action).some((each) => keyOf(each) === key))
+      .map((action) => ({ action, cost: at.costs.of(action.when) }))
+      .filter(({ cost }) => cost < Number.POSITIVE_INFINITY)
+      .sort((a, b) => a.cost - b.cost);
+    for (const { action } of makers) {
+      if (isTrue(action.when, at.done)) return action;
+      const first = nextAction(action.when, new Set([...above, key]), at);
+      if (first !== undefined) return first;
+    }
+  }
+  return undefined;
+}
+
+/** What is missing to make an expression true, by the cheapest alternative. */
+function missing(goal: BoundState, wanted: boolean, done: Done, costs: Costs): readonly Literal[] {
+  if (isTrue(goal, done) === wanted) return [];
+  const [kind, parts] = partsOf(goal, wanted);
+  if (kind === 'literal') return literalsOf(goal, wanted);
+  if (kind === 'not') return missing(parts[0] ?? goal, !wanted, done, costs);
+  if (kind === 'all') return parts.flatMap((each) => missing(each, wanted, done, costs));
+  const [cheapest] = [...parts].sort((a, b) => costs.of(a, wanted) - costs.of(b, wanted));
+  return cheapest === undefined ? [] : missing(cheapest, wanted, done, costs);
+}
+
+/**
+ * How many calls it takes at least, or a little more, to make something true, were nothing ever
+ * undone. What costs infinitely much cannot be made true.
+ */
+class Costs {
+  readonly #costs = new Map<string, number>();
+  readonly #from: Done;
+
+  constructor(actions: readonly Action[], from: Done) {
+    this.#from = from;
+    for (let isBetter = true; isBetter; ) {
+      isBetter = false;
+      for (const action of actions) {
+        const cost = this.of(action.when) + 1;
+        for (const literal of outcomes(action)) {
+          if (cost >= this.#ofLiteral(literal)) continue;
+          this.#costs.set(keyOf(literal), cost);
+          isBetter = true;
+        }
+      }
+    }
+  }
+
+  of(goal: BoundState, wanted = true): number {
+    const [kind, parts] = partsOf(goal, wanted);
+    if (kind === 'not') return this.of(parts[0] ?? goal, !wanted);
+    if (kind === 'literal') {
+      const [literal] = literalsOf(goal, wanted);
+      return literal === undefined
+        ? wanted
+          ? 0
+          : Number.POSITIVE_INFINITY
+        : this.#ofLiteral(literal);
+    }
+    const costs = parts.map((each) => this.of(each, wanted));
+    return kind === 'all' ? costs.reduce((a, b) => a + b, 0) : Math.min(...costs);
+  }
+
+  #ofLiteral(literal: Literal): number {
+    if (this.#from.has(literal.name) === literal.isDone) return 0;
+    return this.#costs.get(keyOf(literal)) ?? Number.POSITIVE_INFINITY;
+  }
+}
+
+/** How an expression is made true, or false where that is wanted: by all of its parts, or by any. */
+function partsOf(
+  goal: BoundState,
+  wanted: boolean,
+): readonly ['all' | 'any' | 'not' | 'literal', readonly BoundState[]] {
+  if (typeof goal === 'string' || 'tag' in goal) return ['literal', []];
+  if ('not' in goal) return ['not', [goal.not]];
+  if ('all' in goal) return [wanted ? 'all' : 'any', goal.all];
+  return [wanted ? 'any' : 'all', goal.any];
+}
+
+/** The names that have a say in it, and which way; none of `'*'`. */
+function literalsOf(goal: BoundState, wanted: boolean): readonly Literal[] {
+  if (typeof goal === 'string') return goal === '*' ? [] : [{ name: goal, isDone: wanted }];
+  if ('tag' in goal) return [];
+  if ('not' in goal) return literalsOf(goal.not, !wanted);
+  return ('all' in goal ? goal.all : goal.any).flatMap((each) => literalsOf(each, wanted));
+}
+
+/** What an action makes so that may have been otherwise. */
+function outcomes({ adds, removes }: Action): readonly Literal[] {
+  const removed = removes.map((name) => ({ name, isDone: false }));
+  return adds === undefined ? removed : [...removed, { name: adds, isDone: true }];
+}
+
+function after({ adds, removes }: Action, before: Done): Done {
+  const done = new Set(before);
+  for (const name of removes) done.delete(name);
+  if (adds !== undefined) done.add(adds);
+  return done;
+}
+
+function keyOf({ name, isDone }: Literal): string {
+  return `${isDone ? '+' : '-'}${name}`;
+}
+
+function isTrue(expression: BoundState, done: Done): boolean {
+  return holds(expression, (atom) => typeof atom === 'string' && done.has(atom));
+}

@@ -1,0 +1,387 @@
+/**
+ * Rules of the kind "this tool after that one", without a machine: hides how they are read and
+ * checked, what each success comes to, and which binding makes each rule hold.
+ */
+import * as z from 'zod/mini';
+import { digestOf } from '../digest.ts';
+import { InterlockError } from '../errors.ts';
+import { isTable, parseOptions, showValue } from '../options.ts';
+import { type AnyBinding, type Guard, positionOf } from './binding.ts';
+import { ANY_STATE } from './bound-states.ts';
+import { kindOf, RememberedCalls, readText } from './order-position.ts';
+import type { StateExpression } from './position.ts';
+
+/** An earlier call that a tool needs. `N` are the names of tools. */
+export interface EarlierCall<N extends string = string> {
+  /** Whose success is needed. */
+  readonly tool: N;
+  /**
+   * Only a call with the same arguments counts: their names; or, where the two tools call them
+   * otherwise, this tool's names and for each the earlier tool's: `{ order_id: 'id' }`. Values are
+   * the same where their JSON is; one that is missing is the same as nothing. Default: any call
+   * counts.
+   */
+  readonly same?: readonly string[] | { readonly [argument: string]: string } | undefined;
+  /**
+   * Whether a success of this tool uses the earlier one up, so that it is needed anew each time.
+   * With `same`, it uses up the calls with these values only. Default `false`.
+   */
+  readonly consumes?: boolean | undefined;
+}
+
+/** What a tool needs: another tool's success, all of several, or any of several. */
+export type OrderRequirement<N extends string = string> =
+  | N
+  | EarlierCall<N>
+  | { readonly all: readonly OrderRequirement<N>[] }
+  | { readonly any: readonly OrderRequirement<N>[] };
+
+/** When one tool is available, and how long its success counts. */
+export interface OrderRule<N extends string = string> {
+  /** What must have succeeded before; of a list, all of it. Default: nothing. */
+  readonly after?: OrderRequirement<N> | readonly OrderRequirement<N>[] | undefined;
+  /** The tools whose success takes this tool's success back. Default: none. */
+  readonly undoneBy?: N | readonly N[] | undefined;
+  /** Whether it may succeed once only, until that is taken back. Default `false`. */
+  readonly once?: boolean | undefined;
+}
+
+/** The rules of a workflow, by tool: `K` has rules, `M` is named by them. */
+export type OrderRules<K extends string = string, M extends string = string> = {
+  readonly [tool in K]: OrderRule<M>;
+};
+
+/** A call that a rule needs, as it is checked. */
+export interface Needed {
+  readonly tool: string;
+  /** The arguments that must be the same: this tool's names, in the order of the earlier one's. */
+  readonly own: readonly string[];
+  /** The earlier tool's names of them, sorted; together they name one kind of sameness. */
+  readonly earlier: readonly string[];
+  readonly consumes: boolean;
+}
+
+type Requirement =
+  | Needed
+  | { readonly all: readonly Requirement[] }
+  | { readonly any: readonly Requirement[] };
+
+interface Rule {
+  readonly tool: string;
+  readonly after: Requirement | undefined;
+  readonly undoneBy: readonly string[];
+  readonly once: boolean;
+}
+
+/** What a run remembers of the arguments of one call, by digests; `null` where one is missing. */
+export interface CallMemory {
+  /** One for each kind of sameness that rules ask of this tool. */
+  readonly own: readonly (string | null)[];
+  /** One for each earlier call that the success uses up. */
+  readonly uses: readonly (string | null)[];
+}
+
+/** What a success of a tool does. */
+export interface Effect {
+  /** Whether it is remembered itself. */
+  readonly isRemembered: boolean;
+  /** Whose successes it takes back. */
+  readonly undoes: readonly string[];
+  /** Which earlier calls it uses up. */
+  readonly uses: readonly Needed[];
+  /** Of which arguments of its own the values are remembered, for each kind of sameness. */
+  readonly kinds: readonly (readonly string[])[];
+}
+
+const ruleSchema = z.strictObject({
+  after: z.optional(z.unknown()),
+  undoneBy: z.optional(z.unknown()),
+  once: z._default(z.boolean(), false),
+});
+
+const neededSchema = z.strictObject({
+  tool: z.string().check(z.minLength(1)),
+  same: z.optional(
+    z.union([
+      z.array(z.string()).check(z.minLength(1)),
+      z.custom<Record<string, string>>(isTableOfNames, 'expected names of arguments'),
+    ]),
+  ),
+  consumes: z._default(z.boolean(), false),
+});
+
+/** Rules of order, checked. Unchanging. */
+export class Order {
+  readonly id: string;
+  /** Every tool that a rule is about or names, each in front of what needs it. */
+  readonly names: readonly string[];
+  /** What a run remembers, in the same order: what something depends on. */
+  readonly remembered: readonly string[];
+  /** What successes do, by tool; those that do nothing are left out. */
+  readonly effects: ReadonlyMap<string, Effect>;
+  /** One binding of each tool that has a rule, or does something. */
+  readonly bindings: readonly AnyBinding[];
+  readonly #rules: ReadonlyMap<string, Rule>;
+  readonly #asked: ReadonlySet<string>;
+
+  /** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+  static parse(id: string, rules: unknown): Order {
+    const what = `order "${id}"`;
+    if (!isTable(rules) || Object.keys(rules).length === 0)
+      throw fault(`${what}: expected a table of rules, one or more, got ${showValue(rules)}`);
+    const parsed = Object.entries(rules).map(([tool, rule]) => parseRule(what, tool, rule));
+    const order = new Order(id, new Map(parsed.map((rule) => [rule.tool, rule])), new Set());
+    order.#assertPossible(what);
+    return order;
+  }
+
+  /** @param asked what bindings name beside the rules: that is remembered too */
+  private constructor(id: string, rules: ReadonlyMap<string, Rule>, asked: ReadonlySet<string>) {
+    this.id = id;
+    this.#rules = rules;
+    this.#asked = asked;
+    const all = [...rules.values()];
+    const needed = all.flatMap(({ after }) => neededBy(after));
+    const names = all.flatMap(({ tool, after, undoneBy }) => [
+      ...neededBy(after).map((each) => each.tool),
+      tool,
+      ...undoneBy,
+    ]);
+    this.names = Object.freeze([...new Set(names)]);
+    const isRemembered = (name: string): boolean => {
+      const { once = false, undoneBy = [] } = rules.get(name) ?? {};
+      const isNeeded = needed.some(({ tool }) => tool === name);
+      return isNeeded || once || undoneBy.length > 0 || asked.has(name);
+    };
+    this.remembered = Object.freeze(this.names.filter(isRemembered));
+    const effects = this.names.map((name): [string, Effect] => {
+      const kinds = needed.filter(({ tool, own }) => tool === name && own.length > 0);
+      const effect = {
+        isRemembered: isRemembered(name),
+        undoes: all.filter(({ undoneBy }) => undoneBy.includes(name)).map(({ tool }) => tool),
+        uses: neededBy(rules.get(name)?.after).filter(({ consumes }) => consumes),
+        kinds: [...new Map(kinds.map(({ earlier }) => [kindOf(earlier), earlier])).values()],
+      };
+      return [name, effect];
+    });
+    this.effects = new Map(
+      effects.filter(([, each]) => each.isRemembered || each.undoes.length + each.uses.length > 0),
+    );
+    this.bindings = Object.freeze(
+      this.names
+        .filter((name) => rules.has(name) || this.effects.has(name))
+        .map((name) => this.#bindingOf(name)),
+    );
+  }
+
+  /** The same rules, where these names are remembered too. */
+  remembering(names: readonly string[]): Order {
+    const more = names.filter((each) => this.names.includes(each));
+    if (more.every((each) => this.remembered.includes(each))) return this;
+    return new Order(this.id, this.#rules, new Set([...this.#asked, ...more]));
+  }
+
+  /** What is to be remembered of a call's arguments; only what rules ask of them is read. */
+  memoryOf({ kinds, uses }: Effect, args: Readonly<Record<string, unknown>>): CallMemory {
+    return {
+      own: kinds.map((kind) => digestOfArguments(args, kind)),
+      uses: uses.map(({ own }) => digestOfArguments(args, own)),
+    };
+  }
+
+  #bindingOf(tool: string): AnyBinding {
+    const { after, once = false } = this.#rules.get(tool) ?? {};
+    const effect = this.effects.get(tool);
+    const states = expressionOf(after, once ? tool : undefined);
+    const isAboutArguments = neededBy(after).some(({ own }) => own.length > 0);
+    return Object.freeze({
+      tool,
+      states: Object.freeze([states]),
+      ...(effect && { success: this.#successOf(tool, effect) }),
+      ...(isAboutArguments && after !== undefined && { guard: guardOf(after) }),
+    });
+  }
+
+  /** The event of a success is the tool itself. */
+  #successOf(tool: string, effect: Effect): AnyBinding['success'] {
+    const readsArguments = effect.kinds.length > 0 || effect.uses.some(({ own }) => own.length > 0);
+    if (!readsArguments) return tool;
+    const success = ({ args }: { readonly args: Readonly<Record<string, unknown>> }) => {
+      return { type: tool, memory: this.memoryOf(effect, args) };
+    };
+    return Object.freeze(Object.assign(success, { sends: tool }));
+  }
+
+  /** @throws InterlockError where a tool could never be called, whatever is called before */
+  #assertPossible(what: string): void {
+    const possible = new Set(this.names.filter((name) => this.#rules.get(name) === undefined));
+    for (let before = -1; before < possible.size; ) {
+      before = possible.size;
+      for (const { tool, after } of this.#rules.values())
+        if (isMet(after, ({ tool }) => possible.has(tool))) possible.add(tool);
+    }
+    const stuck = this.names.find((name) => !possible.has(name));
+    if (stuck === undefined) return;
+    const chain = [stuck];
+    for (;;) {
+      const next = neededBy(this.#rules.get(chain.at(-1) ?? '')?.after).find(
+        ({ tool }) => !possible.has(tool),
+      );
+      if (next === undefined) break;
+      const start = chain.indexOf(next.tool);
+      chain.push(next.tool);
+      if (start === -1) continue;
+      chain.splice(0, start);
+      break;
+    }
+    const circle = chain.map(showValue).join(' after ');
+    throw fault(`${what}: ${showValue(chain[0])} can never be called: ${circle}`);
+  }
+}
+
+function parseRule(what: string, tool: string, rule: unknown): Rule {
+  const own = `${what}: rule of ${showValue(tool)}`;
+  checkName(what, tool);
+  if (rule === undefined) throw fault(`${own}: expected an object, got undefined`);
+  const { after, undoneBy = [], once } = parseOptions(own, ruleSchema, rule);
+  const needs = after === undefined ? undefined : parseAfter(own, after);
+  if (neededBy(needs).some((each) => each.tool === tool))
+    throw fault(`${own}: after: a tool cannot be after itself; for "at most once" say once: true`);
+  const undoers: readonly unknown[] = Array.isArray(undoneBy) ? undoneBy : [undoneBy];
+  for (const undoer of undoers) checkName(`${own}: undoneBy`, undoer);
+  if (undoers.includes(tool)) throw fault(`${own}: undoneBy: a tool cannot undo itself`);
+  return { tool, after: needs, undoneBy: [...new Set(undoers.map(String))], once };
+}
+
+function parseAfter(what: string, after: unknown): Requirement {
+  const list: readonly unknown[] | undefined = Array.isArray(after) ? after : undefined;
+  if (list?.length === 0)
+    throw fault(`${what}: after: expected one requirement or more, got an empty array`);
+  const [only, ...others] = list ?? [after];
+  if (others.length === 0) return parseRequirement(`${what}: after`, only);
+  return { all: (list ?? []).map((each) => parseRequirement(`${what}: after`, each)) };
+}
+
+function parseRequirement(what: string, value: unknown): Requirement {
+  if (typeof value === 'string') {
+    checkName(what, value);
+    return { tool: value, own: [], earlier: [], consumes: false };
+  }
+  const keys = isTable(value) ? Object.keys(value) : [];
+  if (isTable(value) && keys.length === 1 && (keys[0] === 'all' || keys[0] === 'any')) {
+    const [key] = keys;
+    const parts: unknown = value[key];
+    if (!Array.isArray(parts) || parts.length === 0)
+      throw fault(`${what}: ${key}: expected one requirement or more, got ${showValue(parts)}`);
+    const parsed = parts.map((each) => parseRequirement(`${what}: ${key}`, each));
+    return key === 'all' ? { all: parsed } : { any: parsed };
+  }
+  if (!isTable(value) || !Object.hasOwn(value, 'tool')) {
+    const got = keys.length === 0 ? showValue(value) : `{ ${keys.join(', ')} }`;
+    throw fault(
+      `${what}: expected the name of a tool, { tool }, { all: […] } or { any: […] }, got ${got}`,
+    );
+  }
+  const { tool, same = [], consumes } = parseOptions(what, neededSchema, value);
+  checkName(what, tool);
+  const pairs = Array.isArray(same)
+    ? [...new Set(same)].map((name) => [name, name] as const)
+    : Object.entries(same);
+  const sorted = pairs.sort(([, a], [, b]) => (a < b ? -1 : 1));
+  return {
+    tool,
+    own: sorted.map(([own]) => own),
+    earlier: sorted.map(([, earlier]) => earlier),
+    consumes,
+  };
+}
+
+function checkName(what: string, name: unknown): void {
+  if (typeof name === 'string' && name !== '' && name !== ANY_STATE) return;
+  throw fault(`${what}: expected the name of a tool, got ${showValue(name)}`);
+}
+
+function isTableOfNames(value: unknown): boolean {
+  if (!isTable(value)) return false;
+  const names = Object.values(value);
+  return names.length > 0 && names.every((each) => typeof each === 'string');
+}
+
+function fault(message: string): InterlockError {
+  return new InterlockError('ERR_INTERLOCK_CONFIG', message);
+}
+
+/** Every earlier call that a requirement names, in any depth. */
+function neededBy(requirement: Requirement | undefined): readonly Needed[] {
+  if (requirement === undefined) return [];
+  if ('tool' in requirement) return [requirement];
+  return ('all' in requirement ? requirement.all : requirement.any).flatMap(neededBy);
+}
+
+function isMet(requirement: Requirement | undefined, isDone: (needed: Needed) => boolean): boolean {
+  if (requirement === undefined) return true;
+  if ('tool' in requirement) return isDone(requirement);
+  return 'all' in requirement
+    ? requirement.all.every((each) => isMet(each, isDone))
+    : requirement.any.some((each) => isMet(each, isDone));
+}
+
+/** Where a tool is available, by what is done. */
+function expressionOf(after: Requirement | undefined, once: string | undefined): StateExpression {
+  const needs = after === undefined ? [] : [namesOf(after)];
+  const parts = needs.flatMap((each) =>
+    typeof each === 'object' && 'all' in each ? each.all : [each],
+  );
+  const all = once === undefined ? parts : [...parts, Object.freeze({ not: once })];
+  const [only = ANY_STATE, ...others] = all;
+  return others.length === 0 ? only : Object.freeze({ all: Object.freeze(all) });
+}
+
+function namesOf(requirement: Requirement): StateExpression {
+  if ('tool' in requirement) return requirement.tool;
+  return 'all' in requirement
+    ? Object.freeze({ all: Object.freeze(requirement.all.map(namesOf)) })
+    : Object.freeze({ any: Object.freeze(requirement.any.map(namesOf)) });
+}
+
+/** A digest of some arguments of a call, in this order; `null` where one of them is missing. */
+function digestOfArguments(
+  args: Readonly<Record<string, unknown>>,
+  names: readonly string[],
+): string | null {
+  const values = names.map((name) => (Object.hasOwn(args, name) ? args[name] : undefined));
+  // So many characters are 132 bits.
+  return values.includes(undefined) ? null : digestOf(values).slice(0, 22);
+}
+
+/** Refuses a call that needs an earlier one with the same arguments, and says which. */
+function guardOf(after: Requirement): Guard {
+  return (call) => {
+    const position = positionOf(call);
+    const done = readText(call.state);
+    if (position === undefined || done === undefined) return false;
+    const calls = new RememberedCalls(position);
+    const isMade = ({ tool, own, earlier }: Needed): boolean => {
+      if (own.length === 0) return done.has(tool);
+      const digest = digestOfArguments(call.args, own);
+      return done.has(tool) && digest !== null && calls.has(tool, earlier, digest);
+    };
+    return isMet(after, isMade) || missingWords(after, isMade);
+  };
+}
+
+/** Which call is missing: the first one of all, or each one of any. */
+function missingWords(requirement: Requirement, isMade: (needed: Needed) => boolean): string {
+  if ('any' in requirement)
+    return requirement.any.map((each) => missingWords(each, isMade)).join(', or ');
+  if ('all' in requirement) {
+    const missing = requirement.all.find((each) => !isMet(each, isMade));
+    return missing === undefined ? '' : missingWords(missing, isMade);
+  }
+  const { tool, own, earlier } = requirement;
+  if (own.length === 0) return `call ${tool} first`;
+  const isSameName = own.every((name, i) => name === earlier[i]);
+  if (isSameName) return `call ${tool} with the same ${own.join(' and ')} first`;
+  const pairs = own.map((name, i) => `its ${earlier[i]} the same as ${name} here`);
+  return `call ${tool} first, with ${pairs.join(' and ')}`;
+}

@@ -1,0 +1,57 @@
+/** Checked by the compiler alone, as `workflow.types.ts` is. */
+import { type OrderRule, type OrderRules, StateMachineGate, tool } from '../../src/index.ts';
+
+type Same<A, B> =
+  (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
+function assertType<_T extends true>(): void {}
+
+const gate = StateMachineGate.fromOrder(
+  {
+    pay: {
+      after: ['checkout', { any: ['pin', { all: ['face', { tool: 'otp', consumes: true }] }] }],
+    },
+    cancel: { after: { tool: 'find', same: { order_id: 'id' } }, undoneBy: 'logout', once: true },
+  },
+  { id: 'shop', version: 2 },
+);
+type Names = 'pay' | 'cancel' | 'checkout' | 'pin' | 'face' | 'otp' | 'find' | 'logout';
+
+// Keys and mentions are inferred, in any depth.
+assertType<Same<typeof gate, StateMachineGate<Names, Names, never, string>>>();
+gate
+  .bindPrompt('receipt', 'pay')
+  .bindTool('refund', { all: ['pay', { not: 'logout' }] })
+  .bind(tool('look').bindState({ any: ['find', 'otp'] }, 'logout'));
+void gate.transition('otp');
+// @ts-expect-error
+gate.bindPrompt('receipt', 'payy');
+// @ts-expect-error
+gate.bindTool('refund', { all: ['pay', { not: 'logot' }] });
+// @ts-expect-error
+gate.bindTool('refund', 'pay', 'otpp');
+// @ts-expect-error
+void gate.transition('otpp');
+
+// Rules of any names.
+const rules: OrderRules = { a: { after: 'b' } };
+const open = StateMachineGate.fromOrder(rules);
+assertType<Same<typeof open, StateMachineGate<string, string, never, string>>>();
+const rule: OrderRule<'a'> = { after: 'a' };
+StateMachineGate.fromOrder({ b: rule }).bindPrompt('p', ['a', 'b']);
+StateMachineGate.fromOrder({ a: {} });
+
+// Wrong keys and wrong shapes.
+// @ts-expect-error
+StateMachineGate.fromOrder({ a: { afterr: 'b' } });
+// @ts-expect-error
+StateMachineGate.fromOrder({ a: { after: { some: ['b'] } } });
+// @ts-expect-error
+StateMachineGate.fromOrder({ a: { after: { tool: 'b', smae: ['x'] } } });
+// @ts-expect-error
+StateMachineGate.fromOrder({ a: { after: { tool: 'b', same: 'x' } } });
+// @ts-expect-error
+StateMachineGate.fromOrder({ a: { once: 'yes' } });
+// @ts-expect-error
+StateMachineGate.fromOrder({ a: {} }, { onAction: () => {} });
+// @ts-expect-error
+StateMachineGate.fromOrder({ a: {} }, { ids: 'a' });

@@ -1,0 +1,622 @@
+import fc from 'fast-check';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { askGuards } from '../../src/gate/admit.ts';
+import {
+  type OrderRequirement,
+  type OrderRules,
+  replayTrail,
+  StateMachineGate,
+} from '../../src/index.ts';
+import { sqliteStore } from '../../src/stores/sqlite.ts';
+import { availabilityNote } from '../../src/workflow/advice.ts';
+import { POSITION } from '../../src/workflow/binding.ts';
+import type { Position } from '../../src/workflow/position.ts';
+import type { Workflow } from '../../src/workflow/workflow.ts';
+import { Page } from '../helpers/markdown.ts';
+import { begins, scene, settle } from '../helpers/scene.ts';
+import { makeSqliteFile } from '../helpers/sqlite-file.ts';
+import { toolServer } from '../helpers/tool-server.ts';
+import { isAllowed, isListed, type Made } from './order-oracle.ts';
+
+const shop = () =>
+  StateMachineGate.fromOrder(
+    {
+      pay: { after: ['checkout', 'verify_identity'] },
+      verify_identity: { undoneBy: ['logout'] },
+      pay_bill: { after: { any: ['login_pin', 'login_face'] } },
+      cancel_order: { after: [{ tool: 'find_order', same: ['order_id'] }] },
+      transfer: { after: [{ tool: 'otp', consumes: true }] },
+      submit: { after: ['review'], once: true },
+    },
+    { id: 'shop' },
+  );
+const TOOLS = [
+  'pay',
+  'checkout',
+  'verify_identity',
+  'logout',
+  'pay_bill',
+  'login_pin',
+  'login_face',
+  'cancel_order',
+  'find_order',
+  'transfer',
+  'otp',
+  'submit',
+  'review',
+];
+
+/** Rules as benchmarks of service agents have them. */
+const DOMAINS: Readonly<Record<string, OrderRules>> = {
+  bank: {
+    apply_credit_card: { after: ['login', 'get_credit_score'] },
+    transfer_funds: { after: ['login', { tool: 'authenticate_admin', consumes: true }] },
+    pay_bill: { after: ['login', { any: [{ all: ['set_bill', 'check_funds'] }, 'overdraft'] }] },
+    cancel_card: { after: [{ tool: 'find_card', same: ['card'] }, 'login'] },
+    close_account: {
+      after: [{ tool: 'authenticate_admin', same: ['user'], consumes: true }],
+      once: true,
+    },
+    login: { undoneBy: ['logout', 'close_account'] },
+  },
+  hotel: {
+    book_room: { after: { any: ['find_guest', 'register_guest'] } },
+    check_in: { after: [{ tool: 'book_room', same: { booking: 'id' }, consumes: true }] },
+    room_service: { after: 'check_in' },
+    check_in_late: {
+      after: { all: ['call_desk', { tool: 'book_room', same: { booking: 'id' } }] },
+    },
+    check_out: { after: ['check_in', { any: ['pay_card', 'pay_cash'] }], once: true },
+  },
+  library: {
+    borrow: { after: ['login', { any: ['member', { tool: 'pay_deposit', consumes: true }] }] },
+    return_book: { after: [{ tool: 'borrow', same: ['book'], consumes: true }] },
+    renew: { after: [{ tool: 'borrow', same: ['book'] }] },
+    book_hall: {
+      after: { all: ['login', { any: [{ tool: 'admin', consumes: true }, 'member'] }] },
+    },
+    login: { undoneBy: 'logout' },
+    member: { after: 'login', once: true, undoneBy: 'leave' },
+  },
+};
+
+const NAMES = ['a', 'b', 'c', 'd', 'e', 'f g', '"', '__proto__'];
+
+const randomRules: fc.Arbitrary<OrderRules> = fc.letrec<{
+  need: OrderRequirement;
+  rules: OrderRules;
+}>((tie) => {
+  const name = fc.constantFrom(...NAMES);
+  const same = fc.constantFrom(undefined, ['x'], { x: 'y' }, { y: 'x' }, ['x', 'y']);
+  const parts = fc.array(tie('need'), { minLength: 1, maxLength: 3 });
+  return {
+    need: fc.oneof(
+      { depthSize: 'small', withCrossShrink: true },
+      name,
+      fc.record({ tool: name, same, consumes: fc.boolean() }),
+      fc.record({ all: parts }),
+      fc.record({ any: parts }),
+    ),
+    rules: fc
+      .uniqueArray(name, { minLength: 1, maxLength: 5 })
+      .chain((tools) =>
+        fc.tuple(
+          ...tools.map((tool) =>
+            fc.record({
+              tool: fc.constant(tool),
+              after: fc.option(fc.oneof(tie('need'), parts), { nil: undefined }),
+              undoneBy: fc.array(
+                name.filter((each) => each !== tool),
+                { maxLength: 2 },
+              ),
+              once: fc.boolean(),
+            }),
+          ),
+        ),
+      )
+      .map((all) => Object.fromEntries(all.map(({ tool, ...rule }) => [tool, rule]))),
+  };
+}).rules;
+
+/** Rules without a tool that could never be called, which a gate refuses. */
+const soundRules = randomRules.filter((rules) => {
+  try {
+    StateMachineGate.fromOrder(rules);
+    return true;
+  } catch {
+    return false;
+  }
+});
+
+describe('rules of order', () => {
+  it.each(Object.entries(DOMAINS))(
+    'of a %s allow what its whole history allows',
+    async (_, rules) => {
+      await expectAgreement(fc.constant(rules), ['card', 'user', 'booking', 'id', 'book'], 300);
+    },
+  );
+
+  it('of any kind allow what the whole history of calls allows', async () => {
+    await expectAgreement(soundRules, ['x', 'y'], 1_000);
+  }, 60_000);
+
+  it('make a state of what is done, which no other set shares', () => {
+    fc.assert(
+      fc.property(
+        fc.uniqueArray(fc.string({ minLength: 1, maxLength: 4 }), { minLength: 1, maxLength: 4 }),
+        (names) => {
+          const tools = names.filter((each) => each !== '*');
+          fc.pre(tools.length > 0);
+          const rules = Object.fromEntries(tools.map((each) => [each, { once: true }]));
+          const workflow = StateMachineGate.fromOrder(rules).compile();
+          const seen = new Map<string, string>();
+          for (let set = 0; set < 2 ** tools.length; set++) {
+            const done = workflow.toolNames.filter((_, i) => (set >> i) % 2 === 1);
+            let position: Position = workflow.start;
+            for (const each of [...done].reverse())
+              position = workflow.next(position, each).position;
+            expect(seen.has(position.state)).toBe(false);
+            seen.set(position.state, done.join());
+            expect(workflow.doneIn(position.state)).toEqual(done);
+          }
+        },
+      ),
+      { numRuns: 100 },
+    );
+    const workflow = shop().compile();
+    for (const text of [
+      '',
+      '{',
+      '{}}',
+      '{pay}',
+      '{otp,review}',
+      '{otp otp}',
+      '{otp, otp}',
+      '{"otp"}',
+      'otp',
+      '{toString}',
+    ])
+      expect(workflow.hasState(text), text).toBe(false);
+    for (const text of ['{}', '{otp}', '{otp, review}', '{review, otp}'])
+      expect(workflow.hasState(text), text).toBe(true);
+  });
+
+  it('remember only what something depends on, so that other calls need no claim', () => {
+    const workflow = shop().compile();
+    const moving = TOOLS.filter((tool) => workflow.matchAlways(tool)?.moves === true);
+    expect(TOOLS.filter((tool) => !moving.includes(tool))).toEqual([
+      'pay',
+      'pay_bill',
+      'cancel_order',
+    ]);
+  });
+
+  it('remember what a binding on top names', async () => {
+    const gate = shop();
+    expect(gate.clone().compile().next({ state: '{}' }, 'pay').handled).toBe(false);
+    gate
+      .bindPrompt('receipt', { all: ['pay', { not: 'submit' }] })
+      .bindTool('refund', 'cancel_order');
+    await gate.transition('pay');
+    await gate.transition('cancel_order', { order_id: 1 });
+    expect(gate.currentState).toBe('{pay, cancel_order}');
+    expect(gate.isToolAllowed('refund')).toBe(true);
+    const [receipt] = gate.compile().reads.ofPrompt('receipt');
+    expect(gate.compile().allows(gate.currentState, receipt ?? { states: [] })).toBe(true);
+    expect(gate.compile().matchAlways('pay')?.moves).toBe(true);
+    expect(() => shop().bindTool('pay', 'otp')).toThrow(
+      'tool "pay" is one of the rules of workflow "shop"',
+    );
+    expect(() => shop().bindTool('refund', 'otpp' as 'otp')).toThrow('did you mean "otp"?');
+  });
+
+  it('have options, versions and a shield as other gates do', () => {
+    const rules = { pay: { after: 'login' }, login: { undoneBy: 'logout' } } as const;
+    const shielded = StateMachineGate.fromOrder(rules, {
+      loopShield: { max: 2, fallback: { event: 'logout' } },
+    }).compile();
+    const at = { state: '{login}' };
+    expect(shielded.shield?.fallBack(at).position.state).toBe('{}');
+    const back = { loopShield: { max: 2, fallback: { state: '{}' } } };
+    expect(() => StateMachineGate.fromOrder(rules, back)).toThrow('only a flat machine');
+    const now = StateMachineGate.fromOrder(rules, {
+      version: 2,
+      migrate: ({ state }) => ({ state: state.replace('sign_in', 'login') }),
+    }).compile();
+    expect(now.adopt({ state: '{sign_in}' }).state).toBe('{login}');
+    expect(() => StateMachineGate.fromOrder(rules).compile().adopt({ state: '{sign_in}' })).toThrow(
+      /ERR_INTERLOCK_SNAPSHOT/,
+    );
+    expect(() => StateMachineGate.fromOrder(rules, { onAction() {} } as never)).toThrow(
+      'fromOrder(): unknown key "onAction"',
+    );
+    expect(() => StateMachineGate.fromOrder(rules, { id: 'a b' })).toThrow('id: ');
+  });
+
+  it.each<[string, unknown, string]>([
+    ['no rules', {}, 'expected a table of rules, one or more, got an object'],
+    ['a list', [], 'got an empty array'],
+    ['a rule that is none', { a: 5 }, 'rule of "a": expected object, got 5'],
+    ['a wrong key', { a: { afer: 'b' } }, 'did you mean "after"?'],
+    [
+      'no requirement',
+      { a: { after: [] } },
+      'after: expected one requirement or more, got an empty array',
+    ],
+    ['an empty any', { a: { after: { any: [] } } }, 'after: any: expected one requirement or more'],
+    ['an empty name', { a: { after: [''] } }, 'expected the name of a tool, got ""'],
+    ['a wrong requirement', { a: { after: { some: ['b'] } } }, 'got { some }'],
+    ['two words', { a: { after: { all: ['b'], any: ['b'] } } }, 'got { all, any }'],
+    ['a wrong key of a call', { a: { after: { tool: 'b', sam: ['x'] } } }, 'did you mean "same"?'],
+    ['no arguments', { a: { after: { tool: 'b', same: [] } } }, 'same: '],
+    ['a tool after itself', { a: { after: { any: ['b', 'a'] } } }, 'a tool cannot be after itself'],
+    ['a tool that undoes itself', { a: { undoneBy: 'a' } }, 'a tool cannot undo itself'],
+    [
+      'a circle',
+      {
+        d: { after: 'a' },
+        a: { after: ['x', 'b'] },
+        b: { after: { any: ['c', { tool: 'a' }] } },
+        c: { after: 'b' },
+      },
+      '"b" can never be called: "b" after "c" after "b"',
+    ],
+  ])('are refused: %s', (_, rules, message) => {
+    const make = () => StateMachineGate.fromOrder(rules as never, { id: 'shop' });
+    expect(make).toThrow(message);
+    expect(make).toThrow(/order "shop".*ERR_INTERLOCK_CONFIG/s);
+  });
+
+  it('may have a circle that another tool opens', () => {
+    const gate = StateMachineGate.fromOrder({
+      a: { after: { any: ['b', 'start'] } },
+      b: { after: 'a' },
+    });
+    expect(gate.compile().whereabouts('b')?.path).toEqual(['start', 'a']);
+  });
+});
+
+describe('the way to a tool of rules of order', () => {
+  it('is said in words', () => {
+    const workflow = shop()
+      .bindPrompt('receipt', { all: ['pay', { not: 'submit' }] })
+      .compile();
+    const note = (tool: string) => {
+      const place = workflow.whereabouts(tool);
+      return place && availabilityNote(place);
+    };
+    expect(note('pay')).toBe(
+      '[System: Available only after checkout and verify_identity. From the start of a run, checkout, then verify_identity leads there.]',
+    );
+    expect(note('pay_bill')).toContain('Available only after login_pin or login_face.');
+    expect(note('submit')).toContain('Available only after review and not after submit.');
+    expect(note('checkout')).toBeUndefined();
+  });
+
+  it('is a shortest one, and none is said to be where there is none', () => {
+    let found = 0;
+    let none = 0;
+    fc.assert(
+      fc.property(
+        soundRules,
+        fc.array(fc.constantFrom(...NAMES), { maxLength: 4 }),
+        (rules, calls) => {
+          const workflow = StateMachineGate.fromOrder(rules).compile();
+          let from: Position = workflow.start;
+          for (const call of calls) from = { state: workflow.next(from, call).position.state };
+          for (const tool of Object.keys(rules)) {
+            const states = workflow.matchAlways(tool)?.states ?? [];
+            const { path, foreseen } = workflow.wayTo(states, from);
+            const least = distance(workflow, states, from);
+            if (path === undefined) {
+              none++;
+              if (foreseen) expect(least).toBeUndefined();
+            } else {
+              found += Math.min(path.length, 1);
+              expect(path).toHaveLength(least ?? -1);
+              expectWay(workflow, states, from, path);
+            }
+          }
+        },
+      ),
+      { numRuns: 300 },
+    );
+    expect(Math.min(found, none)).toBeGreaterThan(0);
+  }, 60_000);
+
+  it('is found through a hundred tools, one after the other or all at once', () => {
+    const step = (i: number) => `step_${i}`;
+    const chain = Object.fromEntries(
+      Array.from({ length: 100 }, (_, i) => [step(i + 1), { after: step(i) }]),
+    );
+    const line = StateMachineGate.fromOrder(chain).compile();
+    expect(line.whereabouts(step(100))?.path).toHaveLength(100);
+    const all = Array.from({ length: 100 }, (_, i) => step(i));
+    const wide = StateMachineGate.fromOrder({
+      end: { after: [...all, { any: ['x', 'y'] }, { tool: 'otp', consumes: true }] },
+      x: { after: ['far_1', 'far_2'] },
+      last: {
+        after: ['end', { tool: 'otp', consumes: true }, { all: all.map((tool) => ({ tool })) }],
+      },
+      step_7: { undoneBy: ['step_3', 'step_9'] },
+    }).compile();
+    const states = wide.matchAlways('last')?.states ?? [];
+    const { path = [], foreseen } = wide.wayTo(states, wide.start);
+    expect(foreseen).toBe(true);
+    expect(path).not.toContain('x');
+    expectWay(wide, states, wide.start, path);
+  });
+});
+
+describe('the same arguments', () => {
+  const rules = {
+    cancel: { after: [{ tool: 'find', same: ['id'] }] },
+    ship: { after: [{ tool: 'find', same: { order: 'id' }, consumes: true }] },
+  } as const;
+
+  it('are remembered of 64 calls, and of the newest ones', async () => {
+    const workflow = StateMachineGate.fromOrder(rules).compile();
+    let position: Position = workflow.start;
+    for (const id of [0, ...Array(64).keys(), 0, 64])
+      position = await success(workflow, position, 'find', { id });
+    const isOpen = (id: number) => passes(workflow, position, 'cancel', { id });
+    expect(await Promise.all([0, 1, 2, 64].map(isOpen))).toEqual([true, false, true, true]);
+    expect(JSON.stringify(position).length).toBeLessThan(2_000);
+    position = await success(workflow, position, 'ship', { order: 2 });
+    expect(position.state).toBe('{find}');
+    expect(await Promise.all([0, 2].map(isOpen))).toEqual([true, false]);
+  });
+
+  it('are those of JSON, and one that is missing is none', async () => {
+    const workflow = StateMachineGate.fromOrder(rules).compile();
+    const at = (id: unknown) => success(workflow, workflow.start, 'find', { id });
+    const isSame = async (a: unknown, b: unknown) =>
+      passes(workflow, await at(a), 'cancel', { id: b });
+    expect(await isSame({ a: 1, b: [2] }, { b: [2], a: 1 })).toBe(true);
+    expect(await isSame(1, 1.0)).toBe(true);
+    expect(await isSame(null, null)).toBe(true);
+    expect(await isSame(7, '7')).toBe(false);
+    expect(await isSame(undefined, undefined)).toBe(false);
+    // What an event from outside brings along is taken for the arguments.
+    const sent = workflow.next(workflow.start, 'find', { id: 7 }).position;
+    expect(await passes(workflow, sent, 'cancel', { id: 7 })).toBe(true);
+    expect(workflow.next(sent, 'ship').position.state).toBe('{}');
+  });
+});
+
+describe('a gate of rules of order, over HTTP', () => {
+  const open = (options: Parameters<typeof scene>[0] = {}) =>
+    scene({ workflow: shop(), makeServer: toolServer(TOOLS), ...options });
+
+  it('lists what is available, and says the way to the rest', async () => {
+    const { client: connect } = await open({ gate: { announce: true } });
+    const client = await connect();
+    const free = [
+      'checkout',
+      'verify_identity',
+      'logout',
+      'login_pin',
+      'login_face',
+      'find_order',
+      'otp',
+      'review',
+    ];
+    await client.sees(free);
+    const refused = await client.isRefused('pay', 'state');
+    expect(refused.text).toBe(
+      '[System: pay is not available yet. Available now: checkout, verify_identity, logout, login_pin, login_face, find_order, otp, review. Call checkout, then verify_identity, then pay.]',
+    );
+    expect(refused.meta['mcp-interlock/refusal']).toMatchObject({
+      state: '{}',
+      path: ['checkout', 'verify_identity'],
+    });
+    const moved = await client.calls('checkout');
+    expect(moved.text).toContain('[System: Done in shop: checkout. Available now: ');
+    await client.calls('verify_identity');
+    await client.sees(['pay', ...free]);
+    await client.calls('pay');
+    await client.calls('review');
+    await client.calls('submit');
+    const again = await client.isRefused('submit', 'state');
+    expect(again.text).toContain('submit is not available now. Available now: ');
+    expect(again.text).toContain('submit cannot be reached from here by calling tools.');
+  });
+
+  it('asks for the same arguments, and keeps their values out of the trail', async () => {
+    const { client: connect, runs, errors } = await open();
+    const client = await connect();
+    await client.calls('find_order', { order_id: 'A-1' });
+    await client.calls('cancel_order', { order_id: 'A-1' });
+    const refused = await client.isRefused('cancel_order', 'guard', { order_id: 'A-2' });
+    expect(refused.text).toContain(
+      'cancel_order was refused: call find_order with the same order_id first. Available now: ',
+    );
+    // Some servers would read it as "order_id".
+    await client.isRefused('find_order', 'arguments', { Order_ID: 'A-2' });
+    await client.isRefused('cancel_order', 'arguments', { order_id: 'A-1', ORDER_ID: 'A-2' });
+    const trail = await runs.history(client.run);
+    expect(trail.map(({ tool, payload }) => [tool, payload])).toEqual([['find_order', undefined]]);
+    const stored = (await runs.read(client.run))?.snapshot;
+    const digest = /[\w-]{22}/.exec(JSON.stringify(stored?.context))?.[0] ?? '';
+    expect(digest).toHaveLength(22);
+    expect(JSON.stringify(trail)).not.toContain(digest);
+    expect(errors).toEqual([]);
+  });
+
+  it('lets one of two calls have what one use consumes', async () => {
+    const { client: connect, ledger } = await open();
+    const client = await connect();
+    await client.calls('otp');
+    const first = await begins({ ledger }, 'transfer', () => client.raw.call('transfer'));
+    const second = client.raw.call('transfer');
+    await settle();
+    first.finish();
+    const results = await Promise.all([first.answer, second]);
+    expect(results.map(({ isError }) => isError)).toEqual([false, true]);
+    expect(results[1]?.text).toContain('Call otp, then transfer.');
+    expect(ledger.calls.filter((tool) => tool === 'transfer')).toHaveLength(1);
+    // A failure uses nothing up.
+    await client.calls('otp');
+    await client.raw.call('transfer', { fail: true });
+    await client.calls('transfer');
+  });
+
+  it('goes on after a restart, and its trail leads where it stands', async () => {
+    const file = makeSqliteFile();
+    onTestFinished(() => file.remove());
+    const user = { 'x-user': 'ann' };
+    const make = () =>
+      open({
+        data: sqliteStore({ database: file.connect() }),
+        session: { principal: (req) => String(req.headers['x-user']), key: undefined },
+      });
+    const before = await make();
+    const client = await before.client(user);
+    const session = client.run;
+    for (const tool of ['checkout', 'verify_identity', 'logout', 'login_pin', 'otp', 'transfer'])
+      await client.calls(tool);
+    await client.calls('find_order', { order_id: 5 });
+    const gate = shop();
+    const trail = await before.runs.history(session);
+    const view = await before.runs.read(session);
+    expect(view?.state).toBe('{checkout, login_pin, find_order}');
+    expect(replayTrail(gate, trail)).toMatchObject({ state: view?.state, faults: [] });
+    await before.close();
+    const after = await make();
+    expect(await after.runs.read(session)).toMatchObject({ state: view?.state });
+    const found = await after.runs.stuck({
+      forMs: 0,
+      state: { all: ['checkout', { not: 'otp' }] },
+    });
+    expect(found.runs.map(({ run }) => run)).toEqual([session]);
+    await after.runs.send(session, 'verify_identity');
+    const now = await after.runs.read(session);
+    expect(now?.available).toEqual(expect.arrayContaining(['pay', 'cancel_order']));
+    expect(now?.snapshot.context).toEqual(view?.snapshot.context);
+  });
+
+  it('is told of by a status tool', async () => {
+    const { client: connect } = await open({ gate: { statusTool: 'shop_status' } });
+    const client = await connect();
+    await client.calls('otp');
+    const status = await client.calls('shop_status');
+    expect(status.text).toContain('Done in shop: otp.');
+  });
+});
+
+describe('docs/order.md', () => {
+  const page = new Page('docs/order.md');
+
+  it('begins with the rules of these tests', () => {
+    const [code = ''] = page.blocks('ts');
+    const rules = new Function(
+      'StateMachineGate',
+      'sessionStore',
+      'fsmGate',
+      `${code.replace(/^import .*$/m, '').replace(' as const', '')}; return shop;`,
+    );
+    const gate: StateMachineGate = rules(
+      StateMachineGate,
+      () => {},
+      () => {},
+    );
+    expect(gate.compile().toolNames).toEqual(shop().compile().toolNames);
+    expect(page.text).toContain('Call checkout, then verify_identity, then pay.');
+  });
+});
+
+/** Random calls, of which the gate and the oracle allow the same ones and show the same tools. */
+async function expectAgreement(
+  rules: fc.Arbitrary<OrderRules>,
+  argumentNames: readonly string[],
+  numRuns: number,
+) {
+  let made = 0;
+  let refused = 0;
+  const seeds = fc.array(fc.nat(), { minLength: 5, maxLength: 25 });
+  await fc.assert(
+    fc.asyncProperty(rules, seeds, async (table, history) => {
+      const workflow = StateMachineGate.fromOrder(table).compile();
+      const tools = workflow.toolNames;
+      const calls: Made[] = [];
+      let position: Position = workflow.start;
+      for (const seed of history) {
+        const listed = tools.filter((tool) => isListed(table, calls, tool));
+        expect(workflow.available(position.state)).toEqual(listed);
+        const tool = tools[seed % tools.length] ?? '';
+        const values = argumentNames.map((name, i) => [
+          name,
+          [1, 2, undefined][(seed >> (3 + 2 * i)) % 3],
+        ]);
+        const args = Object.fromEntries(values);
+        const isRight = isAllowed(table, calls, { tool, args });
+        expect(await passes(workflow, position, tool, args)).toBe(isRight);
+        if (!isRight) refused++;
+        else {
+          made++;
+          calls.push({ tool, args });
+          position = await success(workflow, position, tool, args);
+        }
+      }
+    }),
+    { numRuns },
+  );
+  expect(Math.min(made, refused)).toBeGreaterThan(numRuns / 10);
+}
+
+/** Whether a call passes, as the middleware finds it out. */
+async function passes(
+  workflow: Workflow,
+  position: Position,
+  tool: string,
+  args: Record<string, unknown>,
+): Promise<boolean> {
+  const binding = workflow.match(tool, args);
+  if (binding === undefined) return true;
+  if (!workflow.allows(position.state, binding)) return false;
+  const facts = workflow.factsOf(position, undefined);
+  const clock = { after: () => () => {} };
+  const asked = { run: 'r', tool, args, ...facts, [POSITION]: position };
+  const options = { clock, deadlineMs: 1, onError: (error: unknown) => expect.fail(String(error)) };
+  return (await askGuards(binding.guards, asked, options)) === undefined;
+}
+
+async function success(
+  workflow: Workflow,
+  position: Position,
+  tool: string,
+  args: Record<string, unknown>,
+): Promise<Position> {
+  const source = workflow.match(tool, args)?.eventIn(position.state);
+  if (source === undefined) return position;
+  const facts = workflow.factsOf(position, undefined);
+  const sent = workflow.eventFrom(source, { tool, args, result: {}, ...facts });
+  if (sent === undefined) return position;
+  return workflow.next(position, sent.type, sent.payload, sent.memory).position;
+}
+
+type States = Parameters<Workflow['wayTo']>[0];
+
+/** How many calls it takes at least, by trying all of them. */
+function distance(workflow: Workflow, states: States, from: Position): number | undefined {
+  let reached = new Set([from.state]);
+  const seen = new Set(reached);
+  for (let calls = 0; reached.size > 0; calls++) {
+    if ([...reached].some((state) => workflow.allows(state, { states }))) return calls;
+    const next = [...reached].flatMap((state) =>
+      workflow.available(state).map((tool) => workflow.next({ state }, tool).position.state),
+    );
+    reached = new Set(next.filter((state) => !seen.has(state)));
+    for (const state of reached) seen.add(state);
+  }
+  return undefined;
+}
+
+function expectWay(workflow: Workflow, states: States, from: Position, path: readonly string[]) {
+  let { state } = from;
+  for (const tool of path) {
+    expect(workflow.available(state)).toContain(tool);
+    state = workflow.next({ state }, tool).position.state;
+  }
+  expect(workflow.allows(state, { states })).toBe(true);
+}
