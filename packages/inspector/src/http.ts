@@ -114,16 +114,27 @@ export async function readJson(req: HttpRequest): Promise<unknown> {
   if (req.body !== undefined) return req.body;
   const tooLarge = new HttpFailure('too-large', 'The body has more than 256 KiB.');
   if (Number(req.headers['content-length'] ?? 0) > MAX_BODY_BYTES) throw tooLarge;
-  const chunks: Buffer[] = [];
-  let bytes = 0;
-  for await (const chunk of req as AsyncIterable<Buffer>) {
-    bytes += chunk.length;
-    if (bytes > MAX_BODY_BYTES) throw tooLarge;
-    chunks.push(chunk);
-  }
+  const text = await readText(req);
+  if (text === undefined) throw tooLarge;
   try {
-    return JSON.parse(Buffer.concat(chunks).toString()) as unknown;
+    return JSON.parse(text) as unknown;
   } catch {
     throw new HttpFailure('bad-request', 'The body is not JSON.');
   }
+}
+
+/** `undefined` where it is too long. The connection stays, so that its client can be told. */
+async function readText(req: HttpRequest): Promise<string | undefined> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  try {
+    for await (const chunk of req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+      bytes += chunk.length;
+      if (bytes > MAX_BODY_BYTES) return undefined;
+      chunks.push(chunk);
+    }
+  } catch {
+    throw new HttpFailure('bad-request', 'The body did not come to its end.');
+  }
+  return Buffer.concat(chunks).toString();
 }

@@ -281,6 +281,20 @@ describe('a malformed request', () => {
     expect(answer).toContain('HTTP/1.1 413');
   });
 
+  it('is not told of where its client leaves in the middle of a body', async () => {
+    const site = await startSite();
+    const { token } = (await site.get<SessionInfo>('api/session')).body;
+    const socket = connect(Number(site.url.port), '127.0.0.1');
+    const path = `/inspector/${site.of('what-if')}`;
+    const headers = `host: x\r\ncontent-type: application/json\r\nx-interlock-token: ${token}`;
+    socket.write(`POST ${path} HTTP/1.1\r\n${headers}\r\ncontent-length: 99\r\n\r\n{"m`, () =>
+      socket.destroy(),
+    );
+    await new Promise((resolve) => socket.once('close', resolve));
+    expect((await site.get('api/workflows')).status).toBe(200);
+    expect(site.errors).toEqual([]);
+  });
+
   it.each<[what: string, path: string]>([
     ['an id of nobody', 'runs/AAAA'],
     ['an id of another secret', `runs/${new Seal().close('run', 'run')}`],
