@@ -10,6 +10,7 @@ import type { RunView } from './runs-options.ts';
 import { shownPosition } from './step/ends.ts';
 import type { FsmSnapshot, Json } from './stores/store.ts';
 import { type Refusal, refusalFor } from './workflow/advice.ts';
+import { eventNamed, isChosen } from './workflow/binding.ts';
 import type { CallBinding } from './workflow/bound-tools.ts';
 import type { StateMachineGate } from './workflow/gate.ts';
 import type { Next } from './workflow/position.ts';
@@ -125,6 +126,7 @@ function refusalOf(
   { position, available, claim }: About,
 ): Pick<ExplainedTool, 'refusal' | 'says'> | undefined {
   const { state } = position;
+  const { isOrder } = workflow;
   const facts = { workflow: workflow.id, state, tool, available };
   const status = statusOf(claim);
   const needsClaim = binding?.moves !== false || workflow.shield !== undefined;
@@ -136,12 +138,12 @@ function refusalOf(
     const refusal = { ...facts, reason: 'state' } as const;
     // Where the state shows it, this client does not see it: no way is known that changes that.
     if (workflow.isVisible(tool, state))
-      return { refusal, says: refusalFor(refusal, { foreseen: false }) };
+      return { refusal, says: refusalFor(refusal, { foreseen: false, isOrder }) };
     const states = binding?.states ?? workflow.whereabouts(tool)?.states ?? [];
     const stand = { workflow, position, beginsAnew: false };
     const { path, foreseen } = new Together([workflow]).wayTo([[states]], [stand]);
     const withPath = { ...refusal, path };
-    return { refusal: withPath, says: refusalFor(withPath, { foreseen }) };
+    return { refusal: withPath, says: refusalFor(withPath, { foreseen, isOrder }) };
   }
   if (binding === undefined || !isStopped(workflow, position, binding)) return undefined;
   const refusal = { ...facts, reason: 'guard' } as const;
@@ -276,8 +278,8 @@ export function whatIf(
     return { ...stay('stayed'), snapshot: { ...position, updatedAt, version: version + 1 } };
   }
   const source = binding?.eventIn(snapshot.state, outcome === 'failed' ? 'failure' : 'success');
-  const isOpen = binding === undefined || typeof source === 'function';
-  const event = isOpen ? move.event : source;
+  const isOpen = binding === undefined || isChosen(source);
+  const event = isOpen ? move.event : eventNamed(source);
   if (event === undefined) return stay(isOpen ? 'choose-event' : 'stayed');
   const next = workflow.next(snapshot, event);
   return next.handled ? arriveAt(snapshot, next, event) : { ...stay('unhandled'), event };

@@ -6,6 +6,7 @@ import {
   type OrderRules,
   replayTrail,
   StateMachineGate,
+  whatIf,
 } from '../../src/index.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { availabilityNote } from '../../src/workflow/advice.ts';
@@ -501,6 +502,16 @@ describe('a gate of rules of order, over HTTP', () => {
     await client.calls('otp');
     const status = await client.calls('shop_status');
     expect(status.text).toContain('Done in shop: otp.');
+  });
+});
+
+describe('what if', () => {
+  it('a tool that remembers its arguments succeeds: its event is known', () => {
+    const gate = shop();
+    const next = whatIf(gate, undefined, { tool: 'find_order', outcome: 'succeeded' });
+    expect(next).toMatchObject({ result: 'moved', snapshot: { state: '{find_order}' } });
+    const refused = whatIf(gate, undefined, { tool: 'pay', outcome: 'succeeded' });
+    expect(refused.says).toContain('Call checkout, then verify_identity, then pay.');
   });
 });
 
