@@ -93,7 +93,8 @@ export function noteMount(
   workflow: Workflow,
   { visibility, begin }: Pick<GateConfig, 'visibility' | 'begin'>,
 ): void {
-  if (begin !== undefined) beginnings.set(workflow, begin);
+  if (begin === undefined) beginnings.delete(workflow);
+  else beginnings.set(workflow, begin);
   stable.set(workflow, visibility === 'stable' && stable.get(workflow) !== false);
 }
 

@@ -33,7 +33,7 @@ import { HeldCall, holdersOf } from './settle.ts';
 import { beginningOf, type NotFound, stateAsRead, stateNow, understood } from './stands.ts';
 import { answerStatus } from './status-tool.ts';
 import { FacedStep } from './step-facade.ts';
-import { allowsCall, isShown, keepsSecrets, tellMoved } from './visibility.ts';
+import { allowsCall, allowsRestart, isShown, keepsSecrets, tellMoved } from './visibility.ts';
 
 const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
 
@@ -210,6 +210,8 @@ export class Judge {
       return refuse({ reason: 'state', snapshot: found });
     const request = run.session.inFlight(id) ?? new InFlight();
     const isRestarted = beginsAnew(this.#config, run.run);
+    const allowed = isRestarted && allowsRestart(this.#config, run, asked);
+    const restarts = isPromise(allowed) ? await allowed : allowed;
     // What is a step for the sake of the count alone may be repeated.
     const uncertain = binding.uncertain ?? (binding.moves ? listed.uncertainOf(tool) : 'retry');
     const description = described(
@@ -224,8 +226,7 @@ export class Judge {
       note,
       number: incoming.number,
       states: workflow.claimable(binding, isRestarted),
-      restarts:
-        isRestarted && allowsCall(this.#config, run, workflow.start, asked) ? run : undefined,
+      restarts: restarts ? run : undefined,
       begin: beginningOf(this.#config, run),
       request,
       onTooLong: () => giveUp(id, true),

@@ -4,6 +4,7 @@ import type { StepMove } from '../step/move.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { isObject, type ListKind } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
+import { after, type MaybePromise } from '../wire/task-line.ts';
 import { availabilityNote } from '../workflow/advice.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { Position } from '../workflow/position.ts';
@@ -11,6 +12,7 @@ import type { BoundRead } from '../workflow/reads.ts';
 import type { Sight } from '../workflow/visible.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { GateConfig, Visibility } from './config.ts';
+import { asBegun } from './stands.ts';
 
 const STALE_HIDE =
   'visibility "hide" has no effect where calls name their runs by a handle: a list names none. Every tool is listed';
@@ -79,6 +81,23 @@ export function allowsCall(
   if (!config.workflow.allows(position.state, binding)) return false;
   const { veils } = binding;
   return veils === undefined || sightOf(config, run, position)?.opens(tool, veils) !== false;
+}
+
+/**
+ * Whether such a call begins anew a run that has ended: it must be allowed there, with the data that
+ * the run would begin with.
+ */
+export function allowsRestart(
+  config: GateConfig,
+  run: Run,
+  asked: { readonly tool: string; readonly binding: CallBinding },
+): MaybePromise<boolean> {
+  const { start } = config.workflow;
+  if (asked.binding.veils === undefined) return allowsCall(config, run, start, asked);
+  return after(
+    asBegun(config, run, { ...start, updatedAt: 0 }),
+    (begun) => begun !== 'unavailable' && allowsCall(config, run, begun, asked),
+  );
 }
 
 /** What a stable list says of each bound tool, the same bytes for every caller. */

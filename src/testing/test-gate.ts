@@ -211,7 +211,9 @@ export class TestGate<E extends string = string, C extends string = string, X = 
   runs(gate: AnyGate = this.#gates[0]): Runs {
     if (!this.#gates.includes(gate))
       throw configError(`runs(): expected one of the tested gates, got ${showValue(gate)}`);
-    return runsOf(gate, { sessions: this.#sessions });
+    // Another test may have mounted the gate after this one.
+    const { begin = () => undefined } = this.#options.gate;
+    return runsOf(gate, { sessions: this.#sessions, begin });
   }
 
   /** The state that the run is in now, whatever was saved: deadlines that are over count. */

@@ -227,6 +227,24 @@ describe('a run that begins with data of the app', () => {
     }
   });
 
+  it('begins anew by a call that its new data make visible, and by no other', async () => {
+    const gate = new StateMachineGate({
+      id: 'desk',
+      initial: 'open',
+      states: { open: { on: { SIGN: 'signed' } }, signed: { type: 'final' } },
+    }).bindTool('sign', 'open', { success: 'SIGN', visible: ({ context }) => context === 'vip' });
+    let data = 'vip';
+    const t = testGate(gate, { gate: { begin: () => data, whenEnded: 'restart' } });
+    onTestFinished(() => t.close());
+    await t.call('sign');
+    data = 'guest';
+    expect((await t.call('sign')).refusal?.reason).toBe('state');
+    data = 'vip';
+    expect((await t.call('sign')).outcome).toBe('ok');
+    expect((await t.history()).map(({ event }) => event)).toEqual(['SIGN', 'restart', 'SIGN']);
+    expect(t.errors).toEqual([]);
+  });
+
   it('keeps them on Redis, over a restart of the app', async () => {
     const redis = new Redis(await sharedRedis());
     onTestFinished(() => redis.disconnect());
