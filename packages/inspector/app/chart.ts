@@ -183,6 +183,7 @@ function linesOf(edge: GraphEdge): Line[] {
     return [lineOf('itself', text, `${text}, by itself`, isGuarded)];
   }
   if (tools.length === 0) {
+    if (event === '') return [];
     const title = `${event}: an event that no tool sends`;
     return [{ ...lineOf('event', event, title, isGuarded), event }];
   }

@@ -96,7 +96,7 @@ export class Inspector {
     setInterval(() => {
       if (!document.hidden) this.tick.value = performance.now();
     }, 250);
-    addEventListener('hashchange', () => void this.#follow());
+    addEventListener('hashchange', () => void this.#told(() => this.#follow()));
   }
 
   async start(): Promise<void> {

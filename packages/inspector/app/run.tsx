@@ -276,7 +276,9 @@ function Resolve({ inspector, run, step }: ResolveProps): JSX.Element {
             />
             <span>
               <strong>{choice.outcome === 'succeeded' ? 'It succeeded' : 'It failed'}</strong>
-              <span class="leads">{leadOf(choice)}</span>
+              <span class="leads" title={leadOf(choice)}>
+                {leadOf(choice)}
+              </span>
             </span>
           </label>
         ))}

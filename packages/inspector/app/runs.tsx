@@ -289,5 +289,9 @@ function Status(props: {
   if (run.status === 'running') return <Badge tone="running">running</Badge>;
   if (isStuck) return <Badge tone="stuck">stuck</Badge>;
   if (run.ended) return <Badge tone="ended">ended</Badge>;
-  return <Badge tone="idle">{counted(run.version)} moves</Badge>;
+  return (
+    <Badge tone="idle">
+      {counted(run.version)} {run.version === 1 ? 'move' : 'moves'}
+    </Badge>
+  );
 }
