@@ -20,6 +20,7 @@ import {
 import { Icon } from './parts.tsx';
 import { type Direction, type Picture, type Point, pathOf, type Rect } from './picture.ts';
 import { pictureOf } from './pictures.ts';
+import { wordsOf } from './server.ts';
 import { counted, countedShort } from './words.ts';
 
 /** What is to be seen of one state now. */
@@ -60,7 +61,7 @@ export function Diagram(props: DiagramProps): JSX.Element {
   const frame = useRef<HTMLDivElement>(null);
   const size = useSize(frame);
   const chart = useMemo(() => chartOf(graph), [graph]);
-  const pictures = usePictures(chart);
+  const { pictures, fault } = usePictures(chart);
   const [zoom, setZoom] = useState<number | 'readable' | 'fit'>('readable');
   useEffect(() => setZoom('readable'), [graph]);
   const picture = size && pictures && bestOf(pictures, size);
@@ -74,7 +75,11 @@ export function Diagram(props: DiagramProps): JSX.Element {
   return (
     <div class="diagram">
       <div class="canvas" ref={frame}>
-        {picture && <Drawing {...props} chart={chart} picture={picture} scale={scale} />}
+        {picture ? (
+          <Drawing {...props} chart={chart} picture={picture} scale={scale} />
+        ) : (
+          <p class="drawing">{fault ?? 'Drawing …'}</p>
+        )}
       </div>
       <div class="zoom" role="group" aria-label="Zoom">
         <button type="button" onClick={() => by(1 / 1.25)} aria-label="Smaller">
@@ -133,20 +138,27 @@ function useSize(element: { readonly current: HTMLElement | null }): Size | unde
 
 type Pictures = readonly [Picture, Picture];
 
-function usePictures(chart: Chart): Pictures | undefined {
-  const [drawn, setDrawn] = useState<{ readonly chart: Chart; readonly pictures: Pictures }>();
+interface Drawn {
+  readonly pictures?: Pictures;
+  /** Why there are none. */
+  readonly fault?: string;
+}
+
+function usePictures(chart: Chart): Drawn {
+  const [drawn, setDrawn] = useState<Drawn & { readonly chart?: Chart }>({});
   useEffect(() => {
     let isWanted = true;
     const { boxes, links } = chart;
     const inDirection = (direction: Direction) => pictureOf({ boxes, links, direction });
-    void Promise.all([inDirection('right'), inDirection('down')]).then((pictures) => {
-      if (isWanted) setDrawn({ chart, pictures });
-    });
+    Promise.all([inDirection('right'), inDirection('down')]).then(
+      (pictures) => isWanted && setDrawn({ chart, pictures }),
+      (error: unknown) => isWanted && setDrawn({ chart, fault: wordsOf(error) }),
+    );
     return () => {
       isWanted = false;
     };
   }, [chart]);
-  return drawn?.chart === chart ? drawn.pictures : undefined;
+  return drawn.chart === chart ? drawn : {};
 }
 
 function fitOf({ width, height }: Picture, size: Size): number {

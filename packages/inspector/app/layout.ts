@@ -50,7 +50,11 @@ interface Route {
   readonly parts: readonly Part[];
 }
 
-/** Places a diagram. It takes some 10 ms for 20 boxes, and half a second for 300. */
+/**
+ * Places a diagram: some 50 ms for 20 boxes, 2 s for 200 with 400 arrows.
+ *
+ * @throws Error where an arrow names no two boxes
+ */
 export function draw({ boxes, links, direction }: Drawing): Picture {
   const top = roomOf({ id: 'top', width: 0, height: 0, children: boxes }, undefined, direction);
   const inner = top.rooms.flatMap(all);
@@ -380,7 +384,7 @@ function spotsOf({ link, parts }: Route): Omit<Drawn, 'points'> & {
     if (v === undefined || w === undefined) continue;
     const edge = room.graph.edge(v, w, link.id);
     if (from === 'border' && hasLabel) spots.push(portOf(room, link, backward ? 'end' : 'start'));
-    const between = (edge?.points ?? []).slice(1, -1).flatMap(({ x, y }) => {
+    const between = (edge?.points ?? []).slice(1, -1).flatMap(({ x, y }: Point) => {
       // The middle of the label is a point of its own, and the arrow runs straight through it.
       const isLabel = hasLabel && x === edge?.x;
       const half = isLabel ? (edge?.width ?? 0) / 2 : halfOf(room, x);
