@@ -51,7 +51,7 @@ describe('the layout of diagrams', () => {
       const picture = draw(drawing);
       expect(faultsOf(drawing, picture)).toEqual([]);
     });
-    fc.assert(property, { numRuns: 60 });
+    fc.assert(property, { numRuns: 30 });
   });
 });
 
