@@ -3,7 +3,7 @@
  * right, to the command and, as JSON Schema, to editors.
  */
 import { type Node, type ParseError, parseTree, printParseErrorCode } from 'jsonc-parser';
-import { StateMachineGate, type StateSyncConfig } from 'mcp-interlock';
+import { type OrderRules, StateMachineGate, type StateSyncConfig } from 'mcp-interlock';
 import * as z from 'zod/mini';
 import { rightNames } from '../../../src/names.ts';
 import { isTable, parseOptions, showValue } from '../../../src/options.ts';
@@ -106,6 +106,48 @@ const machineSchema = (document: Record<string, unknown>, table: TableOf) =>
     ),
   });
 
+/** As `StateMachineGate.fromOrder()` takes it, which checks it. */
+interface Requirement {
+  readonly tool?: string | undefined;
+  readonly same?: string[] | Record<string, string> | undefined;
+  readonly consumes?: boolean | undefined;
+  readonly any?: (string | Requirement)[] | undefined;
+  readonly all?: (string | Requirement)[] | undefined;
+}
+
+const requirementSchema: z.ZodMiniType<Requirement> = z.strictObject({
+  tool: z.optional(text),
+  same: z.optional(z.union([textsSchema, z.record(z.string(), text)])),
+  consumes: z.optional(z.boolean()),
+  any: z.optional(z.array(z.lazy(() => z.union([text, requirementSchema])))),
+  all: z.optional(z.array(z.lazy(() => z.union([text, requirementSchema])))),
+});
+
+const ruleSchema = z.strictObject({
+  after: z.optional(
+    about(
+      z.union([text, requirementSchema, z.array(z.union([text, requirementSchema]))]),
+      'What must have succeeded before: a tool, or a list of which all is needed.',
+    ),
+  ),
+  undoneBy: z.optional(about(statesSchema, 'The tools whose success takes this one back.')),
+  once: z.optional(about(z.boolean(), 'The tool may succeed once, until that is undone.')),
+});
+
+const orderSchema = (document: Record<string, unknown>, table: TableOf) =>
+  z.strictObject({
+    ...common,
+    id,
+    order: about(table(document.order, ruleSchema), 'What each tool comes after.'),
+  });
+
+/** What the schema makes sure of, where the document has an order. */
+interface OrderDocument {
+  readonly id: string;
+  readonly order: OrderRules;
+  readonly sync?: MachineDocument['sync'];
+}
+
 /** What the schema makes sure of. */
 interface MachineDocument {
   readonly id: string;
@@ -127,7 +169,8 @@ const asGiven: TableOf = (names, value) =>
 export function gateJsonSchema(): object {
   const anyName: TableOf = (_, value) => z.record(z.string(), value);
   const machine = machineSchema({}, anyName);
-  const schema = z.union([machine, z.array(machine).check(z.minLength(1))]);
+  const workflow = z.union([machine, orderSchema({}, anyName)]);
+  const schema = z.union([workflow, z.array(workflow).check(z.minLength(1))]);
   return {
     $id: 'https://unpkg.com/mcp-interlock-cli/gate.schema.json',
     title: 'A gate of mcp-interlock',
@@ -160,13 +203,16 @@ export function parseWorkflows(json: string): {
   };
 }
 
-function parseDocument(what: string, document: unknown): MachineDocument {
+function parseDocument(what: string, document: unknown): MachineDocument | OrderDocument {
   if (!isTable(document))
     throw new Failure(`${what}: expected an object, got ${showValue(document)}`);
+  if ('order' in document)
+    return parseOptions(what, orderSchema(document, asGiven), document) as OrderDocument;
   return parseOptions(what, machineSchema(document, asGiven), document) as MachineDocument;
 }
 
-function gateOf(document: MachineDocument): StateMachineGate {
+function gateOf(document: MachineDocument | OrderDocument): StateMachineGate {
+  if ('order' in document) return StateMachineGate.fromOrder(document.order, { id: document.id });
   const { id, initial, states, tools = {}, prompts = {}, resources = {} } = document;
   const gate = new StateMachineGate<string, string>({ id, initial, states });
   const events = new Set(Object.values(states).flatMap(({ on }) => Object.keys(on ?? {})));

@@ -161,7 +161,8 @@ describe('the page of the command', () => {
   });
 
   it('shows workflows that can be read', async () => {
-    const [json = ''] = page.blocks('json');
+    const [json = '', order = ''] = page.blocks('json');
+    expect(parseWorkflows(order).gates[0]?.id).toBe('shop');
     expect(parseWorkflows(json).gates[0]?.id).toBe('checkout');
     const { gates, sync } = await loadWorkflows(file('page.ts', page.blocks('ts')[0] ?? ''));
     expect([gates[0]?.id, sync?.policies.length]).toEqual(['checkout', 1]);

@@ -58,6 +58,43 @@ it('makes several gates of an array, with the policies of all', () => {
   expect(isValid([CHECKOUT, CHECKOUT])).toBe(true);
 });
 
+describe('rules of order', () => {
+  const order = (rules: unknown) => ({ id: 'shop', order: rules });
+
+  it('make a gate without a machine', async () => {
+    const document = order({
+      pay: { after: ['checkout', { any: ['card', { tool: 'cash', consumes: true }] }], once: true },
+      cancel: { after: { tool: 'find', same: ['order_id'] }, undoneBy: 'logout' },
+    });
+    const [gate] = read(document).gates;
+    expect(isValid(document)).toBe(true);
+    expect(gate?.id).toBe('shop');
+    expect(gate?.getVisibleToolNames(['pay', 'checkout', 'card'])).toEqual(['checkout', 'card']);
+    await gate?.transition('checkout');
+    await gate?.transition('card');
+    expect(gate?.isToolAllowed('pay')).toBe(true);
+  });
+
+  it.each<[rules: unknown, message: string]>([
+    [{ pay: { afer: ['checkout'] } }, 'order.pay: unknown key "afer", did you mean "after"?'],
+    [{ pay: { after: 5 } }, 'order.pay.after: expected string or object or array, got 5'],
+    [{ pay: { once: 'yes' } }, 'order.pay.once: expected boolean, got "yes"'],
+    [{ pay: 'checkout' }, 'order.pay: expected object, got "checkout"'],
+    [[], 'order: expected an object, got an empty array'],
+  ])('are told wrong: %j', (rules, message) => {
+    expect(() => read(order(rules))).toThrow(message);
+    expect(isValid(order(rules))).toBe(false);
+  });
+
+  it.each<[rules: unknown]>([
+    [{ a: { after: ['b'] }, b: { after: ['a'] } }],
+    [{ a: { after: { tool: 'b', any: ['c'] } } }],
+    [{ a: { after: { any: [] } } }],
+  ])('that can never hold are told: %j', (rules) => {
+    expect(() => read(order(rules))).toThrow('ERR_INTERLOCK_CONFIG');
+  });
+});
+
 const DOCUMENT = 'the workflow: ';
 
 describe('a mistake in the shape', () => {
