@@ -7,7 +7,7 @@ import type { FsmSnapshot } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import { AskedArguments } from '../workflow/asked-arguments.ts';
-import { type Guard, type GuardedCall, POSITION } from '../workflow/binding.ts';
+import { type Guard, type GuardedCall, placed } from '../workflow/binding.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { Loop, LoopShield } from '../workflow/loop-shield.ts';
 import type { Position } from '../workflow/position.ts';
@@ -156,7 +156,7 @@ async function refusedByGuard(
   const { args } = call;
   const snapshot = { ...position, updatedAt };
   const facts = workflow.factsOf(position, call.principal);
-  const about = { ...call, args: args.members, ...facts, [POSITION]: position };
+  const about = placed({ ...call, args: args.members, ...facts }, position);
   const refusal = await askGuards(guards, about, { clock, deadlineMs: GUARDS_MS, onError });
   // What the guards said of one argument says nothing of the other.
   return (

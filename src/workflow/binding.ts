@@ -169,17 +169,17 @@ export interface GuardedCall<
   readonly args: Readonly<Record<string, unknown>>;
 }
 
-/** By this a guard of our own is told where the run stands, beside what an app's is told. */
-export const POSITION = Symbol('position');
+const positions = new WeakMap<object, Position>();
+
+/** Lets guards of our own know where the run stands, which no guard of an app is told. */
+export function placed<C extends object>(call: C, position: Position): C {
+  positions.set(call, position);
+  return call;
+}
 
 /** Where the run stands that such a guard is asked about. */
 export function positionOf(call: GuardedCall): Position | undefined {
-  const position: unknown = Reflect.get(call, POSITION);
-  return isPosition(position) ? position : undefined;
-}
-
-function isPosition(value: unknown): value is Position {
-  return isTable(value) && typeof value.state === 'string';
+  return positions.get(call);
 }
 
 /**

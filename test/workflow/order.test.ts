@@ -10,7 +10,7 @@ import {
 } from '../../src/index.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { availabilityNote } from '../../src/workflow/advice.ts';
-import { POSITION } from '../../src/workflow/binding.ts';
+import { placed } from '../../src/workflow/binding.ts';
 import type { Position } from '../../src/workflow/position.ts';
 import type { Workflow } from '../../src/workflow/workflow.ts';
 import { Page } from '../helpers/markdown.ts';
@@ -587,7 +587,7 @@ async function passes(
   if (!workflow.allows(position.state, binding)) return false;
   const facts = workflow.factsOf(position, undefined);
   const clock = { after: () => () => {} };
-  const asked = { run: 'r', tool, args, ...facts, [POSITION]: position };
+  const asked = placed({ run: 'r', tool, args, ...facts }, position);
   const options = { clock, deadlineMs: 1, onError: (error: unknown) => expect.fail(String(error)) };
   return (await askGuards(binding.guards, asked, options)) === undefined;
 }
