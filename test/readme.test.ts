@@ -252,6 +252,13 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     import { fsmGate, sessionStore, type StateMachineGate } from 'mcp-interlock';
     declare const app: Express, mcpHandler: RequestHandler, authenticate: RequestHandler;
     declare const checkout: StateMachineGate, issuer: string, audience: string;`,
+  'docs/bindings.md': `
+    import { type FsmConfig, StateMachineGate, tool, type XStateContext } from 'mcp-interlock';
+    import { createMachine, setup } from 'xstate';
+    declare const machine: FsmConfig<'payment', 'PAY'>, clerks: ReadonlySet<string>;
+    const orderMachine = setup({ types: { context: {} as { total: number } } }).createMachine({
+      context: { total: 0 }, initial: 'payment', states: { payment: {} },
+    });`,
   'docs/prompts-and-resources.md': `
     import { type FsmConfig, StateMachineGate } from 'mcp-interlock';
     declare const machine: FsmConfig<'has_items' | 'payment' | 'confirmed', 'PAY'>;`,

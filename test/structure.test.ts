@@ -61,7 +61,7 @@ const PURE_PACKAGES: Readonly<Record<string, readonly string[]>> = {
 const MOST_LINES = 470;
 /** A response is one state machine, and so is a step: its whole life stands in one file, and so does all that is judged of a call, or known of a workflow. */
 const LONGER: Readonly<Record<string, number>> = {
-  'gate/judge.ts': 480,
+  'gate/judge.ts': 490,
   'step/step.ts': 850,
   'stores/store.ts': 560,
   'wire/tap.ts': 760,

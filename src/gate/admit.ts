@@ -135,11 +135,10 @@ function decide(config: GateConfig, binding: CallBinding, step: Step): Position 
   const { run } = step.key;
   const stands = shownPosition(config, run, understood.position);
   const wasTested = workflow.claimable(binding, beginsAnew(config, run)) !== undefined;
-  const asked = { tool: step.tool, binding };
-  const viewer = { run, actor: step.note?.actor };
   // The store tests the state alone.
   if (wasTested && binding.veils === undefined) return stands;
-  if (allowsCall(config, viewer, stands, asked)) return stands;
+  const viewer = { run, actor: step.note?.actor };
+  if (allowsCall(config, viewer, stands, { tool: step.tool, binding })) return stands;
   return { reason: 'state', snapshot: { ...stands, updatedAt: snapshot.updatedAt } };
 }
 

@@ -21,7 +21,7 @@ import {
   type RequestId,
 } from '../wire/json-rpc.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
-import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
+import { ANOTHER, type Refusal, type RefusalDetails } from '../workflow/advice.ts';
 import { AskedArguments } from '../workflow/asked-arguments.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
@@ -33,7 +33,14 @@ import { HeldCall, holdersOf } from './settle.ts';
 import { beginningOf, type NotFound, stateAsRead, stateNow, understood } from './stands.ts';
 import { answerStatus } from './status-tool.ts';
 import { FacedStep } from './step-facade.ts';
-import { allowsCall, allowsRestart, isShown, keepsSecrets, tellMoved } from './visibility.ts';
+import {
+  allowsCall,
+  allowsRestart,
+  isShown,
+  keepsSecrets,
+  nameToldOf,
+  tellMoved,
+} from './visibility.ts';
 
 const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
 
@@ -336,7 +343,7 @@ export class Judge {
   ): MaybePromise<Verdict> {
     const { workflow } = this.#config;
     const { reason, snapshot } = why;
-    const heldTool = 'held' in why ? why.held?.tool : undefined;
+    const held = 'held' in why && why.held?.tool !== tool ? why.held?.tool : undefined;
     const words = 'words' in why ? why.words : undefined;
     const cause = 'cause' in why ? why.cause : undefined;
     if (reason === 'cancelled' || reason === 'unknown')
@@ -347,6 +354,8 @@ export class Judge {
       stands && 'run' in context ? shownPosition(this.#config, context.run, stands) : stands;
     const at = position ?? snapshot;
     const state = at?.state;
+    const heldTool =
+      held && at && 'run' in context ? nameToldOf(this.#config, context, at, held, ANOTHER) : held;
     const readable = snapshot === undefined || position !== undefined;
     this.#tellRefused(incoming, tool, readable ? reason : 'unavailable', snapshot?.state);
     // It was shown when it was called; while it waited for its turn, another call moved the run.

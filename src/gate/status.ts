@@ -22,7 +22,7 @@ import { jsonOf } from '../workflow/stored.ts';
 import type { GateConfig } from './config.ts';
 import type { Outlook } from './gates.ts';
 import { asBegun, type Stood, showsData, stands, statusOf, storedIn } from './stands.ts';
-import { sightOf } from './visibility.ts';
+import { nameToldOf, sightOf } from './visibility.ts';
 
 /** What is told of one workflow. */
 export interface WorkflowStatus {
@@ -78,7 +78,7 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
   if (stood === 'unavailable') return unreadable(gate);
   const position = await begunPosition(gate, run, stood);
   if (position === 'unavailable') return unreadable(gate);
-  const recent = stored === undefined ? [] : await recentOf(gate, run);
+  const recent = stored === undefined ? [] : await recentOf(gate, run, position);
   const underWay = statusOf(stored?.claim);
   const hasEnded = underWay === 'idle' && workflow.hasEnded(position.state);
   const next = underWay === 'idle' ? nextOf(part, position) : [];
@@ -165,8 +165,11 @@ function awaited(
 ): Awaited | undefined {
   const { workflow } = gate;
   const underWay = statusOf(claim);
-  if (underWay !== 'idle')
-    return { what: underWay === 'held' ? 'operator' : 'step', tool: claim?.tool };
+  if (underWay !== 'idle') {
+    const what = underWay === 'held' ? 'operator' : 'step';
+    const tool = claim && nameToldOf(gate, run, { state, ...position }, claim.tool);
+    return tool === undefined ? { what } : { what, tool };
+  }
   if (next.some(({ leadsTo }) => leadsTo.some((each) => each !== state))) return undefined;
   const sight = sightOf(gate, run, { state, ...position });
   for (const tool of workflow.available(state)) {
@@ -234,12 +237,18 @@ function summaryOf(
 }
 
 async function recentOf(
-  { workflow, onError }: GateConfig,
-  { run, store }: Run,
+  gate: GateConfig,
+  context: Run,
+  position: Position,
 ): Promise<readonly RecentEntry[] | undefined> {
+  const { workflow, onError } = gate;
+  const { run, store } = context;
   try {
     const entries = await store.history({ run, workflow: workflow.id }, MOST_RECENT);
-    return entries.map(({ tool, event, from, to, outcome }) => ({
+    const told = entries.filter(
+      ({ tool }) => tool === undefined || nameToldOf(gate, context, position, tool) !== undefined,
+    );
+    return told.map(({ tool, event, from, to, outcome }) => ({
       ...(tool !== undefined && { tool }),
       ...(tool === undefined && event !== null && { event }),
       from,

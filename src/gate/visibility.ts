@@ -60,6 +60,20 @@ export function sightOfAll(
   return workflow.sight(workflow.start, viewer);
 }
 
+/**
+ * What a client is told of a tool that somebody called: its name, or `otherwise` where the client
+ * sees it nowhere.
+ */
+export function nameToldOf(
+  config: GateConfig,
+  run: Pick<Run, 'run' | 'actor'>,
+  position: Position,
+  tool: string,
+  otherwise?: string,
+): string | undefined {
+  return sightOf(config, run, position)?.unlisted.has(tool) === true ? otherwise : tool;
+}
+
 /** Whether the tool is shown to the run's client where the run stands. */
 export function isShown(
   config: GateConfig,

@@ -119,6 +119,9 @@ const WORDS_LENGTH = 512;
 /** Visible ASCII with single spaces and no brackets, as most names are: nothing to take out. */
 const HARMLESS = /^[!-Z\\^-~]+(?: [!-Z\\^-~]+)*$/;
 
+/** In the place of a tool that the client does not see. */
+export const ANOTHER = 'another tool';
+
 /** A text names no more tools than these: a model that is told of thousands reads none of them. */
 const MOST_NAMES = 20;
 
@@ -187,7 +190,10 @@ export function statusWords(facts: StatusFacts): string {
   ].join(' ');
 }
 
-function awaitedWords(workflow: string, { what, tool = '', path, events = [] }: Awaited): string[] {
+function awaitedWords(
+  workflow: string,
+  { what, tool = ANOTHER, path, events = [] }: Awaited,
+): string[] {
   switch (what) {
     case 'step':
       return [`A call of ${name(tool)} is running.`, 'Wait for its result, then ask again.'];

@@ -231,9 +231,9 @@ export interface BindingOptions<
   readonly failure?: EventSource<E, FailedCall<X, S, T>> | undefined;
   /**
    * How many failures of the tool leave the run where it is, before the next one sends `failure`.
-   * They are counted from when the run came to its state. Failed is a call whose result is an
-   * error; an unknown outcome and a cancelled task are not. At least 1, beside `failure` only.
-   * Default: none.
+   * They are counted from when the run came to its state, of a statechart the text of all its
+   * active states. Failed is a call whose result is an error; an unknown outcome and a cancelled
+   * task are not. At least 1, beside `failure` only. Default: none.
    */
   readonly retries?: number | undefined;
   /**

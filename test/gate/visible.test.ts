@@ -145,6 +145,36 @@ describe('a tool that a caller is not to see', () => {
     }
   });
 
+  it('is not named as what happened last, or as what holds the run, by others’ calls', async () => {
+    let isShown = true;
+    const options = {
+      gate: { statusTool: 'where', maxStepMs: 60_000 },
+      shape: { answers: 'json' },
+    } as const;
+    const workflow = desk(() => isShown).bindTool('free', 'closed', 'REOPEN');
+    const app = await openDesk({ ...options, workflow });
+    const client = await app.client();
+    await client.calls('audit');
+    await client.calls('free');
+    const held = await begins(app, 'audit', () => client.raw.call('audit'));
+    const status = async () => (await client.calls('where')).text;
+    expect(await status()).toMatch(/A call of audit is running.*audit succeeded/s);
+    isShown = false;
+    expect(await status()).toContain('A call of another tool is running.');
+    expect(await status()).not.toContain('audit');
+    app.clock.advance(60_001);
+    await held.answer.catch(() => {});
+    app.clock.advance(9_000);
+    const { text } = await client.isRefused('ask', 'held');
+    expect(text).toContain('an earlier call of another tool ended with an unknown outcome');
+    expect(await status()).not.toContain('audit');
+    isShown = true;
+    expect((await client.isRefused('ask', 'held')).text).toContain(
+      'an earlier call of audit ended',
+    );
+    held.finish();
+  });
+
   it('looks like one that there is not, where refusals do not explain', async () => {
     const app = await openDesk({ gate: { refusal: 'unknown-tool' } });
     const clerk = await app.session({ 'x-user': 'clerk' });

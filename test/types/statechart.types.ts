@@ -10,6 +10,7 @@ import {
   StateMachineGate,
   type StateStore,
   tool,
+  type XStateContext,
   type XStateMachine,
 } from '../../src/index.ts';
 import { orderMachine } from '../workflow/charts.ts';
@@ -169,3 +170,53 @@ flat.bindTool('t', 'a', {
     return true;
   },
 });
+
+// So are the functions of outcomes, and `visible`; and a declaration that says whose context it is.
+ordering.bindTool('t', 'a', {
+  success: ({ context }) => (context.total > 0 ? 'GO' : undefined),
+  failure: ({ context }) => (context.note === undefined ? undefined : 'GO'),
+  visible: ({ context }) => context.total > 0,
+});
+// @ts-expect-error
+ordering.bindTool('t', 'a', { success: ({ context }) => (context.totl > 0 ? 'GO' : undefined) });
+// @ts-expect-error
+ordering.bindTool('t', 'a', { visible: ({ context }) => context.totl > 0 });
+type OrderContext = { total: number; tags?: string[] };
+const typed = tool<OrderContext>('t')
+  .bindState('a', {
+    success: ({ context }) => (context.total > 0 ? 'GO' : undefined),
+    guard: ({ context }) => context.tags === undefined,
+  })
+  .stale();
+const counting = new StateMachineGate(
+  setup({ types: { context: {} as OrderContext } }).createMachine({
+    context: { total: 1 },
+    initial: 'a',
+    states: { a: { on: { GO: 'b' } }, b: {} },
+  }),
+);
+counting.bind(typed, tool('u').bindState('a', 'GO'));
+type Placed = XStateContext<typeof orderMachine>;
+gate.bind(tool<Placed>('t').bindState('cart', { guard: ({ context }) => context.total > 0 }));
+const counted = tool<OrderContext>('t').bindState('a', {
+  guard: ({ context }) => context.total > 0,
+});
+// @ts-expect-error
+flat.bind(counted);
+const unlike = tool<{ total: string }>('t').bindState('a', {
+  visible: ({ context }) => context.total === '',
+});
+// @ts-expect-error
+counting.bind(unlike);
+// @ts-expect-error
+tool<OrderContext>('t').bindState('a', { guard: ({ context }) => context.totl > 0 });
+
+// Paths and tags that `matches` is asked for are the machine's.
+gate.bindTool('pay', 'placed', {
+  guard: ({ matches }) => matches('placed.billing.due') && matches({ tag: 'money' }),
+  visible: ({ matches }) => matches({ any: ['cart', { tag: 'open' }] }),
+});
+// @ts-expect-error
+gate.bindTool('pay', 'placed', { guard: ({ matches }) => matches('placed.biling') });
+// @ts-expect-error
+gate.bindTool('pay', 'placed', { guard: ({ matches }) => matches({ tag: 'mony' }) });

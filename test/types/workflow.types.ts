@@ -1,3 +1,4 @@
+import type { Json } from '../../src/index.ts';
 import { tool } from '../../src/tool.ts';
 import type { FsmConfig } from '../../src/workflow/flat-machine.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
@@ -214,3 +215,52 @@ gate.bind(
 gate.bind(tool('t').bindState({ all: ['payment', { not: 'emty' }] }));
 // @ts-expect-error
 gate.bind(tool('t').bindState({ any: [{ tag: 'open' }] }));
+
+// What the functions of bindings are told, by names that the machine has.
+gate.bindTool('t', 'payment', {
+  success: ({ args, result, tool: name, state, context, principal, matches }) => {
+    assertType<Same<typeof context, Json | undefined>>();
+    assertType<Same<typeof principal, string | undefined>>();
+    const isPaid = result.isError !== true && args.sum === 1 && name !== state;
+    return isPaid && matches('payment') ? 'PAY' : 'CANCEL';
+  },
+  failure: ({ error, matches }) => (error && matches('payment') ? 'CANCEL' : undefined),
+  retries: 2,
+  guard: ({ matches }) => matches('payment') || matches({ not: 'empty' }),
+  visible: ({ run, principal, state, context, matches }) =>
+    run !== undefined && principal !== state && context !== null && !matches('confirmed'),
+});
+// @ts-expect-error
+gate.bindTool('t', 'payment', { guard: ({ matches }) => matches('paymnt') });
+// @ts-expect-error
+gate.bindTool('t', 'payment', { guard: ({ matches }) => matches({ tag: 'open' }) });
+// @ts-expect-error
+gate.bindTool('t', 'payment', { success: ({ matches }) => (matches('paymnt') ? 'PAY' : 'CANCEL') });
+// @ts-expect-error
+gate.bindTool('t', 'payment', { visible: ({ matches }) => matches('paymnt') });
+// @ts-expect-error
+gate.bindTool('t', 'payment', { visible: async () => true });
+// @ts-expect-error
+gate.bindTool('t', 'payment', { visible: 'admin' });
+// @ts-expect-error
+gate.bindTool('t', 'payment', { failure: 'CANCEL', retries: 'two' });
+// @ts-expect-error
+gate.bindPrompt('p', 'empty', { visible: () => 1 });
+gate.bindResource('docs://**', 'empty', { visible: ({ matches }) => matches('empty') });
+
+// A `when` is about arguments alone.
+// @ts-expect-error
+gate.bindTool('t', 'payment', { when: ({ args }, { state }) => args === state });
+
+// A declaration is told the same; the names that it asks for are checked when it is asked.
+gate.bind(
+  tool('t').bindState('payment', {
+    success: ({ context, matches }) => (context === null && matches('empty') ? 'PAY' : 'CANCEL'),
+    visible: ({ matches }) => matches('payment'),
+  }),
+);
+const typed = tool<{ total: number }>('t').bindState('payment', {
+  guard: ({ context }) => context.total > 0,
+});
+// @ts-expect-error
+gate.bind(typed);

@@ -56,6 +56,17 @@ describe('trailToPrompts()', () => {
     expect(trailToPrompts(checkoutGate(), [paid]).output).toBeUndefined();
   });
 
+  it('asks for no tool that nobody is shown, since a trail does not say whose run it is', () => {
+    const gate = checkoutGate()
+      .bindTool('cart.gift', 'empty', { visible: ({ principal }) => principal === 'admin' })
+      .bindTool('cart.clear', 'empty', { visible: ({ state }) => state === 'empty' });
+    const { output } = trailToPrompts(gate, []);
+    expect(output?.oneOf.map(({ properties }) => properties.tool.const)).toEqual([
+      'cart.add_item',
+      'cart.clear',
+    ]);
+  });
+
   it('begins where a run begins', () => {
     expect(trailToPrompts(checkoutGate(), [])).toMatchObject({ messages: [], state: 'empty' });
   });

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { Json } from '../../src/stores/store.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import type { GateOptions } from '../../src/workflow/made.ts';
+import { countFailure } from '../../src/workflow/stored.ts';
 import { orderMachine } from './charts.ts';
 import { checkoutConfig, checkoutGate } from './machines.ts';
 
@@ -177,5 +178,36 @@ describe('restore', () => {
     });
     gate.restore({ state: 'paying', updatedAt: 5 });
     expect(gate.snapshot()).toEqual({ state: 'payment', updatedAt: 5, context: { version: 2 } });
+  });
+});
+
+describe('failures that are counted', () => {
+  it('are as many as are asked for, beside whatever else is kept', () => {
+    const start = { state: 'payment', context: { data: { slot: 42 }, loop: { n: 1 } } };
+    const one = countFailure(start, 'cart.pay', 2);
+    expect(one?.context).toEqual({ ...start.context, failures: { 'cart.pay': 1 } });
+    const other = one && countFailure(one, '__proto__', 1);
+    const two = other && countFailure(other, 'cart.pay', 2);
+    expect(JSON.stringify(two?.context)).toContain('{"cart.pay":2,"__proto__":1}');
+    expect(two && countFailure(two, 'cart.pay', 2)).toBeUndefined();
+    expect(countFailure(start, 'cart.pay', 0)).toBeUndefined();
+  });
+
+  it.each([null, 7, 'x', [], [['cart.pay', 1]], { 'cart.pay': 'many' }, { 'cart.pay': -5 }])(
+    'count for nothing where they are none: %j',
+    (failures) => {
+      const stored = { state: 'payment', context: { failures } };
+      expect(countFailure(stored, 'cart.pay', 1)?.context).toMatchObject({
+        failures: { 'cart.pay': 1 },
+      });
+    },
+  );
+
+  it('are left behind with the state, and kept within it', () => {
+    const plain = checkoutGate().compile();
+    const stored = { state: 'payment', context: { data: 1, failures: { 'cart.pay': 1 } } };
+    expect(plain.next(stored, 'PAY').position.context).toEqual({ data: 1 });
+    expect(plain.next(stored, 'ADD_ITEM').position).toBe(stored);
+    expect(plain.dataOf(stored)).toBe(1);
   });
 });
