@@ -65,7 +65,7 @@ const LONGER: Readonly<Record<string, number>> = {
   'step/step.ts': 850,
   'stores/store.ts': 560,
   'wire/tap.ts': 760,
-  'workflow/workflow.ts': 515,
+  'workflow/workflow.ts': 540,
 };
 const files = sourceFiles();
 const imports = [...files].flatMap(([path, text]) => importsOf(path, text));

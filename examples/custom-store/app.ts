@@ -12,9 +12,9 @@ export const approval = new StateMachineGate({
     approved: { type: 'final' },
   },
 })
-  .bindTool('doc.submit', ['draft'], 'SUBMIT')
-  .bindTool('doc.approve', ['review'], 'APPROVE')
-  .bindTool('doc.reject', ['review'], 'REJECT');
+  .bindTool('doc_submit', ['draft'], 'SUBMIT')
+  .bindTool('doc_approve', ['review'], 'APPROVE')
+  .bindTool('doc_reject', ['review'], 'REJECT');
 
 /** An app that keeps its runs in whatever store it is given. `work` is what each tool does. */
 export function approvalApp(
@@ -25,7 +25,7 @@ export function approvalApp(
   app.all('/mcp', sessionStore({ store }), fsmGate(approval), async (req, res) => {
     if (req.method !== 'POST') return void res.writeHead(405, { allow: 'POST' }).end();
     const server = new McpServer({ name: 'approval', version: '1.0.0' });
-    for (const name of ['doc.submit', 'doc.approve', 'doc.reject', 'doc.show']) {
+    for (const name of ['doc_submit', 'doc_approve', 'doc_reject', 'doc_show']) {
       server.registerTool(name, { description: `Does ${name}.` }, async () => {
         await work(name);
         return { content: [{ type: 'text', text: `${name} done` }] };

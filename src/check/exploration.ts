@@ -19,6 +19,8 @@ export interface ProofStep {
   readonly tool?: string;
   /** Of a call. */
   readonly outcome?: CallOutcome;
+  /** Of a failure that sends its event only after so many others, by `retries`: how many calls. */
+  readonly times?: number;
   /** Absent where none is sent: by a deadline, and by a call that moves nothing. */
   readonly event?: string;
   /** The state before it, as runs and trails have it. */
@@ -31,6 +33,9 @@ export interface ProofStep {
    */
   readonly isGuarded: boolean;
 }
+
+/** More take seconds, and a machine that has more hardly has fewer than millions. */
+export const MAX_POSITIONS = 5000;
 
 /** Which moves there are. */
 export interface Moves {
@@ -47,6 +52,12 @@ export interface Moves {
 interface Arrival {
   readonly position: Position;
   readonly last: { readonly step: ProofStep; readonly from: string } | undefined;
+}
+
+/** All the positions that runs can come to. */
+export interface Reached {
+  readonly positions: readonly Position[];
+  readonly gap: string | undefined;
 }
 
 /** What a search came to. */
@@ -93,6 +104,16 @@ export class Exploration {
       }
     }
     return this.#found({ gap: this.#chart?.gap });
+  }
+
+  /** Every position there is. */
+  all(moves: Moves): Reached {
+    const positions: Position[] = [];
+    const { gap } = this.find(moves, (position) => {
+      positions.push(position);
+      return false;
+    });
+    return { positions, gap };
   }
 
   #found({ steps, at, gap }: Partial<Omit<Found, 'isPartial'>>): Found {
@@ -149,14 +170,23 @@ export class Exploration {
     const { state } = from;
     let isSure = false;
     for (const outcome of OUTCOMES) {
-      for (const { source, isGuarded } of this.#sendersOf(tool, outcome, state)) {
+      for (const { source, times, isGuarded } of this.#sendersOf(tool, outcome, state)) {
         for (const event of this.#eventsOf(source, state)) {
           isSure ||= !isGuarded;
           const [lead] = event === undefined ? [] : this.#leads(from, event);
           const to = lead?.to.state ?? state;
           const sent = event === undefined ? {} : { event };
           const isOpen = isGuarded || lead?.isGuarded === true;
-          yield { by: 'call', tool, outcome, ...sent, from: state, to, isGuarded: isOpen };
+          yield {
+            by: 'call',
+            tool,
+            outcome,
+            ...times,
+            ...sent,
+            from: state,
+            to,
+            isGuarded: isOpen,
+          };
         }
       }
     }
@@ -172,7 +202,7 @@ export class Exploration {
     from: Position,
     moves: Moves,
   ): Generator<{ step: ProofStep; to: Position }> {
-    for (const { source, isGuarded } of this.#sendersOf(tool, outcome, from.state)) {
+    for (const { source, times, isGuarded } of this.#sendersOf(tool, outcome, from.state)) {
       if (this.#isLeftOut(moves, isGuarded)) continue;
       for (const event of this.#eventsOf(source, from.state)) {
         if (event === undefined || moves.counts?.(tool, outcome, event) === false) continue;
@@ -182,6 +212,7 @@ export class Exploration {
             by: 'call',
             tool,
             outcome,
+            ...times,
             event,
             from: from.state,
             to: lead.to.state,
@@ -197,22 +228,20 @@ export class Exploration {
    * What a call may send in a state. The first binding that is about the call decides, so nothing
    * after one that is about every call can.
    */
-  #sendersOf(
-    tool: string,
-    outcome: CallOutcome,
-    state: string,
-  ): { source: AnyEventSource; isGuarded: boolean }[] {
+  #sendersOf(tool: string, outcome: CallOutcome, state: string): Sender[] {
     const { workflow } = this;
-    const found: { source: AnyEventSource; isGuarded: boolean }[] = [];
+    const found: Sender[] = [];
     const bindings = workflow.bindingsOf(tool);
     // Each binding that is about a call is asked, and not only the one that decides.
-    const isGuarded = bindings.some(({ guard }) => guard !== undefined);
+    const isGuarded = bindings.some(isAsked);
     for (const binding of bindings) {
       const source = binding[outcome];
       if (source === undefined || !workflow.allows(state, binding)) continue;
       const isChosen = typeof source === 'function';
+      const tries = outcome === 'failure' ? (binding.retries ?? 0) + 1 : 1;
       found.push({
         source,
+        times: tries === 1 ? {} : { times: tries },
         isGuarded: isGuarded || isChosen || isSaid(binding) || found.length > 0,
       });
       if (binding.when === undefined) break;
@@ -267,6 +296,13 @@ export class Exploration {
   }
 }
 
+/** What a call may send. */
+interface Sender {
+  readonly source: AnyEventSource;
+  readonly times: Pick<ProofStep, 'times'>;
+  readonly isGuarded: boolean;
+}
+
 interface Lead {
   readonly to: Position;
   readonly isGuarded: boolean;
@@ -274,9 +310,14 @@ interface Lead {
 
 const OUTCOMES = ['success', 'failure'] as const;
 
-/** Whether a guard or some arguments have a say in a call of the binding. */
-function isSaid({ guard, when }: AnyBinding): boolean {
-  return guard !== undefined || when !== undefined;
+/** Whether a function of the binding may refuse a call. */
+function isAsked({ guard, visible }: AnyBinding): boolean {
+  return guard !== undefined || visible !== undefined;
+}
+
+/** Whether it takes more than a call of its tool for the binding to let it through. */
+function isSaid(binding: AnyBinding): boolean {
+  return isAsked(binding) || binding.when !== undefined;
 }
 
 /** Nobody asks when a state was entered: it may be any time. */

@@ -3,20 +3,24 @@
  * and which calls of which tools take which of its ways.
  */
 import type { AnyBinding } from '../workflow/binding.ts';
+import { atomsOf } from '../workflow/bound-states.ts';
 import { type ChartNode, covers } from '../workflow/chart-tree.ts';
 import type { StateMachineGate } from '../workflow/gate.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { XNode, XTransition } from '../workflow/xstate.ts';
 
 /** What kind of machine a gate was made of. */
-export type WorkflowKind = 'flat' | 'statechart';
+export type WorkflowKind = 'flat' | 'statechart' | 'order';
 
 /** A workflow as plain JSON, for whatever draws it: see {@link workflowGraph}. */
 export interface WorkflowGraph {
   /** The workflow's id, as in `gate.id`. */
   readonly id: string;
   readonly kind: WorkflowKind;
-  /** The ids of the nodes that are active where every run begins, outermost first. */
+  /**
+   * The ids of the nodes that are active where every run begins, outermost first; none of an order,
+   * where nothing is done then.
+   */
   readonly initial: readonly string[];
   /** In the order of the definition, each behind the one that it is inside. */
   readonly nodes: readonly GraphNode[];
@@ -25,7 +29,7 @@ export interface WorkflowGraph {
   readonly tools: readonly GraphTool[];
 }
 
-/** A state. */
+/** A state; of an order, a tool, which is active once it is done. */
 export interface GraphNode {
   /**
    * What bindings name it by: the state of a flat machine, the path of a statechart's. A statechart
@@ -55,9 +59,10 @@ export interface GraphEdge {
   readonly to: string;
   /**
    * What takes it: an event; the time of a state that is over; nothing at all (`always`); the end
-   * of all that is inside the state (`done`).
+   * of all that is inside the state (`done`). In an order it says that the one tool is needed by the
+   * other (`before`), perhaps among alternatives.
    */
-  readonly type: 'event' | 'deadline' | 'always' | 'done';
+  readonly type: 'event' | 'deadline' | 'always' | 'done' | 'before';
   /** The event's name, of a statechart perhaps a pattern such as `cart.*`; `''` where none is. */
   readonly event: string;
   /** Whether the machine's own guard has a say. */
@@ -117,11 +122,12 @@ export function activeNodes<S extends string, E extends string>(
 
 /** {@link workflowGraph} of what is compiled already. */
 export function graphOf(workflow: Workflow): WorkflowGraph {
-  const { nodes, edges } = workflow.chart === undefined ? flatOf(workflow) : chartOf(workflow);
+  const kind = kindOf(workflow);
+  const { nodes, edges } = LAYOUTS[kind](workflow);
   const numbered = edges.map((edge, at) => ({ id: `e${at}`, ...edge }));
   return {
     id: workflow.id,
-    kind: workflow.chart === undefined ? 'flat' : 'statechart',
+    kind,
     initial: activeIn(workflow, workflow.initial),
     nodes,
     edges: numbered,
@@ -129,7 +135,19 @@ export function graphOf(workflow: Workflow): WorkflowGraph {
   };
 }
 
+function kindOf(workflow: Workflow): WorkflowKind {
+  if (workflow.isOrder) return 'order';
+  return workflow.chart === undefined ? 'flat' : 'statechart';
+}
+
+const LAYOUTS: Readonly<Record<WorkflowKind, (workflow: Workflow) => Layout>> = {
+  flat: flatOf,
+  statechart: chartOf,
+  order: orderOf,
+};
+
 function activeIn(workflow: Workflow, state: string): readonly string[] {
+  if (workflow.isOrder) return workflow.doneIn(state) ?? [];
   const { chart } = workflow;
   if (chart === undefined) return workflow.hasState(state) ? [state] : [];
   const active = chart.read(state)?.nodes ?? [];
@@ -162,6 +180,20 @@ function flatOf(workflow: Workflow): Layout {
     const to = left.position.state;
     const type = 'deadline' as const;
     return [...events, { from, to, type, event: '', isGuarded: false, after, tools: [] }];
+  });
+  return { nodes, edges };
+}
+
+/** Each tool, and the tools that its rule needs. */
+function orderOf(workflow: Workflow): Layout {
+  const nodes = workflow.states.map((id): GraphNode => ({ id, label: id, type: 'atomic' }));
+  const edges = nodes.flatMap(({ id: to }) => {
+    const bindings = workflow.bindingsOf(to);
+    const named = new Set(bindings.flatMap(({ states }) => states.flatMap(atomsOf)));
+    const needed = nodes.filter(({ id }) => id !== to && named.has(id));
+    const isGuarded = bindings.some(({ guard }) => guard !== undefined);
+    const type = 'before' as const;
+    return needed.map(({ id: from }) => ({ from, to, type, event: '', isGuarded, tools: [] }));
   });
   return { nodes, edges };
 }

@@ -5,6 +5,13 @@
 
 export type { CallOutcome, ProofStep } from './exploration.ts';
 export {
+  type CheckOptions,
+  checkWorkflow,
+  FINDING_CODES,
+  type Finding,
+  type FindingCode,
+} from './findings.ts';
+export {
   activeNodes,
   type EdgeTool,
   type GraphEdge,

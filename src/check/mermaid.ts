@@ -13,8 +13,8 @@ import {
 } from './graph.ts';
 
 /**
- * A gate's workflow as a Mermaid diagram (`stateDiagram-v2`), which GitHub draws in a code block of
- * the language `mermaid`.
+ * A gate's workflow as a Mermaid diagram, which GitHub draws in a code block of the language
+ * `mermaid`: a `stateDiagram-v2`, or of rules of order a `flowchart`.
  *
  * An arrow names the tools that take it: `cart_pay`, `cart_pay fails`. What no tool sends stands in
  * brackets: `(CANCEL)`, `(after 15 min)`. A `?` says that a guard, some arguments or a function of
@@ -28,7 +28,20 @@ export function toMermaid<S extends string, E extends string>(
 
 /** {@link toMermaid} of what is compiled already. */
 export function mermaidOf(workflow: Workflow): string {
-  return `${new StateDiagram(graphOf(workflow)).lines().join('\n')}\n`;
+  const graph = graphOf(workflow);
+  const lines = graph.kind === 'order' ? flowchart(graph) : new StateDiagram(graph).lines();
+  return `${lines.join('\n')}\n`;
+}
+
+/** Of rules of order: the tools, and an arrow from each that is needed to the one that needs it. */
+function flowchart({ nodes, edges }: WorkflowGraph): string[] {
+  const ids = new Map(nodes.map(({ id }, at) => [id, `s${at}`]));
+  const boxes = nodes.map(({ id, label }) => `${ids.get(id)}["${escaped(label)}"]`);
+  const arrows = edges.map(
+    ({ from, to, isGuarded }) =>
+      `${ids.get(from)} ${isGuarded ? '-->|#63;|' : '-->'} ${ids.get(to)}`,
+  );
+  return ['flowchart LR', ...[...boxes, ...arrows].map(indented)];
 }
 
 class StateDiagram {
@@ -115,6 +128,7 @@ function labelsOf(edge: GraphEdge): string[] {
       return [escaped(`(after ${duration(edge.after ?? 0)})`)];
     case 'done':
       return [escaped(`(done)${mark}`)];
+    case 'before':
     case 'always':
       return [mark === '' ? '' : escaped(`(always)${mark}`)];
   }

@@ -9,7 +9,7 @@ import { parseOptions, showValue } from '../options.ts';
 import type { StateMachineGate } from '../workflow/gate.ts';
 import type { BoundState, BoundStates, Position } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
-import { Exploration, type Moves, type ProofStep } from './exploration.ts';
+import { Exploration, MAX_POSITIONS, type Moves, type ProofStep } from './exploration.ts';
 
 /** A tool; or only those of its calls that send an event, as one that does several things has. */
 export type ProofTool<E extends string = string> =
@@ -67,9 +67,6 @@ export type Reachability =
     }
   | { readonly holds: false }
   | Undecided;
-
-/** More take seconds, and a machine that has more hardly has fewer than millions. */
-export const MAX_POSITIONS = 5000;
 
 const optionsSchema = z.strictObject({
   outside: z._default(z.union([z.boolean(), z.array(z.string())]), false),

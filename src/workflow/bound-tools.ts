@@ -38,6 +38,14 @@ export function checkBinding(model: Model, binding: AnyBinding): AnyBinding {
   return resolved;
 }
 
+/** What is odd about a binding without being wrong. */
+export interface Oddity {
+  readonly code: 'tool-rebound' | 'event-unhandled';
+  readonly tool: string;
+  /** In a developer's words. */
+  readonly message: string;
+}
+
 /**
  * What is odd about binding a tool again: the new bindings do not replace the old ones. That is
  * meant where `when` tells the calls apart, and within one declaration.
@@ -46,32 +54,36 @@ export function rebindingWarnings(
   model: Model,
   known: readonly AnyBinding[],
   added: readonly AnyBinding[],
-): string[] {
+): Oddity[] {
   const isWhole = ({ when }: AnyBinding): boolean => when === undefined;
   if (!known.some(isWhole) || !added.some(isWhole)) return [];
-  const tool = showValue(known[0]?.tool);
+  const [{ tool: name } = { tool: '' }] = known;
+  const tool = showValue(name);
   const states = [...known, ...added].flatMap((binding) => binding.states);
   const names = new Set(states.map(showState));
-  return [
+  const message =
     `workflow "${model.id}": tool ${tool} is bound again, ` +
-      'which adds to its binding and does not replace it: ' +
-      `now it is available in ${[...names].join(', ')}. ` +
-      `If that is meant, say it at once: bind(tool(${tool}).bindState(…).bindState(…))`,
-  ];
+    'which adds to its binding and does not replace it: ' +
+    `now it is available in ${[...names].join(', ')}. ` +
+    `If that is meant, say it at once: bind(tool(${tool}).bindState(…).bindState(…))`;
+  return [{ code: 'tool-rebound', tool: name, message }];
 }
 
 /**
  * What is odd about a binding without being wrong: an event that none of its states handles moves
  * nothing.
  */
-export function bindingWarnings(model: Model, binding: AnyBinding): string[] {
-  return namedEvents(binding).flatMap((event) => {
+export function bindingWarnings(model: Model, binding: AnyBinding): Oddity[] {
+  const { tool } = binding;
+  return namedEvents(binding).flatMap((event): Oddity[] => {
     const handling = model.handlers(event);
     if (model.canBeIn(binding.states, handling)) return [];
-    const message = `workflow "${model.id}": tool ${showValue(binding.tool)} sends ${showValue(event)}, which`;
-    return handling.length === 0
-      ? `${message} no state handles; ${rightNames(event, model.events)}`
-      : `${message} none of its states handles; states that do are ${handling.map(showValue).join(', ')}`;
+    const message = `workflow "${model.id}": tool ${showValue(tool)} sends ${showValue(event)}, which`;
+    const why =
+      handling.length === 0
+        ? `no state handles; ${rightNames(event, model.events)}`
+        : `none of its states handles; states that do are ${handling.map(showValue).join(', ')}`;
+    return [{ code: 'event-unhandled', tool, message: `${message} ${why}` }];
   });
 }
 

@@ -13,7 +13,7 @@ import {
   senderIn,
 } from './binding.ts';
 import { namesIn } from './bound-states.ts';
-import { bindingWarnings, checkBinding, rebindingWarnings } from './bound-tools.ts';
+import { bindingWarnings, checkBinding, type Oddity, rebindingWarnings } from './bound-tools.ts';
 import { actOn, Listeners, type TransitionListener } from './callbacks.ts';
 import type { FsmConfig, WidenedConfig } from './flat-machine.ts';
 import { type GateOptions, Made, type OrderOptions } from './made.ts';
@@ -47,7 +47,7 @@ class Gate<
   readonly #listeners: Listeners;
   readonly #tools = new Map<string, readonly AnyBinding[]>();
   readonly #reads = new BoundReads();
-  readonly #warnings: string[] = [];
+  readonly #oddities: Oddity[] = [];
   /** What is due with the first move. */
   #due: readonly FsmAction[];
   #workflow: Workflow | undefined;
@@ -94,7 +94,7 @@ class Gate<
    * handles.
    */
   get warnings(): readonly string[] {
-    return Object.freeze([...this.#warnings]);
+    return Object.freeze(this.#oddities.map(({ message }) => message));
   }
 
   /**
@@ -249,7 +249,7 @@ class Gate<
     const copy = new Gate<S, E, T, C, X>(this.#made);
     for (const [tool, bindings] of this.#tools) copy.#tools.set(tool, bindings);
     copy.#reads.addAll(this.#reads);
-    copy.#warnings.push(...this.#warnings);
+    copy.#oddities.push(...this.#oddities);
     [copy.#position, copy.#updatedAt, copy.#due] = [this.#position, this.#updatedAt, this.#due];
     return copy;
   }
@@ -279,7 +279,7 @@ class Gate<
     this.#workflow ??= new Workflow({
       model: this.#made.model,
       tools: this.#tools,
-      warnings: this.#warnings,
+      oddities: this.#oddities,
       reads: this.#reads,
       listeners: this.#listeners,
       deployment: this.#made.deployment,
@@ -302,7 +302,7 @@ class Gate<
       if (tool === undefined) continue;
       const known = this.#tools.get(tool) ?? [];
       this.#tools.set(tool, [...known, ...bindings]);
-      this.#warnings.push(
+      this.#oddities.push(
         ...rebindingWarnings(this.#made.model, known, bindings),
         ...bindings.flatMap((binding) => bindingWarnings(this.#made.model, binding)),
       );

@@ -19,6 +19,7 @@ import {
   type CallBinding,
   combine,
   combineUnconditional,
+  type Oddity,
   ToolViews,
 } from './bound-tools.ts';
 import {
@@ -53,7 +54,7 @@ interface WorkflowParts {
   readonly model: Model;
   /** By tool, in binding order; no list is empty. */
   readonly tools: ReadonlyMap<string, readonly AnyBinding[]>;
-  readonly warnings: readonly string[];
+  readonly oddities: readonly Oddity[];
   readonly listeners: Listeners;
   readonly reads: BoundReads;
   readonly deployment: Deployment;
@@ -86,7 +87,8 @@ export class Workflow {
   readonly toolNames: readonly string[];
   /** The bound prompts and resources. */
   readonly reads: BoundReads;
-  readonly warnings: readonly string[];
+  /** What is odd about the bindings without being wrong. */
+  readonly oddities: readonly Oddity[];
   /** Where every run begins. */
   readonly start: Position;
   /** What is bound to final states and to nothing else, by name. */
@@ -113,7 +115,7 @@ export class Workflow {
   readonly #finals: readonly string[];
 
   constructor(parts: WorkflowParts) {
-    const { model, tools, warnings, deployment } = parts;
+    const { model, tools, oddities, deployment } = parts;
     this.id = model.id;
     this.initial = model.start.state;
     this.start = Object.freeze(stamped(model.start, deployment));
@@ -136,13 +138,18 @@ export class Workflow {
     const isEnd = (state: BoundState): boolean => typeof state === 'string' && model.isFinal(state);
     const atEnd = [...boundTo, ...parts.reads.all].filter(({ states }) => states.every(isEnd));
     this.onlyAtEnd = Object.freeze(atEnd.map(({ name }) => name));
-    this.warnings = Object.freeze([...warnings]);
+    this.oddities = Object.freeze([...oddities]);
     this.foresees =
       (model.isFlat || model.effectOf !== undefined) &&
       this.#veiled.size === 0 &&
       ![...this.#tools.values()].flat().some(({ success }) => isChosen(success));
     this.#unconditional = combineUnconditional(model, this.#tools);
     Object.freeze(this);
+  }
+
+  /** The same in words. */
+  get warnings(): readonly string[] {
+    return this.oddities.map(({ message }) => message);
   }
 
   /** Which deployment of the workflow this is, where the gate says so. */

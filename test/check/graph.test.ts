@@ -1,6 +1,14 @@
 import { describe, expect, it } from 'vitest';
-import { activeNodes, type WorkflowGraph, workflowGraph } from '../../src/check/index.ts';
+import {
+  activeNodes,
+  checkWorkflow,
+  precedes,
+  toMermaid,
+  type WorkflowGraph,
+  workflowGraph,
+} from '../../src/check/index.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
+import { readDiagram } from '../helpers/mermaid.ts';
 import { lightMachine, orderMachine } from '../workflow/charts.ts';
 import { checkoutGate } from '../workflow/machines.ts';
 
@@ -151,5 +159,48 @@ describe('the graph of a statechart', () => {
       'red',
       'red.walk',
     ]);
+  });
+});
+
+describe('the graph of rules of order', () => {
+  const gate = StateMachineGate.fromOrder({
+    pay: { after: ['checkout', 'verify'] },
+    receipt: { after: { any: ['pay', 'gift'] } },
+  });
+
+  it('has a node for each tool, and an edge from what is needed to what needs it', () => {
+    const graph = workflowGraph(gate);
+    expect(graph.kind).toBe('order');
+    expect(graph.nodes.map(({ id }) => id).sort()).toEqual([
+      'checkout',
+      'gift',
+      'pay',
+      'receipt',
+      'verify',
+    ]);
+    expect(lines(graph).sort()).toEqual([
+      'checkout --before--> pay',
+      'gift --before--> receipt',
+      'pay --before--> receipt',
+      'verify --before--> pay',
+    ]);
+    expect(activeNodes(gate, '{checkout, verify}')).toEqual(['checkout', 'verify']);
+    expect(checkWorkflow(gate)).toEqual([]);
+  });
+
+  it('is drawn and proven as any other', async () => {
+    const { arrows } = await readDiagram(toMermaid(gate));
+    expect(arrows.map(({ from, to }) => `${from} > ${to}`).sort()).toEqual([
+      'checkout > pay',
+      'gift > receipt',
+      'pay > receipt',
+      'verify > pay',
+    ]);
+    expect(precedes(gate, 'checkout', 'pay')).toEqual({ holds: true });
+    expect(precedes(gate, 'pay', 'receipt')).toMatchObject({
+      holds: false,
+      isCertain: true,
+      counterExample: [{ tool: 'gift' }, { tool: 'receipt' }],
+    });
   });
 });

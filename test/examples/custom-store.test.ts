@@ -64,16 +64,16 @@ describe('a server with the store in files', () => {
     const onOne = await RawSession.begin(one.url);
     const onTwo = RawSession.resume(two.url, onOne.id);
     const sides = [onOne, onTwo, onOne, onTwo, onOne, onTwo];
-    const answers = await Promise.all(sides.map((side) => side.call('doc.submit')));
-    expect(answers.filter((answer) => textOf(answer) === 'doc.submit done')).toHaveLength(1);
+    const answers = await Promise.all(sides.map((side) => side.call('doc_submit')));
+    expect(answers.filter((answer) => textOf(answer) === 'doc_submit done')).toHaveLength(1);
     expect(answers.filter((answer) => reasonOf(answer) === 'state')).toHaveLength(5);
     await Promise.all([one.kill9(), two.kill9()]);
 
     const three = await start();
     const onThree = RawSession.resume(three.url, onOne.id);
-    expect(await onThree.tools()).toEqual(['doc.approve', 'doc.reject', 'doc.show']);
-    expect(textOf(await onThree.call('doc.approve'))).toBe('doc.approve done');
-    expect(await onThree.tools()).toEqual(['doc.show']);
+    expect(await onThree.tools()).toEqual(['doc_approve', 'doc_reject', 'doc_show']);
+    expect(textOf(await onThree.call('doc_approve'))).toBe('doc_approve done');
+    expect(await onThree.tools()).toEqual(['doc_show']);
   }, 60_000);
 });
 
@@ -84,9 +84,9 @@ describe('the smallest store', () => {
   it('keeps a run, and a warning says what it cannot promise', async () => {
     const data = mapOf();
     const session = await RawSession.begin(await listen(smallestStore(data)));
-    await session.call('doc.submit');
+    await session.call('doc_submit');
     const restarted = RawSession.resume(await listen(smallestStore(data)), session.id);
-    expect(await restarted.tools()).toEqual(['doc.approve', 'doc.reject', 'doc.show']);
+    expect(await restarted.tools()).toEqual(['doc_approve', 'doc_reject', 'doc_show']);
     expect(warn.mock.calls.join()).toContain('steps are exact within one process only');
   });
 
@@ -107,7 +107,7 @@ describe('the smallest store', () => {
           jsonrpc: '2.0',
           id: `call-${index}`,
           method: 'tools/call',
-          params: { name: 'doc.submit' },
+          params: { name: 'doc_submit' },
         }),
       );
       await expect.poll(() => ran.length).toBe(processes);

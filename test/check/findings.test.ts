@@ -1,0 +1,107 @@
+import { readdirSync } from 'node:fs';
+import type { StateMachineGate as PublishedGate } from 'mcp-interlock';
+import { checkWorkflow as checkPublished } from 'mcp-interlock/check';
+import { describe, expect, it } from 'vitest';
+import { bookingGate } from '../../examples/booking/booking.ts';
+import { approval } from '../../examples/custom-store/app.ts';
+import { EVENTS_OF, orderGate } from '../../examples/order-approval/workflow.ts';
+import { report } from '../../examples/proxy-gate/gate.ts';
+import { checkout } from '../../examples/vercel/lib/checkout.ts';
+import { checkWorkflow, FINDING_CODES } from '../../src/check/index.ts';
+import { StateMachineGate } from '../../src/workflow/gate.ts';
+import { orderMachine } from '../workflow/charts.ts';
+import { type BrokenGate, sound } from './broken/broken-gate.ts';
+
+const files = readdirSync(new URL('broken', import.meta.url)).filter(
+  (name) => name !== 'broken-gate.ts',
+);
+const all = await Promise.all(
+  files.map(
+    async (name): Promise<BrokenGate> =>
+      (await import(`./broken/${name.replace(/\.ts$/, '')}.ts`)).broken,
+  ),
+);
+
+describe('a gate with one fault', () => {
+  it('is there for each code', () => {
+    expect(all.map(({ code }) => code).sort()).toEqual(Object.keys(FINDING_CODES).sort());
+  });
+
+  it.each(all)('has $code at $place found, and nothing else', ({ gate, options, ...fault }) => {
+    const findings = checkWorkflow(gate(), options);
+    expect(findings.map(({ code, place }) => ({ code, place }))).toEqual([
+      { code: fault.code, place: fault.place },
+    ]);
+    const [{ message, remedy, severity } = { message: '', remedy: '', severity: '' }] = findings;
+    expect(message).toMatch(fault.says);
+    expect(remedy).toMatch(/^[A-Z].*\.$/);
+    expect(severity).toBe(FINDING_CODES[fault.code]);
+  });
+
+  it.each(all)(
+    'can have $code ignored, everywhere or in one place',
+    ({ gate, options, code, place }) => {
+      expect(checkWorkflow(gate(), { ...options, ignore: [code] })).toEqual([]);
+      expect(checkWorkflow(gate(), { ...options, ignore: [`${code}:${place}`] })).toEqual([]);
+      expect(checkWorkflow(gate(), { ...options, ignore: [`${code}:elsewhere`] })).toHaveLength(1);
+    },
+  );
+});
+
+describe('an honest gate', () => {
+  const examples: readonly (readonly [string, PublishedGate, readonly string[]])[] = [
+    ['booking', bookingGate({ isFree: async () => true } as never), []],
+    ['approval', approval, []],
+    ['order', orderGate(), Object.values(EVENTS_OF).flat()],
+    ['report', report, []],
+    ['checkout', checkout, ['CANCEL']],
+  ];
+
+  it.each(examples)('has no finding: %s of the examples', (_, gate, outside) => {
+    expect(checkPublished(gate)).toEqual([]);
+    const tools = [...gate.clone().compile().toolNames, 'get-structured-content'];
+    const policies = [{ match: 'get-structured-content', invalidates: ['get-*'] }];
+    const more = { tools, sync: { policies }, outside, idleMs: 86_400_000 };
+    expect(checkPublished(gate, more)).toEqual([]);
+  });
+
+  it('has no finding: a statechart with regions, history and guards', () => {
+    const gate = new StateMachineGate(orderMachine, { onAction: () => {} })
+      .bindTool('pay', 'placed.billing.due', 'PAID')
+      .bindTool('pack', { all: ['placed.packing.waiting', 'placed.billing.settled'] }, 'PACK');
+    expect(checkWorkflow(gate)).toEqual([]);
+  });
+
+  it('may leave a state by itself, wait for people, and send what a function says', () => {
+    const gate = new StateMachineGate({
+      initial: 'asked',
+      states: {
+        asked: { on: { YES: 'done', NO: 'gone' }, after: { 5000: 'late' } },
+        done: { type: 'final' },
+        gone: { type: 'final' },
+        late: { type: 'final' },
+      },
+    }).bindTool('answer', 'asked', { success: ({ args }) => (args.yes === true ? 'YES' : 'NO') });
+    expect(checkWorkflow(gate, { outside: [], idleMs: 10_000 })).toEqual([]);
+    expect(checkWorkflow(gate, { idleMs: 5000 })).toMatchObject([
+      { code: 'idle-too-short', place: 'asked', remedy: expect.stringContaining('more than 5000') },
+    ]);
+  });
+});
+
+describe('checkWorkflow()', () => {
+  it('leaves the gate as it is', () => {
+    const gate = sound();
+    checkWorkflow(gate);
+    expect(() => gate.bindTool('cart_view', 'full')).not.toThrow();
+  });
+
+  it('refuses a code and an event that there are not, with the right ones', () => {
+    expect(() => checkWorkflow(sound(), { ignore: ['dead-ends:paid'] })).toThrow(
+      /ignore: "dead-ends:paid" begins with no code; did you mean "dead-end"\?/,
+    );
+    expect(() => checkWorkflow(sound(), { outside: ['PYA'] })).toThrow(/did you mean "PAY"\?/);
+    const wrong = { tool: [] } as object;
+    expect(() => checkWorkflow(sound(), wrong)).toThrow(/unknown key "tool", did you mean "tools"/);
+  });
+});
