@@ -3,6 +3,7 @@
 import { InterlockError } from 'mcp-interlock';
 import { rightNames } from '../../../src/names.ts';
 import manifest from '../package.json' with { type: 'json' };
+import { CHECK, check } from './check-command.ts';
 import { type CommandSpec, Failure, helpOf, UsageError } from './command-line.ts';
 import { GATE, runGate } from './gate-command.ts';
 
@@ -14,6 +15,7 @@ interface Command {
 
 const COMMANDS: Readonly<Record<string, Command>> = {
   gate: { spec: GATE, run: runGate },
+  check: { spec: CHECK, run: runCheck },
 };
 
 const HELP = `Usage: mcp-interlock <command> [options]
@@ -33,6 +35,13 @@ async function main([name, ...args]: readonly string[]): Promise<number> {
     throw new UsageError(`unknown command ${name}, ${rightNames(name, Object.keys(COMMANDS))}`);
   if (args.includes('--help')) return print(helpOf(command.spec));
   return command.run(args);
+}
+
+async function runCheck(args: readonly string[]): Promise<number> {
+  const { out, err, status } = await check(args);
+  process.stdout.write(out);
+  process.stderr.write(err);
+  return status;
 }
 
 function print(text: string): number {
