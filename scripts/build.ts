@@ -37,7 +37,7 @@ async function bundle(): Promise<readonly Output[]> {
     // their comments.
     minify: {
       compress: true,
-      mangle: { toplevel: false, keepNames: { function: true, class: true } },
+      mangle: { toplevel: true, keepNames: { function: true, class: true } },
       codegen: true,
     },
     sourcemap: true,
