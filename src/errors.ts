@@ -21,14 +21,15 @@ export const ERROR_CODES = {
 /** One of the stable codes, such as `'ERR_INTERLOCK_TARGET'`. */
 export type InterlockErrorCode = keyof typeof ERROR_CODES;
 
-const HELP = 'https://www.npmjs.com/package/mcp-interlock#';
+/** In the package itself, as it is installed. */
+const HELP = 'mcp-interlock/docs/reference/errors.md#';
 
 /** Thrown for a developer's mistake, at construction wherever it can be seen there. */
 export class InterlockError extends Error {
   override readonly name = 'InterlockError';
   /** Stable across versions: match on this and never on the message. */
   readonly code: InterlockErrorCode;
-  /** Where the documentation explains this code. */
+  /** Where the documentation in the package explains this code. */
   readonly help: string;
 
   constructor(code: InterlockErrorCode, message: string, options?: ErrorOptions) {

@@ -51,7 +51,7 @@ export interface FsmGateOptions extends CommonOptions {
    * Answers lists of tools without the upstream, for as long as they are good. `true` keeps each
    * session's list, and in the stateless era each principal's, for five seconds unless the upstream
    * gives a `ttlMs` of its own. Default: only what a stateless-era upstream calls `public`, for as
-   * long as it says; `false` keeps nothing. See docs/eras.md, "Lists that are kept".
+   * long as it says; `false` keeps nothing. See docs/build/eras.md, "Lists that are kept".
    */
   listCache?: boolean | ListCacheOptions | undefined;
   /**

@@ -41,7 +41,7 @@ export interface CommonOptions {
    */
   onWarning?: ((warning: string) => void) | undefined;
   /**
-   * Told of everything that happens, at once and in order: see docs/operations.md, "Events". What
+   * Told of everything that happens, at once and in order: see docs/operate/operations.md, "Events". What
    * it throws or rejects with is `onError`'s; what it does before it returns is waited for.
    * Default: that of the `sessionStore()` in front, else none.
    */

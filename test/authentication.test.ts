@@ -10,7 +10,7 @@ import { Consumer, ROOT } from './helpers/consumer.ts';
 import { Page } from './helpers/markdown.ts';
 import { INITIALIZE, RawSession, send } from './helpers/raw.ts';
 
-const page = new Page('docs/authentication.md');
+const page = new Page('docs/operate/authentication.md');
 const AUDIENCE = 'https://shop.example';
 
 /**
@@ -64,7 +64,7 @@ const blockWith = (text: string): string => {
   return found ?? expect.fail(`no code of the page has ${text}`);
 };
 
-describe('the code of docs/authentication.md', () => {
+describe('the code of docs/operate/authentication.md', () => {
   const consumer = new Consumer();
   const issuing = createServer();
   let issuer: string;

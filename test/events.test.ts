@@ -483,8 +483,8 @@ describe('those who listen', () => {
   });
 });
 
-describe('docs/operations.md on events', () => {
-  const page = new Page('docs/operations.md');
+describe('docs/operate/operations.md on events', () => {
+  const page = new Page('docs/operate/operations.md');
 
   it('names each event with its members', () => {
     const groups: Record<string, readonly string[]> = {

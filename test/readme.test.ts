@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import type * as z from 'zod/mini';
 import { postgresBus } from '../src/bus/postgres.ts';
 import { redisBus } from '../src/bus/redis.ts';
+import { toMermaid } from '../src/check/index.ts';
 import { ERROR_CODES, InterlockError, type InterlockErrorCode } from '../src/errors.ts';
 import { gateFetch } from '../src/fetch.ts';
 import { unknownOutcomeReply } from '../src/gate/replies.ts';
@@ -33,19 +34,30 @@ import { freePort } from './services/ports.ts';
 // Watched and not replaced: it is given the schema of every function's options.
 vi.mock('../src/options.ts', { spy: true });
 
-const PAGES = ['README.md', ...readdirSync(join(ROOT, 'docs')).map((name) => `docs/${name}`)];
+const PAGES = [
+  'README.md',
+  ...readdirSync(join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.md'))
+    .map((name) => `docs/${name}`),
+];
 const readme = new Page('README.md');
-const stores = new Page('docs/stores.md');
-const fetchPage = new Page('docs/fetch.md');
-const instances = new Page('docs/instances.md');
+const options = new Page('docs/reference/options.md');
+const stores = new Page('docs/operate/stores.md');
+const fetchPage = new Page('docs/start/fetch.md');
+const instances = new Page('docs/operate/instances.md');
 
-describe('the first code of the README', () => {
-  const consumer = new Consumer();
-  let app: ChildProcess;
-  let client: TestClient;
-  let url: URL;
+/** A file of the documentation that runs as an app of its own. */
+class PageApp {
+  readonly consumer = new Consumer();
+  readonly url: Promise<URL>;
+  #process: ChildProcess | undefined;
 
-  beforeAll(async () => {
+  constructor(source: string) {
+    this.url = this.#start(source);
+  }
+
+  async #start(source: string): Promise<URL> {
+    const { consumer } = this;
     consumer.linkInterlock();
     consumer.link(
       '@modelcontextprotocol/sdk',
@@ -56,59 +68,124 @@ describe('the first code of the README', () => {
       'tsx',
       'zod',
     );
-    for (const file of ['mcp-handler.ts', 'shop.ts']) {
+    for (const file of ['mcp-handler.ts', 'shop.ts'])
       copyFileSync(join(ROOT, 'examples/express-checkout', file), join(consumer.folder, file));
-    }
     consumer.write('package.json', '{ "type": "module" }');
-    consumer.write('server.ts', readme.blocks('ts')[0] ?? '');
+    consumer.write('server.ts', source);
     const port = await freePort();
-    const env = { ...process.env, PORT: String(port) };
-    app = spawn(process.execPath, ['--import', 'tsx', 'server.ts'], {
+    this.#process = spawn(process.execPath, ['--import', 'tsx', 'server.ts'], {
       cwd: consumer.folder,
-      env,
+      env: { ...process.env, PORT: String(port) },
       stdio: 'inherit',
     });
-    url = new URL(`http://127.0.0.1:${port}/mcp`);
-    client = await vi.waitFor(() => connect(url), {
-      timeout: 20_000,
-      interval: 100,
-    });
+    return new URL(`http://127.0.0.1:${port}/mcp`);
+  }
+
+  async connect(): Promise<TestClient> {
+    const url = await this.url;
+    return vi.waitFor(() => connect(url), { timeout: 20_000, interval: 100 });
+  }
+
+  async stop(): Promise<void> {
+    await this.url;
+    const app = this.#process;
+    if (app !== undefined && app.exitCode === null) {
+      const exited = once(app, 'exit');
+      app.kill('SIGKILL');
+      await exited;
+    }
+    this.consumer.remove();
+  }
+}
+
+describe('the first code of the README', () => {
+  const app = new PageApp(readme.blocks('ts')[0] ?? '');
+  let client: TestClient;
+
+  beforeAll(async () => {
+    client = await app.connect();
   }, 60_000);
 
   afterAll(async () => {
     await client?.close();
-    const exited = once(app, 'exit');
-    app.kill('SIGKILL');
-    await exited;
-    consumer.remove();
+    await app.stop();
   });
 
-  it('comes before line 25, with the two commands above it', () => {
+  it('begins before line 30, with the two commands above it, and can be pasted as it is', () => {
     const start = readme.lines.indexOf('```ts') + 1;
-    expect(start).toBeLessThan(25);
+    expect(start).toBeLessThan(30);
     const above = readme.lines.slice(0, start).join('\n');
     expect(above).toContain('npm ci && npm run demo');
     expect(above).toContain('npm ci && npm test');
+    expect(readme.blocks('ts')[0]?.split('\n').length).toBeLessThan(40);
   });
 
   it('compiles', async () => {
-    expect(await consumer.typeCheck(['server.ts'], { skipLibCheck: true })).toBe('');
+    expect(await app.consumer.typeCheck(['server.ts'], { skipLibCheck: true })).toBe('');
   }, 60_000);
 
-  it('runs, and shows in each state the tools that the README says', async () => {
+  it('runs, refuses in the words that the README quotes, and shows each tool in its turn', async () => {
+    expect(await client.tools()).toEqual(['add_item']);
+    const { text, meta } = await client.call('pay');
+    expect(`${text}\n`).toBe(readme.blocks()[0]);
+    expect(meta['mcp-interlock/refusal']).toMatchObject({ path: ['add_item', 'checkout'] });
+    const seen: string[][] = [];
+    for (const tool of ['add_item', 'checkout', 'pay']) {
+      expect((await client.call(tool)).isError).toBe(false);
+      seen.push(await client.tools());
+    }
+    expect(seen).toEqual([
+      ['add_item', 'checkout'],
+      ['add_item', 'checkout', 'pay'],
+      ['add_item', 'checkout'],
+    ]);
+  });
+});
+
+it('draws the README’s machine as toMermaid() does', async () => {
+  const [, machine = ''] = readme.blocks('ts');
+  const make = new Function('StateMachineGate', `${machine}; return checkout;`);
+  const drawn = readme.blocks('mermaid').at(-1);
+  expect(drawn).toBe(toMermaid(make(StateMachineGate) as StateMachineGate));
+});
+
+describe('the machine of the page about machines', () => {
+  const page = new Page('docs/build/machines.md');
+  const app = new PageApp(`
+    import express from 'express';
+    import { fsmGate, sessionStore, stateSync } from 'mcp-interlock';
+    import { mcpHandler } from './mcp-handler.ts';
+    ${page.blocks('ts')[0] ?? ''}
+    const policies = [{ match: 'cart_*', invalidates: ['cart_view'] }];
+    const app = express();
+    app.all('/mcp', sessionStore(), fsmGate(checkout), stateSync({ policies }), mcpHandler);
+    app.listen(Number(process.env.PORT));`);
+  let client: TestClient;
+
+  beforeAll(async () => {
+    client = await app.connect();
+  }, 60_000);
+
+  afterAll(async () => {
+    await client?.close();
+    await app.stop();
+  });
+
+  it('shows in each state the tools that the page says, and refuses in the words of the reference', async () => {
     const shown: string[][] = [];
     for (const [illegal, next] of WAY) {
       const { text, meta } = await client.call(illegal);
       const { state } = meta['mcp-interlock/refusal'] as { state: string };
-      if (state === 'has_items') expect(`${text}\n`).toBe(readme.blocks()[0]);
+      if (state === 'has_items')
+        expect(`${text}\n`).toBe(new Page('docs/reference/refusals.md').blocks()[0]);
       shown.push([state, (await client.tools()).join('`, `')]);
       if (next !== undefined) await client.call(next, { sku: 'tea' });
     }
-    expect(shown).toEqual(readme.tableAfter('A client of this server sees'));
+    expect(shown).toEqual(page.tableAfter('A client sees, while'));
   });
 
   it('tells of stale data where something changed, and not where it was only looked at', async () => {
-    const fresh = await connect(url);
+    const fresh = await app.connect();
     const texts = async (tool: string) => (await fresh.call(tool, { sku: 'tea' })).texts;
     expect((await texts('cart_add_item')).at(-1)).toBe(
       '[System: Cache invalidated for cart_view — caused by cart_add_item]',
@@ -146,6 +223,8 @@ describe('every code of the documentation', () => {
       '@upstash/redis',
       'express',
       'express-oauth2-jwt-bearer',
+      'express-rate-limit',
+      'helmet',
       'hono',
       'ioredis',
       'jose',
@@ -175,13 +254,14 @@ describe('every code of the documentation', () => {
 });
 
 /** Pages whose blocks are choices, and not one after the other. */
-const BLOCKS_APART: readonly string[] = ['docs/eras.md'];
+const BLOCKS_APART: readonly string[] = ['docs/build/eras.md'];
 
 /** What the pages leave out because their readers have it. */
 const SURROUNDINGS: Readonly<Record<string, string>> = {
-  'README.md':
-    "const tasks = new StateMachineGate({ initial: 'open', states: { open: { on: { UPDATE: 'open' } } } });",
-  'docs/inspector.md': `
+  'README.md': '',
+  'docs/build/machines.md': '',
+  'docs/start/express.md': '',
+  'docs/operate/inspector.md': `
     import { type Runs, type StateStore, StateMachineGate } from 'mcp-interlock';
     import type { Authorization } from 'mcp-interlock-inspector';
     declare const store: StateStore;
@@ -189,7 +269,7 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const run: string;
     declare function operatorOf(req: unknown): Authorization | false;
     const checkout = new StateMachineGate({ initial: 'open', states: { open: {} } });`,
-  'docs/steps.md': `
+  'docs/build/steps.md': `
     import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
     import * as z from 'zod';
     import type { AtomicStateStore, StateMachineGate, StepSource } from 'mcp-interlock';
@@ -197,7 +277,7 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const provider: { charge(amount: number, options: object): Promise<void> };
     declare const client: { query(text: string): Promise<void> };
     declare const checkout: StateMachineGate, store: AtomicStateStore, run: string;`,
-  'docs/fetch.md': `
+  'docs/start/fetch.md': `
     import type { McpServer as McpServer1 } from '@modelcontextprotocol/sdk/server/mcp.js';
     import type { AuthInfo, McpServer } from '@modelcontextprotocol/server';
     import type { AtomicStateStore, StateMachineGate } from 'mcp-interlock';
@@ -205,70 +285,70 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const verifyToken: (request: Request, token?: string) => AuthInfo | undefined;
     declare function registerTools(server: McpServer): void;
     declare function makeServer(): McpServer1;`,
-  'docs/statecharts.md': `
+  'docs/build/statecharts.md': `
     import type { Express, RequestHandler } from 'express';
     declare const app: Express, mcpHandler: RequestHandler;
     declare const mail: { send(what: string, run: string | undefined): Promise<void> };
     declare const slots: { isFree(slot: string): Promise<boolean> };`,
-  'docs/providers.md': `
+  'docs/start/providers.md': `
     import type { Express, RequestHandler } from 'express';
     import type { AtomicStateStore, FsmConfig, StepSource } from 'mcp-interlock';
     declare const app: Express, mcpHandler: RequestHandler, store: AtomicStateStore, run: string, config: FsmConfig;
     declare const extra: StepSource;
     declare const db: { slots: { isAvailable(slot: string): Promise<boolean> } };`,
-  'docs/order.md': '',
-  'docs/stores.md': '',
-  'docs/guarantees.md': `
+  'docs/build/order.md': '',
+  'docs/operate/stores.md': '',
+  'docs/operate/guarantees.md': `
     import { type AtomicStateStore, sessionStore } from 'mcp-interlock';
     declare const store: AtomicStateStore;`,
-  'docs/runs.md': `
+  'docs/build/runs.md': `
     import type { Express, RequestHandler } from 'express';
     import { type AtomicStateStore, type FsmConfig, fsmGate, StateMachineGate } from 'mcp-interlock';
     declare const app: Express, mcpHandler: RequestHandler, store: AtomicStateStore, run: string, definition: FsmConfig;
     declare function alert(tool: string, calls: number): void;
     declare const checkout: StateMachineGate<'payment', 'CANCEL'>;
     declare function limitOf(principal: string | undefined): Promise<number>;`,
-  'docs/operations.md': `
+  'docs/operate/operations.md': `
     import type { Express, RequestHandler } from 'express';
     import { type AtomicStateStore, fsmGate, type NotificationBus, type StateMachineGate } from 'mcp-interlock';
     declare const app: Express, mcpHandler: RequestHandler, store: AtomicStateStore, bus: NotificationBus;
     declare const checkout: StateMachineGate, operatorToken: string;
     declare const log: Record<'error' | 'info', (said: object, text: string) => void>;
     declare function page(words: string): void;`,
-  'docs/trail.md': `
+  'docs/operate/trail.md': `
     import type { AtomicStateStore, StateMachineGate } from 'mcp-interlock';
     declare const checkout: StateMachineGate, store: AtomicStateStore, run: string;`,
-  'docs/status-tool.md': `
+  'docs/build/status-tool.md': `
     import type { Express, RequestHandler } from 'express';
     import type { StateMachineGate } from 'mcp-interlock';
     declare const app: Express, mcpHandler: RequestHandler, checkout: StateMachineGate;`,
-  'docs/eras.md': `
+  'docs/build/eras.md': `
     import type { Express, RequestHandler } from 'express';
     import { fsmGate, handleKey, managedHandle, principalKey, type StateMachineGate } from 'mcp-interlock';
     import { sessionKey, sessionStore } from 'mcp-interlock';
     declare const app: Express, mcpHandler: RequestHandler, checkout: StateMachineGate;`,
-  'docs/authentication.md': `
+  'docs/operate/authentication.md': `
     import type { Express, RequestHandler } from 'express';
     import { fsmGate, sessionStore, type StateMachineGate } from 'mcp-interlock';
     declare const app: Express, mcpHandler: RequestHandler, authenticate: RequestHandler;
     declare const checkout: StateMachineGate, issuer: string, audience: string;`,
-  'docs/bindings.md': `
+  'docs/build/bindings.md': `
     import { type FsmConfig, StateMachineGate, tool, type XStateContext } from 'mcp-interlock';
     import { createMachine, setup } from 'xstate';
     declare const machine: FsmConfig<'payment', 'PAY'>, clerks: ReadonlySet<string>;
     const orderMachine = setup({ types: { context: {} as { total: number } } }).createMachine({
       context: { total: 0 }, initial: 'payment', states: { payment: {} },
     });`,
-  'docs/prompts-and-resources.md': `
+  'docs/build/prompts-and-resources.md': `
     import { type FsmConfig, StateMachineGate } from 'mcp-interlock';
     declare const machine: FsmConfig<'has_items' | 'payment' | 'confirmed', 'PAY'>;`,
-  'docs/state-sync.md': `
+  'docs/build/state-sync.md': `
     import type { Express, RequestHandler } from 'express';
     import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
     import { fsmGate, type StateMachineGate, stateSync, type SyncPolicy } from 'mcp-interlock';
     declare const app: Express, mcpHandler: RequestHandler, tasks: StateMachineGate;
     declare const policies: SyncPolicy[], server: McpServer;`,
-  'docs/instances.md': `
+  'docs/operate/instances.md': `
     import type { Express, RequestHandler } from 'express';
     import type { Server } from 'node:http';
     import { fsmGate, sessionStore, type StateMachineGate } from 'mcp-interlock';
@@ -306,12 +386,12 @@ describe('the tables of options', () => {
   };
 
   it.each([
-    ['common', readme],
-    ['sessionStore', readme],
-    ['fsmGate', readme],
-    ['stateSync', new Page('docs/state-sync.md')],
+    ['common', options],
+    ['sessionStore', options],
+    ['fsmGate', options],
+    ['stateSync', new Page('docs/build/state-sync.md')],
     ['gateFetch', fetchPage],
-    ['workflowHealth', new Page('docs/operations.md')],
+    ['workflowHealth', new Page('docs/operate/operations.md')],
     ['memoryStore', stores],
     ['sqliteStore', stores],
     ['redisStore', stores],
@@ -355,11 +435,14 @@ const NUMBERS: readonly ((value: number) => string)[] = [
 ];
 
 describe('the links of the documentation', () => {
-  it('of each error code lead to a section of the README, and every section is a code', () => {
+  it('of each error code lead to its section in the package, and every section is a code', () => {
     const codes = Object.keys(ERROR_CODES) as InterlockErrorCode[];
+    const { anchors } = new Page('docs/reference/errors.md');
     for (const code of codes)
-      expect(readme.anchors).toContain(new URL(new InterlockError(code, '').help).hash.slice(1));
-    const sections = readme.anchors.filter((anchor) => anchor.startsWith('err_'));
+      expect(new InterlockError(code, '').help).toBe(
+        `mcp-interlock/docs/reference/errors.md#${code.toLowerCase()}`,
+      );
+    const sections = anchors.filter((anchor) => anchor.startsWith('err_'));
     expect(sections.map((anchor) => anchor.toUpperCase())).toEqual(codes);
   });
 
@@ -396,5 +479,5 @@ it('quotes what a client is told when nobody knows the outcome, as the code says
 });
 
 it('stays short enough to be read', () => {
-  expect(readme.lines.length).toBeLessThan(300);
+  expect(readme.lines.length).toBeLessThan(200);
 });

@@ -5,8 +5,8 @@ import { Page } from './helpers/markdown.ts';
 /** Each name of a type once, so that none is forgotten: the compiler asks for all. */
 const namesOf = <Name extends string>(names: Record<Name, true>) => Object.keys(names).sort();
 
-describe('docs/trail.md', () => {
-  const page = new Page('docs/trail.md');
+describe('docs/operate/trail.md', () => {
+  const page = new Page('docs/operate/trail.md');
   const namesIn = (line: string) =>
     page
       .tableAfter(line)

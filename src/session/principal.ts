@@ -68,7 +68,7 @@ const MISSING =
   'req.auth carries no issuer and subject (extra.iss, extra.sub), so sessions are bound to';
 const UNPROTECTED =
   'so a run is bound to nobody, and another user who learns the session id can move it';
-const PAGE = 'see docs/authentication.md of mcp-interlock';
+const PAGE = 'see docs/operate/authentication.md of mcp-interlock';
 
 /** A request, with all that authentication is used to leave on it. */
 interface MarkedRequest extends CallerRequest {

@@ -107,7 +107,7 @@ export interface NotClaimed {
 }
 
 /**
- * Where a step is in its life; docs/steps.md says what the store is asked, and what the client
+ * Where a step is in its life; docs/build/steps.md says what the store is asked, and what the client
  * sees.
  *
  * - `waiting`: for its run's turn, and for the store to grant the claim.

@@ -122,7 +122,7 @@ it('is what its page of the documentation shows', () => {
   const files = ['documents', 'document-store', 'smallest-store'].map(
     (name) => `examples/custom-store/${name}.ts`,
   );
-  expectQuoted('docs/custom-store.md', [...files, 'test/examples/custom-store.test.ts']);
+  expectQuoted('docs/operate/custom-store.md', [...files, 'test/examples/custom-store.test.ts']);
 });
 
 function mapOf() {

@@ -82,7 +82,9 @@ it('brings a step to its end that runs when SIGTERM comes, and holds no run', as
 }, 60_000);
 
 it('ends as the page about several instances shows', () => {
-  const end = new Page('docs/instances.md').blocks('ts').find((block) => block.includes('SIGTERM'));
+  const end = new Page('docs/operate/instances.md')
+    .blocks('ts')
+    .find((block) => block.includes('SIGTERM'));
   const server = readFileSync(join(ROOT, 'examples/express-checkout/server.ts'), 'utf8');
   expect(server).toContain(end ?? 'no such code');
 });

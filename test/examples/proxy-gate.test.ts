@@ -400,7 +400,10 @@ it('works behind a body parser, if the proxy writes the body anew', async () => 
 });
 
 it('is what its page of the documentation shows', () => {
-  expectQuoted('docs/proxy.md', ['examples/proxy-gate/gate.ts', 'packages/cli/src/proxy.ts']);
+  expectQuoted('docs/operate/proxy.md', [
+    'examples/proxy-gate/gate.ts',
+    'packages/cli/src/proxy.ts',
+  ]);
 });
 
 it('serves as its README says', async () => {

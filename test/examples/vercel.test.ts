@@ -194,5 +194,8 @@ describe("Vercel's own Node runtime", { timeout: 60_000 }, () => {
 });
 
 it('is what its page of the documentation shows', () => {
-  expectQuoted('docs/serverless.md', ['examples/vercel/app.ts', 'examples/vercel/api/mcp.ts']);
+  expectQuoted('docs/start/serverless.md', [
+    'examples/vercel/app.ts',
+    'examples/vercel/api/mcp.ts',
+  ]);
 });

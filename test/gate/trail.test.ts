@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { digestOf } from '../../src/digest.ts';
 import {
   type AtomicStateStore,
   fsmGate,
@@ -8,7 +9,6 @@ import {
   StateMachineGate,
   verifyTrail,
 } from '../../src/index.ts';
-import { digestOf } from '../../src/digest.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { begins, type Scene, scene } from '../helpers/scene.ts';
 

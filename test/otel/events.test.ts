@@ -12,7 +12,7 @@ import { instrument } from '../../src/otel/index.ts';
 import { Page } from '../helpers/markdown.ts';
 import { observe, remoteTrace } from '../helpers/telemetry.ts';
 
-const page = new Page('docs/operations.md');
+const page = new Page('docs/operate/operations.md');
 
 /** A session's id, which must be seen nowhere. */
 const SECRET = 'session-7c1d2c4e';

@@ -181,7 +181,9 @@ describe('a warning', () => {
     for (const _ of ['first', 'second']) await (await app.session(headers)).call('cart.view');
     expect(app.warnings).toEqual([
       expect.stringMatching(
-        new RegExp(`a request has ${mark}, and no principal came of it.*docs/authentication.md`),
+        new RegExp(
+          `a request has ${mark}, and no principal came of it.*docs/operate/authentication.md`,
+        ),
       ),
     ]);
   });

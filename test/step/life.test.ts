@@ -9,7 +9,7 @@ import { Page } from '../helpers/markdown.ts';
 
 const HOUR = 3_600_000;
 const TIMES = { waitMs: 10_000, leaseMs: 9_000, maxStepMs: 60_000, cancelGraceMs: 5_000 };
-const page = new Page('docs/steps.md');
+const page = new Page('docs/build/steps.md');
 const rows = page.tableAfter('## The states of a step');
 
 /** A step of a run that stands in `open`. */
@@ -47,7 +47,7 @@ async function waiting() {
   return { step, errors };
 }
 
-describe("the table of a step's life in docs/steps.md", () => {
+describe("the table of a step's life in docs/build/steps.md", () => {
   it('has each pair of states that may follow each other, and no other one', () => {
     const may = Object.entries(STEP_LIFE).flatMap(([from, next]) =>
       next.map((to) => `${from} → ${to}`),

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Consumer } from '../helpers/consumer.ts';
 import { Page } from '../helpers/markdown.ts';
 
-const page = new Page('docs/testing.md');
+const page = new Page('docs/build/testing.md');
 const consumer = new Consumer();
 
 /** The gate and the app that the page's readers have. */
@@ -52,7 +52,7 @@ beforeAll(() => {
 
 afterAll(() => consumer.remove());
 
-describe('the tests of docs/testing.md', () => {
+describe('the tests of docs/build/testing.md', () => {
   const blocks = page.blocks('ts');
   const isNodes = (block: string): boolean => block.includes("'node:test'");
   const files = blocks.map((block, index) => ({ block, file: `block-${index}.test.ts` }));

@@ -515,8 +515,8 @@ describe('what if', () => {
   });
 });
 
-describe('docs/order.md', () => {
-  const page = new Page('docs/order.md');
+describe('docs/build/order.md', () => {
+  const page = new Page('docs/build/order.md');
 
   it('begins with the rules of these tests', () => {
     const [code = ''] = page.blocks('ts');

@@ -19,7 +19,7 @@ function file(name: string, text: string): string {
   return path;
 }
 
-const page = new Page('docs/gate-command.md');
+const page = new Page('docs/start/any-server.md');
 const TARGET = ['--target', 'http://127.0.0.1:1/mcp'];
 
 describe('a wrong command line', () => {

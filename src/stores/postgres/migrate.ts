@@ -260,7 +260,7 @@ ALTER TABLE ${events}
 
 COMMENT ON TABLE ${events} IS
   'The trail of each workflow: every attempt and every move, appended and never changed. It outlives its run, as an '
-  'audit log. docs/stores.md says how to keep it for a time and no longer.';
+  'audit log. docs/operate/stores.md says how to keep it for a time and no longer.';
 COMMENT ON COLUMN ${events}.seq IS 'The place in the workflow''s trail: 1, 2, 3 and so on without gaps.';
 COMMENT ON COLUMN ${events}.version IS
   'The workflow''s version after it: one more than before where to_state is there. NULL, of an older version: as seq.';

@@ -172,7 +172,7 @@ describe('the documented way to keep the trail for a time', () => {
   });
 });
 
-/** The statements in the section about the trail in docs/stores.md. */
+/** The statements in the section about the trail in docs/operate/stores.md. */
 async function documentedStatements(): Promise<string[]> {
   const page = await readFile(new URL('../../../docs/stores.md', import.meta.url), 'utf8');
   const section = page.slice(page.indexOf('### How long the trail is kept'));
