@@ -88,7 +88,7 @@ const optionsSchema = z.strictObject({
 /** A person may come back on the next day. */
 const A_DAY = 86_400_000;
 
-/** What OpenAI and Anthropic take for a tool's name: docs/providers.md. */
+/** What OpenAI and Anthropic take for a tool's name: docs/start/providers.md. */
 const PROVIDER_NAME = /^[a-zA-Z0-9_-]{1,64}$/;
 
 /**
