@@ -1,4 +1,5 @@
 import * as crypto from 'node:crypto';
+import { isContainer } from './options.ts';
 
 /**
  * One digest for one set of arguments, whatever order their members came in: of their JSON with
@@ -47,10 +48,6 @@ export function digestOf(args: unknown): string {
 }
 
 type Container = { readonly [key: string | number]: unknown; readonly length: number };
-
-function isContainer(value: unknown): value is object {
-  return typeof value === 'object' && value !== null;
-}
 
 const QUOTE = 34;
 const COMMA = 44;

@@ -107,7 +107,7 @@ interface Failure {
 }
 
 /** What each of them says beside its time. */
-type Said =
+type EventBody =
   /**
    * A `tools/call` with an id came to the first gate of its route, of a bound tool or of another
    * one. One `call.ended` follows, whatever becomes of it.
@@ -257,7 +257,7 @@ type Said =
   | ({ readonly type: 'error' } & Failure);
 
 /** Every event, by its `type`. Times are milliseconds, `at` those since the epoch. */
-export type InterlockEvent = { readonly at: number } & Said;
+export type InterlockEvent = { readonly at: number } & EventBody;
 
 /** An event's name. */
 export type InterlockEventType = InterlockEvent['type'];

@@ -144,7 +144,7 @@ export function workflowHealth(options: WorkflowHealthOptions): HealthHandler {
       return false;
     }
   };
-  const answer = async (req: CallerRequest): Promise<Answer> => {
+  const answer = async (req: CallerRequest): Promise<HealthAnswer> => {
     if (!isLook(req)) return NOT_ALLOWED;
     const workflows = await ((await isAuthorized(req)) ? lists : counts)();
     const report = reportOf(movers, workflows, rules.failOn);
@@ -266,13 +266,13 @@ function shared<T>(ask: () => Promise<T>, maxAgeMs: number, now: () => number): 
   };
 }
 
-interface Answer {
+interface HealthAnswer {
   readonly status: number;
   readonly headers: Record<string, string>;
   readonly body: string;
 }
 
-function answerOf(status: number, value: unknown, more: Record<string, string> = {}): Answer {
+function answerOf(status: number, value: unknown, more: Record<string, string> = {}): HealthAnswer {
   const body = JSON.stringify(value);
   return {
     status,
@@ -294,7 +294,11 @@ function isLook({ method }: CallerRequest): boolean {
 }
 
 /** A response that was begun already, or whose client has left, is left alone. */
-function write(req: IncomingMessage, res: ServerResponse, { status, headers, body }: Answer): void {
+function write(
+  req: IncomingMessage,
+  res: ServerResponse,
+  { status, headers, body }: HealthAnswer,
+): void {
   if (res.headersSent || res.destroyed) return;
   res.writeHead(status, headers);
   res.end(req.method === 'HEAD' ? undefined : body);

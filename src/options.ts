@@ -40,10 +40,8 @@ export function parseOptions<T extends z.ZodMiniObject>(
   const foreign = classOfForeign(value, schema);
   if (foreign !== undefined) {
     const known = quoteNames(Object.keys(schema.shape));
-    throw new InterlockError(
-      code,
-      `${what}: expected an object with ${known}, got an instance of ${foreign}`,
-    );
+    const fault = `expected an object with ${known}, got an instance of ${foreign}`;
+    throw new InterlockError(code, `${what}: ${fault}${meantAs(what, value, schema)}`);
   }
   const parsed = schema.safeParse(given, IN_ENGLISH);
   if (parsed.success) return withoutUndefined(parsed.data);
@@ -60,6 +58,17 @@ function classOfForeign(value: unknown, schema: z.ZodMiniObject): string | undef
     return undefined;
   const made: unknown = Object.getPrototypeOf(value)?.constructor;
   return typeof made === 'function' && made.name !== 'Object' ? made.name : undefined;
+}
+
+/** An object that no option was made for: what takes it takes any object. */
+const ANYTHING = new (class {})();
+
+/** How to write it, where what was given is right for one of the options. */
+function meantAs(what: string, value: unknown, { shape }: z.ZodMiniObject): string {
+  const meant = Object.entries(shape).find(
+    ([, option]) => z.safeParse(option, value).success && !z.safeParse(option, ANYTHING).success,
+  );
+  return meant === undefined ? '' : `; write ${what.replace(/\(\).*/, `({ ${meant[0]} })`)}`;
 }
 
 /** Without a prototype, because zod would read inherited properties too. */
@@ -142,12 +151,13 @@ function pathText(path: Path): string {
 
 function valueAt(root: unknown, path: Path): unknown {
   return path.reduce<unknown>(
-    (value, key) => (isReadable(value) ? Reflect.get(value, key) : undefined),
+    (value, key) => (isContainer(value) ? Reflect.get(value, key) : undefined),
     root,
   );
 }
 
-function isReadable(value: unknown): value is object {
+/** Whether it is an object or an array. */
+export function isContainer(value: unknown): value is object {
   return typeof value === 'object' && value !== null;
 }
 

@@ -29,6 +29,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 const BASICS = [
   'clock.ts',
   'digest.ts',
+  'drivers.ts',
   'errors.ts',
   'events.ts',
   'ids.ts',

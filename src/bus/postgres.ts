@@ -1,4 +1,5 @@
 import * as z from 'zod/mini';
+import { isPool } from '../drivers.ts';
 import type { NotificationBus } from '../notify/bus.ts';
 import { parseOptions } from '../options.ts';
 import {
@@ -110,11 +111,6 @@ async function checkListening(client: PostgresBusClient, channel: string): Promi
   const [row] = rows as { listening: boolean }[];
   if (row?.listening !== true)
     throw new Error('the session does not listen: is there a pooler in between?');
-}
-
-function isPool(value: unknown): boolean {
-  if (typeof value !== 'object' || value === null) return false;
-  return ['query', 'connect'].every((name) => typeof Reflect.get(value, name) === 'function');
 }
 
 interface Waiting {

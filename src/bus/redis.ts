@@ -1,4 +1,5 @@
 import * as z from 'zod/mini';
+import { hasMethods } from '../drivers.ts';
 import type { NotificationBus } from '../notify/bus.ts';
 import { parseOptions } from '../options.ts';
 import {
@@ -26,7 +27,7 @@ export interface RedisBusOptions extends RemoteBusOptions {
 }
 
 const clientSchema = z.custom<RedisPubSub>(
-  (client) => isNodeRedis(client) || isIoredis(client),
+  (client) => isNodeRedisPubSub(client) || isIoredisPubSub(client),
   'expected a client of node-redis or ioredis, and not a pool (Upstash has no subscriptions over REST)',
 );
 
@@ -99,22 +100,17 @@ export interface IoredisPubSub {
 type RedisPubSub = NodeRedisPubSub | IoredisPubSub;
 
 /** A pool of node-redis publishes, but cannot subscribe. */
-function isNodeRedis(client: unknown): client is NodeRedisPubSub {
+function isNodeRedisPubSub(client: unknown): client is NodeRedisPubSub {
   return hasMethods(client, 'publish', 'duplicate', 'sSubscribe');
 }
 
-function isIoredis(client: unknown): client is IoredisPubSub {
+function isIoredisPubSub(client: unknown): client is IoredisPubSub {
   return hasMethods(client, 'publish', 'duplicate', 'defineCommand');
-}
-
-function hasMethods(client: unknown, ...names: readonly string[]): boolean {
-  if (typeof client !== 'object' || client === null) return false;
-  return names.every((name) => typeof Reflect.get(client, name) === 'function');
 }
 
 /** A driver that lost its server keeps commands for later; a hint is better lost than late. */
 function isAway(client: RedisPubSub): boolean {
-  if (isNodeRedis(client)) return client.isReady === false;
+  if (isNodeRedisPubSub(client)) return client.isReady === false;
   return ['close', 'reconnecting', 'end'].includes(client.status);
 }
 
@@ -124,7 +120,7 @@ function linkThrough(
   channel: string,
   { message, mended, failing }: LinkEvents,
 ): Link {
-  if (isNodeRedis(subscriber)) {
+  if (isNodeRedisPubSub(subscriber)) {
     const onText = (text: unknown): void => message(String(text));
     return {
       listening: subscriber.subscribe(channel, onText),
@@ -150,7 +146,7 @@ function linkThrough(
 
 /** Subscribes on a connection of the bus's own, like the caller's. */
 function linkLike(client: RedisPubSub, channel: string, events: LinkEvents): Link {
-  return isNodeRedis(client)
+  return isNodeRedisPubSub(client)
     ? linkLikeNodeRedis(client, channel, events)
     : linkLikeIoredis(client, channel, events);
 }

@@ -30,7 +30,7 @@ export function withArgument(
   return { ...open, type: 'object', properties, required };
 }
 
-interface Place {
+interface SchemaPlace {
   readonly root: JsonObject;
   readonly argument: string;
   readonly about: JsonObject;
@@ -71,7 +71,7 @@ function redirect(schema: JsonObject, to: string): JsonObject {
  * Whether the argument is known somewhere in the schemas that apply. `path` holds the references
  * that led here.
  */
-function names(schema: unknown, place: Place, path: readonly unknown[]): boolean {
+function names(schema: unknown, place: SchemaPlace, path: readonly unknown[]): boolean {
   const { root, argument } = place;
   if (!isObject(schema)) return false;
   const keyed = [schema.properties, schema.dependentRequired, ...NAMED.map((key) => schema[key])];
@@ -87,7 +87,7 @@ function names(schema: unknown, place: Place, path: readonly unknown[]): boolean
 }
 
 /** The schema with room for the argument wherever there is none. References are written out. */
-function opened(schema: JsonObject, place: Place, path: readonly unknown[]): JsonObject {
+function opened(schema: JsonObject, place: SchemaPlace, path: readonly unknown[]): JsonObject {
   const target = referred(schema, place.root, path);
   const { $ref, ...rest } = schema;
   const own: JsonObject =
@@ -103,7 +103,7 @@ function opened(schema: JsonObject, place: Place, path: readonly unknown[]): Jso
 }
 
 /** Has what a schema says of all members say it of all but the argument. */
-function makeRoom(own: JsonObject, { argument, about }: Place): void {
+function makeRoom(own: JsonObject, { argument, about }: SchemaPlace): void {
   if (restricts(own.additionalProperties) || restricts(own.unevaluatedProperties)) {
     own.properties = { ...objectIn(own.properties), [argument]: about };
   }

@@ -48,7 +48,7 @@ const MOST_VERSIONS = 16;
 const NO_CALL = 0;
 
 /** A call that has not ended. */
-interface OpenCall {
+interface OpenSpan {
   readonly span: Span;
   /** That of what the call does. */
   readonly context: Context;
@@ -63,7 +63,7 @@ export class Telemetry {
   readonly #tracer: Tracer;
   readonly #instruments: Instruments;
   readonly #runKeys: boolean;
-  readonly #open = new Map<number, OpenCall>();
+  readonly #open = new Map<number, OpenSpan>();
   readonly #tools = new KnownNames(MOST_TOOLS);
   readonly #versions = new KnownNames(MOST_VERSIONS);
 
@@ -183,7 +183,7 @@ export class Telemetry {
   }
 
   /** A tool that a gate binds, or that was called with success, is there. */
-  #noteTool(call: OpenCall, tool: string): void {
+  #noteTool(call: OpenSpan, tool: string): void {
     this.#tools.learn(tool);
     if (call.isNamed || !this.#tools.has(tool)) return;
     call.isNamed = true;

@@ -12,9 +12,9 @@ export interface SessionTableOptions {
   readonly hasTopics?: boolean;
 }
 
-interface Entry extends Placed<Entry> {
+interface SessionEntry extends Placed<SessionEntry> {
   readonly session: LiveSession;
-  readonly order: UseOrder<Entry>;
+  readonly order: UseOrder<SessionEntry>;
   usedAt: number;
 }
 
@@ -30,8 +30,8 @@ const LOOKS = 2;
  * how many of them one client opens. One in which something is under way stays.
  */
 export class SessionTable {
-  readonly #entries = new Map<string, Entry>();
-  readonly #order = new YieldOrder<Entry>();
+  readonly #entries = new Map<string, SessionEntry>();
+  readonly #order = new YieldOrder<SessionEntry>();
   readonly #topics: Map<string, LiveSession> | undefined;
   readonly #max: number;
   readonly #idleMs: number;
@@ -68,7 +68,7 @@ export class SessionTable {
   add(session: LiveSession, seat: Seat<LiveSession>, now: number): void {
     this.delete(session.run);
     const order = this.#order.of(session.record.principal !== undefined);
-    const entry: Entry = { session, order, usedAt: now, older: undefined, newer: undefined };
+    const entry: SessionEntry = { session, order, usedAt: now, older: undefined, newer: undefined };
     this.#entries.set(session.run, entry);
     order.touch(entry);
     this.#topics?.set(topicOf(session.run), session);
@@ -105,7 +105,7 @@ export class SessionTable {
     }
   }
 
-  #touch(entry: Entry, now: number): void {
+  #touch(entry: SessionEntry, now: number): void {
     entry.usedAt = now;
     entry.order.touch(entry);
   }

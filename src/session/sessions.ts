@@ -41,7 +41,7 @@ import {
 } from './turn-away.ts';
 
 /** A session that the caller may use, and its run where that had to be read. */
-interface Found {
+interface FoundSession {
   readonly session: LiveSession;
   readonly record?: RunRecord;
   /** The session's count of moves when it was read. */
@@ -346,7 +346,7 @@ export class Sessions implements SessionKeeper {
     run: string,
     { binding, principal }: Identity,
     req: RequestPort,
-  ): Promise<Found | 'unknown' | 'unavailable'> {
+  ): Promise<FoundSession | 'unknown' | 'unavailable'> {
     const { store, clock, idleMs } = this.config;
     const known = this.table.get(run);
     const moves = known?.moves ?? 0;
@@ -390,7 +390,7 @@ export class Sessions implements SessionKeeper {
 
   #enterSession(
     exchange: Exchange,
-    { session, record, moves = 0 }: Found,
+    { session, record, moves = 0 }: FoundSession,
     identity: Identity,
   ): MaybePromise<Admission | undefined> {
     const { method } = exchange.req;

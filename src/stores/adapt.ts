@@ -1,4 +1,5 @@
 import * as z from 'zod/mini';
+import { storeForClient } from '../drivers.ts';
 import { InterlockError, quoteNames } from '../errors.ts';
 import { functionOption, parseOptions } from '../options.ts';
 import { AdaptedStore } from './adapted-store.ts';
@@ -84,6 +85,11 @@ function missingOf(store: unknown, names: readonly string[]): string[] {
 }
 
 function notAStore(store: unknown): InterlockError {
+  const wrapper = storeForClient(store);
+  if (wrapper !== undefined) {
+    const message = `the store is a driver's client, not a store: wrap it in ${wrapper}`;
+    return new InterlockError('ERR_INTERLOCK_STORE', message);
+  }
   // Not its value: a connection string has a password in it.
   const kind = store === null || store === undefined ? String(store) : typeof store;
   const given = kind === 'object' ? 'the store' : `the store is of type ${kind}, which`;

@@ -44,7 +44,7 @@ interface Kept {
 }
 
 /** A run for the length of one operation: what is saved and what is kept, as one. */
-interface Run extends Omit<Kept, 'expiresAt'>, Pick<RunState, 'session' | 'openedBy'> {
+interface AdaptedRun extends Omit<Kept, 'expiresAt'>, Pick<RunState, 'session' | 'openedBy'> {
   readonly key: string;
   /** `undefined` for a run that this operation makes. */
   saved: SavedSession | undefined;
@@ -154,7 +154,7 @@ export class AdaptedStore implements AtomicStateStore {
     });
   }
 
-  async #load(key: string): Promise<Run | undefined> {
+  async #load(key: string): Promise<AdaptedRun | undefined> {
     const saved = await this.#saved.load(key);
     const kept = this.#kept.get(key);
     const now = this.#now();
@@ -171,7 +171,7 @@ export class AdaptedStore implements AtomicStateStore {
    * Saves the run where something of it is not saved yet, or its expiry is to move and is too far
    * off, and remembers it. Without a time to live a run that was saved keeps its expiry.
    */
-  async #refresh(run: Run, ttlMs: number | undefined): Promise<void> {
+  async #refresh(run: AdaptedRun, ttlMs: number | undefined): Promise<void> {
     const now = this.#now();
     const { expiresAt = now } = run.saved ?? {};
     const isKept = ttlMs === undefined || isFresh(expiresAt, now, ttlMs);
@@ -185,7 +185,7 @@ export class AdaptedStore implements AtomicStateStore {
    * from an earlier one. All of them, because a backend may count each key's time to live from its
    * last save. One after the other, so that none is still under way when another has failed.
    */
-  async #save(run: Run, expiresAt: number): Promise<void> {
+  async #save(run: AdaptedRun, expiresAt: number): Promise<void> {
     const { key, workflows, unsure } = run;
     for (const [name, { snapshot }] of workflows)
       await this.#saved.saveWorkflow(key, name, snapshot);
@@ -193,7 +193,7 @@ export class AdaptedStore implements AtomicStateStore {
     await this.#saveSession(run, expiresAt);
   }
 
-  async #saveSession(run: Run, expiresAt: number): Promise<void> {
+  async #saveSession(run: AdaptedRun, expiresAt: number): Promise<void> {
     const { key, workflows, session, openedBy } = run;
     const names = [...workflows.keys()];
     const ended = names.filter((name) => workflows.get(name)?.ended);
@@ -206,7 +206,7 @@ export class AdaptedStore implements AtomicStateStore {
    * What was committed is unsure until all of it is saved. The session record has nothing of it but
    * the end.
    */
-  async #commitTo(run: Run, name: string, next: WorkflowState): Promise<void> {
+  async #commitTo(run: AdaptedRun, name: string, next: WorkflowState): Promise<void> {
     const { key, workflows, unsure, saved } = run;
     unsure.add(name);
     await this.#saved.saveWorkflow(key, name, next.snapshot);
@@ -219,13 +219,13 @@ export class AdaptedStore implements AtomicStateStore {
     workflows.set(name, next);
   }
 
-  #keep({ key, workflows, unsure, saved }: Run): void {
+  #keep({ key, workflows, unsure, saved }: AdaptedRun): void {
     const expiresAt = liveUntil(workflows.values(), saved?.expiresAt ?? 0);
     this.#kept.set(key, { workflows, unsure, expiresAt });
   }
 }
 
-function newRun(key: string, { principal, minted }: SessionRecord, openedBy?: string): Run {
+function newRun(key: string, { principal, minted }: SessionRecord, openedBy?: string): AdaptedRun {
   return {
     key,
     session: { principal, minted },
@@ -240,7 +240,7 @@ function newRun(key: string, { principal, minted }: SessionRecord, openedBy?: st
  * What is saved is the truth about a workflow, unless it may be there by a save that seemed to
  * fail.
  */
-function merge(key: string, { session, snapshots }: SavedRun, kept: Kept | undefined): Run {
+function merge(key: string, { session, snapshots }: SavedRun, kept: Kept | undefined): AdaptedRun {
   const run = {
     ...newRun(key, session, session.openedBy),
     saved: session,
@@ -256,7 +256,7 @@ function merge(key: string, { session, snapshots }: SavedRun, kept: Kept | undef
   return run;
 }
 
-function isSaved({ saved, workflows, unsure }: Run): boolean {
+function isSaved({ saved, workflows, unsure }: AdaptedRun): boolean {
   return saved !== undefined && workflows.size === saved.workflows.length && unsure.size === 0;
 }
 

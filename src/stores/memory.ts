@@ -78,21 +78,21 @@ export function isMemoryStore(store: AtomicStateStore): boolean {
   return store instanceof MemoryStore;
 }
 
-interface Run extends RunState {
+interface KeptRun extends RunState {
   readonly workflows: Map<string, WorkflowState>;
   expiresAt: number;
 }
 
 /** Each method does all of its work before it first yields, which is what makes it atomic. */
 class MemoryStore implements AtomicStateStore {
-  readonly #runs: RunTable<Run>;
+  readonly #runs: RunTable<KeptRun>;
   readonly #now: () => number;
   readonly #isChained: boolean;
 
   constructor({ maxRuns, now, chainTrail }: Required<z.output<typeof optionsSchema>>) {
-    const isPinned = ({ workflows }: Run, time: number) =>
+    const isPinned = ({ workflows }: KeptRun, time: number) =>
       liveUntil(workflows.values(), time) > time;
-    const isOwned = ({ session }: Run) => session.principal !== undefined;
+    const isOwned = ({ session }: KeptRun) => session.principal !== undefined;
     this.#runs = new RunTable({ maxRuns, now, isPinned, isOwned });
     this.#now = now;
     this.#isChained = chainTrail;
@@ -276,8 +276,8 @@ class MemoryStore implements AtomicStateStore {
     { principal, minted }: SessionRecord,
     expiresAt: number,
     openedBy?: string,
-  ): Run {
-    const run: Run = {
+  ): KeptRun {
+    const run: KeptRun = {
       session: Object.freeze({ principal, minted }),
       openedBy,
       workflows: new Map(),
@@ -295,6 +295,6 @@ function parsePlace(after: string): { readonly score: number; readonly run: stri
 }
 
 /** To the millisecond, since writing costs nothing here. */
-function keepAlive(run: Run, now: number, ttlMs: number | undefined): void {
+function keepAlive(run: KeptRun, now: number, ttlMs: number | undefined): void {
   run.expiresAt = newExpiry(run, now, ttlMs, 1) ?? run.expiresAt;
 }

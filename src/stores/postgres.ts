@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import * as z from 'zod/mini';
+import { isPool } from '../drivers.ts';
 import { parseOptions } from '../options.ts';
 import {
   appendDocument,
@@ -246,9 +247,4 @@ function explain(error: unknown): never {
   const { code, message } = error as { readonly code?: unknown; readonly message?: unknown };
   if (code !== UNDEFINED_FUNCTION) throw error;
   throw new Error(`call migrate() of postgresStore() first: ${message}`, { cause: error });
-}
-
-function isPool(value: unknown): boolean {
-  if (typeof value !== 'object' || value === null) return false;
-  return ['query', 'connect'].every((name) => typeof Reflect.get(value, name) === 'function');
 }

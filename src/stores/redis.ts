@@ -1,4 +1,5 @@
 import * as z from 'zod/mini';
+import { hasMethods } from '../drivers.ts';
 import { parseOptions } from '../options.ts';
 import {
   type Evaluate,
@@ -74,9 +75,4 @@ function isNodeRedis(client: unknown): client is NodeRedisClient {
 /** The client of Upstash has methods of the same names that take other arguments. */
 function isIoredis(client: unknown): client is IoredisClient {
   return hasMethods(client, 'eval', 'evalsha', 'defineCommand');
-}
-
-function hasMethods(client: unknown, ...names: readonly string[]): boolean {
-  if (typeof client !== 'object' || client === null) return false;
-  return names.every((name) => typeof Reflect.get(client, name) === 'function');
 }

@@ -36,7 +36,7 @@ export interface WorkflowState {
   /** Steps whose outcome nobody saw, oldest first. */
   readonly unsettled: readonly Unsettled[];
   /** Tokens that were committed or released, oldest first. */
-  readonly settled: readonly Settled[];
+  readonly settled: readonly SettledToken[];
   readonly trail: readonly TrailEntry[];
   readonly head: TrailHead;
 }
@@ -51,7 +51,7 @@ interface Claim extends StepDescription {
 
 type Unsettled = Pick<Claim, 'tool' | 'digest' | 'idempotencyKey'>;
 
-interface Settled {
+interface SettledToken {
   readonly token: string;
   /**
    * What was answered: the version where the token committed, `undefined` where it was released.
@@ -72,7 +72,7 @@ export interface RunState {
 type Workflows = Pick<RunState, 'workflows'>;
 
 /** What an operation answers, and the workflow after it where anything changed. */
-interface Outcome<Result> {
+interface Operated<Result> {
   readonly result: Result;
   readonly next?: WorkflowState;
 }
@@ -124,7 +124,7 @@ export function claimStep(
   now: number,
   newKey: () => string,
   isChained = false,
-): Outcome<ClaimResult> & { readonly ttlMs: number | undefined } {
+): Operated<ClaimResult> & { readonly ttlMs: number | undefined } {
   const workflow =
     workflows.get(request.workflow) ??
     workflowAt({ ...request.initial, updatedAt: now }, undefined, isChained);
@@ -137,7 +137,7 @@ function claimWorkflow(
   request: ClaimRequest,
   now: number,
   newKey: () => string,
-): Outcome<ClaimResult> {
+): Operated<ClaimResult> {
   const { snapshot, claim } = workflow;
   const { token, states, step } = request;
   const refuse = (result: ClaimResult) => ({ result });
@@ -186,7 +186,7 @@ export function commitStep(
   { workflows }: Workflows,
   request: CommitRequest,
   now: number,
-): Outcome<CommitResult> {
+): Operated<CommitResult> {
   const workflow = workflows.get(request.workflow);
   const { token, as = token, ended = false } = request;
   const before = workflow && findSettled(workflow, as);
@@ -334,7 +334,7 @@ export function withEntry(workflow: WorkflowState, draft: TrailDraft, now: numbe
 
 function letGo(
   workflow: WorkflowState,
-  token: Settled,
+  token: SettledToken,
   settles: CommitRequest['settles'] = true,
 ): WorkflowState {
   const { claim, unsettled, settled } = workflow;
@@ -344,12 +344,12 @@ function letGo(
   return { ...workflow, unsettled: left, settled: spend(settled, token), claim: undefined };
 }
 
-function spend(settled: readonly Settled[], token: Settled): readonly Settled[] {
+function spend(settled: readonly SettledToken[], token: SettledToken): readonly SettledToken[] {
   return appended(settled, token, TOKENS_KEPT);
 }
 
 /** Newest first, and by hand: each step looks twice, and mostly finds nothing. */
-function findSettled({ settled }: WorkflowState, token: string): Settled | undefined {
+function findSettled({ settled }: WorkflowState, token: string): SettledToken | undefined {
   for (let at = settled.length - 1; at >= 0; at--)
     if (settled[at]?.token === token) return settled[at];
   return undefined;

@@ -16,9 +16,9 @@ interface RunTableOptions<Run> {
   readonly isOwned?: (run: Run) => boolean;
 }
 
-interface Entry<Run> extends Placed<Entry<Run>> {
+interface RunEntry<Run> extends Placed<RunEntry<Run>> {
   readonly key: string;
-  readonly order: UseOrder<Entry<Run>>;
+  readonly order: UseOrder<RunEntry<Run>>;
   run: Run;
 }
 
@@ -36,9 +36,9 @@ const SWEEP_SHARE = 1 / 4;
  * freed by later insertions, so that no timer is needed.
  */
 export class RunTable<Run extends Expiring> {
-  readonly #entries = new Map<string, Entry<Run>>();
+  readonly #entries = new Map<string, RunEntry<Run>>();
   readonly #options: RunTableOptions<Run>;
-  readonly #order = new YieldOrder<Entry<Run>>();
+  readonly #order = new YieldOrder<RunEntry<Run>>();
   #insertionsSinceSweep = 0;
 
   constructor(options: RunTableOptions<Run>) {
@@ -81,7 +81,7 @@ export class RunTable<Run extends Expiring> {
     this.#evict();
     // With all of its members from the start, so that every entry has one shape.
     const order = this.#order.of(this.#options.isOwned?.(run) === true);
-    const entry: Entry<Run> = { key, run, order, older: undefined, newer: undefined };
+    const entry: RunEntry<Run> = { key, run, order, older: undefined, newer: undefined };
     this.#entries.set(key, entry);
     order.touch(entry);
   }
@@ -119,7 +119,7 @@ export class RunTable<Run extends Expiring> {
     }
   }
 
-  #remove(entry: Entry<Run>): void {
+  #remove(entry: RunEntry<Run>): void {
     this.#entries.delete(entry.key);
     entry.order.remove(entry);
   }

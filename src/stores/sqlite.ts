@@ -14,7 +14,13 @@ import {
 } from './run-state.ts';
 import { decodeText } from './sql-text.ts';
 import { type SqliteDatabase, setUp, Transactions } from './sqlite/database.ts';
-import { type Found, type Place, type Run, SqliteRuns, type SweptRun } from './sqlite/rows.ts';
+import {
+  type PagedRun,
+  type PageEnd,
+  type SqliteRun,
+  SqliteRuns,
+  type SweptRun,
+} from './sqlite/rows.ts';
 import type {
   AtomicStateStore,
   ClaimRequest,
@@ -86,7 +92,7 @@ const optionsSchema = z.strictObject({
 });
 
 /** In front of every run. */
-const FIRST: Place = { score: Number.MIN_SAFE_INTEGER, id: '' };
+const FIRST: PageEnd = { score: Number.MIN_SAFE_INTEGER, id: '' };
 
 /** More than one, so that what expired cannot pile up. */
 const SWEPT_BY_EACH_NEW_RUN = 2;
@@ -248,7 +254,7 @@ class FileStore implements SqliteStore {
   #page(
     after: string | undefined,
     limit: number,
-    find: (now: number, place: Place, atMost: number) => Found[],
+    find: (now: number, place: PageEnd, atMost: number) => PagedRun[],
   ): Promise<RunsPage> {
     return this.#look(() => {
       const now = this.#now();
@@ -289,7 +295,7 @@ class FileStore implements SqliteStore {
     });
   }
 
-  #change<T>(key: string, work: (run: Run | undefined, now: number) => T): Promise<T> {
+  #change<T>(key: string, work: (run: SqliteRun | undefined, now: number) => T): Promise<T> {
     return this.#transactions.change(() => {
       this.#runs.assertFormat();
       const now = this.#now();
@@ -297,12 +303,18 @@ class FileStore implements SqliteStore {
     });
   }
 
-  #make(key: string, session: SessionRecord, now: number, ttlMs: number, openedBy?: string): Run {
+  #make(
+    key: string,
+    session: SessionRecord,
+    now: number,
+    ttlMs: number,
+    openedBy?: string,
+  ): SqliteRun {
     this.#runs.sweep(now, SWEPT_BY_EACH_NEW_RUN);
     return this.#runs.make(key, { session, openedBy, expiresAt: now + ttlMs }, now);
   }
 
-  #keepAlive(run: Run, now: number, ttlMs: number | undefined): void {
+  #keepAlive(run: SqliteRun, now: number, ttlMs: number | undefined): void {
     const until = newExpiry(run, now, ttlMs);
     if (until !== undefined) this.#runs.expire(run, until);
   }

@@ -1,4 +1,5 @@
 import * as z from 'zod/mini';
+import { hasMethods } from '../drivers.ts';
 import { parseOptions } from '../options.ts';
 import {
   type ScriptedStateStore,
@@ -44,7 +45,5 @@ export function upstashStore(options: UpstashStoreOptions): ScriptedStateStore {
  * ioredis defines commands.
  */
 function isUpstash(client: unknown): boolean {
-  if (typeof client !== 'object' || client === null) return false;
-  const isFunction = (name: string) => typeof Reflect.get(client, name) === 'function';
-  return isFunction('eval') && isFunction('evalsha') && !isFunction('defineCommand');
+  return hasMethods(client, 'eval', 'evalsha') && !hasMethods(client, 'defineCommand');
 }

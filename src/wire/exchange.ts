@@ -10,7 +10,7 @@ import { NodeHost } from './node-host.ts';
 import { Note } from './note.ts';
 import { type Answer, AskedPage, nameOf } from './pages.ts';
 import type { Amended, BodyFailure, BodyPort, Host, RequestPort } from './ports.ts';
-import { type Asked, Tap } from './tap.ts';
+import { type ResponseOwner, Tap } from './tap.ts';
 import { after, inOrder, isPromise, type MaybePromise } from './task-line.ts';
 
 export type { Filter } from './filter.ts';
@@ -68,7 +68,7 @@ const PLAIN = { enumerable: false };
  * One HTTP request and its response, shared by every middleware that it passes: read once, written
  * once.
  */
-export class Exchange implements Asked {
+export class Exchange implements ResponseOwner {
   readonly req: RequestPort;
   readonly tap: Tap;
   readonly messages: readonly Call[];

@@ -1,17 +1,17 @@
 import { parseBody, REST, tooLarge, unfitBytes, unfitMedia } from './body.ts';
 import type { Amended, BodyFailure, BodyPort, BodyText, RequestPort } from './ports.ts';
 
-type Bytes = Uint8Array<ArrayBuffer>;
-type Reader = ReadableStreamDefaultReader<Uint8Array>;
+type StreamBytes = Uint8Array<ArrayBuffer>;
+type StreamReader = ReadableStreamDefaultReader<Uint8Array>;
 
 /** A `Request`'s body, read once. The handler is given another request, with these bytes. */
 export class FetchBody implements BodyPort {
   readonly value: unknown;
   readonly text: string;
   readonly others: readonly BodyText[] = [];
-  #bytes: Bytes;
+  #bytes: StreamBytes;
 
-  private constructor({ value, text }: BodyText, bytes: Bytes) {
+  private constructor({ value, text }: BodyText, bytes: StreamBytes) {
     this.value = value;
     this.text = text;
     this.#bytes = bytes;
@@ -38,7 +38,7 @@ export class FetchBody implements BodyPort {
     return 'status' in parsed ? parsed : new FetchBody(parsed, bytes);
   }
 
-  get bytes(): Bytes {
+  get bytes(): StreamBytes {
     return this.#bytes;
   }
 
@@ -47,7 +47,10 @@ export class FetchBody implements BodyPort {
   }
 }
 
-async function readAll({ body }: Request, limit: number): Promise<Bytes | 'too-large' | 'aborted'> {
+async function readAll(
+  { body }: Request,
+  limit: number,
+): Promise<StreamBytes | 'too-large' | 'aborted'> {
   if (body === null) return new Uint8Array(0);
   const chunks: Uint8Array[] = [];
   let size = 0;
@@ -68,7 +71,7 @@ async function readAll({ body }: Request, limit: number): Promise<Bytes | 'too-l
 }
 
 /** Reads on beside the answer, for a while: as {@link REST} says. */
-function dropRest(reader: Reader): void {
+function dropRest(reader: StreamReader): void {
   const drop = async (): Promise<void> => {
     let left = REST.bytes;
     for (let read = await reader.read(); !read.done && left > 0; read = await reader.read())
@@ -85,7 +88,7 @@ function dropRest(reader: Reader): void {
   void drop().catch(() => clearTimeout(timer));
 }
 
-function joined(chunks: readonly Uint8Array[], size: number): Bytes {
+function joined(chunks: readonly Uint8Array[], size: number): StreamBytes {
   const all = new Uint8Array(size);
   let at = 0;
   for (const chunk of chunks) {

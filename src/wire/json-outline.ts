@@ -17,7 +17,7 @@ import {
  */
 export interface Outline extends Span {
   /** In the message's own text. A part that is not there has no place. */
-  readonly places: Readonly<Partial<Record<Place, Span>>>;
+  readonly places: Readonly<Partial<Record<MessagePart, Span>>>;
   /** A key that stands twice in one object, at any depth. Of several it is the last one. */
   readonly doubled: string | undefined;
   /** Whether `__proto__` is a key somewhere in the arguments. */
@@ -25,10 +25,10 @@ export interface Outline extends Span {
 }
 
 /** The parts of a message that are read or written on its way, as paths. */
-export type Place = 'params' | 'params._meta' | 'params.arguments';
+export type MessagePart = 'params' | 'params._meta' | 'params.arguments';
 
 type Draft = { -readonly [K in keyof Outline]: Outline[K] } & {
-  readonly places: Partial<Record<Place, Span>>;
+  readonly places: Partial<Record<MessagePart, Span>>;
 };
 
 /**
@@ -67,9 +67,10 @@ class Scan {
   readonly #outlines: Draft[] = [];
   #message: Draft | undefined;
   /** The part that the next value is. */
-  #named: Place | undefined;
+  #named: MessagePart | undefined;
   /** The parts that are containers, and are open. */
-  readonly #open: { readonly part: Place; readonly start: number; readonly depth: number }[] = [];
+  readonly #open: { readonly part: MessagePart; readonly start: number; readonly depth: number }[] =
+    [];
   /**
    * Of the innermost container: what it is, where its keys begin in the list, and how they came.
    */
@@ -184,7 +185,7 @@ class Scan {
     this.#note(last.part, last.start, end);
   }
 
-  #note(part: Place, start: number, end: number): void {
+  #note(part: MessagePart, start: number, end: number): void {
     this.#named = undefined;
     if (this.#message === undefined) return;
     const { places, start: origin } = this.#message;
@@ -238,7 +239,7 @@ function codesOf(text: string): Uint16Array {
   return codes;
 }
 
-function partOf(zone: number, text: string, from: number, length: number): Place | undefined {
+function partOf(zone: number, text: string, from: number, length: number): MessagePart | undefined {
   if (zone === MESSAGE && length === 6 && text.startsWith('params', from)) return 'params';
   if (zone !== PARAMS) return undefined;
   if (length === 5 && text.startsWith('_meta', from)) return 'params._meta';

@@ -1,3 +1,4 @@
+import { isContainer } from '../options.ts';
 import { isObject, type JsonObject } from './json-rpc.ts';
 
 /**
@@ -104,10 +105,6 @@ function containerOf(value: unknown): Unwritten | undefined {
 
 /** What JSON has no text for, by `typeof`. */
 const LEFT_OUT: ReadonlySet<string> = new Set(['undefined', 'function', 'symbol']);
-
-function isContainer(value: unknown): boolean {
-  return typeof value === 'object' && value !== null;
-}
 
 /**
  * The object with the value at `path` set, in its old place where it had one, else at the end;

@@ -1,4 +1,4 @@
-import type { Place } from './json-outline.ts';
+import type { MessagePart } from './json-outline.ts';
 import { isObject, type JsonObject } from './json-rpc.ts';
 import {
   elementSpans,
@@ -21,7 +21,7 @@ import { asRead, textOf, valueAt, withEntries, withEntry, withoutEntry } from '.
  */
 export type ElementEdit = 'keep' | 'drop' | JsonObject;
 
-type Places = Partial<Record<Place, Span>>;
+type Places = Partial<Record<MessagePart, Span>>;
 
 /** A text that is cut around and within an array, the place of which is named. */
 interface CutArray {
@@ -261,7 +261,7 @@ export class Message {
     this.#replaceAt({ start: at, end: at }, comma + member);
     const start = at + comma.length + member.length - json.length;
     if (this.#places !== undefined && path.length === 2 && path[0] === 'params')
-      this.#places[path.join('.') as Place] = { start, end: start + json.length };
+      this.#places[path.join('.') as MessagePart] = { start, end: start + json.length };
   }
 
   #assignAt(path: readonly string[], members: Readonly<Record<string, string>>): void {
@@ -295,7 +295,7 @@ export class Message {
     if (params === undefined || path.length === 1) return params;
     const isPart = path[1] === '_meta' || path[1] === 'arguments';
     if (!isPart) return this.#spanIn(params, path.slice(1));
-    const part = this.#places[`params.${path[1]}` as Place];
+    const part = this.#places[`params.${path[1]}` as MessagePart];
     return part && this.#spanIn(part, path.slice(2));
   }
 
@@ -316,7 +316,7 @@ export class Message {
       if (!isAround && start < span.end) this.#places = undefined;
       if (this.#places === undefined) return;
       const moved = isAround ? start : start + grows;
-      this.#places[part as Place] = { start: moved, end: end + grows };
+      this.#places[part as MessagePart] = { start: moved, end: end + grows };
     }
   }
 

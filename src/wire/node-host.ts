@@ -40,7 +40,7 @@ interface Before {
   readonly end: Originals['end'];
   readonly flushHeaders: Originals['flushHeaders'];
   readonly emit: Originals['emit'];
-  on(event: string, listener: Listener): unknown;
+  on(event: string, listener: ResponseListener): unknown;
   destroy(error?: Error): unknown;
 }
 
@@ -121,7 +121,7 @@ export class NodeHost implements Host, Originals {
     return this.#before.emit.call(this.response, event, ...args);
   }
 
-  on(event: string, listener: Listener): unknown {
+  on(event: string, listener: ResponseListener): unknown {
     return this.#before.on.call(this.response, event, listener);
   }
 
@@ -153,7 +153,7 @@ export class NodeHost implements Host, Originals {
 
 const PATCH = Symbol('mcp-interlock.patch');
 type Patched = ServerResponse & { [PATCH]: NodeHost };
-type Listener = (...args: unknown[]) => void;
+type ResponseListener = (...args: unknown[]) => void;
 
 /**
  * Redirects a response's methods into a sink, in place: a router closes over its `res`, so it
@@ -229,7 +229,11 @@ const METHODS = {
   },
 };
 
-function onResponse(this: ServerResponse, event: string, listener: Listener): ServerResponse {
+function onResponse(
+  this: ServerResponse,
+  event: string,
+  listener: ResponseListener,
+): ServerResponse {
   if (event === 'drain') EventEmitter.prototype.on.call(this, event, listener);
   else (this as Patched)[PATCH].on(event, listener);
   return this;

@@ -408,14 +408,14 @@ export function pageAsSent(message: Message, member: string): readonly unknown[]
 const MAX_TOOLS = 10_000;
 
 /** What a tool may do, by its annotations: `readOnlyHint`, `idempotentHint`, or neither. */
-type Hint = 'read-only' | 'idempotent' | 'none';
+type ToolHint = 'read-only' | 'idempotent' | 'none';
 
 /**
  * What lists have taught this process of their tools' annotations (MCP, Tools, "ToolAnnotations").
  * A tool that no list has shown yet has no hint.
  */
 export class ToolHints {
-  readonly #hints = new Map<string, Hint>();
+  readonly #hints = new Map<string, ToolHint>();
   #changes = 0;
 
   /**
@@ -448,7 +448,7 @@ export class ToolHints {
   }
 }
 
-function hintOf(annotations: unknown): Hint {
+function hintOf(annotations: unknown): ToolHint {
   if (!isObject(annotations)) return 'none';
   if (annotations.readOnlyHint === true) return 'read-only';
   return annotations.idempotentHint === true ? 'idempotent' : 'none';

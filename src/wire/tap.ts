@@ -33,7 +33,7 @@ import {
 import { after, inOrder, type MaybePromise, TaskLine } from './task-line.ts';
 
 /** What a response is an answer to, and the filters that look at it. An `Exchange` is one. */
-export interface Asked {
+export interface ResponseOwner {
   readonly req: RequestPort;
   readonly messages: readonly Call[];
   readonly isBatch: boolean;
@@ -95,7 +95,7 @@ export class Tap implements ResponseSink {
   #client: 'here' | 'kept' | 'departed' | 'released' | 'closed' = 'here';
 
   readonly #host: Host;
-  readonly #asked: Asked;
+  readonly #asked: ResponseOwner;
   readonly #original: Originals;
   readonly #line: TaskLine<this>;
   /** What the client sent, until the headers go. */
@@ -122,7 +122,7 @@ export class Tap implements ResponseSink {
   #splitter: SseSplitter | undefined;
   #isFirstEvent = true;
 
-  constructor(host: Host, asked: Asked) {
+  constructor(host: Host, asked: ResponseOwner) {
     this.res = host.response;
     this.#host = host;
     this.#asked = asked;

@@ -184,13 +184,13 @@ export function listDocument({ principal, limit, after }: ListQuery): Document {
   return { principal: encodeText(principal), at_most: limit + 1, after_run: run };
 }
 
-type Place = readonly (string | number)[];
+type Cursor = readonly (string | number)[];
 
-function cursorAt(place: Place): string {
+function cursorAt(place: Cursor): string {
   return JSON.stringify(place);
 }
 
-function parseCursor(after: string | undefined, length: number): Place | undefined {
+function parseCursor(after: string | undefined, length: number): Cursor | undefined {
   if (after === undefined) return undefined;
   const place: unknown = JSON.parse(after);
   if (!Array.isArray(place) || place.length !== length) throw new TypeError(`no cursor: ${after}`);

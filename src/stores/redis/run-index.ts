@@ -25,7 +25,7 @@ import { duration, type Script } from './scripts.ts';
 type Ask = (script: Script, keys: string[], args: string[]) => Promise<Reply>;
 
 /** Where a run stands in a listing. Times count from an epoch of the scripts' own. */
-interface Place {
+interface ListingPlace {
   readonly time: number;
   readonly name: string;
 }
@@ -44,7 +44,7 @@ interface Listing {
 /** What is known of a bucket's part of a listing. */
 interface Part {
   readonly bucket: number;
-  places: Place[];
+  places: ListingPlace[];
   isWhole: boolean;
 }
 
@@ -62,7 +62,7 @@ export interface RunIndexOptions {
   readonly joinsBuckets: boolean;
 }
 
-const START: Place = { time: -1, name: '' };
+const START: ListingPlace = { time: -1, name: '' };
 /** How many runs a sweep looks at together. */
 const SWEPT = 200;
 /** For how long it is believed that a server evicts no key of the index, in milliseconds. */
@@ -191,7 +191,7 @@ export class RunIndex {
   async #places(
     listing: Listing,
     { limit, after }: PageQuery,
-  ): Promise<{ readonly places: readonly Place[]; readonly next?: string }> {
+  ): Promise<{ readonly places: readonly ListingPlace[]; readonly next?: string }> {
     const start = after === undefined ? START : parsePlace(after);
     const parts: Part[] = allBuckets().map((bucket) => ({ bucket, places: [], isWhole: false }));
     let share = Math.min(limit + 1, 8 + Math.ceil((2 * limit) / BUCKETS));
@@ -217,7 +217,12 @@ export class RunIndex {
     }
   }
 
-  async #extend(listing: Listing, parts: Part[], start: Place, share: number): Promise<void> {
+  async #extend(
+    listing: Listing,
+    parts: Part[],
+    start: ListingPlace,
+    share: number,
+  ): Promise<void> {
     const { kind, workflow, forMs = 0, principal = '', states = [] } = listing;
     const args = [
       kind,
@@ -288,7 +293,7 @@ export class RunIndex {
 
   /** The runs at these places that are still there, in their order. */
   async #look(
-    places: readonly Place[],
+    places: readonly ListingPlace[],
     workflow: string,
   ): Promise<{ readonly looked: readonly Looked[]; readonly now: number }> {
     const runs = new Map<string, Looked>();
@@ -407,12 +412,12 @@ function allBuckets(): number[] {
 }
 
 /** Names have nothing but ASCII, so that these are in the same order for Redis. */
-function comparePlaces(a: Place, b: Place): number {
+function comparePlaces(a: ListingPlace, b: ListingPlace): number {
   return a.time - b.time || (a.name < b.name ? -1 : a.name > b.name ? 1 : 0);
 }
 
 /** @throws Error for a text that no page gave. */
-function parsePlace(after: string): Place {
+function parsePlace(after: string): ListingPlace {
   const [time, name] = JSON.parse(after) as [number, string];
   return { time: Number(time), name: String(name) };
 }

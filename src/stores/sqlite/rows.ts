@@ -6,7 +6,7 @@ import type { SqliteDatabase, SqliteStatement, SqliteValue } from './database.ts
 import { FORMAT, migrate, newerFormat } from './schema.ts';
 
 /** A run as it is in the file. The trails stay there: what is in one here is new. */
-export interface Run extends RunState {
+export interface SqliteRun extends RunState {
   /** Its key as text that the file keeps. */
   readonly id: string;
   readonly workflows: Map<string, WorkflowState>;
@@ -109,7 +109,7 @@ export class SqliteRuns {
   }
 
   /** The run, or `undefined` where it is unknown or has expired. */
-  find(key: string, now: number): Run | undefined {
+  find(key: string, now: number): SqliteRun | undefined {
     const id = encodeText(key);
     const [row] = this.#sql.selectRun.all(id, now) as RunRow[];
     if (!row) return undefined;
@@ -125,7 +125,11 @@ export class SqliteRuns {
   }
 
   /** Replaces what is under the key. */
-  make(key: string, run: Pick<Run, 'session' | 'openedBy' | 'expiresAt'>, now: number): Run {
+  make(
+    key: string,
+    run: Pick<SqliteRun, 'session' | 'openedBy' | 'expiresAt'>,
+    now: number,
+  ): SqliteRun {
     const id = encodeText(key);
     const { session, openedBy, expiresAt } = run;
     this.#remove(id);
@@ -133,12 +137,12 @@ export class SqliteRuns {
     return { id, session, openedBy, workflows: new Map(), unnumbered: new Set(), expiresAt };
   }
 
-  expire({ id }: Run, expiresAt: number): void {
+  expire({ id }: SqliteRun, expiresAt: number): void {
     this.#sql.expireRun.run(expiresAt, id);
   }
 
   /** Replaces the workflow, in `run` too. What is in its trail is added to the file. */
-  save(run: Run, name: string, workflow: WorkflowState): void {
+  save(run: SqliteRun, name: string, workflow: WorkflowState): void {
     const { id, workflows, unnumbered } = run;
     if (unnumbered.delete(name)) this.number(run, name);
     workflows.set(name, workflow);
@@ -152,14 +156,14 @@ export class SqliteRuns {
    * The newest entries, oldest first; `undefined` where an older version of the package has written
    * some, which have no number yet.
    */
-  trail({ id }: Run, workflow: string, atMost: number): TrailEntry[] | undefined {
+  trail({ id }: SqliteRun, workflow: string, atMost: number): TrailEntry[] | undefined {
     const rows = this.#sql.selectEvents.all(id, encodeText(workflow), atMost) as EventRow[];
     if (rows.some(({ seq }) => seq === null)) return undefined;
     return rows.map(toTrailEntry).reverse();
   }
 
   /** Numbers what older versions of the package have written. */
-  number({ id }: Pick<Run, 'id'>, workflow: string): void {
+  number({ id }: Pick<SqliteRun, 'id'>, workflow: string): void {
     const name = encodeText(workflow);
     const [last] = this.#sql.selectLastNumber.all(id, name) as { seq: number }[];
     let seq = last?.seq ?? 0;
@@ -168,7 +172,7 @@ export class SqliteRuns {
   }
 
   /** Held runs behind a place, those whose lease ended first at the front. */
-  held(workflow: string, now: number, { score, id }: Place, limit: number): Found[] {
+  held(workflow: string, now: number, { score, id }: PageEnd, limit: number): PagedRun[] {
     const rows = this.#sql.selectHeld.all(encodeText(workflow), now, now, score, id, limit);
     return this.#found(rows as FoundRow[], now);
   }
@@ -178,9 +182,9 @@ export class SqliteRuns {
     workflow: string,
     now: number,
     { latest, states }: { readonly latest: number; readonly states: readonly string[] | undefined },
-    { score, id }: Place,
+    { score, id }: PageEnd,
     limit: number,
-  ): Found[] {
+  ): PagedRun[] {
     const allowed = states === undefined ? null : JSON.stringify(states.map(encodeText));
     const place = [latest, score, id, allowed, allowed, limit] as const;
     const rows = this.#sql.selectStuck.all(encodeText(workflow), now, ...place);
@@ -208,7 +212,7 @@ export class SqliteRuns {
     return (rows as { run: string }[]).map(({ run }) => run);
   }
 
-  #found(rows: readonly FoundRow[], now: number): Found[] {
+  #found(rows: readonly FoundRow[], now: number): PagedRun[] {
     return rows.map((row) => ({
       place: { score: row.score, id: row.run },
       run: { run: decodeText(row.run), ...workflowRecord(this.#toWorkflow(row), now) },
@@ -324,14 +328,14 @@ interface ClaimsRow {
 }
 
 /** Where a page ends: by what it is ordered, and the run's key as the file keeps it. */
-export interface Place {
+export interface PageEnd {
   readonly score: number;
   readonly id: string;
 }
 
 /** A run of a page. */
-export interface Found {
-  readonly place: Place;
+export interface PagedRun {
+  readonly place: PageEnd;
   readonly run: FoundRun;
 }
 
