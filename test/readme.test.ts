@@ -240,7 +240,7 @@ describe('every code of the documentation', () => {
     );
     consumer.write('package.json', '{ "type": "module" }');
     consumer.write(
-      'mcp-handler.ts',
+      'docs/start/mcp-handler.ts',
       'export const mcpHandler = (_req: unknown, res: import("express").Response) => void res.end();',
     );
     for (const [page, around] of Object.entries(SURROUNDINGS)) {

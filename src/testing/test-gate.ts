@@ -112,7 +112,19 @@ const optionsSchema = z.strictObject({
   gate: z._default(z.custom<FsmGateOptions>(isTable, 'expected an object'), () => ({})),
   sync: z.optional(z.custom<StateSyncOptions>(isTable, 'expected an object')),
 });
-type Parsed = z.output<typeof optionsSchema>;
+
+/** Said by itself: the declarations of the package must not name zod. */
+interface Parsed {
+  readonly tools: readonly (string | TestTool)[];
+  readonly principal?: string | undefined;
+  readonly state?: string | undefined;
+  readonly context?: unknown;
+  readonly run?: string | undefined;
+  readonly now: number;
+  readonly session: SessionStoreOptions;
+  readonly gate: FsmGateOptions;
+  readonly sync?: StateSyncOptions | undefined;
+}
 
 /** One client, one run and one server, with gates between them. Made by {@link testGate}. */
 export class TestGate<E extends string = string, C extends string = string, X = Json | undefined> {

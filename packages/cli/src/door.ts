@@ -61,6 +61,8 @@ function isOwn(origin: string, host: string | undefined): boolean {
 /** Lets a page of an allowed origin read what it gets, and ask first (CORS). */
 function shareWith(origin: string, req: Request, res: Response, next: NextFunction): void {
   res.set('access-control-allow-origin', origin).vary('Origin');
+  // Without it a client in a page never learns its session's id.
+  res.set('access-control-expose-headers', 'Mcp-Session-Id, WWW-Authenticate');
   const headers = req.headers['access-control-request-headers'];
   if (req.method !== 'OPTIONS' || req.headers['access-control-request-method'] === undefined) {
     next();
