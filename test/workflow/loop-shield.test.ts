@@ -173,7 +173,7 @@ describe('the fall-back', () => {
     const byEvent = new LoopShield(light, { max: 1, fallback: { event: 'RESET' } });
     expect(byEvent.fallBack({ state: 'red.wait' }).position).toEqual({ state: 'green' });
     expect(() => new LoopShield(light, { max: 1, fallback: { state: 'green' } })).toThrow(
-      'falls back by an event',
+      'only a flat machine falls back to a state; name an event',
     );
   });
 });

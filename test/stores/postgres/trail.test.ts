@@ -174,7 +174,7 @@ describe('the documented way to keep the trail for a time', () => {
 
 /** The statements in the section about the trail in docs/operate/stores.md. */
 async function documentedStatements(): Promise<string[]> {
-  const page = await readFile(new URL('../../../docs/stores.md', import.meta.url), 'utf8');
+  const page = await readFile(new URL('../../../docs/operate/stores.md', import.meta.url), 'utf8');
   const section = page.slice(page.indexOf('### How long the trail is kept'));
   const blocks = [...section.matchAll(/```sql\n(.*?)```/gs)].slice(0, 1);
   return blocks.flatMap(([, sql = '']) => sql.split(/;\n+/).filter((each) => each.trim() !== ''));
