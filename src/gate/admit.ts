@@ -48,7 +48,7 @@ export function askedCall(
 /**
  * Tests a claimed run where the store could not: the states of a statechart cannot be listed, and
  * those of an older deployment are not known by name. Then counts the call, and asks the guards.
- * The claim is let go where the call is not allowed after all. In the same turn, where nothing is
+ * The claim is let go where the call is not allowed after all. Gives no promise where nothing is
  * counted or asked.
  */
 export function admit(

@@ -243,7 +243,10 @@ export class GateFilter implements Filter {
     );
   }
 
-  /** Settles the outcome at the first response, and changes each replay of it in the same way. */
+  /**
+   * Settles the outcome at the first response, and changes each replay of it in the same way. Here
+   * the client's answer waits until its move is saved.
+   */
   #deliver(call: HeldCall, message: Message): MaybePromise<void> {
     if (call.transform === undefined) {
       call.transform = this.#announced(call, this.#settle(call, message));
@@ -282,7 +285,7 @@ export class GateFilter implements Filter {
     if (!isRequestId(id)) return;
     const { session } = this.#admission;
     for (const { run, step } of this.#unanswered) {
-      if (step.isHeld) session.onAnswer(id, run.turns.refuseOthers(turnKey(step.key)));
+      if (step.hasClaim) session.onAnswer(id, run.turns.refuseOthers(turnKey(step.key)));
     }
   }
 

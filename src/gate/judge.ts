@@ -357,7 +357,8 @@ export class Judge {
     const heldTool =
       held && at && 'run' in context ? nameToldOf(this.#config, context, at, held, ANOTHER) : held;
     const readable = snapshot === undefined || position !== undefined;
-    this.#tellRefused(incoming, tool, readable ? reason : 'unavailable', snapshot?.state);
+    const told = readable ? reason : 'unavailable';
+    this.#tellRefused(incoming, tool, told, snapshot?.state);
     // It was shown when it was called; while it waited for its turn, another call moved the run.
     if (this.#keepsSecrets && at && 'run' in context && !isShown(this.#config, context, at, tool))
       return this.#alias(incoming, tool);
@@ -369,7 +370,7 @@ export class Judge {
         : undefined;
     const noted =
       this.#config.trail.refusals && snapshot !== undefined && 'run' in context
-        ? this.#noteRefusal(incoming, tool, context, reason, snapshot.state)
+        ? this.#noteRefusal(incoming, tool, context, told, snapshot.state)
         : undefined;
     const known = noted === undefined ? looked : noted.then(() => looked);
     return after(known, (outlook) => {
@@ -381,7 +382,7 @@ export class Judge {
         workflow: workflow.id,
         state,
         tool,
-        reason: readable ? reason : 'unavailable',
+        reason: told,
         available: outlook?.available ?? [],
         path: way?.path,
       };

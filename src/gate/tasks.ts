@@ -238,7 +238,7 @@ export async function carryOn(
     ...(isUpdated && { isUpdated }),
   };
   const lifeMs = Math.min(Math.ceil(ttlMs ?? times.maxStepMs), LONGEST_MS);
-  if (step.isHeld) {
+  if (step.hasClaim) {
     const task = new GatedTask(key, ticket, config, step);
     tableOf(store).set(key, task);
     const forget = (): void => task.forget(store);

@@ -44,11 +44,9 @@ export interface StepTimes {
   readonly cancelGraceMs: number;
 }
 
-/**
- * A lease is renewed after so much of it, as a share; and a call whose lease is older than the
- * second share is forwarded only once it was renewed. The second must be the larger one.
- */
+/** The share of a lease after which it is renewed. */
 const RENEWED_AFTER = 1 / 3;
+/** The larger share after which a call is forwarded only once its lease was renewed. */
 const OVERDUE_AFTER = 1 / 2;
 
 /** What all steps of one gate have in common. */
@@ -291,13 +289,13 @@ export class Step {
   }
 
   /** Whether it holds its run's claim, as far as this process knows. */
-  get isHeld(): boolean {
+  get hasClaim(): boolean {
     return this.#state === 'claimed' || this.#state === 'forwarded';
   }
 
-  /** Whether nothing that it comes to can be saved any more. */
+  /** Whether nothing more can be saved of it, or something is being saved now. */
   get isOver(): boolean {
-    return !this.isHeld && this.#state !== 'unsettled';
+    return !this.hasClaim && this.#state !== 'unsettled';
   }
 
   /** Whether it took longer than a step may. */
@@ -441,7 +439,7 @@ export class Step {
     const { clock, times } = this.#rules;
     this.#stopRenewing = clock.after(times.leaseMs * RENEWED_AFTER, async () => {
       await this.#renew();
-      if (this.isHeld) this.#renewLater();
+      if (this.hasClaim) this.#renewLater();
     });
   }
 
@@ -454,7 +452,7 @@ export class Step {
       .catch((error: unknown) => onError(error));
     if (isOurs === true) this.#leasedAt = askedAt;
     // A step whose answer is still to come finds that out when it commits.
-    if (isOurs === false && this.#onTaken !== undefined && this.isHeld) {
+    if (isOurs === false && this.#onTaken !== undefined && this.hasClaim) {
       this.#become('lost');
       this.#onTaken();
     }
@@ -467,7 +465,7 @@ export class Step {
    * may have missed its end, and that another call has taken the run over or a person resolved it.
    */
   confirm(): MaybePromise<boolean> {
-    if (!this.isHeld) return false;
+    if (!this.hasClaim) return false;
     const { clock, times } = this.#rules;
     const age = clock.now() - this.#leasedAt;
     // A clock that was set back says nothing.
@@ -519,7 +517,7 @@ export class Step {
    * processes may have the token.
    */
   goOn(limitMs: number, onOver: () => void, onTaken: () => void): void {
-    if (!this.isHeld) return;
+    if (!this.hasClaim) return;
     this.#isShared = true;
     this.#turn?.outlive();
     this.#onTaken = onTaken;
@@ -528,7 +526,7 @@ export class Step {
     // none.
     this.#stopLimit = this.#rules.clock.after(limitMs, async () => {
       await this.#renew();
-      if (this.isHeld) onOver();
+      if (this.hasClaim) onOver();
     });
   }
 

@@ -8,7 +8,7 @@ import type {
   TransactionalStateStore,
 } from '../stores/store.ts';
 
-/** The call was never forwarded: the next one keeps an earlier try's idempotency key. */
+/** Nothing of the call ran, or it goes on with the next one: that keeps its idempotency key. */
 export const UNBEGUN = { settles: false } as const;
 
 /** How long to wait before a store that failed is asked again, each time. */

@@ -131,8 +131,8 @@ export interface TrailDraft extends CallNote {
   readonly outcome?: TrailOutcome | undefined;
   /**
    * What kind of outcome: `tool_error` (a result with `isError`), `rpc_error`, `rejected` (by the
-   * upstream's transport), `no_result`, `taken_over`, `resolved` (a person found out), or the
-   * reason of a refusal.
+   * upstream's transport), `not_forwarded`, `cancelled`, `taken_over`, `resolved` (a person found
+   * out), or the reason of a refusal.
    */
   readonly kind?: string | undefined;
   /** What came with the event. */
