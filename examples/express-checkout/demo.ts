@@ -1,8 +1,13 @@
 /**
  * Runs the checkout against the example's server and says what the client sees. Ends with status 0
  * where everything was as it should be, and with 1 at the first difference.
+ *
+ * With `--open` a model calls the tools of such a checkout again and again, on two instances, and
+ * the inspector shows it in a browser until it is stopped. `PORT` is the first instance's.
  */
+
 import { deepStrictEqual as expectEqual } from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -10,6 +15,12 @@ import { AppProcess } from './app-process.ts';
 import { type Answer, Shopper } from './shopper.ts';
 
 const LIST_CHANGED = 'notifications/tools/list_changed';
+
+if (process.argv.includes('--open')) {
+  const url = `http://127.0.0.1:${process.env.PORT ?? 4100}/inspector/`;
+  setTimeout(() => openInBrowser(url), 1_000);
+  await import('../../packages/inspector/dev.ts');
+}
 
 const folder = mkdtempSync(join(tmpdir(), 'interlock-demo-'));
 let app = await AppProcess.start(folder);
@@ -56,6 +67,18 @@ try {
   await shopper.close();
   await app.kill();
   rmSync(folder, { recursive: true });
+}
+
+/** Where there is no browser, the address that was printed has to do. */
+function openInBrowser(url: string): void {
+  const openers: Partial<Record<NodeJS.Platform, readonly [string, ...string[]]>> = {
+    darwin: ['open'],
+    win32: ['cmd', '/c', 'start'],
+  };
+  const [command, ...args] = openers[process.platform] ?? ['xdg-open'];
+  spawn(command, [...args, url], { stdio: 'ignore', detached: true })
+    .on('error', () => {})
+    .unref();
 }
 
 interface IllegalCall {

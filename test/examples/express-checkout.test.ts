@@ -9,8 +9,9 @@ import { promisify } from 'node:util';
 import { expect, it, onTestFinished } from 'vitest';
 import { ROOT } from '../helpers/consumer.ts';
 import { Page } from '../helpers/markdown.ts';
-import { ADDRESS } from '../helpers/program.ts';
+import { ADDRESS, startProgram } from '../helpers/program.ts';
 import { RawSession, reasonOf, type WireMessage } from '../helpers/raw.ts';
+import { freePort, isFree } from '../services/ports.ts';
 
 const run = promisify(execFile);
 
@@ -26,6 +27,21 @@ it('plays the checkout to its end with the client of the SDK, through a kill of 
   expect(states).toEqual(['empty', 'has_items', 'payment', 'confirmed']);
   expect(stdout).toContain('SIGKILL');
   expect(stdout.trim().split('\n').at(-1)).toBe('Everything was as it should be.');
+}, 60_000);
+
+it('shows the inspector with --open, until it is stopped', async () => {
+  // Its second instance takes the next one.
+  const port = await freePort((each) => isFree(each + 1));
+  const program = await startProgram(join(ROOT, 'examples/express-checkout/demo.ts'), {
+    args: ['--open'],
+    // No browser is found there.
+    env: { PORT: String(port), PATH: '' },
+    ready: /http:\/\/\S+\/inspector\//,
+  });
+  onTestFinished(() => program.kill9());
+  const page = await fetch(program.match);
+  expect([page.status, await page.text()]).toEqual([200, expect.stringContaining('<title>')]);
+  expect(page.headers.get('content-security-policy')).not.toContain('unsafe-inline');
 }, 60_000);
 
 /** The server as a deployment starts it, with a bank that waits for the test's word. */
