@@ -49,14 +49,15 @@ const instances = new Page('docs/operate/instances.md');
 /** A file of the documentation that runs as an app of its own. */
 class PageApp {
   readonly consumer = new Consumer();
-  readonly url: Promise<URL>;
+  readonly #source: string;
+  #url: URL | undefined;
   #process: ChildProcess | undefined;
 
   constructor(source: string) {
-    this.url = this.#start(source);
+    this.#source = source;
   }
 
-  async #start(source: string): Promise<URL> {
+  async #start(): Promise<URL> {
     const { consumer } = this;
     consumer.linkInterlock();
     consumer.link(
@@ -71,7 +72,7 @@ class PageApp {
     for (const file of ['mcp-handler.ts', 'shop.ts'])
       copyFileSync(join(ROOT, 'examples/express-checkout', file), join(consumer.folder, file));
     consumer.write('package.json', '{ "type": "module" }');
-    consumer.write('server.ts', source);
+    consumer.write('server.ts', this.#source);
     const port = await freePort();
     this.#process = spawn(process.execPath, ['--import', 'tsx', 'server.ts'], {
       cwd: consumer.folder,
@@ -82,12 +83,12 @@ class PageApp {
   }
 
   async connect(): Promise<TestClient> {
-    const url = await this.url;
+    this.#url ??= await this.#start();
+    const url = this.#url;
     return vi.waitFor(() => connect(url), { timeout: 20_000, interval: 100 });
   }
 
   async stop(): Promise<void> {
-    await this.url;
     const app = this.#process;
     if (app !== undefined && app.exitCode === null) {
       const exited = once(app, 'exit');
