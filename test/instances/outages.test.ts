@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Pool } from 'pg';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, it, type TestContext } from 'vitest';
 import { postgresStore } from '../../src/stores/postgres.ts';
 import { ADDRESS, type Program, startProgram } from '../helpers/program.ts';
 import { INITIALIZE, RawSession, send } from '../helpers/raw.ts';
@@ -16,11 +16,8 @@ import type { Service } from '../services/server-process.ts';
 const APP = fileURLToPath(new URL('./outage-app.ts', import.meta.url));
 const REDIS_DRIVERS = ['ioredis 6', 'ioredis 5', 'node-redis 6', 'node-redis 5'];
 
-/** What is left open where a test fails. */
-const open: { kill9?(): Promise<void>; stop?(): Promise<void> }[] = [];
-afterEach(async () => {
-  for (const each of open.splice(0)) await (each.kill9 ?? each.stop)?.();
-});
+/** Tests that run beside each other have an `expect` of their own. */
+type Test = Pick<TestContext, 'expect' | 'onTestFinished'>;
 
 interface App {
   readonly url: URL;
@@ -32,9 +29,9 @@ interface App {
   end(): Promise<unknown>;
 }
 
-async function startApp(driver: string, address: string): Promise<App> {
+async function startApp({ onTestFinished }: Test, driver: string, address: string): Promise<App> {
   const program = await startProgram(APP, { args: [driver, address], ready: ADDRESS });
-  open.push(program);
+  onTestFinished(() => program.kill9());
   const { child } = program;
   const gone = once(child, 'exit');
   return {
@@ -47,16 +44,16 @@ async function startApp(driver: string, address: string): Promise<App> {
   };
 }
 
-const comesUp = (url: URL) =>
+const comesUp = ({ expect }: Test, url: URL) =>
   expect
     .poll(async () => (await send(url, { body: INITIALIZE })).status, { timeout: 30_000 })
     .toBe(200);
-const takesAStep = (session: RawSession) =>
+const takesAStep = ({ expect }: Test, session: RawSession) =>
   expect
     .poll(() => session.call('cart.add_item'), { timeout: 30_000 })
     .toMatchObject({ result: { content: [{ text: 'cart.add_item done' }] } });
 /** Whether the store says so, or the session is no longer known for sure. */
-async function refusesAStep(session: RawSession): Promise<void> {
+async function refusesAStep({ expect }: Test, session: RawSession): Promise<void> {
   const call = { id: 'away', method: 'tools/call', params: { name: 'cart.add_item' } };
   const { status, text } = await session.post({ jsonrpc: '2.0', ...call });
   expect([status, text]).toSatisfy(
@@ -64,7 +61,8 @@ async function refusesAStep(session: RawSession): Promise<void> {
   );
 }
 
-describe.each([
+// Beside each other, since they wait most of the time; the tests of one driver share its server.
+describe.concurrent.each([
   ...REDIS_DRIVERS.map((driver) => [driver, startRedis] as const),
   ['pg', startPostgres] as const,
 ])(
@@ -82,43 +80,46 @@ describe.each([
     });
     afterAll(() => server?.stop());
 
-    it('lives while the server is down at first, goes and comes back, and ends in order', async () => {
+    it.sequential('lives while the server is down at first, goes and comes back, and ends in order', async (test) => {
+      const { expect } = test;
       await server.kill9();
-      const app = await startApp(driver, server.url);
+      const app = await startApp(test, driver, server.url);
       expect((await send(app.url, { body: INITIALIZE })).status).toBe(503);
       await server.restart();
-      await comesUp(app.url);
+      await comesUp(test, app.url);
       for (let outage = 1; outage <= 2; outage += 1) {
         const session = await RawSession.begin(app.url);
-        await takesAStep(session);
+        await takesAStep(test, session);
         const stream = await session.listen();
         await server.kill9();
-        await refusesAStep(session);
+        await refusesAStep(test, session);
         // Tells the other instances so.
         stream.cut();
         if (outage === 2) break;
         await server.restart();
-        await comesUp(app.url);
+        await comesUp(test, app.url);
       }
       expect(await app.end()).toBe(0);
       await server.restart();
     });
 
-    it('ends in order where the server was never there', async () => {
+    it.sequential('ends in order where the server was never there', async (test) => {
+      const { expect } = test;
       await server.kill9();
-      const app = await startApp(driver, server.url);
+      const app = await startApp(test, driver, server.url);
       expect((await send(app.url, { body: INITIALIZE })).status).toBe(503);
       expect(await app.end()).toBe(0);
       await server.restart();
     });
 
-    it('lives, and ends in order, while the server does not answer its subscription', async () => {
+    it.sequential('lives, and ends in order, while the server does not answer its subscription', async (test) => {
+      const { expect } = test;
       const proxy = await startFlakyProxy(Number(new URL(server.url).port));
-      open.push(proxy);
+      test.onTestFinished(() => proxy.stop());
       const address = new URL(server.url);
       address.port = String(proxy.port);
-      const app = await startApp(driver, address.href);
-      await comesUp(app.url);
+      const app = await startApp(test, driver, address.href);
+      await comesUp(test, app.url);
       for (let times = 1; times <= 3; times += 1) {
         const swallowed = proxy.swallow(/\bsubscribe\b|\bLISTEN\b/i);
         proxy.cut();
@@ -130,13 +131,14 @@ describe.each([
 );
 
 describe('the process of an app whose store goes through libsql', { timeout: 60_000 }, () => {
-  it('lives after its database was closed, and ends in order', async () => {
+  it('lives after its database was closed, and ends in order', async (test) => {
+    const { expect } = test;
     const folder = await mkdtemp(join(tmpdir(), 'interlock-outage-'));
-    const app = await startApp('libsql', join(folder, 'runs.db'));
+    const app = await startApp(test, 'libsql', join(folder, 'runs.db'));
     const session = await RawSession.begin(app.url);
-    await takesAStep(session);
+    await takesAStep(test, session);
     app.program.child.kill('SIGUSR2');
-    await expect.poll(() => refusesAStep(session).then(() => true)).toBe(true);
+    await expect.poll(() => refusesAStep(test, session).then(() => true)).toBe(true);
     expect((await send(app.url, { body: INITIALIZE })).status).toBe(503);
     expect(await app.end()).toBe(0);
     await rm(folder, { recursive: true });
