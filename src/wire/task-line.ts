@@ -13,28 +13,19 @@ export function after<T, R>(
 }
 
 /**
- * Runs `each` over the items one after another, staying in the current turn while nothing has to be
- * awaited.
+ * Runs `each` over the items one after another, from `at` on, staying in the current turn while
+ * nothing has to be awaited.
  */
 export function inOrder<T>(
   items: readonly T[],
   each: (item: T) => MaybePromise<void>,
+  at = 0,
 ): MaybePromise<void> {
-  for (let at = 0; at < items.length; at++) {
-    const result = each(items[at] as T);
+  for (let next = at; next < items.length; next++) {
+    const result = each(items[next] as T);
     if (!isPromise(result)) continue;
-    return at === items.length - 1 ? result : finish(result, items, at + 1, each);
+    return next === items.length - 1 ? result : result.then(() => inOrder(items, each, next + 1));
   }
-}
-
-async function finish<T>(
-  first: Promise<void>,
-  items: readonly T[],
-  from: number,
-  each: (item: T) => MaybePromise<void>,
-): Promise<void> {
-  await first;
-  for (let at = from; at < items.length; at++) await each(items[at] as T);
 }
 
 /** Whose tasks stand in a line. */
