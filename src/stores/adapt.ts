@@ -1,9 +1,42 @@
+import { randomUUID } from 'node:crypto';
 import * as z from 'zod/mini';
 import { storeForClient } from '../drivers.ts';
 import { InterlockError, quoteNames } from '../errors.ts';
 import { functionOption, parseOptions } from '../options.ts';
-import { AdaptedStore } from './adapted-store.ts';
-import type { AtomicStateStore, FsmStateStore, StateStore } from './store.ts';
+import {
+  claimStep,
+  commitStep,
+  isFresh,
+  lastEntries,
+  liveUntil,
+  openedAgain,
+  type RunState,
+  recordOf,
+  releaseStep,
+  renewStep,
+  ttlOfLook,
+  type WorkflowState,
+  withEntry,
+  workflowAt,
+} from './run-state.ts';
+import { RunTable } from './run-table.ts';
+import { type SavedRun, SavedRuns, type SavedSession } from './saved-runs.ts';
+import type {
+  AtomicStateStore,
+  ClaimRequest,
+  ClaimResult,
+  CommitRequest,
+  CommitResult,
+  FsmStateStore,
+  OpenResult,
+  ReleaseOptions,
+  RunKey,
+  RunRecord,
+  SessionRecord,
+  StateStore,
+  TrailDraft,
+  TrailEntry,
+} from './store.ts';
 
 export interface AdaptOptions {
   /**
@@ -110,4 +143,260 @@ function limitsOf(store: FsmStateStore): string {
 
 function emitWarning(warning: string): void {
   process.emitWarning(warning, 'InterlockWarning');
+}
+
+/** What this process knows of a run beyond what is saved: claims, keys, tokens and trail. */
+interface Kept {
+  readonly workflows: Map<string, WorkflowState>;
+  /**
+   * Workflows whose last save failed: it may have arrived all the same, so it is to be overwritten.
+   */
+  readonly unsure: Set<string>;
+  expiresAt: number;
+}
+
+/** A run for the length of one operation: what is saved and what is kept, as one. */
+interface AdaptedRun extends Omit<Kept, 'expiresAt'>, Pick<RunState, 'session' | 'openedBy'> {
+  readonly key: string;
+  /** `undefined` for a run that this operation makes. */
+  saved: SavedSession | undefined;
+}
+
+const RUNS_KEPT = 10_000;
+
+/**
+ * Operations made of loads and saves, which only this process's queue keeps apart. Every one saves
+ * first and remembers afterwards, so that a save that fails leaves things as they were.
+ */
+class AdaptedStore implements AtomicStateStore {
+  readonly #saved: SavedRuns;
+  readonly #now: () => number;
+  readonly #queue = new KeyedQueue();
+  readonly #kept: RunTable<Kept>;
+
+  constructor(store: FsmStateStore, now: () => number) {
+    this.#saved = new SavedRuns(store);
+    this.#now = now;
+    this.#kept = new RunTable({ maxRuns: RUNS_KEPT, now, isPinned });
+  }
+
+  open(key: string, session: SessionRecord, ttlMs: number, token?: string): Promise<OpenResult> {
+    return this.#queue.run(key, async () => {
+      const known = await this.#load(key);
+      if (known) return openedAgain(known, token);
+      await this.#refresh(newRun(key, session, token), ttlMs);
+      return { status: 'opened' };
+    });
+  }
+
+  read(key: string, ttlMs: number, about?: string): Promise<RunRecord | undefined> {
+    return this.#queue.run(key, async () => {
+      const run = await this.#load(key);
+      if (!run) return undefined;
+      await this.#refresh(run, ttlOfLook(run, ttlMs, about));
+      return recordOf(run, this.#now());
+    });
+  }
+
+  claim(request: ClaimRequest): Promise<ClaimResult> {
+    return this.#queue.run(request.run, async () => {
+      const known = await this.#load(request.run);
+      if (!known && !request.create) return { status: 'unknown' };
+      const run = known ?? newRun(request.run, request.create ?? {});
+      const { result, next, ttlMs } = claimStep(run, request, this.#now(), randomUUID);
+      if (next) run.workflows.set(request.workflow, next);
+      await this.#refresh(run, ttlMs);
+      return result;
+    });
+  }
+
+  commit(request: CommitRequest): Promise<CommitResult> {
+    return this.#queue.run(request.run, async () => {
+      const run = await this.#load(request.run);
+      if (!run) return { status: 'unknown' };
+      await this.#refresh(run, request.ttlMs);
+      const { result, next } = commitStep(run, request, this.#now());
+      if (next) await this.#commitTo(run, request.workflow, next);
+      return result;
+    });
+  }
+
+  renew({ run, workflow: name }: RunKey, token: string, leaseMs: number): Promise<boolean> {
+    return this.#queue.run(run, async () => {
+      const kept = this.#kept.get(run);
+      const leaseEnd = this.#now() + leaseMs;
+      const renewed = kept && renewStep(kept, name, token, leaseEnd);
+      if (!renewed) return false;
+      kept.workflows.set(name, renewed);
+      kept.expiresAt = Math.max(kept.expiresAt, leaseEnd);
+      return true;
+    });
+  }
+
+  release(
+    { run, workflow: name }: RunKey,
+    token: string,
+    options: ReleaseOptions = {},
+  ): Promise<void> {
+    return this.#queue.run(run, async () => {
+      const kept = this.#kept.get(run);
+      const released = kept && releaseStep(kept, name, token, options, this.#now());
+      if (released) kept.workflows.set(name, released);
+    });
+  }
+
+  append({ run, workflow: name }: RunKey, entry: TrailDraft): Promise<void> {
+    return this.#queue.run(run, async () => {
+      const workflows = this.#kept.get(run)?.workflows;
+      const workflow = workflows?.get(name);
+      if (workflow) workflows?.set(name, withEntry(workflow, entry, this.#now()));
+    });
+  }
+
+  delete(run: string): Promise<void> {
+    return this.#queue.run(run, async () => {
+      await this.#saved.end(run, this.#now());
+      this.#kept.delete(run);
+    });
+  }
+
+  history({ run: key, workflow: name }: RunKey, limit = 50): Promise<TrailEntry[]> {
+    return this.#queue.run(key, async () => {
+      return lastEntries((await this.#load(key))?.workflows.get(name), limit);
+    });
+  }
+
+  async #load(key: string): Promise<AdaptedRun | undefined> {
+    const saved = await this.#saved.load(key);
+    const kept = this.#kept.get(key);
+    const now = this.#now();
+    const expiresAt = Math.max(
+      saved?.session.expiresAt ?? now,
+      liveUntil(kept?.workflows.values() ?? [], now),
+    );
+    if (saved && expiresAt > now) return merge(key, saved, kept);
+    this.#kept.delete(key);
+    return undefined;
+  }
+
+  /**
+   * Saves the run where something of it is not saved yet, or its expiry is to move and is too far
+   * off, and remembers it. Without a time to live a run that was saved keeps its expiry.
+   */
+  async #refresh(run: AdaptedRun, ttlMs: number | undefined): Promise<void> {
+    const now = this.#now();
+    const { expiresAt = now } = run.saved ?? {};
+    const isKept = ttlMs === undefined || isFresh(expiresAt, now, ttlMs);
+    if (!isSaved(run) || !isKept)
+      await this.#save(run, ttlMs === undefined ? expiresAt : now + ttlMs);
+    this.#keep(run);
+  }
+
+  /**
+   * Snapshots first: what the session record lists was saved for this run, and is not left over
+   * from an earlier one. All of them, because a backend may count each key's time to live from its
+   * last save. One after the other, so that none is still under way when another has failed.
+   */
+  async #save(run: AdaptedRun, expiresAt: number): Promise<void> {
+    const { key, workflows, unsure } = run;
+    for (const [name, { snapshot }] of workflows)
+      await this.#saved.saveWorkflow(key, name, snapshot);
+    unsure.clear();
+    await this.#saveSession(run, expiresAt);
+  }
+
+  async #saveSession(run: AdaptedRun, expiresAt: number): Promise<void> {
+    const { key, workflows, session, openedBy } = run;
+    const names = [...workflows.keys()];
+    const ended = names.filter((name) => workflows.get(name)?.ended);
+    const saved = { ...session, openedBy, workflows: names, ended, expiresAt };
+    await this.#saved.saveSession(key, saved, this.#now());
+    run.saved = saved;
+  }
+
+  /**
+   * What was committed is unsure until all of it is saved. The session record has nothing of it but
+   * the end.
+   */
+  async #commitTo(run: AdaptedRun, name: string, next: WorkflowState): Promise<void> {
+    const { key, workflows, unsure, saved } = run;
+    unsure.add(name);
+    await this.#saved.saveWorkflow(key, name, next.snapshot);
+    const isSaidToEnd = saved?.ended?.includes(name) ?? false;
+    if (saved && isSaidToEnd !== (next.ended ?? false)) {
+      const after = { ...run, workflows: new Map(workflows).set(name, next) };
+      await this.#saveSession(after, saved.expiresAt);
+    }
+    unsure.delete(name);
+    workflows.set(name, next);
+  }
+
+  #keep({ key, workflows, unsure, saved }: AdaptedRun): void {
+    const expiresAt = liveUntil(workflows.values(), saved?.expiresAt ?? 0);
+    this.#kept.set(key, { workflows, unsure, expiresAt });
+  }
+}
+
+function newRun(key: string, { principal, minted }: SessionRecord, openedBy?: string): AdaptedRun {
+  return {
+    key,
+    session: { principal, minted },
+    openedBy,
+    saved: undefined,
+    workflows: new Map(),
+    unsure: new Set(),
+  };
+}
+
+/**
+ * What is saved is the truth about a workflow, unless it may be there by a save that seemed to
+ * fail.
+ */
+function merge(key: string, { session, snapshots }: SavedRun, kept: Kept | undefined): AdaptedRun {
+  const run = {
+    ...newRun(key, session, session.openedBy),
+    saved: session,
+    unsure: new Set(kept?.unsure),
+  };
+  for (const [name, saved] of snapshots) {
+    const known = kept?.workflows.get(name);
+    const fromOutside = workflowAt(saved, session.ended?.includes(name) || undefined);
+    if (known === undefined) run.workflows.set(name, fromOutside);
+    else if (run.unsure.has(name)) run.workflows.set(name, known);
+    else run.workflows.set(name, { ...known, snapshot: fromOutside.snapshot });
+  }
+  return run;
+}
+
+function isSaved({ saved, workflows, unsure }: AdaptedRun): boolean {
+  return saved !== undefined && workflows.size === saved.workflows.length && unsure.size === 0;
+}
+
+/** Forgetting one of these would let a step run twice. They go when their run expires. */
+function isPinned({ workflows, unsure }: Kept): boolean {
+  const isOpen = ({ claim, unsettled }: WorkflowState) =>
+    claim !== undefined || unsettled.length > 0;
+  return unsure.size > 0 || [...workflows.values()].some(isOpen);
+}
+
+/** Runs the operations on one key one after the other, and those on different keys side by side. */
+export class KeyedQueue {
+  readonly #tails = new Map<string, Promise<unknown>>();
+
+  /** How many keys have operations that have not settled. */
+  get size(): number {
+    return this.#tails.size;
+  }
+
+  /** Settles as `operation` does, which starts once all earlier ones on the key have settled. */
+  run<T>(key: string, operation: () => Promise<T>): Promise<T> {
+    const before = this.#tails.get(key) ?? Promise.resolve();
+    const result = before.then(operation, operation);
+    this.#tails.set(key, result);
+    const forget = () => {
+      if (this.#tails.get(key) === result) this.#tails.delete(key);
+    };
+    result.then(forget, forget);
+    return result;
+  }
 }

@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { KeyedQueue } from '../../src/stores/adapted-store.ts';
+import { KeyedQueue } from '../../src/stores/adapt.ts';
 
 describe('the queue of operations', () => {
   it('starts an operation when the one before it on the same key has settled, however it did', async () => {
