@@ -3,6 +3,7 @@ import * as z from 'zod/mini';
 import { storeForClient } from '../drivers.ts';
 import { InterlockError, quoteNames } from '../errors.ts';
 import { functionOption, parseOptions } from '../options.ts';
+import { RunTable } from './memory-store.ts';
 import {
   claimStep,
   commitStep,
@@ -19,7 +20,6 @@ import {
   withEntry,
   workflowAt,
 } from './run-state.ts';
-import { RunTable } from './run-table.ts';
 import { type SavedRun, SavedRuns, type SavedSession } from './saved-runs.ts';
 import type {
   AtomicStateStore,

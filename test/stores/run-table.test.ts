@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { RunTable } from '../../src/stores/run-table.ts';
+import { RunTable } from '../../src/stores/memory-store.ts';
 import { ManualTime } from '../helpers/manual-time.ts';
 
 interface Run {
