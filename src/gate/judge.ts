@@ -10,8 +10,8 @@ import { Moves } from '../step/move.ts';
 import { type NotClaimed, Step } from '../step/step.ts';
 import type { CallNote, FsmSnapshot, Json, StepDescription, Uncertain } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
-import { argumentsFault, headerFault } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
+import { argumentsFault, headerFault } from '../wire/headers.ts';
 import {
   isObject,
   isRequestId,

@@ -1,6 +1,6 @@
 import { nearestName } from '../names.ts';
 import type { Uncertain } from '../stores/store.ts';
-import type { MirroredArguments } from '../wire/era.ts';
+import type { MirroredArguments } from '../wire/headers.ts';
 import { isObject } from '../wire/json-rpc.ts';
 import { ToolHints } from '../wire/pages.ts';
 import type { Workflow } from '../workflow/workflow.ts';

@@ -2,8 +2,8 @@ import type { Admission } from '../session/run.ts';
 import { turnAway, UNKNOWN_SESSION } from '../session/turn-away.ts';
 import type { FsmSnapshot } from '../stores/store.ts';
 import { type Call, isAmbiguous } from '../wire/call.ts';
-import { headerFault } from '../wire/era.ts';
 import type { Exchange, Filter } from '../wire/exchange.ts';
+import { headerFault } from '../wire/headers.ts';
 import {
   errorResponse,
   idKey,

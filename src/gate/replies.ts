@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import type { Call } from '../wire/call.ts';
-import { decodedHeader, type Era } from '../wire/era.ts';
-import { requestHeader, setRequestHeader } from '../wire/headers.ts';
+import { decodedHeader, type Era, requestHeader, setRequestHeader } from '../wire/headers.ts';
 import {
   errorResponse,
   JSON_RPC,

@@ -2,7 +2,7 @@ import type { Run } from '../session/run.ts';
 import type { Outcome } from '../step/move.ts';
 import type { MoveListener, Step } from '../step/step.ts';
 import type { Call, Holder } from '../wire/call.ts';
-import type { Era } from '../wire/era.ts';
+import type { Era } from '../wire/headers.ts';
 import { isObject, JSON_RPC, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';

@@ -9,8 +9,8 @@ import { type Admission, isHandle, startersOf } from '../session/run.ts';
 import { turnAway, UNKNOWN_SESSION } from '../session/turn-away.ts';
 import type { Json } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
-import { argumentsFault, headerFault } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
+import { argumentsFault, headerFault } from '../wire/headers.ts';
 import {
   errorResponse,
   isObject,

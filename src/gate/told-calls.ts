@@ -5,8 +5,8 @@
 import type { CallOutcome, Events, RefusalReason, TraceContext } from '../events.ts';
 import type { Admission } from '../session/run.ts';
 import type { Call } from '../wire/call.ts';
-import { versionOf } from '../wire/era.ts';
 import type { Exchange, Filter } from '../wire/exchange.ts';
+import { versionOf } from '../wire/headers.ts';
 import {
   idKey,
   isObject,

@@ -4,8 +4,8 @@ import { InterlockError } from '../errors.ts';
 import { newToken } from '../ids.ts';
 import { type GuardedStore, persist } from '../step/store-calls.ts';
 import type { Call } from '../wire/call.ts';
-import { headerFault } from '../wire/era.ts';
 import type { Exchange, Filter } from '../wire/exchange.ts';
+import { headerFault } from '../wire/headers.ts';
 import {
   errorResponse,
   idKey,

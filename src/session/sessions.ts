@@ -4,9 +4,14 @@ import { Relay } from '../notify/relay.ts';
 import { HeldStreams } from '../notify/streams.ts';
 import { leftRunning, Turns } from '../step/turns.ts';
 import type { OpenResult, RunRecord, SessionRecord } from '../stores/store.ts';
-import { type Era, eraOf, headerSaysStateless } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
-import { requestHeader, setRequestHeader } from '../wire/headers.ts';
+import {
+  type Era,
+  eraOf,
+  headerSaysStateless,
+  requestHeader,
+  setRequestHeader,
+} from '../wire/headers.ts';
 import { isRequestId, type ListKind } from '../wire/json-rpc.ts';
 import type { RequestPort } from '../wire/ports.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';

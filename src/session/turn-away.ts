@@ -1,7 +1,6 @@
 import { SESSION_HEADER } from '../ids.ts';
-import type { Contradiction } from '../wire/era.ts';
 import type { Exchange } from '../wire/exchange.ts';
-import { acceptsEventStream, hasBody } from '../wire/headers.ts';
+import { acceptsEventStream, type Contradiction, hasBody } from '../wire/headers.ts';
 import { errorResponse, JSON_RPC } from '../wire/json-rpc.ts';
 import type { RequestPort } from '../wire/ports.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';

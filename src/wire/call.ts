@@ -2,9 +2,11 @@ import { foldKey } from '../names.ts';
 import { type Outline, outlinesOf } from './json-outline.ts';
 import {
   errorResponse,
+  hasKey,
   idKey,
   isObject,
   isRequestId,
+  isSameJson,
   JSON_RPC,
   type JsonObject,
   kindOf,
@@ -12,8 +14,8 @@ import {
   META_TRY,
   type MessageKind,
   type RequestId,
+  valueAt,
 } from './json-rpc.ts';
-import { hasKey, isSameJson, valueAt } from './json-value.ts';
 import { Message } from './message.ts';
 import type { BodyPort } from './ports.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';

@@ -1,9 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Events } from '../events.ts';
 import { answersIn, type Call, type CallsOfBody, readCalls } from './call.ts';
-import { headerSaysStateless, namesFault } from './era.ts';
 import { type Filter, tell, withFilter } from './filter.ts';
-import { requestHeader } from './headers.ts';
+import { headerSaysStateless, namesFault, requestHeader } from './headers.ts';
 import { errorResponse, JSON_RPC, type ListKind, listChanged } from './json-rpc.ts';
 import type { Message } from './message.ts';
 import { NodeHost } from './node-host.ts';

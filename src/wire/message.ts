@@ -1,5 +1,14 @@
 import type { MessagePart } from './json-outline.ts';
-import { isObject, type JsonObject } from './json-rpc.ts';
+import {
+  asRead,
+  isObject,
+  type JsonObject,
+  textOf,
+  valueAt,
+  withEntries,
+  withEntry,
+  withoutEntry,
+} from './json-rpc.ts';
 import {
   elementSpans,
   isEmptyObject,
@@ -13,7 +22,6 @@ import {
   withoutMemberAt,
   withValueAt,
 } from './json-text.ts';
-import { asRead, textOf, valueAt, withEntries, withEntry, withoutEntry } from './json-value.ts';
 
 /**
  * What becomes of one element of an array: kept as it is, dropped, or, where it is an object, some
