@@ -1,7 +1,7 @@
-import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { ENTRIES } from '../scripts/entries.ts';
 import { type Import, importCycles, importsOf, sourceFiles } from './helpers/imports.ts';
+import { Page } from './helpers/markdown.ts';
 
 /**
  * Which rooms of `src/` a room may import, beside itself; the first ones of the list are nearest to
@@ -68,6 +68,7 @@ const LONGER: Readonly<Record<string, number>> = {
   'wire/tap.ts': 760,
   'workflow/workflow.ts': 540,
 };
+const contributing = new Page('CONTRIBUTING.md');
 const files = sourceFiles();
 const imports = [...files].flatMap(([path, text]) => importsOf(path, text));
 
@@ -98,10 +99,15 @@ describe('the structure of src/', () => {
     expect(imports.filter(({ to }) => to === 'ambient.ts')).toEqual([]);
   });
 
-  it('is told room by room in CONTRIBUTING.md', () => {
+  it('is told room by room in CONTRIBUTING.md, with what each room may import', () => {
     const folders = [...files.keys()].filter((path) => path.includes('/')).map(roomOf);
-    const told = roomsTold(readFileSync(new URL('../CONTRIBUTING.md', import.meta.url), 'utf8'));
-    expect([...new Set(folders)].filter((room) => !told.has(room))).toEqual([]);
+    const told = new Map(roomsTold().map(({ room, imports }) => [room, imports]));
+    expect([...told.keys()].sort()).toEqual([...new Set(folders)].sort());
+    for (const [room, imports] of told) expect([room, imports]).toEqual([room, namesOf(room)]);
+  });
+
+  it('is drawn in CONTRIBUTING.md', () => {
+    expect(contributing.blocks('mermaid')[0]).toBe(pictureOfTheHouse());
   });
 
   it('has no file that needs a second look to be taken in', () => {
@@ -210,10 +216,39 @@ function isAllowed({ from, to, typeOnly }: Import): boolean {
   return namesTheStore || MAY_IMPORT[importing]?.includes(imported) === true;
 }
 
-/** What a table of rooms says that each may import. */
-function roomsTold(text: string): Map<string, readonly string[]> {
-  const rows = text.matchAll(/^\| `src\/(\w+)\/` \| [^|]{20,} \| ([^|]+) \|$/gm);
-  return new Map([...rows].map(([, room = '', others = '']) => [room, others.split(', ')]));
+interface Room {
+  readonly room: string;
+  /** What it hides, in a few words. */
+  readonly job: string;
+  readonly imports: readonly string[];
+}
+
+/** The folders in the table of CONTRIBUTING.md. */
+function roomsTold(): Room[] {
+  const rows = contributing.tableAfter('## The house');
+  return rows.flatMap(([folder = '', hides = '', others = '']) => {
+    const room = folder.split('/')[1] ?? '';
+    return room === '' ? [] : { room, job: hides.split(':')[0] ?? '', imports: others.split(', ') };
+  });
+}
+
+/** What a room may import, in the words of the table. */
+function namesOf(room: string): string[] {
+  return (MAY_IMPORT[room] ?? []).map((other) => (other === 'top' ? 'the doors' : other));
+}
+
+/** The rooms as a Mermaid diagram: an arrow leads to each room that no other arrow leads to. */
+function pictureOfTheHouse(): string {
+  const jobs = roomsTold().map(({ room, job }) => `  ${room}["<b>src/${room}/</b><br/>${job}"]\n`);
+  const rooms = Object.keys(MAY_IMPORT).filter((room) => room !== 'index' && room !== 'basics');
+  const arrows = rooms.flatMap((from) => nearestRooms(from).map((to) => `  ${from} --> ${to}\n`));
+  return `flowchart TD\n  top["<b>src/</b><br/>the doors"]\n${jobs.join('')}${arrows.join('')}`;
+}
+
+/** What a room may import, without what one of these may import itself. */
+function nearestRooms(from: string): string[] {
+  const others = (MAY_IMPORT[from] ?? []).filter((room) => room !== 'basics');
+  return others.filter((to) => !others.some((between) => MAY_IMPORT[between]?.includes(to)));
 }
 
 function leavesTypes(text: string): boolean {

@@ -24,7 +24,7 @@ export class Page {
   tableAfter(line: string): string[][] {
     const start = this.lines.findIndex((each) => each.includes(line)) + 1;
     const below = this.lines.slice(start);
-    const first = below.findIndex((each) => each.startsWith('|---')) + 1;
+    const first = below.findIndex((each) => /^\|\s*-{3}/.test(each)) + 1;
     const end = below.findIndex((each, index) => index >= first && !each.startsWith('|'));
     return below.slice(first, end).map(cellsOf);
   }
