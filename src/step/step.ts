@@ -556,56 +556,50 @@ export class Step {
     return after(this.release({ ...options, entry }), () => 'settled' as const);
   }
 
-  async #settleBy(
+  #settleBy(
     move: StepMove,
     options: ReleaseOptions,
     onMoved: MoveListener,
     isLast: boolean,
   ): Promise<Settled> {
     const isLate = this.#state === 'unsettled';
-    const status = await this.#tryCommit(move, options, onMoved, false);
-    if (status === 'failed' && isLast)
-      this.#saveLater(() => this.#tryCommit(move, options, onMoved, true));
-    if (status !== 'committed' && status !== 'repeated') {
+    const unsaved = (status: Saved | 'failed'): Settled => {
       const why = isLate ? `its result came late: ${status}` : status;
       this.tellUnknown(why, status === 'failed');
       return 'unsaved';
-    }
-    this.leaves = shownPosition(this.#rules, this.key.run, move.snapshot);
-    if (move.trail.to !== move.trail.from) this.movedTo = move.trail.to;
-    return 'settled';
-  }
-
-  async #tryCommit(
-    move: StepMove,
-    options: ReleaseOptions,
-    onMoved: MoveListener,
-    isLate: boolean,
-  ): Promise<Saved | 'failed'> {
-    try {
-      const status = await this.#commit(move, options);
-      if (status === 'committed') this.#publish(move, onMoved, isLate);
-      return status;
-    } catch (error) {
-      this.#rules.onError(error);
-      return 'failed';
-    }
+    };
+    return this.#commit(move, options, onMoved).then(
+      (status) => {
+        if (status !== 'committed' && status !== 'repeated') return unsaved(status);
+        this.leaves = shownPosition(this.#rules, this.key.run, move.snapshot);
+        if (move.trail.to !== move.trail.from) this.movedTo = move.trail.to;
+        return 'settled';
+      },
+      (error) => {
+        this.#rules.onError(error);
+        if (isLast) this.#saveLater(() => this.#commit(move, options, onMoved, true));
+        return unsaved('failed');
+      },
+    );
   }
 
   /**
    * The client was told that the outcome could not be recorded; but the store may come back before
    * a person resolves the run.
    */
-  #saveLater(save: () => Promise<Saved | 'failed'>): void {
+  #saveLater(save: () => Promise<Saved>): void {
     const { clock, times, onError } = this.#rules;
     const deadline = clock.now() + times.maxStepMs;
-    const tryAgain = async (): Promise<void> => {
-      const status = await save();
-      if (status === 'failed' && clock.now() < deadline) later();
-      else if (status === 'lost' || status === 'unknown')
+    const tell = (status: Saved): void => {
+      if (status === 'lost' || status === 'unknown')
         this.tellUnknown(`its result came late: ${status}`, false);
     };
-    const later = (): void => void clock.after(times.leaseMs, () => void tryAgain().catch(onError));
+    const failed = (error: unknown): void => {
+      onError(error);
+      if (clock.now() < deadline) later();
+    };
+    const later = (): void =>
+      void clock.after(times.leaseMs, () => void save().then(tell, failed).catch(onError));
     later();
   }
 
@@ -626,7 +620,6 @@ export class Step {
     options: Pick<CommitRequest, 'settles'>,
   ): Promise<CommitResult['status']> {
     const status = await this.#commit(move, options);
-    if (status === 'committed') this.#publish(move);
     return status === 'repeated' ? 'lost' : status;
   }
 
@@ -638,33 +631,40 @@ export class Step {
    * driver asks twice. Such a commit is this step's own, and what depends on it has still to be
    * told. Only where others have the token may it be theirs.
    */
-  async #commit(move: StepMove, options: Pick<CommitRequest, 'settles'>): Promise<Saved> {
-    if (this.isOver) return this.#state === 'saved' ? 'repeated' : 'lost';
+  #commit(
+    move: StepMove,
+    options: Pick<CommitRequest, 'settles'>,
+    onMoved?: MoveListener,
+    isLate?: boolean,
+  ): Promise<Saved> {
+    if (this.isOver) return Promise.resolve(this.#state === 'saved' ? 'repeated' : 'lost');
     const { clock, times, events, onError } = this.#rules;
     const isForwarded = this.#state !== 'claimed';
     this.#become('settling');
     const isTold = events.isOn;
     const askedAt = isTold ? clock.now() : 0;
-    try {
-      const request = this.#commitOf(move, options.settles);
-      const onFailure = (error: unknown): void => {
-        this.#mayHaveSaved = true;
-        onError(error);
-      };
-      const insisting = { clock, forMs: times.leaseMs, onError: onFailure };
-      const result = await persist(() => this.#run.store.commit(request), insisting);
-      if (isTold) this.#storeMs += clock.now() - askedAt;
-      this.#become(result.status === 'committed' ? 'saved' : 'lost');
-      const isTheirs = this.#isShared && !this.#mayHaveSaved;
-      return result.status === 'committed' && result.repeated && isTheirs
-        ? 'repeated'
-        : result.status;
-    } catch (error) {
-      this.#become(isForwarded ? 'unsettled' : 'released');
-      if (isForwarded) this.#forgetCall();
-      else void releaseClaim(this.#claimed, UNBEGUN, 1);
-      throw error;
-    }
+    const request = this.#commitOf(move, options.settles);
+    const onFailure = (error: unknown): void => {
+      this.#mayHaveSaved = true;
+      onError(error);
+    };
+    const insisting = { clock, forMs: times.leaseMs, onError: onFailure };
+    return persist(() => this.#run.store.commit(request), insisting).then(
+      (result) => {
+        if (isTold) this.#storeMs += clock.now() - askedAt;
+        this.#become(result.status === 'committed' ? 'saved' : 'lost');
+        if (result.status !== 'committed') return result.status;
+        if (result.repeated && this.#isShared && !this.#mayHaveSaved) return 'repeated';
+        this.#publish(move, onMoved, isLate);
+        return result.status;
+      },
+      (error) => {
+        this.#become(isForwarded ? 'unsettled' : 'released');
+        if (isForwarded) this.#forgetCall();
+        else void releaseClaim(this.#claimed, UNBEGUN, 1);
+        throw error;
+      },
+    );
   }
 
   #commitOf(

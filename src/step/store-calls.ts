@@ -176,21 +176,29 @@ export interface PersistOptions {
  * Has something saved that must not be lost: a store that fails is asked again for a while. Rejects
  * with its last failure.
  */
-export async function persist<T>(
+export function persist<T>(call: () => Promise<T>, options: PersistOptions): Promise<T> {
+  const deadline = options.clock.now() + options.forMs;
+  return call().catch((error) => callAgain(error, call, options, deadline));
+}
+
+async function callAgain<T>(
+  failure: unknown,
   call: () => Promise<T>,
-  { clock, forMs, onError }: PersistOptions,
+  { clock, onError }: PersistOptions,
+  deadline: number,
 ): Promise<T> {
-  const deadline = clock.now() + forMs;
+  let error = failure;
   for (let attempt = 0; ; attempt++) {
+    onError(error);
+    const pause = RETRY_MS[attempt];
+    // Once more whatever the clock says: a process that was frozen may have missed an answer that
+    // is there.
+    if (pause === undefined || (attempt > 0 && clock.now() + pause > deadline)) throw error;
+    await new Promise<void>((resolve) => clock.after(pause, resolve));
     try {
       return await call();
-    } catch (error) {
-      onError(error);
-      const pause = RETRY_MS[attempt];
-      // Once more whatever the clock says: a process that was frozen may have missed an answer that
-      // is there.
-      if (pause === undefined || (attempt > 0 && clock.now() + pause > deadline)) throw error;
-      await new Promise<void>((resolve) => clock.after(pause, resolve));
+    } catch (cause) {
+      error = cause;
     }
   }
 }
