@@ -11,7 +11,7 @@ import {
 import type { Message } from '../wire/message.ts';
 import type { RequestPort } from '../wire/ports.ts';
 import { type Refusal, type RefusalDetails, refusalFor } from '../workflow/advice.ts';
-import { readUri } from '../workflow/uri-readings.ts';
+import { readUri } from '../workflow/resource-pattern.ts';
 
 /** A tool result that says "no" in words for the model and in facts for programs. */
 export function refusalReply(

@@ -5,8 +5,13 @@ import type { Json } from '../stores/store.ts';
 import type { Guard, VisibleTest } from './binding.ts';
 import { parseStates, resolveStates } from './bound-states.ts';
 import type { BoundState, Model } from './position.ts';
-import { parseResourcePattern, type ResourcePattern, readTemplate } from './resource-pattern.ts';
-import { readUri, schemeOf } from './uri-readings.ts';
+import {
+  parseResourcePattern,
+  type ResourcePattern,
+  readTemplate,
+  readUri,
+  schemeOf,
+} from './resource-pattern.ts';
 import { isVeiled, type Veil } from './visible.ts';
 
 /** What a binding of a prompt or a resource may say beside its states. */

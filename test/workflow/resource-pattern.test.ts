@@ -1,7 +1,11 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { parseResourcePattern, readTemplate } from '../../src/workflow/resource-pattern.ts';
-import { type ReadUri, readUri } from '../../src/workflow/uri-readings.ts';
+import {
+  parseResourcePattern,
+  type ReadUri,
+  readTemplate,
+  readUri,
+} from '../../src/workflow/resource-pattern.ts';
 import { readUri as readByReference } from './reference-uri-readings.ts';
 
 /** What a pattern makes of a URI. */
