@@ -181,14 +181,16 @@ export type {
 } from './stores/store.ts';
 export { type TrailFault, verifyTrail } from './stores/trail.ts';
 export { entryWords } from './workflow/advice.ts';
-export { type Replay, type ReplayFault, replayTrail } from './workflow/replay.ts';
 export {
   type NextToolSchema,
+  type Replay,
+  type ReplayFault,
+  replayTrail,
   type TrailMessage,
   type TrailPrompts,
   type TrailPromptsOptions,
   trailToPrompts,
-} from './workflow/prompts.ts';
+} from './workflow/trails.ts';
 export { StoreUnavailable } from './step/store-calls.ts';
 export {
   BusUnavailable,
