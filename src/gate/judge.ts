@@ -22,8 +22,7 @@ import {
 } from '../wire/json-rpc.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import { ANOTHER, type Refusal, type RefusalDetails } from '../workflow/advice.ts';
-import { AskedArguments } from '../workflow/asked-arguments.ts';
-import type { CallBinding } from '../workflow/bound-tools.ts';
+import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
 import { admit, askedCall, type NotAdmitted, refusedUnclaimed, unclear } from './admit.ts';
 import type { GateConfig } from './config.ts';

@@ -1,8 +1,7 @@
 import type { Events } from '../events.ts';
 import type { CallNote, CommitRequest, MoveDraft, TrailDraft } from '../stores/store.ts';
-import { AskedArguments } from '../workflow/asked-arguments.ts';
 import type { AnyEventSource, FailedCall, ToolResult } from '../workflow/binding.ts';
-import type { CallBinding } from '../workflow/bound-tools.ts';
+import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
 import type { FsmAction, Next, Position } from '../workflow/position.ts';
 import { countFailure } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';

@@ -1,10 +1,11 @@
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
+import { rightNames } from '../names.ts';
 import { functionOption, isTable, parseOptions, showValue } from '../options.ts';
 import type { Json, Uncertain } from '../stores/store.ts';
-import { parseStates } from './bound-states.ts';
-import type { Model, Position, StateExpression } from './position.ts';
-import { jsonOf } from './stored.ts';
+import { parseStates, resolveStates, showState } from './bound-states.ts';
+import { isReserved } from './chart-tree.ts';
+import type { Model, StateExpression } from './position.ts';
 
 /** A tool's result as it is on the wire. */
 export interface ToolResult {
@@ -100,16 +101,6 @@ export function isChosen(source: AnyEventSource | undefined): boolean {
   return source !== undefined && eventNamed(source) === undefined;
 }
 
-/** An event as a call sends it. */
-export interface SentEvent extends EventWithPayload {
-  /** What the run remembers of the call's arguments, which no trail may have. */
-  readonly memory?: unknown;
-}
-
-function isThenable(value: unknown): boolean {
-  return isTable(value) && typeof value.then === 'function';
-}
-
 /** @throws InterlockError `ERR_INTERLOCK_EVENT` unless it is a non-empty string. */
 export function parseEvent(what: string, event: unknown): string {
   if (typeof event === 'string' && event !== '') return event;
@@ -120,34 +111,6 @@ export function parseEvent(what: string, event: unknown): string {
 /** As {@link parseEvent}, and a function is as good. */
 function parseSource(what: string, source: unknown): AnyEventSource {
   return typeof source === 'function' ? (source as AnyEventSource) : parseEvent(what, source);
-}
-
-/**
- * The event that a call sends.
- *
- * @throws InterlockError `ERR_INTERLOCK_EVENT` where a function returns no event, or a promise of
- * one; whatever it throws, and an Error where its payload is not JSON
- */
-export function eventFrom(
-  source: AnyEventSource,
-  call: SucceededCall | FailedCall,
-): SentEvent | undefined {
-  if (typeof source === 'string') return { type: source };
-  const sent: unknown = source(call as never);
-  if (source.sends !== undefined && isTable(sent))
-    return { type: source.sends, memory: sent.memory };
-  if (sent === undefined) return undefined;
-  if (isThenable(sent)) {
-    // One that nothing waits for would end the process if it were rejected.
-    Promise.resolve(sent).catch(() => {});
-    const message = 'a function of a binding: expected the name of an event, got a promise';
-    throw new InterlockError('ERR_INTERLOCK_EVENT', `${message}: it must not be asynchronous`);
-  }
-  const { type, payload } = isTable(sent) ? sent : { type: sent, payload: undefined };
-  const event = parseEvent('a function of a binding', type);
-  return payload === undefined
-    ? { type: event }
-    : { type: event, payload: jsonOf(payload, `the payload of "${event}"`) };
 }
 
 /**
@@ -167,19 +130,6 @@ export interface GuardedCall<
   /** The tool; where a prompt or a resource is guarded, its name or URI. */
   readonly tool: string;
   readonly args: Readonly<Record<string, unknown>>;
-}
-
-const positions = new WeakMap<object, Position>();
-
-/** Lets guards of our own know where the run stands, which no guard of an app is told. */
-export function placed<C extends object>(call: C, position: Position): C {
-  positions.set(call, position);
-  return call;
-}
-
-/** Where the run stands that such a guard is asked about. */
-export function positionOf(call: GuardedCall): Position | undefined {
-  return positions.get(call);
 }
 
 /**
@@ -348,37 +298,84 @@ export function parseToolName(name: unknown): string {
 }
 
 /** The events of a binding that are known before any call. */
-export function namedEvents({ success, failure }: AnyBinding): string[] {
+function namedEvents({ success, failure }: AnyBinding): string[] {
   return [success, failure].flatMap((source) => eventNamed(source) ?? []);
-}
-
-/**
- * Whether a tool with these bindings is shown in `state`. One whose every binding is about some of
- * its calls only is always shown, since its other calls may be valid; those that a binding is about
- * are gated all the same.
- */
-export function isVisibleIn(model: Model, bindings: readonly AnyBinding[], state: string): boolean {
-  return (
-    bindings.every(({ when }) => when !== undefined) ||
-    bindings.some(({ states }) => model.isIn(state, states))
-  );
-}
-
-/**
- * The binding that says what a call's outcome sends in `state`: the first one which is available
- * there and says anything.
- */
-export function senderIn(
-  model: Model,
-  bindings: readonly AnyBinding[],
-  state: string,
-  outcome: 'success' | 'failure',
-): AnyBinding | undefined {
-  return bindings.find((each) => each[outcome] !== undefined && model.isIn(state, each.states));
 }
 
 function parseEventOrOptions(tool: string, event: unknown): z.output<typeof optionsSchema> {
   if (isTable(event))
     return parseOptions(`binding of tool ${showValue(tool)}`, optionsSchema, event);
   return { success: event };
+}
+
+/**
+ * Checks a binding against the workflow.
+ *
+ * @returns the binding as the machine takes it: of a flat one, with plain names
+ * @throws InterlockError `ERR_INTERLOCK_BINDING` as {@link resolveStates}; unless the machine is
+ * flat, `ERR_INTERLOCK_EVENT` for an event that nothing in it handles
+ */
+export function checkBinding(model: Model, binding: AnyBinding): AnyBinding {
+  const { tool } = binding;
+  const states = resolveStates(model, `tool ${showValue(tool)}`, binding.states);
+  const resolved = states === binding.states ? binding : Object.freeze({ ...binding, states });
+  if (model.isFlat) return resolved;
+  for (const event of namedEvents(binding)) {
+    if (!isReserved(event) && model.handlers(event).length > 0) continue;
+    const message = `workflow "${model.id}": tool ${showValue(tool)} sends ${showValue(event)}, which no state handles`;
+    throw new InterlockError(
+      'ERR_INTERLOCK_EVENT',
+      `${message}; ${rightNames(event, model.events)}`,
+    );
+  }
+  return resolved;
+}
+
+/** What is odd about a binding without being wrong. */
+export interface Oddity {
+  readonly code: 'tool-rebound' | 'event-unhandled';
+  readonly tool: string;
+  /** In a developer's words. */
+  readonly message: string;
+}
+
+/**
+ * What is odd about binding a tool again: the new bindings do not replace the old ones. That is
+ * meant where `when` tells the calls apart, and within one declaration.
+ */
+export function rebindingWarnings(
+  model: Model,
+  known: readonly AnyBinding[],
+  added: readonly AnyBinding[],
+): Oddity[] {
+  const isWhole = ({ when }: AnyBinding): boolean => when === undefined;
+  if (!known.some(isWhole) || !added.some(isWhole)) return [];
+  const [{ tool: name } = { tool: '' }] = known;
+  const tool = showValue(name);
+  const states = [...known, ...added].flatMap((binding) => binding.states);
+  const names = new Set(states.map(showState));
+  const message =
+    `workflow "${model.id}": tool ${tool} is bound again, ` +
+    'which adds to its binding and does not replace it: ' +
+    `now it is available in ${[...names].join(', ')}. ` +
+    `If that is meant, say it at once: bind(tool(${tool}).bindState(…).bindState(…))`;
+  return [{ code: 'tool-rebound', tool: name, message }];
+}
+
+/**
+ * What is odd about a binding without being wrong: an event that none of its states handles moves
+ * nothing.
+ */
+export function bindingWarnings(model: Model, binding: AnyBinding): Oddity[] {
+  const { tool } = binding;
+  return namedEvents(binding).flatMap((event): Oddity[] => {
+    const handling = model.handlers(event);
+    if (model.canBeIn(binding.states, handling)) return [];
+    const message = `workflow "${model.id}": tool ${showValue(tool)} sends ${showValue(event)}, which`;
+    const why =
+      handling.length === 0
+        ? `no state handles; ${rightNames(event, model.events)}`
+        : `none of its states handles; states that do are ${handling.map(showValue).join(', ')}`;
+    return [{ code: 'event-unhandled', tool, message: `${message} ${why}` }];
+  });
 }

@@ -5,15 +5,17 @@ import {
   type AnyBinding,
   type BindableTool,
   type BindingOptions,
+  bindingWarnings,
+  checkBinding,
   eventNamed,
-  isVisibleIn,
+  type Oddity,
   parseBinding,
   parseDeclaration,
   parseEvent,
-  senderIn,
+  rebindingWarnings,
 } from './binding.ts';
 import { namesIn } from './bound-states.ts';
-import { bindingWarnings, checkBinding, type Oddity, rebindingWarnings } from './bound-tools.ts';
+import { isVisibleIn, senderIn } from './bound-tools.ts';
 import { actOn, Listeners, type TransitionListener } from './callbacks.ts';
 import type { FsmConfig, WidenedConfig } from './flat-machine.ts';
 import { type GateOptions, Made, type OrderOptions } from './made.ts';

@@ -6,8 +6,9 @@ import * as z from 'zod/mini';
 import { digestOf } from '../digest.ts';
 import { InterlockError } from '../errors.ts';
 import { isTable, parseOptions, showValue } from '../options.ts';
-import { type AnyBinding, type Guard, positionOf } from './binding.ts';
+import type { AnyBinding, Guard } from './binding.ts';
 import { ANY_STATE } from './bound-states.ts';
+import { positionOf } from './bound-tools.ts';
 import { kindOf, RememberedCalls, readText } from './order-position.ts';
 import type { StateExpression } from './position.ts';
 

@@ -5,12 +5,11 @@ import type { FsmSnapshot, Json } from '../stores/store.ts';
 import {
   type AnyBinding,
   type AnyEventSource,
-  eventFrom,
   eventNamed,
   type FailedCall,
   isChosen,
+  type Oddity,
   type RunFacts,
-  type SentEvent,
   type SucceededCall,
 } from './binding.ts';
 import { ANY_STATE, stateFault } from './bound-states.ts';
@@ -19,7 +18,8 @@ import {
   type CallBinding,
   combine,
   combineUnconditional,
-  type Oddity,
+  eventFrom,
+  type SentEvent,
   ToolViews,
 } from './bound-tools.ts';
 import {
@@ -371,6 +371,8 @@ export class Workflow {
    * @throws Error where a guard throws. The call must be refused then.
    */
   isStopped(position: Position, { eventIn }: Pick<CallBinding, 'eventIn'>): boolean {
+    // A flat machine has no guards of its own.
+    if (this.#model.isFlat) return false;
     const event = eventNamed(eventIn(position.state));
     return event !== undefined && this.#model.isStopped(position, event);
   }

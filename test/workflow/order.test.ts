@@ -10,7 +10,7 @@ import {
 } from '../../src/index.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { availabilityNote } from '../../src/workflow/advice.ts';
-import { placed } from '../../src/workflow/binding.ts';
+import { placed } from '../../src/workflow/bound-tools.ts';
 import type { Position } from '../../src/workflow/position.ts';
 import type { Workflow } from '../../src/workflow/workflow.ts';
 import { Page } from '../helpers/markdown.ts';
