@@ -4,7 +4,7 @@
  * of gates in JSON, from the schema that the command itself reads them with.
  */
 import { execFileSync } from 'node:child_process';
-import { chmodSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { rolldown } from 'rolldown';
@@ -40,6 +40,8 @@ await build.write({
 await build.close();
 writeFileSync(join(HERE, 'gate.schema.json'), `${JSON.stringify(gateJsonSchema(), null, 2)}\n`);
 chmodSync(join(DIST, 'main.js'), 0o755);
+for (const [name, file] of Object.entries({ zod: 'LICENSE', 'jsonc-parser': 'LICENSE.md' }))
+  copyFileSync(join(HERE, '../../node_modules', name, file), join(DIST, `LICENSE-${name}`));
 execFileSync(
   process.execPath,
   [

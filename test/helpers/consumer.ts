@@ -9,7 +9,9 @@ export const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
 const run = promisify(execFile);
 
-/** An empty folder outside of the repository, in which somebody uses the package. */
+const QUIETLY = ['--offline', '--no-audit', '--no-fund', '--ignore-scripts'];
+
+/** A user's empty project, in a folder outside of the repository. */
 export class Consumer {
   readonly folder: string;
 
@@ -24,9 +26,26 @@ export class Consumer {
     writeFileSync(file, text);
   }
 
-  /** Makes packages of the repository's own there as well, without a registry. */
+  /** Gives the project what the repository has installed, without a registry. */
   link(...packages: readonly string[]): void {
     for (const name of packages) this.#link(name, join(ROOT, 'node_modules', name));
+  }
+
+  /**
+   * Packs folders of the repository, by default the root, and installs the tarballs as a user would.
+   * Link what they depend on before: no registry is asked.
+   */
+  async install(...folders: readonly string[]): Promise<void> {
+    const packing = (folders.length === 0 ? ['.'] : folders).map((folder) => this.pack(folder));
+    await this.run('npm', 'install', ...QUIETLY, ...(await Promise.all(packing)));
+  }
+
+  /** The tarball of a folder of the repository, by its path in the project. */
+  async pack(folder: string): Promise<string> {
+    const path = join(ROOT, folder);
+    const packed = await this.run('npm', 'pack', '--ignore-scripts', '--json', path);
+    const [{ filename }] = JSON.parse(packed) as [{ filename: string }];
+    return `./${filename}`;
   }
 
   /** The package as it is in the working tree, built. */

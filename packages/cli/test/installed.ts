@@ -22,9 +22,7 @@ export class Installed {
   async install(): Promise<void> {
     const { 'mcp-interlock': _, ...others } = dependencies;
     this.#consumer.link(...Object.keys(others));
-    const tarballs = await Promise.all([this.#pack(ROOT), this.#pack(join(ROOT, 'packages/cli'))]);
-    const quietly = ['--offline', '--no-audit', '--no-fund', '--ignore-scripts'];
-    await this.#consumer.run('npm', 'install', ...quietly, ...tarballs);
+    await this.#consumer.install('.', 'packages/cli');
   }
 
   /** Another package of the repository's, installed beside them. */
@@ -58,11 +56,5 @@ export class Installed {
 
   remove(): void {
     this.#consumer.remove();
-  }
-
-  async #pack(folder: string): Promise<string> {
-    const packed = await this.#consumer.run('npm', 'pack', '--ignore-scripts', '--json', folder);
-    const [{ filename }] = JSON.parse(packed) as [{ filename: string }];
-    return `./${filename}`;
   }
 }
