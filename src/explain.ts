@@ -7,7 +7,7 @@ import { eventOfHeld, failureOfHeld, moveOfHeld } from './gate/outside.ts';
 import { statusOf } from './gate/stands.ts';
 import { rightNames } from './names.ts';
 import type { RunView } from './runs-options.ts';
-import { shownPosition } from './step/ends.ts';
+import { shownPosition } from './step/outcome.ts';
 import type { FsmSnapshot, Json } from './stores/store.ts';
 import { type Refusal, refusalFor } from './workflow/advice.ts';
 import { eventNamed, isChosen } from './workflow/binding.ts';

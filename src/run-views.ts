@@ -5,7 +5,7 @@
 import { InterlockError } from './errors.ts';
 import { statusOf } from './gate/stands.ts';
 import type { RunsMover, RunsUnderWay, RunView, RunViews, StuckOptions } from './runs-options.ts';
-import { tellIfHeld } from './step/unknown-outcome.ts';
+import { tellIfHeld } from './step/outcome.ts';
 import type {
   AtomicStateStore,
   FoundRun,

@@ -9,7 +9,7 @@ import { type CurrentStep, isCurrentStep } from './session/current-step.ts';
 import type { IssuedPrincipal } from './session/run-key.ts';
 import type { Sessions } from './session/sessions.ts';
 import { SESSIONS, type SessionMiddleware } from './session-store.ts';
-import { type Begin, firstData } from './step/begin.ts';
+import { type Begin, firstData } from './step/claim.ts';
 import { guardStore } from './step/store-calls.ts';
 import { Turns } from './step/turns.ts';
 import { resolveStore } from './stores/adapt.ts';

@@ -53,10 +53,8 @@ import {
 } from './runs-options.ts';
 import { type CurrentStep, mayBeInside, openStepOf } from './session/current-step.ts';
 import { ownerOf, principalText } from './session/run-key.ts';
-import { begunWith } from './step/begin.ts';
-import { ANEW, restartOf } from './step/ends.ts';
-import { moveTo, takeEffect } from './step/move.ts';
-import { tellIfHeld } from './step/unknown-outcome.ts';
+import { ANEW, begunWith, restartOf } from './step/claim.ts';
+import { moveTo, takeEffect, tellIfHeld } from './step/outcome.ts';
 import type { Json, KeysPage, TrailDraft, TrailEntry } from './stores/store.ts';
 import { parseEvent } from './workflow/binding.ts';
 import { StateMachineGate } from './workflow/gate.ts';

@@ -1,7 +1,6 @@
 import type { Clock } from '../clock.ts';
 import type { Run } from '../session/run.ts';
-import { beginsAnew, shownPosition } from '../step/ends.ts';
-import { moveTo, type StepMove } from '../step/move.ts';
+import { beginsAnew, moveTo, type StepMove, shownPosition } from '../step/outcome.ts';
 import type { Step } from '../step/step.ts';
 import type { FsmSnapshot } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';

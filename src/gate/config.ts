@@ -1,4 +1,4 @@
-import type { Begin } from '../step/begin.ts';
+import type { Begin } from '../step/claim.ts';
 import type { StepRules } from '../step/step.ts';
 import type { WaitLimits } from '../step/turns.ts';
 import type { Json } from '../stores/store.ts';

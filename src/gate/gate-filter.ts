@@ -1,5 +1,5 @@
 import type { Admission } from '../session/run.ts';
-import type { StepMove } from '../step/move.ts';
+import type { StepMove } from '../step/outcome.ts';
 import { turnKey } from '../step/step.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange, Filter } from '../wire/exchange.ts';

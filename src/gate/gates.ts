@@ -1,6 +1,6 @@
 import { InterlockError } from '../errors.ts';
 import type { Admission, Run } from '../session/run.ts';
-import { beginsAnew } from '../step/ends.ts';
+import { beginsAnew } from '../step/outcome.ts';
 import type { ClaimView, FsmSnapshot, RunRecord } from '../stores/store.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { RequestPort } from '../wire/ports.ts';

@@ -3,13 +3,11 @@ import { digestOf } from '../digest.ts';
 import { InterlockError } from '../errors.ts';
 import type { Events } from '../events.ts';
 import { showValue } from '../options.ts';
-import { askBegin, type Begin } from '../step/begin.ts';
-import { claimRun } from '../step/claim.ts';
-import { moveTo, type StepMove } from '../step/move.ts';
+import { askBegin, type Begin, claimRun } from '../step/claim.ts';
+import { moveTo, type StepMove, tellIfHeld } from '../step/outcome.ts';
 import { NO_REQUEST, Step, type StepRules } from '../step/step.ts';
 import { type GuardedStore, StoreUnavailable } from '../step/store-calls.ts';
 import type { Turns } from '../step/turns.ts';
-import { tellIfHeld } from '../step/unknown-outcome.ts';
 import type {
   CommitRequest,
   FsmSnapshot,

@@ -1,5 +1,5 @@
 import type { Run } from '../session/run.ts';
-import type { Outcome } from '../step/move.ts';
+import type { Outcome } from '../step/outcome.ts';
 import type { MoveListener, Step } from '../step/step.ts';
 import type { Call, Holder } from '../wire/call.ts';
 import type { Era } from '../wire/headers.ts';

@@ -1,9 +1,8 @@
 import { quoteNames } from '../errors.ts';
 import type { Admission, Run } from '../session/run.ts';
-import { askBegin, begunWith } from '../step/begin.ts';
-import { beginsAnew, shownPosition } from '../step/ends.ts';
+import { askBegin, begunWith } from '../step/claim.ts';
+import { beginsAnew, shownPosition, tellIfHeld } from '../step/outcome.ts';
 import { turnKey } from '../step/step.ts';
-import { tellIfHeld } from '../step/unknown-outcome.ts';
 import type { ClaimView, FsmSnapshot, Json, RunRecord, WorkflowRecord } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';

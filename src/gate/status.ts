@@ -4,8 +4,7 @@
  */
 import { isPrincipalRun } from '../ids.ts';
 import type { Run } from '../session/run.ts';
-import { beginsAnew, shownPosition } from '../step/ends.ts';
-import { tellIfHeld } from '../step/unknown-outcome.ts';
+import { beginsAnew, shownPosition, tellIfHeld } from '../step/outcome.ts';
 import type { ClaimView, Json, RunRecord, TrailEntry } from '../stores/store.ts';
 import {
   type Awaited,

@@ -1,7 +1,7 @@
 import { LONGEST_MS } from '../clock.ts';
 import { digestOf } from '../digest.ts';
 import type { Admission, Run } from '../session/run.ts';
-import { type CallOrigin, Moves, type MovingBinding } from '../step/move.ts';
+import { type CallOrigin, Moves, type MovingBinding } from '../step/outcome.ts';
 import { type MoveListener, Step } from '../step/step.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
 import type { AtomicStateStore } from '../stores/store.ts';

@@ -1,6 +1,5 @@
 import type { Admission, Run } from '../session/run.ts';
-import { shownState } from '../step/ends.ts';
-import type { StepMove } from '../step/move.ts';
+import { type StepMove, shownState } from '../step/outcome.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { isObject, type ListKind } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';

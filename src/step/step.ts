@@ -20,8 +20,17 @@ import type {
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import type { Position } from '../workflow/position.ts';
 import type { Understood, Workflow } from '../workflow/workflow.ts';
-import { shownPosition, type WhenEnded } from './ends.ts';
-import { entryOf, type Moves, type Outcome, type StepMove, settle, takeEffect } from './move.ts';
+import {
+  entryOf,
+  type Moves,
+  type Outcome,
+  type StepMove,
+  settle,
+  shownPosition,
+  takeEffect,
+  UnknownOutcome,
+  type WhenEnded,
+} from './outcome.ts';
 import {
   type GuardedStore,
   persist,
@@ -30,7 +39,6 @@ import {
   UNBEGUN,
 } from './store-calls.ts';
 import type { Turn, Turns, WaitingCall, WaitLimits } from './turns.ts';
-import { UnknownOutcome } from './unknown-outcome.ts';
 
 /** How long a step may take, in milliseconds. */
 export interface StepTimes {

@@ -7,7 +7,7 @@ import {
   tool,
   UnknownOutcome,
 } from '../../src/index.ts';
-import { Moves } from '../../src/step/move.ts';
+import { Moves } from '../../src/step/outcome.ts';
 import { NO_REQUEST, Step } from '../../src/step/step.ts';
 import { guardStore } from '../../src/step/store-calls.ts';
 import { Turns } from '../../src/step/turns.ts';
