@@ -24,8 +24,8 @@ export { type FsmGateOptions, fsmGate } from './fsm-gate.ts';
 export type { ListCacheOptions } from './gate/list-cache.ts';
 export type { SummarizedRun, TrailOptions, Visibility } from './gate/config.ts';
 export type { StatusToolOptions } from './gate/status-tool.ts';
-export { type WhenEnded, UnknownOutcome } from './step/outcome.ts';
 export type { Begin, BeginningRun } from './step/claim.ts';
+export { UnknownOutcome, type WhenEnded } from './step/outcome.ts';
 export { type StateSyncOptions, stateSync } from './state-sync.ts';
 export { type CommonOptions, type Middleware, notForwarded } from './middleware.ts';
 

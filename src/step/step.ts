@@ -161,8 +161,6 @@ export type MoveListener = (move: StepMove, isLate: boolean) => void;
 /** What became of a commit. `repeated`: it was saved and told before. */
 type Saved = CommitResult['status'] | 'repeated';
 
-const LONGEST_PAUSE_MS = 250;
-const SHORTEST_PAUSE_MS = 10;
 const nothing = (): void => {};
 
 /** What no client waits for: a task's end that another process sees, a move from outside. */
@@ -345,7 +343,7 @@ export class Step {
           leave ??= this.#turn.wait(request, waiting);
           if (leave === undefined) return this.#refuse(refusal(result));
           this.#hasWaited = true;
-          await this.#pause(backOff(attempt, result.remainingMs));
+          await turns.backOff(attempt, result.remainingMs, request, waiting);
         } else if (!request.cancelled) return this.#refuse(refusal(result));
       }
       return this.#refuse(this.#calledOff() ?? { reason: 'cancelled' });
@@ -409,24 +407,6 @@ export class Step {
     if (request.cancelled) return { reason: 'cancelled' };
     if (!this.#run.turns.isOff(request, this.#rules.waiting)) return undefined;
     return { reason: 'unavailable', cause: 'the server is being restarted' };
-  }
-
-  #pause(ms: number): Promise<void> {
-    const { clock, waiting } = this.#rules;
-    const { turns } = this.#run;
-    const request = this.#request;
-    return new Promise((resolve) => {
-      let forget = nothing;
-      const done = (): void => {
-        stop();
-        forget();
-        resolve();
-      };
-      const stop = clock.after(ms, done);
-      // It may have been called off while the store was asked.
-      if (turns.isOff(request, waiting)) done();
-      else forget = turns.onOff(request, waiting, done);
-    });
   }
 
   // --- claimed and forwarded ------------------------------------------------------------------
@@ -832,19 +812,6 @@ function refusal(result: ClaimResult): NotClaimed {
   const { status, snapshot } = result;
   if (status === 'held') return { reason: 'held', snapshot, held: result.claim, now: result.now };
   return { reason: status === 'state' ? 'state' : 'busy', snapshot };
-}
-
-/**
- * Jittered, so that processes which wait for one run do not ask in step; never past the end of the
- * lease.
- */
-function backOff(attempt: number, remainingMs: number): number {
-  const ceiling = Math.min(
-    LONGEST_PAUSE_MS,
-    SHORTEST_PAUSE_MS * 2 ** attempt,
-    Math.max(remainingMs, SHORTEST_PAUSE_MS),
-  );
-  return ceiling / 2 + (Math.random() * ceiling) / 2;
 }
 
 /** Whether a commit ends the step with that; what a call that was not forwarded saves does not. */

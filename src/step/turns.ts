@@ -1,5 +1,8 @@
 import type { Clock } from '../clock.ts';
 
+const LONGEST_PAUSE_MS = 250;
+const SHORTEST_PAUSE_MS = 10;
+
 /** A call that may have to wait. */
 export interface WaitingCall {
   /** Its client cancelled it, or left. */
@@ -167,6 +170,36 @@ export class Turns {
       this.#onClose.delete(callback);
       forget();
     };
+  }
+
+  /**
+   * Pauses a call whose run another process has, before the store is asked again. Ends early where
+   * the call is off. Jittered, so that processes do not ask at the same moments; never past the end
+   * of the other claim's lease.
+   */
+  backOff(
+    attempt: number,
+    remainingMs: number,
+    call: WaitingCall,
+    limits: WaitLimits | undefined,
+  ): Promise<void> {
+    const ceiling = Math.min(
+      LONGEST_PAUSE_MS,
+      SHORTEST_PAUSE_MS * 2 ** attempt,
+      Math.max(remainingMs, SHORTEST_PAUSE_MS),
+    );
+    return new Promise((resolve) => {
+      let forget = (): void => {};
+      const done = (): void => {
+        stop();
+        forget();
+        resolve();
+      };
+      const stop = this.#clock.after(ceiling / 2 + (Math.random() * ceiling) / 2, done);
+      // It may have been called off while the store was asked.
+      if (this.isOff(call, limits)) done();
+      else forget = this.onOff(call, limits, done);
+    });
   }
 
   /**
