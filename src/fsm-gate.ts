@@ -1,6 +1,5 @@
 import * as z from 'zod/mini';
 import { type Clock, systemClock } from './clock.ts';
-import { InterlockError } from './errors.ts';
 import { type GateConfig, noteMount, type TrailOptions, type Visibility } from './gate/config.ts';
 import { GateFilter } from './gate/gate-filter.ts';
 import { passGate } from './gate/gates.ts';
@@ -21,7 +20,7 @@ import {
   observersOf,
   withExchange,
 } from './middleware.ts';
-import { functionOption, parseOptions, showValue } from './options.ts';
+import { functionOption, parseOptions } from './options.ts';
 import { insideStep } from './session/current-step.ts';
 import { type Admission, admissionOf } from './session/run.ts';
 import type { Sessions } from './session/sessions.ts';
@@ -31,7 +30,7 @@ import type { WhenEnded } from './step/outcome.ts';
 import type { Exchange, Observers } from './wire/exchange.ts';
 import { PageMemory } from './wire/pages.ts';
 import { after, type MaybePromise } from './wire/task-line.ts';
-import { StateMachineGate } from './workflow/gate.ts';
+import { assertGate, type StateMachineGate } from './workflow/gate.ts';
 
 /** Options of {@link fsmGate}. */
 export interface FsmGateOptions extends CommonOptions {
@@ -168,12 +167,7 @@ export function fsmGate<S extends string, E extends string>(
   gate: StateMachineGate<S, E>,
   options?: FsmGateOptions,
 ): Middleware {
-  if (!(gate instanceof StateMachineGate)) {
-    throw new InterlockError(
-      'ERR_INTERLOCK_CONFIG',
-      `fsmGate(): the first argument must be a StateMachineGate, got ${showValue(gate)}`,
-    );
-  }
+  assertGate('fsmGate()', gate);
   const parsed = parseOptions('fsmGate()', optionsSchema, options);
   const { maxBodyBytes, maxBatch, maxMessageBytes, onError, onWarning, onEvent, ...rest } = parsed;
   const {

@@ -1,4 +1,5 @@
 import * as z from 'zod/mini';
+import { isBus, isStore, kindOf } from './drivers.ts';
 import { InterlockError, type InterlockErrorCode, quoteNames } from './errors.ts';
 import { rightNames } from './names.ts';
 
@@ -37,38 +38,53 @@ export function parseOptions<T extends z.ZodMiniObject>(
   code: InterlockErrorCode = 'ERR_INTERLOCK_CONFIG',
 ): z.output<T> {
   const given = value === undefined ? {} : isTable(value) ? ownCopy(value) : value;
-  const foreign = classOfForeign(value, schema);
-  if (foreign !== undefined) {
-    const known = quoteNames(Object.keys(schema.shape));
-    const fault = `expected an object with ${known}, got an instance of ${foreign}`;
-    throw new InterlockError(code, `${what}: ${fault}${meantAs(what, value, schema)}`);
-  }
-  const parsed = schema.safeParse(given, IN_ENGLISH);
-  if (parsed.success) return withoutUndefined(parsed.data);
-  const faults = parsed.error.issues.map((issue) => describeFault(issue, schema, given));
-  throw new InterlockError(code, `${what}: ${faults.join('; ')}`);
+  const foreign = foreignKind(value, schema);
+  const parsed = foreign === undefined ? schema.safeParse(given, IN_ENGLISH) : undefined;
+  if (parsed?.success) return withoutUndefined(parsed.data);
+  const swapped = foreign ?? (isStore(value) ? 'a store' : isBus(value) ? 'a bus' : undefined);
+  const known = quoteNames(Object.keys(schema.shape));
+  const faults =
+    swapped === undefined
+      ? parsed?.error.issues.map((issue) => describeFault(issue, schema, given))
+      : [`expected an object with ${known}, got ${swapped}`];
+  const hint = swapped === undefined && isTable(given) ? '' : meantAs(what, value, schema);
+  throw new InterlockError(code, `${what}: ${faults?.join('; ')}${hint}`);
 }
 
-/**
- * The class of what has no option of its own: a store or a client that was meant to be an option,
- * and not the options.
- */
-function classOfForeign(value: unknown, schema: z.ZodMiniObject): string | undefined {
-  if (!isTable(value) || Object.keys(schema.shape).some((key) => Object.hasOwn(value, key)))
-    return undefined;
+/** What was meant to be an option, and is given in the place of the options. */
+function foreignKind(value: unknown, schema: z.ZodMiniObject): string | undefined {
+  if (!isTable(value)) return undefined;
+  const kind = kindOf(value);
+  if (kind !== undefined) return kind.name;
+  if (Object.keys(schema.shape).some((key) => Object.hasOwn(value, key))) return undefined;
   const made: unknown = Object.getPrototypeOf(value)?.constructor;
-  return typeof made === 'function' && made.name !== 'Object' ? made.name : undefined;
+  const isClass = typeof made === 'function' && made.name !== 'Object';
+  return isClass ? `an instance of ${made.name}` : undefined;
 }
 
 /** An object that no option was made for: what takes it takes any object. */
 const ANYTHING = new (class {})();
 
-/** How to write it, where what was given is right for one of the options. */
+/** How to write it: what was given as the option that it is right for, or what has to be there. */
 function meantAs(what: string, value: unknown, { shape }: z.ZodMiniObject): string {
-  const meant = Object.entries(shape).find(
-    ([, option]) => z.safeParse(option, value).success && !z.safeParse(option, ANYTHING).success,
-  );
-  return meant === undefined ? '' : `; write ${what.replace(/\(\).*/, `({ ${meant[0]} })`)}`;
+  const [made] = /^\w+(?=\(\))/.exec(what) ?? [];
+  if (made === undefined) return '';
+  const options = Object.entries(shape);
+  const isRight = ([, option]: (typeof options)[number]): boolean =>
+    z.safeParse(option, value).success && !z.safeParse(option, ANYTHING).success;
+  const meant = isContainer(value) ? options.find(isRight) : undefined;
+  if (meant !== undefined) return `; write ${made}({ ${meant[0]} })`;
+  const kind = kindOf(value);
+  if (shape.store !== undefined && isStore(value)) return `; write ${made}({ store })`;
+  if (kind === undefined) {
+    const needed = options.filter(([, option]) => !z.safeParse(option, undefined).success);
+    const names = needed.map(([name]) => name).join(', ');
+    return names === '' ? '' : `; write ${made}({ ${names} })`;
+  }
+  if (shape.store !== undefined && kind.store !== undefined)
+    return `; write ${made}({ store: ${kind.store} })`;
+  const other = made.endsWith('Bus') ? kind.bus : made.endsWith('Store') ? kind.store : undefined;
+  return other === undefined ? '' : `; write ${other}`;
 }
 
 /** Without a prototype, because zod would read inherited properties too. */
@@ -107,12 +123,26 @@ function describeFault(issue: Issue, schema: unknown, root: unknown): string {
 
 /** A value as a message shows it: short, on one line, and without what is inside an object. */
 export function showValue(value: unknown): string {
-  if (typeof value === 'string')
-    return JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value);
-  if (typeof value === 'function') return 'a function';
+  if (typeof value === 'string') {
+    const shown = withoutPassword(value);
+    return JSON.stringify(shown.length > 60 ? `${shown.slice(0, 60)}…` : shown);
+  }
+  if (typeof value === 'function') return isClass(value) ? `the class ${value.name}` : 'a function';
   if (Array.isArray(value)) return value.length === 0 ? 'an empty array' : 'an array';
-  if (typeof value === 'object' && value !== null) return 'an object';
+  if (typeof value === 'object' && value !== null) return kindOf(value)?.name ?? 'an object';
   return String(value);
+}
+
+/** A connection string has a password in it, and messages are logged. */
+function withoutPassword(text: string): string {
+  const from = text.indexOf('://') + 3;
+  const end = text.lastIndexOf('@');
+  const hasPassword = from > 2 && text.slice(from, end).includes(':');
+  return end > from && hasPassword ? `${text.slice(0, from)}…${text.slice(end)}` : text;
+}
+
+function isClass(value: object): value is { readonly name: string } {
+  return /^class\b/.test(Function.prototype.toString.call(value));
 }
 
 /** Whether the value is an object whose properties can be read as a table. */

@@ -1,4 +1,3 @@
-import { InterlockError } from './errors.ts';
 import type { EventDraft } from './events.ts';
 import { isStableEverywhere } from './gate/config.ts';
 import {
@@ -14,7 +13,6 @@ import {
 import { storedIn } from './gate/stands.ts';
 import { readLists } from './gate/visibility.ts';
 import { isSession, newToken } from './ids.ts';
-import { showValue } from './options.ts';
 import {
   countRuns,
   heldRuns,
@@ -57,7 +55,7 @@ import { ANEW, begunWith, restartOf } from './step/claim.ts';
 import { moveTo, takeEffect, tellIfHeld } from './step/outcome.ts';
 import type { Json, KeysPage, TrailDraft, TrailEntry } from './stores/store.ts';
 import { parseEvent } from './workflow/binding.ts';
-import { StateMachineGate } from './workflow/gate.ts';
+import { assertGate, type StateMachineGate } from './workflow/gate.ts';
 import { BEGIN } from './workflow/stored.ts';
 import type { Workflow } from './workflow/workflow.ts';
 
@@ -416,11 +414,6 @@ export function runsOf<S extends string, E extends string>(
   gate: StateMachineGate<S, E>,
   options: RunsOptions,
 ): Runs<E> {
-  if (!(gate instanceof StateMachineGate)) {
-    throw new InterlockError(
-      'ERR_INTERLOCK_CONFIG',
-      `runsOf(): the first argument must be a StateMachineGate, got ${showValue(gate)}`,
-    );
-  }
+  assertGate('runsOf()', gate);
   return new Runs<E>(gate, { workflow: gate.compile(), ...keptBy(options) });
 }

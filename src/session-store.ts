@@ -1,6 +1,7 @@
 import cluster from 'node:cluster';
 import * as z from 'zod/mini';
 import { type Clock, DEFAULT_IDLE_MS, systemClock } from './clock.ts';
+import { isBus } from './drivers.ts';
 import { InterlockError } from './errors.ts';
 import {
   type CommonOptions,
@@ -137,7 +138,7 @@ const optionsSchema = z.strictObject({
   store: z.optional(
     z.custom<StateStore>(
       (value) => typeof value === 'object' && value !== null,
-      'expected a store',
+      'expected a store, such as sqliteStore({ database }) or redisStore({ client })',
     ),
   ),
   key: z._default(z.custom<RunKeyStrategy | readonly RunKeyStrategy[]>(), () => sessionKey()),
@@ -154,7 +155,7 @@ const optionsSchema = z.strictObject({
   bus: z.optional(
     z.custom<NotificationBus>(
       (value) => isBus(value),
-      'expected a bus, with publish and subscribe',
+      'expected a bus, such as redisBus({ client }) or postgresBus({ pool })',
     ),
   ),
   storeDeadlineMs: z._default(millis, 2_000),
@@ -194,11 +195,6 @@ export function sessionStore(options?: SessionStoreOptions): SessionMiddleware {
       sessions.shutDown(parseOptions('close()', closeSchema, given).drainMs),
     [SESSIONS]: sessions,
   } as const);
-}
-
-function isBus(value: unknown): boolean {
-  const bus = value as Partial<NotificationBus> | null;
-  return typeof bus?.publish === 'function' && typeof bus.subscribe === 'function';
 }
 
 /** What stands behind {@link sessionStore}, for gates that are mounted without one. */

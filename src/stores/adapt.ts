@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import * as z from 'zod/mini';
-import { storeForClient } from '../drivers.ts';
+import { kindOf } from '../drivers.ts';
 import { InterlockError, quoteNames } from '../errors.ts';
 import { functionOption, parseOptions } from '../options.ts';
 import { RunTable } from './memory-store.ts';
@@ -118,14 +118,14 @@ function missingOf(store: unknown, names: readonly string[]): string[] {
 }
 
 function notAStore(store: unknown): InterlockError {
-  const wrapper = storeForClient(store);
-  if (wrapper !== undefined) {
-    const message = `the store is a driver's client, not a store: wrap it in ${wrapper}`;
+  const kind = kindOf(store);
+  if (kind?.store !== undefined) {
+    const message = `the store is ${kind.name}, not a store: wrap it in ${kind.store}`;
     return new InterlockError('ERR_INTERLOCK_STORE', message);
   }
   // Not its value: a connection string has a password in it.
-  const kind = store === null || store === undefined ? String(store) : typeof store;
-  const given = kind === 'object' ? 'the store' : `the store is of type ${kind}, which`;
+  const type = store === null || store === undefined ? String(store) : typeof store;
+  const given = type === 'object' ? 'the store' : `the store is of type ${type}, which`;
   const [plain, atomic] = [missingOf(store, PLAIN), missingOf(store, ATOMIC)].map(quoteNames);
   return new InterlockError(
     'ERR_INTERLOCK_STORE',

@@ -1,5 +1,6 @@
+import { hasMethods } from '../drivers.ts';
 import { InterlockError } from '../errors.ts';
-import { showValue } from '../options.ts';
+import { isTable, showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import {
   type AnyBinding,
@@ -417,3 +418,20 @@ export interface StateMachineGateConstructor {
  * never moves. On its own it is one run, which `transition()` moves.
  */
 export const StateMachineGate: StateMachineGateConstructor = Gate;
+
+/** @throws InterlockError `ERR_INTERLOCK_CONFIG` for what is no gate, with how to make one of it */
+export function assertGate(what: string, value: unknown): asserts value is StateMachineGate {
+  if (value instanceof Gate) return;
+  const isMachine = isTable(value) && ('initial' in value || 'states' in value);
+  const hint =
+    value === Gate || isMachine
+      ? `; write ${what.replace('()', '(new StateMachineGate(machine))')}`
+      : hasMethods(value, 'compile', 'bindTool')
+        ? ' of another copy of mcp-interlock, of which the app must have one version alone'
+        : '';
+  const given = value === Gate ? 'the class itself' : isMachine ? 'a machine' : showValue(value);
+  throw new InterlockError(
+    'ERR_INTERLOCK_CONFIG',
+    `${what}: the first argument must be a StateMachineGate, got ${given}${hint}`,
+  );
+}

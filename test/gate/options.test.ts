@@ -485,8 +485,13 @@ describe('a mistake in the options', () => {
 
   it('is a definition in the place of a gate', () => {
     expect(() => fsmGate({ initial: 'a', states: { a: {} } } as never)).toThrow(
-      'fsmGate(): the first argument must be a StateMachineGate, got an object',
+      'must be a StateMachineGate, got a machine; write fsmGate(new StateMachineGate(machine))',
     );
+    expect(() => fsmGate(StateMachineGate as never)).toThrow(
+      'must be a StateMachineGate, got the class itself; write fsmGate(new StateMachineGate(',
+    );
+    const ofAnotherCopy = { compile() {}, bindTool() {} };
+    expect(() => fsmGate(ofAnotherCopy as never)).toThrow('of another copy of mcp-interlock');
     expect(() => runsOf(undefined as never, {})).toThrow(
       'must be a StateMachineGate, got undefined',
     );
@@ -499,6 +504,6 @@ describe('a mistake in the options', () => {
   });
 
   it('is a second gate in their place, which would not be mounted', () => {
-    expect(() => fsmGate(checkoutGate(), checkoutGate() as object)).toThrow('got an instance of');
+    expect(() => fsmGate(checkoutGate(), checkoutGate() as object)).toThrow('got a StateMachineGate');
   });
 });
