@@ -1,5 +1,4 @@
-import { type Relay, topicOf } from '../notify/relay.ts';
-import { Streams } from '../notify/streams.ts';
+import { type Relay, Streams, topicOf } from '../notify/relay.ts';
 import type { WaitingCall } from '../step/turns.ts';
 import type { SessionRecord } from '../stores/store.ts';
 import { LateResponses } from '../wire/call.ts';

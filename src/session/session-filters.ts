@@ -1,7 +1,7 @@
 import type { Clock } from '../clock.ts';
 import { newSessionId, SESSION_HEADER } from '../ids.ts';
 import type { NotificationBus } from '../notify/bus.ts';
-import { keepAlive } from '../notify/streams.ts';
+import { keepAlive } from '../notify/relay.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
 import type { OpenResult } from '../stores/store.ts';
 import type { Exchange, Filter, Observers } from '../wire/exchange.ts';

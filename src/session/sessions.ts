@@ -1,7 +1,6 @@
 import { newToken, SESSION_HEADER } from '../ids.ts';
 import type { NotificationBus } from '../notify/bus.ts';
-import { Relay } from '../notify/relay.ts';
-import { HeldStreams } from '../notify/streams.ts';
+import { HeldStreams, Relay } from '../notify/relay.ts';
 import { leftRunning, Turns } from '../step/turns.ts';
 import type { OpenResult, RunRecord, SessionRecord } from '../stores/store.ts';
 import type { Exchange } from '../wire/exchange.ts';
