@@ -7,7 +7,7 @@ import { parseArgs } from 'node:util';
 import { Redis } from 'ioredis';
 import { Pool } from 'pg';
 import { postgresStore } from '../src/stores/postgres.ts';
-import { Keys } from '../src/stores/redis/keys.ts';
+import { Keys } from '../src/stores/redis/format.ts';
 import { redisStore } from '../src/stores/redis.ts';
 import type { AtomicStateStore, ClaimRequest } from '../src/stores/store.ts';
 import { startPostgres } from '../test/services/postgres.ts';

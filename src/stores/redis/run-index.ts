@@ -17,9 +17,20 @@ import type {
   StuckQuery,
   WorkflowRecord,
 } from '../store.ts';
+import {
+  BUCKETS,
+  checkFormat,
+  expectStatus,
+  type IndexKeys,
+  isKey,
+  type Keys,
+  parseSession,
+  parseWorkflow,
+  principalScore,
+  type Reply,
+  type RunName,
+} from './format.ts';
 import * as scripts from './index-scripts.ts';
-import { BUCKETS, type IndexKeys, isKey, type Keys, principalScore, type RunName } from './keys.ts';
-import { checkFormat, expectStatus, parseSession, parseWorkflow, type Reply } from './replies.ts';
 import { duration, type Script } from './scripts.ts';
 
 type Ask = (script: Script, keys: string[], args: string[]) => Promise<Reply>;

@@ -14,16 +14,18 @@ import type {
   TrailDraft,
 } from '../store.ts';
 import { draftText, noteText } from '../trail.ts';
-import { Keys, keptKey, principalScore } from './keys.ts';
 import {
   expectStatus,
+  Keys,
+  keptKey,
   parseClaimResult,
   parseCommit,
   parseReply,
   parseRun,
   parseTrail,
+  principalScore,
   type Reply,
-} from './replies.ts';
+} from './format.ts';
 import { RunIndex, type RunIndexOptions } from './run-index.ts';
 import * as scripts from './run-scripts.ts';
 import { duration, type Script } from './scripts.ts';

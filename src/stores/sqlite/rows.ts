@@ -2,8 +2,14 @@ import { type RunState, type WorkflowState, workflowRecord } from '../run-state.
 import { decodeText, encodeText, jsonOrNull, textOrNull } from '../sql-text.ts';
 import type { FoundRun, Json, RunsCount, SessionRecord, TrailDraft, TrailEntry } from '../store.ts';
 import { draftText, firstHash, type TrailHead } from '../trail.ts';
-import type { SqliteDatabase, SqliteStatement, SqliteValue } from './database.ts';
-import { FORMAT, migrate, newerFormat } from './schema.ts';
+import {
+  FORMAT,
+  migrate,
+  newerFormat,
+  type SqliteDatabase,
+  type SqliteStatement,
+  type SqliteValue,
+} from './database.ts';
 
 /** A run as it is in the file. The trails stay there: what is in one here is new. */
 export interface SqliteRun extends RunState {

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { Redis as Upstash } from '@upstash/redis';
 import { Cluster, Redis } from 'ioredis';
 import { afterAll, describe, expect, it } from 'vitest';
-import { BUCKETS, Keys } from '../../../src/stores/redis/keys.ts';
+import { BUCKETS, Keys } from '../../../src/stores/redis/format.ts';
 import { redisStore } from '../../../src/stores/redis.ts';
 import type { RunsPage } from '../../../src/stores/store.ts';
 import { upstashStore } from '../../../src/stores/upstash.ts';

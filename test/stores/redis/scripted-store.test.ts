@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
-import { Keys } from '../../../src/stores/redis/keys.ts';
+import { Keys } from '../../../src/stores/redis/format.ts';
 import { scriptedStore } from '../../../src/stores/redis/scripted-store.ts';
 import { redisStore } from '../../../src/stores/redis.ts';
 import type { ClaimResult } from '../../../src/stores/store.ts';

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { BUCKETS, Keys, principalScore } from '../../../src/stores/redis/keys.ts';
+import { BUCKETS, Keys, principalScore } from '../../../src/stores/redis/format.ts';
 
 /**
  * Any JavaScript string, halves of surrogate pairs included, and more braces than chance would
