@@ -32,7 +32,8 @@ function openStore() {
       database.prepare(`SELECT count(*) AS n FROM ${name}`).get() as { n: number };
     return Object.fromEntries(names.map((name) => [name, count(name).n]));
   };
-  const store = sqliteStore({ database, now });
+  // Longer than a busy machine pauses a test.
+  const store = sqliteStore({ database, now, busyTimeoutMs: 20_000 });
   return { file, database, store, run: randomUUID(), now, advance, rowCounts };
 }
 
