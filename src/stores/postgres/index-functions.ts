@@ -5,17 +5,10 @@
  * Each looks at the run of every row that it found by the run's key. The planner may not join them
  * as tables, which `LIMIT 1` keeps it from: it would read all runs for the sake of a few.
  */
-import type { PostgresNames } from './names.ts';
-import { NOW } from './run-functions.ts';
-import { milliseconds } from './trail-functions.ts';
+import { hashed, milliseconds, NOW, type PostgresNames } from './names.ts';
 
 export function createIndexFunctions(names: PostgresNames): string {
   return [inState, held, stuck, count, list].map((create) => create(names)).join('');
-}
-
-/** How a name is found in an index, where it may be longer than an entry. */
-export function hashed(name: string): string {
-  return `hashtextextended(${name}, 0)`;
 }
 
 const OF_WORKFLOW = `${hashed('w.workflow_type')} = ${hashed('asked.workflow')} AND w.workflow_type = asked.workflow`;

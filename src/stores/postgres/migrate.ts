@@ -1,14 +1,14 @@
 import { InterlockError } from '../../errors.ts';
-import { createIndexFunctions, hashed } from './index-functions.ts';
+import { createIndexFunctions } from './index-functions.ts';
 import {
+  hashed,
   newerFormat,
   type PostgresClient,
   type PostgresNames,
   type PostgresPool,
 } from './names.ts';
-import { createRunFunctions } from './run-functions.ts';
+import { createRunFunctions, createTrailFunctions } from './run-functions.ts';
 import { createStepFunctions } from './step-functions.ts';
-import { createTrailFunctions } from './trail-functions.ts';
 
 /**
  * What each version does to the tables. Each is run once in a schema, in this order, and is never

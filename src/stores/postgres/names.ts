@@ -79,3 +79,19 @@ export function newerFormat(found: string, { schema }: PostgresNames): Interlock
     `of mcp-interlock knows format ${FORMAT} and older ones: deploy the version that wrote it`;
   return new InterlockError('ERR_INTERLOCK_STORE', message);
 }
+
+/** Milliseconds since the epoch. */
+export function milliseconds(time: string): string {
+  return `floor(extract(epoch FROM ${time}) * 1000)`;
+}
+
+/**
+ * What an answer says of its time. Read after the look, so that it is not before what was seen,
+ * even if that was waited for.
+ */
+export const NOW = milliseconds('clock_timestamp()');
+
+/** How a name is found in an index, where it may be longer than an entry. */
+export function hashed(name: string): string {
+  return `hashtextextended(${name}, 0)`;
+}

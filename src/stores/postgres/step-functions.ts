@@ -1,5 +1,4 @@
-import type { PostgresNames } from './names.ts';
-import { NOW } from './run-functions.ts';
+import { NOW, type PostgresNames } from './names.ts';
 
 /** How many settled tokens and unsettled steps the contract asks a store to remember. */
 const REMEMBERED = 16;
