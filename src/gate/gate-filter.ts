@@ -10,8 +10,6 @@ import type { Tap } from '../wire/tap.ts';
 import { after, inOrder, type MaybePromise } from '../wire/task-line.ts';
 import type { GateConfig } from './config.ts';
 import { Gates } from './gates.ts';
-import { isPassing, Judge } from './judge.ts';
-import { ShownTools } from './lists.ts';
 import {
   AS_IT_CAME,
   announcing,
@@ -21,7 +19,9 @@ import {
   settleCall,
   type Transform,
   unknownReply,
-} from './settle.ts';
+} from './held-call.ts';
+import { isPassing, Judge } from './judge.ts';
+import { ShownTools } from './lists.ts';
 import { carryOn } from './tasks.ts';
 import { declareListChanged, declaresChanges, keepsSecrets, tellMoved } from './visibility.ts';
 

@@ -26,11 +26,11 @@ import type { BoundState, Position } from '../workflow/position.ts';
 import { admit, askedCall, type NotAdmitted, refusedUnclaimed, unclear } from './admit.ts';
 import type { GateConfig } from './config.ts';
 import { type Demand, Gates } from './gates.ts';
+import { FacedStep, HeldCall, holdersOf } from './held-call.ts';
 import { askForAlias, badToolName, refusalReply } from './replies.ts';
-import { HeldCall, holdersOf } from './settle.ts';
 import { beginningOf, type NotFound, stateAsRead, stateNow, understood } from './stands.ts';
 import { answerStatus } from './status-tool.ts';
-import { FacedStep } from './step-facade.ts';
+
 import {
   allowsCall,
   allowsRestart,
@@ -242,9 +242,10 @@ export class Judge {
     // It may have waited for its turn, and others may have moved the run meanwhile, in another
     // process too.
     run.session.noteMove();
-    if ('fault' in step && !(step instanceof Step)) this.#config.onError(step.fault);
-    if (!(step instanceof Step))
+    if (!(step instanceof Step)) {
+      if ('fault' in step) this.#config.onError(step.fault);
       return step.reason === 'unknown' ? this.#end(incoming, tool, run) : refuse(step);
+    }
     const call = (): ReturnType<typeof askedCall> => askedCall(incoming, tool, run);
     const admitted = admit(this.#config, binding, step, call, request);
     const position = isPromise(admitted) ? await admitted : admitted;
@@ -272,7 +273,7 @@ export class Judge {
     const isUpdated = this.#config.workflow.shield !== undefined;
     step.begin(new Moves(this.#config, binding, position, origin), isUpdated);
     const call = new HeldCall(id, this.#admission.era, this.#config, run, step);
-    held.add(new FacedStep(call, this.#config.workflow, () => held.rest()));
+    held.add(new FacedStep(call, () => held.rest()));
     return call;
   }
 

@@ -20,7 +20,7 @@ import {
   HeldCall,
   settleCall,
   type Transform,
-} from './settle.ts';
+} from './held-call.ts';
 import {
   endInAnswer,
   endInNotice,

@@ -17,7 +17,7 @@ import {
 } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { GateConfig } from './config.ts';
-import { holdersOf } from './settle.ts';
+import { holdersOf } from './held-call.ts';
 
 /** A call that was told of, and whose end was not. */
 interface OpenCall {
