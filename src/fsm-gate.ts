@@ -1,17 +1,23 @@
 import * as z from 'zod/mini';
 import { type Clock, systemClock } from './clock.ts';
-import { type GateConfig, noteMount, type TrailOptions, type Visibility } from './gate/config.ts';
+import {
+  type GateConfig,
+  ListedNames,
+  ListedTools,
+  noteMount,
+  type TrailOptions,
+  type Visibility,
+} from './gate/config.ts';
 import { GateFilter } from './gate/gate-filter.ts';
 import { passGate } from './gate/gates.ts';
 import { CachedLists, ListCache, type ListCacheOptions } from './gate/list-cache.ts';
-import { ListedNames, ListedTools } from './gate/listed.ts';
-import { ListenFilter } from './gate/listen.ts';
+import { ListenFilter } from './gate/list-changes.ts';
+import { availabilityNotes } from './gate/lists.ts';
 import { ReadFilter } from './gate/reads.ts';
 import { Aliases } from './gate/replies.ts';
 import { type StatusToolOptions, statusToolOf, statusToolOption } from './gate/status-tool.ts';
 import { TaskFilter } from './gate/tasks.ts';
 import { ToldCalls } from './gate/told-calls.ts';
-import { availabilityNotes } from './gate/visibility.ts';
 import {
   type CommonOptions,
   commonShape,

@@ -1,5 +1,6 @@
 import type { EventDraft } from './events.ts';
 import { isStableEverywhere } from './gate/config.ts';
+import { readLists } from './gate/list-changes.ts';
 import {
   eventOfHeld,
   expireFromOutside,
@@ -11,7 +12,6 @@ import {
   tellMovedOutside,
 } from './gate/outside.ts';
 import { storedIn } from './gate/stands.ts';
-import { readLists } from './gate/visibility.ts';
 import { isSession, newToken } from './ids.ts';
 import {
   countRuns,

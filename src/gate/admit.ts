@@ -4,14 +4,13 @@ import { beginsAnew, moveTo, type StepMove, shownPosition } from '../step/outcom
 import type { Step } from '../step/step.ts';
 import type { FsmSnapshot } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
-import type { MaybePromise } from '../wire/task-line.ts';
+import { after, type MaybePromise } from '../wire/task-line.ts';
 import type { Guard, GuardedCall } from '../workflow/binding.ts';
 import { AskedArguments, type CallBinding, placed } from '../workflow/bound-tools.ts';
 import type { Loop, LoopShield } from '../workflow/loop-shield.ts';
 import type { Position } from '../workflow/position.ts';
 import type { GateConfig } from './config.ts';
-import { asBegun } from './stands.ts';
-import { allowsCall } from './visibility.ts';
+import { asBegun, sightOf } from './stands.ts';
 
 /** Why a call may not go on although its run could be claimed, or asked where it stands. */
 export interface NotAdmitted {
@@ -120,6 +119,35 @@ function calledOff(
 
 function letGo(step: Step, why: NotAdmitted): Promise<NotAdmitted> {
   return step.withdraw().then(() => why);
+}
+
+/** Whether such a call is allowed there, as far as the run's state and `visible` have a say. */
+export function allowsCall(
+  config: GateConfig,
+  run: Pick<Run, 'run' | 'actor'>,
+  position: Position,
+  { tool, binding }: { readonly tool: string; readonly binding: CallBinding },
+): boolean {
+  if (!config.workflow.allows(position.state, binding)) return false;
+  const { veils } = binding;
+  return veils === undefined || sightOf(config, run, position)?.opens(tool, veils) !== false;
+}
+
+/**
+ * Whether such a call begins anew a run that has ended: it must be allowed there, with the data that
+ * the run would begin with.
+ */
+export function allowsRestart(
+  config: GateConfig,
+  run: Run,
+  asked: { readonly tool: string; readonly binding: CallBinding },
+): MaybePromise<boolean> {
+  const { start } = config.workflow;
+  if (asked.binding.veils === undefined) return allowsCall(config, run, start, asked);
+  return after(
+    asBegun(config, run, { ...start, updatedAt: 0 }),
+    (begun) => begun !== 'unavailable' && allowsCall(config, run, begun, asked),
+  );
 }
 
 /** Whether the state of a claimed run allows the call, and where the run stands for it. */

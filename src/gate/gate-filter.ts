@@ -16,14 +16,16 @@ import {
   createdTask,
   type HeldCall,
   holdersOf,
+  IDEMPOTENCY_KEY,
   settleCall,
   type Transform,
   unknownReply,
 } from './held-call.ts';
-import { isPassing, Judge } from './judge.ts';
+import { Judge } from './judge.ts';
+import { declareListChanged, declaresChanges, tellMoved } from './list-changes.ts';
 import { ShownTools } from './lists.ts';
+import { keepsSecrets } from './stands.ts';
 import { carryOn } from './tasks.ts';
-import { declareListChanged, declaresChanges, keepsSecrets, tellMoved } from './visibility.ts';
 
 const TOOLS = Buffer.from('"tools"');
 const ESCAPED_ASCII = Buffer.from('\\u00');
@@ -305,6 +307,21 @@ export class GateFilter implements Filter {
     call.step.giveUp(!isOver);
     if (isOver) tap.releaseClose();
   }
+}
+
+/**
+ * Whether a gate has nothing to say of a call, by its tool alone. Takes out of it what only a gate
+ * may set: a handler must be able to trust the key.
+ */
+function isPassing(incoming: Call, { workflow, status }: GateConfig): boolean {
+  const { message } = incoming;
+  if (
+    message.at('params', '_meta', IDEMPOTENCY_KEY) !== undefined &&
+    holdersOf(incoming).length === 0
+  )
+    message.remove(['params', '_meta'], IDEMPOTENCY_KEY);
+  const tool = message.at('params', 'name');
+  return typeof tool === 'string' && !workflow.isBound(tool) && tool !== status?.name;
 }
 
 /** Whether a call still has the claims that it is to be forwarded with, of all gates so far. */

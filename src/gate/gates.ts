@@ -14,13 +14,14 @@ import type { GateConfig } from './config.ts';
 import {
   asShown,
   isToBegin,
+  keepsSecrets,
   recordNow,
   showsData,
+  sightOf,
   standing,
   statusOf,
   storedIn,
 } from './stands.ts';
-import { keepsSecrets, sightOf } from './visibility.ts';
 
 /** So many routes of one app are told apart; on more of them, a gate speaks for itself alone. */
 const MOST_ROUTES = 100;

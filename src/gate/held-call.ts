@@ -1,11 +1,18 @@
-import type { CurrentStep, HandlersStep } from '../session/current-step.ts';
+import { type CurrentStep, type HandlersStep, Try } from '../session/current-step.ts';
 import type { Run } from '../session/run.ts';
 import type { Outcome } from '../step/outcome.ts';
 import type { MoveListener, Step } from '../step/step.ts';
 import type { RunKey } from '../stores/store.ts';
 import type { Call, Holder } from '../wire/call.ts';
 import type { Era } from '../wire/headers.ts';
-import { isObject, JSON_RPC, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
+import {
+  isObject,
+  JSON_RPC,
+  type JsonObject,
+  META_PREFIX,
+  META_TRY,
+  type RequestId,
+} from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { announcement } from '../workflow/advice.ts';
@@ -15,6 +22,9 @@ import type { GateConfig } from './config.ts';
 import type { Gates } from './gates.ts';
 import { unknownOutcomeReply } from './replies.ts';
 import { recordNow } from './stands.ts';
+
+/** Under which a call is forwarded with its key, in the `_meta` of its params. */
+export const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
 
 /** A task that a call has created, in place of its result. */
 export interface CreatedTask {
@@ -183,7 +193,7 @@ function adding(texts: readonly string[], own: Transform): Transform {
  * A gate's step of a call, kept for its handler. Once nothing more can come of the step it lets go
  * of the call, and goes on saying which step it was.
  */
-export class FacedStep implements HandlersStep {
+class FacedStep implements HandlersStep {
   readonly key: RunKey;
   readonly #workflow: Workflow;
   readonly #tool: string;
@@ -276,4 +286,20 @@ export class FacedStep implements HandlersStep {
 
 function notOurs(status: string): Error {
   return new Error(`the step is not this call's any more (${status}); roll back`);
+}
+
+/**
+ * Lets the call's handler find the step. Where two gates claim one call, the handler gets the first
+ * one's key.
+ */
+export function showHandler(incoming: Call, call: HeldCall): void {
+  const held = Try.of(incoming) ?? beginTry(incoming, call.step);
+  held.add(new FacedStep(call, () => held.rest()));
+}
+
+function beginTry(incoming: Call, { idempotencyKey }: Step): Try {
+  const begun = Try.begin(incoming);
+  const members = { [IDEMPOTENCY_KEY]: idempotencyKey, [META_TRY]: begun.id };
+  incoming.message.assign(['params', '_meta'], members);
+  return begun;
 }

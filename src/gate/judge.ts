@@ -1,6 +1,5 @@
 import { digestOf } from '../digest.ts';
 import type { RefusalReason } from '../events.ts';
-import { Try } from '../session/current-step.ts';
 import { InFlight } from '../session/live-session.ts';
 import type { Admission, NoRun, Run } from '../session/run.ts';
 import { turnAway, UNKNOWN_SESSION } from '../session/turn-away.ts';
@@ -11,36 +10,36 @@ import type { CallNote, FsmSnapshot, Json, StepDescription, Uncertain } from '..
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { argumentsFault, headerFault } from '../wire/headers.ts';
-import {
-  isObject,
-  isRequestId,
-  type JsonObject,
-  META_PREFIX,
-  META_TRY,
-  type RequestId,
-} from '../wire/json-rpc.ts';
+import { isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import { ANOTHER, type Refusal, type RefusalDetails } from '../workflow/advice.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
-import { admit, askedCall, type NotAdmitted, refusedUnclaimed, unclear } from './admit.ts';
-import type { GateConfig } from './config.ts';
-import { type Demand, Gates } from './gates.ts';
-import { FacedStep, HeldCall, holdersOf } from './held-call.ts';
-import { askForAlias, badToolName, refusalReply } from './replies.ts';
-import { beginningOf, type NotFound, stateAsRead, stateNow, understood } from './stands.ts';
-import { answerStatus } from './status-tool.ts';
-
 import {
+  admit,
   allowsCall,
   allowsRestart,
+  askedCall,
+  type NotAdmitted,
+  refusedUnclaimed,
+  unclear,
+} from './admit.ts';
+import type { GateConfig } from './config.ts';
+import { type Demand, Gates } from './gates.ts';
+import { HeldCall, showHandler } from './held-call.ts';
+import { tellMoved } from './list-changes.ts';
+import { askForAlias, badToolName, refusalReply } from './replies.ts';
+import {
+  beginningOf,
   isShown,
   keepsSecrets,
+  type NotFound,
   nameToldOf,
-  tellMoved,
-} from './visibility.ts';
-
-const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
+  stateAsRead,
+  stateNow,
+  understood,
+} from './stands.ts';
+import { answerStatus } from './status-tool.ts';
 
 const NO_REFUSALS =
   'fsmGate({ trail: { refusals: true } }) has no effect: this store cannot keep refused calls';
@@ -62,21 +61,6 @@ interface Asked {
   readonly tool: string;
   readonly run: Run;
   readonly binding: CallBinding;
-}
-
-/**
- * Whether a gate has nothing to say of a call, by its tool alone. Takes out of it what only a gate
- * may set: a handler must be able to trust the key.
- */
-export function isPassing(incoming: Call, { workflow, status }: GateConfig): boolean {
-  const { message } = incoming;
-  if (
-    message.at('params', '_meta', IDEMPOTENCY_KEY) !== undefined &&
-    holdersOf(incoming).length === 0
-  )
-    message.remove(['params', '_meta'], IDEMPOTENCY_KEY);
-  const tool = message.at('params', 'name');
-  return typeof tool === 'string' && !workflow.isBound(tool) && tool !== status?.name;
 }
 
 /** Decides about the calls of one exchange before they are forwarded. */
@@ -266,14 +250,13 @@ export class Judge {
     position: Position,
     note: CallNote,
   ): HeldCall {
-    const held = Try.of(incoming) ?? beginTry(incoming, step);
     run.step = incoming;
     const origin = { tool, args: argumentsOf(incoming), note, isFirst: step.isFirst };
     // What was counted is saved whatever the call comes to.
     const isUpdated = this.#config.workflow.shield !== undefined;
     step.begin(new Moves(this.#config, binding, position, origin), isUpdated);
     const call = new HeldCall(id, this.#admission.era, this.#config, run, step);
-    held.add(new FacedStep(call, () => held.rest()));
+    showHandler(incoming, call);
     return call;
   }
 
@@ -477,12 +460,4 @@ function described(tool: string, args: unknown, uncertain: Uncertain): StepDescr
 function argumentsOf({ message }: Call): JsonObject {
   const args = message.at('params', 'arguments');
   return isObject(args) ? args : {};
-}
-
-/** Where two gates claim one call, the handler gets the first one's key. */
-function beginTry(incoming: Call, { idempotencyKey }: Step): Try {
-  const held = Try.begin(incoming);
-  const members = { [IDEMPOTENCY_KEY]: idempotencyKey, [META_TRY]: held.id };
-  incoming.message.assign(['params', '_meta'], members);
-  return held;
 }

@@ -13,14 +13,15 @@ import type { ElementEdit, Message } from '../wire/message.ts';
 import { Note } from '../wire/note.ts';
 import { nameOf, pageAsSent } from '../wire/pages.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
+import { availabilityNote } from '../workflow/advice.ts';
 import type { BoundRead, BoundReads } from '../workflow/reads.ts';
 import type { Sight } from '../workflow/visible.ts';
+import type { Workflow } from '../workflow/workflow.ts';
 import { withArgument } from './argument-schema.ts';
 import type { GateConfig } from './config.ts';
 import { Gates } from './gates.ts';
-import { stateForLists } from './stands.ts';
+import { sightOf, sightOfAll, stateForLists, visibilityFor } from './stands.ts';
 import { listStatusTool, statusToolKey } from './status-tool.ts';
-import { forbidCaching, sightOf, sightOfAll, visibilityFor, withNote } from './visibility.ts';
 
 /**
  * By what a list leaves tools out: the run's state, and what its client does not see there.
@@ -292,4 +293,26 @@ async function hiding(config: GateConfig, admission: Admission, member: string):
 
 function text(value: unknown): string {
   return typeof value === 'string' ? value : '';
+}
+
+/** What a stable list says of each bound tool, the same bytes for every caller. */
+export function availabilityNotes(workflow: Workflow): ReadonlyMap<string, string> {
+  const places = workflow.toolNames.map((tool) => [tool, workflow.whereabouts(tool)] as const);
+  return new Map(
+    places.flatMap(([tool, place]) => (place ? [[tool, availabilityNote(place)]] : [])),
+  );
+}
+
+export function withNote(description: unknown, note: string): string {
+  return typeof description === 'string' && description !== '' ? `${description}\n\n${note}` : note;
+}
+
+/**
+ * What depends on a run is neither kept nor shared. An upstream that says nothing of it does not
+ * say that it may be.
+ */
+export function forbidCaching(message: Message): void {
+  if (message.at('result', 'ttlMs') !== undefined) message.set(['result', 'ttlMs'], 0);
+  if (message.at('result', 'cacheScope') !== undefined)
+    message.set(['result', 'cacheScope'], 'private');
 }

@@ -20,8 +20,8 @@ import type { Position } from '../workflow/position.ts';
 import { countFailure } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { isStableEverywhere, mountedBegin } from './config.ts';
+import { listsChangedBy } from './list-changes.ts';
 import { storedIn, understood } from './stands.ts';
-import { listsChangedBy } from './visibility.ts';
 
 /** What runs are moved with that no request is about. */
 export interface OutsideMover {

@@ -21,17 +21,10 @@ import type { BoundRead } from '../workflow/reads.ts';
 import { askedCall, refusedUnclaimed } from './admit.ts';
 import type { GateConfig } from './config.ts';
 import { type Demand, Gates } from './gates.ts';
-import { type ReadLists, readListsOf, showReads } from './lists.ts';
+import { declareListChanged, declaresChanges, readLists } from './list-changes.ts';
+import { forbidCaching, type ReadLists, readListsOf, showReads } from './lists.ts';
 import { askForAlias, nothingToComplete } from './replies.ts';
-import { stateNow } from './stands.ts';
-import {
-  declareListChanged,
-  declaresChanges,
-  forbidCaching,
-  keepsSecrets,
-  readLists,
-  sightOf,
-} from './visibility.ts';
+import { keepsSecrets, sightOf, stateNow } from './stands.ts';
 
 const ESCAPED_ASCII = '\\u00';
 const UPDATED = 'notifications/resources/updated';

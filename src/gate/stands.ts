@@ -7,8 +7,9 @@ import type { ClaimView, FsmSnapshot, Json, RunRecord, WorkflowRecord } from '..
 import type { ListKind } from '../wire/json-rpc.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import type { Position } from '../workflow/position.ts';
+import type { Sight } from '../workflow/visible.ts';
 import type { Understood, Workflow } from '../workflow/workflow.ts';
-import type { GateConfig } from './config.ts';
+import type { GateConfig, Visibility } from './config.ts';
 
 /** `unknown`: the run is no more; `unavailable`: the store cannot be asked. */
 export type NotFound = 'unknown' | 'unavailable';
@@ -237,4 +238,75 @@ export function isToBegin(
 /** Whether data decide what a client is shown: by the guards of a statechart, or by `visible`. */
 export function showsData({ workflow }: GateConfig): boolean {
   return !workflow.isFlat || workflow.hides;
+}
+
+const STALE_HIDE =
+  'visibility "hide" has no effect where calls name their runs by a handle: a list names none. Every tool is listed';
+const DEPARTURE =
+  'visibility "hide" departs from MCP 2026-07-28, where a list of tools "MUST NOT vary … as a side effect of other requests". Clients may keep such a list';
+
+/** How one gate shows its tools to one request. */
+export function visibilityFor(
+  { visibility, warnOnce }: GateConfig,
+  admission: Admission,
+): Visibility {
+  if (admission.byArgument) {
+    if (visibility === 'hide') warnOnce(STALE_HIDE);
+    return 'stable';
+  }
+  const isStateless = admission.era === 'stateless';
+  if (isStateless && visibility === 'hide') warnOnce(DEPARTURE);
+  return visibility ?? (isStateless ? 'stable' : 'hide');
+}
+
+/** Whether what a run hides must not be told from what does not exist. */
+export function keepsSecrets(config: GateConfig, admission: Admission): boolean {
+  return config.refusal === 'unknown-tool' && visibilityFor(config, admission) === 'hide';
+}
+
+/**
+ * What the run's client sees where the run stands; `undefined` where every client sees the same.
+ */
+export function sightOf(
+  { workflow, onError }: Pick<GateConfig, 'workflow' | 'onError'>,
+  { run, actor }: Pick<Run, 'run' | 'actor'>,
+  position: Position,
+): Sight | undefined {
+  if (!workflow.hides) return undefined;
+  return workflow.sight(position, { run, principal: actor, onError });
+}
+
+/** The same in lists that show what there is in all states: as of a new run, which has no key. */
+export function sightOfAll(
+  { workflow, onError }: GateConfig,
+  { identity }: Admission,
+): Sight | undefined {
+  if (!workflow.hides) return undefined;
+  const viewer = { run: undefined, principal: identity.binding, onError };
+  return workflow.sight(workflow.start, viewer);
+}
+
+/**
+ * What a client is told of a tool that somebody called: its name, or `otherwise` where the client
+ * sees it nowhere.
+ */
+export function nameToldOf(
+  config: GateConfig,
+  run: Pick<Run, 'run' | 'actor'>,
+  position: Position,
+  tool: string,
+  otherwise?: string,
+): string | undefined {
+  return sightOf(config, run, position)?.unlisted.has(tool) === true ? otherwise : tool;
+}
+
+/** Whether the tool is shown to the run's client where the run stands. */
+export function isShown(
+  config: GateConfig,
+  run: Pick<Run, 'run' | 'actor'>,
+  position: Position,
+  tool: string,
+): boolean {
+  if (!config.workflow.isVisible(tool, position.state)) return false;
+  return sightOf(config, run, position)?.hidden.has(tool) !== true;
 }

@@ -20,8 +20,16 @@ import type { Position } from '../workflow/position.ts';
 import { jsonOf } from '../workflow/stored.ts';
 import type { GateConfig } from './config.ts';
 import type { Outlook } from './gates.ts';
-import { asBegun, type Stood, showsData, stands, statusOf, storedIn } from './stands.ts';
-import { nameToldOf, sightOf } from './visibility.ts';
+import {
+  asBegun,
+  nameToldOf,
+  type Stood,
+  showsData,
+  sightOf,
+  stands,
+  statusOf,
+  storedIn,
+} from './stands.ts';
 
 /** What is told of one workflow. */
 export interface WorkflowStatus {

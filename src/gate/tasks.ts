@@ -21,6 +21,7 @@ import {
   settleCall,
   type Transform,
 } from './held-call.ts';
+import { tellMoved } from './list-changes.ts';
 import {
   endInAnswer,
   endInNotice,
@@ -28,7 +29,6 @@ import {
   type TaskEnd,
   type TaskQuestion,
 } from './task-end.ts';
-import { tellMoved } from './visibility.ts';
 
 const TASKS = Buffer.from('tasks');
 const ESCAPED_ASCII = Buffer.from('\\u00');

@@ -504,6 +504,8 @@ describe('a mistake in the options', () => {
   });
 
   it('is a second gate in their place, which would not be mounted', () => {
-    expect(() => fsmGate(checkoutGate(), checkoutGate() as object)).toThrow('got a StateMachineGate');
+    expect(() => fsmGate(checkoutGate(), checkoutGate() as object)).toThrow(
+      'got a StateMachineGate',
+    );
   });
 });
