@@ -11,7 +11,7 @@ import { functionOption, parseOptions } from './options.ts';
 import { countRuns, hasIndex, heldRuns, indexOf, stuckRuns } from './run-views.ts';
 import { Runs } from './runs.ts';
 import { MOVER, type RunsMover, type RunsUnderWay, type RunView } from './runs-options.ts';
-import type { CallerRequest } from './session/principal.ts';
+import type { CallerRequest } from './session/callers.ts';
 
 interface Authorizes {
   // A method, so that functions which ask for more of a request are taken too: for Express's own,

@@ -5,7 +5,7 @@ export {
   type SessionStoreOptions,
   sessionStore,
 } from './session-store.ts';
-export type { CallerRequest } from './session/principal.ts';
+export type { CallerRequest } from './session/callers.ts';
 export {
   type HandleKey,
   type HandleKeyOptions,

@@ -13,7 +13,7 @@ import {
 } from './middleware.ts';
 import type { NotificationBus } from './notify/bus.ts';
 import { functionOption, parseOptions } from './options.ts';
-import type { ClientOf, PrincipalOf } from './session/principal.ts';
+import type { ClientOf, PrincipalOf } from './session/callers.ts';
 import { admissionOf } from './session/run.ts';
 import { parseKeys, type RunKeyStrategy, sessionKey } from './session/run-key.ts';
 import { Sessions } from './session/sessions.ts';

@@ -1,8 +1,7 @@
 import { digestOf } from '../digest.ts';
 import type { RefusalReason } from '../events.ts';
 import { InFlight } from '../session/live-session.ts';
-import type { Admission, NoRun, Run } from '../session/run.ts';
-import { turnAway, UNKNOWN_SESSION } from '../session/turn-away.ts';
+import { type Admission, deny, type NoRun, type Run, UNKNOWN_SESSION } from '../session/run.ts';
 import { claimRun } from '../step/claim.ts';
 import { beginsAnew, Moves, shownPosition } from '../step/outcome.ts';
 import { type NotClaimed, Step } from '../step/step.ts';
@@ -434,7 +433,7 @@ export class Judge {
   #end(incoming: Call, tool: string, { gone }: Run): MaybePromise<Verdict> {
     if (gone !== undefined)
       return this.#refuseUnnamed(incoming, tool, { advice: gone, warning: undefined });
-    return after(turnAway(this.#exchange, UNKNOWN_SESSION), () => 'ended' as const);
+    return after(deny(this.#exchange, UNKNOWN_SESSION), () => 'ended' as const);
   }
 }
 

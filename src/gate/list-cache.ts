@@ -2,7 +2,7 @@ import type { Clock } from '../clock.ts';
 import { digestOf } from '../digest.ts';
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
-import type { CallerRequest } from '../session/principal.ts';
+import type { CallerRequest } from '../session/callers.ts';
 import type { Admission } from '../session/run.ts';
 import type { Exchange, Filter } from '../wire/exchange.ts';
 import { headerFault, requestHeader } from '../wire/headers.ts';

@@ -1,5 +1,4 @@
-import type { Admission } from '../session/run.ts';
-import { turnAway, UNKNOWN_SESSION } from '../session/turn-away.ts';
+import { type Admission, deny, UNKNOWN_SESSION } from '../session/run.ts';
 import type { FsmSnapshot } from '../stores/store.ts';
 import { type Call, isAmbiguous } from '../wire/call.ts';
 import type { Exchange, Filter } from '../wire/exchange.ts';
@@ -385,7 +384,7 @@ export class ReadJudge {
 
   /** The run is named by its session, which is over then. */
   async #end(): Promise<'ended'> {
-    await turnAway(this.#exchange, UNKNOWN_SESSION);
+    await deny(this.#exchange, UNKNOWN_SESSION);
     return 'ended';
   }
 }

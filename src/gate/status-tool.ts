@@ -5,8 +5,8 @@
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { functionOption, showValue } from '../options.ts';
-import { type Admission, isHandle, startersOf } from '../session/run.ts';
-import { turnAway, UNKNOWN_SESSION } from '../session/turn-away.ts';
+import { type Admission, deny, UNKNOWN_SESSION } from '../session/run.ts';
+import { isHandle, startersOf } from '../session/run-key.ts';
 import type { Json } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
@@ -250,7 +250,7 @@ export async function answerStatus(
   }
   const parts = await partsOf(status, config, Gates.of(config, exchange), asked);
   if (parts === 'unknown') {
-    await turnAway(exchange, UNKNOWN_SESSION);
+    await deny(exchange, UNKNOWN_SESSION);
     return 'ended';
   }
   const result = {

@@ -16,8 +16,8 @@ import {
   type RequestId,
 } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
-import { type Admission, isHandle } from './run.ts';
-import type { HandleKey, ManagedHandle, RunKeyStrategy } from './run-key.ts';
+import type { Admission } from './run.ts';
+import { type HandleKey, isHandle, type ManagedHandle, type RunKeyStrategy } from './run-key.ts';
 
 /**
  * How long a store that fails is asked again for the run of a handle that is handed out already.

@@ -1,6 +1,7 @@
 import { type Relay, Streams, topicOf } from '../notify/relay.ts';
 import type { WaitingCall } from '../step/turns.ts';
 import type { SessionRecord } from '../stores/store.ts';
+import { type Placed, type UseOrder, YieldOrder } from '../use-order.ts';
 import { LateResponses } from '../wire/call.ts';
 import {
   idKey,
@@ -10,7 +11,7 @@ import {
   type RequestId,
 } from '../wire/json-rpc.ts';
 import type { Tap } from '../wire/tap.ts';
-import type { Seat } from './quotas.ts';
+import type { Seat } from './callers.ts';
 
 /** The HTTP request that a call came in, as far as its wait depends on it. */
 export interface CallersRequest {
@@ -271,52 +272,110 @@ export class LiveSession {
   }
 }
 
-/**
- * Somebody who is told which of a run's lists changed, and the session that they belong to, if any.
- */
-export interface Listener {
-  readonly tell: (lists: readonly ListKind[]) => void;
-  readonly session?: LiveSession | undefined;
+export interface SessionTableOptions {
+  /** How many sessions are known, as long as enough of them may be forgotten. */
+  readonly maxSessions: number;
+  /** A session that was not used for this long has expired, in milliseconds. */
+  readonly idleMs: number;
+  /** Whether sessions are looked for by what they are called on the bus. */
+  readonly hasTopics?: boolean;
+}
+
+interface SessionEntry extends Placed<SessionEntry> {
+  readonly session: LiveSession;
+  readonly order: UseOrder<SessionEntry>;
+  usedAt: number;
 }
 
 /**
- * Who hears in this process of runs that several connections share, by the names that such runs
- * have on the bus.
+ * How many sessions of each kind one use, or one that is added, looks at. More than one leaves for
+ * each that comes.
  */
-export class Audiences {
-  readonly #listeners = new Map<string, Set<Listener>>();
+const LOOKS = 2;
 
-  /** Adds somebody, until the returned function is called. */
-  add(run: string, listener: Listener): () => void {
-    const topic = topicOf(run);
-    const listeners = this.#listeners.get(topic) ?? new Set();
-    this.#listeners.set(topic, listeners.add(listener));
-    return () => {
-      listeners.delete(listener);
-      if (listeners.size === 0 && this.#listeners.get(topic) === listeners)
-        this.#listeners.delete(topic);
-    };
+/**
+ * The sessions that this process knows. Those that have expired leave as others are used, and the
+ * least recently used one where there are too many, those without a principal first: nothing limits
+ * how many of them one client opens. One in which something is under way stays.
+ */
+export class SessionTable {
+  readonly #entries = new Map<string, SessionEntry>();
+  readonly #order = new YieldOrder<SessionEntry>();
+  readonly #topics: Map<string, LiveSession> | undefined;
+  readonly #max: number;
+  readonly #idleMs: number;
+
+  constructor({ maxSessions, idleMs, hasTopics = false }: SessionTableOptions) {
+    this.#max = maxSessions;
+    this.#idleMs = idleMs;
+    this.#topics = hasTopics ? new Map() : undefined;
   }
 
-  /** How many listen to a run. */
-  sizeOf(run: string): number {
-    return this.#listeners.get(topicOf(run))?.size ?? 0;
+  get size(): number {
+    return this.#entries.size;
   }
 
-  /** Ends the streams of those who listen. */
-  endAll(): void {
-    const all = [...this.#listeners.values()].flatMap((listeners) => [...listeners]);
-    for (const { session } of all) session?.streams.endAll();
+  byTopic(topic: string): LiveSession | undefined {
+    return this.#topics?.get(topic);
   }
 
-  /** Tells everybody of that run, but for a session that knows already. */
-  tell(run: string, lists: readonly ListKind[], except?: object): void {
-    this.tellTopic(topicOf(run), lists, except);
+  /** To be looked for is no use. */
+  get(run: string): LiveSession | undefined {
+    return this.#entries.get(run)?.session;
   }
 
-  tellTopic(topic: string, lists: readonly ListKind[], except?: object): void {
-    for (const { tell, session } of [...(this.#listeners.get(topic) ?? [])]) {
-      if (session === undefined || session !== except) tell(lists);
+  /** A request of the session came. */
+  use(session: LiveSession, now: number): void {
+    const entry = this.#entries.get(session.run);
+    if (entry?.session !== session) return;
+    this.#touch(entry, now);
+    if (!session.running) session.seat?.offer();
+    this.#forgetOldest(session, now);
+  }
+
+  /** In place of what was there under its name. */
+  add(session: LiveSession, seat: Seat<LiveSession>, now: number): void {
+    this.delete(session.run);
+    const order = this.#order.of(session.record.principal !== undefined);
+    const entry: SessionEntry = { session, order, usedAt: now, older: undefined, newer: undefined };
+    this.#entries.set(session.run, entry);
+    order.touch(entry);
+    this.#topics?.set(topicOf(session.run), session);
+    session.seat = seat;
+    seat.take(session);
+    this.#forgetOldest(session, now);
+  }
+
+  each(visit: (session: LiveSession) => void): void {
+    for (const { session } of this.#entries.values()) visit(session);
+  }
+
+  delete(run: string): void {
+    const entry = this.#entries.get(run);
+    if (entry === undefined) return;
+    this.#entries.delete(run);
+    entry.order.remove(entry);
+    this.#topics?.delete(topicOf(run));
+    entry.session.seat?.leave();
+    entry.session.seat = undefined;
+  }
+
+  /** What is under way counts as a use, so that it keeps none of those behind it. */
+  #forgetOldest(current: LiveSession, now: number): void {
+    for (const order of this.#order.inTurn) {
+      for (let looks = 0; looks < LOOKS; looks++) {
+        const { oldest } = order;
+        if (oldest === undefined || oldest.session === current) break;
+        const hasExpired = now - oldest.usedAt >= this.#idleMs;
+        if (!hasExpired && this.size <= this.#max) break;
+        if (oldest.session.idle) this.delete(oldest.session.run);
+        else this.#touch(oldest, now);
+      }
     }
+  }
+
+  #touch(entry: SessionEntry, now: number): void {
+    entry.usedAt = now;
+    entry.order.touch(entry);
   }
 }

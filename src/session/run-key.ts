@@ -235,3 +235,25 @@ export function principalText(principal: string | IssuedPrincipal): string {
     ? principal
     : JSON.stringify([principal.issuer, principal.subject]);
 }
+
+const LONGEST_HANDLE = 1_024;
+
+export function isHandle(value: unknown): value is string | number {
+  if (typeof value === 'number') return Number.isSafeInteger(value);
+  return typeof value === 'string' && value !== '' && value.length <= LONGEST_HANDLE;
+}
+
+/** The tools that hand handles out. */
+export function startersOf(key: HandleKey | ManagedHandle): readonly string[] {
+  return key.kind === 'managed' ? [key.start] : key.createdBy;
+}
+
+/** What makes a new run, in words for the model. */
+export function startingAdvice(key: HandleKey | ManagedHandle): string {
+  return `Call ${startersOf(key).join(' or ')} to begin a new one, and pass the "${key.argument}" that it returns.`;
+}
+
+/** What a call is told whose handle names no run, in words for the model. */
+export function goneAdvice(key: HandleKey | ManagedHandle): string {
+  return `Its "${key.argument}" names no run that is known: it has expired, or never was. ${startingAdvice(key)}`;
+}

@@ -1,4 +1,5 @@
 import type { Events } from '../events.ts';
+import { SESSION_HEADER } from '../ids.ts';
 import type { StepRun } from '../step/step.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
 import type { Turns } from '../step/turns.ts';
@@ -6,11 +7,22 @@ import type { RunRecord, SessionRecord } from '../stores/store.ts';
 import { type Call, isAmbiguous } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Era } from '../wire/headers.ts';
+import { acceptsEventStream, type Contradiction, hasBody } from '../wire/headers.ts';
 import type { JsonObject, ListKind } from '../wire/json-rpc.ts';
+import { errorResponse, JSON_RPC } from '../wire/json-rpc.ts';
+import type { RequestPort } from '../wire/ports.ts';
 import type { Tap } from '../wire/tap.ts';
+import { after, type MaybePromise } from '../wire/task-line.ts';
+import type { Identity } from './callers.ts';
 import type { LiveSession } from './live-session.ts';
-import type { Identity } from './principal.ts';
-import type { HandleKey, ManagedHandle, RunKeyStrategy } from './run-key.ts';
+import {
+  goneAdvice,
+  type HandleKey,
+  isHandle,
+  type ManagedHandle,
+  type RunKeyStrategy,
+  startingAdvice,
+} from './run-key.ts';
 
 /** What is shared by all requests: the keys, and where runs are kept and heard of. */
 export interface RunKeeper {
@@ -152,7 +164,6 @@ const BY_NOBODY: NoRun = {
   warning:
     'its request names no principal. Mount authentication in front of sessionStore(), or give sessionStore({ principal })',
 };
-const LONGEST_HANDLE = 1_024;
 
 /**
  * A request that was let in, and the runs that it is about: each of its calls has one, or advice.
@@ -326,20 +337,6 @@ function withoutHandle({ message }: Call, key: HandleKey | ManagedHandle): NoRun
   return { advice, warning };
 }
 
-function goneAdvice(key: HandleKey | ManagedHandle): string {
-  return `Its "${key.argument}" names no run that is known: it has expired, or never was. ${startingAdvice(key)}`;
-}
-
-/** The tools that hand handles out. */
-export function startersOf(key: HandleKey | ManagedHandle): readonly string[] {
-  return key.kind === 'managed' ? [key.start] : key.createdBy;
-}
-
-/** What makes a new run, in words for the model. */
-function startingAdvice(key: HandleKey | ManagedHandle): string {
-  return `Call ${startersOf(key).join(' or ')} to begin a new one, and pass the "${key.argument}" that it returns.`;
-}
-
 /**
  * The handle in a call's arguments; `null` where what stands there is none, or where another parser
  * would take another one.
@@ -352,7 +349,114 @@ function handleIn(call: Call, argument: string): string | null | undefined {
   return isHandle(value) ? String(value) : null;
 }
 
-export function isHandle(value: unknown): value is string | number {
-  if (typeof value === 'number') return Number.isSafeInteger(value);
-  return typeof value === 'string' && value !== '' && value.length <= LONGEST_HANDLE;
+/** How a request is answered that is not let in. */
+export interface Denial {
+  readonly status: number;
+  readonly code: number;
+  readonly message: string;
+  /** Further headers of the answer. */
+  readonly headers?: Readonly<Record<string, string | number>>;
+}
+
+/** The session that the request names never was, or is over ("Session Management"). */
+export const UNKNOWN_SESSION: Denial = {
+  status: 404,
+  code: JSON_RPC.SESSION_NOT_FOUND,
+  message: 'Session not found',
+};
+
+export const STORE_AWAY: Denial = {
+  status: 503,
+  code: JSON_RPC.SERVER_ERROR,
+  message: 'The session store is unavailable',
+};
+
+export const RESTARTING: Denial = {
+  status: 503,
+  code: JSON_RPC.SERVER_ERROR,
+  message: 'The server is being restarted',
+  headers: { 'retry-after': 1 },
+};
+
+export const NOT_ALONE: Denial = {
+  status: 400,
+  code: JSON_RPC.INVALID_REQUEST,
+  message: 'Invalid Request: initialize must stand alone',
+};
+
+/** RFC 6585, section 4. */
+export const CROWDED: Denial = {
+  status: 429,
+  code: JSON_RPC.SERVER_ERROR,
+  message:
+    'Too many sessions: this caller has as many as one may have, and each of them is in use. End one with DELETE, or try again later',
+};
+
+export const DOUBLED: Denial = {
+  status: 400,
+  code: JSON_RPC.INVALID_REQUEST,
+  message: 'Invalid Request: a request id is in flight already',
+};
+
+/**
+ * No session is named, and nothing else names a run. What stands below the middlewares by mistake
+ * is told the cure.
+ */
+export const NAMELESS: Denial = {
+  status: 400,
+  code: JSON_RPC.SERVER_ERROR,
+  message:
+    'Bad Request: Mcp-Session-Id header is required. ' +
+    'It comes with the answer to initialize. A route that is not MCP must not stand behind sessionStore(): mount it with app.all() on the MCP route alone.',
+};
+
+const NOT_ALLOWED: Denial = {
+  status: 405,
+  code: JSON_RPC.SERVER_ERROR,
+  message: 'Method not allowed',
+  headers: { allow: 'GET, POST, DELETE' },
+};
+
+/**
+ * Only a POST carries messages (MCP 2025-11-25, Transports). An upstream that is less strict must
+ * not find one that was not looked at.
+ */
+export function unfitRequest(req: RequestPort): Denial | undefined {
+  const { method } = req;
+  if (method === 'POST') return undefined;
+  if (method !== 'GET' && method !== 'DELETE' && method !== 'HEAD') return NOT_ALLOWED;
+  if (!hasBody(req)) return undefined;
+  const message = `Invalid Request: a ${method} has no body`;
+  return { status: 400, code: JSON_RPC.INVALID_REQUEST, message };
+}
+
+/**
+ * Under `app.use()` the middlewares see the app's other routes too. Of MCP a GET asks for a stream,
+ * names a session or resumes (MCP 2025-11-25, Transports, "Listening for Messages from the
+ * Server").
+ */
+export function isOtherRoute(req: RequestPort): boolean {
+  if (req.method !== 'GET' && req.method !== 'HEAD') return false;
+  const { [SESSION_HEADER]: session, 'last-event-id': last } = req.headers;
+  return session === undefined && last === undefined && !acceptsEventStream(req);
+}
+
+/** Answers each request of an exchange so. */
+export function deny(
+  exchange: Exchange,
+  { status, code, message, headers = {} }: Denial,
+): MaybePromise<undefined> {
+  for (const [name, value] of Object.entries(headers)) exchange.tap.res.setHeader(name, value);
+  return after(exchange.reject(status, code, message), () => undefined);
+}
+
+/**
+ * A batch is answered as a whole, as SDK v2 does: where it names a version there are no batches.
+ */
+export function denyContradiction(
+  { tap, isBatch, messages }: Exchange,
+  { code, message }: Contradiction,
+): undefined {
+  const id = isBatch ? undefined : messages[0]?.id;
+  tap.respond(400, errorResponse(id ?? null, code, message));
 }

@@ -17,12 +17,10 @@ import {
 import type { Message } from '../wire/message.ts';
 import type { HeadPort } from '../wire/ports.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
+import type { ClientOf, Owner, PrincipalOf } from './callers.ts';
 import type { InFlight, LiveSession } from './live-session.ts';
-import type { ClientOf, PrincipalOf } from './principal.ts';
-import type { Owner } from './quotas.ts';
-import type { Run } from './run.ts';
+import { CROWDED, type Denial, type Run } from './run.ts';
 import type { RunKeyStrategy } from './run-key.ts';
-import { CROWDED, type TurnedAway } from './turn-away.ts';
 
 /** How the sessions of one mounted middleware are kept. */
 export interface SessionsConfig extends Observers {
@@ -62,12 +60,12 @@ export interface SessionKeeper {
   close(session: LiveSession): Promise<void>;
 }
 
-const NOT_RECORDED: TurnedAway = {
+const NOT_RECORDED: Denial = {
   status: 503,
   code: JSON_RPC.SERVER_ERROR,
   message: 'The session could not be recorded; try again later',
 };
-const ID_TAKEN: TurnedAway = {
+const ID_TAKEN: Denial = {
   status: 500,
   code: JSON_RPC.INTERNAL_ERROR,
   message:
@@ -117,7 +115,7 @@ export class Handshake implements Filter {
     if (adopted === undefined) res.setHeader(SESSION_HEADER, run);
   }
 
-  #fail(message: Message, why: TurnedAway, error?: unknown): void {
+  #fail(message: Message, why: Denial, error?: unknown): void {
     const { res } = this.#exchange.tap;
     if (error !== undefined) this.#sessions.config.onError(error);
     message.replace(errorResponse(message.value.id as RequestId, why.code, why.message));

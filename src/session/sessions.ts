@@ -14,12 +14,28 @@ import {
 import { isRequestId, type ListKind } from '../wire/json-rpc.ts';
 import type { RequestPort } from '../wire/ports.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
+import { Audiences, MissedLists } from './audiences.ts';
+import { Callers, clientNamed, type Identity, NOBODY, Quotas } from './callers.ts';
 import { type HandleKeeper, serveHandles } from './handles.ts';
-import { Audiences, LiveSession } from './live-session.ts';
-import { MissedLists } from './missed-lists.ts';
-import { Callers, clientNamed, type Identity, NOBODY } from './principal.ts';
-import { Quotas } from './quotas.ts';
-import { Admission, keysBeforeSessions, letIn, Run, type RunKeeper } from './run.ts';
+import { LiveSession, SessionTable } from './live-session.ts';
+import {
+  Admission,
+  CROWDED,
+  DOUBLED,
+  deny,
+  denyContradiction,
+  isOtherRoute,
+  keysBeforeSessions,
+  letIn,
+  NAMELESS,
+  NOT_ALONE,
+  RESTARTING,
+  Run,
+  type RunKeeper,
+  STORE_AWAY,
+  UNKNOWN_SESSION,
+  unfitRequest,
+} from './run.ts';
 import {
   Handshake,
   type Opening,
@@ -29,20 +45,6 @@ import {
   Stream,
   Termination,
 } from './session-filters.ts';
-import { SessionTable } from './session-table.ts';
-import {
-  CROWDED,
-  DOUBLED,
-  isOtherRoute,
-  NAMELESS,
-  NOT_ALONE,
-  RESTARTING,
-  STORE_AWAY,
-  turnAway,
-  turnAwayContradiction,
-  UNKNOWN_SESSION,
-  unfitRequest,
-} from './turn-away.ts';
 
 /** A session that the caller may use, and its run where that had to be read. */
 interface FoundSession {
@@ -112,23 +114,23 @@ export class Sessions implements SessionKeeper {
   enter(exchange: Exchange): MaybePromise<Admission | undefined> {
     const { req } = exchange;
     const unfit = unfitRequest(req);
-    if (unfit !== undefined) return turnAway(exchange, unfit);
+    if (unfit !== undefined) return deny(exchange, unfit);
     if (isOtherRoute(req)) return this.#admitNowhere(exchange);
     const identity = this.#callers.identify(req);
     const era = eraOf(exchange);
-    if (typeof era === 'object') return turnAwayContradiction(exchange, era);
+    if (typeof era === 'object') return denyContradiction(exchange, era);
     if (era === 'stateless') return this.#enterAlone(exchange, era, identity);
     if (exchange.messages.some((each) => each.method === 'initialize'))
       return this.#handshake(exchange, identity);
     const run = requestHeader(req, SESSION_HEADER);
     if (run === undefined) return this.#withoutSession(exchange, identity);
     // "It MUST only contain visible ASCII characters", and the keys of other runs do not.
-    if (!/^[\x21-\x7e]+$/.test(run)) return turnAway(exchange, UNKNOWN_SESSION);
+    if (!/^[\x21-\x7e]+$/.test(run)) return deny(exchange, UNKNOWN_SESSION);
     const known = this.#known(run, identity);
     if (known !== undefined) return this.#enterSession(exchange, { session: known }, identity);
     return this.#find(run, identity, req).then((found) => {
-      if (found === 'unavailable') return turnAway(exchange, STORE_AWAY);
-      if (found === 'unknown') return turnAway(exchange, UNKNOWN_SESSION);
+      if (found === 'unavailable') return deny(exchange, STORE_AWAY);
+      if (found === 'unknown') return deny(exchange, UNKNOWN_SESSION);
       return this.#enterSession(exchange, found, identity);
     });
   }
@@ -250,14 +252,14 @@ export class Sessions implements SessionKeeper {
   }
 
   #handshake(exchange: Exchange, identity: Identity): MaybePromise<Admission | undefined> {
-    if (exchange.isBatch) return turnAway(exchange, NOT_ALONE);
-    if (this.#keeper.turns.closed) return turnAway(exchange, RESTARTING);
+    if (exchange.isBatch) return deny(exchange, NOT_ALONE);
+    if (this.#keeper.turns.closed) return deny(exchange, RESTARTING);
     // A handshake begins a session. One that names another must neither learn of it nor take it
     // over.
     setRequestHeader(exchange.req, SESSION_HEADER, undefined);
     const { binding, principal } = identity;
     const caller = { binding, principal, client: clientNamed(this.config.clientOf, exchange.req) };
-    if (this.#quotas.isBarred(caller)) return turnAway(exchange, CROWDED);
+    if (this.#quotas.isBarred(caller)) return deny(exchange, CROWDED);
     exchange.join(new Handshake(this, exchange, caller));
     this.#lookOut(exchange, identity);
     return this.#admitNowhere(exchange, identity, keysBeforeSessions(this.config.keys));
@@ -272,7 +274,7 @@ export class Sessions implements SessionKeeper {
     if (probes || headerSaysStateless(req)) return this.#admitNowhere(exchange, identity);
     if (this.config.keys.some(({ kind }) => kind !== 'session'))
       return this.#enterAlone(exchange, 'session', identity);
-    return turnAway(exchange, NAMELESS);
+    return deny(exchange, NAMELESS);
   }
 
   /** Lets a request in that belongs to no run, and whose calls have none. */
@@ -297,7 +299,7 @@ export class Sessions implements SessionKeeper {
     // else's session.
     setRequestHeader(exchange.req, SESSION_HEADER, undefined);
     const request = Request.begin(exchange, session);
-    if (request === undefined) return turnAway(exchange, DOUBLED);
+    if (request === undefined) return deny(exchange, DOUBLED);
     exchange.join(request);
     this.#lookOut(exchange, identity);
     const admitted = this.#letIn(
@@ -405,7 +407,7 @@ export class Sessions implements SessionKeeper {
       // it.
       if (record !== undefined) own.wasRead(record, moves);
       const request = Request.begin(exchange, session);
-      if (request === undefined) return turnAway(exchange, DOUBLED);
+      if (request === undefined) return deny(exchange, DOUBLED);
       exchange.join(request);
       this.#noteNotices(exchange, session);
     }

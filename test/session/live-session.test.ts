@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { InFlight, LiveSession } from '../../src/session/live-session.ts';
-import { Quotas } from '../../src/session/quotas.ts';
-import { SessionTable } from '../../src/session/session-table.ts';
+import { Quotas } from '../../src/session/callers.ts';
+import { InFlight, LiveSession, SessionTable } from '../../src/session/live-session.ts';
 import type { Tap } from '../../src/wire/tap.ts';
 
 const sessionOf = (run: string): LiveSession => new LiveSession(run, {}, 0);

@@ -3,7 +3,7 @@ import type { RequestHandler } from 'express';
 import fc from 'fast-check';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { principalKey } from '../../src/index.ts';
-import { MissedLists } from '../../src/session/missed-lists.ts';
+import { MissedLists } from '../../src/session/audiences.ts';
 import type { ListKind } from '../../src/wire/json-rpc.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { Callers, identityOf } from '../../src/session/principal.ts';
+import { Callers, identityOf } from '../../src/session/callers.ts';
 
 const requestOf = (auth: unknown) => ({ auth, headers: {} }) as unknown as IncomingMessage;
 const identified = (auth: unknown) => identityOf(requestOf(auth));

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { type Owner, Quotas, type Seat } from '../../src/session/quotas.ts';
+import { type Owner, Quotas, type Seat } from '../../src/session/callers.ts';
 
 const LIMITS = { maxSessionsPerPrincipal: 3, maxSessionsPerClient: 4, onWarning() {} };
 
