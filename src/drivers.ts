@@ -41,7 +41,7 @@ const KINDS: readonly Kind[] = [
     store: 'sqliteStore({ database })',
     is: (value) => hasMethods(value, 'exec', 'prepare'),
   },
-  { name: 'a StateMachineGate', is: (value) => hasMethods(value, 'compile', 'bindTool') },
+  { name: 'a StateMachineGate', is: isGate },
 ];
 
 /** Whether it is an object with all of these methods, own or inherited. */
@@ -69,4 +69,9 @@ export function isStore(value: unknown): boolean {
 /** Whether it has the methods of a bus. The client of a driver that has them is none. */
 export function isBus(value: unknown): boolean {
   return hasMethods(value, 'publish', 'subscribe') && kindOf(value) === undefined;
+}
+
+/** Whether it is a gate, or one of another copy of this package. */
+export function isGate(value: unknown): boolean {
+  return hasMethods(value, 'compile', 'bindTool');
 }

@@ -1,4 +1,5 @@
 import * as z from 'zod/mini';
+import { isGate } from './drivers.ts';
 import { InterlockError } from './errors.ts';
 import { type Middleware, passStage, STAGE, type Stage } from './middleware.ts';
 import { functionOption, parseOptions, showValue } from './options.ts';
@@ -43,7 +44,8 @@ const optionsSchema = z.strictObject({
  * what it throws is thrown on. Where there are sessions, its `signal` is not aborted when the
  * client leaves in the middle of a step.
  *
- * @throws InterlockError `ERR_INTERLOCK_CONFIG`
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG`; `ERR_INTERLOCK_MOUNT` where the middlewares cannot
+ * stand together, or in that order
  */
 export function gateFetch<Rest extends unknown[]>(
   handler: FetchHandler<Rest>,
@@ -84,23 +86,27 @@ function stagesOf(middlewares: unknown): Stages {
   if (!Array.isArray(middlewares)) throw wrong('the middlewares must be an array', middlewares);
   const [first, ...others] = middlewares.map(stageOf);
   if (first === undefined) throw wrong('there must be a middleware', middlewares);
-  return [first, ...others];
+  const stages: Stages = [first, ...others];
+  // A stage that stands there twice acts once, where it stands first.
+  const acting = [...new Set(stages)];
+  for (const [i, stage] of acting.entries()) stage.assertBehind?.(acting.slice(0, i));
+  return stages;
 }
 
 function stageOf(middleware: unknown): Stage {
   const isOurs = typeof middleware === 'function' && STAGE in middleware;
-  if (!isOurs)
-    throw wrong('a middleware must be of sessionStore(), fsmGate() or stateSync()', middleware);
-  return (middleware as Middleware)[STAGE];
+  if (isOurs) return (middleware as Middleware)[STAGE];
+  const rule = 'a middleware must be of sessionStore(), fsmGate() or stateSync()';
+  throw wrong(rule, middleware, isGate(middleware) ? '; write fsmGate(gate)' : '');
 }
 
 function authOf(request: Request & { readonly auth?: FetchAuth }): FetchAuth | undefined {
   return request.auth;
 }
 
-function wrong(rule: string, value: unknown): InterlockError {
+function wrong(rule: string, value: unknown, hint = ''): InterlockError {
   return new InterlockError(
     'ERR_INTERLOCK_CONFIG',
-    `gateFetch(): ${rule}; got ${showValue(value)}`,
+    `gateFetch(): ${rule}; got ${showValue(value)}${hint}`,
   );
 }

@@ -9,7 +9,7 @@ import {
   type Visibility,
 } from './gate/config.ts';
 import { GateFilter } from './gate/gate-filter.ts';
-import { passGate } from './gate/gates.ts';
+import { assertTogether, passGate } from './gate/gates.ts';
 import { CachedLists, ListCache, type ListCacheOptions } from './gate/list-cache.ts';
 import { ListenFilter } from './gate/list-changes.ts';
 import { availabilityNotes } from './gate/lists.ts';
@@ -21,6 +21,7 @@ import { ToldCalls } from './gate/told-calls.ts';
 import {
   type CommonOptions,
   commonShape,
+  type Enter,
   type Forward,
   type Middleware,
   observersOf,
@@ -222,7 +223,7 @@ export function fsmGate<S extends string, E extends string>(
   };
   let ownSessions: Sessions | undefined;
 
-  return withExchange(parsed, (exchange, observers) => {
+  const join: Enter = (exchange, observers) => {
     const config = configOf(observers);
     if (!passGate(exchange, config)) return PASS;
     ownSessions ??= createSessions('fsmGate()', { onError, onWarning, onEvent, clock }).sessions;
@@ -230,6 +231,11 @@ export function fsmGate<S extends string, E extends string>(
     return after(admission, (admitted) =>
       admitted === undefined ? 'answered' : enter(config, exchange, admitted),
     );
+  };
+  return withExchange(parsed, join, {
+    gate: shared,
+    assertBehind: (earlier) =>
+      assertTogether([...earlier.flatMap((stage) => stage.gate ?? []), shared]),
   });
 }
 

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import * as z from 'zod/mini';
 import { type EventListener, Events } from './events.ts';
+import type { MountedGate } from './gate/gates.ts';
 import { functionOption } from './options.ts';
 import { DEFAULT_LIMITS, Exchange, type Observers, type WireLimits } from './wire/exchange.ts';
 import { hasBody } from './wire/headers.ts';
@@ -96,11 +97,19 @@ export interface Stage {
    */
   observers(exchange?: Exchange): Observers;
   readonly enter: Enter;
+  /** The gate that it mounts, if any. */
+  readonly gate?: MountedGate;
+  /** Throws where it cannot stand behind those stages of the same route. */
+  assertBehind?(earlier: readonly Stage[]): void;
 }
 
 /** A middleware of Node's form, which also carries its stage for other hosts. */
-export function withExchange(config: CommonConfig, enter: Enter): Middleware {
-  const stage: Stage = { limits: config, observers: inheriting(config), enter };
+export function withExchange(
+  config: CommonConfig,
+  enter: Enter,
+  mounting: Pick<Stage, 'gate' | 'assertBehind'> = {},
+): Middleware {
+  const stage: Stage = { limits: config, observers: inheriting(config), enter, ...mounting };
   const interlock = (
     req: IncomingMessage,
     res: ServerResponse,

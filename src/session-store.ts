@@ -6,6 +6,7 @@ import { InterlockError } from './errors.ts';
 import {
   type CommonOptions,
   commonShape,
+  type Enter,
   type Forward,
   type Middleware,
   observersOf,
@@ -181,7 +182,7 @@ const optionsSchema = z.strictObject({
 export function sessionStore(options?: SessionStoreOptions): SessionMiddleware {
   const { sessions, config } = createSessions('sessionStore()', options);
   const pass: Forward = (next) => next();
-  const middleware = withExchange(config, (exchange, observers) => {
+  const enter: Enter = (exchange, observers) => {
     const earlier = admissionOf(exchange);
     if (earlier?.owner === sessions) return pass;
     if (earlier !== undefined) throw misplaced();
@@ -189,6 +190,12 @@ export function sessionStore(options?: SessionStoreOptions): SessionMiddleware {
     return after(sessions.enter(exchange), (admitted) =>
       admitted === undefined ? 'answered' : pass,
     );
+  };
+  const middleware = withExchange(config, enter, {
+    assertBehind(earlier) {
+      // Only stateSync() decides nothing of a run.
+      if (earlier.some((stage) => stage.assertBehind !== undefined)) throw misplaced();
+    },
   });
   return Object.assign(middleware, {
     close: async (given?: CloseOptions) =>
@@ -243,15 +250,17 @@ export function aloneInMemory(env: NodeJS.ProcessEnv, isWorker: boolean): string
   const where = isWorker ? 'node:cluster' : host && `${host} (${set} is set)`;
   if (where === undefined) return undefined;
   return (
-    `runs are kept in the memory of this process, and ${where} may send the next request of a session to another one, ` +
-    'which answers "Session not found". Give sessionStore({ store }) a store that all processes share, such as redisStore(). ' +
-    'Where there is one process alone, or each client always gets to the same one, nothing is wrong'
+    `runs are kept in the memory of this process, and ${where} may send the next request of a ` +
+    'session to another one, which answers "Session not found". Give sessionStore({ store }) a ' +
+    'store that all processes share, such as redisStore(). Where there is one process alone, or ' +
+    'each client always gets to the same one, nothing is wrong'
   );
 }
 
 function misplaced(): InterlockError {
   return new InterlockError(
     'ERR_INTERLOCK_MOUNT',
-    'sessionStore() came after a fsmGate() or another sessionStore(), which had to decide without it. Mount it once, and first',
+    'sessionStore() came after a fsmGate() or another sessionStore(), which had to decide ' +
+      'without it. Mount it once, and first',
   );
 }

@@ -61,12 +61,7 @@ export function passGate(exchange: Exchange, config: GateConfig): boolean {
   const { id } = config.workflow;
   const earlier = gates.get(id);
   // Two gates of one id would share a snapshot.
-  if (earlier !== undefined && earlier !== config) {
-    throw new InterlockError(
-      'ERR_INTERLOCK_MOUNT',
-      `two gates of the id "${id}" are mounted on one route; give each its own id`,
-    );
-  }
+  if (earlier !== undefined && earlier !== config) throw sameId(id);
   gates.set(id, config);
   if (earlier === undefined && gates.size > 1) takeDown([...gates.values()], routeOf(exchange.req));
   return earlier === undefined;
@@ -309,14 +304,33 @@ function takeDown(gates: readonly GateConfig[], route: string): void {
   }
 }
 
+/** What is known of a gate before any request. */
+export type MountedGate = Pick<GateConfig, 'workflow' | 'status'>;
+
+/** @throws InterlockError `ERR_INTERLOCK_MOUNT` where these gates cannot stand on one route */
+export function assertTogether(gates: readonly MountedGate[]): void {
+  const ids = gates.map(({ workflow }) => workflow.id);
+  const twice = ids.find((id, i) => ids.indexOf(id) < i);
+  if (twice !== undefined) throw sameId(twice);
+  assertStatusTools(gates);
+}
+
+function sameId(id: string): InterlockError {
+  return new InterlockError(
+    'ERR_INTERLOCK_MOUNT',
+    `two gates of the id "${id}" are mounted on one route; give each its own id`,
+  );
+}
+
 /** A status tool of one gate must be no tool that another one gates. */
-function assertStatusTools(gates: readonly GateConfig[]): void {
+function assertStatusTools(gates: readonly MountedGate[]): void {
   for (const { status } of gates) {
     const binding = gates.find(({ workflow }) => status && workflow.isBound(status.name));
     if (status === undefined || binding === undefined) continue;
     throw new InterlockError(
       'ERR_INTERLOCK_MOUNT',
-      `the gate "${binding.workflow.id}" binds "${status.name}", which is the status tool of another gate on the route; give the status tool another name`,
+      `the gate "${binding.workflow.id}" binds "${status.name}", which is the status tool of ` +
+        'another gate on the route; give the status tool another name',
     );
   }
 }

@@ -1,4 +1,4 @@
-import { hasMethods } from '../drivers.ts';
+import { isGate } from '../drivers.ts';
 import { InterlockError } from '../errors.ts';
 import { isTable, showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
@@ -426,7 +426,7 @@ export function assertGate(what: string, value: unknown): asserts value is State
   const hint =
     value === Gate || isMachine
       ? `; write ${what.replace('()', '(new StateMachineGate(machine))')}`
-      : hasMethods(value, 'compile', 'bindTool')
+      : isGate(value)
         ? ' of another copy of mcp-interlock, of which the app must have one version alone'
         : '';
   const given = value === Gate ? 'the class itself' : isMachine ? 'a machine' : showValue(value);

@@ -1,9 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { gateFetch } from '../../src/fetch.ts';
-import { stateSync } from '../../src/index.ts';
+import { fsmGate, StateMachineGate, sessionStore, stateSync } from '../../src/index.ts';
 
 const handler = async (): Promise<Response> => new Response();
 const sync = stateSync({ policies: [] });
+const checkout = (id = 'checkout', tool = 'pay') =>
+  new StateMachineGate({ id, initial: 'open', states: { open: {} } }).bindTool(tool, 'open');
 /** As JavaScript calls it, whose compiler refuses nothing. */
 const gate = gateFetch as (...args: unknown[]) => unknown;
 
@@ -17,6 +19,7 @@ describe('gateFetch() refuses, at once and with what is wrong,', () => {
       [handler, [sync, () => {}]],
       'a middleware must be of sessionStore(), fsmGate() or stateSync()',
     ],
+    ['a gate', [handler, [checkout()]], 'got a StateMachineGate; write fsmGate(gate)'],
     ['no middleware at all', [handler, [undefined]], 'got undefined'],
     ['an option that does not exist', [handler, [sync], { atuh: () => {} }], '"auth"'],
     ['an option of another type', [handler, [sync], { auth: 'ann' }], 'auth'],
@@ -31,5 +34,40 @@ describe('gateFetch() refuses, at once and with what is wrong,', () => {
 
   it('but takes options that are undefined', () => {
     expect(gateFetch(handler, [sync], { auth: undefined })).toBeTypeOf('function');
+  });
+});
+
+describe('gateFetch() refuses, before any request,', () => {
+  const other = () => fsmGate(checkout('other', 'ship'));
+  it.each([
+    [
+      'two gates of one id',
+      [sessionStore(), fsmGate(checkout()), other(), fsmGate(checkout())],
+      'two gates of the id "checkout" are mounted on one route; give each its own id',
+    ],
+    [
+      'a gate that binds the status tool of another one',
+      [fsmGate(checkout(), { statusTool: 'ship' }), other()],
+      'the gate "other" binds "ship", which is the status tool of another gate on the route',
+    ],
+    [
+      'a sessionStore() behind the gate that needs it',
+      [fsmGate(checkout()), sessionStore()],
+      'Mount it once, and first',
+    ],
+    ['a second sessionStore()', [sessionStore(), sessionStore()], 'Mount it once, and first'],
+  ])('%s', (_, middlewares, message) => {
+    expect(() => gate(handler, middlewares)).toThrow(
+      expect.objectContaining({
+        code: 'ERR_INTERLOCK_MOUNT',
+        message: expect.stringContaining(message),
+      }),
+    );
+  });
+
+  it('but takes stateSync() in any place, and a middleware that stands there twice', () => {
+    const [sessions, first] = [sessionStore(), fsmGate(checkout())];
+    const list = [sync, sessions, sync, first, other(), sessions, first];
+    expect(gate(handler, list)).toBeTypeOf('function');
   });
 });
