@@ -1,6 +1,7 @@
 import type { Admission, Run } from '../session/run.ts';
 import { type StepMove, shownState } from '../step/outcome.ts';
-import type { Exchange, Filter } from '../wire/exchange.ts';
+import type { Exchange } from '../wire/exchange.ts';
+import type { Filter } from '../wire/filter.ts';
 import {
   isObject,
   type JsonObject,

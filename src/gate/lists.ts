@@ -1,7 +1,7 @@
 import { InterlockError } from '../errors.ts';
 import type { Admission } from '../session/run.ts';
 import type { ManagedHandle } from '../session/run-key.ts';
-import type { Exchange } from '../wire/exchange.ts';
+import { type Exchange, Note } from '../wire/exchange.ts';
 import {
   errorResponse,
   isObject,
@@ -10,8 +10,7 @@ import {
   type RequestId,
 } from '../wire/json-rpc.ts';
 import type { ElementEdit, Message } from '../wire/message.ts';
-import { Note } from '../wire/note.ts';
-import { nameOf, pageAsSent } from '../wire/pages.ts';
+import { nameOf } from '../wire/pages.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { availabilityNote } from '../workflow/advice.ts';
 import type { BoundRead, BoundReads } from '../workflow/reads.ts';
@@ -73,7 +72,7 @@ export class ShownTools {
   show(message: Message): MaybePromise<void> {
     const { listed, onWarning } = this.#config;
     const isLastPage = message.at('result', 'nextCursor') === undefined;
-    listed.note(pageAsSent(message, 'tools'), isLastPage, onWarning);
+    listed.note(message.pageAsSent('tools'), isLastPage, onWarning);
     if (this.#isStable) {
       hideFromCaller(message, this.#config, this.#unlisted);
       describeTools(message, this.#notes, this.#config, this.#admission);
@@ -256,7 +255,7 @@ export async function showReads(
 
 function notePrompts(message: Message, { listedPrompts, onWarning }: GateConfig): void {
   const isLastPage = message.at('result', 'nextCursor') === undefined;
-  listedPrompts.note(pageAsSent(message, 'prompts'), isLastPage, onWarning);
+  listedPrompts.note(message.pageAsSent('prompts'), isLastPage, onWarning);
 }
 
 type Edit = (element: JsonObject, bound: ReturnType<BoundOf>) => ElementEdit;

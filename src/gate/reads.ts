@@ -1,7 +1,8 @@
 import { type Admission, deny, UNKNOWN_SESSION } from '../session/run.ts';
 import type { FsmSnapshot } from '../stores/store.ts';
 import { type Call, isAmbiguous } from '../wire/call.ts';
-import type { Exchange, Filter } from '../wire/exchange.ts';
+import type { Exchange } from '../wire/exchange.ts';
+import type { Filter } from '../wire/filter.ts';
 import { headerFault } from '../wire/headers.ts';
 import {
   errorResponse,

@@ -9,7 +9,7 @@ import { type Admission, deny, UNKNOWN_SESSION } from '../session/run.ts';
 import { isHandle, startersOf } from '../session/run-key.ts';
 import type { Json } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
-import type { Exchange } from '../wire/exchange.ts';
+import { type Exchange, Note } from '../wire/exchange.ts';
 import { argumentsFault, headerFault } from '../wire/headers.ts';
 import {
   errorResponse,
@@ -19,7 +19,6 @@ import {
   type RequestId,
 } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
-import { Note } from '../wire/note.ts';
 import { entryWords, type NextTool } from '../workflow/advice.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { GateConfig, StatusTool, SummarizedRun } from './config.ts';

@@ -5,7 +5,8 @@
 import type { CallOutcome, Events, RefusalReason, TraceContext } from '../events.ts';
 import type { Admission } from '../session/run.ts';
 import type { Call } from '../wire/call.ts';
-import type { Exchange, Filter } from '../wire/exchange.ts';
+import type { Exchange } from '../wire/exchange.ts';
+import type { Filter } from '../wire/filter.ts';
 import { versionOf } from '../wire/headers.ts';
 import {
   idKey,

@@ -1,10 +1,11 @@
 import type { Events } from '../events.ts';
 import { LateResponses } from '../wire/call.ts';
-import type { Exchange, Filter } from '../wire/exchange.ts';
+import type { Exchange } from '../wire/exchange.ts';
+import type { Filter } from '../wire/filter.ts';
 import { requestHeader } from '../wire/headers.ts';
 import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import type { ElementEdit, Message } from '../wire/message.ts';
-import { nameOf, type PageMemory, pageAsSent, type ToolHints } from '../wire/pages.ts';
+import { nameOf, type PageMemory, type ToolHints } from '../wire/pages.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import type { StateSyncConfig } from './config.ts';
 import {
@@ -64,7 +65,7 @@ export class SyncFilter implements Filter {
     const { id, method, result } = message.value;
     if (method !== undefined || !isObject(result)) return;
     if (Array.isArray(result.tools)) {
-      this.config.hints.note(pageAsSent(message, 'tools'));
+      this.config.hints.note(message.pageAsSent('tools'));
       message.editElements(['result', 'tools'], (tool) => this.#decorated(tool));
     }
     if (!isRequestId(id)) return;

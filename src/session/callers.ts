@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
 import { type Placed, UseOrder } from '../use-order.ts';
-import type { Filter } from '../wire/exchange.ts';
+import type { Filter } from '../wire/filter.ts';
 import { isObject, type JsonObject } from '../wire/json-rpc.ts';
 
 /**

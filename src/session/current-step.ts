@@ -4,9 +4,8 @@ import { newToken } from '../ids.ts';
 import { showValue } from '../options.ts';
 import type { Json, RunKey } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
-import { Exchange } from '../wire/exchange.ts';
+import { Exchange, Note } from '../wire/exchange.ts';
 import { isObject, META_TRY } from '../wire/json-rpc.ts';
-import { Note } from '../wire/note.ts';
 
 /** The step that a tool's handler runs in, when it runs in the same process as the gate. */
 export interface CurrentStep {

@@ -4,7 +4,8 @@ import { InterlockError } from '../errors.ts';
 import { newToken } from '../ids.ts';
 import { type GuardedStore, persist } from '../step/store-calls.ts';
 import type { Call } from '../wire/call.ts';
-import type { Exchange, Filter } from '../wire/exchange.ts';
+import type { Exchange } from '../wire/exchange.ts';
+import type { Filter } from '../wire/filter.ts';
 import { headerFault } from '../wire/headers.ts';
 import {
   errorResponse,

@@ -4,7 +4,8 @@ import type { NotificationBus } from '../notify/bus.ts';
 import { keepAlive } from '../notify/relay.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
 import type { OpenResult } from '../stores/store.ts';
-import type { Exchange, Filter, Observers } from '../wire/exchange.ts';
+import type { Exchange, Observers } from '../wire/exchange.ts';
+import type { Filter } from '../wire/filter.ts';
 import { acceptsEventStream, requestHeader } from '../wire/headers.ts';
 import {
   errorResponse,

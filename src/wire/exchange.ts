@@ -1,18 +1,15 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Events } from '../events.ts';
 import { answersIn, type Call, type CallsOfBody, readCalls } from './call.ts';
-import { type Filter, tell, withFilter } from './filter.ts';
+import { type Answer, AskedPage, type Filter, tell, withFilter } from './filter.ts';
 import { headerSaysStateless, namesFault, requestHeader } from './headers.ts';
 import { errorResponse, JSON_RPC, type ListKind, listChanged } from './json-rpc.ts';
 import type { Message } from './message.ts';
 import { NodeHost } from './node-host.ts';
-import { Note } from './note.ts';
-import { type Answer, AskedPage, nameOf } from './pages.ts';
+import { nameOf } from './pages.ts';
 import type { Amended, BodyFailure, BodyPort, Host, RequestPort } from './ports.ts';
 import { type ResponseOwner, Tap } from './tap.ts';
 import { after, inOrder, isPromise, type MaybePromise } from './task-line.ts';
-
-export type { Filter } from './filter.ts';
 
 /** What an exchange may hold in memory. */
 export interface WireLimits {
@@ -59,6 +56,23 @@ const isRequest = ({ kind }: Call): boolean => kind === 'request';
 const isLeft = (call: Call): boolean => call.isLeft;
 
 const NO_MESSAGES: CallsOfBody = { isBatch: false, messages: [], isStale: false };
+
+/**
+ * What one part of the code keeps with an object of somebody else, out of everybody's sight. A
+ * `WeakMap` would do the same, at a price: with one entry for each request in flight it cost the
+ * garbage collector more than all else that the middlewares do.
+ */
+export class Note<Owner extends object, Value> {
+  readonly #key = Symbol('mcp-interlock.note');
+
+  of(owner: Owner): Value | undefined {
+    return Reflect.get(owner, this.#key) as Value | undefined;
+  }
+
+  put(owner: Owner, value: Value): void {
+    Object.defineProperty(owner, this.#key, { value, configurable: true });
+  }
+}
 
 const exchangeNote = new Note<IncomingMessage | Request, Exchange>();
 const PLAIN = { enumerable: false };

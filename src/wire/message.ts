@@ -3,6 +3,7 @@ import {
   asRead,
   isObject,
   type JsonObject,
+  type ListKind,
   textOf,
   valueAt,
   withEntries,
@@ -56,6 +57,7 @@ export class Message {
   #places: Places | undefined;
   #array: CutArray | undefined;
   #edits = 0;
+  #pages: Partial<Record<ListKind, readonly unknown[]>> | undefined;
   /** Whether it is left out of the stream that it came on. */
   dropped = false;
   /** Whether it stands for an answer of the upstream's that says two things at once. */
@@ -136,6 +138,19 @@ export class Message {
         ),
       () => this.#assignAt(path, members),
     );
+  }
+
+  /**
+   * The page of a list as the upstream sent it, whatever the gates on the route have taken out of it
+   * since. Each gate asks before it changes the page.
+   */
+  pageAsSent(kind: ListKind): readonly unknown[] {
+    const known = this.#pages?.[kind];
+    if (known !== undefined) return known;
+    const now = this.at('result', kind);
+    const page: readonly unknown[] = Array.isArray(now) ? now : [];
+    this.#pages = { ...this.#pages, [kind]: page };
+    return page;
   }
 
   /** The characters of the value at `path`. */

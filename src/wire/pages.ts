@@ -1,9 +1,5 @@
-import type { Call } from './call.ts';
-import { isObject, type RequestId } from './json-rpc.ts';
+import { isObject } from './json-rpc.ts';
 import { type MemberSpan, memberSpans, rootSpan } from './json-text.ts';
-import { type Message, Payload } from './message.ts';
-import { Note } from './note.ts';
-import { after, inOrder, type MaybePromise } from './task-line.ts';
 
 /** What is remembered at most, in bytes of both what came and what it became. */
 const MOST_BYTES = 16 * 1024 * 1024;
@@ -12,12 +8,6 @@ const MOST_LENGTHS = 16;
 /** Of so many bytes a copy is cheaper than another piece. */
 const SHORT = 32 * 1024;
 
-/** What the answer to `tools/list` consists of. With more in it, other filters may have a say. */
-const MEMBERS: ReadonlySet<string> = new Set(['jsonrpc', 'id', 'result']);
-const RESULT_MEMBERS: ReadonlySet<string> = new Set([
-  ...['tools', 'nextCursor', 'ttlMs', 'cacheScope', 'resultType', '_meta'],
-]);
-const TOOLS = Buffer.from('"tools"');
 const NOTHING = Buffer.alloc(0);
 
 /** What a page says of how it may be kept (MCP 2026-07-28, "Caching"). */
@@ -139,7 +129,7 @@ function only(members: readonly MemberSpan[], name: string): MemberSpan | undefi
 }
 
 /** A page as the upstream sent it, and what the middlewares made of it. */
-interface KnownPage {
+export interface KnownPage {
   readonly sent: PageBytes;
   readonly shown: PageBytes;
 }
@@ -208,173 +198,10 @@ function sizeOf({ sent, shown }: KnownPage): number {
   return sent.size + shown.size;
 }
 
-/** A page that became the same before, and the id of the request that it answers. */
-export interface RecalledPage {
-  readonly id: RequestId;
-  readonly bytes: Buffer;
-}
-
 /** A page of the upstream's that was kept, and for how long. */
 export interface KeptPage {
   readonly page: PageBytes;
   readonly ageMs: number;
-}
-
-/** As much of a filter as pages have to do with. */
-export interface PageStage {
-  onMessage?(message: Message): MaybePromise<void>;
-  /**
-   * Asked right before a page of tools passes. Of the same page and the same key this filter makes
-   * the same, and learns nothing new; `undefined` where that hangs on more. A filter that sees
-   * messages and has no key keeps pages from being remembered.
-   */
-  pageKey?(): MaybePromise<string | undefined>;
-  /** The page has passed, or none does: what was read for its key is too old for the next one. */
-  forgetKey?(): void;
-  /** Where what becomes of pages is remembered; that of the first filter counts. */
-  readonly pages?: PageMemory;
-  /**
-   * A page that was kept, to answer `tools/list` with. Only the first filter that has this is
-   * asked.
-   * `passed` names the middlewares that the request has passed so far.
-   */
-  findPage?(passed: string): KeptPage | undefined;
-  /** The same filter is told of each page that came for such a request. */
-  onPage?(page: PageBytes, passed: string): void;
-}
-
-/** A whole answer, in pieces that must not be written to. */
-export type Answer = readonly Uint8Array[] | undefined;
-
-/**
- * The page of tools that one request asks for: remembered with what all filters together make of
- * it, or not at all. Where a filter keeps the upstream's pages, the upstream is not even asked.
- */
-export class AskedPage {
-  readonly #id: RequestId;
-  readonly #idBytes: Buffer;
-  #passed = '';
-  #key: string | undefined;
-
-  /** `undefined` where anything else is asked for, or more. */
-  static of(messages: readonly Call[]): AskedPage | undefined {
-    const [asked] = messages;
-    if (asked?.method !== 'tools/list' || asked.id === undefined || messages.length > 1) return;
-    return new AskedPage(asked.id);
-  }
-
-  private constructor(id: RequestId) {
-    this.#id = id;
-    this.#idBytes = Buffer.from(JSON.stringify(id));
-  }
-
-  /**
-   * The answer, where the upstream need not be asked.
-   *
-   * @param passed which middlewares the request has passed: all that the kept page had, or it is
-   * not the whole answer
-   */
-  answer(filters: readonly PageStage[], passed: string): MaybePromise<Answer> {
-    this.#passed = passed;
-    const kept = keeperOf(filters)?.findPage?.(passed);
-    const memory = memoryOf(filters);
-    if (kept === undefined || memory === undefined) return undefined;
-    const answer = after(keyOf(filters), (key) =>
-      key === undefined ? undefined : this.#answerWith(kept, filters, key, memory),
-    );
-    return after(answer, (given) => {
-      forgetKeys(filters);
-      return given;
-    });
-  }
-
-  #answerWith(
-    { page, ageMs }: KeptPage,
-    filters: readonly PageStage[],
-    key: string,
-    memory: PageMemory,
-  ): MaybePromise<Answer> {
-    const known = memory.recallPage(key, page);
-    if (known !== undefined) return known.shown.pieces(this.#idBytes, ageMs);
-    const payload = Payload.parse(page.with(this.#idBytes).toString());
-    const [message] = payload?.messages ?? [];
-    if (payload === undefined || message === undefined) return undefined;
-    const seen = inOrder(filters, (filter) => filter.onMessage?.(message));
-    return after(seen, () => {
-      const shown = shownIn(payload);
-      if (shown !== undefined) memory.keep(key, { sent: page, shown });
-      return shown?.pieces(this.#idBytes, ageMs);
-    });
-  }
-
-  /** What the filters made of these bytes before, where they would do it again. */
-  recall(filters: readonly PageStage[], sent: Buffer): MaybePromise<RecalledPage | undefined> {
-    this.#key = undefined;
-    const memory = memoryOf(filters);
-    if (memory === undefined || !sent.includes(TOOLS)) return undefined;
-    return after(keyOf(filters), (key) => {
-      this.#key = key;
-      const known = key === undefined ? undefined : memory.recall(key, sent, this.#idBytes);
-      if (known === undefined) return undefined;
-      forgetKeys(filters);
-      this.#tell(filters, known.sent);
-      return { id: this.#id, bytes: known.shown.with(this.#idBytes) };
-    });
-  }
-
-  /** The filters have seen the page: what they made of it is remembered, where that can be. */
-  keep(filters: readonly PageStage[], sent: Buffer, payload: Payload): void {
-    forgetKeys(filters);
-    const shown = this.#key === undefined ? undefined : shownIn(payload);
-    const read = shown && PageBytes.of(sent.toString());
-    const memory = memoryOf(filters);
-    if (this.#key === undefined || shown === undefined || !read?.isIn(sent, this.#idBytes)) return;
-    const page = memory?.one(read) ?? read;
-    memory?.keep(this.#key, { sent: page, shown });
-    this.#tell(filters, page);
-  }
-
-  #tell(filters: readonly PageStage[], page: PageBytes): void {
-    keeperOf(filters)?.onPage?.(page, this.#passed);
-  }
-}
-
-function memoryOf(filters: readonly PageStage[]): PageMemory | undefined {
-  return filters.find(({ pages }) => pages !== undefined)?.pages;
-}
-
-function keeperOf(filters: readonly PageStage[]): PageStage | undefined {
-  return filters.find(({ findPage }) => findPage !== undefined);
-}
-
-function forgetKeys(filters: readonly PageStage[]): void {
-  for (const filter of filters) filter.forgetKey?.();
-}
-
-/** `undefined` where one of the filters makes of a page what hangs on more than its key. */
-function keyOf(filters: readonly PageStage[]): MaybePromise<string | undefined> {
-  const keys: string[] = [];
-  const seeing = filters.filter(({ onMessage }) => onMessage !== undefined);
-  const asked = inOrder(seeing, (filter) =>
-    after(filter.pageKey?.(), (key) => {
-      if (key !== undefined) keys.push(key);
-    }),
-  );
-  return after(asked, () => (keys.length === seeing.length ? keys.join('\n') : undefined));
-}
-
-/** The page as it goes out; `undefined` where anything but it is there, or goes out with it. */
-function shownIn(payload: Payload): PageBytes | undefined {
-  const [message, ...more] = payload.messages;
-  if (message === undefined || more.length > 0 || payload.isBatch) return undefined;
-  const { value, before, dropped } = message;
-  const { result } = value;
-  const isPage =
-    isObject(result) &&
-    Array.isArray(result.tools) &&
-    Object.keys(value).every((key) => MEMBERS.has(key)) &&
-    Object.keys(result).every((key) => RESULT_MEMBERS.has(key));
-  return isPage && !dropped && before.length === 0 ? PageBytes.of(payload.textWith()) : undefined;
 }
 
 const names = new WeakMap<object, string>();
@@ -385,23 +212,6 @@ export function nameOf(object: object): string {
   const name = names.get(object) ?? String(++lastName);
   names.set(object, name);
   return name;
-}
-
-type Pages = Readonly<Record<string, readonly unknown[]>>;
-
-const pages = new Note<Message, Pages>();
-
-/**
- * One page of a list as the upstream sent it, whatever gates on the route have taken out of it
- * since. Each of them asks before it changes the list itself.
- */
-export function pageAsSent(message: Message, member: string): readonly unknown[] {
-  const kept = pages.of(message)?.[member];
-  if (kept !== undefined) return kept;
-  const now = message.at('result', member);
-  const page: readonly unknown[] = Array.isArray(now) ? now : [];
-  pages.put(message, { ...pages.of(message), [member]: page });
-  return page;
 }
 
 /** Never more tools than this are remembered of an upstream that keeps making up new ones. */

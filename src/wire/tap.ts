@@ -1,6 +1,6 @@
 import { STATUS_CODES } from 'node:http';
 import { answersIn, type Call } from './call.ts';
-import { anyWants, type Filter, lastWords, tell } from './filter.ts';
+import { type AskedPage, anyWants, type Filter, lastWords, tell } from './filter.ts';
 import {
   announceBody,
   type BodyMode,
@@ -19,7 +19,6 @@ import {
   type JsonObject,
 } from './json-rpc.ts';
 import { type Message, Payload } from './message.ts';
-import type { AskedPage } from './pages.ts';
 import type { Done, Host, Originals, RequestPort, ResponsePort, ResponseSink } from './ports.ts';
 import {
   eventOf,

@@ -5,7 +5,7 @@ import { pipeline } from 'node:stream/promises';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import compression from 'compression';
 import { describe, expect, it } from 'vitest';
-import type { Filter } from '../../src/wire/exchange.ts';
+import type { Filter } from '../../src/wire/filter.ts';
 import { latch } from '../helpers/latch.ts';
 import {
   ask,

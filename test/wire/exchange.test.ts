@@ -1,7 +1,8 @@
 import express, { type RequestHandler } from 'express';
 import { describe, expect, it } from 'vitest';
 import type { Call } from '../../src/wire/call.ts';
-import { DEFAULT_LIMITS, Exchange, type Filter } from '../../src/wire/exchange.ts';
+import { DEFAULT_LIMITS, Exchange } from '../../src/wire/exchange.ts';
+import type { Filter } from '../../src/wire/filter.ts';
 import type { JsonObject } from '../../src/wire/json-rpc.ts';
 import {
   type Answer,

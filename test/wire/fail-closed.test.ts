@@ -1,6 +1,7 @@
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import type { Exchange, Filter } from '../../src/wire/exchange.ts';
+import type { Exchange } from '../../src/wire/exchange.ts';
+import type { Filter } from '../../src/wire/filter.ts';
 import { latch } from '../helpers/latch.ts';
 import {
   type Answer,

@@ -1,7 +1,8 @@
 import { createParser } from 'eventsource-parser';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { Exchange, Filter } from '../../src/wire/exchange.ts';
+import type { Exchange } from '../../src/wire/exchange.ts';
+import type { Filter } from '../../src/wire/filter.ts';
 import type { JsonObject } from '../../src/wire/json-rpc.ts';
 import { latch } from '../helpers/latch.ts';
 import {

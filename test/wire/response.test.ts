@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { Filter } from '../../src/wire/exchange.ts';
+import type { Filter } from '../../src/wire/filter.ts';
 import { WAYS, type Way } from './ways-of-writing.ts';
 import {
   type Answer,

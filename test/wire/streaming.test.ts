@@ -5,7 +5,7 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { RequestHandler } from 'express';
 import { describe, expect, it } from 'vitest';
-import type { Filter } from '../../src/wire/exchange.ts';
+import type { Filter } from '../../src/wire/filter.ts';
 import { latch } from '../helpers/latch.ts';
 import { CALL, HOSTS, MARKER, ONLOOKER, open, serve, type Upstream } from './wire-server.ts';
 

@@ -3,7 +3,7 @@ import type { ServerResponse } from 'node:http';
 import { finished } from 'node:stream/promises';
 import type { RequestHandler } from 'express';
 import { describe, expect, it } from 'vitest';
-import type { Filter } from '../../src/wire/exchange.ts';
+import type { Filter } from '../../src/wire/filter.ts';
 import { latch } from '../helpers/latch.ts';
 import { ask, header, LIST, ONLOOKER, serve } from './wire-server.ts';
 

@@ -9,7 +9,8 @@ import type { AddressInfo } from 'node:net';
 import express5, { type RequestHandler } from 'express';
 import untypedExpress4 from 'express4';
 import { onTestFinished } from 'vitest';
-import { DEFAULT_LIMITS, Exchange, type Filter, type WireLimits } from '../../src/wire/exchange.ts';
+import { DEFAULT_LIMITS, Exchange, type WireLimits } from '../../src/wire/exchange.ts';
+import type { Filter } from '../../src/wire/filter.ts';
 
 /** Its own types are those of Express 5 as far as they are used here. */
 export const express4 = untypedExpress4 as typeof express5;
