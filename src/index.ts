@@ -125,18 +125,18 @@ export type {
 
 // Policies.
 export { matchGlob } from './policy/glob.ts';
-export { PolicyEngine } from './policy/engine.ts';
+export {
+  PolicyEngine,
+  type CacheDirective,
+  type InvalidationEvent,
+  type OverlapWarning,
+  type PolicyDefaults,
+  type ResolvedPolicy,
+  type ResourceNotification,
+  type StateSyncConfig,
+  type SyncPolicy,
+} from './policy/engine.ts';
 export { detectOverlaps } from './policy/overlaps.ts';
-export type {
-  CacheDirective,
-  InvalidationEvent,
-  OverlapWarning,
-  PolicyDefaults,
-  ResolvedPolicy,
-  ResourceNotification,
-  StateSyncConfig,
-  SyncPolicy,
-} from './policy/config.ts';
 
 // Stores and the bus.
 export { type MemoryStoreOptions, memoryStore } from './stores/memory.ts';

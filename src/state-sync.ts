@@ -1,15 +1,15 @@
 import * as z from 'zod/mini';
 import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
 import { functionOption, parseOptions } from './options.ts';
-import type {
-  CacheDirective,
-  InvalidationEvent,
-  PolicyDefaults,
-  ResourceNotification,
-  StateSyncConfig,
-  SyncPolicy,
-} from './policy/config.ts';
-import { PolicyEngine } from './policy/engine.ts';
+import {
+  type CacheDirective,
+  type InvalidationEvent,
+  type PolicyDefaults,
+  PolicyEngine,
+  type ResourceNotification,
+  type StateSyncConfig,
+  type SyncPolicy,
+} from './policy/engine.ts';
 import { LateNotes, type SyncConfig, SyncFilter } from './policy/sync-filter.ts';
 import { ToolDeclaration } from './tool.ts';
 import { PageMemory, ToolHints } from './wire/pages.ts';

@@ -1,6 +1,6 @@
 import { InterlockError } from './errors.ts';
 import { showValue } from './options.ts';
-import type { SyncPolicy } from './policy/config.ts';
+import type { SyncPolicy } from './policy/engine.ts';
 import { globFault } from './policy/glob.ts';
 import type { Json } from './stores/store.ts';
 import {

@@ -5,7 +5,7 @@ import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { nearestName, rightNames } from '../names.ts';
 import { parseOptions, showValue } from '../options.ts';
-import { parsePolicies, type SyncPolicy } from '../policy/config.ts';
+import { parsePolicies, type SyncPolicy } from '../policy/engine.ts';
 import { matchGlob } from '../policy/glob.ts';
 import { detectOverlaps } from '../policy/overlaps.ts';
 import { showState } from '../workflow/bound-states.ts';

@@ -3,15 +3,31 @@
  * Hides how it listens, and that it does so once.
  */
 import diagnosticsChannel from 'node:diagnostics_channel';
-import { diag, type MeterProvider, metrics, type TracerProvider, trace } from '@opentelemetry/api';
+import {
+  type BatchObservableResult,
+  diag,
+  type Meter,
+  type MeterProvider,
+  metrics,
+  type TracerProvider,
+  trace,
+} from '@opentelemetry/api';
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { EVENT_CHANNEL, type InterlockEvent } from '../events.ts';
 import { parseOptions } from '../options.ts';
-import { type CountedRuns, countRuns } from './instruments.ts';
-import { Telemetry } from './telemetry.ts';
+import { OWN, Telemetry } from './telemetry.ts';
 
-export type { CountedRuns } from './instruments.ts';
+/** What `runsOf()` returns, as far as its runs are counted. */
+export interface CountedRuns {
+  /** The gate's id. */
+  readonly workflow: string;
+  count(): Promise<{
+    readonly states: readonly { readonly state: string; readonly runs: number }[];
+    readonly held: number;
+    readonly running: number;
+  }>;
+}
 
 /** Options of {@link instrument}. */
 export interface InstrumentOptions {
@@ -106,4 +122,27 @@ export function instrument(options?: InstrumentOptions): Instrumentation {
   };
   current = instrumentation;
   return instrumentation;
+}
+
+/** Observes how many runs there are, by one question for each workflow; returns how that ends. */
+export function countRuns(meter: Meter, counted: readonly CountedRuns[]): () => void {
+  if (counted.length === 0) return () => {};
+  const gauge = (name: string, unit: string, description: string) =>
+    meter.createObservableGauge(name, { unit, description });
+  const unfinished = gauge('mcp_interlock.run.unfinished', '{run}', 'Runs that have not ended.');
+  const held = gauge('mcp_interlock.run.held', '{run}', 'Runs that wait to be resolved.');
+  const running = gauge('mcp_interlock.step.running', '{step}', 'Steps that are under way.');
+  const observed = [unfinished, held, running];
+  const counts = counted.map((runs) => async (result: BatchObservableResult): Promise<void> => {
+    const now = await runs.count();
+    const attributes = { [OWN.workflow]: runs.workflow };
+    result.observe(held, now.held, attributes);
+    result.observe(running, now.running, attributes);
+    for (const { state, runs: many } of now.states)
+      result.observe(unfinished, many, { ...attributes, [OWN.state]: state });
+  });
+  for (const count of counts) meter.addBatchObservableCallback(count, observed);
+  return () => {
+    for (const count of counts) meter.removeBatchObservableCallback(count, observed);
+  };
 }

@@ -1,4 +1,4 @@
-import { type OverlapWarning, parsePolicies, type SyncPolicy } from './config.ts';
+import { type OverlapWarning, parsePolicies, type SyncPolicy } from './engine.ts';
 import { GLOBSTAR, matchSegments } from './glob.ts';
 
 /**

@@ -6,7 +6,7 @@ import {
   invalidationText,
   staleNotification,
   staleUri,
-} from '../../src/policy/decorate.ts';
+} from '../../src/policy/sync-filter.ts';
 
 describe('decorateDescription', () => {
   it('puts the directive at the end of the description', () => {

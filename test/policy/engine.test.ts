@@ -1,8 +1,7 @@
 import * as fc from 'fast-check';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { InterlockError } from '../../src/errors.ts';
-import type { SyncPolicy } from '../../src/policy/config.ts';
-import { PolicyEngine } from '../../src/policy/engine.ts';
+import { PolicyEngine, type SyncPolicy } from '../../src/policy/engine.ts';
 import { globOf, oracleMatches } from './glob-oracle.ts';
 
 const policies = [
