@@ -31,7 +31,7 @@ export { type CommonOptions, type Middleware, notForwarded } from './middleware.
 
 // Workflows, and what is bound to them.
 export { StateMachineGate, type StateMachineGateConstructor } from './workflow/gate.ts';
-export type { GateOptions, OrderOptions } from './workflow/made.ts';
+export type { GateOptions, OrderOptions } from './workflow/definition.ts';
 export type {
   EarlierCall,
   OrderRequirement,
@@ -58,7 +58,7 @@ export type {
   ToolResult,
 } from './workflow/binding.ts';
 export type { FsmAction, StateExpression, StateTag } from './workflow/position.ts';
-export type { ActionContext, ActionListener } from './workflow/callbacks.ts';
+export type { ActionContext, ActionListener } from './workflow/definition.ts';
 export type { Migrate, StoredRun } from './workflow/stored.ts';
 export type {
   XStateContext,
@@ -69,7 +69,7 @@ export type {
   XStateTexts,
 } from './workflow/xstate.ts';
 export type { Move, TransitionResult } from './workflow/position.ts';
-export type { ErrorListener, TransitionListener } from './workflow/callbacks.ts';
+export type { ErrorListener, TransitionListener } from './workflow/definition.ts';
 export type { Refusal } from './workflow/advice.ts';
 export type { Loop, LoopListener, LoopShieldOptions } from './workflow/loop-shield.ts';
 export type { ReadRefusal, ReadRefusalReason } from './workflow/advice.ts';

@@ -17,9 +17,15 @@ import {
 } from './binding.ts';
 import { namesIn } from './bound-states.ts';
 import { isVisibleIn, senderIn } from './bound-tools.ts';
-import { actOn, Listeners, type TransitionListener } from './callbacks.ts';
+import {
+  Definition,
+  emit,
+  type GateOptions,
+  type Listener,
+  type OrderOptions,
+  type TransitionListener,
+} from './definition.ts';
 import type { FsmConfig, WidenedConfig } from './flat-machine.ts';
-import { type GateOptions, Made, type OrderOptions } from './made.ts';
 import type { OrderRules } from './order.ts';
 import type { BoundStates, FsmAction, Position, TransitionResult } from './position.ts';
 import { BoundReads, type ReadOptions } from './reads.ts';
@@ -46,8 +52,8 @@ class Gate<
   C extends string = S,
   X = Json | undefined,
 > {
-  #made: Made;
-  readonly #listeners: Listeners;
+  #definition: Definition;
+  readonly #listeners = new Set<Listener>();
   readonly #tools = new Map<string, readonly AnyBinding[]>();
   readonly #reads = new BoundReads();
   readonly #oddities: Oddity[] = [];
@@ -58,13 +64,13 @@ class Gate<
   #updatedAt: number;
   #disposed = false;
 
-  constructor(machine: FsmConfig<S, E> | XStateMachine | Made, options?: GateOptions) {
-    const made = machine instanceof Made ? machine : Made.ofMachine(machine, options);
-    this.#made = made;
-    this.#listeners = new Listeners(made.onError);
-    this.#position = stamped(made.model.start, made.deployment);
-    this.#due = made.model.startActions;
-    this.#updatedAt = made.now();
+  constructor(machine: FsmConfig<S, E> | XStateMachine | Definition, options?: GateOptions) {
+    const definition =
+      machine instanceof Definition ? machine : Definition.ofMachine(machine, options);
+    this.#definition = definition;
+    this.#position = stamped(definition.model.start, definition.deployment);
+    this.#due = definition.model.startActions;
+    this.#updatedAt = definition.now();
   }
 
   /** See {@link StateMachineGateConstructor.fromOrder}. */
@@ -72,16 +78,16 @@ class Gate<
     rules: OrderRules<K, M>,
     options?: OrderOptions,
   ): Gate<K | M, K | M, never, string> {
-    const made = Made.ofOrder(rules, options);
-    const gate = new Gate<K | M, K | M, never, string>(made);
-    for (const binding of made.order?.bindings ?? [])
-      gate.#tools.set(binding.tool, [checkBinding(made.model, binding)]);
+    const definition = Definition.ofOrder(rules, options);
+    const gate = new Gate<K | M, K | M, never, string>(definition);
+    for (const binding of definition.order?.bindings ?? [])
+      gate.#tools.set(binding.tool, [checkBinding(definition.model, binding)]);
     return gate;
   }
 
   /** The workflow's name, `'workflow'` unless the configuration says otherwise. */
   get id(): string {
-    return this.#made.model.id;
+    return this.#definition.model.id;
   }
 
   get currentState(): C {
@@ -129,7 +135,7 @@ class Gate<
   bindPrompt(name: string, states: BoundStates<S, T>, options?: ReadOptions<X, S, T>): this {
     this.#assertBindable('bindPrompt');
     this.#remember(states);
-    this.#reads.addPrompt(this.#made.model, name, states, options);
+    this.#reads.addPrompt(this.#definition.model, name, states, options);
     return this;
   }
 
@@ -147,7 +153,7 @@ class Gate<
   ): this {
     this.#assertBindable('bindResource');
     this.#remember(states);
-    this.#reads.addResource(this.#made.model, uriPattern, states, options);
+    this.#reads.addResource(this.#definition.model, uriPattern, states, options);
     return this;
   }
 
@@ -158,7 +164,7 @@ class Gate<
   isToolAllowed(name: string): boolean {
     const bindings = this.#tools.get(name);
     if (bindings === undefined) return true;
-    const { model, onError } = this.#made;
+    const { model, onError } = this.#definition;
     if (!isVisibleIn(model, bindings, this.#position.state)) return false;
     if (!isVeiled(bindings)) return true;
     const viewer = { run: undefined, principal: undefined, onError };
@@ -178,9 +184,9 @@ class Gate<
   getTransitionEvent(name: string): E | undefined {
     const bindings = this.#tools.get(name) ?? [];
     const { state } = this.#position;
-    const available = bindings.some(({ states }) => this.#made.model.isIn(state, states));
+    const available = bindings.some(({ states }) => this.#definition.model.isIn(state, states));
     const source = available
-      ? senderIn(this.#made.model, bindings, state, 'success')?.success
+      ? senderIn(this.#definition.model, bindings, state, 'success')?.success
       : bindings[0]?.success;
     return eventNamed(source) as E | undefined;
   }
@@ -196,16 +202,20 @@ class Gate<
     this.#assertUsable('transition');
     const name = parseEvent('transition()', event);
     const { state: from } = this.#position;
-    const { position, changed, actions } = this.#made.model.next(this.#position, name, payload);
+    const { position, changed, actions } = this.#definition.model.next(
+      this.#position,
+      name,
+      payload,
+    );
     const result = { changed, previousState: from, currentState: position.state };
     if (position !== this.#position)
-      [this.#position, this.#updatedAt] = [position, this.#made.now()];
-    if (changed) this.#listeners.emit({ ...result, event: name });
+      [this.#position, this.#updatedAt] = [position, this.#definition.now()];
+    if (changed) emit(this.#listeners, { ...result, event: name }, this.#definition.onError);
     const due = [...this.#due, ...actions];
     this.#due = [];
     const { data: context } = openContext(position.context);
     const about = { workflow: this.id, event: name, from, to: position.state, context };
-    actOn(due, about, this.#made.onAction, this.#made.onError);
+    this.#definition.act(due, about);
     return result as TransitionResult<C>;
   }
 
@@ -220,7 +230,11 @@ class Gate<
       const message = `onTransition(): expected a function, got ${showValue(callback)}`;
       throw new InterlockError('ERR_INTERLOCK_CONFIG', message);
     }
-    return this.#listeners.add(callback as TransitionListener);
+    const listener = { callback: callback as TransitionListener };
+    this.#listeners.add(listener);
+    return () => {
+      this.#listeners.delete(listener);
+    };
   }
 
   /** The current position, to be kept anywhere that keeps JSON. */
@@ -236,7 +250,7 @@ class Gate<
     this.#assertUsable('restore');
     const { updatedAt, version: _, ...stored } = parseSnapshot(this.id, snapshot);
     [this.#position, this.#updatedAt] = [
-      adopt(this.#made.model, this.#made.deployment, stored),
+      adopt(this.#definition.model, this.#definition.deployment, stored),
       updatedAt,
     ];
     this.#due = [];
@@ -249,7 +263,7 @@ class Gate<
    */
   clone(): Gate<S, E, T, C, X> {
     this.#assertUsable('clone');
-    const copy = new Gate<S, E, T, C, X>(this.#made);
+    const copy = new Gate<S, E, T, C, X>(this.#definition);
     for (const [tool, bindings] of this.#tools) copy.#tools.set(tool, bindings);
     copy.#reads.addAll(this.#reads);
     copy.#oddities.push(...this.#oddities);
@@ -264,7 +278,7 @@ class Gate<
    * @returns whether the machine is one of XState
    */
   async init(): Promise<boolean> {
-    return !this.#made.model.isFlat && this.#made.order === undefined;
+    return !this.#definition.model.isFlat && this.#definition.order === undefined;
   }
 
   /** Lets go of the callbacks. The gate can still be read, and no longer be used. */
@@ -280,15 +294,11 @@ class Gate<
   compile(): Workflow {
     this.#assertUsable('compile');
     this.#workflow ??= new Workflow({
-      model: this.#made.model,
+      definition: this.#definition,
       tools: this.#tools,
       oddities: this.#oddities,
       reads: this.#reads,
       listeners: this.#listeners,
-      deployment: this.#made.deployment,
-      onAction: this.#made.onAction,
-      shield: this.#made.shield,
-      onError: this.#made.onError,
     });
     return this.#workflow;
   }
@@ -298,7 +308,7 @@ class Gate<
     for (const { tool } of declarations.flat()) this.#assertFurther(tool);
     this.#remember(declarations.flatMap((each) => each.flatMap(({ states }) => states)));
     const checked = declarations.map((bindings) =>
-      bindings.map((binding) => checkBinding(this.#made.model, binding)),
+      bindings.map((binding) => checkBinding(this.#definition.model, binding)),
     );
     for (const bindings of checked) {
       const tool = bindings[0]?.tool;
@@ -306,8 +316,8 @@ class Gate<
       const known = this.#tools.get(tool) ?? [];
       this.#tools.set(tool, [...known, ...bindings]);
       this.#oddities.push(
-        ...rebindingWarnings(this.#made.model, known, bindings),
-        ...bindings.flatMap((binding) => bindingWarnings(this.#made.model, binding)),
+        ...rebindingWarnings(this.#definition.model, known, bindings),
+        ...bindings.flatMap((binding) => bindingWarnings(this.#definition.model, binding)),
       );
     }
     return this;
@@ -318,10 +328,10 @@ class Gate<
    * nothing depends on a success, its call needs no claim.
    */
   #remember(states: unknown): void {
-    const before = this.#made.order;
+    const before = this.#definition.order;
     const named: readonly unknown[] = Array.isArray(states) ? states : [states];
-    this.#made = this.#made.remembering(named.flatMap(namesIn));
-    const { order } = this.#made;
+    this.#definition = this.#definition.remembering(named.flatMap(namesIn));
+    const { order } = this.#definition;
     if (before === undefined || order === undefined || order === before) return;
     for (const binding of order.bindings) {
       const { tool } = binding;
@@ -334,7 +344,7 @@ class Gate<
 
   /** A binding adds to the others of its tool: it would open what a rule closes. */
   #assertFurther(tool: string): void {
-    if (this.#made.order?.names.includes(tool) !== true) return;
+    if (this.#definition.order?.names.includes(tool) !== true) return;
     const message = `tool ${showValue(tool)} is one of the rules of workflow "${this.id}"`;
     throw new InterlockError('ERR_INTERLOCK_BINDING', `${message}: say there when it is available`);
   }

@@ -22,14 +22,14 @@ import {
   type SentEvent,
   ToolViews,
 } from './bound-tools.ts';
+import { type ChartTree, covers } from './chart-tree.ts';
 import {
   type ActionContext,
-  type ActionListener,
-  actOn,
+  type Definition,
   type ErrorListener,
-  type Listeners,
-} from './callbacks.ts';
-import { type ChartTree, covers } from './chart-tree.ts';
+  emit,
+  type Listener,
+} from './definition.ts';
 import type { LoopShield } from './loop-shield.ts';
 import { OrderWays } from './order-ways.ts';
 import type { BoundState, FsmAction, Model, Move, Next, Position } from './position.ts';
@@ -37,7 +37,6 @@ import type { BoundReads } from './reads.ts';
 import {
   adopt,
   arrived,
-  type Deployment,
   leavesAt,
   openContext,
   overdue,
@@ -51,17 +50,12 @@ import { type Leads, type Way, Ways, type Whereabouts, whereaboutsOf } from './w
 
 /** What a `Workflow` is made of. */
 interface WorkflowParts {
-  readonly model: Model;
+  readonly definition: Definition;
   /** By tool, in binding order; no list is empty. */
   readonly tools: ReadonlyMap<string, readonly AnyBinding[]>;
   readonly oddities: readonly Oddity[];
-  readonly listeners: Listeners;
+  readonly listeners: ReadonlySet<Listener>;
   readonly reads: BoundReads;
-  readonly deployment: Deployment;
-  readonly shield: LoopShield | undefined;
-  readonly onAction: ActionListener | undefined;
-  /** Told what `onAction` throws where nobody else is. */
-  readonly onError: ErrorListener;
 }
 
 /** What a stored snapshot comes to, by {@link Workflow.understand}. */
@@ -103,7 +97,8 @@ export class Workflow {
   /** Stops models that go round in circles, where the gate has been told to. */
   readonly shield: LoopShield | undefined;
 
-  readonly #parts: WorkflowParts;
+  readonly #definition: Definition;
+  readonly #listeners: ReadonlySet<Listener>;
   readonly #model: Model;
   readonly #tools: ReadonlyMap<string, readonly AnyBinding[]>;
   readonly #unconditional: ReadonlyMap<string, CallBinding>;
@@ -115,28 +110,30 @@ export class Workflow {
   readonly #finals: readonly string[];
 
   constructor(parts: WorkflowParts) {
-    const { model, tools, oddities, deployment } = parts;
+    const { definition, tools, oddities, listeners, reads } = parts;
+    const { model, deployment, shield } = definition;
     this.id = model.id;
     this.initial = model.start.state;
     this.start = Object.freeze(stamped(model.start, deployment));
     this.states = model.names;
     this.#finals = model.isFlat ? model.names.filter((name) => model.isFinal(name)) : [];
-    this.#parts = parts;
-    this.shield = parts.shield;
+    this.#definition = definition;
+    this.#listeners = listeners;
+    this.shield = shield;
     this.#model = model;
     this.#tools = new Map([...tools].map(([tool, bindings]) => [tool, [...bindings]]));
     this.toolNames = Object.freeze([...this.#tools.keys()]);
     this.#views = new ToolViews(model, this.#tools);
     this.#ways = new Ways(model, this.#tools);
     this.#orderWays = model.effectOf && new OrderWays(model, this.#tools);
-    this.reads = parts.reads;
+    this.reads = reads;
     this.#veiled = veiledTools(this.#tools);
-    this.hides = this.#veiled.size > 0 || parts.reads.veilsPrompts || parts.reads.veilsResources;
+    this.hides = this.#veiled.size > 0 || reads.veilsPrompts || reads.veilsResources;
     const boundTo = [...this.#tools].map(([name, bindings]) => {
       return { name, states: bindings.flatMap(({ states }) => states) };
     });
     const isEnd = (state: BoundState): boolean => typeof state === 'string' && model.isFinal(state);
-    const atEnd = [...boundTo, ...parts.reads.all].filter(({ states }) => states.every(isEnd));
+    const atEnd = [...boundTo, ...reads.all].filter(({ states }) => states.every(isEnd));
     this.onlyAtEnd = Object.freeze(atEnd.map(({ name }) => name));
     this.oddities = Object.freeze([...oddities]);
     this.foresees =
@@ -154,7 +151,7 @@ export class Workflow {
 
   /** Which deployment of the workflow this is, where the gate says so. */
   get version(): number | undefined {
-    return this.#parts.deployment.version;
+    return this.#definition.deployment.version;
   }
 
   /** Whether a run can be in this state. */
@@ -205,7 +202,7 @@ export class Workflow {
 
   /** Whether a run may stand elsewhere than its store says: an older deployment saved it. */
   get migrates(): boolean {
-    return this.#parts.deployment.migrate !== undefined;
+    return this.#definition.deployment.migrate !== undefined;
   }
 
   /**
@@ -387,7 +384,7 @@ export class Workflow {
     { states }: Pick<CallBinding, 'states'>,
     beginsAnew = false,
   ): readonly string[] | undefined {
-    const { version, migrate } = this.#parts.deployment;
+    const { version, migrate } = this.#definition.deployment;
     if (!this.#model.isFlat || version !== undefined || migrate !== undefined) return undefined;
     // A run may be in another state than the stored one by now.
     if (this.#model.deadlines.length > 0) return undefined;
@@ -449,7 +446,7 @@ export class Workflow {
    * be refused then.
    */
   adopt(stored: Position): Position {
-    return adopt(this.#model, this.#parts.deployment, stored);
+    return adopt(this.#model, this.#definition.deployment, stored);
   }
 
   /**
@@ -496,8 +493,8 @@ export class Workflow {
    * Calls the gate's `onTransition` callbacks if the state changed. Never throws: `onError` is told
    * what they throw.
    */
-  emit(move: Move, onError?: ErrorListener): void {
-    if (move.changed) this.#parts.listeners.emit(move, onError);
+  emit(move: Move, onError: ErrorListener = this.#definition.onError): void {
+    if (move.changed && this.#listeners.size > 0) emit(this.#listeners, move, onError);
   }
 
   /**
@@ -506,9 +503,10 @@ export class Workflow {
   act(
     actions: readonly FsmAction[],
     context: Omit<ActionContext, 'workflow'>,
-    onError: ErrorListener = this.#parts.onError,
+    onError?: ErrorListener,
   ): void {
-    actOn(actions, { ...context, workflow: this.id }, this.#parts.onAction, onError);
+    if (actions.length > 0)
+      this.#definition.act(actions, { ...context, workflow: this.id }, onError);
   }
 
   #wayFromStart(states: readonly BoundState[]): Way {

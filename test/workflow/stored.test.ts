@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Json } from '../../src/stores/store.ts';
+import type { GateOptions } from '../../src/workflow/definition.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
-import type { GateOptions } from '../../src/workflow/made.ts';
 import { countFailure } from '../../src/workflow/stored.ts';
 import { orderMachine } from './charts.ts';
 import { checkoutConfig, checkoutGate } from './machines.ts';

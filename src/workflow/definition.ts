@@ -1,0 +1,183 @@
+/**
+ * What a gate is made of, its bindings aside: hides how its options are read, which kind of machine
+ * it runs, and how the app's callbacks are called.
+ */
+import * as z from 'zod/mini';
+import { functionOption, isTable, parseOptions } from '../options.ts';
+import type { Json } from '../stores/store.ts';
+import { flatModel, parseConfig, WORKFLOW_ID } from './flat-machine.ts';
+import { LoopShield, type LoopShieldOptions } from './loop-shield.ts';
+import { Order } from './order.ts';
+import { orderModel } from './order-model.ts';
+import type { FsmAction, Model, Move } from './position.ts';
+import { statechartModel } from './statechart.ts';
+import type { Deployment, Migrate } from './stored.ts';
+import { isXStateMachine } from './xstate.ts';
+
+/** Called with each change of state. What it throws, or rejects with, only `onError` is told. */
+export type TransitionListener<S extends string = string> = (move: Move<S>) => void;
+
+/** Told what a callback threw, or rejected with. */
+export type ErrorListener = (error: unknown) => void;
+
+/** Where an action comes from. */
+export interface ActionContext {
+  /** The run's key; absent where a standalone gate moved. */
+  readonly run?: string | undefined;
+  /** The gate's id. */
+  readonly workflow: string;
+  /** The event that led to it, or `null` where a call sent none. */
+  readonly event: string | null;
+  /** The state before and after; they may be the same. */
+  readonly from: string;
+  readonly to: string;
+  /** The statechart's context after the move. */
+  readonly context?: Json | undefined;
+}
+
+/** Does what a statechart names, once the move that names it is saved. */
+export type ActionListener = (action: FsmAction, context: ActionContext) => void | Promise<void>;
+
+/** Options of `new StateMachineGate()`. */
+export interface GateOptions {
+  /** The clock, in milliseconds since the epoch. Default `Date.now`. */
+  readonly now?: (() => number) | undefined;
+  /** Told what a callback throws. Default: the error is dropped. */
+  readonly onError?: ErrorListener | undefined;
+  /**
+   * Does what a statechart's actions name, after the move was saved. Without it the gate refuses a
+   * machine that names any.
+   */
+  readonly onAction?: ActionListener | undefined;
+  /**
+   * Which deployment of the workflow this is: 1, 2, 3 … Runs of an older one are migrated. Default:
+   * none, which counts as 0.
+   */
+  readonly version?: number | undefined;
+  /**
+   * Says where a run of an older version, or in a state that no longer exists, stands now. Default:
+   * the gate refuses such a run.
+   */
+  readonly migrate?: Migrate | undefined;
+  /**
+   * Stops a model that calls bound tools again and again without a move. Default: no calls are
+   * counted.
+   */
+  readonly loopShield?: LoopShieldOptions | undefined;
+}
+
+const gateOptionsSchema = z.strictObject({
+  now: z._default(functionOption<() => number>(), () => Date.now),
+  onError: z._default(functionOption<ErrorListener>(), () => () => {}),
+  onAction: z.optional(functionOption<ActionListener>()),
+  version: z.optional(z.int().check(z.minimum(1))),
+  migrate: z.optional(functionOption<Migrate>()),
+  loopShield: z.optional(z.custom<LoopShieldOptions>(isTable, 'expected an object')),
+});
+
+/** Options of `StateMachineGate.fromOrder()`. */
+export interface OrderOptions extends Omit<GateOptions, 'onAction'> {
+  /**
+   * Names the workflow to stores, models and logs: 1 to 64 letters, digits, `_`, `.` or `-`.
+   * Default `'workflow'`.
+   */
+  readonly id?: string | undefined;
+}
+
+const { onAction: _, ...orderOptions } = gateOptionsSchema.shape;
+const orderOptionsSchema = z.strictObject({
+  ...orderOptions,
+  id: z._default(WORKFLOW_ID, 'workflow'),
+});
+
+/** A gate's machine and options. It never changes, so clones share it. */
+export class Definition {
+  readonly model: Model;
+  /** The rules that it was made of; none where it was made of a machine. */
+  readonly order: Order | undefined;
+  readonly now: () => number;
+  readonly deployment: Deployment;
+  readonly shield: LoopShield | undefined;
+  readonly onError: ErrorListener;
+
+  readonly #options: z.output<typeof gateOptionsSchema>;
+
+  private constructor(
+    model: Model,
+    order: Order | undefined,
+    options: z.output<typeof gateOptionsSchema>,
+  ) {
+    const { loopShield, now, onError, onAction: _, ...deployment } = options;
+    this.model = model;
+    this.order = order;
+    this.shield = loopShield === undefined ? undefined : new LoopShield(model, loopShield);
+    this.now = now;
+    this.deployment = deployment;
+    this.onError = onError;
+    this.#options = options;
+  }
+
+  static ofMachine(machine: unknown, given: GateOptions | undefined): Definition {
+    const options = parseOptions('StateMachineGate()', gateOptionsSchema, given);
+    const model = isXStateMachine(machine)
+      ? statechartModel(machine, options.onAction !== undefined)
+      : flatModel(parseConfig(machine));
+    return new Definition(model, undefined, options);
+  }
+
+  static ofOrder(rules: unknown, given: unknown): Definition {
+    const { id, ...options } = parseOptions('fromOrder()', orderOptionsSchema, given);
+    const order = Order.parse(id, rules);
+    return new Definition(orderModel(order), order, options);
+  }
+
+  /** The same where a run remembers these tools too; itself where nothing changes by that. */
+  remembering(names: readonly string[]): Definition {
+    const order = this.order?.remembering(names);
+    if (order === undefined || order === this.order) return this;
+    return new Definition(orderModel(order), order, this.#options);
+  }
+
+  /**
+   * Hands actions to `onAction`, in their order. Never throws: `onError` is told what it throws, or
+   * rejects with.
+   */
+  act(
+    actions: readonly FsmAction[],
+    context: ActionContext,
+    onError: ErrorListener = this.onError,
+  ): void {
+    const { onAction } = this.#options;
+    if (onAction === undefined) return;
+    for (const action of actions) callSafely(() => onAction(action, context), onError);
+  }
+}
+
+/** An `onTransition` callback as a gate keeps it: one that is added twice is called twice. */
+export interface Listener {
+  readonly callback: TransitionListener;
+}
+
+/** Calls each callback that was there when it began and still is. */
+export function emit(listeners: ReadonlySet<Listener>, move: Move, onError: ErrorListener): void {
+  const frozen = Object.freeze({ ...move });
+  for (const each of [...listeners]) {
+    if (listeners.has(each)) callSafely(() => each.callback(frozen), onError);
+  }
+}
+
+/** The app's own code must not break ours, whether it throws or rejects. */
+function callSafely(callback: () => unknown, onError: ErrorListener): void {
+  const report = (error: unknown): void => {
+    try {
+      onError(error);
+    } catch {
+      // No listener is left to tell.
+    }
+  };
+  try {
+    Promise.resolve(callback()).catch(report);
+  } catch (error) {
+    report(error);
+  }
+}
