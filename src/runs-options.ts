@@ -15,8 +15,7 @@ import { Turns } from './step/turns.ts';
 import { resolveStore } from './stores/adapt.ts';
 import type { ClaimView, FsmSnapshot, Json, StateStore } from './stores/store.ts';
 import { parseEvent } from './workflow/binding.ts';
-import { parseExpression } from './workflow/bound-states.ts';
-import type { StateExpression } from './workflow/position.ts';
+import { parseExpression, type StateExpression } from './workflow/position.ts';
 import { jsonOf } from './workflow/stored.ts';
 
 /** Where a run stands, for operators and pages of the app's own. */

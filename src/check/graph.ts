@@ -3,9 +3,9 @@
  * and which calls of which tools take which of its ways.
  */
 import type { AnyBinding } from '../workflow/binding.ts';
-import { atomsOf } from '../workflow/bound-states.ts';
 import { type ChartNode, covers } from '../workflow/chart-tree.ts';
 import type { StateMachineGate } from '../workflow/gate.ts';
+import { atomsOf } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { XNode, XTransition } from '../workflow/xstate.ts';
 

@@ -1,7 +1,7 @@
 import { inWords } from '../clock.ts';
 import type { RefusalReason } from '../events.ts';
 import type { TrailEntry, TrailOutcome } from '../stores/store.ts';
-import { type Preposition, stateWords } from './bound-states.ts';
+import { type Preposition, stateWords } from './position.ts';
 import type { Leads, Whereabouts } from './ways.ts';
 
 /** The facts of a refusal, as programs read them in `_meta["mcp-interlock/refusal"]`. */

@@ -3,9 +3,14 @@ import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
 import { functionOption, isTable, parseOptions, showValue } from '../options.ts';
 import type { Json, Uncertain } from '../stores/store.ts';
-import { parseStates, resolveStates, showState } from './bound-states.ts';
 import { isReserved } from './chart-tree.ts';
-import type { Model, StateExpression } from './position.ts';
+import {
+  type Model,
+  parseStates,
+  resolveStates,
+  type StateExpression,
+  showState,
+} from './position.ts';
 
 /** A tool's result as it is on the wire. */
 export interface ToolResult {

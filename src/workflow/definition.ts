@@ -5,7 +5,7 @@
 import * as z from 'zod/mini';
 import { functionOption, isTable, parseOptions } from '../options.ts';
 import type { Json } from '../stores/store.ts';
-import { flatModel, parseConfig, WORKFLOW_ID } from './flat-machine.ts';
+import { flatModel, WORKFLOW_ID } from './flat-machine.ts';
 import { LoopShield, type LoopShieldOptions } from './loop-shield.ts';
 import { Order } from './order.ts';
 import { orderModel } from './order-model.ts';
@@ -121,7 +121,7 @@ export class Definition {
     const options = parseOptions('StateMachineGate()', gateOptionsSchema, given);
     const model = isXStateMachine(machine)
       ? statechartModel(machine, options.onAction !== undefined)
-      : flatModel(parseConfig(machine));
+      : flatModel(machine);
     return new Definition(model, undefined, options);
   }
 

@@ -1,18 +1,16 @@
+/** A flat machine: hides how its definition is read and checked, and how events move it. */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
 import { isTable, parseOptions, showValue, tableOption } from '../options.ts';
-import { ANY_STATE, holds } from './bound-states.ts';
 import {
+  ANY_STATE,
   type BoundState,
   type Deadline,
-  eventsOf,
-  type Machine,
-  type MachineState,
+  holds,
   type Model,
   type Next,
   type Position,
-  statesHandling,
 } from './position.ts';
 
 /** One state of an {@link FsmConfig}. */
@@ -76,12 +74,30 @@ const stateSchema = z.strictObject({
 });
 
 /**
+ * A validated workflow definition: what {@link FsmConfig} says, copied so that nobody can change
+ * it.
+ */
+interface Machine {
+  readonly id: string;
+  readonly initial: string;
+  readonly states: ReadonlyMap<string, MachineState>;
+}
+
+interface MachineState {
+  /** Where each event leads that this state handles. */
+  readonly on: ReadonlyMap<string, string>;
+  /** Where it leads by itself, and after how long. */
+  readonly after?: Deadline;
+  readonly isFinal: boolean;
+}
+
+/**
  * Checks a definition and copies it.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for a wrong shape, `ERR_INTERLOCK_INITIAL` and
  * `ERR_INTERLOCK_TARGET` for a state that does not exist.
  */
-export function parseConfig(config: unknown): Machine {
+function parseConfig(config: unknown): Machine {
   const { id, initial, states: table } = parseOptions('workflow', configSchema, config);
   const what = `workflow "${id}"`;
   const entries = parseNames(what, 'a state', table);
@@ -169,8 +185,9 @@ function configError(message: string): InterlockError {
   return new InterlockError('ERR_INTERLOCK_CONFIG', message);
 }
 
-/** A flat machine, run by the engine of our own. */
-export function flatModel(machine: Machine): Model {
+/** A flat machine, run by the engine of our own. @throws InterlockError as {@link parseConfig} */
+export function flatModel(config: unknown): Model {
+  const machine = parseConfig(config);
   const { id, initial, states } = machine;
   const names = Object.freeze([...states.keys()]);
   const isName = (each: BoundState): boolean => typeof each === 'string' && each !== ANY_STATE;
@@ -186,14 +203,14 @@ export function flatModel(machine: Machine): Model {
     names,
     tags: [],
     isFlat: true,
-    events: [...eventsOf(machine)],
+    events: [...new Set([...states.values()].flatMap(({ on }) => [...on.keys()]))],
     deadline: (state) => states.get(state)?.after,
     deadlines: names.filter((name) => states.get(name)?.after !== undefined),
     has: (state) => states.has(state),
     isFinal: (state) => states.get(state)?.isFinal === true,
     isIn,
     eventsIn: (state) => [...(states.get(state)?.on.keys() ?? [])],
-    handlers: (event) => statesHandling(machine, event),
+    handlers: (event) => names.filter((name) => states.get(name)?.on.has(event)),
     canBeIn: (bound, others) => names.some((name) => isIn(name, bound) && isIn(name, others)),
     // Its transitions have no guards.
     isStopped: () => false,

@@ -15,7 +15,6 @@ import {
   parseEvent,
   rebindingWarnings,
 } from './binding.ts';
-import { namesIn } from './bound-states.ts';
 import { isVisibleIn, senderIn } from './bound-tools.ts';
 import {
   Definition,
@@ -27,7 +26,13 @@ import {
 } from './definition.ts';
 import type { FsmConfig, WidenedConfig } from './flat-machine.ts';
 import type { OrderRules } from './order.ts';
-import type { BoundStates, FsmAction, Position, TransitionResult } from './position.ts';
+import {
+  type BoundStates,
+  type FsmAction,
+  namesIn,
+  type Position,
+  type TransitionResult,
+} from './position.ts';
 import { BoundReads, type ReadOptions } from './reads.ts';
 import { adopt, openContext, parseSnapshot, stamped } from './stored.ts';
 import { isVeiled, Sight } from './visible.ts';

@@ -1,9 +1,15 @@
 import { isTable } from '../options.ts';
 import type { Json } from '../stores/store.ts';
-import { atomsOf, holds } from './bound-states.ts';
 import type { CallMemory, Effect, Order } from './order.ts';
 import { RememberedCalls, readText, textOf } from './order-position.ts';
-import type { BoundState, Model, Next, Position } from './position.ts';
+import {
+  atomsOf,
+  type BoundState,
+  holds,
+  type Model,
+  type Next,
+  type Position,
+} from './position.ts';
 
 /** So many names are tried out in all their combinations, to find out what can be true. */
 const MOST_NAMES_TRIED = 10;

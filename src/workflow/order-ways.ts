@@ -3,8 +3,7 @@
  * may be done, of which there are too many.
  */
 import { type AnyBinding, eventNamed, isChosen } from './binding.ts';
-import { holds } from './bound-states.ts';
-import type { BoundState, Model, Position } from './position.ts';
+import { type BoundState, holds, type Model, type Position } from './position.ts';
 import type { Way } from './ways.ts';
 
 /** A call that is allowed where `when` is true. */

@@ -7,10 +7,9 @@ import { digestOf } from '../digest.ts';
 import { InterlockError } from '../errors.ts';
 import { isTable, parseOptions, showValue } from '../options.ts';
 import type { AnyBinding, Guard } from './binding.ts';
-import { ANY_STATE } from './bound-states.ts';
 import { positionOf } from './bound-tools.ts';
 import { kindOf, RememberedCalls, readText } from './order-position.ts';
-import type { StateExpression } from './position.ts';
+import { ANY_STATE, type StateExpression } from './position.ts';
 
 /** An earlier call that a tool needs. `N` are the names of tools. */
 export interface EarlierCall<N extends string = string> {

@@ -3,8 +3,7 @@ import { InterlockError } from '../errors.ts';
 import { functionOption, parseOptions, showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
 import type { Guard, VisibleTest } from './binding.ts';
-import { parseStates, resolveStates } from './bound-states.ts';
-import type { BoundState, Model } from './position.ts';
+import { type BoundState, type Model, parseStates, resolveStates } from './position.ts';
 import {
   parseResourcePattern,
   type ResourcePattern,

@@ -1,7 +1,6 @@
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
-import { ANY_STATE, holds } from './bound-states.ts';
 import { actionFault, chartFault } from './chart-checks.ts';
 import {
   type ActiveStates,
@@ -13,7 +12,16 @@ import {
   guardedEvents,
   isReserved,
 } from './chart-tree.ts';
-import type { BoundState, FsmAction, Model, Next, Position, StateTag } from './position.ts';
+import {
+  ANY_STATE,
+  type BoundState,
+  type FsmAction,
+  holds,
+  type Model,
+  type Next,
+  type Position,
+  type StateTag,
+} from './position.ts';
 import { type Envelope, jsonOf, openContext, sealContext } from './stored.ts';
 import {
   type FoundAction,

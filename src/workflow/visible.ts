@@ -5,8 +5,13 @@
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
 import type { AnyBinding, RunFacts, ViewedRun, VisibleTest } from './binding.ts';
-import { parseExpression, stateFault } from './bound-states.ts';
-import type { BoundState, Model, Position } from './position.ts';
+import {
+  type BoundState,
+  type Model,
+  type Position,
+  parseExpression,
+  stateFault,
+} from './position.ts';
 import { openContext } from './stored.ts';
 
 /** Who looks at a run. */

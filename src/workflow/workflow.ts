@@ -12,7 +12,6 @@ import {
   type RunFacts,
   type SucceededCall,
 } from './binding.ts';
-import { ANY_STATE, stateFault } from './bound-states.ts';
 import {
   bindingsOfCall,
   type CallBinding,
@@ -32,7 +31,16 @@ import {
 } from './definition.ts';
 import type { LoopShield } from './loop-shield.ts';
 import { OrderWays } from './order-ways.ts';
-import type { BoundState, FsmAction, Model, Move, Next, Position } from './position.ts';
+import {
+  ANY_STATE,
+  type BoundState,
+  type FsmAction,
+  type Model,
+  type Move,
+  type Next,
+  type Position,
+  stateFault,
+} from './position.ts';
 import type { BoundReads } from './reads.ts';
 import {
   adopt,

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { InterlockError } from '../../src/errors.ts';
-import { parseConfig } from '../../src/workflow/flat-machine.ts';
+import { flatModel } from '../../src/workflow/flat-machine.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 
 const refuse = (config: unknown): InterlockError => {
   try {
-    parseConfig(config);
+    flatModel(config);
   } catch (error) {
     if (error instanceof InterlockError) return error;
     throw error;
@@ -15,9 +15,9 @@ const refuse = (config: unknown): InterlockError => {
 
 describe('a workflow definition', () => {
   it('is called "workflow" unless it says otherwise', () => {
-    expect(parseConfig({ initial: 'a', states: { a: {} } }).id).toBe('workflow');
-    expect(parseConfig({ id: undefined, initial: 'a', states: { a: {} } }).id).toBe('workflow');
-    expect(parseConfig({ id: 'A-b_c.9', initial: 'a', states: { a: {} } }).id).toBe('A-b_c.9');
+    expect(flatModel({ initial: 'a', states: { a: {} } }).id).toBe('workflow');
+    expect(flatModel({ id: undefined, initial: 'a', states: { a: {} } }).id).toBe('workflow');
+    expect(flatModel({ id: 'A-b_c.9', initial: 'a', states: { a: {} } }).id).toBe('A-b_c.9');
   });
 
   it.each(['', 'a b', 'a/b', 'a\n', 'é', 'x'.repeat(65), 7, null])('cannot be called %j', (id) => {
@@ -27,11 +27,12 @@ describe('a workflow definition', () => {
   });
 
   it('takes an explicit undefined for a value that is left out', () => {
-    const machine = parseConfig({
+    const model = flatModel({
       initial: 'a',
       states: { a: { on: { GO: 'b', STAY: undefined }, type: undefined }, b: { on: undefined } },
     });
-    expect([...(machine.states.get('a')?.on ?? [])]).toEqual([['GO', 'b']]);
+    expect(model.eventsIn('a')).toEqual(['GO']);
+    expect(model.next(model.start, 'GO').position).toEqual({ state: 'b' });
   });
 
   it.each([

@@ -1,18 +1,16 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { flatModel, parseConfig } from '../../src/workflow/flat-machine.ts';
+import { flatModel } from '../../src/workflow/flat-machine.ts';
 import { LoopShield, type LoopShieldOptions, uncounted } from '../../src/workflow/loop-shield.ts';
 import type { Position } from '../../src/workflow/position.ts';
 import { statechartModel } from '../../src/workflow/statechart.ts';
 import { lightMachine } from './charts.ts';
 
-const model = flatModel(
-  parseConfig({
-    id: 'support',
-    initial: 'diagnosis',
-    states: { diagnosis: { on: { ESCALATE: 'escalation' } }, escalation: {} },
-  }),
-);
+const model = flatModel({
+  id: 'support',
+  initial: 'diagnosis',
+  states: { diagnosis: { on: { ESCALATE: 'escalation' } }, escalation: {} },
+});
 const shield = (options: Partial<LoopShieldOptions> = {}) =>
   new LoopShield(model, { max: 3, fallback: { state: 'escalation' }, ...options });
 

@@ -18,7 +18,7 @@ import {
   transition,
 } from 'xstate';
 import { InterlockError } from '../../src/errors.ts';
-import { type FsmConfig, flatModel, parseConfig } from '../../src/workflow/flat-machine.ts';
+import { type FsmConfig, flatModel } from '../../src/workflow/flat-machine.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import type { Model, Position } from '../../src/workflow/position.ts';
 import { statechartModel } from '../../src/workflow/statechart.ts';
@@ -482,7 +482,7 @@ describe('both engines', () => {
     let moves = 0;
     fc.assert(
       fc.property(flat, ({ config, sent }) => {
-        const ours = flatModel(parseConfig(config));
+        const ours = flatModel(config);
         const theirs = statechartModel(createMachine(config as never), false);
         expect(JSON.stringify(theirs.start)).toBe(JSON.stringify(ours.start));
         let [a, b]: Position[] = [ours.start, theirs.start] as Position[];
