@@ -3,7 +3,7 @@
  * way, so that what holds of it holds whatever a run's data are. XState's own graph utilities do
  * not do: they follow the guards of one context, and handlers change a run's data behind them.
  */
-import type { ChartTree } from '../workflow/chart-tree.ts';
+import type { ChartTree } from '../workflow/chart.ts';
 import type { Model, Position } from '../workflow/position.ts';
 import { statechartModel } from '../workflow/statechart.ts';
 import type { XMachine, XNode, XSnapshot, XTransition } from '../workflow/xstate.ts';

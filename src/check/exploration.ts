@@ -3,7 +3,7 @@
  * them. A guard, the data that it reads, a `when` and a function of a result may each say anything.
  */
 import type { AnyBinding, AnyEventSource } from '../workflow/binding.ts';
-import { covers } from '../workflow/chart-tree.ts';
+import { covers } from '../workflow/chart.ts';
 import type { Position } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { EitherWayChart, keyOf } from './either-way.ts';

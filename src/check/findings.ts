@@ -8,7 +8,7 @@ import { parseOptions, showValue } from '../options.ts';
 import { parsePolicies, type SyncPolicy } from '../policy/engine.ts';
 import { matchGlob } from '../policy/glob.ts';
 import { detectOverlaps } from '../policy/overlaps.ts';
-import { type ChartNode, covers, eventsOfNode } from '../workflow/chart-tree.ts';
+import { type ChartNode, covers, eventsOfNode } from '../workflow/chart.ts';
 import type { StateMachineGate } from '../workflow/gate.ts';
 import { showState } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';

@@ -3,7 +3,7 @@
  * and which calls of which tools take which of its ways.
  */
 import type { AnyBinding } from '../workflow/binding.ts';
-import { type ChartNode, covers } from '../workflow/chart-tree.ts';
+import { type ChartNode, covers } from '../workflow/chart.ts';
 import type { StateMachineGate } from '../workflow/gate.ts';
 import { atomsOf } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';

@@ -3,7 +3,7 @@ import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
 import { functionOption, isTable, parseOptions, showValue } from '../options.ts';
 import type { Json, Uncertain } from '../stores/store.ts';
-import { isReserved } from './chart-tree.ts';
+import { isReserved } from './chart.ts';
 import {
   type Model,
   parseStates,

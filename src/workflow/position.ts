@@ -6,7 +6,7 @@ import { InterlockError, type InterlockErrorCode } from '../errors.ts';
 import { rightNames } from '../names.ts';
 import { isTable, showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
-import type { ChartTree } from './chart-tree.ts';
+import type { ChartTree } from './chart.ts';
 
 /** Where a run stands: its snapshot without what the store keeps beside it. */
 export interface Position {

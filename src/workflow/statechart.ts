@@ -1,17 +1,18 @@
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
-import { actionFault, chartFault } from './chart-checks.ts';
 import {
   type ActiveStates,
+  actionFault,
   type ChartNode,
   ChartTree,
   chartEvent,
+  chartFault,
   covers,
   eventsOfNode,
   guardedEvents,
   isReserved,
-} from './chart-tree.ts';
+} from './chart.ts';
 import {
   ANY_STATE,
   type BoundState,

@@ -21,7 +21,7 @@ import {
   type SentEvent,
   ToolViews,
 } from './bound-tools.ts';
-import { type ChartTree, covers } from './chart-tree.ts';
+import { type ChartTree, covers } from './chart.ts';
 import {
   type ActionContext,
   type Definition,
