@@ -13,7 +13,7 @@ import {
   same,
   step,
 } from './fixtures.ts';
-import { listed, stand, whereRunsAreListed } from './views.ts';
+import { listed, stand, whereRunsAreListed } from './listed.ts';
 
 /** Strings that broke somebody's store once. The names are for the tests' titles. */
 export const HOSTILE: Readonly<Record<string, string>> = {

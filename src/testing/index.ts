@@ -1,6 +1,6 @@
 import * as z from 'zod/mini';
 import { functionOption, parseOptions } from '../options.ts';
-import { claimPromises } from './claims.ts';
+import { claimPromises, idempotencyPromises } from './claims.ts';
 import { commitPromises } from './commits.ts';
 import {
   LATEST,
@@ -11,12 +11,11 @@ import {
   stageOf,
 } from './fixtures.ts';
 import { hostilePromises } from './hostile.ts';
-import { idempotencyPromises } from './idempotency.ts';
-import { leasePromises, sharedTimePromises, timePromises } from './leases.ts';
+import { leasePromises, sharedPromises, sharedTimePromises, timePromises } from './leases.ts';
+import { sweepPromises } from './listed.ts';
 import { listingPromises, sharedListingPromises } from './listings.ts';
-import { runPromises } from './lives.ts';
+import { restartPromises, runPromises } from './lives.ts';
 import { chainPromises, sharedChainPromises, trailPromises } from './trail.ts';
-import { restartPromises, sharedPromises, sweepPromises } from './views.ts';
 
 export {
   type AssertGatedOptions,
@@ -27,7 +26,6 @@ export {
 } from './assert-gated.ts';
 export type { StoreScope, StoreUnderTest } from './fixtures.ts';
 export type { ClientEra, RpcError } from './mcp-client.ts';
-export type { TestClock } from './test-clock.ts';
 export {
   type AnyGate,
   type TestAnswer,
@@ -37,7 +35,7 @@ export {
   type TestRefusal,
   testGate,
 } from './test-gate.ts';
-export { NO_ANSWER, type TestResult, type TestTool } from './test-upstream.ts';
+export { NO_ANSWER, type TestClock, type TestResult, type TestTool } from './test-world.ts';
 
 export interface DescribeStateStoreOptions {
   /** The `describe` of your test runner: Vitest, Jest, Mocha, `node:test`. */

@@ -26,13 +26,14 @@ import {
   INDEX,
   type IndexPromises,
   isIndexed,
+  keysOf,
   listOf,
   paged,
+  stand,
   statesOf,
   stuckIn,
   whereIndexed,
 } from './listed.ts';
-import { keysOf, stand } from './views.ts';
 
 /** Two operations that are so far apart differ in time. */
 const APART = 2;

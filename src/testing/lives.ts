@@ -379,3 +379,46 @@ function createPromises(promises: Promises): void {
     },
   );
 }
+
+/** What holds after the process was killed and started again. */
+export function restartPromises(promises: Promises): void {
+  promises('a run goes on where it was', async (stage) => {
+    const run = await opened(stage, { principal: 'alice', minted: true });
+    const snapshot = { state: 'payment', context: { total: 12.5 } };
+    await step(stage.store, run, {}, { snapshot });
+    const reopened = await stage.reopen();
+    const record = await reopened.read(run, HOUR);
+    assert.equal(record?.session.principal, 'alice');
+    assert.equal(record?.session.minted, true);
+    assert.equal(record?.workflows.checkout?.snapshot.state, 'payment');
+    same(record?.workflows.checkout?.snapshot.context, { total: 12.5 });
+    assert.equal(await step(reopened, run, { states: ['payment'] }), 2);
+  });
+
+  promises('a workflow that has ended is known to have', async (stage) => {
+    const run = await opened(stage);
+    await step(stage.store, run, { workflow: 'other' });
+    await step(stage.store, run, {}, { ended: true });
+    const workflows = (await (await stage.reopen()).read(run, HOUR))?.workflows;
+    assert.equal(workflows?.checkout?.ended, true);
+    assert.equal(workflows?.other?.ended ?? false, false);
+  });
+
+  promises('a run that was ended stays ended', async (stage) => {
+    const run = await opened(stage);
+    await step(stage.store, run);
+    await stage.store.delete(run);
+    const reopened = await stage.reopen();
+    assert.equal(await reopened.read(run, HOUR), undefined);
+    assert.equal(await claimStatus(reopened, run), 'unknown');
+  });
+
+  promises('a run that expired meanwhile is unknown', async (stage) => {
+    const run = await opened(stage);
+    await step(stage.store, run, {}, { ttlMs: SHORT });
+    await stage.wait(SHORT);
+    const reopened = await stage.reopen();
+    assert.equal(await claimStatus(reopened, run), 'unknown');
+    assert.equal(await reopened.read(run, HOUR), undefined);
+  });
+}

@@ -28,8 +28,7 @@ import type { Refusal } from '../workflow/advice.ts';
 import type { ToolResult } from '../workflow/binding.ts';
 import { StateMachineGate } from '../workflow/gate.ts';
 import { isReply, McpClient, type Reply, type RpcError } from './mcp-client.ts';
-import { TestClock } from './test-clock.ts';
-import { type TestResult, type TestTool, TestUpstream } from './test-upstream.ts';
+import { TestClock, type TestResult, type TestTool, TestUpstream } from './test-world.ts';
 
 /** A gate, whatever its names are. */
 export type AnyGate = StateMachineGate<string, string, string, string, unknown>;
