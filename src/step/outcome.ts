@@ -327,7 +327,7 @@ export function shownState(rule: EndRule, run: string, state: string): string {
   return shownPosition(rule, run, { state }).state;
 }
 
-const PAGE = 'https://www.npmjs.com/package/mcp-interlock#when-nobody-knows-the-outcome';
+const PAGE = 'https://www.npmjs.com/package/mcp-interlock#when-the-outcome-is-unknown';
 
 /** A step whose outcome is unknown: as its own process has it, or as others see its claim. */
 type LostStep = Pick<ClaimView, 'tool' | 'idempotencyKey' | 'uncertain'> & {

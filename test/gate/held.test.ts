@@ -59,7 +59,7 @@ describe('a claim that a killed process left behind', () => {
         message: expect.stringContaining(
           `runsOf(gate, { store }).resolve("${client.run}", 'succeeded'), or 'failed' (see https://`,
         ),
-        help: expect.stringMatching(/^https:.*#when-nobody-knows-the-outcome$/),
+        help: expect.stringMatching(/^https:.*#when-the-outcome-is-unknown$/),
       }),
     ]);
     for (const [, each] of meetings) await each(app, client);
