@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import manifest from '../package.json' with { type: 'json' };
 import { ENTRIES } from '../scripts/entries.ts';
 import { Consumer, ROOT } from './helpers/consumer.ts';
+import { Page } from './helpers/markdown.ts';
 
 /** Every public entry, by what users import. */
 const SPECIFIERS = ENTRIES.map(({ specifier }) => specifier);
@@ -153,8 +154,11 @@ describe('the packed tarball, installed into an empty folder', () => {
 
   it('holds the build and what README links to, and no sources, tests, examples or benchmarks', () => {
     expect(readdirSync(installed).sort()).toEqual([
+      'CHANGELOG.md',
+      'CONTRIBUTING.md',
       'LICENSE',
       'README.md',
+      'SECURITY.md',
       'dist',
       'docs',
       'package.json',
@@ -162,6 +166,16 @@ describe('the packed tarball, installed into an empty folder', () => {
     expect(
       files().filter((path) => /\.test\.|tsbuildinfo|(^|\/)(bench|examples|src)\//.test(path)),
     ).toEqual([]);
+  });
+
+  it('holds each file that its pages at the top and README link to', () => {
+    const dead = ['README.md', 'SECURITY.md', 'CHANGELOG.md'].flatMap((page) =>
+      new Page(page).links
+        .filter((link) => !/^(https:|#)/.test(link))
+        .map((link) => link.replace(/#.*/, ''))
+        .filter((file) => !existsSync(join(installed, file))),
+    );
+    expect(dead).toEqual([]);
   });
 
   it('is few files and light, its maps and docs aside', () => {
