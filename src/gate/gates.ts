@@ -3,7 +3,7 @@ import type { Admission, Run } from '../session/run.ts';
 import { beginsAnew } from '../step/outcome.ts';
 import type { ClaimView, FsmSnapshot, RunRecord } from '../stores/store.ts';
 import type { Exchange } from '../wire/exchange.ts';
-import type { RequestPort } from '../wire/ports.ts';
+import type { RequestPort } from '../wire/headers.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { availabilityNote } from '../workflow/advice.ts';
 import type { BoundState, Position } from '../workflow/position.ts';

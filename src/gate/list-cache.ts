@@ -6,11 +6,10 @@ import type { CallerRequest } from '../session/callers.ts';
 import type { Admission } from '../session/run.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
-import { headerFault, requestHeader } from '../wire/headers.ts';
+import { type HeadPort, headerFault, requestHeader } from '../wire/headers.ts';
 import { isObject, type JsonObject, META_CLAIM } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { CacheHint, KeptPage, PageBytes } from '../wire/pages.ts';
-import type { HeadPort } from '../wire/ports.ts';
 
 /** What `fsmGate({ listCache })` takes. */
 export interface ListCacheOptions {

@@ -1,6 +1,12 @@
 import { randomBytes } from 'node:crypto';
 import type { Call } from '../wire/call.ts';
-import { decodedHeader, type Era, requestHeader, setRequestHeader } from '../wire/headers.ts';
+import {
+  decodedHeader,
+  type Era,
+  type RequestPort,
+  requestHeader,
+  setRequestHeader,
+} from '../wire/headers.ts';
 import {
   errorResponse,
   JSON_RPC,
@@ -9,7 +15,6 @@ import {
   type RequestId,
 } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
-import type { RequestPort } from '../wire/ports.ts';
 import { type Refusal, type RefusalDetails, refusalFor } from '../workflow/advice.ts';
 import { readUri } from '../workflow/resource-pattern.ts';
 

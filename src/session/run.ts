@@ -6,9 +6,14 @@ import type { Turns } from '../step/turns.ts';
 import type { RunRecord, SessionRecord } from '../stores/store.ts';
 import { type Call, isAmbiguous } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
-import { acceptsEventStream, type Contradiction, type Era, hasBody } from '../wire/headers.ts';
+import {
+  acceptsEventStream,
+  type Contradiction,
+  type Era,
+  hasBody,
+  type RequestPort,
+} from '../wire/headers.ts';
 import { errorResponse, JSON_RPC, type JsonObject, type ListKind } from '../wire/json-rpc.ts';
-import type { RequestPort } from '../wire/ports.ts';
 import type { Tap } from '../wire/tap.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import type { Identity } from './callers.ts';

@@ -6,7 +6,7 @@ import type { GuardedStore } from '../step/store-calls.ts';
 import type { OpenResult } from '../stores/store.ts';
 import type { Exchange, Observers } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
-import { acceptsEventStream, requestHeader } from '../wire/headers.ts';
+import { acceptsEventStream, type HeadPort, requestHeader } from '../wire/headers.ts';
 import {
   errorResponse,
   isObject,
@@ -16,7 +16,6 @@ import {
   type RequestId,
 } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
-import type { HeadPort } from '../wire/ports.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import type { ClientOf, Owner, PrincipalOf } from './callers.ts';
 import type { InFlight, LiveSession } from './live-session.ts';

@@ -8,11 +8,11 @@ import {
   type Era,
   eraOf,
   headerSaysStateless,
+  type RequestPort,
   requestHeader,
   setRequestHeader,
 } from '../wire/headers.ts';
 import { isRequestId, type ListKind } from '../wire/json-rpc.ts';
-import type { RequestPort } from '../wire/ports.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { Audiences, MissedLists } from './audiences.ts';
 import { Callers, clientNamed, type Identity, NOBODY, Quotas } from './callers.ts';

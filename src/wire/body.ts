@@ -1,13 +1,43 @@
 import { isAscii, isUtf8, transcode } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
-import { isJsonMedia, namesOtherCharset, requestHeader, setRequestHeader } from './headers.ts';
+import {
+  isJsonMedia,
+  namesOtherCharset,
+  type RequestPort,
+  requestHeader,
+  setRequestHeader,
+} from './headers.ts';
 import { isObject } from './json-rpc.ts';
-import { parseJson } from './json-text.ts';
-import type { Amended, BodyFailure, BodyPort, BodyText, RequestPort } from './ports.ts';
+import { type JsonText, parseJson } from './json-text.ts';
 import { after, type MaybePromise } from './task-line.ts';
 
 /** A request with what body parsers and hosts may have put on it. */
 type ParsedRequest = IncomingMessage & { body?: unknown; rawBody?: unknown };
+
+/**
+ * Why a body could not be had, as an HTTP status; `aborted` means that there is nobody left to
+ * answer.
+ */
+export type BodyFailure =
+  | 'aborted'
+  | { readonly status: 400 | 413 | 415; readonly message: string };
+
+/** A body as it is to be forwarded. Each is made when it is asked for. */
+export interface Amended {
+  readonly text: string;
+  readonly value: unknown;
+}
+
+/** A request's body, read once. */
+export interface BodyPort {
+  readonly value: unknown;
+  /** As in {@link JsonText}; absent where only a parsed value was there. */
+  readonly text: string | undefined;
+  /** What the same request says in other places where the upstream may look, in other words. */
+  readonly others: readonly JsonText[];
+  /** Replaces what the upstream will read. */
+  replace(amended: Amended): void;
+}
 
 type Bytes = Uint8Array | string;
 
@@ -20,7 +50,7 @@ type Bytes = Uint8Array | string;
 export class RequestBody implements BodyPort {
   readonly value: unknown;
   readonly text: string | undefined;
-  readonly others: readonly BodyText[];
+  readonly others: readonly JsonText[];
   readonly #req: ParsedRequest;
   /** What `req.body` was, unless that said nothing about the body. */
   readonly #parsed: unknown;
@@ -29,7 +59,7 @@ export class RequestBody implements BodyPort {
   private constructor(
     req: ParsedRequest,
     { value, text }: { readonly value: unknown; readonly text?: string },
-    others: readonly BodyText[],
+    others: readonly JsonText[],
     [parsed, inStream]: readonly [parsed: unknown, inStream: boolean],
   ) {
     this.#req = req;
@@ -117,8 +147,8 @@ function textsOf(
   req: ParsedRequest,
   sources: readonly unknown[],
   limit: number,
-): readonly BodyText[] | Exclude<BodyFailure, string> {
-  const texts: BodyText[] = [];
+): readonly JsonText[] | Exclude<BodyFailure, string> {
+  const texts: JsonText[] = [];
   const seen: Bytes[] = [];
   for (const source of sources) {
     if (!isBytes(source) || seen.some((each) => isSame(each, source))) continue;
@@ -295,7 +325,7 @@ export function unfitBytes(req: RequestPort, limit: number): Unfit | undefined {
 }
 
 /** The text of a body and what it says; or why it is turned away. */
-export function parseBody(source: Uint8Array | string): BodyText | Unfit {
+export function parseBody(source: Uint8Array | string): JsonText | Unfit {
   const decoded = typeof source === 'string' ? source : decode(source);
   // Half a character is no UTF-8 either: what writes it as bytes repairs it, and another one drops
   // it.

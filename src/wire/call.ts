@@ -16,8 +16,8 @@ import {
   type RequestId,
   valueAt,
 } from './json-rpc.ts';
+import type { JsonText } from './json-text.ts';
 import { Message } from './message.ts';
-import type { BodyPort } from './ports.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
 
 /**
@@ -134,9 +134,16 @@ export function answersIn(messages: readonly Call[]): JsonObject[] {
   return messages.map(({ answer }) => answer).filter((answer) => answer !== undefined);
 }
 
+/** What a body says, in the place that counts and in the others. */
+interface ReadBody {
+  readonly value: unknown;
+  readonly text: string | undefined;
+  readonly others: readonly JsonText[];
+}
+
 /** Reads a POST's body as the messages it holds, or says what is wrong with it. */
 export function readCalls(
-  { value, text, others }: Pick<BodyPort, 'value' | 'text' | 'others'>,
+  { value, text, others }: ReadBody,
   maxBatch: number,
 ): CallsOfBody | BadRequest {
   const whole = readText(value, text, maxBatch);

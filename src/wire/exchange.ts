@@ -1,13 +1,13 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Events } from '../events.ts';
+import type { Amended, BodyFailure, BodyPort } from './body.ts';
 import { answersIn, type Call, type CallsOfBody, readCalls } from './call.ts';
 import { type Answer, AskedPage, type Filter, tell, withFilter } from './filter.ts';
-import { headerSaysStateless, namesFault, requestHeader } from './headers.ts';
+import { headerSaysStateless, namesFault, type RequestPort, requestHeader } from './headers.ts';
 import { errorResponse, JSON_RPC, type ListKind, listChanged } from './json-rpc.ts';
 import type { Message } from './message.ts';
-import { NodeHost } from './node-host.ts';
+import { type Host, NodeHost } from './node-host.ts';
 import { nameOf } from './pages.ts';
-import type { Amended, BodyFailure, BodyPort, Host, RequestPort } from './ports.ts';
 import { type ResponseOwner, Tap } from './tap.ts';
 import { after, inOrder, isPromise, type MaybePromise } from './task-line.ts';
 

@@ -1,18 +1,18 @@
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
-import { parseBody, REST, tooLarge, unfitBytes, unfitMedia } from './body.ts';
-import type {
-  Amended,
-  BodyFailure,
-  BodyPort,
-  BodyText,
-  Done,
-  Host,
-  Originals,
-  RequestPort,
-  ResponsePort,
-  ResponseSink,
-} from './ports.ts';
+import {
+  type Amended,
+  type BodyFailure,
+  type BodyPort,
+  parseBody,
+  REST,
+  tooLarge,
+  unfitBytes,
+  unfitMedia,
+} from './body.ts';
+import type { RequestPort } from './headers.ts';
+import type { JsonText } from './json-text.ts';
+import type { Done, Host, Originals, ResponsePort, ResponseSink } from './node-host.ts';
 
 /** A handler of the Fetch API. */
 export type Handle = (request: Request) => Response | Promise<Response>;
@@ -330,13 +330,13 @@ type StreamBytes = Uint8Array<ArrayBuffer>;
 type StreamReader = ReadableStreamDefaultReader<Uint8Array>;
 
 /** A `Request`'s body, read once. The handler is given another request, with these bytes. */
-export class FetchBody implements BodyPort {
+class FetchBody implements BodyPort {
   readonly value: unknown;
   readonly text: string;
-  readonly others: readonly BodyText[] = [];
+  readonly others: readonly JsonText[] = [];
   bytes: StreamBytes;
 
-  private constructor({ value, text }: BodyText, bytes: StreamBytes) {
+  private constructor({ value, text }: JsonText, bytes: StreamBytes) {
     this.value = value;
     this.text = text;
     this.bytes = bytes;
@@ -420,7 +420,7 @@ function joined(chunks: readonly Uint8Array[], size: number): StreamBytes {
 }
 
 /** What the pipeline sees of a `Request`, and what it makes of its headers. */
-export function requestPort(request: Request, auth: unknown): RequestPort {
+function requestPort(request: Request, auth: unknown): RequestPort {
   const headers: Record<string, string> = Object.create(null);
   for (const [name, value] of request.headers) headers[name] = value;
   return { method: request.method, url: request.url, headers, auth };
@@ -430,7 +430,7 @@ export function requestPort(request: Request, auth: unknown): RequestPort {
  * The request that the handler is given: the client's, with the headers and the body that the
  * pipeline left.
  */
-export function handlersRequest(
+function handlersRequest(
   request: Request,
   port: RequestPort,
   body: FetchBody | undefined,

@@ -1,8 +1,8 @@
 import type { Call } from './call.ts';
+import type { HeadPort } from './headers.ts';
 import { isObject, type JsonObject, type RequestId } from './json-rpc.ts';
 import { type Message, Payload } from './message.ts';
 import { type KeptPage, PageBytes, type PageMemory } from './pages.ts';
-import type { HeadPort } from './ports.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
 
 /**

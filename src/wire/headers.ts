@@ -1,8 +1,31 @@
 import { isUtf8 } from 'node:buffer';
-import type { OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import type { IncomingHttpHeaders } from 'node:http';
 import type { Call } from './call.ts';
 import { JSON_RPC, META_CLAIM, someValue } from './json-rpc.ts';
-import type { HeadPort, RequestPort } from './ports.ts';
+
+/** A request, as far as the pipeline looks at it. Node's own is one. */
+export interface RequestPort {
+  readonly method?: string | undefined;
+  readonly url?: string | undefined;
+  /** By lower-case names. */
+  readonly headers: IncomingHttpHeaders;
+  /** What authentication in front of the middlewares left. */
+  readonly auth?: unknown;
+  /** Names and values in turn, where the host keeps its headers twice. */
+  readonly rawHeaders?: string[];
+}
+
+/**
+ * A response's status and headers, for as long as they have not gone. Node's own response is one.
+ */
+export interface HeadPort {
+  readonly req: { readonly method?: string | undefined };
+  statusCode: number;
+  getHeader(name: string): number | string | readonly string[] | undefined;
+  setHeader(name: string, value: number | string): unknown;
+  hasHeader(name: string): boolean;
+  removeHeader(name: string): void;
+}
 
 /**
  * Sets or (with `undefined`) removes a request header. Node keeps headers twice, and adapters to
@@ -159,42 +182,6 @@ export function stateLength(res: HeadPort, length: number): void {
   const { statusCode: status } = res;
   if (res.req.method === 'HEAD' || status === 204 || status === 304 || status < 200) return;
   res.setHeader('content-length', length);
-}
-
-/**
- * The headers that `writeHead` takes: an object, a flat list of names and values, or a list of
- * pairs.
- */
-export type HeaderList =
-  | OutgoingHttpHeaders
-  | OutgoingHttpHeader[]
-  | (readonly [string, OutgoingHttpHeader])[]
-  | undefined;
-
-/**
- * Sets the headers that `writeHead` was given. In a list, a name that comes twice keeps both
- * values.
- */
-export function setResponseHeaders(res: ServerResponse, headers: HeaderList): void {
-  const named = new Set<string>();
-  for (const [name, value] of entriesOf(headers ?? {})) {
-    if (value === undefined) continue;
-    const text = typeof value === 'number' ? String(value) : value;
-    const key = name.toLowerCase();
-    if (named.has(key)) res.appendHeader(name, text);
-    else res.setHeader(name, text);
-    named.add(key);
-  }
-}
-
-function entriesOf(headers: NonNullable<HeaderList>): [string, OutgoingHttpHeader | undefined][] {
-  if (!Array.isArray(headers)) return Object.entries(headers);
-  if (Array.isArray(headers[0])) return headers as [string, OutgoingHttpHeader][];
-  const entries: [string, OutgoingHttpHeader | undefined][] = [];
-  for (let i = 0; i < headers.length; i += 2) {
-    entries.push([String(headers[i]), headers[i + 1] as OutgoingHttpHeader]);
-  }
-  return entries;
 }
 
 // --- The era of a request, and the headers that repeat its body --------------------------------

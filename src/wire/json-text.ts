@@ -82,6 +82,13 @@ function skipScalar(text: string, at: number): number {
   return i;
 }
 
+/** JSON text, and what it says. */
+export interface JsonText {
+  readonly value: unknown;
+  /** Without a byte order mark, and with keys that are written as plainly as JSON allows. */
+  readonly text: string;
+}
+
 /**
  * `JSON.parse`, with every key as it is written, and the text with plain keys that was parsed. V8
  * 12.8 and later may take a key that is written with an escape for another one, which begins with
@@ -90,7 +97,7 @@ function skipScalar(text: string, at: number): number {
  *
  * @throws SyntaxError where the text is no JSON
  */
-export function parseJson(text: string): { readonly value: unknown; readonly text: string } {
+export function parseJson(text: string): JsonText {
   const plain = text.includes('\\') ? withPlainKeys(text) : text;
   return { value: JSON.parse(plain), text: plain };
 }

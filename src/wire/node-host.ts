@@ -1,10 +1,90 @@
 import { EventEmitter } from 'node:events';
-import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import type {
+  IncomingMessage,
+  OutgoingHttpHeader,
+  OutgoingHttpHeaders,
+  ServerResponse,
+} from 'node:http';
 import { InterlockError } from '../errors.ts';
-import { dropRest, RequestBody } from './body.ts';
-import { type HeaderList, setResponseHeaders } from './headers.ts';
-import type { BodyFailure, BodyPort, Done, Host, Originals, ResponseSink } from './ports.ts';
+import { type BodyFailure, type BodyPort, dropRest, RequestBody } from './body.ts';
+import type { HeadPort, RequestPort } from './headers.ts';
 import type { MaybePromise } from './task-line.ts';
+
+/** A response that the pipeline can answer with. */
+export interface ResponsePort extends HeadPort {
+  /** Cuts it off where it is. */
+  destroy(): unknown;
+}
+
+/** Called when bytes are on their way, or cannot be any more. */
+export type Done = ((error?: Error | null) => void) | undefined;
+
+/** The response's own methods, as they were before they were patched. */
+export interface Originals {
+  writeHead(status: number, message?: string): unknown;
+  write(bytes: Uint8Array, done?: Done): boolean;
+  end(bytes?: Uint8Array): unknown;
+  flushHeaders(): void;
+  emit(event: string, ...args: unknown[]): boolean;
+  /** Calls back once all of it is on its way to the client, or nobody is left to read it. */
+  onceFinished(done: () => void): void;
+  /** Other headers go than those that the upstream has set so far, which it still finds there. */
+  keepHeaders(): void;
+}
+
+/** Where the upstream's calls go instead. */
+export interface ResponseSink {
+  readonly headTaken: boolean;
+  readonly ended: boolean;
+  /** Other headers went out before the upstream gave its own, which have nowhere to go any more. */
+  readonly headLost: boolean;
+  /** A write was answered with `false`, and `drain` was not emitted since. */
+  readonly owesDrain: boolean;
+  readonly departed: boolean;
+  readonly closeWithheld: boolean;
+  /**
+   * The status and headers are on the response. `withEnd` where nothing but `end` made them due:
+   * Node states the length then.
+   */
+  takeHead(statusMessage: string | undefined, withEnd: boolean): void;
+  write(bytes: Buffer, done: Done): boolean;
+  /** `last` is empty where nothing was given. */
+  end(last: Buffer, done: Done): void;
+  flush(): void;
+  /** Whoever stands in front can take more. */
+  flowAgain(): void;
+  /** `drain` is being emitted. */
+  drained(): void;
+  /** The connection closed. `true` keeps the event from the upstream. */
+  close(): boolean;
+  /** The upstream destroyed the response by itself. */
+  destroy(): void;
+}
+
+/**
+ * One HTTP request and its response, whatever serves them: all that the pipeline knows of Node or
+ * of the Fetch API.
+ */
+export interface Host {
+  readonly request: RequestPort;
+  readonly response: ResponsePort;
+  /** Whether the client's connection has ended, told or not. */
+  isGone(): boolean;
+  /**
+   * Whether no upstream can read the body any more: it is a stream, and broke with its connection.
+   */
+  isBodyLost(): boolean;
+  /** Whether this side ended it: a handler that destroys its socket gives no answer any more. */
+  isCutHere(): boolean;
+  /** Reads the body of a POST, at most `limit` bytes of it. */
+  readBody(limit: number): MaybePromise<BodyPort | BodyFailure>;
+  /** No upstream will read the body that was put back, and an open connection must not keep it. */
+  dropBody(): void;
+  /** Leads what the upstream answers into a sink; what is returned leads to the client. */
+  redirect(sink: ResponseSink): Originals;
+  /** Answers a request that no part of the pipeline has seen. */
+  refuse(status: number, json: string): void;
+}
 
 /**
  * Answers at once, whatever is still to come of the request. Its connection ends then: nobody knows
@@ -228,6 +308,42 @@ const METHODS = {
     return host.destroy(error);
   },
 };
+
+/**
+ * The headers that `writeHead` takes: an object, a flat list of names and values, or a list of
+ * pairs.
+ */
+type HeaderList =
+  | OutgoingHttpHeaders
+  | OutgoingHttpHeader[]
+  | (readonly [string, OutgoingHttpHeader])[]
+  | undefined;
+
+/**
+ * Sets the headers that `writeHead` was given. In a list, a name that comes twice keeps both
+ * values.
+ */
+function setResponseHeaders(res: ServerResponse, headers: HeaderList): void {
+  const named = new Set<string>();
+  for (const [name, value] of entriesOf(headers ?? {})) {
+    if (value === undefined) continue;
+    const text = typeof value === 'number' ? String(value) : value;
+    const key = name.toLowerCase();
+    if (named.has(key)) res.appendHeader(name, text);
+    else res.setHeader(name, text);
+    named.add(key);
+  }
+}
+
+function entriesOf(headers: NonNullable<HeaderList>): [string, OutgoingHttpHeader | undefined][] {
+  if (!Array.isArray(headers)) return Object.entries(headers);
+  if (Array.isArray(headers[0])) return headers as [string, OutgoingHttpHeader][];
+  const entries: [string, OutgoingHttpHeader | undefined][] = [];
+  for (let i = 0; i < headers.length; i += 2) {
+    entries.push([String(headers[i]), headers[i + 1] as OutgoingHttpHeader]);
+  }
+  return entries;
+}
 
 function onResponse(
   this: ServerResponse,

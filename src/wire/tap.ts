@@ -6,6 +6,7 @@ import {
   type BodyMode,
   bodyModeOf,
   dropBodyHeaders,
+  type RequestPort,
   requestHeader,
   setRequestHeader,
   stateLength,
@@ -19,7 +20,7 @@ import {
   type JsonObject,
 } from './json-rpc.ts';
 import { type Message, Payload } from './message.ts';
-import type { Done, Host, Originals, RequestPort, ResponsePort, ResponseSink } from './ports.ts';
+import type { Done, Host, Originals, ResponsePort, ResponseSink } from './node-host.ts';
 import {
   eventOf,
   formatEvent,

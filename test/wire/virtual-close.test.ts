@@ -4,7 +4,7 @@ import { connect } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import type { Exchange } from '../../src/wire/exchange.ts';
 import type { Filter } from '../../src/wire/filter.ts';
-import type { Host } from '../../src/wire/ports.ts';
+import type { Host } from '../../src/wire/node-host.ts';
 import { Tap } from '../../src/wire/tap.ts';
 import { latch } from '../helpers/latch.ts';
 import {
