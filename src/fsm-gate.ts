@@ -8,16 +8,12 @@ import {
   type TrailOptions,
   type Visibility,
 } from './gate/config.ts';
-import { GateFilter } from './gate/gate-filter.ts';
+import { enterGate } from './gate/gate-filter.ts';
 import { assertTogether, passGate } from './gate/gates.ts';
-import { CachedLists, ListCache, type ListCacheOptions } from './gate/list-cache.ts';
-import { ListenFilter } from './gate/list-changes.ts';
+import { ListCache, type ListCacheOptions } from './gate/list-cache.ts';
 import { availabilityNotes } from './gate/lists.ts';
-import { ReadFilter } from './gate/reads.ts';
 import { Aliases } from './gate/replies.ts';
 import { type StatusToolOptions, statusToolOf, statusToolOption } from './gate/status-tool.ts';
-import { TaskFilter } from './gate/tasks.ts';
-import { ToldCalls } from './gate/told-calls.ts';
 import {
   type CommonOptions,
   commonShape,
@@ -29,14 +25,14 @@ import {
 } from './middleware.ts';
 import { functionOption, parseOptions } from './options.ts';
 import { insideStep } from './session/current-step.ts';
-import { type Admission, admissionOf } from './session/run.ts';
+import { admissionOf } from './session/run.ts';
 import type { Sessions } from './session/sessions.ts';
 import { createSessions } from './session-store.ts';
 import type { Begin } from './step/claim.ts';
 import type { WhenEnded } from './step/outcome.ts';
-import type { Exchange, Observers } from './wire/exchange.ts';
+import type { Observers } from './wire/exchange.ts';
 import { PageMemory } from './wire/pages.ts';
-import { after, type MaybePromise } from './wire/task-line.ts';
+import { after } from './wire/task-line.ts';
 import { assertGate, type StateMachineGate } from './workflow/gate.ts';
 
 /** Options of {@link fsmGate}. */
@@ -228,9 +224,13 @@ export function fsmGate<S extends string, E extends string>(
     if (!passGate(exchange, config)) return PASS;
     ownSessions ??= createSessions('fsmGate()', { onError, onWarning, onEvent, clock }).sessions;
     const admission = admissionOf(exchange) ?? ownSessions.enter(exchange);
-    return after(admission, (admitted) =>
-      admitted === undefined ? 'answered' : enter(config, exchange, admitted),
-    );
+    return after(admission, (admitted) => {
+      if (admitted === undefined) return 'answered';
+      return after(enterGate(config, exchange, admitted), (entered) => {
+        if (entered === 'pass') return PASS;
+        return entered === 'step' ? (next) => insideStep(exchange, next) : entered;
+      });
+    });
   };
   return withExchange(parsed, join, {
     gate: shared,
@@ -240,31 +240,6 @@ export function fsmGate<S extends string, E extends string>(
 }
 
 const PASS: Forward = (next) => next();
-
-/** Has one gate join an exchange that was let in, and judges what it asks for. */
-function enter(
-  config: GateConfig,
-  exchange: Exchange,
-  admission: Admission,
-): MaybePromise<'answered' | Forward> {
-  if (config.events.isOn) ToldCalls.join(config, exchange, admission);
-  const reads = ReadFilter.of(config, exchange, admission);
-  if (reads !== undefined) exchange.join(reads);
-  return after(reads?.enter() ?? true, (isLeft) => {
-    if (!isLeft) return 'answered';
-    const part = new GateFilter(config, exchange, admission);
-    exchange.join(part);
-    const cached = CachedLists.of(config.lists, exchange, admission, config.onError);
-    if (cached !== undefined) exchange.join(cached);
-    const listening = ListenFilter.of(config, exchange, admission);
-    if (listening !== undefined) exchange.join(listening);
-    if (TaskFilter.concerns(exchange)) exchange.join(new TaskFilter(config, exchange, admission));
-    return after(part.enter(), (isJudged) => {
-      if (!isJudged) return 'answered';
-      return part.isStep ? (next) => insideStep(exchange, next) : PASS;
-    });
-  });
-}
 
 function once(onWarning: (warning: string) => void): (warning: string) => void {
   const given = new Set<string>();

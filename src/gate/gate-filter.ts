@@ -23,19 +23,68 @@ import {
   unknownReply,
 } from './held-call.ts';
 import { Judge } from './judge.ts';
-import { declareListChanged, declaresChanges, tellMoved } from './list-changes.ts';
+import { CachedLists } from './list-cache.ts';
+import { declareListChanged, declaresChanges, ListenFilter, tellMoved } from './list-changes.ts';
 import { ShownTools } from './lists.ts';
+import { ReadFilter } from './reads.ts';
 import { keepsSecrets } from './stands.ts';
-import { carryOn } from './tasks.ts';
+import { carryOn, TaskFilter } from './tasks.ts';
+import { ToldCalls } from './told-calls.ts';
 
 const TOOLS = Buffer.from('"tools"');
 const ESCAPED_ASCII = Buffer.from('\\u00');
+const CHANGED = 'notifications/tools/list_changed';
+const CHANGED_MARK = Buffer.from('list_changed');
+
+/**
+ * Has one gate join an exchange that was let in, and judges what it asks for. `answered`: nothing
+ * of it is forwarded. `step`: a call is about to be forwarded as a step of this gate.
+ */
+export function enterGate(
+  config: GateConfig,
+  exchange: Exchange,
+  admission: Admission,
+): MaybePromise<'answered' | 'pass' | 'step'> {
+  if (config.events.isOn) ToldCalls.join(config, exchange, admission);
+  if (config.workflow.reads.isEmpty) return joinGate(config, exchange, admission);
+  const reads = new ReadFilter(config, exchange, admission);
+  exchange.join(reads);
+  return after(reads.enter(), (goesOn) =>
+    goesOn ? joinGate(config, exchange, admission) : 'answered',
+  );
+}
+
+function joinGate(
+  config: GateConfig,
+  exchange: Exchange,
+  admission: Admission,
+): MaybePromise<'answered' | 'pass' | 'step'> {
+  const { lists, onError } = config;
+  const gate = new GateFilter(config, exchange, admission);
+  exchange.join(gate);
+  if (lists !== undefined && (lists.isAsked || exchange.page !== undefined))
+    exchange.join(new CachedLists(lists, exchange, admission, onError));
+  const isListening = exchange.messages.some(({ method }) => method === 'subscriptions/listen');
+  const listening = isListening && ListenFilter.of(config, exchange, admission);
+  if (listening) exchange.join(listening);
+  if (isListening || mayTellOfTasks(exchange))
+    exchange.join(new TaskFilter(config, exchange, admission));
+  return after(gate.enter(), (goesOn) => {
+    if (!goesOn) return 'answered';
+    return gate.isStep ? 'step' : 'pass';
+  });
+}
+
+/** Tasks are asked for, or told of on the stream that a client of a session listens to. */
+function mayTellOfTasks({ req, messages }: Exchange): boolean {
+  return req.method === 'GET' || messages.some(({ method }) => method?.startsWith('tasks/'));
+}
 
 /**
  * One gate's part in one exchange: it refuses or claims on the way in, filters and commits on the
  * way out.
  */
-export class GateFilter implements Filter {
+class GateFilter implements Filter {
   readonly stage = 'gate';
   readonly #config: GateConfig;
   readonly #exchange: Exchange;
@@ -53,8 +102,12 @@ export class GateFilter implements Filter {
     this.#config = config;
     this.#exchange = exchange;
     this.#admission = admission;
-    this.#rewrites = keepsSecrets(config, admission) && mayAskForHidden(exchange);
-    this.#declares = declaresChanges(config, exchange, admission);
+    this.#rewrites =
+      config.refusal === 'unknown-tool' &&
+      mayAskForHidden(exchange) &&
+      keepsSecrets(config, admission);
+    this.#declares =
+      exchange.messages[0]?.method !== 'tools/call' && declaresChanges(config, exchange, admission);
   }
 
   /** Whether a call is about to be forwarded as a step of this gate. */
@@ -130,7 +183,9 @@ export class GateFilter implements Filter {
       this.#rewrites ||
       this.#declares ||
       bytes.includes(TOOLS) ||
-      bytes.includes(ESCAPED_ASCII)
+      bytes.includes(ESCAPED_ASCII) ||
+      // Also while no list is kept: one may be on its way that has changed since.
+      (this.#config.lists?.isUsed === true && bytes.includes(CHANGED_MARK))
     );
   }
 
@@ -141,6 +196,8 @@ export class GateFilter implements Filter {
       message.rewrite();
     }
     const { id, method, result } = message.value;
+    // The upstream's own: what the gates put on its streams does not come here.
+    if (method === CHANGED) this.#config.lists?.drop();
     if (method !== undefined) return this.#noteQuestion(id);
     const call = isRequestId(id) ? this.#calls?.get(idKey(id)) : undefined;
     if (call?.isWithdrawn === false) return this.#deliver(call, message);

@@ -47,10 +47,6 @@ const ENTRY_BYTES = 256;
 const MOST_CLIENTS = 10_000;
 const EVERYBODY = 'everybody';
 
-const CHANGED = 'notifications/tools/list_changed';
-const CHANGED_MARK = Buffer.from('list_changed');
-const ESCAPED_ASCII = Buffer.from('\\u00');
-
 /** Where one list is kept: whose it is, and what else tells it from other lists. */
 interface Place {
   readonly owner: string;
@@ -82,12 +78,16 @@ export class ListCache {
   #drops = 0;
   /** How often lists of one owner alone were dropped. */
   readonly #ownDrops = new Map<string, number>();
-  #isUsed: boolean;
+  /** Whether lists are kept although their upstream does not ask for it. */
+  readonly isAsked: boolean;
+  /** Whether a list may be kept, or be on its way. */
+  isUsed: boolean;
 
   private constructor(options: ListCacheOptions | undefined, clock: Clock) {
     this.#options = options;
     this.#clock = clock;
-    this.#isUsed = options !== undefined;
+    this.isAsked = options !== undefined;
+    this.isUsed = this.isAsked;
   }
 
   /**
@@ -97,16 +97,6 @@ export class ListCache {
   static of(option: boolean | ListCacheOptions | undefined, clock: Clock): ListCache | undefined {
     if (option === false) return undefined;
     return new ListCache(option === true ? {} : option, clock);
-  }
-
-  /** Whether lists are kept although their upstream does not ask for it. */
-  get isAsked(): boolean {
-    return this.#options !== undefined;
-  }
-
-  /** Whether a list may be kept, or be on its way. */
-  get isUsed(): boolean {
-    return this.#isUsed;
   }
 
   /** Whether the other one, of another gate, keeps the same lists for the same requests. */
@@ -122,7 +112,7 @@ export class ListCache {
 
   /** An owner asks for a list now; {@link keep} wants this back with the list that came. */
   ask(owner: string): Asked {
-    this.#isUsed = true;
+    this.isUsed = true;
     const ownDrops = this.#ownDrops.get(owner);
     return { at: this.#clock.now(), owner, drops: this.#drops, ownDrops };
   }
@@ -235,6 +225,8 @@ export class ListCache {
   }
 }
 
+type OnError = (error: unknown) => void;
+
 /** When a list was asked for, by what can make it void until it comes. */
 interface Asked {
   readonly at: number;
@@ -243,10 +235,7 @@ interface Asked {
   readonly ownDrops: number | undefined;
 }
 
-/**
- * What the cache does in one exchange: it answers and keeps lists, and hears where the upstream
- * says that they changed.
- */
+/** What the cache does in one exchange: it answers and keeps lists, and sees sessions end. */
 export class CachedLists implements Filter {
   readonly stage = 'gate';
   readonly #cache: ListCache;
@@ -256,47 +245,21 @@ export class CachedLists implements Filter {
   readonly #places: readonly Place[];
   #asked: Asked | undefined;
 
-  private constructor(
-    cache: ListCache,
-    exchange: Exchange,
-    admission: Admission,
-    places: readonly Place[],
-  ) {
+  constructor(cache: ListCache, exchange: Exchange, admission: Admission, onError: OnError) {
     this.#cache = cache;
     this.#exchange = exchange;
     this.#admission = admission;
-    this.#places = places;
+    this.#places = cache.isAsked || admission.era === 'stateless' ? this.#findPlaces(onError) : [];
     if (exchange.req.method === 'DELETE') this.#endSession();
   }
 
-  /** `undefined` where there is no cache. */
-  static of(
-    cache: ListCache | undefined,
-    exchange: Exchange,
-    admission: Admission,
-    onError: (error: unknown) => void,
-  ): CachedLists | undefined {
-    if (cache === undefined) return undefined;
-    let places: readonly Place[] = [];
+  #findPlaces(onError: OnError): readonly Place[] {
     try {
-      // Others' lists may be kept: a session that does without them still says when they change.
-      if (cache.isAsked || admission.era === 'stateless')
-        places = placesOf(cache, exchange, admission);
+      return placesOf(this.#cache, this.#exchange, this.#admission);
     } catch (error) {
       onError(error);
+      return [];
     }
-    return new CachedLists(cache, exchange, admission, places);
-  }
-
-  /** Also while nothing is kept: a list may be on its way that has changed since. */
-  wants(bytes: Buffer): boolean {
-    if (!this.#cache.isUsed) return false;
-    return bytes.includes(CHANGED_MARK) || bytes.includes(ESCAPED_ASCII);
-  }
-
-  /** Only what the upstream says comes here, and nothing that the gates put on its streams. */
-  onMessage(message: Message): void {
-    if (message.value.method === CHANGED) this.#cache.drop();
   }
 
   pageKey(): string {

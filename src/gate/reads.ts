@@ -46,7 +46,7 @@ export class ReadFilter implements Filter {
   /** What a page, or a result that must not be kept, cannot be without. */
   readonly #marks: readonly string[];
 
-  private constructor(config: GateConfig, exchange: Exchange, admission: Admission) {
+  constructor(config: GateConfig, exchange: Exchange, admission: Admission) {
     this.#config = config;
     this.#exchange = exchange;
     this.#admission = admission;
@@ -58,10 +58,6 @@ export class ReadFilter implements Filter {
       ...[...this.#lists.keys()].map((member) => JSON.stringify(member)),
     ];
     this.#declared = declaresChanges(config, exchange, admission) ? readLists(config.workflow) : [];
-  }
-
-  static of(config: GateConfig, exchange: Exchange, admission: Admission): ReadFilter | undefined {
-    return config.workflow.reads.isEmpty ? undefined : new ReadFilter(config, exchange, admission);
   }
 
   /**

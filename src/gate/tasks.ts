@@ -54,19 +54,6 @@ export class TaskFilter implements Filter {
     this.#questions = new Map(asked.map((each) => [idKey(each.id), each]));
   }
 
-  /**
-   * Whether it has anything to do there: tasks are asked for, or told of on the streams that
-   * clients listen to.
-   */
-  static concerns({ messages, req }: Exchange): boolean {
-    return (
-      req.method === 'GET' ||
-      messages.some(
-        ({ method }) => method?.startsWith('tasks/') || method === 'subscriptions/listen',
-      )
-    );
-  }
-
   wants(bytes: Buffer): boolean {
     return this.#questions.size > 0 || bytes.includes(TASKS) || bytes.includes(ESCAPED_ASCII);
   }
