@@ -8,7 +8,6 @@ import type { Json } from '../stores/store.ts';
 import { flatModel, WORKFLOW_ID } from './flat-machine.ts';
 import { LoopShield, type LoopShieldOptions } from './loop-shield.ts';
 import { Order } from './order.ts';
-import { orderModel } from './order-model.ts';
 import type { FsmAction, Model, Move } from './position.ts';
 import { statechartModel } from './statechart.ts';
 import type { Deployment, Migrate } from './stored.ts';
@@ -128,14 +127,14 @@ export class Definition {
   static ofOrder(rules: unknown, given: unknown): Definition {
     const { id, ...options } = parseOptions('fromOrder()', orderOptionsSchema, given);
     const order = Order.parse(id, rules);
-    return new Definition(orderModel(order), order, options);
+    return new Definition(order.model, order, options);
   }
 
   /** The same where a run remembers these tools too; itself where nothing changes by that. */
   remembering(names: readonly string[]): Definition {
     const order = this.order?.remembering(names);
     if (order === undefined || order === this.order) return this;
-    return new Definition(orderModel(order), order, this.#options);
+    return new Definition(order.model, order, this.#options);
   }
 
   /**

@@ -1,7 +1,10 @@
+/**
+ * Rules of order as a machine: hides how the set of what is done is written as a state, what each
+ * success changes, and how a run keeps the calls whose arguments must come again.
+ */
+import { digestOf } from '../digest.ts';
 import { isTable } from '../options.ts';
 import type { Json } from '../stores/store.ts';
-import type { CallMemory, Effect, Order } from './order.ts';
-import { RememberedCalls, readText, textOf } from './order-position.ts';
 import {
   atomsOf,
   type BoundState,
@@ -10,6 +13,37 @@ import {
   type Next,
   type Position,
 } from './position.ts';
+import { openContext, sealContext } from './stored.ts';
+
+/** A call that a rule needs, as it is checked. */
+export interface Needed {
+  readonly tool: string;
+  /** The arguments that must be the same: this tool's names, in the order of the earlier one's. */
+  readonly own: readonly string[];
+  /** The earlier tool's names of them, sorted; together they name one kind of sameness. */
+  readonly earlier: readonly string[];
+  readonly consumes: boolean;
+}
+
+/** What a run remembers of the arguments of one call, by digests; `null` where one is missing. */
+export interface CallMemory {
+  /** One for each kind of sameness that rules ask of this tool. */
+  readonly own: readonly (string | null)[];
+  /** One for each earlier call that the success uses up. */
+  readonly uses: readonly (string | null)[];
+}
+
+/** What a success of a tool does. */
+export interface Effect {
+  /** Whether it is remembered itself. */
+  readonly isRemembered: boolean;
+  /** Whose successes it takes back. */
+  readonly undoes: readonly string[];
+  /** Which earlier calls it uses up. */
+  readonly uses: readonly Needed[];
+  /** Of which arguments of its own the values are remembered, for each kind of sameness. */
+  readonly kinds: readonly (readonly string[])[];
+}
 
 /** So many names are tried out in all their combinations, to find out what can be true. */
 const MOST_NAMES_TRIED = 10;
@@ -18,11 +52,7 @@ const MOST_NAMES_TRIED = 10;
  * Rules of order as a machine: its state is the set of what is done. There is no product of
  * states, since none is listed: an event adds its tool to the set, and takes others out.
  */
-export function orderModel(order: Order): Model {
-  return new OrderModel(order);
-}
-
-class OrderModel implements Model {
+export class OrderModel implements Model {
   readonly id: string;
   readonly start: Position = Object.freeze({ state: textOf([]) });
   readonly startActions = [];
@@ -31,15 +61,14 @@ class OrderModel implements Model {
   readonly isFlat = false;
   readonly events: readonly string[];
   readonly deadlines = [];
-  readonly #order: Order;
-  readonly #remembered: ReadonlySet<string>;
+  /** What a success does, by tool. One that does nothing has no entry. */
+  readonly effects: ReadonlyMap<string, Effect>;
 
-  constructor(order: Order) {
-    this.id = order.id;
-    this.names = order.names;
-    this.events = Object.freeze([...order.effects.keys()]);
-    this.#order = order;
-    this.#remembered = new Set(order.remembered);
+  constructor(id: string, names: readonly string[], effects: ReadonlyMap<string, Effect>) {
+    this.id = id;
+    this.names = names;
+    this.events = Object.freeze([...effects.keys()]);
+    this.effects = effects;
   }
 
   deadline(): undefined {}
@@ -60,7 +89,7 @@ class OrderModel implements Model {
   #doneIn(state: string): ReadonlySet<string> | undefined {
     const done = readText(state);
     if (done === undefined) return undefined;
-    for (const name of done) if (!this.#remembered.has(name)) return undefined;
+    for (const name of done) if (!this.#effect(name).isRemembered) return undefined;
     return done;
   }
 
@@ -84,7 +113,7 @@ class OrderModel implements Model {
   }
 
   handlers(event: string): readonly string[] {
-    return this.#order.effects.has(event) ? ['*'] : [];
+    return this.effects.has(event) ? ['*'] : [];
   }
 
   canBeIn(bound: readonly BoundState[], names: readonly string[]): boolean {
@@ -117,9 +146,10 @@ class OrderModel implements Model {
   next(position: Position, event: string, payload?: Json, memory?: unknown): Next {
     const before = this.#doneIn(position.state);
     const unchanged = { position, changed: false, handled: false, actions: [] };
-    if (before === undefined || !this.#order.effects.has(event)) return unchanged;
+    if (before === undefined || !this.effects.has(event)) return unchanged;
     const effect = this.#effect(event);
-    const call = this.#memoryOf(effect, payload, memory);
+    const given = isTable(payload) ? memoryOf(effect, payload) : undefined;
+    const call = isMemory(memory) ? memory : given;
     const done = new Set(before);
     const calls = new RememberedCalls(position);
     for (const tool of effect.undoes) {
@@ -135,7 +165,7 @@ class OrderModel implements Model {
     if (effect.isRemembered) done.add(event);
     if (effect.isRemembered && effect.kinds.length > 0)
       calls.add(event, effect.kinds, call?.own ?? effect.kinds.map(() => null));
-    const state = textOf(this.#order.remembered.filter((name) => done.has(name)));
+    const state = textOf(this.names.filter((name) => done.has(name)));
     return {
       position: calls.in({ ...position, state }),
       changed: state !== position.state,
@@ -145,12 +175,7 @@ class OrderModel implements Model {
   }
 
   #effect(event: string): Effect {
-    return this.#order.effects.get(event) ?? NO_EFFECT;
-  }
-
-  #memoryOf(effect: Effect, payload: Json | undefined, memory: unknown): CallMemory | undefined {
-    if (isMemory(memory)) return memory;
-    return isTable(payload) ? this.#order.memoryOf(effect, payload) : undefined;
+    return this.effects.get(event) ?? NO_EFFECT;
   }
 }
 
@@ -162,4 +187,152 @@ function isMemory(value: unknown): value is CallMemory {
 
 function isTrue(bound: readonly BoundState[], done: ReadonlySet<string>): boolean {
   return bound.some((each) => holds(each, (atom) => typeof atom === 'string' && done.has(atom)));
+}
+
+/** A digest of some arguments of a call, in this order; `null` where one of them is missing. */
+export function digestOfArguments(
+  args: Readonly<Record<string, unknown>>,
+  names: readonly string[],
+): string | null {
+  const values = names.map((name) => (Object.hasOwn(args, name) ? args[name] : undefined));
+  // So many characters are 132 bits.
+  return values.includes(undefined) ? null : digestOf(values).slice(0, 22);
+}
+
+/** What a run remembers of a call's arguments. Only those that rules name are read. */
+export function memoryOf(
+  { kinds, uses }: Effect,
+  args: Readonly<Record<string, unknown>>,
+): CallMemory {
+  return {
+    own: kinds.map((kind) => digestOfArguments(args, kind)),
+    uses: uses.map(({ own }) => digestOfArguments(args, own)),
+  };
+}
+
+/** More calls than these are not remembered of one tool: the oldest are forgotten. */
+const MOST_CALLS = 64;
+
+/** So many texts are kept as they were read. */
+const MOST_TEXTS_KEPT = 10_000;
+
+const read = new Map<string, ReadonlySet<string>>();
+
+/** A name that stands in a text as it is; others are quoted, so that no two sets share a text. */
+const PLAIN = /^[\w./:-]+$/;
+
+/** A set of names as one line: `{}`, `{checkout, verify_identity}`, `{"pay, then go"}`. */
+function textOf(done: readonly string[]): string {
+  return `{${done.map((name) => (PLAIN.test(name) ? name : JSON.stringify(name))).join(', ')}}`;
+}
+
+/** What {@link textOf} wrote; `undefined` for any other text. */
+export function readText(text: string): ReadonlySet<string> | undefined {
+  const known = read.get(text);
+  if (known !== undefined) return known;
+  const names = namesOfText(text);
+  if (names === undefined || textOf(names) !== text) return undefined;
+  const done = new Set(names);
+  if (done.size < names.length) return undefined;
+  if (read.size >= MOST_TEXTS_KEPT) read.clear();
+  read.set(text, done);
+  return done;
+}
+
+function namesOfText(text: string): string[] | undefined {
+  const parts = /^\{(.*)\}$/s.exec(text)?.[1];
+  if (parts === undefined) return undefined;
+  if (parts === '') return [];
+  try {
+    return [...parts.matchAll(/"(?:[^"\\]|\\.)*"|[^," ]+/gs)].map(([part]) =>
+      part.startsWith('"') ? String(JSON.parse(part)) : part,
+    );
+  } catch {
+    return undefined;
+  }
+}
+
+/** By one kind of sameness a call is known again: by the arguments with these names. */
+export function kindOf(names: readonly string[]): string {
+  return names.length === 1 ? String(names[0]) : JSON.stringify(names);
+}
+
+/** One call: a digest for each kind of sameness, `null` where an argument was missing. */
+type Remembered = readonly (string | null)[];
+
+/** The calls of one tool, the oldest first. */
+interface CallsOfTool {
+  readonly kinds: readonly string[];
+  readonly calls: readonly Remembered[];
+}
+
+/** The calls that a run remembers the arguments of. */
+export class RememberedCalls {
+  readonly #tools: Map<string, CallsOfTool>;
+
+  /** What a store gave may be anything: what is no call counts for nothing. */
+  constructor({ context }: Position) {
+    const { 'mcp-interlock/calls': kept } = openContext(context);
+    const entries = Array.isArray(kept) ? kept : [];
+    this.#tools = new Map(entries.flatMap((entry) => entryOf(entry)));
+  }
+
+  /** Whether a call of the tool is remembered with these values. */
+  has(tool: string, kind: readonly string[], digest: string): boolean {
+    const { kinds, calls } = this.#tools.get(tool) ?? NO_CALLS;
+    const at = kinds.indexOf(kindOf(kind));
+    return at !== -1 && calls.some((call) => call[at] === digest);
+  }
+
+  /** Remembers one more, or anew. */
+  add(tool: string, kinds: readonly (readonly string[])[], call: Remembered): void {
+    const named = kinds.map(kindOf);
+    const before = this.#tools.get(tool) ?? NO_CALLS;
+    const others = before.calls
+      .map((each) => named.map((kind) => each[before.kinds.indexOf(kind)] ?? null))
+      .filter((each) => each.some((digest, i) => digest !== call[i]));
+    this.#tools.set(tool, { kinds: named, calls: [...others, call].slice(-MOST_CALLS) });
+  }
+
+  /** Forgets all calls of a tool. */
+  forget(tool: string): void {
+    this.#tools.delete(tool);
+  }
+
+  /**
+   * Forgets those with these values: all where the values are not known, none where one is missing.
+   *
+   * @returns whether any call of the tool is left
+   */
+  use(tool: string, kind: readonly string[], digest: string | null | undefined): boolean {
+    const { kinds, calls } = this.#tools.get(tool) ?? NO_CALLS;
+    const at = kinds.indexOf(kindOf(kind));
+    const isKept = (call: Remembered): boolean => digest === null || call[at] !== digest;
+    const left = digest === undefined ? [] : calls.filter(isKept);
+    if (left.length === 0) this.forget(tool);
+    else this.#tools.set(tool, { kinds, calls: left });
+    return left.length > 0;
+  }
+
+  /** A position with these calls in its context. */
+  in({ state, context }: Position): Position {
+    const tools = [...this.#tools].map(
+      ([tool, { kinds, calls }]): Json => [tool, [...kinds], calls.map((call) => [...call])],
+    );
+    const kept = tools.length === 0 ? undefined : tools;
+    const { 'mcp-interlock/calls': _, ...rest } = openContext(context);
+    return { state, ...sealContext({ ...rest, ...(kept && { 'mcp-interlock/calls': kept }) }) };
+  }
+}
+
+const NO_CALLS: CallsOfTool = { kinds: [], calls: [] };
+
+function entryOf(entry: Json): [string, CallsOfTool][] {
+  const [tool, kinds, calls] = Array.isArray(entry) ? entry : [];
+  if (typeof tool !== 'string' || !Array.isArray(kinds) || !Array.isArray(calls)) return [];
+  const isDigest = (each: Json): each is string | null => each === null || typeof each === 'string';
+  const whole = calls.filter((call): call is (string | null)[] => {
+    return Array.isArray(call) && call.every(isDigest);
+  });
+  return [[tool, { kinds: kinds.map(String), calls: whole }]];
 }

@@ -3,12 +3,20 @@
  * checked, what each success comes to, and which binding makes each rule hold.
  */
 import * as z from 'zod/mini';
-import { digestOf } from '../digest.ts';
 import { InterlockError } from '../errors.ts';
 import { isTable, parseOptions, showValue } from '../options.ts';
 import type { AnyBinding, Guard } from './binding.ts';
 import { positionOf } from './bound-tools.ts';
-import { kindOf, RememberedCalls, readText } from './order-position.ts';
+import {
+  digestOfArguments,
+  type Effect,
+  kindOf,
+  memoryOf,
+  type Needed,
+  OrderModel,
+  RememberedCalls,
+  readText,
+} from './order-model.ts';
 import { ANY_STATE, type StateExpression } from './position.ts';
 
 /** An earlier call that a tool needs. `N` are the names of tools. */
@@ -51,16 +59,6 @@ export type OrderRules<K extends string = string, M extends string = string> = {
   readonly [tool in K]: OrderRule<M>;
 };
 
-/** A call that a rule needs, as it is checked. */
-export interface Needed {
-  readonly tool: string;
-  /** The arguments that must be the same: this tool's names, in the order of the earlier one's. */
-  readonly own: readonly string[];
-  /** The earlier tool's names of them, sorted; together they name one kind of sameness. */
-  readonly earlier: readonly string[];
-  readonly consumes: boolean;
-}
-
 type Requirement =
   | Needed
   | { readonly all: readonly Requirement[] }
@@ -71,26 +69,6 @@ interface Rule {
   readonly after: Requirement | undefined;
   readonly undoneBy: readonly string[];
   readonly once: boolean;
-}
-
-/** What a run remembers of the arguments of one call, by digests; `null` where one is missing. */
-export interface CallMemory {
-  /** One for each kind of sameness that rules ask of this tool. */
-  readonly own: readonly (string | null)[];
-  /** One for each earlier call that the success uses up. */
-  readonly uses: readonly (string | null)[];
-}
-
-/** What a success of a tool does. */
-export interface Effect {
-  /** Whether it is remembered itself. */
-  readonly isRemembered: boolean;
-  /** Whose successes it takes back. */
-  readonly undoes: readonly string[];
-  /** Which earlier calls it uses up. */
-  readonly uses: readonly Needed[];
-  /** Of which arguments of its own the values are remembered, for each kind of sameness. */
-  readonly kinds: readonly (readonly string[])[];
 }
 
 const ruleSchema = z.strictObject({
@@ -112,13 +90,10 @@ const neededSchema = z.strictObject({
 
 /** Rules of order, checked. Unchanging. */
 export class Order {
-  readonly id: string;
   /** Every tool that a rule is about or names, each in front of what needs it. */
   readonly names: readonly string[];
-  /** What a run remembers, in the same order: what something depends on. */
-  readonly remembered: readonly string[];
-  /** What successes do, by tool; those that do nothing are left out. */
-  readonly effects: ReadonlyMap<string, Effect>;
+  /** The rules as a machine. */
+  readonly model: OrderModel;
   /** One binding of each tool that has a rule, or does something. */
   readonly bindings: readonly AnyBinding[];
   readonly #rules: ReadonlyMap<string, Rule>;
@@ -137,7 +112,6 @@ export class Order {
 
   /** @param asked what bindings name beside the rules: that is remembered too */
   private constructor(id: string, rules: ReadonlyMap<string, Rule>, asked: ReadonlySet<string>) {
-    this.id = id;
     this.#rules = rules;
     this.#asked = asked;
     const all = [...rules.values()];
@@ -153,7 +127,6 @@ export class Order {
       const isNeeded = needed.some(({ tool }) => tool === name);
       return isNeeded || once || undoneBy.length > 0 || asked.has(name);
     };
-    this.remembered = Object.freeze(this.names.filter(isRemembered));
     const effects = this.names.map((name): [string, Effect] => {
       const kinds = needed.filter(({ tool, own }) => tool === name && own.length > 0);
       const effect = {
@@ -164,12 +137,13 @@ export class Order {
       };
       return [name, effect];
     });
-    this.effects = new Map(
-      effects.filter(([, each]) => each.isRemembered || each.undoes.length + each.uses.length > 0),
+    const counting = effects.filter(
+      ([, each]) => each.isRemembered || each.undoes.length + each.uses.length > 0,
     );
+    this.model = new OrderModel(id, this.names, new Map(counting));
     this.bindings = Object.freeze(
       this.names
-        .filter((name) => rules.has(name) || this.effects.has(name))
+        .filter((name) => rules.has(name) || this.model.effects.has(name))
         .map((name) => this.#bindingOf(name)),
     );
   }
@@ -177,39 +151,21 @@ export class Order {
   /** The same rules, where these names are remembered too. */
   remembering(names: readonly string[]): Order {
     const more = names.filter((each) => this.names.includes(each));
-    if (more.every((each) => this.remembered.includes(each))) return this;
-    return new Order(this.id, this.#rules, new Set([...this.#asked, ...more]));
-  }
-
-  /** What is to be remembered of a call's arguments; only what rules ask of them is read. */
-  memoryOf({ kinds, uses }: Effect, args: Readonly<Record<string, unknown>>): CallMemory {
-    return {
-      own: kinds.map((kind) => digestOfArguments(args, kind)),
-      uses: uses.map(({ own }) => digestOfArguments(args, own)),
-    };
+    if (more.every((each) => this.model.effects.get(each)?.isRemembered)) return this;
+    return new Order(this.model.id, this.#rules, new Set([...this.#asked, ...more]));
   }
 
   #bindingOf(tool: string): AnyBinding {
     const { after, once = false } = this.#rules.get(tool) ?? {};
-    const effect = this.effects.get(tool);
+    const effect = this.model.effects.get(tool);
     const states = expressionOf(after, once ? tool : undefined);
     const isAboutArguments = neededBy(after).some(({ own }) => own.length > 0);
     return Object.freeze({
       tool,
       states: Object.freeze([states]),
-      ...(effect && { success: this.#successOf(tool, effect) }),
+      ...(effect && { success: successOf(tool, effect) }),
       ...(isAboutArguments && after !== undefined && { guard: guardOf(after) }),
     });
-  }
-
-  /** The event of a success is the tool itself. */
-  #successOf(tool: string, effect: Effect): AnyBinding['success'] {
-    const readsArguments = effect.kinds.length > 0 || effect.uses.some(({ own }) => own.length > 0);
-    if (!readsArguments) return tool;
-    const success = ({ args }: { readonly args: Readonly<Record<string, unknown>> }) => {
-      return { type: tool, memory: this.memoryOf(effect, args) };
-    };
-    return Object.freeze(Object.assign(success, { sends: tool }));
   }
 
   /** @throws InterlockError where a tool could never be called, whatever is called before */
@@ -344,14 +300,14 @@ function namesOf(requirement: Requirement): StateExpression {
     : Object.freeze({ any: Object.freeze(requirement.any.map(namesOf)) });
 }
 
-/** A digest of some arguments of a call, in this order; `null` where one of them is missing. */
-function digestOfArguments(
-  args: Readonly<Record<string, unknown>>,
-  names: readonly string[],
-): string | null {
-  const values = names.map((name) => (Object.hasOwn(args, name) ? args[name] : undefined));
-  // So many characters are 132 bits.
-  return values.includes(undefined) ? null : digestOf(values).slice(0, 22);
+/** The event of a success is the tool itself. */
+function successOf(tool: string, effect: Effect): AnyBinding['success'] {
+  const readsArguments = effect.kinds.length > 0 || effect.uses.some(({ own }) => own.length > 0);
+  if (!readsArguments) return tool;
+  const success = ({ args }: { readonly args: Readonly<Record<string, unknown>> }) => {
+    return { type: tool, memory: memoryOf(effect, args) };
+  };
+  return Object.freeze(Object.assign(success, { sends: tool }));
 }
 
 /** Refuses a call that needs an earlier one with the same arguments, and says which. */
