@@ -483,7 +483,7 @@ describe('those who listen', () => {
   });
 });
 
-describe('docs/operate/operations.md on events', () => {
+describe('the docs on events', () => {
   const page = new Page('docs/operate/operations.md');
 
   it('names each event with its members', () => {
@@ -493,13 +493,15 @@ describe('docs/operate/operations.md on events', () => {
       step: STEP,
       end: END,
     };
-    const rows = page.tableAfter('<!-- events -->').map(([type = '', , members = '']) => {
-      const named = members.split(', ').flatMap((each) => {
-        const group = groups[each.replaceAll('*', '')];
-        return group ?? [each.replaceAll('`', '')];
+    const rows = new Page('docs/reference/events.md')
+      .tableAfter('<!-- events -->')
+      .map(([type = '', , members = '']) => {
+        const named = members.split(', ').flatMap((each) => {
+          const group = groups[each.replaceAll('*', '')];
+          return group ?? [each.replaceAll('`', '')];
+        });
+        return [type, named.sort()];
       });
-      return [type, named.sort()];
-    });
     const known = Object.entries(EVENTS).map(([type, members]) => [type, [...members].sort()]);
     expect(Object.fromEntries(rows)).toEqual(Object.fromEntries(known));
   });

@@ -45,9 +45,6 @@ const PAGES = [
 ];
 const readme = new Page('README.md');
 const options = new Page('docs/reference/options.md');
-const stores = new Page('docs/operate/stores.md');
-const fetchPage = new Page('docs/start/fetch.md');
-const instances = new Page('docs/operate/instances.md');
 
 /** A file of the documentation that runs as an app of its own. */
 class PageApp {
@@ -264,6 +261,13 @@ const BLOCKS_APART: readonly string[] = ['docs/build/eras.md'];
 const SURROUNDINGS: Readonly<Record<string, string>> = {
   'README.md': '',
   'docs/build/machines.md': '',
+  'docs/reference/events.md': `
+    import { fsmGate, type StateMachineGate } from 'mcp-interlock';
+    declare const checkout: StateMachineGate;`,
+  'docs/reference/options.md': `
+    import type { Express, RequestHandler } from 'express';
+    import { type AtomicStateStore, fsmGate, type StateMachineGate, sessionStore } from 'mcp-interlock';
+    declare const app: Express, mcpHandler: RequestHandler, checkout: StateMachineGate, store: AtomicStateStore;`,
   'docs/start/express.md': '',
   'docs/operate/inspector.md': `
     import { type Runs, type StateStore, StateMachineGate } from 'mcp-interlock';
@@ -390,21 +394,21 @@ describe('the tables of options', () => {
   };
 
   it.each([
-    ['common', options],
-    ['sessionStore', options],
-    ['fsmGate', options],
-    ['stateSync', new Page('docs/build/state-sync.md')],
-    ['gateFetch', fetchPage],
-    ['workflowHealth', new Page('docs/operate/operations.md')],
-    ['memoryStore', stores],
-    ['sqliteStore', stores],
-    ['redisStore', stores],
-    ['upstashStore', stores],
-    ['postgresStore', stores],
-    ['redisBus', instances],
-    ['postgresBus', instances],
-  ])('name exactly the options of %s, with their defaults', (name, page) => {
-    const rows = page.tableAfter(`<!-- options: ${name} -->`);
+    'common',
+    'sessionStore',
+    'fsmGate',
+    'stateSync',
+    'gateFetch',
+    'workflowHealth',
+    'memoryStore',
+    'sqliteStore',
+    'redisStore',
+    'upstashStore',
+    'postgresStore',
+    'redisBus',
+    'postgresBus',
+  ])('name exactly the options of %s, with their defaults', (name) => {
+    const rows = options.tableAfter(`<!-- options: ${name} -->`);
     const schema = schemaOf(name);
     expect(rows.map(([option]) => option).sort()).toEqual(Object.keys(schema).sort());
     for (const [option = '', said = ''] of rows) {

@@ -101,7 +101,7 @@ it.each<[args: string[], message: string]>([
 });
 
 it('has each of its options on its page', () => {
-  const rows = new Page('docs/build/check-command.md').tableAfter(
+  const rows = new Page('docs/reference/options.md').tableAfter(
     '<!-- options: mcp-interlock check -->',
   );
   const options = Object.entries(CHECK.options).map(([name, option]) => {

@@ -146,7 +146,9 @@ describe('a store', () => {
 
 describe('the page of the command', () => {
   it('names each option, and what it takes', () => {
-    const rows = page.tableAfter('<!-- options: mcp-interlock gate -->');
+    const rows = new Page('docs/reference/options.md').tableAfter(
+      '<!-- options: mcp-interlock gate -->',
+    );
     const options = Object.entries(GATE.options).map(([name, option]) => {
       const takes = 'takes' in option ? ` ${option.takes}` : '';
       return `--${name}${takes}${'many' in option ? ' …' : ''}`;
