@@ -253,7 +253,7 @@ export class Judge {
     const origin = { tool, args: argumentsOf(incoming), note, isFirst: step.isFirst };
     // What was counted is saved whatever the call comes to.
     const isUpdated = this.#config.workflow.shield !== undefined;
-    step.begin(new Moves(this.#config, binding, position, origin), isUpdated);
+    step.start(new Moves(this.#config, binding, position, origin), isUpdated);
     const call = new HeldCall(id, this.#admission.era, this.#config, run, step);
     showHandler(incoming, call);
     return call;

@@ -29,8 +29,8 @@ export interface NotBegun extends NotClaimed {
 /**
  * Claims a run where it stands now. First a state is left whose time is over, and a run begins anew
  * that has ended, each by a move of its own that `onMoved` is told of: such a move spends its
- * claim, and the run is claimed again. A run that begins, or begins anew, gets its first data, which
- * are saved with its next commit.
+ * claim, and the run is claimed again. A run that begins, or begins anew, gets its first data,
+ * which are saved with its next commit.
  */
 export async function claimRun(
   rules: StepRules,

@@ -1,3 +1,7 @@
+/**
+ * What a call came to, and what follows for its run: a move, no move, or an unknown outcome. Hides
+ * how a binding, a workflow and an outcome together make a move.
+ */
 import type { Events } from '../events.ts';
 import { isPrincipalRun } from '../ids.ts';
 import type {
@@ -17,64 +21,24 @@ import type { Workflow } from '../workflow/workflow.ts';
 
 /** What a commit saves: the next position, and the trail entry that says how it was reached. */
 export interface StepMove extends Pick<CommitRequest, 'snapshot' | 'trail' | 'ended'> {
-  /** What the machine asks to be done once that is saved. */
+  /** The machine's actions, for the app to do once the move is saved. */
   readonly actions: readonly FsmAction[];
   /** Whether the run begins anew by it. */
   readonly isRestart?: boolean;
-  /**
-   * Whether the run's data are others than before, or may be. Only told where clients see more or
-   * less by them.
-   */
+  /** Whether the run's data change. Set only where the workflow hides tools by its data. */
   readonly changesData?: boolean;
 }
 
 /** What a forwarded call came to, read off its response. */
 export interface Outcome {
   readonly kind: 'succeeded' | 'failed' | 'input_required' | 'unknown';
-  /** The tool's, where there is one. */
+  /** The tool's result; `undefined` where it answered with an error, or not at all. */
   readonly result: ToolResult | undefined;
-  /** The JSON-RPC error in its place. */
+  /** The JSON-RPC error, where the tool answered with one. */
   readonly error: unknown;
 }
 
-/** A step as its outcome depends on it. */
-export interface Settling {
-  readonly moves: Moves;
-  /** Its handler changed the run's data, or its call was counted: that is saved in any case. */
-  readonly isUpdated: boolean;
-  /** Its handler saved the success itself, in a transaction that it may still have rolled back. */
-  readonly savedByHandler: boolean;
-}
-
-/**
- * What becomes of a step that came to this. A success is always saved, also one whose event leads
- * nowhere.
- *
- * @throws Error where the move depends on an argument that can be read in two ways
- */
-export function settle(
-  { kind, result, error }: Outcome,
-  { moves, isUpdated, savedByHandler }: Settling,
-): StepMove | 'release' | 'unsettled' {
-  if (kind === 'unknown') return 'unsettled';
-  if (kind === 'succeeded') return moves.succeeded(result ?? {});
-  // The handler's transaction may have been committed all the same: then the success is saved.
-  if (savedByHandler) return 'release';
-  const failed = result === undefined ? { error } : { result };
-  const move = kind === 'failed' ? moves.failed(failed) : undefined;
-  return move ?? (isUpdated ? moves.stays(saidOf(kind, failed)) : 'release');
-}
-
-/** What the trail says of a call that was let go without a move. */
-export function entryOf({ kind, result, error }: Outcome, moves: Moves): TrailDraft {
-  return moves.attempted(saidOf(kind, result === undefined ? { error } : { result }));
-}
-
-function saidOf(kind: Outcome['kind'], ended: Ended): Said {
-  return kind === 'failed' ? failure(ended) : { outcome: kind };
-}
-
-/** What the moves of a call are worked out from, beside where it found the run. Plain data. */
+/** What a call's moves depend on, beside where it found the run. Plain data, kept with a task. */
 export interface CallOrigin {
   readonly tool: string;
   readonly args: Readonly<Record<string, unknown>>;
@@ -85,18 +49,19 @@ export interface CallOrigin {
 }
 
 /**
- * Of a call that ran, a function of the app has read an argument that the upstream may have read
- * otherwise. Where it leads is not to be guessed: its outcome is unknown.
+ * A function of the app read an argument that the upstream may have read differently. The gate does
+ * not guess where such a call leads: its outcome is unknown.
  */
 class UnclearArguments extends Error {
   constructor(tool: string, argument: string) {
     super(
-      `the arguments of ${JSON.stringify(tool)} have ${JSON.stringify(argument)} in another letter case, and what its outcome sends depends on it`,
+      `the arguments of ${JSON.stringify(tool)} have ${JSON.stringify(argument)} ` +
+        'in another letter case, and what its outcome sends depends on it',
     );
   }
 }
 
-/** A move to where something led. */
+/** The move from one position to the next, as a commit saves it. */
 export function moveTo(
   workflow: Workflow,
   from: Position,
@@ -123,14 +88,22 @@ function failure({ result }: Ended): Said {
   return { outcome: 'failed', kind: result === undefined ? 'rpc_error' : 'tool_error' };
 }
 
+function endedBy({ result, error }: Outcome): Ended {
+  return result === undefined ? { error } : { result };
+}
+
+function saidOf(outcome: Outcome): Said {
+  return outcome.kind === 'failed' ? failure(endedBy(outcome)) : { outcome: outcome.kind };
+}
+
 /** What a binding says of where its calls lead. */
 export type MovingBinding = Pick<CallBinding, 'eventIn' | 'retriesIn'>;
 
 /** Where the outcomes of one call lead. */
 export class Moves {
-  /** Where the call found the run. */
+  /** Where the call found the run, with what its handler has changed of the data since. */
   readonly from: Position;
-  /** The same before the call's handler changed the run's data. */
+  /** Where the call found the run. */
   readonly before: Position;
   readonly origin: CallOrigin;
   readonly #workflow: Workflow;
@@ -154,63 +127,90 @@ export class Moves {
     this.origin = origin;
   }
 
-  /** The same from another position, whose state is the same one. */
+  /** The same moves from a position of the same state with other data. */
   at(position: Position): Moves {
     const own = { workflow: this.#workflow, onError: this.#onError };
     return new Moves(own, this.#binding, position, this.origin, this.before);
   }
 
   /**
-   * Where its success leads. An event that the state does not handle leads nowhere, and is no
-   * error. Nor is a move that cannot be worked out, which `onError` is told of: the tool ran.
+   * What follows from an outcome. A success is always saved, even where its event leads nowhere.
    *
-   * @throws Error where it depends on an argument that can be read in two ways. So does `failed()`.
+   * @param isUpdated whether the call was counted, or its handler changed the run's data. That is
+   * saved with each outcome.
+   * @param savedByHandler whether the handler saved the success in a transaction of its own
+   * @throws Error where the move depends on an argument that can be read in two ways
    */
-  succeeded(result: ToolResult): StepMove {
-    const source = this.#binding.eventIn(this.from.state);
-    return this.#trySend(source, { result }, SUCCEEDED) ?? this.stays(SUCCEEDED);
-  }
-
-  /** The same before there is a result. @throws Error where the event depends on it */
-  succeedsAnyway(): StepMove {
-    const source = this.#binding.eventIn(this.from.state);
-    if (typeof source === 'function' && source.sends === undefined)
-      throw new Error(
-        `what a success of ${JSON.stringify(this.origin.tool)} sends depends on its result, which is not there yet`,
-      );
-    const sent = source === undefined ? undefined : this.#send(source, { result: {} }, SUCCEEDED);
-    return sent ?? this.stays(SUCCEEDED);
+  next(
+    outcome: Outcome,
+    isUpdated: boolean,
+    savedByHandler: boolean,
+  ): StepMove | 'release' | 'unknown' {
+    const { kind, result } = outcome;
+    if (kind === 'unknown') return 'unknown';
+    if (kind === 'succeeded') return this.#succeeded(result ?? {});
+    // The handler may have committed its transaction all the same: then the success is saved.
+    if (savedByHandler) return 'release';
+    const move = kind === 'failed' ? this.#failed(endedBy(outcome)) : undefined;
+    return move ?? (isUpdated ? this.#stays(saidOf(outcome)) : 'release');
   }
 
   /**
-   * Where its failure leads; `undefined` where it sends nothing. One that is only counted leads
-   * nowhere.
+   * The success, worked out before there is a result, for the handler to save it.
+   *
+   * @throws Error where the event depends on the result
    */
-  failed(outcome: Ended): StepMove | undefined {
-    const { state } = this.from;
-    const counted = countFailure(this.from, this.origin.tool, this.#binding.retriesIn(state));
-    if (counted !== undefined) return this.at(counted).stays(failure(outcome));
-    const source = this.#binding.eventIn(state, 'failure');
-    return this.#trySend(source, outcome, failure(outcome));
+  successWithoutResult(): StepMove {
+    const source = this.#binding.eventIn(this.from.state);
+    if (typeof source === 'function' && source.sends === undefined)
+      throw new Error(
+        `what a success of ${JSON.stringify(this.origin.tool)} sends depends on its result, ` +
+          'which is not there yet',
+      );
+    const sent = source === undefined ? undefined : this.#send(source, { result: {} }, SUCCEEDED);
+    return sent ?? this.#stays(SUCCEEDED);
   }
 
-  /** Nowhere. What the run carries along is saved all the same. */
-  stays(said: Said): StepMove {
+  /** The trail's entry for an outcome that commits nothing. */
+  entryFor(outcome: Outcome): TrailDraft {
+    return this.attempted(saidOf(outcome));
+  }
+
+  /** The trail's entry for a call that commits nothing. */
+  attempted(said: Said): TrailDraft {
+    return { from: this.from.state, event: null, ...said, ...this.origin.note };
+  }
+
+  /**
+   * The tool ran: where its event leads nowhere, or throws, the success is saved without a move.
+   */
+  #succeeded(result: ToolResult): StepMove {
+    const source = this.#binding.eventIn(this.from.state);
+    return this.#trySend(source, { result }, SUCCEEDED) ?? this.#stays(SUCCEEDED);
+  }
+
+  /** `undefined` where the failure sends nothing. One that may be retried is only counted. */
+  #failed(ended: Ended): StepMove | undefined {
+    const { state } = this.from;
+    const counted = countFailure(this.from, this.origin.tool, this.#binding.retriesIn(state));
+    if (counted !== undefined) return this.at(counted).#stays(failure(ended));
+    const source = this.#binding.eventIn(state, 'failure');
+    return this.#trySend(source, ended, failure(ended));
+  }
+
+  /** Leads nowhere, and saves the data that the run carries along. */
+  #stays(said: Said): StepMove {
     const reached = { position: this.from, actions: this.#due };
     const entry = { event: null, ...said, ...this.origin.note };
     return moveTo(this.#workflow, this.before, reached, entry);
   }
 
-  /** What the trail says of the call where nothing is committed. */
-  attempted(said: Said): TrailDraft {
-    return { from: this.from.state, event: null, ...said, ...this.origin.note };
-  }
-
+  /** The actions of the initial state: due with the run's first commit. */
   get #due(): readonly FsmAction[] {
     return this.#workflow.dueActions(this.origin.isFirst);
   }
 
-  /** What functions are told of the call. */
+  /** What the app's functions are told of the call. */
   get #told(): Omit<FailedCall, 'result' | 'error'> {
     const { tool, note } = this.origin;
     const facts = this.#workflow.factsOf(this.from, note.actor);
@@ -245,8 +245,8 @@ export class Moves {
 }
 
 /**
- * Tells of a move that is saved: the stream, then the machine's actions, then those who wait for a
- * change of state. Never throws.
+ * Tells of a saved move: first the event stream, then the machine's actions, then `onTransition`.
+ * Never throws.
  *
  * @param isFirst whether nothing of the run was committed before
  */
@@ -290,28 +290,28 @@ function tellMove(
   if (ended && !workflow.hasEnded(from)) events.publish({ type: 'run.ended', ...run, state: to });
 }
 
-/** What becomes of a run in a final state: it stays there, or the next call begins it anew. */
+/** Whether a run in a final state stays there, or begins anew with the next call. */
 export type WhenEnded = 'keep' | 'restart';
 
-/** How a gate takes runs that have ended. */
+/** What a gate does with runs that have ended. */
 interface EndRule {
   readonly workflow: Workflow;
-  /** Default: by what names the run. */
+  /** Default: `restart` for the runs of principals, `keep` for others. */
   readonly whenEnded: WhenEnded | undefined;
 }
 
 /**
- * Whether the next call begins a run anew that has ended. Unless the app says, a principal's does,
- * who has no other; where runs are named by sessions and handles a new one is to be had.
+ * Whether the next call begins a run anew once it has ended. By default a principal's run does,
+ * because a principal has no other; sessions and handles can have new ones.
  */
 export function beginsAnew({ workflow, whenEnded }: EndRule, run: string): boolean {
   const rule = whenEnded ?? (isPrincipalRun(run) ? 'restart' : 'keep');
-  // One that begins in a final state would begin anew for ever.
+  // A run whose initial state is final would begin anew for ever.
   return rule === 'restart' && !workflow.hasEnded(workflow.initial);
 }
 
 /**
- * Where a run stands for its clients: one that the next call begins anew is at its start already.
+ * Where a run stands for its clients: one that the next call begins anew is shown at its start.
  */
 export function shownPosition<P extends Position>(
   rule: EndRule,
@@ -322,21 +322,20 @@ export function shownPosition<P extends Position>(
   return workflow.hasEnded(position.state) && beginsAnew(rule, run) ? workflow.start : position;
 }
 
-/** The same of a state alone. */
 export function shownState(rule: EndRule, run: string, state: string): string {
   return shownPosition(rule, run, { state }).state;
 }
 
 const PAGE = 'https://www.npmjs.com/package/mcp-interlock#when-the-outcome-is-unknown';
 
-/** A step whose outcome is unknown: as its own process has it, or as others see its claim. */
+/** A step whose outcome is unknown, or the claim that it left behind. */
 type LostStep = Pick<ClaimView, 'tool' | 'idempotencyKey' | 'uncertain'> & {
   readonly key: RunKey;
 };
 
 /**
- * Told to `onError` when a step's outcome is unknown. A run whose step must not be repeated is held
- * until a person resolves it, or until the outcome comes after all.
+ * Given to `onError` when a step's outcome is unknown. A run whose step must not be repeated is
+ * held until a person resolves it, or until the outcome comes late.
  */
 export class UnknownOutcome extends Error {
   override readonly name = 'UnknownOutcome';
@@ -345,15 +344,12 @@ export class UnknownOutcome extends Error {
   /** The gate's id. */
   readonly workflow: string;
   readonly tool: string;
-  /** What the handler was given, to look the call up where it had its effect. */
+  /** The key that the handler was given: look the call up by it where it had its effect. */
   readonly idempotencyKey: string;
   /** Where the documentation says what to do. */
   readonly help = PAGE;
 
-  /**
-   * `waits` says whether the claim stays, so that a run whose step must not be repeated waits to be
-   * resolved.
-   */
+  /** @param waits whether the claim stays, so that the run may be held */
   constructor({ key, tool, idempotencyKey, uncertain }: LostStep, why: string, waits: boolean) {
     const outcome = `the outcome of a call of ${JSON.stringify(tool)} is unknown (${why})`;
     super(waits && uncertain === 'hold' ? `${outcome}. ${remedy(key)}` : outcome);
@@ -367,12 +363,12 @@ export class UnknownOutcome extends Error {
 function remedy({ run, workflow }: RunKey): string {
   const resolve = `runsOf(gate, { store }).resolve(${JSON.stringify(run)}, 'succeeded')`;
   return (
-    `Unless it comes late, no step of ${JSON.stringify(workflow)} runs in that run until somebody who found out ` +
-    `says ${resolve}, or 'failed' (see ${PAGE})`
+    `Unless it comes late, no step of ${JSON.stringify(workflow)} runs in that run ` +
+    `until a person resolves it: ${resolve}, or 'failed' (see ${PAGE})`
   );
 }
 
-/** A run that is met, with the claim that it may have. */
+/** A run as the store has it, with the claim that it may have. */
 export interface Met extends Pick<WorkflowRecord, 'snapshot'> {
   readonly key: RunKey;
   readonly claim?: ClaimView | undefined;
@@ -381,8 +377,8 @@ export interface Met extends Pick<WorkflowRecord, 'snapshot'> {
 }
 
 /**
- * Says of a claim that a process left behind, and that holds its run: once in each process. Where
- * that process was killed, no other one would ever say so.
+ * Tells of a claim that another process left behind and that holds its run, once in each process.
+ * Had that process been killed, it could not have told.
  */
 export function tellIfHeld(
   { key, snapshot, claim, now }: Met,

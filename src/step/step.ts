@@ -1,3 +1,7 @@
+/**
+ * One step's whole life: it waits for its run, claims it, is forwarded, and saves its outcome.
+ * Hides the lease and its renewals, the store's failures, and the events of each stage.
+ */
 import type { Clock } from '../clock.ts';
 import type { Events } from '../events.ts';
 import { newToken } from '../ids.ts';
@@ -21,11 +25,9 @@ import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import type { Position } from '../workflow/position.ts';
 import type { Understood, Workflow } from '../workflow/workflow.ts';
 import {
-  entryOf,
   type Moves,
   type Outcome,
   type StepMove,
-  settle,
   shownPosition,
   takeEffect,
   UnknownOutcome,
@@ -42,19 +44,19 @@ import type { Turn, Turns, WaitingCall, WaitLimits } from './turns.ts';
 
 /** How long a step may take, in milliseconds. */
 export interface StepTimes {
-  /** How long a call waits for its turn. */
+  /** How long a call waits for its run, in this process and among others. */
   readonly waitMs: number;
   /** How long a claim lives without being renewed. */
   readonly leaseMs: number;
   /** After this long a step is given up on, and its upstream learns that its client left. */
   readonly maxStepMs: number;
-  /** How long the outcome of a cancelled step is still waited for. */
+  /** How long the gate waits for the outcome of a cancelled step. */
   readonly cancelGraceMs: number;
 }
 
-/** The share of a lease after which it is renewed. */
+/** The share of its lease after which a step renews it. */
 const RENEWED_AFTER = 1 / 3;
-/** The larger share after which a call is forwarded only once its lease was renewed. */
+/** The share of its lease after which a step must renew it before its call is forwarded. */
 const OVERDUE_AFTER = 1 / 2;
 
 /** What all steps of one gate have in common. */
@@ -62,7 +64,7 @@ export interface StepRules {
   readonly workflow: Workflow;
   readonly whenEnded: WhenEnded | undefined;
   readonly times: StepTimes;
-  /** How many calls may wait for one run; without it a call waits however many others do. */
+  /** How many calls may wait for one run; `undefined`: any number. */
   readonly waiting: WaitLimits | undefined;
   readonly clock: Clock;
   readonly events: Events;
@@ -75,55 +77,50 @@ export interface StepRun {
   readonly store: GuardedStore;
   readonly ttlMs: number;
   readonly turns: Turns;
-  /** As in a claim: makes a run that does not exist yet. */
+  /** Makes the run where it does not exist yet. */
   readonly create: SessionRecord | undefined;
 }
 
 /** The call that is to become a step. */
 export interface StepCall {
   readonly description: StepDescription;
-  /** What the trail says of it; `undefined` where nothing is forwarded. */
+  /** What the trail says of the call; `undefined` for a move from outside, which has no call. */
   readonly note: CallNote | undefined;
-  /** The number that events of the call have, where there are any. */
+  /** The number that joins the events of one call, where the app listens to events. */
   readonly number?: number | undefined;
   readonly request: WaitingCall & {
-    /**
-     * Keeps its id in flight, also where its answer is not waited for, until what is returned is
-     * called.
-     */
+    /** Keeps the request's id in flight until the returned function is called. */
     beginStep(mustEnd: boolean): () => void;
   };
-  /** Called once, where the step is not over after `maxStepMs`. */
+  /** Called once, if the step is not over after `maxStepMs`. */
   readonly onTooLong: () => void;
 }
 
-/**
- * Why a call did not become a step. `snapshot` is the position that it was tested against, where
- * that is known.
- */
+/** Why a call did not become a step. */
 export interface NotClaimed {
   readonly reason: 'state' | 'busy' | 'held' | 'unavailable' | 'cancelled' | 'unknown';
+  /** The position that the store tested the call against, if it did. */
   readonly snapshot?: FsmSnapshot | undefined;
   /** The claim of the step whose outcome is unknown, where the run is held. */
   readonly held?: ClaimView | undefined;
   /** What time it is for the store, where it says so. */
   readonly now?: number | undefined;
-  /** Why it is unavailable, where the store has nothing to do with that. */
+  /** Why it is unavailable, where that is not the store's fault. */
   readonly cause?: string;
 }
 
 /**
- * Where a step is in its life; docs/build/steps.md says what the store is asked, and what the client
- * sees.
+ * Where a step is in its life. docs/build/steps.md says of each change what the store is asked, and
+ * what the client sees.
  *
  * - `waiting`: for its run's turn, and for the store to grant the claim.
- * - `claimed`: it holds the run, renews its lease, and is not forwarded.
- * - `forwarded`: the same, and its call may have its effect.
- * - `settling`: the store is asked to save what it came to, or to let the run go.
+ * - `claimed`: it holds the run and renews its lease; its call is not forwarded yet.
+ * - `forwarded`: it holds the run, and its call may have its effect.
+ * - `settling`: it asks the store to save the outcome, or to let the run go.
  * - `unsettled`: its outcome is unknown, and its lease runs out. An outcome that comes late is
  *   saved, unless a person has resolved the run or another call has taken it over.
- * - `refused`, `released`, `saved`, `lost`: it is over. `lost`: another process or a person settled
- *   it.
+ * - `refused`, `released`, `saved`, `lost`: it is over. `lost`: another process or a person has
+ *   settled it, or taken the run over.
  */
 export type StepState =
   | 'waiting'
@@ -136,7 +133,7 @@ export type StepState =
   | 'saved'
   | 'lost';
 
-/** The states that may follow each other. */
+/** Which states may follow each state. */
 export const STEP_LIFE: Readonly<Record<StepState, readonly StepState[]>> = {
   waiting: ['claimed', 'refused', 'released'],
   claimed: ['forwarded', 'settling'],
@@ -150,20 +147,20 @@ export const STEP_LIFE: Readonly<Record<StepState, readonly StepState[]>> = {
 };
 
 /**
- * What became of a settled step. `unknown`: the outcome is; `unsaved`: the tool ran, and what it
- * came to is not recorded.
+ * What `settle()` came to. `unknown`: the outcome is unknown. `unsaved`: the tool ran, and its
+ * outcome could not be saved.
  */
 export type Settled = 'settled' | 'unknown' | 'unsaved';
 
-/** Told of a move that was saved, once. `isLate`: the call's response has gone already. */
+/** Called once for each move that is saved. `isLate`: after the call's response was sent. */
 export type MoveListener = (move: StepMove, isLate: boolean) => void;
 
-/** What became of a commit. `repeated`: it was saved and told before. */
-type Saved = CommitResult['status'] | 'repeated';
+/** `repeated`: another process saved the move before, and told of it. */
+type CommitStatus = CommitResult['status'] | 'repeated';
 
 const nothing = (): void => {};
 
-/** What no client waits for: a task's end that another process sees, a move from outside. */
+/** For a step that no client waits for: a task taken up elsewhere, a move from outside. */
 export const NO_REQUEST: StepCall['request'] = {
   cancelled: false,
   bytes: 0,
@@ -171,38 +168,45 @@ export const NO_REQUEST: StepCall['request'] = {
   beginStep: () => nothing,
 };
 
-/**
- * One call that is to move its run: its whole life, from the wait for the run's turn until what it
- * came to is saved. It knows the store, and nothing of HTTP.
- */
+/** One call that may move its run. It knows the store, and nothing of HTTP. */
 export class Step {
   readonly key: RunKey;
-  /** The claim's: who has it can settle the step. */
+  /** The claim's token. A process that has it can settle the step. */
   readonly token: string;
   readonly description: StepDescription;
   /** As in {@link StepCall}. */
   readonly note: CallNote | undefined;
-  /** Where the call found the run; set once it is claimed, as is what follows. */
+
+  // Set once the run is claimed.
+
+  /** Where the call found the run. */
   snapshot: FsmSnapshot = { state: '', updatedAt: 0 };
-  /** What time it was then, on the clock that stamped it. */
+  /** The store's time of the claim; this process's time, where the store says none. */
   now = 0;
-  /** Where that is for this deployment; `undefined` where it does not understand the snapshot. */
+  /** What the snapshot means to this deployment; `undefined` where it does not understand it. */
   understood: Understood | undefined;
-  /** Why it does not. */
+  /** Why this deployment does not understand the snapshot. */
   fault: unknown;
   /** The same for every try of one step whose outcome was unknown. */
   idempotencyKey = '';
-  /** Where its outcomes lead; set once its call is let through. From then on events tell of it. */
+
+  // Set once the call is let through.
+
+  /** Where its outcomes lead. Events tell of the step once this is set. */
   moves: Moves | undefined;
-  /** As in {@link Settling}. */
+  /** Whether the call was counted, or its handler changed the run's data. */
   isUpdated = false;
-  /** As in {@link Settling}. */
+  /** Whether its handler saved the success, in a transaction that it may still have rolled back. */
   savedByHandler = false;
-  /** Where it left the run, for its clients; set once that is known. */
+
+  // Set once it is settled.
+
+  /** Where its clients see the run afterwards. */
   leaves: Position | undefined;
   /** The state that it moved the run to, if it did. */
   movedTo: string | undefined;
-  /** Called when no answer of the call is waited for any more, and where one comes all the same. */
+
+  /** Called when the gate waits no more for an answer, and again if one comes all the same. */
   onForgotten: (() => void) | undefined;
   readonly #rules: StepRules;
   readonly #run: StepRun;
@@ -212,21 +216,18 @@ export class Step {
   #turn: Turn | undefined;
   #overran = false;
   readonly #number: number | undefined;
-  /** What time it was here when its turn was asked for, and when the claim was. */
+  /** When it asked for its turn, and when it asked for its claim, by this process's clock. */
   #askedAt = 0;
   #claimedAt = 0;
   #hasWaited = false;
-  /** How long the store was waited for. Only counted where something listens. */
+  /** How long it waited for the store. Counted only where the app listens to events. */
   #storeMs = 0;
-  /** Whether an end of it was told. */
   #isEndTold = false;
   /** Whether another process has the token too, and may have saved the outcome. */
   #isShared = false;
-  /**
-   * Whether this process saved something, or may have: then a commit that is repeated is our own.
-   */
+  /** Whether this process may have saved something: then a repeated commit is its own. */
   #mayHaveSaved = false;
-  /** What time it was here when the lease was last asked for: it began no earlier. */
+  /** When this process last asked for the lease. The lease began no earlier. */
   #leasedAt = 0;
   #onTaken: (() => void) | undefined;
   #stopRenewing = nothing;
@@ -253,7 +254,7 @@ export class Step {
     this.#number = call.number;
   }
 
-  /** A step that a task carries, taken up in another process: who has its token can settle it. */
+  /** A step that goes on as a task, taken up by another process that was given its token. */
   static resumed(
     rules: StepRules,
     run: StepRun,
@@ -279,12 +280,12 @@ export class Step {
     return this.description.tool;
   }
 
-  /** Of the call's arguments. */
+  /** The digest of the call's arguments. */
   get digest(): string {
     return this.description.digest;
   }
 
-  /** What may happen where the outcome stays unknown. */
+  /** What happens where the outcome stays unknown. */
   get uncertain(): Uncertain {
     return this.description.uncertain;
   }
@@ -299,12 +300,12 @@ export class Step {
     return this.#state === 'claimed' || this.#state === 'forwarded';
   }
 
-  /** Whether nothing more can be saved of it, or something is being saved now. */
+  /** Whether there is nothing to settle: it is settled or settling, or has no claim yet. */
   get isOver(): boolean {
     return !this.hasClaim && this.#state !== 'unsettled';
   }
 
-  /** Whether it took longer than a step may. */
+  /** Whether it took longer than `maxStepMs`. */
   get overran(): boolean {
     return this.#overran;
   }
@@ -312,10 +313,10 @@ export class Step {
   // --- waiting --------------------------------------------------------------------------------
 
   /**
-   * Waits for the run's turn, in this process and among others, and takes its claim. Resolves to
-   * why not, where it was not granted.
+   * Waits for its turn in this process, and then for other processes, until the store grants the
+   * claim. Resolves to why it was not granted, or to `undefined`.
    *
-   * @param states in which the store may grant it; `undefined`: in each
+   * @param states in which the store may grant it; `undefined`: in any state
    */
   async claim(states: readonly string[] | undefined): Promise<NotClaimed | undefined> {
     const { times, waiting, clock, events, onError } = this.#rules;
@@ -348,7 +349,7 @@ export class Step {
       }
       return this.#refuse(this.#calledOff() ?? { reason: 'cancelled' });
     } catch (error) {
-      // The store may have granted it although it could not say so.
+      // The store may have granted the claim, though its answer was lost.
       if (hasAsked) void releaseClaim(this.#claimed, UNBEGUN, 1);
       onError(error);
       return this.#refuse({ reason: 'unavailable' });
@@ -388,7 +389,7 @@ export class Step {
       this.fault = error;
     }
     if (this.#turn !== undefined) this.#turn.step = this;
-    // The request's id is in flight as long as the step, on whatever stream its result comes.
+    // The result may come on another stream: the request's id stays in flight until then.
     this.#endRequest = this.#request.beginStep(this.uncertain === 'hold');
     this.#become('claimed');
     this.#hold(askedAt);
@@ -401,7 +402,7 @@ export class Step {
     return why;
   }
 
-  /** Why a call waits no longer: its client called it off, or this process ends. */
+  /** Why the call need not wait any longer: its client cancelled it, or this process ends. */
   #calledOff(): NotClaimed | undefined {
     const request = this.#request;
     if (request.cancelled) return { reason: 'cancelled' };
@@ -411,7 +412,7 @@ export class Step {
 
   // --- claimed and forwarded ------------------------------------------------------------------
 
-  /** Keeps the claim from now on, and says when that takes too long. */
+  /** Renews the claim from now on, and calls `onTooLong` after `maxStepMs`. */
   #hold(askedAt: number): void {
     const { clock, times } = this.#rules;
     this.#leasedAt = askedAt;
@@ -431,7 +432,7 @@ export class Step {
     });
   }
 
-  /** Whether the store said that the claim is still its own. */
+  /** Resolves to whether the store said that the claim is still this step's. */
   async #renew(): Promise<boolean> {
     const { times, clock, onError } = this.#rules;
     const askedAt = clock.now();
@@ -439,7 +440,7 @@ export class Step {
       .renew(this.key, this.token, times.leaseMs)
       .catch((error: unknown) => onError(error));
     if (isOurs === true) this.#leasedAt = askedAt;
-    // A step whose answer is still to come finds that out when it commits.
+    // Without `onTaken` the answer is still to come, and the commit will find the claim lost.
     if (isOurs === false && this.#onTaken !== undefined && this.hasClaim) {
       this.#become('lost');
       this.#onTaken();
@@ -448,20 +449,19 @@ export class Step {
   }
 
   /**
-   * Whether it may be forwarded: the claim is still its own, and the lease leaves time to. Where
-   * renewals are overdue the store is asked, and the lease begins anew. A process that stood still
-   * may have missed its end, and that another call has taken the run over or a person resolved it.
+   * Whether its call may be forwarded. An old lease is renewed first: this process may have stood
+   * still past its end. Another call may have taken the run over then, or a person resolved it.
    */
   confirm(): MaybePromise<boolean> {
     if (!this.hasClaim) return false;
     const { clock, times } = this.#rules;
     const age = clock.now() - this.#leasedAt;
-    // A clock that was set back says nothing.
+    // A negative age means that the clock was set back: then the store is asked.
     return (age >= 0 && age <= times.leaseMs * OVERDUE_AFTER) || this.#renew();
   }
 
-  /** Its call is let through. `isUpdated`: as in {@link Settling}. */
-  begin(moves: Moves, isUpdated: boolean): void {
+  /** The gate lets its call through. */
+  start(moves: Moves, isUpdated: boolean): void {
     this.moves = moves;
     this.isUpdated = isUpdated;
     const { events } = this.#rules;
@@ -470,12 +470,12 @@ export class Step {
     events.publish({ type: 'step.started', ...this.#facts, waitedMs });
   }
 
-  /** It is handed to the upstream: from now on its call may have its effect. */
+  /** The upstream is given the call: from now on it may have its effect. */
   forward(): void {
     if (this.#state === 'claimed') this.#become('forwarded');
   }
 
-  /** Changes the run's data, which are saved with the outcome, whichever that is. */
+  /** Changes the run's data. They are saved with each outcome, a failure too. */
   update(change: (context: Json | undefined) => Json | undefined): void {
     const { moves } = this;
     if (moves === undefined) return;
@@ -485,13 +485,13 @@ export class Step {
   }
 
   /**
-   * Saves the success in a transaction that the handler has open. The step goes on: the gate's own
-   * commit, which comes with the result, finds it done.
+   * Saves the success in the handler's open transaction. The step goes on until its result comes;
+   * the gate then commits the same move again, which changes nothing.
    */
   async commitIn(client: unknown): Promise<CommitResult['status'] | 'unsupported'> {
     const { store } = this.#run;
     if (this.moves === undefined || store.commitIn === undefined) return 'unsupported';
-    const move = this.moves.succeedsAnyway();
+    const move = this.moves.successWithoutResult();
     if (this.isOver) return 'lost';
     this.#mayHaveSaved = true;
     const { status } = await store.commitIn(client, this.#commitOf(move));
@@ -500,9 +500,11 @@ export class Step {
   }
 
   /**
-   * Goes on after its call was answered, for another `limitMs`, and calls back once: where that is
-   * over, or where the claim turns out to have been settled or taken elsewhere. From now on other
-   * processes may have the token.
+   * The call was answered with a task: the step goes on until the task ends, for at most another
+   * `limitMs`. Other processes may have the token from now on.
+   *
+   * @param onOver called once when that time is over
+   * @param onTaken called once if another process or a person has settled the step
    */
   goOn(limitMs: number, onOver: () => void, onTaken: () => void): void {
     if (!this.hasClaim) return;
@@ -510,8 +512,7 @@ export class Step {
     this.#turn?.outlive();
     this.#onTaken = onTaken;
     this.#stopLimit();
-    // A process that stood still may have missed the end: it asks before it says that there was
-    // none.
+    // A process that stood still may have missed the task's end, so the store is asked first.
     this.#stopLimit = this.#rules.clock.after(limitMs, async () => {
       await this.#renew();
       if (this.hasClaim) onOver();
@@ -521,37 +522,37 @@ export class Step {
   // --- its end --------------------------------------------------------------------------------
 
   /**
-   * Saves what a forwarded call came to, or lets the run go where that moves nothing; also of an
-   * unsettled step whose outcome comes late.
+   * Saves what a forwarded call came to, or lets the run go where nothing moves. An outcome that
+   * comes late is saved in the same way.
    *
-   * @param isLast whether no other answer will show the outcome again: then a save that failed is
-   * tried again for as long as a step may take
-   * @throws Error as {@link settle}
+   * @param isLast whether no later answer will show the outcome again. Then a save that failed is
+   * tried again, for at most `maxStepMs`.
+   * @throws Error as {@link Moves.next}
    */
   settle(outcome: Outcome, onMoved: MoveListener, isLast: boolean): MaybePromise<Settled> {
     const { moves, isUpdated, savedByHandler } = this;
     if (moves === undefined) return 'unknown';
-    const next = settle(outcome, { moves, isUpdated, savedByHandler });
-    if (next === 'unsettled') {
+    const next = moves.next(outcome, isUpdated, savedByHandler);
+    if (next === 'unknown') {
       this.giveUp();
       return 'unknown';
     }
-    // A step that asks for something goes on with the next call, and keeps its key for it.
+    // The client's next call answers the question and goes on with the step, under the same key.
     const options = outcome.kind === 'input_required' ? UNBEGUN : {};
-    if (next !== 'release') return this.#settleBy(next, options, onMoved, isLast);
+    if (next !== 'release') return this.#settleWith(next, options, onMoved, isLast);
     this.leaves = shownPosition(this.#rules, this.key.run, moves.from);
-    const entry = entryOf(outcome, moves);
+    const entry = moves.entryFor(outcome);
     return after(this.release({ ...options, entry }), () => 'settled' as const);
   }
 
-  #settleBy(
+  #settleWith(
     move: StepMove,
     options: ReleaseOptions,
     onMoved: MoveListener,
     isLast: boolean,
   ): Promise<Settled> {
     const isLate = this.#state === 'unsettled';
-    const unsaved = (status: Saved | 'failed'): Settled => {
+    const unsaved = (status: CommitStatus | 'failed'): Settled => {
       const why = isLate ? `its result came late: ${status}` : status;
       this.tellUnknown(why, status === 'failed');
       return 'unsaved';
@@ -572,13 +573,13 @@ export class Step {
   }
 
   /**
-   * The client was told that the outcome could not be recorded; but the store may come back before
-   * a person resolves the run.
+   * The store may come back before a person resolves the run, so the commit is tried again, every
+   * `leaseMs`. The client has been told that the outcome could not be recorded.
    */
-  #saveLater(save: () => Promise<Saved>): void {
+  #saveLater(save: () => Promise<CommitStatus>): void {
     const { clock, times, onError } = this.#rules;
     const deadline = clock.now() + times.maxStepMs;
-    const tell = (status: Saved): void => {
+    const tell = (status: CommitStatus): void => {
       if (status === 'lost' || status === 'unknown')
         this.tellUnknown(`its result came late: ${status}`, false);
     };
@@ -592,8 +593,8 @@ export class Step {
   }
 
   /**
-   * Saves a move of a call that is not forwarded, and tells the app. Where the store fails,
-   * `onError` knows, and the claim is let go: nothing ran.
+   * Saves a move though the call is not forwarded: a count, say, or a restart. Where the store
+   * fails, `onError` is told, and the claim is released.
    */
   save(
     move: StepMove,
@@ -602,7 +603,7 @@ export class Step {
     return this.saveOrThrow(move, options).catch(() => 'failed' as const);
   }
 
-  /** The same, and rejects where the store fails. */
+  /** As {@link save}, but rejects where the store fails. */
   async saveOrThrow(
     move: StepMove,
     options: Pick<CommitRequest, 'settles'>,
@@ -612,19 +613,19 @@ export class Step {
   }
 
   /**
-   * A store that fails is asked again for as long as a lease lasts, which the claim's token makes
-   * harmless. Rejects if all of that failed.
+   * Commits, and tells of the move. A store that fails is asked again for as long as a lease lasts;
+   * the claim's token makes that harmless. Rejects if the store failed each time.
    *
-   * The first answer to a commit may be lost, and the next one says `repeated`, as it does where a
-   * driver asks twice. Such a commit is this step's own, and what depends on it has still to be
-   * told. Only where others have the token may it be theirs.
+   * The store says `repeated` where it has the commit already: its first answer was lost, or the
+   * driver asked twice. That commit was this step's own, and nothing was told of it yet. Only where
+   * the token is shared may it be another process's, which has told of it.
    */
   #commit(
     move: StepMove,
     options: Pick<CommitRequest, 'settles'>,
     onMoved?: MoveListener,
     isLate?: boolean,
-  ): Promise<Saved> {
+  ): Promise<CommitStatus> {
     if (this.isOver) return Promise.resolve(this.#state === 'saved' ? 'repeated' : 'lost');
     const { clock, times, events, onError } = this.#rules;
     const isForwarded = this.#state !== 'claimed';
@@ -664,7 +665,7 @@ export class Step {
     return { run, workflow, token, snapshot, trail, ended, settles, ttlMs: this.#run.ttlMs };
   }
 
-  /** Tells of a move that is saved: of the step, and of the run. */
+  /** Tells of a saved move: the step's end, and what it means for the run. */
   #publish(move: StepMove, onMoved?: MoveListener, isLate = false): void {
     const { events } = this.#rules;
     const { outcome, event, to } = move.trail;
@@ -675,8 +676,8 @@ export class Step {
   }
 
   /**
-   * Lets the run go without a move: nothing happened, or nothing that moves it. An unsettled step
-   * may turn out so too. Does not wait for a store that fails.
+   * Lets the run go without a move. Where the store fails, it is asked again in the background, and
+   * this does not wait for it.
    */
   async release(options: ReleaseOptions = {}): Promise<void> {
     if (this.isOver) return;
@@ -703,15 +704,15 @@ export class Step {
     }
     const { outcome } = entry ?? {};
     const unsent = this.#request.cancelled ? 'cancelled' : 'withdrawn';
-    // What was not forwarded after all has no entry.
+    // A call that was not forwarded has no entry.
     const why = outcome === 'input_required' || outcome === 'not_run' ? outcome : unsent;
     events.publish({ type: 'step.released', ...this.#ending, why });
   }
 
   /**
-   * The call is not forwarded after all, or nothing of it ran.
+   * The call is not forwarded after all, or was forwarded and did not run.
    *
-   * @param kind what the trail says of a call that was forwarded; without it, it says nothing
+   * @param kind what the trail says of a call that was forwarded
    */
   withdraw(kind?: string): Promise<void> {
     const entry =
@@ -720,9 +721,10 @@ export class Step {
   }
 
   /**
-   * Its outcome is unknown: the claim stands until its lease ends, and `onError` is told.
-   * `mayCome`: the response may still bring the outcome, so the request's id stays in flight until
-   * then, at most for `maxStepMs`.
+   * The outcome is unknown: the claim stands until its lease ends, and `onError` is told.
+   *
+   * @param mayCome whether the response may still bring the outcome. Then the request's id stays in
+   * flight, for at most `maxStepMs`.
    */
   giveUp(mayCome = false): void {
     if (this.#state === 'claimed') void this.withdraw();
@@ -733,14 +735,15 @@ export class Step {
   }
 
   /**
-   * Says that its outcome is unknown. `waits`: its claim stays, so that a run whose step must not
-   * be repeated waits to be resolved.
+   * Tells `onError` and the events that the outcome is unknown.
+   *
+   * @param waits whether the claim stays. Then a step that must not be repeated holds its run.
    */
   tellUnknown(why: string, waits: boolean): void {
     const { events } = this.#rules;
     const { idempotencyKey, uncertain } = this;
     const isHeld = waits && uncertain === 'hold';
-    // The claim itself, if it is met later, says nothing new.
+    // So that this process does not tell of it again when it meets the claim later.
     events.noteUnknown(this.token);
     events.fail(new UnknownOutcome(this, why, waits), () => {
       return { type: 'step.unknown', ...this.#ending, why, isHeld, idempotencyKey };
@@ -749,13 +752,13 @@ export class Step {
 
   #tellWaited(granted: boolean, state: string | undefined): void {
     const { events, clock } = this.#rules;
-    // A move from outside waits too, and is no call.
+    // A move from outside waits too, but is no call.
     if (!events.isOn || this.note === undefined) return;
     const waitedMs = clock.now() - this.#askedAt;
     events.publish({ type: 'call.waited', ...this.#facts, state, waitedMs, granted });
   }
 
-  /** What all of its events say. */
+  /** What each of its events says. */
   get #facts() {
     const { run: runKey, workflow } = this.key;
     const { actor, requestId } = this.note ?? {};
@@ -763,7 +766,7 @@ export class Step {
     return { runKey, workflow, tool: this.tool, state, actor, requestId, call: this.#number };
   }
 
-  /** What an end of it says; the next one is late. */
+  /** What the event of its end says. A second end, after an unknown outcome, is late. */
   get #ending() {
     const isLate = this.#isEndTold;
     this.#isEndTold = true;
@@ -771,10 +774,7 @@ export class Step {
     return { ...this.#facts, durationMs, storeMs: this.#storeMs, isLate };
   }
 
-  /**
-   * The only place where the state changes. It ends the turn, and the clocks that the state needs
-   * no more.
-   */
+  /** The only place that changes the state. Ends the turn and the clocks that it needs no more. */
   #become(state: StepState): void {
     if (!STEP_LIFE[this.#state].includes(state))
       throw new Error(
@@ -788,7 +788,7 @@ export class Step {
     if (state !== 'unsettled') this.#forgetCall();
   }
 
-  /** No answer of the call is waited for any more. */
+  /** The gate waits no more for an answer to the call. */
   #forgetCall(): void {
     this.#stopLimit();
     this.#endRequest();
@@ -814,7 +814,7 @@ function refusal(result: ClaimResult): NotClaimed {
   return { reason: status === 'state' ? 'state' : 'busy', snapshot };
 }
 
-/** Whether a commit ends the step with that; what a call that was not forwarded saves does not. */
+/** Whether that outcome ends a step: a move of a call that was not forwarded has no such one. */
 function isCommitted(
   outcome: TrailDraft['outcome'],
 ): outcome is 'succeeded' | 'failed' | 'input_required' {
