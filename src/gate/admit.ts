@@ -1,4 +1,5 @@
 import type { Clock } from '../clock.ts';
+import type { RefusalReason } from '../events.ts';
 import type { Run } from '../session/run.ts';
 import { beginsAnew, moveTo, type StepMove, shownPosition } from '../step/outcome.ts';
 import type { Step } from '../step/step.ts';
@@ -14,7 +15,7 @@ import { asBegun, sightOf } from './stands.ts';
 
 /** Why a call may not go on although its run could be claimed, or asked where it stands. */
 export interface NotAdmitted {
-  readonly reason: 'state' | 'arguments' | 'guard' | 'loop' | 'cancelled' | 'unavailable';
+  readonly reason: RefusalReason | 'cancelled';
   readonly snapshot?: FsmSnapshot | undefined;
   /** The guard's own; for `'arguments'`, what is wrong with them. */
   readonly words?: string | undefined;

@@ -18,7 +18,7 @@ import {
   type HeldCall,
   holdersOf,
   IDEMPOTENCY_KEY,
-  settleCall,
+  saveOutcome,
   type Transform,
   unknownReply,
 } from './held-call.ts';
@@ -309,13 +309,13 @@ class GateFilter implements Filter {
    */
   #deliver(call: HeldCall, message: Message): MaybePromise<void> {
     if (call.transform === undefined) {
-      call.transform = this.#announced(call, this.#settle(call, message));
+      call.transform = this.#announced(call, this.#changeFor(call, message));
       if (this.#isResumable) expectReplays(call, this.#admission.session);
     }
     return after(call.transform, (transform) => transform(message));
   }
 
-  #settle(call: HeldCall, message: Message): MaybePromise<Transform> {
+  #changeFor(call: HeldCall, message: Message): MaybePromise<Transform> {
     if (message.value.error !== undefined && isRejection(this.#exchange.tap))
       return after(call.step.withdraw('rejected'), () => AS_IT_CAME);
     const task = createdTask(message);
@@ -323,7 +323,7 @@ class GateFilter implements Filter {
     const on = { exchange: this.#exchange, message };
     const onMoved = (move: StepMove, isLate: boolean): void =>
       tellMoved(this.#config, this.#admission, call.run, move, isLate ? undefined : on);
-    return settleCall(call, message, onMoved, true);
+    return saveOutcome(call, message, onMoved, true);
   }
 
   /**
@@ -401,10 +401,10 @@ function expectReplays(
   let known = transform;
   late.expect(id, config.workflow.id, (message) => after(known, (change) => change?.(message)));
   // A promise keeps the context that it was made in, and with it the whole step.
-  const settle = (change: Transform | undefined): void => {
+  const learn = (change: Transform | undefined): void => {
     known = change;
   };
-  Promise.resolve(transform).then(settle, () => {});
+  Promise.resolve(transform).then(learn, () => {});
 }
 
 /**

@@ -18,7 +18,7 @@ import {
   recordNow,
   showsData,
   sightOf,
-  standing,
+  snapshotIn,
   statusOf,
   storedIn,
 } from './stands.ts';
@@ -136,9 +136,9 @@ export class Gates {
     return after(record, (read) => {
       // Where a step of another workflow is held, its tools are refused whatever its state.
       const others = this.#others.map((config) =>
-        place(config, context, read, (claim) => claim?.live !== false),
+        standOfOther(config, context, read, (claim) => claim?.live !== false),
       );
-      return this.#outlook([stand(this.#own, context, position), ...others], admission);
+      return this.#outlook([standAt(this.#own, context, position), ...others], admission);
     });
   }
 
@@ -154,9 +154,9 @@ export class Gates {
     const isIdle = (claim: ClaimView | undefined): boolean => statusOf(claim) === 'idle';
     const configs = [this.#own, ...this.#others];
     const stands = configs.map(async (config) => {
-      const found = placed(config, context, record, isIdle);
+      const found = snapshotIfKnown(config, context, record, isIdle);
       const begun = found && (await asShown(config, context, found));
-      return stand(config, context, typeof begun === 'object' ? begun : undefined);
+      return standAt(config, context, typeof begun === 'object' ? begun : undefined);
     });
     return this.#outlook(await Promise.all(stands), admission);
   }
@@ -189,8 +189,8 @@ export class Gates {
   ): readonly string[] {
     const stands = [this.#own, ...this.#others].map((config) =>
       leaves.has(config)
-        ? stand(config, context, leaves.get(config))
-        : place(config, context, record, (claim) => claim === undefined),
+        ? standAt(config, context, leaves.get(config))
+        : standOfOther(config, context, record, (claim) => claim === undefined),
     );
     return this.#together.available(stands);
   }
@@ -261,29 +261,29 @@ export class Gates {
  * Where the run stands in another gate's workflow, by what is read of it; not known where a claim
  * says so, or where it depends on what the run would begin with.
  */
-function place(
+function standOfOther(
   config: GateConfig,
   context: Run,
   record: RunRecord | undefined | 'away',
   isKnown: (claim: ClaimView | undefined) => boolean,
 ): Stand {
-  const found = record === 'away' ? undefined : placed(config, context, record, isKnown);
+  const found = record === 'away' ? undefined : snapshotIfKnown(config, context, record, isKnown);
   const isOpen = found !== undefined && isToBegin(config, found) && showsData(config);
-  return stand(config, context, isOpen ? undefined : found);
+  return standAt(config, context, isOpen ? undefined : found);
 }
 
-function placed(
+function snapshotIfKnown(
   config: GateConfig,
   context: Run,
   record: RunRecord | undefined,
   isKnown: (claim: ClaimView | undefined) => boolean,
 ): FsmSnapshot | undefined {
   if (!isKnown(storedIn(record, config.workflow.id)?.claim)) return undefined;
-  const found = standing(config, context, record);
+  const found = snapshotIn(config, context, record);
   return typeof found === 'object' ? found : undefined;
 }
 
-function stand(config: GateConfig, run: Run, position: Position | undefined): Stand {
+function standAt(config: GateConfig, run: Run, position: Position | undefined): Stand {
   const stand = { workflow: config.workflow, position, beginsAnew: beginsAnew(config, run.run) };
   const sight = position && sightOf(config, run, position);
   return sight === undefined ? stand : { ...stand, sight };

@@ -119,7 +119,7 @@ export function holdersOf({ holders }: Call): readonly HeldCall[] {
  *
  * @param isLast as in {@link Step.settle}
  */
-export function settleCall(
+export function saveOutcome(
   call: HeldCall,
   message: Message,
   onMoved: MoveListener,

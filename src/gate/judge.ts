@@ -55,7 +55,7 @@ export type Verdict = 'forward' | HeldCall | 'answered' | 'ended';
 export type GiveUp = (id: RequestId, isOver: boolean) => void;
 
 /** One call of a bound tool, as it is judged. */
-interface Asked {
+interface BoundCall {
   readonly incoming: Call;
   readonly tool: string;
   readonly run: Run;
@@ -169,7 +169,7 @@ export class Judge {
     return after(incoming.answerWith(response), () => 'answered' as const);
   }
 
-  #test(asked: Asked, found: FsmSnapshot | NotFound): MaybePromise<Verdict> {
+  #test(asked: BoundCall, found: FsmSnapshot | NotFound): MaybePromise<Verdict> {
     const { incoming, tool, run, binding } = asked;
     const { states, guards } = binding;
     if (found === 'unknown') return this.#end(incoming, tool, run);
@@ -184,7 +184,7 @@ export class Judge {
     );
   }
 
-  async #claim(asked: Asked, giveUp: GiveUp): Promise<Verdict> {
+  async #claim(asked: BoundCall, giveUp: GiveUp): Promise<Verdict> {
     const { incoming, tool, run, binding } = asked;
     const { workflow, listed } = this.#config;
     const { id } = incoming;
@@ -243,7 +243,7 @@ export class Judge {
 
   /** From here on the call is a step, and is forwarded as one. */
   #begin(
-    { incoming, tool, run, binding }: Asked,
+    { incoming, tool, run, binding }: BoundCall,
     id: RequestId,
     step: Step,
     position: Position,

@@ -48,13 +48,13 @@ const MOST_CLIENTS = 10_000;
 const EVERYBODY = 'everybody';
 
 /** Where one list is kept: whose it is, and what else tells it from other lists. */
-interface Place {
+interface Slot {
   readonly owner: string;
   readonly key: string;
 }
 
 /** One page as the upstream sent it. */
-interface Entry {
+interface CachedPage {
   readonly page: PageBytes;
   /** Which middlewares saw it: a request that passed others is not answered with it. */
   readonly passed: string;
@@ -69,7 +69,7 @@ interface Entry {
 export class ListCache {
   readonly #options: ListCacheOptions | undefined;
   readonly #clock: Clock;
-  readonly #owners = new Map<string, Map<string, Entry>>();
+  readonly #owners = new Map<string, Map<string, CachedPage>>();
   /** How many entries there are of each page: sessions mostly have the same. */
   readonly #uses = new Map<PageBytes, number>();
   #bytes = 0;
@@ -111,16 +111,16 @@ export class ListCache {
   }
 
   /** An owner asks for a list now; {@link keep} wants this back with the list that came. */
-  ask(owner: string): Asked {
+  ask(owner: string): ListRequest {
     this.isUsed = true;
     const ownDrops = this.#ownDrops.get(owner);
     return { at: this.#clock.now(), owner, drops: this.#drops, ownDrops };
   }
 
   /** The page that is kept at one of the places, for requests that have passed the same. */
-  lookup(places: readonly Place[], passed: string): KeptPage | undefined {
+  lookup(slots: readonly Slot[], passed: string): KeptPage | undefined {
     const now = this.#clock.now();
-    for (const { owner, key } of places) {
+    for (const { owner, key } of slots) {
       const entry = this.#owners.get(owner)?.get(key);
       if (entry === undefined || entry.passed !== passed) continue;
       // A clock may go back.
@@ -132,13 +132,13 @@ export class ListCache {
   }
 
   /** Keeps a page that came, unless lists were dropped since it was asked for. */
-  keep(place: Place, page: PageBytes, passed: string, asked: Asked): void {
-    const { owner, key } = place;
+  keep(slot: Slot, page: PageBytes, passed: string, asked: ListRequest): void {
+    const { owner, key } = slot;
     const ttlMs = this.#ttlOf(page.hint);
     if (ttlMs === 0 || asked.drops !== this.#drops) return;
     if (asked.ownDrops !== this.#ownDrops.get(asked.owner)) return;
     this.#remove(owner, key);
-    const entries = this.#owners.get(owner) ?? new Map<string, Entry>();
+    const entries = this.#owners.get(owner) ?? new Map<string, CachedPage>();
     this.#owners.delete(owner);
     this.#owners.set(owner, entries);
     entries.set(key, { page, passed, askedAt: asked.at, until: asked.at + ttlMs });
@@ -200,7 +200,7 @@ export class ListCache {
     return this.#options.ttlMs ?? (ttlMs > 0 ? ttlMs : DEFAULT_TTL_MS);
   }
 
-  #makeRoom(owner: string, entries: Map<string, Entry>): void {
+  #makeRoom(owner: string, entries: Map<string, CachedPage>): void {
     const [first] = entries.keys();
     if (entries.size > MOST_PAGES_EACH && first !== undefined) this.#remove(owner, first);
     for (const [oldest, all] of this.#owners) {
@@ -228,7 +228,7 @@ export class ListCache {
 type OnError = (error: unknown) => void;
 
 /** When a list was asked for, by what can make it void until it comes. */
-interface Asked {
+interface ListRequest {
   readonly at: number;
   readonly owner: string;
   readonly drops: number;
@@ -242,20 +242,20 @@ export class CachedLists implements Filter {
   readonly #exchange: Exchange;
   readonly #admission: Admission;
   /** The most general place first. Empty where the request must not be answered from the cache. */
-  readonly #places: readonly Place[];
-  #asked: Asked | undefined;
+  readonly #slots: readonly Slot[];
+  #asked: ListRequest | undefined;
 
   constructor(cache: ListCache, exchange: Exchange, admission: Admission, onError: OnError) {
     this.#cache = cache;
     this.#exchange = exchange;
     this.#admission = admission;
-    this.#places = cache.isAsked || admission.era === 'stateless' ? this.#findPlaces(onError) : [];
+    this.#slots = cache.isAsked || admission.era === 'stateless' ? this.#findSlots(onError) : [];
     if (exchange.req.method === 'DELETE') this.#endSession();
   }
 
-  #findPlaces(onError: OnError): readonly Place[] {
+  #findSlots(onError: OnError): readonly Slot[] {
     try {
-      return placesOf(this.#cache, this.#exchange, this.#admission);
+      return slotsOf(this.#cache, this.#exchange, this.#admission);
     } catch (error) {
       onError(error);
       return [];
@@ -279,19 +279,19 @@ export class CachedLists implements Filter {
   }
 
   findPage(passed: string): KeptPage | undefined {
-    const own = this.#places.at(-1);
+    const own = this.#slots.at(-1);
     this.#asked = own && this.#isAgreed ? this.#cache.ask(own.owner) : undefined;
-    return this.#asked && this.#cache.lookup(this.#places, passed);
+    return this.#asked && this.#cache.lookup(this.#slots, passed);
   }
 
   onPage(page: PageBytes, passed: string): void {
     const { res } = this.#exchange.tap;
-    const place = this.#cache.isShared(page.hint) ? this.#places[0] : this.#places.at(-1);
-    if (place === undefined || this.#asked === undefined) return;
+    const slot = this.#cache.isShared(page.hint) ? this.#slots[0] : this.#slots.at(-1);
+    if (slot === undefined || this.#asked === undefined) return;
     if (res.statusCode !== 200 || res.hasHeader('set-cookie') || !isKeyed(res)) return;
     // It may be the page that an earlier request of this id asked for.
     if (this.#admission.session.hasStrays) return;
-    this.#cache.keep(place, page, passed, this.#asked);
+    this.#cache.keep(slot, page, passed, this.#asked);
   }
 
   /** What is known of the session here may be forgotten before a stray answer comes. */
@@ -350,11 +350,11 @@ const ALLOWING = [
  * Where a list may be kept that answers this request; nowhere, where the upstream might answer it
  * otherwise than the next one of the kind.
  */
-function placesOf(
+function slotsOf(
   cache: ListCache,
   exchange: Exchange,
   { era, principal, taskOwner }: Admission,
-): readonly Place[] {
+): readonly Slot[] {
   const { req, messages, isBatch } = exchange;
   const [asked] = messages;
   if (isBatch || asked?.kind !== 'request' || asked.method !== 'tools/list') return [];

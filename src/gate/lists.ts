@@ -206,8 +206,11 @@ function schemaWithHandle(
 const NEVER_SHOWN =
   'a resource that the upstream lists is never shown: its URI is unclear, with dot segments, backslashes, a user or the like';
 
+/** What is bound of one prompt or resource. `unclear`: its URI is odd, so it is always refused. */
+export type MatchedReads = readonly BoundRead[] | 'unclear';
+
 /** What is bound of one element of a list. */
-type BoundOf = (element: JsonObject) => readonly BoundRead[] | 'unclear';
+type BoundOf = (element: JsonObject) => MatchedReads;
 
 /**
  * The lists of prompts and resources that a gate has a say in, by the result's member that they are
@@ -258,7 +261,7 @@ function notePrompts(message: Message, { listedPrompts, onWarning }: GateConfig)
   listedPrompts.note(message.pageAsSent('prompts'), isLastPage, onWarning);
 }
 
-type Edit = (element: JsonObject, bound: ReturnType<BoundOf>) => ElementEdit;
+type Edit = (element: JsonObject, bound: MatchedReads) => ElementEdit;
 
 function describing(gates: Gates, sight: Sight | undefined): Edit {
   return ({ description }, bound) => {

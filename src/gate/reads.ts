@@ -17,12 +17,17 @@ import {
 import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import { type ReadRefusal, type ReadRefusalReason, readRefusalFor } from '../workflow/advice.ts';
-import type { BoundRead } from '../workflow/reads.ts';
 import { askedCall, refusedUnclaimed } from './admit.ts';
 import type { GateConfig } from './config.ts';
 import { type Demand, Gates } from './gates.ts';
 import { declareListChanged, declaresChanges, readLists } from './list-changes.ts';
-import { forbidCaching, type ReadLists, readListsOf, showReads } from './lists.ts';
+import {
+  forbidCaching,
+  type MatchedReads,
+  type ReadLists,
+  readListsOf,
+  showReads,
+} from './lists.ts';
 import { askForAlias, nothingToComplete } from './replies.ts';
 import { keepsSecrets, sightOf, stateNow } from './stands.ts';
 
@@ -117,11 +122,8 @@ interface AskedRead {
   readonly kind: 'prompt' | 'resource';
   /** The prompt's name, or the URI as it was written. */
   readonly name: string;
-  readonly bound: Bound;
+  readonly bound: MatchedReads;
 }
-
-/** `unclear`: a URI that is odd, and so is refused whatever is bound of it. */
-type Bound = readonly BoundRead[] | 'unclear';
 
 /** Whether a run allows a read: without a reason it does. */
 interface Tested {
@@ -134,7 +136,7 @@ interface Tested {
 }
 
 /** Where the run stands that lists are about. */
-type Found = Awaited<ReturnType<typeof stateNow>> | 'no-run';
+type RunFound = Awaited<ReturnType<typeof stateNow>> | 'no-run';
 
 /** What became of one request: it goes on, it was answered, or the run turned out to have ended. */
 export type ReadVerdict = 'forward' | 'answered' | 'ended';
@@ -176,7 +178,7 @@ export class ReadJudge {
   async #read(
     incoming: Call,
     kind: AskedRead['kind'],
-    boundOf: (name: string) => Bound,
+    boundOf: (name: string) => MatchedReads,
   ): Promise<ReadVerdict> {
     const param = kind === 'prompt' ? 'name' : 'uri';
     const name = incoming.message.at('params', param);
@@ -280,16 +282,16 @@ export class ReadJudge {
   }
 
   /** Where the run stands that lists are about. */
-  async #look(): Promise<Found> {
+  async #look(): Promise<RunFound> {
     const { listed } = this.#admission;
     return listed === undefined ? 'no-run' : stateNow(this.#config, listed);
   }
 
-  async #test(bound: Bound): Promise<Tested> {
+  async #test(bound: MatchedReads): Promise<Tested> {
     return bound === 'unclear' ? { reason: 'unclear' } : this.#testAt(await this.#look(), bound);
   }
 
-  #testAt(found: Found, bound: Bound): Tested {
+  #testAt(found: RunFound, bound: MatchedReads): Tested {
     const { workflow, warnOnce } = this.#config;
     if (bound === 'unclear') return { reason: 'unclear' };
     if (found === 'no-run') {

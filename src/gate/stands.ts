@@ -18,7 +18,7 @@ export type NotFound = 'unknown' | 'unavailable';
 export function stateNow(config: GateConfig, run: Run): MaybePromise<FsmSnapshot | NotFound> {
   return after(recordNow(config, run), (record) => {
     if (record === 'away') return 'unavailable';
-    const found = standing(config, run, record);
+    const found = snapshotIn(config, run, record);
     return typeof found === 'object' ? asShown(config, run, found) : found;
   });
 }
@@ -33,10 +33,10 @@ export function stateAsRead(config: GateConfig, run: Run): FsmSnapshot | 'unavai
   if (record === undefined || run.turns.isTaken(turnKey({ run: run.run, workflow: id })))
     return undefined;
   if (storedIn(record, id)?.claim !== undefined) return undefined;
-  const stood = stands(config, record);
+  const stood = storedPosition(config, record);
   if (typeof stood !== 'object') return stood;
   if (stood.isOverdue) return undefined;
-  const found = shown(config, run.run, stood);
+  const found = asSeen(config, run.run, stood);
   // The claim asks for what a run begins with.
   return isToBegin(config, found) && showsData(config) ? undefined : found;
 }
@@ -54,7 +54,7 @@ export function stateForLists(
   if (listed === undefined) return 'unknown';
   return after(recordNow(config, listed), (record) => {
     if (record !== 'away') {
-      const found = standing(config, listed, record);
+      const found = snapshotIn(config, listed, record);
       return typeof found === 'object' ? asShown(config, listed, found) : found;
     }
     admission.listMissed(lists);
@@ -77,7 +77,7 @@ export function recordNow(
 }
 
 /** Where a run of that record stands for its clients. */
-export function standing(
+export function snapshotIn(
   config: GateConfig,
   { run, create }: Run,
   record: RunRecord | undefined,
@@ -87,8 +87,8 @@ export function standing(
   const entry = storedIn(record, id);
   if (entry !== undefined)
     tellIfHeld({ key: { run, workflow: id }, ...entry, now: record?.now }, config);
-  const stood = stands(config, record);
-  return typeof stood === 'object' ? shown(config, run, stood) : stood;
+  const stood = storedPosition(config, record);
+  return typeof stood === 'object' ? asSeen(config, run, stood) : stood;
 }
 
 /** What a run's record has of one workflow, whose id may be a name that every object has. */
@@ -127,7 +127,7 @@ export function statusOf(claim: ClaimView | undefined): 'idle' | 'running' | 'he
 }
 
 /** Where a run stands, and whether its stored state is one whose time is over. */
-export interface Stood {
+export interface StoredPosition {
   readonly position: Position;
   readonly updatedAt: number;
   /** As it is stored: 0 where the run has not begun. */
@@ -136,7 +136,10 @@ export interface Stood {
 }
 
 /** The same whether or not the next call begins the run anew. */
-export function stands(config: GateConfig, record: RunRecord | undefined): Stood | 'unavailable' {
+export function storedPosition(
+  config: GateConfig,
+  record: RunRecord | undefined,
+): StoredPosition | 'unavailable' {
   const { workflow } = config;
   const snapshot = storedIn(record, workflow.id)?.snapshot;
   if (snapshot === undefined)
@@ -154,10 +157,10 @@ export function stands(config: GateConfig, record: RunRecord | undefined): Stood
 }
 
 /** One that the next call begins anew has no version, as one that has not begun. */
-function shown(
+function asSeen(
   config: GateConfig,
   run: string,
-  { position, updatedAt, version }: Stood,
+  { position, updatedAt, version }: StoredPosition,
 ): FsmSnapshot {
   if (updatedAt > 0) warnOfNeverShown(config, run);
   const seen = shownPosition(config, run, position);

@@ -23,12 +23,12 @@ import type { Outlook } from './gates.ts';
 import {
   asBegun,
   nameToldOf,
-  type Stood,
+  type StoredPosition,
   showsData,
   sightOf,
-  stands,
   statusOf,
   storedIn,
+  storedPosition,
 } from './stands.ts';
 
 /** What is told of one workflow. */
@@ -81,7 +81,7 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
   const stored = storedIn(record, workflow.id);
   const key = { run: run.run, workflow: workflow.id };
   if (stored !== undefined) tellIfHeld({ key, ...stored, now: record?.now }, gate);
-  const stood = stands(gate, record);
+  const stood = storedPosition(gate, record);
   if (stood === 'unavailable') return unreadable(gate);
   const position = await begunPosition(gate, run, stood);
   if (position === 'unavailable') return unreadable(gate);
@@ -122,7 +122,7 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
 async function begunPosition(
   gate: GateConfig,
   run: Run,
-  { position, updatedAt, version }: Stood,
+  { position, updatedAt, version }: StoredPosition,
 ): Promise<Position | 'unavailable'> {
   const isAsked = gate.status?.summary !== undefined || showsData(gate);
   return isAsked ? asBegun(gate, run, { ...position, updatedAt, version }) : position;
@@ -166,7 +166,7 @@ function nextOf({ gate, run, outlook }: RunPart, stood: Position): readonly Next
 /** What a run waits for, where no call that is allowed leads on. */
 function awaited(
   { gate, run, outlook }: RunPart,
-  { position: { state, ...position }, updatedAt }: Stood,
+  { position: { state, ...position }, updatedAt }: StoredPosition,
   next: readonly NextTool[],
   claim: ClaimView | undefined,
 ): Awaited | undefined {
@@ -207,7 +207,7 @@ function demandOf(
 /** When a state that was entered is left by itself. */
 function leavesIn(
   { workflow, clock }: GateConfig,
-  { position, updatedAt, isOverdue }: Stood,
+  { position, updatedAt, isOverdue }: StoredPosition,
   record: RunRecord | undefined,
 ): { readonly leavesAt: string; readonly leavesInMs: number } | undefined {
   const at = workflow.leavesAt({ ...position, updatedAt });

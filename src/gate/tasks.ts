@@ -19,7 +19,7 @@ import {
   announcing,
   type CreatedTask,
   HeldCall,
-  settleCall,
+  saveOutcome,
   type Transform,
 } from './held-call.ts';
 import { tellMoved } from './list-changes.ts';
@@ -63,7 +63,7 @@ export class TaskFilter implements Filter {
     const question =
       method === undefined && isRequestId(id) ? this.#questions.get(idKey(id)) : undefined;
     const end = question === undefined ? endInNotice(message) : endInAnswer(message, question);
-    if (end !== undefined) return this.#settle(end, message);
+    if (end !== undefined) return this.#showEnd(end, message);
     if (question !== undefined) this.#questions.delete(idKey(question.id));
   }
 
@@ -76,7 +76,7 @@ export class TaskFilter implements Filter {
     this.#expectLate();
   }
 
-  async #settle(end: TaskEnd, message: Message): Promise<void> {
+  async #showEnd(end: TaskEnd, message: Message): Promise<void> {
     let task: GatedTask | undefined;
     try {
       task = await findTask(this.#config, this.#admission, end.taskId);
@@ -94,7 +94,7 @@ export class TaskFilter implements Filter {
     const onMoved: MoveListener = (move, isLate) =>
       tellMoved(this.#config, this.#admission, run, move, isLate ? undefined : on);
     const gates = Gates.of(this.#config, this.#exchange);
-    const transform = await task.settle(reply, { era, run, gates, onMoved });
+    const transform = await task.finish(reply, { era, run, gates, onMoved });
     if (reply === undefined) return;
     transform(reply);
     if (reply.changed) end.tell(reply);
@@ -142,8 +142,8 @@ export class GatedTask {
    * Saves what the task came to, once, and gives what is done to each reply that shows it. Where it
    * could not be saved, the next one who sees the end tries again.
    */
-  settle(reply: Message | undefined, witness: Witness): Promise<Transform> {
-    this.#transform ??= this.#settle(reply, witness).catch((error: unknown) => {
+  finish(reply: Message | undefined, witness: Witness): Promise<Transform> {
+    this.#transform ??= this.#save(reply, witness).catch((error: unknown) => {
       // Where its end leads cannot be told, and a claim that stayed would be renewed for ever.
       this.#transform = undefined;
       this.#step?.giveUp();
@@ -152,7 +152,7 @@ export class GatedTask {
     return this.#transform;
   }
 
-  async #settle(
+  async #save(
     reply: Message | undefined,
     { era, run, gates, onMoved }: Witness,
   ): Promise<Transform> {
@@ -161,8 +161,8 @@ export class GatedTask {
     const step = this.#step;
     const call = new HeldCall(0, era, this.#config, run, step);
     // A client asks for a task again, which shows its end again.
-    const settled = reply && settleCall(call, reply, onMoved, false);
-    const transform = settled && (await announcing(settled, [call], () => gates));
+    const saved = reply && saveOutcome(call, reply, onMoved, false);
+    const transform = saved && (await announcing(saved, [call], () => gates));
     if (reply === undefined) {
       const entry = step.moves?.attempted({ outcome: 'failed', kind: 'cancelled' });
       await step.release({ entry });

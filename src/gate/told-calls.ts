@@ -68,7 +68,7 @@ export class ToldCalls implements Filter {
     if (requestId === undefined || typeof tool !== 'string') return;
     const call = this.#events.nextCall();
     incoming.number = call;
-    incoming.onSettled = () => this.#end(requestId, settledEnd(incoming));
+    incoming.onSettled = () => this.#end(requestId, endHere(incoming));
     const startedAt = this.#now();
     this.#open.set(idKey(requestId), { call, tool, requestId, incoming, startedAt });
     const protocolVersion = versionOf(req, incoming);
@@ -120,7 +120,7 @@ export class ToldCalls implements Filter {
 }
 
 /** A call that was answered here, or dropped. */
-function settledEnd({ answer }: Call): CallEnd {
+function endHere({ answer }: Call): CallEnd {
   // One that was turned away with its whole request has an answer without members.
   if (answer === undefined) return UNANSWERED;
   return 'result' in answer || 'error' in answer ? answeredEnd(answer) : { outcome: 'rpc_error' };
