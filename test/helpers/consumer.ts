@@ -1,13 +1,30 @@
-import { execFile } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 
 export const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
 const run = promisify(execFile);
+
+/** A server that runs in a project. */
+export interface Served {
+  readonly url: URL;
+  /** Kills it. */
+  stop(): Promise<void>;
+}
 
 const QUIETLY = ['--offline', '--no-audit', '--no-fund', '--ignore-scripts'];
 
@@ -70,6 +87,43 @@ export class Consumer {
     return this.run(process.execPath, ...args);
   }
 
+  /**
+   * Runs a command of the shell, which is to serve MCP on that port. Resolves once it does.
+   * @throws what the command printed, where it ends before or takes longer than a minute.
+   */
+  async serve(port: number, command: string): Promise<Served> {
+    const child = spawn(command, {
+      cwd: this.folder,
+      env: { ...environment(), PORT: String(port) },
+      shell: true,
+      // A group of its own: what the shell starts ends with it.
+      detached: true,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    let printed = '';
+    for (const stream of [child.stdout, child.stderr])
+      stream.setEncoding('utf8').on('data', (text: string) => {
+        printed += text;
+      });
+    const hasEnded = (): boolean => child.exitCode !== null || child.signalCode !== null;
+    const stop = async (): Promise<void> => {
+      if (child.pid === undefined || hasEnded()) return;
+      const gone = once(child, 'exit');
+      process.kill(-child.pid, 'SIGKILL');
+      await gone;
+    };
+    const url = new URL(`http://127.0.0.1:${port}/mcp`);
+    const end = Date.now() + 60_000;
+    while (!(await fetch(url, { method: 'OPTIONS' }).catch(() => false))) {
+      if (hasEnded() || Date.now() > end) {
+        await stop();
+        throw new Error(`"${command}" does not serve ${url}:\n${printed}`);
+      }
+      await delay(50);
+    }
+    return { url, stop };
+  }
+
   /** Type-checks as a strict user would; by default the declarations of the packages too. */
   typeCheck(
     files: readonly string[],
@@ -104,6 +158,14 @@ export class Consumer {
     const link = join(this.folder, 'node_modules', name);
     mkdirSync(dirname(link), { recursive: true });
     symlinkSync(target, link, 'dir');
+    const { bin = {} } = JSON.parse(readFileSync(join(target, 'package.json'), 'utf8'));
+    for (const [command, file] of Object.entries<string>(
+      typeof bin === 'string' ? { [name]: bin } : bin,
+    )) {
+      const path = join(this.folder, 'node_modules/.bin', command);
+      mkdirSync(dirname(path), { recursive: true });
+      if (!existsSync(path)) symlinkSync(join(target, file), path);
+    }
   }
 }
 

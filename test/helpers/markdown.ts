@@ -20,6 +20,25 @@ export class Page {
     return [...all].flatMap(([, named, code = '']) => (named === language ? code : []));
   }
 
+  /** The blocks that the page has the reader save under these names, by name. */
+  saved(...names: readonly string[]): Record<string, string> {
+    const blocks = names.map((name) => {
+      const told = this.text.search(new RegExp(`Save\\s+(it|this)\\s+as\\s+\\\`${name}\\\``));
+      const below = told < 0 ? '' : this.text.slice(told);
+      const [, code] = /^```\w+\n(.*?)^```$/ms.exec(below) ?? [];
+      if (code === undefined) throw new Error(`the page does not say: Save it as ${name}`);
+      return [name, code];
+    });
+    return Object.fromEntries(blocks);
+  }
+
+  /** What an `npm install` on the page names, beside mcp-interlock. */
+  installed(which = 0): string[] {
+    const [, names = ''] =
+      [...this.text.matchAll(/`npm install (mcp-interlock [^`]+)`/g)][which] ?? [];
+    return names.split(' ').filter((name) => name !== '' && name !== 'mcp-interlock');
+  }
+
   /** The cells of each row of the first table after that line of text. Backticks are taken off. */
   tableAfter(line: string): string[][] {
     const start = this.lines.findIndex((each) => each.includes(line)) + 1;

@@ -31,8 +31,8 @@ const OPTIONS = [
 export async function makeVercelProject(): Promise<VercelProject> {
   const project = new Consumer();
   project.write('package.json', '{ "name": "project", "private": true, "type": "module" }');
+  await project.install();
   project.link('@modelcontextprotocol/sdk', '@upstash/redis', 'express', 'zod');
-  project.linkInterlock();
   const files = readdirSync(EXAMPLE, { recursive: true, encoding: 'utf8' }).filter(
     (file) => file.endsWith('.ts') && statSync(join(EXAMPLE, file)).isFile(),
   );
