@@ -1,3 +1,4 @@
+import { PRINCIPAL_RUN } from '../ids.ts';
 import { nearestName } from '../names.ts';
 import type { Begin } from '../step/claim.ts';
 import type { StepRules } from '../step/step.ts';
@@ -150,15 +151,97 @@ export class ListedNames {
   #missing(bound: string): string {
     const nearest = nearestName(bound, this.#names);
     return (
-      `the gate "${this.#gate}" binds "${bound}", which the upstream does not list, so nothing is gated by it` +
+      `the gate "${this.#gate}" binds "${bound}", which the upstream does not list, so nothing is ` +
+      'gated by it' +
       (nearest === undefined ? '.' : `. Did you mean "${nearest}"?`)
     );
   }
 }
 
+/**
+ * Whose lists may differ from those of others: a session's, or a principal's where no session joins
+ * the requests.
+ */
+export function readerOf(session: { readonly run: string }, principal: string | undefined): string {
+  return session.run === '' ? `${PRINCIPAL_RUN}${principal ?? ''}` : session.run;
+}
+
+/** A page of one client's list: what was asked for, and where the list goes on. */
+interface ListPart {
+  readonly reader: string;
+  readonly cursor: unknown;
+  readonly nextCursor: unknown;
+}
+
+/** So many clients' lists are told apart; the oldest are forgotten first. */
+const MOST_READERS = 10_000;
+
+const NONE: ReadonlySet<string> = new Set();
+
+/**
+ * Which bound tools are missing from each client's own list, such as one with a misspelt name: no
+ * text may send a client to them. Nothing is kept while no list lacks any.
+ */
+class MissingTools {
+  readonly #bound: readonly string[];
+  readonly #missing = new Map<string, ReadonlySet<string>>();
+  /** Of lists whose pages are still to come. */
+  readonly #begun = new Map<string, { left: Set<string>; nextCursor: unknown }>();
+  #isAny = false;
+
+  constructor(bound: readonly string[]) {
+    this.#bound = bound;
+  }
+
+  of(reader: string): ReadonlySet<string> {
+    return this.#isAny ? (this.#missing.get(reader) ?? NONE) : NONE;
+  }
+
+  /** Tells pages apart that teach this something about the reader's list from those that do not. */
+  keyOf(reader: string): string {
+    if (!this.#isAny) return '';
+    const missing = this.#missing.get(reader);
+    return missing === undefined ? `unread ${reader}` : `lacks ${JSON.stringify([...missing])}`;
+  }
+
+  /** Takes note of one page. `true` where it corrects what was known. */
+  note(names: ReadonlySet<string>, { reader, cursor, nextCursor }: ListPart): boolean {
+    const begun = this.#begun.get(reader);
+    const isNext = begun !== undefined && begun.nextCursor === cursor;
+    this.#begun.delete(reader);
+    if (cursor !== undefined && !isNext) {
+      // An earlier page was not read. From now on each client's list is, once.
+      this.#isAny = true;
+      return false;
+    }
+    const left = cursor === undefined ? new Set(this.#bound) : (begun?.left ?? new Set());
+    for (const name of names) left.delete(name);
+    if (nextCursor !== undefined) {
+      put(this.#begun, reader, { left, nextCursor });
+      return false;
+    }
+    this.#isAny ||= left.size > 0;
+    if (!this.#isAny) return false;
+    const known = this.#missing.get(reader);
+    put(this.#missing, reader, left);
+    return (
+      known !== undefined &&
+      (known.size !== left.size || [...left].some((name) => !known.has(name)))
+    );
+  }
+}
+
+function put<T>(map: Map<string, T>, key: string, value: T): void {
+  map.delete(key);
+  map.set(key, value);
+  const [oldest] = map.keys();
+  if (map.size > MOST_READERS && oldest !== undefined) map.delete(oldest);
+}
+
 /** What the upstream's lists have taught this process about its tools. */
 export class ListedTools {
   readonly #names: ListedNames;
+  readonly #missing: MissingTools;
   readonly #hints = new ToolHints();
   readonly #mirrored = new Map<string, MirroredArguments>();
   readonly #workflow: Workflow;
@@ -167,24 +250,38 @@ export class ListedTools {
   constructor(workflow: Workflow) {
     this.#workflow = workflow;
     this.#names = new ListedNames(workflow.id, workflow.toolNames);
+    this.#missing = new MissingTools(workflow.toolNames);
   }
 
-  /** As {@link ToolHints.version}. */
-  get version(): number {
-    return this.#hints.version + this.#changes;
+  /** What a page for that reader hangs on beside the page: of one key, it teaches nothing new. */
+  keyFor(reader: string): string {
+    return `${this.#hints.version + this.#changes} ${this.#missing.keyOf(reader)}`;
+  }
+
+  /** The bound tools that the reader's own list does not have, as far as it was seen. */
+  missingFor(reader: string): ReadonlySet<string> {
+    return this.#missing.of(reader);
   }
 
   /** As {@link ListedNames.note}. */
-  note(page: readonly unknown[], isLastPage: boolean, warn: Warn): void {
+  note(
+    page: readonly unknown[],
+    part: ListPart | undefined,
+    isLastPage: boolean,
+    warn: Warn,
+  ): void {
     this.#hints.note(page);
+    const bound = new Set<string>();
     for (const tool of page) {
       if (!isObject(tool) || typeof tool.name !== 'string') continue;
       if (!this.#workflow.isBound(tool.name)) continue;
+      bound.add(tool.name);
       const mirrored = mirroredIn(tool.inputSchema);
       if (areSame(mirrored, this.#mirrored.get(tool.name))) continue;
       this.#mirrored.set(tool.name, mirrored);
       this.#changes++;
     }
+    if (part !== undefined && this.#missing.note(bound, part)) this.#changes++;
     this.#names.note(page, isLastPage, warn);
   }
 

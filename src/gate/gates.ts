@@ -10,7 +10,7 @@ import type { BoundState, Position } from '../workflow/position.ts';
 import type { BoundRead } from '../workflow/reads.ts';
 import { type Goal, type Stand, Together } from '../workflow/together.ts';
 import { type Way, whereaboutsOf } from '../workflow/ways.ts';
-import type { GateConfig } from './config.ts';
+import { type GateConfig, readerOf } from './config.ts';
 import {
   asShown,
   isToBegin,
@@ -138,7 +138,8 @@ export class Gates {
       const others = this.#others.map((config) =>
         standOfOther(config, context, read, (claim) => claim?.live !== false),
       );
-      return this.#outlook([standAt(this.#own, context, position), ...others], admission);
+      const stands = [standAt(this.#own, context, position), ...others];
+      return this.#outlook(stands, admission, context);
     });
   }
 
@@ -158,18 +159,32 @@ export class Gates {
       const begun = found && (await asShown(config, context, found));
       return standAt(config, context, typeof begun === 'object' ? begun : undefined);
     });
-    return this.#outlook(await Promise.all(stands), admission);
+    return this.#outlook(await Promise.all(stands), admission, context);
   }
 
-  #outlook(stands: readonly Stand[], admission: Admission): Outlook {
+  #outlook(stands: readonly Stand[], admission: Admission, context: Run): Outlook {
+    const missing = this.#missingFor(context);
     return {
-      available: this.#together.available(stands),
+      available: without(missing, this.#together.available(stands)),
       wayTo: (states, demand, tool) => {
         const demands = this.#others.map(demand);
         if (!demands.every((each) => each !== undefined)) return NOT_TOLD;
-        return this.#wayTo([[states], ...demands], stands, admission, tool);
+        const way = this.#wayTo([[states], ...demands], stands, admission, tool);
+        return way.path?.some((each) => missing.has(each)) === true ? NOT_TOLD : way;
       },
     };
+  }
+
+  /** The bound tools that the client's own list does not have. */
+  #missingFor({ session, actor }: Run): ReadonlySet<string> {
+    const reader = readerOf(session, actor);
+    const missing = this.#own.listed.missingFor(reader);
+    if (this.isAlone) return missing;
+    return new Set(
+      [missing, ...this.#others.map(({ listed }) => listed.missingFor(reader))].flatMap((each) => [
+        ...each,
+      ]),
+    );
   }
 
   /** The gates of the route whose status tool has that name. */
@@ -192,7 +207,7 @@ export class Gates {
         ? standAt(config, context, leaves.get(config))
         : standOfOther(config, context, record, (claim) => claim === undefined),
     );
-    return this.#together.available(stands);
+    return without(this.#missingFor(context), this.#together.available(stands));
   }
 
   /** Whether all gates of the route are among those. */
@@ -281,6 +296,10 @@ function snapshotIfKnown(
   if (!isKnown(storedIn(record, config.workflow.id)?.claim)) return undefined;
   const found = snapshotIn(config, context, record);
   return typeof found === 'object' ? found : undefined;
+}
+
+function without(missing: ReadonlySet<string>, tools: readonly string[]): readonly string[] {
+  return missing.size === 0 ? tools : tools.filter((tool) => !missing.has(tool));
 }
 
 function standAt(config: GateConfig, run: Run, position: Position | undefined): Stand {

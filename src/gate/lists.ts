@@ -17,7 +17,7 @@ import type { BoundRead, BoundReads } from '../workflow/reads.ts';
 import type { Sight } from '../workflow/visible.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { withArgument } from './argument-schema.ts';
-import type { GateConfig } from './config.ts';
+import { type GateConfig, readerOf } from './config.ts';
 import { Gates } from './gates.ts';
 import { sightOf, sightOfAll, stateForLists, visibilityFor } from './stands.ts';
 import { listStatusTool, statusToolKey } from './status-tool.ts';
@@ -49,17 +49,17 @@ export class ShownTools {
    * that teaches something ends all earlier keys, so an older page is read again.
    */
   key(): MaybePromise<string | undefined> {
+    const { managed } = this.#admission;
     const { listed } = this.#config;
     if (this.#isStable) {
-      const { managed } = this.#admission;
       const handle = managed === undefined ? '' : JSON.stringify(managed);
       const status = statusToolKey(this.#config.status, this.#admission);
-      return `${nameOf(this.#notes)} ${listed.version} ${handle} ${status} ${keyOf(this.#unlisted)}`;
+      return `${nameOf(this.#notes)} ${listed.keyFor(this.#reader)} ${handle} ${status} ${keyOf(this.#unlisted)}`;
     }
     return after(this.#shownNow(), (shown) => {
       this.#next = { shown };
       if (shown === undefined) return undefined;
-      return `${nameOf(this.#config)} ${listed.version} ${keyOf(shown.hidden)} ${shown.state}`;
+      return `${nameOf(this.#config)} ${listed.keyFor(this.#reader)} ${keyOf(shown.hidden)} ${shown.state}`;
     });
   }
 
@@ -71,8 +71,9 @@ export class ShownTools {
   /** Takes note of a page as the upstream sent it, and changes it for the client. */
   show(message: Message): MaybePromise<void> {
     const { listed, onWarning } = this.#config;
-    const isLastPage = message.at('result', 'nextCursor') === undefined;
-    listed.note(message.pageAsSent('tools'), isLastPage, onWarning);
+    const nextCursor = message.at('result', 'nextCursor');
+    const page = message.pageAsSent('tools');
+    listed.note(page, this.#partOf(message, nextCursor), nextCursor === undefined, onWarning);
     if (this.#isStable) {
       hideFromCaller(message, this.#config, this.#unlisted);
       describeTools(message, this.#notes, this.#config, this.#admission);
@@ -84,6 +85,19 @@ export class ShownTools {
       hideUnavailable(message, this.#config, shown);
       this.#addStatusTool(message);
     });
+  }
+
+  /** Where the page stands in the reader's list; `undefined` of one that comes again. */
+  #partOf({ value }: Message, nextCursor: unknown) {
+    const asked = this.#exchange.messages.find(({ id }) => id === value.id);
+    if (asked?.method !== 'tools/list') return undefined;
+    const cursor = asked.message.at('params', 'cursor');
+    return { reader: this.#reader, cursor, nextCursor };
+  }
+
+  get #reader(): string {
+    const { session, identity } = this.#admission;
+    return readerOf(session, identity.binding);
   }
 
   #addStatusTool(message: Message): void {
