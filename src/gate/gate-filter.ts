@@ -46,7 +46,8 @@ export function enterGate(
   admission: Admission,
 ): MaybePromise<'answered' | 'pass' | 'step'> {
   if (config.events.isOn) ToldCalls.join(config, exchange, admission);
-  if (config.workflow.reads.isEmpty) return joinGate(config, exchange, admission);
+  const { bindsPrompts, bindsResources } = config.workflow.reads;
+  if (!bindsPrompts && !bindsResources) return joinGate(config, exchange, admission);
   const reads = new ReadFilter(config, exchange, admission);
   exchange.join(reads);
   return after(reads.enter(), (goesOn) =>

@@ -161,8 +161,8 @@ function changedLists(workflow: Workflow, before: string, after: string): ListKi
   const isOpen = (bound: BoundRead, when: 'before' | 'after'): boolean =>
     workflow.allows(states[when], bound);
   const lists: ListKind[] = workflow.sameTools(before, after) ? [] : ['tools'];
-  if (!reads.samePrompts(isOpen)) lists.push('prompts');
-  if (!reads.sameResources(isOpen)) lists.push('resources');
+  if (reads.bindsPrompts && !reads.samePrompts(isOpen)) lists.push('prompts');
+  if (reads.bindsResources && !reads.sameResources(isOpen)) lists.push('resources');
   return lists;
 }
 

@@ -100,7 +100,8 @@ class Gate<
   }
 
   get hasBindings(): boolean {
-    return this.#tools.size > 0 || !this.#reads.isEmpty;
+    const { bindsPrompts, bindsResources } = this.#reads;
+    return this.#tools.size > 0 || bindsPrompts || bindsResources;
   }
 
   /**

@@ -19,10 +19,7 @@ export interface Position {
   readonly context?: Json;
 }
 
-/**
- * Something that a statechart asks to be done. It names it only: `onAction` does it, after the move
- * was saved.
- */
+/** An action that a statechart names. `onAction` does it, after the move was saved. */
 export interface FsmAction {
   readonly type: string;
   readonly params?: Json;
@@ -31,11 +28,11 @@ export interface FsmAction {
 /** What an event does to a position. */
 export interface Next {
   readonly position: Position;
-  /** Whether the state is another one. The context may be another one all the same. */
+  /** Whether the state is another one. The context may have changed even where this is `false`. */
   readonly changed: boolean;
-  /** Whether there was a transition for the event. */
+  /** Whether a transition took the event. */
   readonly handled: boolean;
-  /** In the order in which the machine names them. */
+  /** In the machine's order. */
   readonly actions: readonly FsmAction[];
 }
 
@@ -45,9 +42,11 @@ export interface StateTag<T extends string = string> {
 }
 
 /**
- * What a binding may say of a run: that it is in a state (of a statechart also in one around it),
- * in one that carries a tag, in all of several, in any of several, not in one; or `'*'`, in
- * whichever.
+ * Where a binding wants a run to be:
+ * - a name: in that state, or for a statechart in any state inside it;
+ * - `'*'`: in any state;
+ * - `{ tag }`: in a state with that tag;
+ * - `{ all }`, `{ any }` and `{ not }`: all of these, any of these, or not this.
  */
 export type StateExpression<S extends string = string, T extends string = string> =
   | S
@@ -57,22 +56,20 @@ export type StateExpression<S extends string = string, T extends string = string
   | { readonly any: readonly StateExpression<S, T>[] }
   | { readonly not: StateExpression<S, T> };
 
-/** The same, where nobody asks any more what the names are. */
+/** The same once its names are checked, so that their types no longer matter. */
 export type BoundState = StateExpression;
 
-/** The state or states of a binding; of several, one is enough. */
+/** The state or states of a binding. Of several, one is enough. */
 export type BoundStates<S extends string, T extends string> =
   | StateExpression<S, T>
   | readonly StateExpression<S, T>[];
 
-/**
- * What there is to know about a machine, whether it is flat or a statechart. Pure, and unchanging.
- */
+/** A machine of any kind: flat, a statechart, or rules of order. Pure, and it never changes. */
 export interface Model {
   readonly id: string;
   /** Where every run begins. */
   readonly start: Position;
-  /** What entering the first states asks to be done, for every run once. */
+  /** The actions of entering the first states, once for every run. */
   readonly startActions: readonly FsmAction[];
   /**
    * What a binding may name: the states of a flat machine, the path of each state of a statechart.
@@ -81,11 +78,11 @@ export interface Model {
   readonly tags: readonly string[];
   /** Whether the names are all the states that a run can be in, so that a store can test them. */
   readonly isFlat: boolean;
-  /** Its states, one inside the other. Of a statechart only. */
+  /** The nested states of a statechart. Absent for other machines. */
   readonly chart?: ChartTree;
-  /** Every event that is handled somewhere. Of a statechart it may end in a wildcard. */
+  /** Every event that some state handles. In a statechart it may end in a wildcard. */
   readonly events: readonly string[];
-  /** When a run leaves the state by itself, if it does. */
+  /** When a run leaves the state by itself; `undefined` where it never does. */
   deadline(state: string): Deadline | undefined;
   /** The states that have one. */
   readonly deadlines: readonly string[];
@@ -93,42 +90,41 @@ export interface Model {
   has(state: string): boolean;
   /** Whether a run in this state has come to its end. Never in an unknown state. */
   isFinal(state: string): boolean;
-  /** Whether one of `bound` is true of a run in `state`. Never in an unknown state. */
+  /** Whether one of `bound` is true in `state`. Never in an unknown state. */
   isIn(state: string, bound: readonly BoundState[]): boolean;
-  /** The events that can be handled in a run's state, as far as the state alone can tell. */
+  /** The events that a run's state may handle; a guard may still stop them. */
   eventsIn(state: string): readonly string[];
-  /** What handles the event at all, in the order of the definition; `['*']` where any state does. */
+  /** The states that handle the event, in the order of the definition; `['*']` for any state. */
   handlers(event: string): readonly string[];
   /**
-   * Whether there may be a state in which one of `bound` is true, and one of `names` as well. Of
-   * machines with too many states to look at, that is said of what no look can tell.
+   * Whether one of `bound` and one of `names` can be true in the same state. Where the machine has
+   * too many states to try them all, the answer is `true`.
    */
   canBeIn(bound: readonly BoundState[], names: readonly string[]): boolean;
   /**
-   * Whether the state handles the event, and each of its transitions for it has a guard that says
-   * no: without a payload, and as the run's data are now. Not where it does not handle the event at
-   * all.
+   * Whether guards stop every transition that the state has for the event: without a payload, and
+   * with the run's current data. `false` where the state does not handle the event.
    *
    * @throws Error where a guard throws
    */
   isStopped(position: Position, event: string): boolean;
   /**
-   * @param memory what rules of order remember of the call that sends the event
+   * @param memory for rules of order: what to remember of the call that sends the event
    * @throws Error where the machine's own code throws, or asks for what has no pure form
    */
   next(position: Position, event: string, payload?: Json, memory?: unknown): Next;
-  /** What is done in a state; `undefined` in an unknown one. Of rules of order only. */
+  /** For rules of order only: what is done in a state; `undefined` for an unknown state. */
   doneIn?(state: string): readonly string[] | undefined;
-  /** Which names an event makes true and which ones false. Of rules of order only. */
+  /** For rules of order only: the name that an event makes done, and those that it undoes. */
   effectOf?(event: string): {
     readonly adds: string | undefined;
     readonly removes: readonly string[];
   };
 }
 
-/** A state that is left by itself. */
+/** When a run leaves a state by itself, and to which state. */
 export interface Deadline {
-  /** How long after it was entered, in milliseconds. */
+  /** How long after the run entered the state, in milliseconds. */
   readonly ms: number;
   readonly target: string;
 }
@@ -147,17 +143,17 @@ export interface TransitionResult<S extends string = string> {
 export interface Move<S extends string = string> extends TransitionResult<S> {
   /** The event that led to it. */
   event: string;
-  /** The key of the run that moved; absent where a standalone gate did. */
+  /** The key of the run that moved; absent where a standalone gate moved. */
   run?: string;
 }
 
-/** Any state that the machine has. No state of a machine may be called so. */
+/** Stands for any state. No state of a machine may have this name. */
 export const ANY_STATE = '*';
 
-/** A name or a tag, of which an expression is made. */
+/** A name or a tag in an expression. */
 type Atom = string | StateTag;
 
-/** Whether an expression is true where `isTrue` says what its names and tags are. */
+/** Whether an expression is true, given which names and tags are. */
 export function holds(expression: BoundState, isTrue: (atom: Atom) => boolean): boolean {
   if (typeof expression === 'string') return expression === ANY_STATE || isTrue(expression);
   if ('all' in expression) return expression.all.every((each) => holds(each, isTrue));
@@ -166,14 +162,14 @@ export function holds(expression: BoundState, isTrue: (atom: Atom) => boolean): 
   return isTrue(expression);
 }
 
-/** The names and tags that an expression is made of. */
+/** The names and tags in an expression. */
 export function atomsOf(expression: BoundState): readonly Atom[] {
   if (typeof expression === 'string' || 'tag' in expression) return [expression];
   if ('not' in expression) return atomsOf(expression.not);
   return ('all' in expression ? expression.all : expression.any).flatMap(atomsOf);
 }
 
-/** The names in what may be an expression; what is none is refused where it is parsed. */
+/** The names in a value that may be an expression; {@link parseStates} refuses any other value. */
 export function namesIn(value: unknown): readonly string[] {
   if (typeof value === 'string') return [value];
   if (!isTable(value)) return [];
@@ -185,7 +181,7 @@ export function namesIn(value: unknown): readonly string[] {
 }
 
 /**
- * A frozen copy of what a binding says.
+ * A frozen copy of a binding's states.
  *
  * @throws InterlockError `ERR_INTERLOCK_BINDING` unless it is one expression, or a list of them
  */
@@ -224,10 +220,10 @@ export function parseExpression(
 }
 
 /**
- * What a binding says, as the machine takes it: of a flat one, plain names.
+ * A binding's states as the machine takes them: a flat machine takes plain names only.
  *
  * @throws InterlockError `ERR_INTERLOCK_BINDING` for a state or a tag that the workflow does not
- * have, and for an expression that is true nowhere in it
+ * have, and for an expression that is true in none of its states
  */
 export function resolveStates(
   model: Model,
@@ -250,7 +246,7 @@ function isName(model: Model, state: BoundState): boolean {
   return typeof state === 'string' && model.names.includes(state);
 }
 
-/** What is wrong with what a binding says, by what the workflow has. */
+/** Why the workflow can never be in `state`, in words; `undefined` where it can. */
 export function stateFault(model: Model, state: BoundState): string | undefined {
   for (const atom of atomsOf(state)) {
     const [name, known, kind] =
@@ -264,7 +260,7 @@ export function stateFault(model: Model, state: BoundState): string | undefined 
   return `${showState(state)}, which is true in no state of workflow "${model.id}"`;
 }
 
-/** An expression as messages for developers show it. */
+/** An expression in words for developers. */
 export function showState(state: BoundState): string {
   if (typeof state === 'string') return showValue(state);
   if ('tag' in state) return `tag ${showValue(state.tag)}`;
@@ -273,11 +269,10 @@ export function showState(state: BoundState): string {
   return `{ ${word}: [${parts.map(showState).join(', ')}] }`;
 }
 
-/** How a name in an expression is said. */
+/** How words for a model name a place. */
 export interface Preposition {
   readonly word: string;
   readonly say: (name: string) => string;
-  /** How a tag is said. */
   readonly quote: (tag: string) => string;
 }
 
@@ -298,7 +293,7 @@ function place(state: BoundState, at: Preposition): string {
   return isAtom ? `not ${place(not, at)}` : `not (${place(not, at)})`;
 }
 
-/** Of places that are named one after the other, the first one alone has the preposition. */
+/** Leaves the preposition out where the place before has the same: `in "a" or "b"`. */
 function places(states: readonly BoundState[], word: 'and' | 'or', at: Preposition): string {
   const said = states.map((each) => {
     const isGroup = typeof each === 'object' && ('all' in each || 'any' in each);

@@ -1,3 +1,7 @@
+/**
+ * The bound prompts and resources of a workflow: hides how their bindings add up, and which of them
+ * a URI or a URI template is about.
+ */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { functionOption, parseOptions, showValue } from '../options.ts';
@@ -20,29 +24,23 @@ export interface ReadOptions<
   T extends string = string,
 > {
   /**
-   * Asked before the prompt or the resource is. Its `tool` is the prompt's name, or the URI as the
-   * client wrote it; `args` are the prompt's arguments. Where it throws, or takes longer than its
-   * deadline, it refuses. Default: none.
+   * Asked before the server is. Its `tool` is the prompt's name, or the URI as the client wrote it;
+   * `args` are the prompt's arguments. Where the guard throws, or takes longer than its deadline,
+   * the gate refuses the request. Default: none.
    */
   readonly guard?: Guard<X, S, T> | undefined;
-  /**
-   * Who sees the prompt or the resource, as {@link BindingOptions.visible}. Default: everybody
-   * does.
-   */
+  /** Who sees the prompt or the resource, as {@link BindingOptions.visible}. Default: all clients. */
   readonly visible?: VisibleTest<X, S, T> | undefined;
 }
 
-/**
- * A prompt, or the resources that a pattern matches, and where they are available: all bindings of
- * it, added up.
- */
+/** All bindings of one prompt, or of one pattern of resources, added up. */
 export interface BoundRead {
   /** The prompt's name, or the pattern. */
   readonly name: string;
   readonly states: readonly BoundState[];
-  /** Each of them must let it through. */
+  /** All of them must let a request through. */
   readonly guards: readonly Guard[];
-  /** Its bindings, of which one must be available and say yes. */
+  /** The bindings. One that is available and shows it is enough. */
   readonly veils: readonly Veil[];
 }
 
@@ -56,35 +54,18 @@ const optionsSchema = z.strictObject({
 });
 
 /**
- * The prompts and resources of a workflow. Reading them moves nothing.
- *
- * A resource that several patterns match must be allowed by each of them: a wide one does not open
- * what a narrow one closes.
+ * The bound prompts and resources of a workflow. Reading them moves nothing. Each pattern that
+ * matches a resource must allow it, so that a wide pattern does not open what a narrow one closes.
  */
 export class BoundReads {
   readonly #prompts = new Map<string, BoundRead>();
   readonly #resources = new Map<string, BoundResource>();
-
-  get isEmpty(): boolean {
-    return !this.bindsPrompts && !this.bindsResources;
-  }
-
-  get bindsPrompts(): boolean {
-    return this.#prompts.size > 0;
-  }
-
-  get bindsResources(): boolean {
-    return this.#resources.size > 0;
-  }
-
-  /** Whether some client may not see a prompt that its run's state shows. */
-  get veilsPrompts(): boolean {
-    return [...this.#prompts.values()].some(({ veils }) => isVeiled(veils));
-  }
-
-  get veilsResources(): boolean {
-    return [...this.#resources.values()].some(({ veils }) => isVeiled(veils));
-  }
+  // Plain fields, since every request reads them and most gates bind tools only.
+  bindsPrompts = false;
+  bindsResources = false;
+  /** Whether some client may not see a prompt, or a resource, that its run's state shows. */
+  veilsPrompts = false;
+  veilsResources = false;
 
   get all(): readonly BoundRead[] {
     return [...this.#prompts.values(), ...this.#resources.values()];
@@ -102,6 +83,8 @@ export class BoundReads {
     }
     const bound = boundRead(model, 'prompt', name, states, options);
     this.#prompts.set(name, addedUp(this.#prompts.get(name), bound));
+    this.bindsPrompts = true;
+    this.veilsPrompts ||= isVeiled(bound.veils);
   }
 
   /** @throws InterlockError `ERR_INTERLOCK_BINDING`, `ERR_INTERLOCK_CONFIG` */
@@ -110,12 +93,18 @@ export class BoundReads {
     const bound = boundRead(model, 'resource', String(uriPattern), states, options);
     const { key } = pattern;
     this.#resources.set(key, { ...addedUp(this.#resources.get(key), bound), pattern });
+    this.bindsResources = true;
+    this.veilsResources ||= isVeiled(bound.veils);
   }
 
-  /** Takes over all that another one has. */
+  /** Adds all that `other` has. */
   addAll(other: BoundReads): void {
     for (const [name, bound] of other.#prompts) this.#prompts.set(name, bound);
     for (const [key, bound] of other.#resources) this.#resources.set(key, bound);
+    this.bindsPrompts ||= other.bindsPrompts;
+    this.bindsResources ||= other.bindsResources;
+    this.veilsPrompts ||= other.veilsPrompts;
+    this.veilsResources ||= other.veilsResources;
   }
 
   /** What is bound of a prompt; nothing where it is always available. */
@@ -125,8 +114,8 @@ export class BoundReads {
   }
 
   /**
-   * What is bound of a resource; nothing where it is always available. `'unclear'` where a bound
-   * pattern could mean the URI, and it is written so that nobody can tell: it must be refused.
+   * What is bound of a resource; nothing where it is always available. `'unclear'` where the URI is
+   * so odd that a bound pattern may or may not match it: the gate must refuse it.
    */
   ofResource(uri: string): readonly BoundRead[] | 'unclear' {
     const resources = [...this.#resources.values()];
@@ -139,13 +128,13 @@ export class BoundReads {
       : resources.filter(({ pattern }) => pattern.matches(read));
   }
 
-  /** What is bound of all resources that a URI template can make. */
+  /** The bindings that match every URI which the template can make. */
   ofTemplate(uriTemplate: string): readonly BoundRead[] {
     const uris = readTemplate(uriTemplate);
     return [...this.#resources.values()].filter(({ pattern }) => pattern.matchesAll(uris));
   }
 
-  /** What is bound of what a completion refers to: a resource, or a template. */
+  /** What is bound of the reference of a completion: the URI of a resource, or a template. */
   ofReference(uriOrTemplate: string): readonly BoundRead[] | 'unclear' {
     const isTemplate = uriOrTemplate.includes('{');
     return isTemplate ? this.ofTemplate(uriOrTemplate) : this.ofResource(uriOrTemplate);

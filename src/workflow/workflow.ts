@@ -513,8 +513,7 @@ export class Workflow {
     context: Omit<ActionContext, 'workflow'>,
     onError?: ErrorListener,
   ): void {
-    if (actions.length > 0)
-      this.#definition.act(actions, { ...context, workflow: this.id }, onError);
+    this.#definition.act(actions, { ...context, workflow: this.id }, onError);
   }
 
   #wayFromStart(states: readonly BoundState[]): Way {
