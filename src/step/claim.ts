@@ -1,3 +1,7 @@
+/**
+ * How a call gets its run. A run that begins gets its first data; one whose state's time is over,
+ * or that begins anew, first makes a move of its own. Hides how the app is asked for data.
+ */
 import type { Clock } from '../clock.ts';
 import { InterlockError } from '../errors.ts';
 import type { Json } from '../stores/store.ts';
@@ -7,30 +11,29 @@ import type { Understood, Workflow } from '../workflow/workflow.ts';
 import { moveTo, type StepMove, tellIfHeld } from './outcome.ts';
 import { type NotClaimed, Step, type StepCall, type StepRules, type StepRun } from './step.ts';
 
-/** Deadlines that are shorter than a look at the store would go round for ever. */
+/** States that expire sooner than the store answers would otherwise follow each other for ever. */
 const MOST_MOVES = 16;
 
-/** What a run is claimed for. */
+/** The run to claim, and the call that is to have it. */
 export interface Wanted extends StepCall {
   readonly run: StepRun;
-  /** The states in which the store may grant the claim; `undefined`: in each. */
+  /** The states in which the store may grant the claim; `undefined`: any state. */
   readonly states: readonly string[] | undefined;
-  /** Who begins it anew where it has ended; without it, it stays as it is. */
+  /** Who begins the run anew if it has ended; `undefined`: an ended run stays as it is. */
   readonly restarts?: { readonly actor: string | undefined } | undefined;
-  /** Gives the data that the run begins with; without it, they are the machine's own. */
+  /** Gives the data that the run begins with. Default: the machine's own. */
   readonly begin?: (() => Promise<Json | undefined>) | undefined;
 }
 
-/** Why a run did not begin: what the app's `begin` threw, which nobody was told of yet. */
+/** The app's `begin` threw, so the run did not begin. Tell `onError` of the fault. */
 export interface NotBegun extends NotClaimed {
   readonly fault: unknown;
 }
 
 /**
- * Claims a run where it stands now. First a state is left whose time is over, and a run begins anew
- * that has ended, each by a move of its own that `onMoved` is told of: such a move spends its
- * claim, and the run is claimed again. A run that begins, or begins anew, gets its first data,
- * which are saved with its next commit.
+ * Claims a run where it stands now. First it leaves a state whose time is over, or begins anew if
+ * it has ended. Each such move is committed by itself, `onMoved` is told, and the run is claimed
+ * again. The first data of a run that begins are saved with its next commit.
  */
 export async function claimRun(
   rules: StepRules,
@@ -45,7 +48,7 @@ export async function claimRun(
       if (snapshot !== undefined) tellIfHeld({ key: step.key, snapshot, claim: held, now }, rules);
       return refused;
     }
-    // A run that this deployment does not understand is left alone, and refused by the caller.
+    // The caller refuses a run that this deployment does not understand.
     if (step.understood === undefined) return step;
     let data: Json | undefined;
     if (wanted.begin !== undefined) {
@@ -64,7 +67,9 @@ export async function claimRun(
   return { reason: 'busy' };
 }
 
-/** Gives the data to a run that begins. Resolves to those of one that is to begin anew. */
+/**
+ * Gives its first data to a run that begins. Resolves to the first data of a run that begins anew.
+ */
 async function beginWith(
   workflow: Workflow,
   { restarts }: Wanted,
@@ -81,10 +86,10 @@ async function beginWith(
   return restarts !== undefined && isAtEnd(workflow, known) ? begin() : undefined;
 }
 
-/** A run that begins anew has no call in common with the one before: earlier keys are forgotten. */
+/** No call goes on from the run before, so its idempotency keys are forgotten. */
 export const ANEW = { settles: 'all' } as const;
 
-/** Where a run is when it begins anew. Version and trail go on. */
+/** The move by which a run begins anew. Its version and its trail go on. */
 export function restartOf(
   workflow: Workflow,
   from: Position,
@@ -98,36 +103,25 @@ export function restartOf(
   return { ...move, isRestart: true };
 }
 
-/** A move that a run makes by itself, before a call can have it. */
-export interface OwnMove {
-  readonly move: StepMove;
-  readonly options?: typeof ANEW;
-}
-
-/** Whether a run has ended, and stays there unless it begins anew. */
-export function isAtEnd(workflow: Workflow, { position, left }: Understood): boolean {
+/** Whether a run has ended: its state is final, and no time of it is over. */
+function isAtEnd(workflow: Workflow, { position, left }: Understood): boolean {
   return left === undefined && workflow.hasEnded(position.state);
 }
 
-/**
- * The move of a run whose state's time is over, or that has ended and begins anew.
- *
- * @param restarts who begins it anew; without it, a run that has ended stays as it is
- * @param data what it begins anew with. Default: the machine's own
- */
-export function ownMove(
+/** The move of a run whose state's time is over, or that has ended and begins anew. */
+function ownMove(
   workflow: Workflow,
   known: Understood,
-  restarts: { readonly actor: string | undefined } | undefined,
-  data?: Json,
-): OwnMove | undefined {
+  restarts: Wanted['restarts'],
+  data: Json | undefined,
+): { readonly move: StepMove; readonly options?: typeof ANEW } | undefined {
   const { position, left } = known;
   if (left !== undefined) return { move: moveTo(workflow, position, left, { event: AFTER }) };
   if (restarts === undefined || !isAtEnd(workflow, known)) return undefined;
   return { move: restartOf(workflow, position, restarts.actor, data), options: ANEW };
 }
 
-/** A run that is about to begin. */
+/** What `begin` is told of a run that is about to begin. */
 export interface BeginningRun {
   /** The run key. */
   readonly run: string;
@@ -136,19 +130,19 @@ export interface BeginningRun {
 }
 
 /**
- * Gives the shared data that a run begins with; of a statechart, its context. `undefined` leaves
- * it as the machine has it. What it rejects with, or throws, keeps the run from beginning.
+ * Gives the shared data that a run begins with; for a statechart, its context. `undefined` leaves
+ * the machine's own. If it throws or rejects, the run does not begin.
  */
 export type Begin = (run: BeginningRun) => Json | undefined | Promise<Json | undefined>;
 
-/** How long the app may take, in milliseconds. */
+/** How long `begin` may take, in milliseconds. */
 const BEGIN_MS = 5_000;
 
 /**
- * Asks the app.
+ * Asks the app for a run's first data.
  *
- * @throws whatever it throws; InterlockError `ERR_INTERLOCK_CONFIG` where what it gives is not
- * JSON; Error where it takes too long
+ * @throws what `begin` throws; InterlockError `ERR_INTERLOCK_CONFIG` where it gives no JSON; Error
+ * where it takes too long
  */
 export async function askBegin(
   begin: Begin,
@@ -169,7 +163,7 @@ export async function askBegin(
   }
 }
 
-/** A checked copy. @throws InterlockError `ERR_INTERLOCK_CONFIG` where it is not JSON */
+/** A copy of first data. @throws InterlockError `ERR_INTERLOCK_CONFIG` where it is not JSON */
 export function firstData(given: unknown): Json {
   try {
     return jsonOf(given, 'the data that a run begins with');
@@ -179,7 +173,7 @@ export function firstData(given: unknown): Json {
   }
 }
 
-/** A position with the data that its run begins with. */
+/** The position of a run that begins with these data. Default: the machine's own. */
 export function begunWith(
   workflow: Workflow,
   position: Position,

@@ -1,3 +1,7 @@
+/**
+ * Calls to a store that may hang or fail. Hides their deadlines, and how often a commit or a
+ * release is tried again.
+ */
 import type { Clock } from '../clock.ts';
 import type { Events } from '../events.ts';
 import type {
@@ -8,16 +12,15 @@ import type {
   TransactionalStateStore,
 } from '../stores/store.ts';
 
-/** Nothing of the call ran, or it goes on with the next one: that keeps its idempotency key. */
+/** The call did not run, or goes on with the client's next call: that keeps its idempotency key. */
 export const UNBEGUN = { settles: false } as const;
 
-/** How long to wait before a store that failed is asked again, each time. */
+/** How long to wait before each further try, in milliseconds. */
 const RETRY_MS = [50, 100, 200, 400, 800, 1600] as const;
 const MOST_RELEASES = 20;
 
 /**
- * A store could not be asked, or not in time. Its own error is the cause, and stays on this side of
- * the wire.
+ * A store failed, or did not answer in time. Its own error is the `cause`, and no client sees it.
  */
 export class StoreUnavailable extends Error {
   override readonly name = 'StoreUnavailable';
@@ -25,17 +28,17 @@ export class StoreUnavailable extends Error {
 
 type CommitIn = TransactionalStateStore<unknown>['commitIn'];
 
-/** A store whose every call has a deadline; `commitIn` is there where the store has it. */
+/** A store whose calls have deadlines. It has `commitIn` where the store has it. */
 export interface GuardedStore extends AtomicStateStore {
   readonly commitIn?: CommitIn;
 }
 
-/** From how long on a call to the store is told of as slow, at most. */
+/** A call that takes longer than this, or than half of its deadline, is told of as slow. */
 const SLOW_MS = 1_000;
 
 /**
- * The store with a deadline on every call: a store that hangs must not hang a request. The stream
- * is told of calls that fail, and of slow ones.
+ * Puts a deadline on every call, so that a store that hangs does not hang a request. The events
+ * tell of calls that fail, and of slow ones.
  */
 export function guardStore(
   store: AtomicStateStore,
@@ -94,7 +97,7 @@ export function guardStore(
   const { runs, append, held, stuck, count, list } = store;
   const guarded: GuardedStore = {
     ...inTransaction,
-    // A sweep reads on for as long as its caller goes on.
+    // No deadline: a sweep takes as long as its caller goes on.
     ...(runs && { runs: (query) => runs.call(store, query) }),
     ...(append && { append: (...args) => bounded('append', () => append.apply(store, args)) }),
     ...(held && { held: (query) => bounded('held', () => held.call(store, query)) }),
@@ -121,8 +124,8 @@ export function guardStore(
 }
 
 /**
- * A claim that was granted after its caller had given up, from a driver's queue perhaps: nobody
- * will run its step. What the store says was told when it was given up on.
+ * The store granted the claim after its deadline, from a driver's queue perhaps: no step will use
+ * it. Errors are not told again, since `onError` has heard of the deadline.
  */
 function letGoLate(
   store: GuardedStore,
@@ -136,7 +139,7 @@ function isTransactional(store: AtomicStateStore): store is TransactionalStateSt
   return 'commitIn' in store && typeof store.commitIn === 'function';
 }
 
-/** The claim that is let go, and where. */
+/** The claim to release, and its store. */
 export interface Releasing {
   readonly store: Pick<AtomicStateStore, 'release'>;
   readonly key: RunKey;
@@ -146,8 +149,8 @@ export interface Releasing {
 }
 
 /**
- * Lets a claim go. Where the store fails it is asked again in the background for a while: other
- * calls would take a claim that stays for a step with an unknown outcome.
+ * Releases a claim. A store that fails is asked again in the background, because other calls take
+ * a claim that stays for a step with an unknown outcome.
  */
 export async function releaseClaim(
   claim: Releasing,
@@ -167,14 +170,14 @@ export async function releaseClaim(
 
 export interface PersistOptions {
   readonly clock: Clock;
-  /** How long the store is asked again, in milliseconds. */
+  /** How long a failing store is asked again, in milliseconds. */
   readonly forMs: number;
   readonly onError: (error: unknown) => void;
 }
 
 /**
- * Has something saved that must not be lost: a store that fails is asked again for a while. Rejects
- * with its last failure.
+ * Saves what must not be lost: a store that fails is asked again for a while. Rejects with its last
+ * failure.
  */
 export function persist<T>(call: () => Promise<T>, options: PersistOptions): Promise<T> {
   const deadline = options.clock.now() + options.forMs;
@@ -191,8 +194,7 @@ async function callAgain<T>(
   for (let attempt = 0; ; attempt++) {
     onError(error);
     const pause = RETRY_MS[attempt];
-    // Once more whatever the clock says: a process that was frozen may have missed an answer that
-    // is there.
+    // The first retry ignores the clock: a process that was frozen may have missed the answer.
     if (pause === undefined || (attempt > 0 && clock.now() + pause > deadline)) throw error;
     await new Promise<void>((resolve) => clock.after(pause, resolve));
     try {

@@ -1,27 +1,29 @@
+/**
+ * Who may claim a run next: within this process one call at a time, first come, first served. Hides
+ * the queues and their limits, pauses between tries, and what `close()` waits for.
+ */
 import type { Clock } from '../clock.ts';
 
 const LONGEST_PAUSE_MS = 250;
 const SHORTEST_PAUSE_MS = 10;
 
-/** A call that may have to wait. */
+/** A call, as far as its wait is concerned. */
 export interface WaitingCall {
-  /** Its client cancelled it, or left. */
+  /** Whether its client cancelled it, or left. */
   readonly cancelled: boolean;
-  /** About how much memory it takes up while it waits, in bytes. */
+  /** About how much memory it takes while it waits, in bytes. */
   readonly bytes: number;
-  /** Calls back once, when it is cancelled; the returned function forgets about it. */
+  /** Calls back once, when it is cancelled, unless the returned function is called before. */
   onCancel(callback: () => void): () => void;
 }
 
-/**
- * How many calls of clients may wait for one run, and how much memory they may take up together.
- */
+/** How many calls of clients may wait for one run, and how many bytes they may take together. */
 export interface WaitLimits {
   readonly maxWaiting: number;
   readonly maxWaitingBytes: number;
 }
 
-/** A step that has its run's turn, as far as `close()` tells of it. */
+/** A step that has its run's turn, as `close()` names it. */
 export interface RunningStep {
   readonly key: { readonly workflow: string };
   readonly description: { readonly tool: string };
@@ -32,9 +34,9 @@ interface TurnListener {
   onOutlive(): void;
 }
 
-/** Within this process one call at a time may claim a run: the one that has its turn. */
+/** The right to claim a run: in this process one call has it at a time. */
 export class Turn {
-  /** Set once the run was claimed. */
+  /** Set once the run is claimed. */
   step: RunningStep | undefined;
   readonly #queue: Queue;
   readonly #listener: TurnListener;
@@ -52,34 +54,34 @@ export class Turn {
     return this.#awaited;
   }
 
-  /** Starts the next one. Calling it again does nothing. */
+  /** Gives the turn to the next call. A second call does nothing. */
   end(): void {
     if (this.#over) return;
     this.#over = true;
     this.#listener.onEnd(this.#queue);
   }
 
-  /** A task carries its step, which may outlive this process: `close()` does not wait for it. */
+  /** The step goes on as a task, which may outlive this process: `close()` does not wait for it. */
   outlive(): void {
     this.#awaited = false;
     this.#listener.onOutlive();
   }
 
   /**
-   * Counts its call among those that wait, since another process has the run, until what is
-   * returned is called. `undefined` where too many wait already.
+   * Counts its call among those that wait, because another process has the run, until the returned
+   * function is called. `undefined` where too many wait already.
    */
   wait(call: WaitingCall, limits: WaitLimits | undefined): (() => void) | undefined {
     return this.#queue.enter(call, limits);
   }
 }
 
-/** The calls of one run that have to do with its turn. */
+/** The calls that wait for one run. */
 class Queue {
   readonly key: string;
   turn: Turn | undefined;
   readonly waiters: ((turn: Turn | undefined) => void)[] = [];
-  /** What the call that has the turn waits for itself, so that no other may wait behind it. */
+  /** Answers that the call with the turn waits for itself. No other call may wait behind them. */
   readonly obstacles = new Set<object>();
   #calls = 0;
   #bytes = 0;
@@ -102,8 +104,8 @@ class Queue {
 }
 
 /**
- * First come, first served, one at a time for each key, within this process. What has no limits
- * comes from no client: it waits however many others do, and while the process ends.
+ * The turns of all runs in this process, by key. A move from outside has no limits: it waits behind
+ * any number of calls, and even while the process ends.
  */
 export class Turns {
   readonly #queues = new Map<string, Queue>();
@@ -114,7 +116,7 @@ export class Turns {
     onEnd: (queue) => this.#next(queue),
     onOutlive: () => callAll(this.#onLess),
   };
-  /** Clients that wait for the answer to a step. */
+  /** How many clients wait for the answer to a step. */
   #answers = 0;
   #closed = false;
 
@@ -122,13 +124,14 @@ export class Turns {
     this.#clock = clock;
   }
 
-  /** Whether this process ends: no call of a client begins a step any more. */
+  /** Whether this process is ending: no call of a client begins a step any more. */
   get closed(): boolean {
     return this.#closed;
   }
 
   /**
-   * Waits for its turn. `undefined`: not had within `waitMs`, called off, or too many wait already.
+   * Takes the turn of a key, at once where it is free. Gives `undefined` if the turn does not come
+   * within `waitMs`, if the call is off, or if too many wait already.
    */
   take(
     key: string,
@@ -148,17 +151,17 @@ export class Turns {
     return leave && this.#wait(known, waitMs, { call, limits, leave });
   }
 
-  /** Whether a call has the turn in this process: it may move the run. */
+  /** Whether a call of this process has the turn, and so may move the run. */
   isTaken(key: string): boolean {
     return this.#queues.has(key);
   }
 
-  /** Whether a call need not wait any longer: it was cancelled, or the process ends. */
+  /** Whether a call is off: it was cancelled, or the process is ending. */
   isOff(call: Pick<WaitingCall, 'cancelled'>, limits: WaitLimits | undefined): boolean {
     return call.cancelled || (this.#closed && limits !== undefined);
   }
 
-  /** Calls back once that is so; the returned function forgets about it. */
+  /** Calls back when the call is off, unless the returned function is called before. */
   onOff(
     call: Pick<WaitingCall, 'onCancel'>,
     limits: WaitLimits | undefined,
@@ -173,9 +176,8 @@ export class Turns {
   }
 
   /**
-   * Pauses a call whose run another process has, before the store is asked again. Ends early where
-   * the call is off. Jittered, so that processes do not ask at the same moments; never past the end
-   * of the other claim's lease.
+   * Another process has the run: pauses before the store is asked again, or until the call is off.
+   * Jittered, so that processes do not ask at the same moments; never past the end of that lease.
    */
   backOff(
     attempt: number,
@@ -196,15 +198,14 @@ export class Turns {
         resolve();
       };
       const stop = this.#clock.after(ceiling / 2 + (Math.random() * ceiling) / 2, done);
-      // It may have been called off while the store was asked.
+      // The call may be off since the store was asked.
       if (this.isOff(call, limits)) done();
       else forget = this.onOff(call, limits, done);
     });
   }
 
   /**
-   * A client waits for a step's answer, and so does `close()`, until the returned function is
-   * called.
+   * A client waits for a step's answer until the returned function is called: `close()` waits too.
    */
   answering(): () => void {
     this.#answers++;
@@ -218,25 +219,25 @@ export class Turns {
   }
 
   /**
-   * Refuses all calls that wait, and each new one until the turn ends or the returned function is
-   * called.
+   * Refuses each call that waits for the key, and each new one, until the turn ends or the returned
+   * function is called. The call with the turn waits for its own client.
    */
   refuseOthers(key: string): () => void {
     const queue = this.#queues.get(key);
     if (queue === undefined) return () => {};
     const obstacle = {};
     queue.obstacles.add(obstacle);
-    for (const settle of queue.waiters.splice(0)) settle(undefined);
+    for (const give of queue.waiters.splice(0)) give(undefined);
     return () => void queue.obstacles.delete(obstacle);
   }
 
-  /** From now on no call of a client has a turn, and none waits for one. */
+  /** The process ends: from now on no call of a client takes a turn, or waits for one. */
   close(): void {
     this.#closed = true;
     callAll(this.#onClose);
   }
 
-  /** Waits for so long for the steps that run and their answers, and gives those that still run. */
+  /** Waits at most `ms` for running steps and their answers. Gives the steps that still run. */
   async drain(ms: number): Promise<RunningStep[]> {
     const isDone = (): boolean => this.#answers === 0 && this.#awaited.length === 0;
     if (ms > 0 && !isDone()) {
@@ -266,19 +267,19 @@ export class Turns {
     waiting: { call: WaitingCall; limits: WaitLimits | undefined; leave: () => void },
   ): Promise<Turn | undefined> {
     return new Promise((resolve) => {
-      const settle = (turn: Turn | undefined): void => {
+      const give = (turn: Turn | undefined): void => {
         stopTimer();
         forget();
         waiting.leave();
         resolve(turn);
       };
       const giveUp = (): void => {
-        const at = waiters.indexOf(settle);
+        const at = waiters.indexOf(give);
         if (at === -1) return;
         waiters.splice(at, 1);
-        settle(undefined);
+        give(undefined);
       };
-      waiters.push(settle);
+      waiters.push(give);
       let forget = (): void => {};
       const stopTimer = this.#clock.after(waitMs, giveUp);
       forget = this.onOff(waiting.call, waiting.limits, giveUp);
@@ -286,22 +287,22 @@ export class Turns {
   }
 
   #next(queue: Queue): void {
-    const settle = queue.waiters.shift();
-    if (settle === undefined) this.#queues.delete(queue.key);
+    const give = queue.waiters.shift();
+    if (give === undefined) this.#queues.delete(queue.key);
     else {
       queue.obstacles.clear();
-      settle(new Turn(queue, this.#listener));
+      give(new Turn(queue, this.#listener));
     }
     callAll(this.#onLess);
   }
 }
 
-/** Callbacks that may take themselves off the list. */
+/** Calls a copy of the list, because callbacks may take themselves off it. */
 function callAll(callbacks: ReadonlySet<() => void>): void {
   if (callbacks.size > 0) for (const callback of [...callbacks]) callback();
 }
 
-/** What is said of steps that a process had to leave behind. */
+/** For `onError`: the steps that a process did not wait for at its end. */
 export function leftRunning(steps: readonly RunningStep[], drainMs: number): Error {
   const calls = steps.map(({ key, description }) => {
     return `${JSON.stringify(description.tool)} of ${JSON.stringify(key.workflow)}`;
