@@ -6,11 +6,11 @@ export interface FsmSnapshot {
   /** The state's name. */
   state: string;
   /**
-   * When it was made, by a commit or by the workflow's first claim: milliseconds since the epoch,
-   * on the clock of the store where that has one, else of the process.
+   * When a commit, or the workflow's first claim, made it: milliseconds since the epoch. By the
+   * clock of the store where that has one, else by that of the process.
    */
   updatedAt: number;
-  /** How many steps and moves the run has committed. Absent means 0. */
+  /** How many moves the run has committed. Absent means 0. */
   version?: number;
   /** Data that the workflow carries along; opaque to every store. */
   context?: Json;
@@ -22,8 +22,8 @@ export interface FsmSnapshot {
  */
 export interface FsmStateStore {
   /**
-   * The snapshot saved under this key, or `undefined` where there is none. A key is `session:<run>`
-   * for what is known of a run as a whole, and `<gate's id>:<run>` for each workflow of it.
+   * The snapshot saved under this key, or `undefined` where there is none. The key of a run as a
+   * whole is `session:<run>`; that of each of its workflows is `<gate's id>:<run>`.
    */
   load(sessionId: string): Promise<FsmSnapshot | undefined>;
   /**
@@ -49,28 +49,28 @@ export interface SessionRecord {
   readonly minted?: boolean | undefined;
 }
 
-/** What may happen after a step whose outcome nobody saw. */
+/** What may happen after a step whose outcome the gate did not see. */
 export type Uncertain = 'hold' | 'retry';
 
 /** The call that a claim is held for. */
 export interface StepDescription {
   readonly tool: string;
-  /** A digest of the call's arguments. Of one tool, the same digest is the same call. */
+  /** A digest of the call's arguments. The same tool with the same digest is the same call. */
   readonly digest: string;
   readonly uncertain: Uncertain;
 }
 
-/** A claim as others see it. */
+/** A claim as other clients see it. */
 export interface ClaimView extends StepDescription {
   readonly token: string;
   readonly idempotencyKey: string;
-  /** `false` once the lease has run out: the outcome of the step is unknown. */
+  /** `false` once the lease has ended: the outcome of the step is unknown. */
   readonly live: boolean;
-  /** When it was taken: milliseconds since the epoch, on the store's clock. */
+  /** When a caller took it: milliseconds since the epoch, by the store's clock. */
   readonly since?: number;
-  /** When its lease ends, or ended, on the same clock. */
+  /** When its lease ends or ended, by the same clock. */
   readonly until?: number;
-  /** What the claim said for the trail: who called, and under which id. */
+  /** What the claim says for the trail: who called, and under which id. */
   readonly entry?: CallNote;
 }
 
@@ -78,14 +78,11 @@ export interface ClaimView extends StepDescription {
 export interface WorkflowRecord {
   readonly snapshot: FsmSnapshot;
   readonly claim?: ClaimView;
-  /**
-   * What its last commit said of its end; absent where none said anything, as those of older
-   * versions.
-   */
+  /** Whether its last commit ended it. Absent where no commit said so, as in older versions. */
   readonly ended?: boolean;
 }
 
-/** A whole run: who it belongs to, and each workflow of it that was ever claimed. */
+/** A whole run: who may use it, and each of its workflows that was ever claimed. */
 export interface RunRecord {
   readonly session: SessionRecord;
   readonly workflows: Readonly<Record<string, WorkflowRecord>>;
@@ -94,8 +91,8 @@ export interface RunRecord {
 }
 
 /**
- * What became of a call. `not_run`: it was forwarded, and it is certain that nothing of it ran.
- * `refused`: it was not forwarded.
+ * What became of a call. `not_run`: the gate forwarded it, and certainly nothing of it ran.
+ * `refused`: the gate did not forward it.
  */
 export type TrailOutcome =
   | 'succeeded'
@@ -105,178 +102,168 @@ export type TrailOutcome =
   | 'unknown'
   | 'refused';
 
-/** What the trail says of a call that is known before the call is forwarded. */
+/** What the gate knows of a call before it forwards the call, for the trail. */
 export interface CallNote {
   readonly tool?: string | undefined;
   /** A digest of the call's arguments. */
   readonly digest?: string | undefined;
   /** The arguments, as the app's redaction lets them through. Absent unless it asks for them. */
   readonly args?: Json | undefined;
-  /** Who made the move: a principal, a user, a job. */
+  /** Who made the call or the move: a principal, a user, a job. */
   readonly actor?: string | undefined;
   /** The id of the JSON-RPC request. */
   readonly requestId?: string | number | undefined;
-  /** The gate's `version`: which deployment of the workflow it was. Absent where it has none. */
+  /** The gate's `version`, which names a deployment of the workflow. Absent where it has none. */
   readonly workflowVersion?: number | undefined;
 }
 
 /** A trail entry before the store has stamped it. */
 export interface TrailDraft extends CallNote {
   readonly from: string;
-  /** Where the run went; it may be where it was. Absent where nothing was committed. */
+  /** The state after the move, which may be `from`. Absent where nothing was committed. */
   readonly to?: string | undefined;
-  /** The event that was sent, or `null` where none was. */
+  /** The event that moved the run, or `null` where there was none. */
   readonly event: string | null;
-  /** Absent where no call made the move, but an event from outside, a deadline or a restart. */
+  /** Absent where an event from outside, a deadline or a restart made the move, and no call. */
   readonly outcome?: TrailOutcome | undefined;
   /**
    * What kind of outcome: `tool_error` (a result with `isError`), `rpc_error`, `rejected` (by the
-   * upstream's transport), `not_forwarded`, `cancelled`, `taken_over`, `resolved` (a person found
-   * out), or the reason of a refusal.
+   * upstream's transport), `not_forwarded`, `cancelled`, `taken_over`, `resolved` (by a person), or
+   * the reason of a refusal.
    */
   readonly kind?: string | undefined;
   /** What came with the event. */
   readonly payload?: Json | undefined;
-  /** What a person said who resolved it. */
+  /** What the person who resolved the step said of it. */
   readonly note?: string | undefined;
-  /** Who made the call, where `actor` is the person who resolved it. */
+  /** Who made the call, where `actor` is the person who resolved the step. */
   readonly calledBy?: string | undefined;
 }
 
-/** The entry of something that is committed. */
+/** The entry of a commit. */
 export interface MoveDraft extends TrailDraft {
   readonly to: string;
 }
 
 /**
- * One entry of a workflow's trail: an attempt, which is a call that was forwarded, whatever became
- * of it; a move that no call made; or a refused call, where the app asks for those.
+ * One entry of a workflow's trail: an attempt, or a move that no call made. Where the app asks for
+ * them, also a refused call. An attempt is a forwarded call with any outcome.
  */
 export interface TrailEntry extends TrailDraft {
   /** Its place: 1, 2, 3 … in each workflow of a run, without gaps. */
   readonly seq: number;
-  /** The snapshot's version after it: one more than before where `to` is there, else the same. */
+  /** The snapshot's version afterwards: one more than before where there is a `to`. */
   readonly version: number;
   /**
-   * How many attempts the run took since its last commit, this one included: 1 where the first
-   * succeeded. A refused call is no attempt, and has the number of those before it.
+   * How many attempts there were since the last commit, this one included: 1 where the first one
+   * succeeded. A refused call is no attempt, so it has the number of those before it.
    */
   readonly attempt: number;
-  /** Milliseconds since the epoch, on the store's clock. */
+  /** Milliseconds since the epoch, by the store's clock. */
   readonly at: number;
   /**
    * `sha256:` or `sha1:` and, in hex, the hash of this entry together with the `hash` of the one
-   * before. There where the store chains its trail.
+   * before. Absent unless the store chains its trail.
    */
   readonly hash?: string;
 }
 
 export type OpenResult =
   | { readonly status: 'opened' }
-  /** A run is there already: it is as it was, its expiry too. */
+  /** There is such a run already. Nothing of it has changed, not even its expiry. */
   | { readonly status: 'taken' };
 
 export interface ClaimRequest extends RunKey {
   /**
-   * Made by the caller, unguessable, for one claim only. While the claim is this token's, asking
-   * again gives the same answer and begins the lease anew, so a driver may retry. A token that was
-   * committed or released is answered `state`.
+   * The caller makes it, unguessable, for one claim only. A driver may retry: while the claim is
+   * this token's, asking again gives the same answer and restarts the lease. A token that was
+   * committed or released gets `state`.
    */
   readonly token: string;
   readonly step: StepDescription;
   /**
-   * What the trail says of this call if another claim takes its own over, as an attempt of unknown
-   * outcome: the store writes it then, with `kind` `taken_over`. Kept with the claim. Absent:
-   * nothing is written then.
+   * Kept with the claim. If another claim takes this one over, the store writes it into the trail,
+   * as an attempt of unknown outcome and of the kind `taken_over`. Absent: it writes nothing.
    */
   readonly entry?: CallNote | undefined;
-  /** The states in which the step is allowed; `undefined` allows every state. */
+  /** The states that allow the step; `undefined`: all. */
   readonly states: readonly string[] | undefined;
   /**
-   * The snapshot of a workflow that was never claimed in this run. A store with a clock replaces
-   * its `updatedAt`, by the time of the first claim that is taken, or of the answer where one is
-   * refused; any other keeps it.
+   * Where the workflow begins, if it was never claimed in this run. A store with a clock replaces
+   * `updatedAt`: by the time of the first claim that it grants, or of its answer where it refuses
+   * one. Any other store keeps `updatedAt`.
    */
   readonly initial: FsmSnapshot;
-  /**
-   * A run that does not exist is made with this session record; `undefined` answers `unknown`
-   * instead.
-   */
+  /** The store makes a missing run with this session record. Absent: it answers `unknown`. */
   readonly create?: SessionRecord | undefined;
-  /** How long the claim lives without being renewed, in milliseconds on the store's clock. */
+  /** How long the claim lives without being renewed, in milliseconds by the store's clock. */
   readonly leaseMs: number;
   /**
-   * How long the run lives after this operation, whatever its answer, in milliseconds; longer where
-   * a claim of it lives longer. A store may leave the expiry as it is while nine tenths of this
-   * remain. A claim of a workflow that has ended leaves it as it is but for the claim's own life.
+   * How long the run lives from now on, in milliseconds, with any answer; longer where one of its
+   * claims lives longer. A store may leave the expiry as it is while nine tenths of this remain. A
+   * claim of an ended workflow moves the expiry only to the end of its own lease.
    */
   readonly ttlMs: number;
 }
 
-/** A snapshot that is handed out, and when. */
+/** A snapshot, and when the store gave it. */
 export interface SeenSnapshot {
   readonly snapshot: FsmSnapshot;
   /**
-   * What time it is, in milliseconds since the epoch, on the clock that stamps `updatedAt`: `now -
-   * snapshot.updatedAt` is the snapshot's age, whatever time it is for the caller. Neither before
-   * `updatedAt` nor before what an earlier answer said, unless the clock went back, as it may at a
-   * failover. A store without a clock of its own leaves it out: then the caller's is used.
+   * The time in milliseconds since the epoch, by the clock that stamps `updatedAt`. So `now -
+   * snapshot.updatedAt` is the snapshot's age, even if the caller's clock is wrong. It is never
+   * before `updatedAt` or the `now` of an earlier answer, unless a failover set the clock back. A
+   * store without a clock leaves it out, and the caller goes by its own.
    */
   readonly now?: number;
 }
 
 export type ClaimResult =
-  /**
-   * The lease is taken. `idempotencyKey` is new, or that of the same step whose outcome was
-   * unknown.
-   */
+  /** Granted. `idempotencyKey` is new, or that of an earlier try of unknown outcome. */
   | ({ readonly status: 'claimed'; readonly idempotencyKey: string } & SeenSnapshot)
-  /**
-   * The run is in a state in which the step is not allowed, or the token is spent. Nothing was
-   * changed.
-   */
+  /** The run's state does not allow the step, or the token is spent. Nothing has changed. */
   | ({ readonly status: 'state' } & SeenSnapshot)
   /** Another step's claim lives, for at most `remainingMs` more unless it is renewed. */
   | ({ readonly status: 'busy'; readonly remainingMs: number } & SeenSnapshot)
   /**
-   * A step that must not be repeated ended with an unknown outcome. Whoever finds out resolves it
-   * with `claim.token`: `commit` if it was done, `release` if it was not.
+   * A step that must not be repeated ended with an unknown outcome. The person who finds out
+   * resolves it with `claim.token`: by `commit` if the step was done, by `release` if it was not.
    */
   | ({ readonly status: 'held'; readonly claim: ClaimView } & SeenSnapshot)
-  /** No such run: it never was, it ended, it expired or it was evicted. */
+  /** There is no such run: it never began, was deleted, has expired or was evicted. */
   | { readonly status: 'unknown' };
 
 export interface CommitRequest extends RunKey {
   /**
-   * The claim's token. Committing again with it changes nothing, and is answered `repeated`; a
-   * store remembers at least the last 16 tokens that each workflow of a run has settled, by commit
-   * or by release.
+   * The claim's token. A second commit with it changes nothing, and its answer is `repeated`. A
+   * store remembers at least the last 16 tokens that were committed or released in each workflow of
+   * a run.
    */
   readonly token: string;
   /**
-   * A token of the committer's own, where the claim is another's: a person resolves a held run. The
-   * commit is remembered by this token. The claim's own is spent as by a release, so that a late
-   * commit of its holder is `lost`. Default: `token`.
+   * The committer's own token, where a person resolves the held claim of a client. The store
+   * remembers the commit by this token. The claim's own token counts as released, so a late commit
+   * by its holder is `lost`. Default: `token`.
    */
   readonly as?: string | undefined;
   /**
-   * The next position, context included: without one, none is kept. The store sets `version` to one
-   * more than it was, and `updatedAt` to its own time.
+   * The next position. Without a `context` the store keeps none. The store sets `version` to one
+   * more than before, and `updatedAt` to its own time.
    */
   readonly snapshot: Pick<FsmSnapshot, 'state' | 'context'>;
   /** Saved in the same atomic operation as the snapshot. */
   readonly trail: MoveDraft;
-  /** As {@link ClaimRequest.ttlMs}, also of a workflow that has ended. */
+  /** As {@link ClaimRequest.ttlMs}, but for ended workflows too. */
   readonly ttlMs: number;
   /**
-   * Whether the workflow has come to its end. Looks at it, and claims of it, do not keep the run
-   * alive from then on, until a commit says otherwise. Default `false`.
+   * Whether this commit ends the workflow. From then on reads and claims of it do not keep the run
+   * alive, until a later commit says otherwise. Default `false`.
    */
   readonly ended?: boolean | undefined;
   /**
-   * As in {@link ReleaseOptions}: `false` where something is saved and the step was not begun.
-   * `'all'` where the workflow begins anew: the keys of all tries are forgotten, since no call is
-   * one of theirs any more. Default `true`.
+   * As in {@link ReleaseOptions}: `false` where the step did not begin and its data is saved all
+   * the same. `'all'` where the workflow begins anew: the store forgets the keys of all tries.
+   * Default `true`.
    */
   readonly settles?: boolean | 'all' | undefined;
 }
@@ -285,36 +272,30 @@ export type CommitResult =
   | {
       readonly status: 'committed';
       readonly version: number;
-      /**
-       * The token had committed before: this time nothing was changed. The caller, its driver or
-       * another process asked twice.
-       */
+      /** The token had committed before, such as when a driver asks twice. Nothing has changed. */
       readonly repeated?: true;
     }
-  /**
-   * The claim is no longer this token's: it was released, resolved, taken over after its lease, or
-   * never there.
-   */
+  /** The token has no claim: it was released, resolved, taken over, or never granted. */
   | { readonly status: 'lost' }
   | { readonly status: 'unknown' };
 
-/** How a claim is let go. */
+/** How a caller lets its claim go without a move. */
 export interface ReleaseOptions {
   /**
-   * `false` where the step was not begun after all: the key of an earlier try, whose outcome is
-   * unknown, is kept for the next. Default `true`.
+   * `false` where the step did not begin: the store keeps an earlier try's idempotency key for the
+   * next one. Default `true`.
    */
   readonly settles?: boolean | undefined;
   /**
-   * What the trail says of the attempt. Written in the same atomic operation, if the claim is still
-   * the token's; absent where nothing was forwarded. Its `to` is absent.
+   * The attempt's entry in the trail, without `to`. The store writes it in the same atomic
+   * operation, if the claim is still the token's. Absent where nothing was forwarded.
    */
   readonly entry?: TrailDraft | undefined;
 }
 
 /** A part of a listing. */
 export interface PageQuery {
-  /** The most that are given, from 1 to 1,000. */
+  /** How many runs the page has at most, from 1 to 1,000. */
   readonly limit: number;
   /** The `next` of the page before. Absent: the first page. */
   readonly after?: string | undefined;
@@ -328,9 +309,9 @@ export interface HeldQuery extends PageQuery {
 
 /** Which runs {@link AtomicStateStore.stuck} gives. */
 export interface StuckQuery extends HeldQuery {
-  /** As they are stored; `undefined`: in any. */
+  /** Only runs in these states, by the names in the store. `undefined`: in any. */
   readonly states?: readonly string[] | undefined;
-  /** Only those whose snapshot is at least so old, in milliseconds on the store's clock. */
+  /** Only runs whose snapshot is at least so old, in milliseconds by the store's clock. */
   readonly forMs: number;
 }
 
@@ -338,7 +319,7 @@ export interface StuckQuery extends HeldQuery {
 export interface CountQuery {
   /** The gate's id. */
   readonly workflow: string;
-  /** A run counts as stuck whose snapshot is at least so old, in milliseconds. */
+  /** From which age of its snapshot on a run counts as stuck, in milliseconds. */
   readonly forMs: number;
 }
 
@@ -359,7 +340,10 @@ export interface FoundRun extends WorkflowRecord {
   readonly run: string;
 }
 
-/** A page of a listing. What moves meanwhile may be on none; what stands still is on one. */
+/**
+ * A page of a listing. A run that does not move is on exactly one page; one that moves between two
+ * pages may be on none.
+ */
 export interface RunsPage {
   readonly runs: readonly FoundRun[];
   /** Opaque. Absent: there are no more. */
@@ -368,20 +352,20 @@ export interface RunsPage {
   readonly now?: number;
 }
 
-/** How many runs of a workflow are under way. */
+/** How many runs of a workflow have not ended, are held, or have a step under way. */
 export interface RunsCount {
-  /** Those that have not ended, by state as it is stored. States without any are left out. */
+  /** The runs that have not ended, by state. A state without any is left out. */
   readonly states: readonly {
     readonly state: string;
     readonly runs: number;
-    /** Those of them whose snapshot is at least `forMs` old. */
+    /** How many of them have a snapshot at least `forMs` old. */
     readonly stuck: number;
   }[];
   /** Runs whose step ended with an unknown outcome and must be resolved. */
   readonly held: number;
-  /** Steps whose lease runs. */
+  /** Runs with a live claim. */
   readonly running: number;
-  /** When the oldest claim was taken that is still there, on the store's clock. */
+  /** When the oldest claim that is still there was taken, by the store's clock. */
   readonly oldestClaim?: number;
   /** What time it is for the store, as in {@link SeenSnapshot}. */
   readonly now?: number;
@@ -392,9 +376,7 @@ export interface RunsQuery {
   /** The gate's id. */
   readonly workflow: string;
   readonly state: string;
-  /**
-   * Only those whose snapshot is at least so old, in milliseconds on the store's clock. Default 0.
-   */
+  /** Only runs whose snapshot is at least so old, by the store's clock. Default 0. */
   readonly forMs?: number | undefined;
 }
 
@@ -402,126 +384,127 @@ export interface RunsQuery {
  * A store that makes steps exact across processes. Each method is **one** atomic operation of the
  * backend — a script, a transaction, an `UPDATE … WHERE` — never a read followed by a write.
  *
- * - Times are the store's own clock where it has one, so that skew between processes breaks
- *   nothing.
- * - A run that has expired, was deleted or was evicted is `unknown` as a whole: no workflow of it
- *   may come back in its initial state under the old key.
- * - A rejected promise means "could not be asked"; the caller fails closed. Never answer "no" for
- *   "do not know".
+ * - A store with a clock goes by it, so that skew between processes breaks nothing.
+ * - A run that has expired, was deleted or was evicted is `unknown` as a whole. None of its
+ *   workflows may come back in its initial state.
+ * - A rejected promise means "could not be asked", and the caller fails closed. Never answer "no"
+ *   for "do not know".
  * - Any JavaScript string is a valid run key, workflow, tool or state: `__proto__`, quotes, NUL,
  *   half a surrogate pair, 4 KB of emoji. No two of them are the same. Where a backend cannot keep
- *   each of them, `JSON.stringify` writes it as valid UTF-8 without NUL, and reversibly.
- * - What is handed out is a copy, or frozen.
+ *   such a string, `JSON.stringify` writes it reversibly as valid UTF-8 without NUL.
+ * - What a method gives back is a copy, or frozen.
  */
 export interface AtomicStateStore {
   /**
-   * Starts a run, unless there is one under that key: an upstream may use a session id twice, for
-   * another principal even. A key is free again once its run was deleted or has expired; nothing is
-   * left of that run then, its trail included.
+   * Starts a run, unless there is one under that key: an upstream may use a session id twice, even
+   * for another principal. A key is free again once its run was deleted or has expired. Then
+   * nothing of that run is left, not even its trail.
    *
-   * `token` is made by the caller, unguessable, for one call only: asking again with it is answered
-   * as the first time, and changes nothing, so a driver may retry. Without one a run that is there
-   * is `taken`, whoever opened it.
+   * The caller makes `token`, unguessable, for one call only. A driver may retry: asking again with
+   * it changes nothing and gives the first answer. Without a token, an existing run is `taken`,
+   * even if this caller opened it.
    */
   open(run: string, session: SessionRecord, ttlMs: number, token?: string): Promise<OpenResult>;
 
   /**
    * The run, or `undefined` where it is unknown. Sets its expiry to `ttlMs` from now, as a claim
-   * does; but not where the look is `about` a workflow that has ended.
+   * does, but not where the caller reads it `about` a workflow that has ended.
    */
   read(run: string, ttlMs: number, about?: string): Promise<RunRecord | undefined>;
 
   /**
-   * Tests, in this order, and takes the lease if all hold: the run exists (or `create` says to make
-   * it); the token is not spent (`state`), and does not have the claim already; no other claim
-   * lives (`busy`) or is held (`held`); the state is allowed (`state`). A refused claim changes
-   * nothing but the expiry, except that a run may have been made.
+   * Grants the claim after these tests, in this order. Each names the answer where it fails.
    *
-   * A claim whose lease ended without a commit is an unknown outcome. With `uncertain: 'hold'` it
-   * answers `held` to everybody until it is resolved. With `'retry'` it gives way to the next
-   * claim; its idempotency key is remembered (the last 16 such) and handed out again to the claim
-   * of the same tool with the same digest, until that step commits or is released, and settled by
-   * it. The one to whom a claim belonged when its lease ended keeps it until somebody takes it
-   * over.
+   * 1. The run exists, or `create` says to make it (`unknown`).
+   * 2. The token is not spent (`state`).
+   * 3. No other token's claim lives (`busy`) or is held (`held`).
+   * 4. The state allows the step (`state`).
+   *
+   * A refused claim changes nothing but the expiry, except that it may have made the run.
+   *
+   * Where a lease ends without a commit, the outcome of the step is unknown. With `uncertain:
+   * 'hold'` every later claim gets `held` until a person resolves the step. With `'retry'` the next
+   * claim takes over; until then the claim remains its holder's. The store remembers the last 16
+   * idempotency keys of such steps. Each is given again to a claim of the same tool with the same
+   * digest, until a commit or a release settles that step.
    */
   claim(request: ClaimRequest): Promise<ClaimResult>;
 
   /**
    * Saves the next snapshot with its trail entry and lets the claim go, if the claim is still this
-   * token's. A lease that ran out without anybody taking the run over is still this token's: the
-   * late holder knows the truth.
+   * token's. That includes a lease that has ended and that no other claim has taken over: the late
+   * holder knows the outcome.
    */
   commit(request: CommitRequest): Promise<CommitResult>;
 
   /**
-   * Makes the lease end `leaseMs` from now, also one that ran out and was not taken over. The run
+   * Makes the lease end `leaseMs` from now, even one that has ended and was not taken over. The run
    * does not expire before that. `false` where the claim is no longer this token's.
    */
   renew(key: RunKey, token: string, leaseMs: number): Promise<boolean>;
 
   /**
-   * Lets the claim go without a move. Where it is not this token's no claim is touched, but the
-   * token is spent if the workflow was ever claimed: so a claim that its caller gave up waiting for
-   * takes no lease when it arrives after all.
+   * Lets the claim go without a move. Where the claim is not this token's, it stays, and the token
+   * is spent if the workflow was ever claimed. So a claim that its caller no longer waits for is
+   * refused when it arrives late.
    */
   release(key: RunKey, token: string, options?: ReleaseOptions): Promise<void>;
 
   /**
-   * Adds an entry to the trail of a workflow that is there, and changes nothing else: a refused
-   * call. Its `to` is absent. Nothing where the run or the workflow is unknown. Without this
-   * operation refused calls cannot be kept.
+   * Adds the entry of a refused call, which has no `to`, to a trail, and changes nothing else. Does
+   * nothing where the run or the workflow is unknown. Without this operation a gate cannot keep
+   * refused calls.
    */
   append?(key: RunKey, entry: TrailDraft): Promise<void>;
 
   /**
-   * Ends a run with everything in it; nothing where it is unknown. Its trail is no longer given by
-   * `history`, though a backend may keep it for audits.
+   * Ends a run with everything in it. Does nothing where the run is unknown. From then on `history`
+   * is empty, though a backend may keep the trail for audits.
    */
   delete(run: string): Promise<void>;
 
   /**
    * The newest `limit` trail entries (default 50), oldest first. Empty where the run is unknown. A
-   * store keeps at least the last 50 of each workflow, refused calls among them. Reading them does
-   * not push the expiry out.
+   * store keeps at least the last 50 of each workflow, refused calls among them. Does not move the
+   * expiry.
    */
   history(key: RunKey, limit?: number): Promise<TrailEntry[]>;
 
   /**
-   * The keys of the known runs whose workflow stands in a state, those with the oldest snapshots
-   * first, for sweeps and operators' pages. A workflow that was never claimed stands nowhere yet. A
-   * run that moves meanwhile may be given or not, so a sweep decides by what its claim is answered.
-   * Does not push the expiry out. Only for a store that can look it up by the state: one that would
-   * have to go through all of its keys has no such operation.
+   * The keys of the known runs whose workflow is in a state, those with the oldest snapshots first,
+   * for sweeps and operators' pages. A workflow that was never claimed is in no state yet. A run
+   * that moves meanwhile may be missing or not, so a sweep must go by the answer to its claim. Does
+   * not move the expiry. A store that would have to go through all of its keys leaves this out.
    */
   runs?(query: RunsQuery): AsyncIterable<string>;
 
   /**
-   * The operations below are there in a store that keeps an index of what is under way: none of
-   * them goes through all runs. A store has all of them or none. They do not push the expiry out.
+   * This and the operations below need an index, since none of them may go through all runs. A
+   * store has all of them or none. They do not move the expiry.
    *
-   * The runs that are held: a step with `uncertain: 'hold'` whose lease is over. Those whose lease
+   * The held runs, whose step has `uncertain: 'hold'` and a lease that has ended. Those whose lease
    * ended first come first.
    */
   held?(query: HeldQuery): Promise<RunsPage>;
 
-  /** The runs that have not ended and have not moved for so long. The oldest first. */
+  /** The runs that have not ended and have not moved for `forMs`, oldest snapshot first. */
   stuck?(query: StuckQuery): Promise<RunsPage>;
 
-  /** How many runs of a workflow have not ended, and how many of them are older than `forMs`. */
+  /** How many runs of a workflow are in each state, held, and running. */
   count?(query: CountQuery): Promise<RunsCount>;
 
-  /** The keys of a principal's runs, whatever workflows they have. In no order. */
+  /** The keys of a principal's runs with any workflows, in no order. */
   list?(query: ListQuery): Promise<KeysPage>;
 }
 
 /**
- * A store that can commit a step in a transaction of the handler's own, so that its writes and the
- * move are one.
+ * A store that can commit a step in the handler's own transaction, so that the handler's writes and
+ * the move are saved together.
  */
 export interface TransactionalStateStore<Client> extends AtomicStateStore {
   /**
-   * The same as `commit`, on a client that has a transaction open: undone where that is rolled
-   * back. Committing again outside of it, with the same token, is answered `repeated`.
+   * As `commit`, in the transaction that is open on `client`: a rollback undoes it. After that
+   * transaction, a second commit with the same token gets `repeated`.
    */
   commitIn(client: Client, request: CommitRequest): Promise<CommitResult>;
 }
