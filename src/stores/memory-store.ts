@@ -1,6 +1,6 @@
 /**
- * Runs in the memory of one process. Hides their order of use, by which the table makes room, and
- * how a listing is made of all of them.
+ * The memory store, and the table in which it keeps runs. Hides their order of use, by which the
+ * table makes room for new ones.
  */
 import { randomUUID } from 'node:crypto';
 import { type Placed, type UseOrder, YieldOrder } from '../use-order.ts';
@@ -214,7 +214,7 @@ export class MemoryStore implements AtomicStateStore {
     return { runs: given, ...(runs.length > limit && { next: given.at(-1) ?? '' }) };
   }
 
-  /** The runs that have a score, from the lowest one on, behind that of `after`. */
+  /** A page of the runs that have a score, in the order of their scores. */
   #page(
     { limit, after }: PageQuery,
     now: number,
@@ -260,30 +260,30 @@ export class MemoryStore implements AtomicStateStore {
   }
 }
 
-/** Where a page ended. */
+/** Where the page before ended. */
 function parsePlace(after: string): { readonly score: number; readonly run: string } {
   const [score, run] = JSON.parse(after) as [number, string];
   return { score, run };
 }
 
-/** To the millisecond, since writing costs nothing here. */
+/** Always writes the new expiry, since writing costs nothing here. */
 function keepAlive(run: KeptRun, now: number, ttlMs: number | undefined): void {
   run.expiresAt = newExpiry(run, now, ttlMs, 1) ?? run.expiresAt;
 }
 
-/** What the table has to know of a run. */
+/** What the table needs of a run. */
 interface Expiring {
-  /** Milliseconds since the epoch, on the table's clock. From then on the run is unknown. */
+  /** Milliseconds since the epoch, by the table's clock. From then on the run is unknown. */
   readonly expiresAt: number;
 }
 
 interface RunTableOptions<Run> {
-  /** How many runs are kept, as long as enough of them may be evicted. */
+  /** How many runs the table keeps, as long as enough of them are not pinned. */
   readonly maxRuns: number;
   readonly now: () => number;
-  /** A run that must not be evicted yet. */
+  /** Whether the table must not evict the run yet. */
   readonly isPinned: (run: Run, now: number) => boolean;
-  /** Whether a run belongs to a principal: such runs are evicted last. Default: none does. */
+  /** Whether the run belongs to a principal: the table evicts such runs last. Default: none. */
   readonly isOwned?: (run: Run) => boolean;
 }
 
@@ -293,18 +293,18 @@ interface RunEntry<Run> extends Placed<RunEntry<Run>> {
   run: Run;
 }
 
-/** How many runs of each kind an insertion may look at to find one to evict. */
+/** How many runs of each kind an insertion looks at to find one that it may evict. */
 const LOOKS = 8;
 
 /**
- * A sweep looks at every run, and comes once in so many insertions per run: each insertion pays for
- * four looks.
+ * A sweep looks at every run. It comes after so many insertions for each run in the table, so an
+ * insertion costs four looks on average.
  */
 const SWEEP_SHARE = 1 / 4;
 
 /**
- * Runs by their key, and in the order of their last use. An expired run is not there; its memory is
- * freed by later insertions, so that no timer is needed.
+ * Runs by their key, and in the order of their last use. An expired run counts as absent. Later
+ * insertions free its memory, so the table needs no timer.
  */
 export class RunTable<Run extends Expiring> {
   readonly #entries = new Map<string, RunEntry<Run>>();
@@ -316,15 +316,12 @@ export class RunTable<Run extends Expiring> {
     this.#options = options;
   }
 
-  /** How many runs are in memory, expired ones that were not swept yet among them. */
+  /** How many runs are in memory, including expired ones that no sweep has removed yet. */
   get size(): number {
     return this.#entries.size;
   }
 
-  /**
-   * The run, which is now the most recently used one, or `undefined` where it is unknown or has
-   * expired.
-   */
+  /** The run, which becomes the most recently used one; `undefined` if unknown or expired. */
   get(key: string): Run | undefined {
     const entry = this.#entries.get(key);
     if (entry === undefined) return undefined;
@@ -336,10 +333,7 @@ export class RunTable<Run extends Expiring> {
     return entry.run;
   }
 
-  /**
-   * Replaces what is under the key. A new key frees expired runs, and evicts another run where the
-   * table is full.
-   */
+  /** Replaces the run under the key. A new key may make a full table evict another run. */
   set(key: string, run: Run): void {
     const known = this.#entries.get(key);
     if (known !== undefined) {
@@ -350,7 +344,7 @@ export class RunTable<Run extends Expiring> {
     this.#insertionsSinceSweep += 1;
     if (this.#insertionsSinceSweep >= this.size * SWEEP_SHARE) this.#sweep();
     this.#evict();
-    // With all of its members from the start, so that every entry has one shape.
+    // With all members from the start, so that all entries have one hidden class.
     const order = this.#order.of(this.#options.isOwned?.(run) === true);
     const entry: RunEntry<Run> = { key, run, order, older: undefined, newer: undefined };
     this.#entries.set(key, entry);
@@ -362,7 +356,7 @@ export class RunTable<Run extends Expiring> {
     if (entry !== undefined) this.#remove(entry);
   }
 
-  /** All runs that have not expired. Being looked at so is no use of them. */
+  /** All runs that have not expired. This does not count as a use. */
   *entries(): Generator<readonly [key: string, run: Run]> {
     const now = this.#options.now();
     for (const { key, run } of this.#entries.values()) if (run.expiresAt > now) yield [key, run];
@@ -374,10 +368,7 @@ export class RunTable<Run extends Expiring> {
     for (const entry of this.#entries.values()) if (entry.run.expiresAt <= now) this.#remove(entry);
   }
 
-  /**
-   * A pinned run counts as used. Where all that were looked at are pinned the table grows, until
-   * later insertions.
-   */
+  /** A pinned run counts as used. If it finds only pinned runs, the table grows for now. */
   #evict(): void {
     const { maxRuns, now, isPinned } = this.#options;
     for (const order of this.#order.inTurn) {

@@ -5,9 +5,9 @@ import type { AtomicStateStore } from './store.ts';
 
 export interface MemoryStoreOptions {
   /**
-   * How many runs are kept. Default 10,000. With one more, the least recently used run is evicted
-   * as a whole and is unknown from then on: one without a principal, as long as there are any. A
-   * run in which a claim lives is spared, and the limit exceeded where there are too many of them.
+   * How many runs the store keeps. Default 10,000. For one more it evicts the least recently used
+   * run as a whole, and first those without a principal. An evicted run is unknown. The store
+   * spares runs with a live claim, even if it then exceeds the limit.
    */
   readonly maxRuns?: number | undefined;
   /** The clock, in milliseconds since the epoch. Default `Date.now`. */
@@ -32,9 +32,7 @@ export function memoryStore(options: MemoryStoreOptions = {}): AtomicStateStore 
   return new MemoryStore(parseOptions('memoryStore()', optionsSchema, options));
 }
 
-/**
- * Whether the store is one that loses its runs with this process, and shares them with no other.
- */
+/** Whether the store loses its runs with this process, and shares them with no other process. */
 export function isMemoryStore(store: AtomicStateStore): boolean {
   return store instanceof MemoryStore;
 }

@@ -25,15 +25,15 @@ import {
 } from './trail.ts';
 
 /**
- * One workflow of a run, as it is kept in this process. Never changed in place: each operation
- * makes the next one.
+ * One workflow of a run, in the memory of this process. Each operation makes a new one, and changes
+ * none in place.
  */
 export interface WorkflowState {
   readonly snapshot: FsmSnapshot;
   readonly claim: Claim | undefined;
   /** As {@link WorkflowRecord.ended}. */
   readonly ended?: boolean | undefined;
-  /** Steps whose outcome nobody saw, oldest first. */
+  /** Steps of unknown outcome, oldest first. */
   readonly unsettled: readonly Unsettled[];
   /** Tokens that were committed or released, oldest first. */
   readonly settled: readonly SettledToken[];
@@ -53,31 +53,29 @@ type Unsettled = Pick<Claim, 'tool' | 'digest' | 'idempotencyKey'>;
 
 interface SettledToken {
   readonly token: string;
-  /**
-   * What was answered: the version where the token committed, `undefined` where it was released.
-   */
+  /** The version that the token committed; `undefined` where it was released. */
   readonly version?: number;
 }
 
-/** A run with its workflows, as a store holds it for the length of one operation. */
+/** A run with its workflows during one operation. */
 export interface RunState {
   readonly session: SessionRecord;
-  /** The token that opened it, where one did. */
+  /** The token that opened it; `undefined` where a claim made it. */
   readonly openedBy: string | undefined;
   readonly workflows: ReadonlyMap<string, WorkflowState>;
-  /** Milliseconds since the epoch, on the store's clock. */
+  /** Milliseconds since the epoch, by the store's clock. */
   readonly expiresAt: number;
 }
 
 type Workflows = Pick<RunState, 'workflows'>;
 
-/** What an operation answers, and the workflow after it where anything changed. */
+/** An operation's answer, and the workflow afterwards if it has changed. */
 interface Operated<Result> {
   readonly result: Result;
   readonly next?: WorkflowState;
 }
 
-/** A share of a time to live: while more remains, a store may leave the expiry as it is. */
+/** While a greater share of the time to live remains, a store may leave the expiry as it is. */
 const FRESH_ENOUGH = 0.9;
 
 const TRAIL_KEPT = 50;
@@ -85,7 +83,7 @@ const TRAIL_KEPT = 50;
 const TOKENS_KEPT = 32;
 const KEYS_KEPT = 16;
 
-/** What opening a run is answered that is there already. */
+/** The answer to opening a run that is there already. */
 export function openedAgain(
   { openedBy }: Pick<RunState, 'openedBy'>,
   token: string | undefined,
@@ -93,14 +91,14 @@ export function openedAgain(
   return { status: token !== undefined && token === openedBy ? 'opened' : 'taken' };
 }
 
-/** One for all runs, most of which never have a step of unknown outcome. */
+/** All runs share it, since most of them never have a step of unknown outcome. */
 const NONE: readonly never[] = Object.freeze([]);
 
-/** Where every trail begins, so one for all. */
+/** All trails begin here, and share it. */
 const NEW_TRAIL: TrailHead = Object.freeze({ seq: 0, attempts: 0 });
 const NEW_CHAIN: TrailHead = Object.freeze({ seq: 0, attempts: 0, hash: firstHash(true) });
 
-/** A workflow of which no claims and no trail are known. */
+/** A workflow without claims and without a trail. */
 export function workflowAt(
   snapshot: FsmSnapshot,
   ended?: boolean,
@@ -117,7 +115,7 @@ export function workflowAt(
   };
 }
 
-/** Also how long the run is to live on for the sake of this claim: {@link newExpiry} takes it. */
+/** Also gives the time to live with which {@link newExpiry} keeps the run alive. */
 export function claimStep(
   { workflows }: Workflows,
   request: ClaimRequest,
@@ -171,7 +169,7 @@ function claimWorkflow(
         leaseEnd,
         entry,
       };
-  // The outcome of the claim that gives way stays unknown.
+  // The outcome of the claim that is taken over stays unknown.
   const left =
     isOwn || claim?.entry === undefined
       ? workflow
@@ -203,7 +201,7 @@ export function commitStep(
   return { result: { status: 'committed', version }, next };
 }
 
-/** The workflow with the lease moved, or `undefined` where the claim is not the token's. */
+/** The workflow with a later end of its lease; `undefined` where the claim is not the token's. */
 export function renewStep(
   { workflows }: Workflows,
   name: string,
@@ -232,7 +230,7 @@ export function releaseStep(
   return { ...workflow, settled: spend(workflow.settled, { token }) };
 }
 
-/** The run as readers see it; `seenAt` is when it was found, if that was after `now`. */
+/** The run as a caller sees it; `seenAt` is when the store found it, if that was after `now`. */
 export function recordOf(
   { session, workflows }: Pick<RunState, 'session' | 'workflows'>,
   now: number,
@@ -244,7 +242,7 @@ export function recordOf(
   return { session, workflows: records, now: seenAt };
 }
 
-/** One workflow as readers see it. */
+/** One workflow as a caller sees it. */
 export function workflowRecord(
   { snapshot, claim, ended }: Pick<WorkflowState, 'snapshot' | 'claim' | 'ended'>,
   now: number,
@@ -256,7 +254,7 @@ export function workflowRecord(
   };
 }
 
-/** How long a look at a run keeps it: no longer than before if it is about an ended workflow. */
+/** The time to live that a read gives to a run: none if it is about an ended workflow. */
 export function ttlOfLook(
   { workflows }: Workflows,
   ttlMs: number,
@@ -266,10 +264,10 @@ export function ttlOfLook(
 }
 
 /**
- * When the run is to expire from now on; `undefined` where that may stay as it is, so that most
- * looks at a run write nothing. Without a time to live it stays, unless a claim lives longer.
+ * When the run expires from now on; `undefined` where that may stay as it is, so that most reads
+ * write nothing. Without a time to live it stays, unless a claim lives longer.
  *
- * @param enough the share of the time to live that is as good as all of it
+ * @param enough the share of the time to live that counts as all of it
  */
 export function newExpiry(
   { expiresAt, workflows }: Pick<RunState, 'expiresAt' | 'workflows'>,
@@ -283,7 +281,7 @@ export function newExpiry(
   return Math.max(ttlMs === undefined ? expiresAt : now + ttlMs, claimed);
 }
 
-/** Whether an expiry is near enough to that of a run that is used now. */
+/** Whether an expiry is near enough to the one that a use of the run would set now. */
 export function isFresh(
   expiresAt: number,
   now: number,
@@ -293,23 +291,20 @@ export function isFresh(
   return expiresAt >= now + ttlMs * enough && expiresAt <= now + ttlMs;
 }
 
-/** When the last lease ends that is running, or `now` where none is. */
+/** When the last live lease ends, or `now` where there is none. */
 export function liveUntil(workflows: Iterable<WorkflowState>, now: number): number {
   let end = now;
   for (const { claim } of workflows) end = Math.max(end, claim?.leaseEnd ?? now);
   return end;
 }
 
-/** The newest entries, oldest first; none where the workflow was never claimed. */
+/** The newest entries, oldest first; none without a workflow. */
 export function lastEntries(workflow: WorkflowState | undefined, limit: number): TrailEntry[] {
   const trail = workflow?.trail ?? [];
   return trail.slice(Math.max(0, trail.length - limit));
 }
 
-/**
- * A frozen copy, as other stores would give it back: what JSON cannot say is lost or throws here
- * too.
- */
+/** A frozen copy. What JSON cannot say is lost or throws, as in the stores on a server. */
 export function copySnapshot({ state, updatedAt, version = 0, context }: FsmSnapshot): FsmSnapshot {
   const copied = context === undefined ? undefined : copyJson(context);
   return Object.freeze({
@@ -320,7 +315,7 @@ export function copySnapshot({ state, updatedAt, version = 0, context }: FsmSnap
   });
 }
 
-/** The workflow with one entry more in its trail, and nothing else changed. */
+/** The workflow with one more entry in its trail. */
 export function withEntry(workflow: WorkflowState, draft: TrailDraft, now: number): WorkflowState {
   const { trail, head, snapshot } = workflow;
   const entry = stampEntry(head, snapshot, draft, now);
@@ -348,7 +343,7 @@ function spend(settled: readonly SettledToken[], token: SettledToken): readonly 
   return appended(settled, token, TOKENS_KEPT);
 }
 
-/** Newest first, and by hand: each step looks twice, and mostly finds nothing. */
+/** A plain loop, newest first: each step asks twice, and mostly there is no such token. */
 function findSettled({ settled }: WorkflowState, token: string): SettledToken | undefined {
   for (let at = settled.length - 1; at >= 0; at--)
     if (settled[at]?.token === token) return settled[at];
@@ -380,8 +375,8 @@ function isLive({ leaseEnd }: Claim, now: number): boolean {
 }
 
 /**
- * With the value at the end, and only the last `count` of them. Not by `push()` or a spread, whose
- * arrays keep room for 16 more: a process holds two of these for each run.
+ * The values and one more, but only the last `count` of them. Not by `push()` or a spread: their
+ * arrays keep room for 16 more, and a process has two of these arrays for each run.
  */
 function appended<T extends object>(values: readonly T[], value: T, count: number): readonly T[] {
   return values.slice(Math.max(0, values.length + 1 - count)).concat([value]);

@@ -1,17 +1,17 @@
 /**
- * What a trail entry says, as one text that every store agrees on, and the chain of hashes over
- * those texts. Hides the order of the members, so that a script in Lua or SQL can write them too.
+ * A trail entry as one text, the same in every store, and the chain of hashes over those texts.
+ * Hides the order of the members: scripts in Lua and SQL write them in the same one.
  */
 import { createHash } from 'node:crypto';
 import type { CallNote, FsmSnapshot, Json, TrailDraft, TrailEntry } from './store.ts';
 
-/** What stands before the first entry's hash. */
+/** The hash before the first entry. */
 const NO_HASH = '';
 
-/** What a store stamps an entry with. */
+/** The members that a store adds to an entry. */
 type Stamps = Pick<TrailEntry, 'seq' | 'version' | 'attempt' | 'at'>;
 
-/** Where the trail of a workflow stands. */
+/** What the next entry of a trail follows on. */
 export interface TrailHead {
   /** How many entries it ever had. */
   readonly seq: number;
@@ -21,17 +21,17 @@ export interface TrailHead {
   readonly hash?: string | undefined;
 }
 
-/** The members that a call brings with it, in their order. Without members: `{}`. */
+/** The members that a call brings with it, in their order; `{}` if there are none. */
 export function noteText(note: CallNote): string {
   return JSON.stringify(orderedNote(note));
 }
 
-/** All that the app and the gate say of an entry, without its stamps. */
+/** An entry without its stamps. */
 export function draftText(draft: TrailDraft): string {
   return JSON.stringify(orderedDraft(draft));
 }
 
-/** The attempt of a claim that another one took over. */
+/** The attempt whose claim another claim has taken over. */
 export function takenOver(from: string, note: CallNote): TrailDraft {
   return { from, event: null, outcome: 'unknown', kind: 'taken_over', ...note };
 }
@@ -59,14 +59,14 @@ export function stampEntry(
   });
 }
 
-/** The hash of a chain to which nothing was added yet; `undefined` where it is not chained. */
+/** The hash of an empty trail; `undefined` where the trail is not chained. */
 export function firstHash(isChained: boolean): string | undefined {
   return isChained ? NO_HASH : undefined;
 }
 
 type HashName = 'sha256' | 'sha1';
 
-/** The hash of an entry in a chain. Scripts in Lua and SQL make the same of the same. */
+/** The hash of an entry in a chain. Scripts in Lua and SQL make the same hash of it. */
 export function linkOf(
   name: HashName,
   before: string,
@@ -93,7 +93,7 @@ function orderedDraft(draft: TrailDraft): Writable<TrailDraft> {
   return ordered;
 }
 
-/** A frozen copy of a note: its members in their order, and no others. */
+/** A frozen copy of a note, with its members in their order and no others. */
 export function orderedNote(note: CallNote): CallNote {
   const ordered: Writable<CallNote> = {};
   addNote(ordered, note);
@@ -113,26 +113,26 @@ function addNote(
   if (workflowVersion !== undefined) ordered.workflowVersion = workflowVersion;
 }
 
-/** What is wrong with a trail, and at which of the given entries. */
+/** A fault of a trail, and the entry that has it. */
 export interface TrailFault {
-  /** The index in the array that was given. */
+  /** The entry's index in the array that the caller gave. */
   readonly index: number;
   readonly seq: number;
   /**
-   * `altered`: the entry is not what its hash was made of. `missing`: the entry after the one
-   * before is not there. `order`: it stands before one that it came after. `unchained`: it has no
-   * hash, or one of an unknown kind.
+   * `altered`: the entry does not have the content that its hash was made of. `missing`: entries
+   * are missing in front of it. `order`: it belongs in front of the entry before it. `unchained`:
+   * it has no hash, or one of an unknown kind.
    */
   readonly fault: 'altered' | 'missing' | 'order' | 'unchained';
 }
 
 /**
  * Checks the hashes of a trail that a store chained: whether an entry was altered, dropped or
- * swapped after it was written. The oldest entry that is given is taken as it is: keep its hash, or
- * the newest one, where the store's operators cannot reach it, and compare.
+ * swapped after the store wrote it. It cannot check the oldest of the entries. So keep that one's
+ * hash, or the newest one's, where the store's operators cannot reach it, and compare.
  *
  * @param entries oldest first, as `runs.history()` gives them
- * @returns what is wrong, in the order of the entries; empty where nothing is
+ * @returns the faults, in the order of the entries; empty where there are none
  */
 export function verifyTrail(entries: readonly TrailEntry[]): TrailFault[] {
   const faults: TrailFault[] = [];
@@ -156,7 +156,7 @@ function faultOf(
   return link === entry.hash ? undefined : 'altered';
 }
 
-/** A frozen copy, as other stores would give it back. */
+/** A frozen copy, as a store on a server would give it back. */
 export function copyJson(value: Json): Json {
   if (typeof value !== 'object' || value === null) return value;
   const copy: Json = JSON.parse(JSON.stringify(value));
