@@ -39,11 +39,9 @@ import type {
 } from './store.ts';
 
 export interface AdaptOptions {
-  /**
-   * The clock that leases and expiry go by, in milliseconds since the epoch. Default `Date.now`.
-   */
+  /** The clock for leases and expiry, in milliseconds since the epoch. Default `Date.now`. */
   readonly now?: (() => number) | undefined;
-  /** Told once, at the start, what the store cannot do. Default `process.emitWarning`. */
+  /** Is told once, at the start, what the store cannot do. Default `process.emitWarning`. */
   readonly onWarning?: ((warning: string) => void) | undefined;
 }
 
@@ -65,28 +63,28 @@ const ATOMIC = [
   'history',
 ] as const satisfies readonly (keyof AtomicStateStore)[];
 
-/** One adapter for each store: two of them on one store would not know of each other's claims. */
+/** One adapter for each store: two adapters of one store would not see each other's claims. */
 const adapted = new WeakMap<FsmStateStore, AtomicStateStore>();
 
 /**
- * Makes steps exact within this process on a store that can only `load` and `save`. Claims,
- * idempotency keys and the trail (the last 50 entries of each workflow) live in this process; what
- * is saved is the run's session under `session:<run>` and each workflow's snapshot under
- * `<workflow>:<run>`. An operation costs a load for the session and one for each workflow that the
- * run has moved in; a commit one save; and a run in use is saved again each time a tenth of its
- * time to live has passed, so the backend's own expiry, if it has one, should be no shorter than
- * that.
+ * Makes steps exact within this process on a store that can only `load` and `save`. It saves the
+ * run's session under `session:<run>`, and each workflow's snapshot under `<workflow>:<run>`.
+ * Claims, idempotency keys and the trail (the last 50 entries of each workflow) live in this
+ * process.
  *
- * A run of which something is missing was evicted and is unknown. One of which something is
- * malformed is an error. Use one adapter for a store, as {@link resolveStore} does.
+ * An operation costs one load for the session and one for each workflow of the run; a commit costs
+ * one save. The adapter saves a run in use again whenever a tenth of its time to live has passed. A
+ * backend's own expiry must be no shorter than that.
+ *
+ * A run of which a snapshot is missing was evicted, and is unknown. A malformed snapshot is an
+ * error. Use one adapter for a store, as {@link resolveStore} does.
  */
 export function adaptStateStore(
   store: FsmStateStore,
   options: AdaptOptions = {},
 ): AtomicStateStore {
   const { now, onWarning } = parseOptions('adaptStateStore()', optionsSchema, options);
-  const missing = missingOf(store, PLAIN);
-  if (missing.length > 0) throw notAStore(store);
+  if (missingOf(store, PLAIN).length > 0) throw notAStore(store);
   onWarning(limitsOf(store));
   return new AdaptedStore(store, now);
 }
@@ -97,10 +95,11 @@ export function isAtomicStore(store: StateStore): store is AtomicStateStore {
 }
 
 /**
- * The store as an {@link AtomicStateStore}: itself if it is one, else its adapter, which is the
- * same one each time. The first call's options hold.
+ * The store as an {@link AtomicStateStore}: itself if it is one, else its adapter. The first call
+ * makes the adapter with its options, and later calls get the same one.
  *
- * @throws InterlockError `ERR_INTERLOCK_STORE` where it is neither kind, naming what is missing.
+ * @throws InterlockError `ERR_INTERLOCK_STORE` where it is neither kind of store; the message names
+ * the missing methods.
  */
 export function resolveStore(store: StateStore, options: AdaptOptions = {}): AtomicStateStore {
   if (isAtomicStore(store)) return store;
@@ -111,7 +110,7 @@ export function resolveStore(store: StateStore, options: AdaptOptions = {}): Ato
   return adapter;
 }
 
-/** Methods may be inherited: a store is often an object of a class. */
+/** Counts inherited methods: a store is often an object of a class. */
 function missingOf(store: unknown, names: readonly string[]): string[] {
   if (typeof store !== 'object' || store === null) return [...names];
   return names.filter((name) => typeof Reflect.get(store, name) !== 'function');
@@ -129,7 +128,8 @@ function notAStore(store: unknown): InterlockError {
   const [plain, atomic] = [missingOf(store, PLAIN), missingOf(store, ATOMIC)].map(quoteNames);
   return new InterlockError(
     'ERR_INTERLOCK_STORE',
-    `${given} is no store: to be an FsmStateStore it lacks ${plain}; to be an AtomicStateStore it lacks ${atomic}`,
+    `${given} is no store: to be an FsmStateStore it lacks ${plain}; ` +
+      `to be an AtomicStateStore it lacks ${atomic}`,
   );
 }
 
@@ -145,28 +145,26 @@ function emitWarning(warning: string): void {
   process.emitWarning(warning, 'InterlockWarning');
 }
 
-/** What this process knows of a run beyond what is saved: claims, keys, tokens and trail. */
+/** What only this process knows of a run: claims, keys, tokens and trail. */
 interface Kept {
   readonly workflows: Map<string, WorkflowState>;
-  /**
-   * Workflows whose last save failed: it may have arrived all the same, so it is to be overwritten.
-   */
+  /** Workflows whose last save failed. It may have arrived all the same: overwrite it. */
   readonly unsure: Set<string>;
   expiresAt: number;
 }
 
-/** A run for the length of one operation: what is saved and what is kept, as one. */
+/** A run during one operation: what the store saved, and what this process keeps. */
 interface AdaptedRun extends Omit<Kept, 'expiresAt'>, Pick<RunState, 'session' | 'openedBy'> {
   readonly key: string;
-  /** `undefined` for a run that this operation makes. */
+  /** `undefined` where this operation makes the run. */
   saved: SavedSession | undefined;
 }
 
 const RUNS_KEPT = 10_000;
 
 /**
- * Operations made of loads and saves, which only this process's queue keeps apart. Every one saves
- * first and remembers afterwards, so that a save that fails leaves things as they were.
+ * Operations made of loads and saves; the queue of this process keeps them apart. Each saves first
+ * and remembers afterwards, so that a failed save changes nothing.
  */
 class AdaptedStore implements AtomicStateStore {
   readonly #saved: SavedRuns;
@@ -280,8 +278,8 @@ class AdaptedStore implements AtomicStateStore {
   }
 
   /**
-   * Saves the run where something of it is not saved yet, or its expiry is to move and is too far
-   * off, and remembers it. Without a time to live a run that was saved keeps its expiry.
+   * Remembers the run, and saves it where a part of it is not saved yet or its expiry must move.
+   * Without a time to live a saved run keeps its expiry.
    */
   async #refresh(run: AdaptedRun, ttlMs: number | undefined): Promise<void> {
     const now = this.#now();
@@ -293,9 +291,9 @@ class AdaptedStore implements AtomicStateStore {
   }
 
   /**
-   * Snapshots first: what the session record lists was saved for this run, and is not left over
-   * from an earlier one. All of them, because a backend may count each key's time to live from its
-   * last save. One after the other, so that none is still under way when another has failed.
+   * Saves snapshots before the session record, which lists them: so none of those that it lists is
+   * an earlier run's. Saves all of them, because a backend may count each key's time to live from
+   * its last save. One after the other, so that none is under way when another one fails.
    */
   async #save(run: AdaptedRun, expiresAt: number): Promise<void> {
     const { key, workflows, unsure } = run;
@@ -315,8 +313,8 @@ class AdaptedStore implements AtomicStateStore {
   }
 
   /**
-   * What was committed is unsure until all of it is saved. The session record has nothing of it but
-   * the end.
+   * The workflow is unsure until all of the commit is saved. Only a commit that changes whether the
+   * workflow has ended changes the session record.
    */
   async #commitTo(run: AdaptedRun, name: string, next: WorkflowState): Promise<void> {
     const { key, workflows, unsure, saved } = run;
@@ -348,10 +346,7 @@ function newRun(key: string, { principal, minted }: SessionRecord, openedBy?: st
   };
 }
 
-/**
- * What is saved is the truth about a workflow, unless it may be there by a save that seemed to
- * fail.
- */
+/** The saved snapshot counts, unless it may come from a save that seemed to fail. */
 function merge(key: string, { session, snapshots }: SavedRun, kept: Kept | undefined): AdaptedRun {
   const run = {
     ...newRun(key, session, session.openedBy),
@@ -372,23 +367,23 @@ function isSaved({ saved, workflows, unsure }: AdaptedRun): boolean {
   return saved !== undefined && workflows.size === saved.workflows.length && unsure.size === 0;
 }
 
-/** Forgetting one of these would let a step run twice. They go when their run expires. */
+/** Evicting such a run could let a step run twice. It stays until it expires. */
 function isPinned({ workflows, unsure }: Kept): boolean {
   const isOpen = ({ claim, unsettled }: WorkflowState) =>
     claim !== undefined || unsettled.length > 0;
   return unsure.size > 0 || [...workflows.values()].some(isOpen);
 }
 
-/** Runs the operations on one key one after the other, and those on different keys side by side. */
+/** Runs the operations of one key one after the other, and those of other keys meanwhile. */
 export class KeyedQueue {
   readonly #tails = new Map<string, Promise<unknown>>();
 
-  /** How many keys have operations that have not settled. */
+  /** How many keys have operations that wait or run. */
   get size(): number {
     return this.#tails.size;
   }
 
-  /** Settles as `operation` does, which starts once all earlier ones on the key have settled. */
+  /** Starts `operation` once all earlier ones of the key have settled, and settles as it does. */
   run<T>(key: string, operation: () => Promise<T>): Promise<T> {
     const before = this.#tails.get(key) ?? Promise.resolve();
     const result = before.then(operation, operation);

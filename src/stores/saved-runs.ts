@@ -4,15 +4,15 @@ import { isTable, parseOptions } from '../options.ts';
 import { parseSnapshot } from '../workflow/stored.ts';
 import type { FsmSnapshot, FsmStateStore, Json } from './store.ts';
 
-/** What the session record of a run says. */
+/** The session record of a run. */
 export interface SavedSession {
   readonly principal?: string | undefined;
   readonly minted?: boolean | undefined;
-  /** The token that opened the run, where one did. */
+  /** The token that opened the run; absent where a claim made it. */
   readonly openedBy?: string | undefined;
-  /** The workflows that have a snapshot. One that is listed and has none was evicted. */
+  /** The workflows that have a snapshot. If one of the snapshots is missing, it was evicted. */
   readonly workflows: readonly string[];
-  /** Those of them that have ended, as far as that is known. */
+  /** Those of them that have ended. Absent: none, or an older version saved the record. */
   readonly ended?: readonly string[] | undefined;
   /** Milliseconds since the epoch. */
   readonly expiresAt: number;
@@ -24,13 +24,13 @@ export interface SavedRun {
 }
 
 /**
- * The format of what is saved here. A session record says it; one without is of this first format.
- * It grows when an older version of the package would misread what a newer one saves, and not when
- * there is more to read.
+ * The format of what {@link SavedRuns} saves. A session record names it; one that does not is of
+ * this first format. The number grows when older versions of the package would misread what newer
+ * ones save, and not when there is merely more to read.
  */
 const FORMAT = 1;
 
-/** Not strict: a backend may keep more beside it than it was given. */
+/** Not strict: a backend may add members of its own. */
 const sessionSchema = z.object({
   state: z.enum(['open', 'ended']),
   updatedAt: z.number(),
@@ -46,13 +46,13 @@ const sessionContextSchema = z.object({
   expiresAt: z.number(),
 });
 
-/** What a snapshot may have beside its state and its time. */
+/** The optional members of a snapshot. */
 const MORE = ['context', 'version'] as const;
 
-/** Runs as snapshots under keys, which is all that a store of `load` and `save` can keep. */
+/** Runs as snapshots under keys, since a store of `load` and `save` can keep nothing else. */
 export class SavedRuns {
   readonly #store: FsmStateStore;
-  /** Those of them that the store was seen to keep. */
+  /** The optional members that the store has been seen to keep. */
   readonly #kept = new Set<(typeof MORE)[number]>();
 
   constructor(store: FsmStateStore) {
@@ -60,10 +60,10 @@ export class SavedRuns {
   }
 
   /**
-   * The run as it was last saved, expired or not, or `undefined` where it is unknown.
+   * The run as it was last saved, expired or not; `undefined` where it is unknown.
    *
-   * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where something was loaded that is not a
-   * snapshot; `ERR_INTERLOCK_STORE` where it is of a newer format.
+   * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where the store loads anything but a snapshot;
+   * `ERR_INTERLOCK_STORE` where the run is of a newer format.
    */
   async load(run: string): Promise<SavedRun | undefined> {
     const loaded = await this.#loadSession(run);
@@ -98,10 +98,10 @@ export class SavedRuns {
   }
 
   /**
-   * Nothing can be deleted with `save`, so the session record says that the run is over. What it
-   * said before need not be readable.
+   * `save` cannot delete, so the session record says that the run has ended. It need not have been
+   * readable before.
    *
-   * @throws InterlockError `ERR_INTERLOCK_STORE` where it is of a newer format
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where the run is of a newer format
    */
   async end(run: string, now: number): Promise<void> {
     await this.#loadSession(run);
@@ -109,10 +109,10 @@ export class SavedRuns {
   }
 
   /**
-   * Looks once whether the store keeps more of a snapshot than its state and its time: without, the
-   * run would be lost at its first load, and no error would say why.
+   * Tests once for each optional member whether the store keeps it. If not, the first load would
+   * lose the run, and no error would say why.
    *
-   * @throws InterlockError `ERR_INTERLOCK_STORE` where it does not.
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where the store does not keep it.
    */
   async #save(key: string, snapshot: FsmSnapshot): Promise<void> {
     await this.#store.save(key, snapshot);
@@ -120,14 +120,14 @@ export class SavedRuns {
       !this.#kept.has(member) && Boolean(snapshot[member]);
     const members = MORE.filter(isNew);
     const loaded = members.length === 0 ? undefined : await this.#store.load(key);
-    // One that answers late is asked again at the next save.
+    // A backend may show a save late: the next save tests it again.
     if (isMissing(loaded)) return;
     const lost = members.filter((member) => isMissing(loaded[member]));
     if (lost.length > 0) throw forgetful(lost);
     for (const member of members) this.#kept.add(member);
   }
 
-  /** The session record, of whatever shape, unless its format is a newer one. */
+  /** The session record in any shape, unless it is of a newer format. */
   async #loadSession(run: string): Promise<unknown> {
     const loaded: unknown = await this.#store.load(sessionKey(run));
     const context = isTable(loaded) ? loaded.context : undefined;
@@ -146,7 +146,8 @@ export class SavedRuns {
 function tooNew(format: number): InterlockError {
   return new InterlockError(
     'ERR_INTERLOCK_STORE',
-    `a run was saved in format ${format} by a newer version of mcp-interlock, and this one knows formats up to ${FORMAT}: ` +
+    `a run was saved in format ${format} by a newer version of mcp-interlock, ` +
+      `and this one knows formats up to ${FORMAT}: ` +
       'the run is left as it is; deploy the newer version wherever the store is used',
   );
 }
@@ -154,12 +155,14 @@ function tooNew(format: number): InterlockError {
 function forgetful(lost: readonly string[]): InterlockError {
   return new InterlockError(
     'ERR_INTERLOCK_STORE',
-    `the store does not keep what it is given: load() gave a snapshot back that was saved with ${quoteNames(lost)}, and without. ` +
-      'An FsmSnapshot has a state, updatedAt, and often a version and a context; keep all of it, such as by JSON.stringify()',
+    'the store does not keep what it is given: ' +
+      `load() gave back a snapshot without its ${quoteNames(lost)}. ` +
+      'An FsmSnapshot has a state, updatedAt, and often a version and a context; ' +
+      'keep all of it, such as by JSON.stringify()',
   );
 }
 
-/** Many a key-value client says `null` for what it does not have. */
+/** Many key-value clients give `null` for a missing key. */
 function isMissing<T>(loaded: T | undefined | null): loaded is undefined | null {
   return loaded === undefined || loaded === null;
 }
@@ -172,15 +175,15 @@ function sessionKey(run: string): string {
   return `session:${escapeUnsafe(run)}`;
 }
 
-/** The first colon ends the workflow's name, and no workflow's key can be a session's. */
+/** The first colon ends the workflow's name. No key of a workflow is the key of a session. */
 function workflowKey(run: string, workflow: string): string {
   const name = workflow === 'session' ? '%session' : escapeUnsafe(workflow).replaceAll(':', '%3A');
   return `${name}:${escapeUnsafe(run)}`;
 }
 
 /**
- * Escapes, reversibly, what a backend's key may not be able to hold: controls, halves of surrogate
- * pairs, and `%` itself.
+ * Escapes, reversibly, characters that a backend's key may not be able to hold: controls, halves of
+ * surrogate pairs, and `%` itself.
  */
 function escapeUnsafe(name: string): string {
   return name.replace(

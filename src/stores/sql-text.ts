@@ -1,36 +1,30 @@
+/**
+ * Any JavaScript value as text that a database keeps. Hides what databases cannot keep: NUL, half a
+ * surrogate pair, and keys that are too long for an index.
+ */
 import { createHash } from 'node:crypto';
 
-/**
- * What no SQL text holds, NUL and surrogates without their other half, and the escape sign itself.
- */
+/** Includes the backslash, which begins each escape. */
 const UNSTORABLE = /[\\\0\p{Surrogate}]/gu;
 const ESCAPED = /\\(?:\\|u([0-9a-f]{4}))/g;
 
-/**
- * PostgreSQL's limit for an entry of an index is about 2,700 bytes, and a key shares its entry with
- * other columns.
- */
+/** In bytes. An index entry of PostgreSQL has at most about 2,700, other columns included. */
 const LONGEST_KEY = 1000;
 const KEPT_OF_LONGER_KEYS = 200;
 
-/**
- * Any string as text that a database keeps as it is; ordinary strings stay themselves. Undone by
- * {@link decodeText}.
- */
+/** A string as text for a database. {@link decodeText} undoes it; most strings stay the same. */
 export function encodeText(text: string): string {
   return text.replace(UNSTORABLE, (sign) =>
     sign === '\\' ? '\\\\' : `\\u${hex(sign.charCodeAt(0))}`,
   );
 }
 
-/** What a column holds of a text that may be missing. */
+/** The column of a text that may be missing. */
 export function textOrNull(text: string | null | undefined): string | null {
   return text == null ? null : encodeText(text);
 }
 
-/**
- * JSON as text that comes back as it was. No value is not the value `null`, whose text is `'null'`.
- */
+/** JSON as text. A missing value is not the value `null`, whose text is `'null'`. */
 export function jsonOrNull(value: unknown): string | null {
   return value === undefined ? null : JSON.stringify(value);
 }
@@ -43,8 +37,8 @@ export function decodeText(text: string): string {
 }
 
 /**
- * Any string as the text of an indexed key, which is looked up and never decoded. One too long for
- * an index is its beginning with a SHA-256 digest; no other string is encoded with `\#` in it.
+ * A string as the text of an indexed key, which is never decoded. A long one becomes its beginning
+ * and a SHA-256 digest, after a `\#` that no other encoded string has.
  */
 export function encodeKey(text: string): string {
   const encoded = encodeText(text);
