@@ -11,18 +11,19 @@ import { isObject } from './json-rpc.ts';
 import { type JsonText, parseJson } from './json-text.ts';
 import { after, type MaybePromise } from './task-line.ts';
 
-/** A request with what body parsers and hosts may have put on it. */
+/** A request, with the properties that body parsers and hosts may have set. */
 type ParsedRequest = IncomingMessage & { body?: unknown; rawBody?: unknown };
 
-/**
- * Why a body could not be had, as an HTTP status; `aborted` means that there is nobody left to
- * answer.
- */
-export type BodyFailure =
-  | 'aborted'
-  | { readonly status: 400 | 413 | 415; readonly message: string };
+/** Why a body is refused, with its HTTP status. */
+interface Unfit {
+  readonly status: 400 | 413 | 415;
+  readonly message: string;
+}
 
-/** A body as it is to be forwarded. Each is made when it is asked for. */
+/** Why there is no body. `aborted`: the client left before all of it came. */
+export type BodyFailure = 'aborted' | Unfit;
+
+/** A body as the upstream shall read it. Text and value are made when they are read. */
 export interface Amended {
   readonly text: string;
   readonly value: unknown;
@@ -31,9 +32,9 @@ export interface Amended {
 /** A request's body, read once. */
 export interface BodyPort {
   readonly value: unknown;
-  /** As in {@link JsonText}; absent where only a parsed value was there. */
+  /** As in {@link JsonText}; `undefined` where there is only a parsed value. */
   readonly text: string | undefined;
-  /** What the same request says in other places where the upstream may look, in other words. */
+  /** The request's other copies of the body, which the upstream may read, where they differ. */
   readonly others: readonly JsonText[];
   /** Replaces what the upstream will read. */
   replace(amended: Amended): void;
@@ -42,17 +43,16 @@ export interface BodyPort {
 type Bytes = Uint8Array | string;
 
 /**
- * A request's body, read once and put back for the upstream. It is what `req.body` says, where a
- * parser or the host has set that, and otherwise what came on the stream. The upstream may read
- * `req.rawBody` or the stream all the same, so whatever is there is looked at, and replaced
- * together.
+ * A request's body, read once and put back for the upstream. It is `req.body`, where a parser or
+ * the host has set that, or else what came on the stream. The upstream may still read `req.rawBody`
+ * or the stream. So all copies are read, and all are replaced together.
  */
 export class RequestBody implements BodyPort {
   readonly value: unknown;
   readonly text: string | undefined;
   readonly others: readonly JsonText[];
   readonly #req: ParsedRequest;
-  /** What `req.body` was, unless that said nothing about the body. */
+  /** `req.body` as it was; `undefined` where it was only a placeholder. */
   readonly #parsed: unknown;
   readonly #inStream: boolean;
 
@@ -70,14 +70,14 @@ export class RequestBody implements BodyPort {
     this.#inStream = inStream;
   }
 
-  /** In the same tick, unless the stream must be read. */
+  /** Answers in the same tick, unless the stream must be read. */
   static read(req: ParsedRequest, limit: number): MaybePromise<RequestBody | BodyFailure> {
     const unfit = unfitMedia(req);
     if (unfit !== undefined) return unfit;
     let parsed: unknown;
     let raw: unknown;
     try {
-      // Read once: on some hosts these are lazy getters that parse, and throw on bad JSON.
+      // Read once: on some hosts these are getters that parse, and throw on bad JSON.
       [parsed, raw] = [req.body, req.rawBody];
     } catch {
       return notJson();
@@ -86,7 +86,7 @@ export class RequestBody implements BodyPort {
     if (parsed !== undefined && !isUnread(req)) return RequestBody.#of(req, parsed, raw, limit);
     return after(readStream(req, limit), (read) => {
       if (!Buffer.isBuffer(read)) return read;
-      // A host may have made `req.body` up without a stream.
+      // A host may have set `req.body` without any stream behind it.
       const isThere = parsed === undefined || read.length > 0;
       return RequestBody.#of(req, parsed, raw, limit, isThere ? read : undefined);
     });
@@ -99,8 +99,7 @@ export class RequestBody implements BodyPort {
     limit: number,
     streamed?: Buffer,
   ): RequestBody | BodyFailure {
-    // Adapters to the Fetch API refuse a stream that was read before, put back or not, and take
-    // this instead.
+    // Adapters to the Fetch API refuse a stream that was ever read, and take `rawBody` instead.
     if (raw === undefined && streamed !== undefined) assign(req, 'rawBody', streamed);
     const texts = textsOf(req, [parsed ?? streamed, raw, streamed], limit);
     if ('status' in texts) return texts;
@@ -113,8 +112,8 @@ export class RequestBody implements BodyPort {
   }
 
   /**
-   * Replaces what the upstream will read, in each of the places where it may look.
-   * @throws if the stream was consumed in between without leaving a `req.body`.
+   * Replaces the body in each place where the upstream may read it.
+   * @throws Error where other code has read the stream since, and left no `req.body`
    */
   replace(amended: Amended): void {
     const req = this.#req;
@@ -139,15 +138,12 @@ function readStream(req: ParsedRequest, limit: number): MaybePromise<Buffer | Bo
   );
 }
 
-/**
- * What each of the sources says that is text or bytes, and not to the letter what one before it
- * says.
- */
+/** The texts in the sources, each once. A source that is a parsed value has none. */
 function textsOf(
   req: ParsedRequest,
   sources: readonly unknown[],
   limit: number,
-): readonly JsonText[] | Exclude<BodyFailure, string> {
+): readonly JsonText[] | Unfit {
   const texts: JsonText[] = [];
   const seen: Bytes[] = [];
   for (const source of sources) {
@@ -171,24 +167,19 @@ function isSame(one: Bytes, other: Bytes): boolean {
   return one === other || Buffer.compare(one, other) === 0;
 }
 
-/**
- * Whether the stream is still as it came: a host may have set `req.body` and left that to be read.
- */
+/** Whether the stream is still unread: a host may have set `req.body` and left the stream alone. */
 function isUnread({ readableDidRead, readableEnded, destroyed }: ParsedRequest): boolean {
   return readableDidRead === false && !readableEnded && !destroyed;
 }
 
-/**
- * Some parsers leave an empty object on a request that was none of theirs; the body is in the
- * stream all the same.
- */
+/** Some parsers set an empty object where the body is not theirs. It is still in the stream. */
 function isPlaceholder(req: ParsedRequest, parsed: unknown): boolean {
   return isEmpty(parsed) && !req.readableDidRead && !req.readableEnded;
 }
 
 /**
- * A parser may be mounted between two of our middlewares. A getter is not asked again: it may parse
- * once more.
+ * `req.body` as it is now: a parser may be mounted between two of our middlewares. A getter is not
+ * called again, since it may parse again.
  */
 function bodyNow(req: ParsedRequest, known: unknown): unknown {
   const own = Object.getOwnPropertyDescriptor(req, 'body');
@@ -200,7 +191,7 @@ function isEmpty(parsed: unknown): boolean {
   return isObject(parsed) && Object.keys(parsed).length === 0;
 }
 
-/** A reader of text or bytes is left those, and a reader of what a parser made the value. */
+/** The body in the form of the value that it replaces: text, bytes or a parsed value. */
 function inFormOf(model: unknown, amended: Amended): unknown {
   if (typeof model === 'string') return amended.text;
   return model instanceof Uint8Array ? Buffer.from(amended.text) : amended.value;
@@ -210,12 +201,12 @@ function assign(req: ParsedRequest, name: 'body' | 'rawBody', value: unknown): v
   Object.defineProperty(req, name, { value, writable: true, configurable: true, enumerable: true });
 }
 
-/** All of a request's stream, or why it could not be had. */
+/** All of a request's stream, or why it could not be read. */
 type StreamRead = Buffer | 'too-large' | 'aborted';
 
 /**
- * Reads a request's stream and puts it back, so that the next one reads it as if nobody had: with
- * `unshift` before `end` was emitted. Of a stream that is too large the rest is left where it is.
+ * Reads a request's stream and puts the bytes back, with `unshift` before `end` is emitted. So the
+ * next reader finds the stream unread. The rest of a stream that is too large stays where it is.
  */
 function readAndPutBack(req: IncomingMessage, limit: number): MaybePromise<StreamRead> {
   if (req.readableEnded) return Buffer.alloc(0);
@@ -237,8 +228,7 @@ function readAndPutBack(req: IncomingMessage, limit: number): MaybePromise<Strea
       if (size > limit) {
         finish('too-large');
       } else if (req.complete && size > 0) {
-        // In this very tick: `end` is already on its way, and is called off by there being bytes
-        // again.
+        // In this very tick: Node is about to emit `end`, and does not where there are bytes again.
         const bytes = Buffer.concat(chunks);
         putBack(req, bytes);
         finish(bytes);
@@ -249,15 +239,12 @@ function readAndPutBack(req: IncomingMessage, limit: number): MaybePromise<Strea
 }
 
 /**
- * How much of a body that was refused is still read, and for how long: a client whose upload is cut
- * off never reads the answer, and one that never ends must not be listened to for ever.
+ * How much of a refused body is still read, and for how long. A client whose upload is cut off
+ * never reads the answer; a client that uploads without end must be cut off at some time.
  */
 export const REST = { ms: 1_000, bytes: 16 * 1024 * 1024 } as const;
 
-/**
- * Reads and drops what is still to come of a body, as {@link REST} says, and breaks the connection
- * off after that.
- */
+/** Reads and drops the rest of a body. Destroys a request that exceeds {@link REST}. */
 export function dropRest(req: IncomingMessage, onEnd: () => void): void {
   let left: number = REST.bytes;
   const cut = (): void => void req.destroy();
@@ -276,14 +263,14 @@ export function dropRest(req: IncomingMessage, onEnd: () => void): void {
   req.once('end', finish).once('close', finish).resume();
 }
 
-/** Replaces what was put back. `false` where somebody has read it meanwhile. */
+/** Replaces the bytes that were put back. `false` where other code has read them since. */
 function replacePutBack(req: IncomingMessage, bytes: Buffer): boolean {
   if (takeAll(req) === undefined) return false;
   putBack(req, bytes);
   return true;
 }
 
-/** Somebody in front may have asked for text; then it comes as text, and goes back as text. */
+/** Where a middleware in front has set an encoding, the stream yields text. */
 function takeAll(req: IncomingMessage): Buffer | undefined {
   const taken = req.read() as Buffer | string | null;
   if (taken === null) return undefined;
@@ -296,22 +283,19 @@ function putBack(req: IncomingMessage, bytes: Buffer): void {
   else req.unshift(bytes.toString(readableEncoding), readableEncoding);
 }
 
-/** Why a body is turned away. */
-type Unfit = Exclude<BodyFailure, string>;
-
-/** From this length on it pays to decode what is not ASCII by way of UTF-16. */
+/** From this length on, text with other characters than ASCII is decoded by way of UTF-16. */
 const LONG = 4_096;
 
 /**
- * What the media type says against a body, whoever reads it. A JSON text may be a form as well, and
- * a parser of forms behind would find another call in it.
+ * What is wrong with a body's media type. The same text may be JSON and a form, and a form parser
+ * behind us would find another call in it.
  */
 export function unfitMedia(req: RequestPort): Unfit | undefined {
   if (isJsonMedia(req)) return undefined;
   return { status: 415, message: 'the request body must be application/json' };
 }
 
-/** What the headers say against bytes that are still to be read. */
+/** What the headers tell against bytes that were not read yet. */
 export function unfitBytes(req: RequestPort, limit: number): Unfit | undefined {
   const encoding = requestHeader(req, 'content-encoding');
   if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
@@ -324,11 +308,10 @@ export function unfitBytes(req: RequestPort, limit: number): Unfit | undefined {
   return Number(requestHeader(req, 'content-length')) > limit ? tooLarge(limit) : undefined;
 }
 
-/** The text of a body and what it says; or why it is turned away. */
+/** The text of a body with its value, or why it is refused. */
 export function parseBody(source: Uint8Array | string): JsonText | Unfit {
   const decoded = typeof source === 'string' ? source : decode(source);
-  // Half a character is no UTF-8 either: what writes it as bytes repairs it, and another one drops
-  // it.
+  // A string with half a character is no UTF-8 either: one writer repairs it, another drops it.
   if (decoded === undefined || (typeof source === 'string' && /\p{Cs}/u.test(source)))
     return { status: 400, message: 'Parse error: the request body is not valid UTF-8' };
   try {
@@ -339,22 +322,22 @@ export function parseBody(source: Uint8Array | string): JsonText | Unfit {
 }
 
 /**
- * `undefined` where the bytes are no UTF-8. They must not be repaired: a reader that drops what it
- * cannot decode sees another name than one that puts U+FFFD in its place.
+ * `undefined` where the bytes are no UTF-8. We must not repair them: one reader drops a bad byte,
+ * another puts U+FFFD in its place, and so they see two names.
  */
 function decode(bytes: Uint8Array): string | undefined {
   if (!isUtf8(bytes)) return undefined;
   const view = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   if (isAscii(view)) return view.toString('latin1');
-  // V8's own decoder takes 20 times as long for 4 MB as the detour does.
+  // For 4 MB, V8's own decoder takes 20 times as long.
   return view.length < LONG
     ? view.toString()
     : transcode(view, 'utf8', 'utf16le').toString('utf16le');
 }
 
 /**
- * In UTF-7 the same bytes are other text, so that a parser which heeds the content type would see
- * other messages than were judged. JSON is UTF-8 (RFC 8259, section 8.1).
+ * The same bytes are another text in UTF-7. A parser that goes by the content type would read other
+ * messages than we judged. JSON is UTF-8 (RFC 8259, section 8.1).
  */
 function isOtherText(req: RequestPort): boolean {
   return namesOtherCharset(requestHeader(req, 'content-type') ?? '');

@@ -21,15 +21,15 @@ import { Message } from './message.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
 
 /**
- * What becomes of a call. `alias`: it is forwarded to fail, under a name that the upstream does not
- * know. `dropped`: its client waits for no answer, so it is neither forwarded nor answered.
+ * What becomes of a call. `alias`: the upstream gets it under a name that it does not know, so that
+ * it fails there. `dropped`: its client waits for no answer, so it is neither forwarded nor
+ * answered.
  */
 export type Fate = 'forward' | 'alias' | 'answered' | 'dropped';
 
-/**
- * Has claimed something for a call, and lets go of it where the call is not forwarded after all.
- */
+/** Claimed something for a call. */
 export interface Holder {
+  /** The call is not forwarded after all: lets go of the claim. */
   withdraw(): MaybePromise<void>;
 }
 
@@ -41,11 +41,11 @@ export class Call {
   readonly method: string | undefined;
   /** In mount order. */
   holders: readonly Holder[] = [];
-  /** What the call's handlers find their steps by; only its own room knows what that is. */
+  /** By this the call's handler finds its step. Only the room that sets it knows its type. */
   attempt: object | undefined;
-  /** Under which events tell of it; `undefined` where nothing listens. */
+  /** Its number in the events; `undefined` where nothing listens to them. */
   number: number | undefined;
-  /** Told once it is answered here or dropped, and those who held it have let go. */
+  /** Called once it is answered here or dropped, and all its holders have let go. */
   onSettled: (() => void) | undefined;
   #fate: Fate = 'forward';
   #answer: JsonObject | undefined;
@@ -69,19 +69,19 @@ export class Call {
     return this.#fate;
   }
 
-  /** The middleware's own, once it has one. */
+  /** Our own answer, where it has one. */
   get answer(): JsonObject | undefined {
     return this.#answer;
   }
 
-  /** Whether it is still to be forwarded. */
+  /** Whether the upstream still gets it. */
   get isLeft(): boolean {
     return this.#fate === 'forward' || this.#fate === 'alias';
   }
 
   /**
-   * As it came: whether `__proto__` is a key in its arguments, at any depth. Ask before anything in
-   * them is changed.
+   * Whether the client sent `__proto__` as a key in the arguments, at any depth. Ask before the
+   * arguments are changed.
    */
   get namesPrototype(): boolean {
     this.#namesPrototype ??= hasKey(this.message.at('params', 'arguments'), '__proto__');
@@ -98,12 +98,12 @@ export class Call {
     return this.#turn('dropped');
   }
 
-  /** The caller has given it the other name. */
+  /** The caller has given it the unknown name. */
   alias(): MaybePromise<void> {
     return this.#turn('alias');
   }
 
-  /** Who holds it lets go, one after another. */
+  /** The holders let go one after another. */
   #turn(fate: Fate): MaybePromise<void> {
     const { holders } = this;
     this.#fate = fate;
@@ -117,31 +117,31 @@ export interface CallsOfBody {
   readonly isBatch: boolean;
   readonly messages: readonly Call[];
   /**
-   * Whether the upstream might read something else in another place: what was judged must be
-   * written there.
+   * The request's other copies of the body differ from the one that we read. So all of them must be
+   * written again, for the upstream to read the same.
    */
   readonly isStale: boolean;
 }
 
-/** A body that is refused as a whole: the HTTP status, and what the client is told. */
+/** The answer to a body that is refused as a whole. */
 export interface BadRequest {
   readonly status: number;
   readonly body: JsonObject;
 }
 
-/** The middleware's own answers among them. */
+/** Our own answers to these calls. */
 export function answersIn(messages: readonly Call[]): JsonObject[] {
   return messages.map(({ answer }) => answer).filter((answer) => answer !== undefined);
 }
 
-/** What a body says, in the place that counts and in the others. */
+/** The body that we go by, and the request's other copies of it. */
 interface ReadBody {
   readonly value: unknown;
   readonly text: string | undefined;
   readonly others: readonly JsonText[];
 }
 
-/** Reads a POST's body as the messages it holds, or says what is wrong with it. */
+/** Reads the messages of a POST's body, or says what is wrong with it. */
 export function readCalls(
   { value, text, others }: ReadBody,
   maxBatch: number,
@@ -154,9 +154,9 @@ export function readCalls(
     const read = readText(other.value, other.text, maxBatch);
     if ('status' in read) return read;
     if (!agree(whole, read))
-      return bad(null, 'Invalid Request: two sources of the body name different calls');
+      return bad(null, 'Invalid Request: two copies of the body make different calls');
     if (!isSameJson(value, other.value)) isStale = true;
-    // A value has lost the characters that a text still has.
+    // A parser lost characters of the text: a copy that is text still has them.
     else if (text === undefined) best = read;
   }
   return { ...best, isStale };
@@ -182,7 +182,7 @@ function readText(value: unknown, text: string | undefined, maxBatch: number): R
   }
   const outlines = text === undefined ? [] : outlinesOf(text);
   const messages: Call[] = [];
-  // What is no object has no outline, and ends this.
+  // Only an object has an outline. The first element that is none ends the loop.
   for (const [index, element] of value.entries()) {
     const message = read(element, text, outlines[index]);
     if ('status' in message) return message;
@@ -209,7 +209,7 @@ function read(
   return new Call(kind, message, id ?? undefined, outline?.namesPrototype);
 }
 
-/** A client must not name the step that a handler finds itself in. */
+/** A client must not tell a handler which step it runs in. */
 function takeTryOut(message: Message, meta: JsonObject): void {
   for (const key of Object.keys(meta))
     if (foldKey(key) === META_TRY) message.remove(['params', '_meta'], key);
@@ -217,8 +217,8 @@ function takeTryOut(message: Message, meta: JsonObject): void {
 
 const ENVELOPE = ['jsonrpc', 'id', 'method', 'params', 'result', 'error'];
 /**
- * What is read of the params of each method, so that it must stand there in its own spelling; and
- * of those of any method.
+ * The params that we read of each method: another spelling of one of them is refused. And those
+ * that we read of any method.
  */
 const READ: Readonly<Record<string, readonly string[]>> = {
   'tools/call': ['_meta', 'name', 'arguments', 'task'],
@@ -226,14 +226,13 @@ const READ: Readonly<Record<string, readonly string[]>> = {
   'resources/read': ['_meta', 'uri'],
 };
 const READ_OF_ANY = ['_meta'];
-/** As many members have the envelope, the params and their `_meta` at most; MCP defines ten. */
+/** The most members of an envelope, of params or of `_meta`; MCP defines ten. */
 const MOST_MEMBERS = 1_000;
 
 /**
- * A key that another parser might take for another one than we do, and why. Of keys that stand
- * twice, letter case aside, parsers disagree about which counts: the first, the last, or (in Go)
- * one of another case; in C a key is over at a NUL. And of `__proto__` some make a prototype, which
- * has members too.
+ * A key that other parsers might read in another way than we do, and why. Of equal keys one parser
+ * takes the first, another the last. Go ignores letter case, in C a key ends at a NUL, and some
+ * parsers make a prototype of `__proto__`.
  */
 function oddKey(value: JsonObject, doubled: string | undefined): string | undefined {
   if (doubled !== undefined) return `${JSON.stringify(JSON.parse(`"${doubled}"`))} stands twice`;
@@ -244,12 +243,12 @@ function oddKey(value: JsonObject, doubled: string | undefined): string | undefi
   const inParams = ambiguousKey(Object.keys(params), known ?? []);
   if (inParams !== undefined || !isObject(params._meta)) return inParams;
   const inMeta = Object.keys(params._meta);
-  // Any other key of it is somebody else's. The era is told by one of them.
+  // Of `_meta` we read one key, which tells the era. The others are not ours to judge.
   const claims = inMeta.filter((key) => foldKey(key) === foldKey(META_CLAIM));
   return membersFault(inMeta) ?? (claims.length > 1 ? ambiguousKey(claims, []) : undefined);
 }
 
-/** A name that another parser might end sooner than we do: strings of C are over at a NUL. */
+/** A name that another parser might cut short: in C a string ends at a NUL. */
 function oddName(value: JsonObject): string | undefined {
   for (const path of NAMING) {
     const name = valueAt(value, path);
@@ -280,10 +279,7 @@ function membersFault(keys: readonly string[]): string | undefined {
   return `${JSON.stringify(keys[MOST_MEMBERS])} is one of more than ${MOST_MEMBERS}`;
 }
 
-/**
- * Whether a member of the object may be taken for another one: there is one of another letter case
- * beside it, or in its place.
- */
+/** Whether the object has this key in another letter case, which some parsers take for the same. */
 export function isAmbiguous({ message }: Call, path: readonly string[], key: string): boolean {
   const object = message.at(...path);
   if (!isObject(object)) return false;
@@ -291,11 +287,11 @@ export function isAmbiguous({ message }: Call, path: readonly string[], key: str
   return Object.keys(object).some((each) => each !== key && foldKey(each) === folded);
 }
 
-/** What says which calls a body is about: the id, and what else is compared as it is. */
+/** The members that tell which calls a body makes. */
 const ID = ['id'];
 const NAMING = [ID, ['method'], ['params', 'name'], ['params', 'uri'], ['params', 'taskId']];
 
-/** Whether two sources of one body are about the same calls, whatever the calls are given. */
+/** Whether two copies of one body make the same calls. Their arguments may differ. */
 function agree(one: Read, other: Read): boolean {
   return (
     one.isBatch === other.isBatch &&
@@ -314,15 +310,15 @@ function bad(id: RequestId | null, message: string): BadRequest {
   return { status: 400, body: errorResponse(id, JSON_RPC.INVALID_REQUEST, message) };
 }
 
-/** Does to a response, wherever it arrives, what its request's own exchange would have done. */
+/** Changes a response on another stream as its request's own exchange would have done. */
 export type LateResponse = (message: Message) => MaybePromise<void>;
 
 const MAX_REQUESTS = 100;
 
 /**
- * Responses that come, or come again, on another stream than their request's: a client that lost a
- * stream resumes it with a GET and `Last-Event-ID` (MCP 2025-11-25, Transports, "Resumability and
- * Redelivery"). The oldest are forgotten first.
+ * Responses that arrive, or arrive again, on another stream than their request's. A client that
+ * lost a stream resumes it with a GET and `Last-Event-ID` (MCP 2025-11-25, Transports,
+ * "Resumability and Redelivery"). The oldest requests are forgotten first.
  */
 export class LateResponses {
   readonly #requests = new Map<string, Map<string, LateResponse>>();
@@ -331,7 +327,7 @@ export class LateResponses {
     return this.#requests.size;
   }
 
-  /** One `part` has one say about a response; saying it again replaces it. */
+  /** Each `part` has one function for a response; a second one replaces the first. */
   expect(id: RequestId, part: string, apply: LateResponse): void {
     const key = idKey(id);
     const parts = this.#requests.get(key) ?? new Map<string, LateResponse>();

@@ -21,11 +21,11 @@ export interface WireLimits {
   readonly maxMessageBytes: number;
 }
 
-/** Those who are told what no client is told of. They must not throw. */
+/** The app's observers: they hear what no client hears. They must not throw. */
 export interface Observers {
   readonly onError: (error: unknown) => void;
   readonly onWarning: (warning: string) => void;
-  /** What happens; `onError` is a view of it. */
+  /** All that happens; `onError` is a view of it. */
   readonly events: Events;
 }
 
@@ -35,7 +35,7 @@ export const DEFAULT_LIMITS: WireLimits = {
   maxMessageBytes: 16 * 1024 * 1024,
 };
 
-/** What is left of a batch. */
+/** The messages of a batch that the upstream still gets. */
 class AmendedBatch implements Amended {
   readonly #left: readonly Call[];
 
@@ -58,9 +58,8 @@ const isLeft = (call: Call): boolean => call.isLeft;
 const NO_MESSAGES: CallsOfBody = { isBatch: false, messages: [], isStale: false };
 
 /**
- * What one part of the code keeps with an object of somebody else, out of everybody's sight. A
- * `WeakMap` would do the same, at a price: with one entry for each request in flight it cost the
- * garbage collector more than all else that the middlewares do.
+ * Private data on an object that we do not own. A `WeakMap` would cost more: with one entry for
+ * each request in flight, its garbage collection took longer than all our other work.
  */
 export class Note<Owner extends object, Value> {
   readonly #key = Symbol('mcp-interlock.note');
@@ -78,8 +77,8 @@ const exchangeNote = new Note<IncomingMessage | Request, Exchange>();
 const PLAIN = { enumerable: false };
 
 /**
- * One HTTP request and its response, shared by every middleware that it passes: read once, written
- * once.
+ * One HTTP request and its response, which all middlewares of a route share. So the body is read
+ * once, and the response is written once.
  */
 export class Exchange implements ResponseOwner {
   readonly req: RequestPort;
@@ -89,13 +88,13 @@ export class Exchange implements ResponseOwner {
   readonly isBatch: boolean;
   readonly page: AskedPage | undefined;
   readonly maxMessageBytes: number;
-  /** What the middlewares do in it, in the order of their stages. */
+  /** One for each middleware that has a part in it, in the order of their stages. */
   filters: readonly Filter[] = [];
-  /** Whether one of the middlewares judges it now: nothing of it is forwarded to the upstream. */
+  /** A middleware is judging it: the upstream has seen nothing of it yet. */
   isJudged = false;
-  /** Those of the `sessionStore()` that it passed, for the middlewares behind. */
+  /** The observers of the `sessionStore()` in front, for the middlewares behind it. */
   observers: Observers | undefined;
-  /** What the rooms above keep with it. Only the room that puts something here knows what it is. */
+  /** Private data of the rooms above: only the room that puts it here knows its type. */
   readonly kept: {
     admission: object | undefined;
     gates: ReadonlyMap<string, object> | undefined;
@@ -104,12 +103,9 @@ export class Exchange implements ResponseOwner {
   readonly #host: Host;
   readonly #body: BodyPort | undefined;
   readonly #onError: (error: unknown) => void;
-  /**
-   * How much was changed when the upstream was last told; less than nothing where it must be told
-   * in any case.
-   */
+  /** How many changes the body had when it was last written; -1 where it must be written anyway. */
   #forwardedChanges: number;
-  /** The middlewares that a list's request has passed, by name. */
+  /** The names of the middlewares that a request for a list has passed. */
   #passed = '';
 
   private constructor(
@@ -134,7 +130,7 @@ export class Exchange implements ResponseOwner {
     this.tap = new Tap(host, this);
   }
 
-  /** The exchange of this request; the first middleware opens it. */
+  /** The exchange of this request. The first middleware opens it. */
   static of(
     req: IncomingMessage,
     res: ServerResponse,
@@ -142,36 +138,30 @@ export class Exchange implements ResponseOwner {
     onError: (error: unknown) => void,
   ): MaybePromise<Exchange | undefined> {
     const known = exchangeNote.of(req);
-    // A copy of a request has what its original has, and is not what the body is amended on.
+    // A copy of a request carries its original's note, but needs an amended body of its own.
     if (known?.req === req) return known;
     return after(Exchange.open(new NodeHost(req, res), limits, onError), (opened) => {
       if (opened === undefined) return undefined;
-      // Express gives each request a shape of its own, to which adding a property is slow. Changing
-      // an attribute first makes a dictionary of it, to which it is not, for what is behind too. A
-      // request has no status message.
+      // Express gives each request its own hidden class, so that V8 adds properties slowly. To
+      // redefine a property turns the request into a dictionary, which grows fast, for the app too.
+      // `statusMessage` will do: a request has none.
       Object.defineProperty(req, 'statusMessage', PLAIN);
       exchangeNote.put(req, opened);
       return opened;
     });
   }
 
-  /**
-   * The exchange that an earlier middleware opened for this request, or for the one that it is a
-   * copy of.
-   */
+  /** The exchange that a middleware opened for this request, or for its original. */
   static known(req: IncomingMessage | Request): Exchange | undefined {
     return exchangeNote.of(req);
   }
 
-  /** `gateFetch()` gives its handler another request, which names this exchange too. */
+  /** `gateFetch()` gives its handler another `Request`: it belongs to this exchange too. */
   noteAs(request: Request): void {
     exchangeNote.put(request, this);
   }
 
-  /**
-   * `undefined` where it has been answered already (the body was refused) or where nobody is left
-   * to answer.
-   */
+  /** `undefined` where the body was refused, or the client left before it had sent all of it. */
   static open(
     host: Host,
     limits: WireLimits,
@@ -180,11 +170,11 @@ export class Exchange implements ResponseOwner {
     if (host.request.method !== 'POST')
       return new Exchange(host, undefined, NO_MESSAGES, limits, onError);
     return after(host.readBody(limits.maxBodyBytes), (body) =>
-      Exchange.#judge(host, body, limits, onError),
+      Exchange.#openWith(host, body, limits, onError),
     );
   }
 
-  static #judge(
+  static #openWith(
     host: Host,
     body: BodyPort | BodyFailure,
     limits: WireLimits,
@@ -213,8 +203,8 @@ export class Exchange implements ResponseOwner {
   }
 
   /**
-   * About how much memory the body takes up, in bytes. One that a parser left is as long as its
-   * header says, unless the parser unpacked it.
+   * About how many bytes of memory the body takes. A parsed body is as long as its header says,
+   * unless it came compressed.
    */
   get size(): number {
     if (this.#body === undefined) return 0;
@@ -225,14 +215,14 @@ export class Exchange implements ResponseOwner {
   }
 
   /**
-   * Whether the client's connection has ended. Node tells of that late, and not at all while
-   * earlier requests of the connection are still to be answered.
+   * Whether the client's connection has ended. Node emits `close` late, and not before it has
+   * answered the connection's earlier requests.
    */
   get isGone(): boolean {
     return this.#host.isGone();
   }
 
-  /** Requests that the upstream has been or will be asked. */
+  /** The requests that the upstream has or will get. */
   get forwardable(): readonly Call[] {
     const { requests } = this;
     return requests.every(isLeft) ? requests : requests.filter(isLeft);
@@ -246,7 +236,7 @@ export class Exchange implements ResponseOwner {
     );
   }
 
-  /** Tells the observer. What that throws is its own affair. */
+  /** Tells the app's observer. What the observer throws goes no further. */
   onError(error: unknown): void {
     try {
       this.#onError(error);
@@ -254,14 +244,14 @@ export class Exchange implements ResponseOwner {
   }
 
   /**
-   * The host could not hand the request on after all: nothing of it ran. All filters know before
-   * the host says anything else.
+   * The app could not hand the request on, so nothing of it ran. All filters know that before
+   * anything else happens.
    */
   notForwarded(): Promise<unknown> {
     return Promise.all(this.filters.map((filter) => filter.onNotForwarded?.()));
   }
 
-  /** Answers the whole request here with a JSON-RPC error for each request in it. */
+  /** Answers every request in the body with a JSON-RPC error. */
   reject(status: number, code: number, message: string): MaybePromise<void> {
     const ids = this.forwardable.map((each) => each.id ?? null);
     const errors = (ids.length === 0 ? [null] : ids).map((id) => errorResponse(id, code, message));
@@ -276,20 +266,20 @@ export class Exchange implements ResponseOwner {
   }
 
   /**
-   * Hands the request on to whoever is mounted next, or answers it where nothing of it is left, or
-   * where the answer is at hand.
+   * Calls the next handler; or answers the request, where nothing of it is left to forward or the
+   * list is cached.
    *
-   * @param stage the middleware that it has passed
+   * @param stage the middleware that the request has passed
    */
   forward(next: () => void, stage?: object): void {
-    // Who comes later hears no `close` any more: a proxy would hold the stream open for ever.
+    // A handler that comes too late for `close` never hears it: a proxy would hold the stream open.
     if (this.req.method === 'GET' && this.isGone) return;
     const left = this.messages.filter(({ isLeft }) => isLeft);
     if (this.messages.length > 0 && left.length === 0) {
       this.#answerHere();
       return;
     }
-    // Since MCP 2026-07-28 a client that leaves has cancelled; and a proxy would wait for its body.
+    // In the stateless era a client that leaves has cancelled. A proxy would wait for its body.
     if (this.isGone && headerSaysStateless(this.req) && this.#host.isBodyLost()) {
       this.tap.releaseClose();
       return;
@@ -326,8 +316,8 @@ export class Exchange implements ResponseOwner {
   }
 
   /**
-   * Tells the client on this very stream that its lists changed, of each once, in front of the
-   * message that is being passed on.
+   * Tells the client on this stream that lists changed, in front of the message that is on its way.
+   * Each list is told once. `false` where the response is no stream, or the client has left.
    */
   announceListChange(message: Message, lists: readonly ListKind[]): boolean {
     if (this.tap.mode !== 'sse' || this.tap.isLeft) return false;
@@ -343,10 +333,7 @@ export class Exchange implements ResponseOwner {
     else this.tap.respond(200, this.isBatch ? answers : answers[0]);
   }
 
-  /**
-   * Tells the upstream what is left and what became of it, each time that something changed since
-   * it was last told.
-   */
+  /** Writes the messages that are left into the body, where they changed since the last time. */
   #rewriteBody(left: readonly Call[]): void {
     const changes = this.messages.reduce(
       (sum, each) => sum + each.message.edits + (each.isLeft ? 0 : 1),

@@ -6,68 +6,63 @@ import { type KeptPage, PageBytes, type PageMemory } from './pages.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
 
 /**
- * What one middleware does in an exchange. Responses run through the filters in the order of their
- * stages, however the middlewares are mounted: what a step came to is known before anybody
- * decorates it.
+ * A middleware's part in an exchange. A response runs through the filters by stage, not in the
+ * order of mounting: so a step's outcome is saved before `stateSync()` decorates the result.
  */
 export interface Filter {
   readonly stage: 'session' | 'gate' | 'sync';
-  /**
-   * Whether these bytes could hold a message that this filter must see. Cheap; `true` when in
-   * doubt.
-   */
+  /** Whether these bytes could hold a message for this filter. Cheap; `true` when in doubt. */
   wants?(bytes: Buffer): boolean;
-  /** Right before the headers go. Last chance to change them; may wait. */
+  /** Called right before the headers are sent: the last chance to change them. */
   onHead?(): MaybePromise<void>;
   onMessage?(message: Message): MaybePromise<void>;
-  /** The upstream is done; what is returned is sent after its last message. */
+  /** The upstream is done. The returned messages are sent after its last one. */
   onEnd?(): MaybePromise<JsonObject[]>;
   /**
-   * Whether an event stream goes on although the upstream is done; whoever says so ends it through
-   * the tap.
+   * Whether the event stream stays open although the upstream is done. A filter that answers `true`
+   * ends the stream later, through the tap.
    */
   staysOpen?(): boolean;
-  /** The host says that nothing of the request was sent on, though it was handed to it. */
+  /** The app was given the request, and then could not hand it on: nothing of it ran. */
   onNotForwarded?(): Promise<unknown>;
-  /** The response cannot be read; the client is told so. */
+  /** The response cannot be read. The client gets an error in its place. */
   onUnreadable?(): MaybePromise<void>;
-  /** The client left while its departure is kept from the upstream. */
+  /** The client left, and the upstream does not know. */
   onDepart?(): void;
   /**
-   * The connection closed, or the upstream finished after the client had left. Told again where
-   * headers come after that.
+   * The connection closed, or the upstream finished after the client had left. Called again where
+   * the headers come after that.
    */
   onClose?(): void;
   /**
-   * Answers instead of the upstream, whose status and headers are known: with a stream, or with
-   * nothing but headers.
+   * Decides, by the upstream's status and headers, whether the filter answers in its place: with a
+   * stream, or with headers alone.
    */
   takesOver?(res: HeadPort): 'stream' | 'empty' | undefined;
   /**
-   * Asked right before a page of tools passes. Of the same page and the same key this filter makes
-   * the same, and learns nothing new; `undefined` where that hangs on more. A filter that sees
-   * messages and has no key keeps pages from being remembered.
+   * Called right before a page of tools passes. With the same page and the same key this filter
+   * does the same, and learns nothing new. `undefined` where that depends on more. Where a filter
+   * with `onMessage` has no key, no page is remembered.
    */
   pageKey?(): MaybePromise<string | undefined>;
-  /** The page has passed, or none does: what was read for its key is too old for the next one. */
+  /** Drops the state that was read for the key: it is too old for the next page. */
   forgetKey?(): void;
-  /** Where what becomes of pages is remembered; that of the first filter counts. */
+  /** Remembers pages. The first filter's memory counts. */
   readonly pages?: PageMemory;
   /**
-   * A page that was kept, to answer `tools/list` with. Only the first filter that has this is
-   * asked.
-   * `passed` names the middlewares that the request has passed so far.
+   * A page of the upstream's, to answer `tools/list` with. Only the first filter that has this
+   * method is asked.
+   *
+   * @param passed the names of the middlewares that the request has passed so far
    */
   findPage?(passed: string): KeptPage | undefined;
-  /** The same filter is told of each page that came for such a request. */
+  /** Tells the same filter of each page that the upstream sent for such a request. */
   onPage?(page: PageBytes, passed: string): void;
 }
 
 const STAGES = ['session', 'gate', 'sync'] as const;
 
-/**
- * The filters with one more, in the order of their stages; within one, in the order of mounting.
- */
+/** The filters with one more, by stage, and within a stage in the order of mounting. */
 export function withFilter(filters: readonly Filter[], filter: Filter): Filter[] {
   const later = filters.findIndex(
     ({ stage }) => STAGES.indexOf(stage) > STAGES.indexOf(filter.stage),
@@ -75,13 +70,13 @@ export function withFilter(filters: readonly Filter[], filter: Filter): Filter[]
   return filters.toSpliced(later === -1 ? filters.length : later, 0, filter);
 }
 
-/** Whether one of them must see these bytes. */
+/** Whether any filter must see these bytes. */
 export function anyWants(filters: readonly Filter[], bytes: Buffer): boolean {
   for (const filter of filters) if (filter.wants?.(bytes)) return true;
   return false;
 }
 
-/** What they still have to say, as further messages. */
+/** The messages that the filters add at the end. */
 export function lastWords(filters: readonly Filter[]): MaybePromise<readonly JsonObject[]> {
   let last: readonly JsonObject[] = [];
   const asked = inOrder(filters, (filter) => {
@@ -93,7 +88,7 @@ export function lastWords(filters: readonly Filter[]): MaybePromise<readonly Jso
   return asked === undefined ? last : asked.then(() => last);
 }
 
-/** Tells each of them of the connection, at which nothing may be thrown. */
+/** Tells each filter of the client's departure. Where one throws, the others hear it too. */
 export function tell(
   of: { readonly filters: readonly Filter[]; onError(error: unknown): void },
   event: (filter: Filter) => void,
@@ -107,27 +102,27 @@ export function tell(
   }
 }
 
-// --- Pages of tools ---
+// --- A request for a page of tools ------------------------------------------------------------
 
-/** What the answer to `tools/list` consists of. With more in it, other filters may have a say. */
+/** The members of a plain answer to `tools/list`. One with more is not remembered. */
 const MEMBERS: ReadonlySet<string> = new Set(['jsonrpc', 'id', 'result']);
 const RESULT_MEMBERS: ReadonlySet<string> = new Set([
   ...['tools', 'nextCursor', 'ttlMs', 'cacheScope', 'resultType', '_meta'],
 ]);
 const TOOLS = Buffer.from('"tools"');
 
-/** A page that became the same before, and the id of the request that it answers. */
-export interface RecalledPage {
+/** What the filters made of a page before, and the id of the request that it answers. */
+interface RecalledPage {
   readonly id: RequestId;
   readonly bytes: Buffer;
 }
 
-/** A whole answer, in pieces that must not be written to. */
+/** A whole answer in pieces, which must not be written to. */
 export type Answer = readonly Uint8Array[] | undefined;
 
 /**
- * The page of tools that one request asks for: remembered with what all filters together make of
- * it, or not at all. Where a filter keeps the upstream's pages, the upstream is not even asked.
+ * A request for one page of tools. What all filters together made of the page is remembered, or
+ * nothing. Where a filter has kept the upstream's page, the upstream need not be asked.
  */
 export class AskedPage {
   readonly #id: RequestId;
@@ -135,7 +130,7 @@ export class AskedPage {
   #passed = '';
   #key: string | undefined;
 
-  /** `undefined` where anything else is asked for, or more. */
+  /** `undefined` where the messages are not one request for `tools/list`. */
   static of(messages: readonly Call[]): AskedPage | undefined {
     const [asked] = messages;
     if (asked?.method !== 'tools/list' || asked.id === undefined || messages.length > 1) return;
@@ -150,8 +145,8 @@ export class AskedPage {
   /**
    * The answer, where the upstream need not be asked.
    *
-   * @param passed which middlewares the request has passed: all that the kept page had, or it is
-   * not the whole answer
+   * @param passed the names of the middlewares that the request has passed. A filter gives a page
+   * only to a request that has passed the same ones as the page's own.
    */
   answer(filters: readonly Filter[], passed: string): MaybePromise<Answer> {
     this.#passed = passed;
@@ -186,7 +181,7 @@ export class AskedPage {
     });
   }
 
-  /** What the filters made of these bytes before, where they would do it again. */
+  /** What the filters made of the same bytes before, and would make again. */
   recall(filters: readonly Filter[], sent: Buffer): MaybePromise<RecalledPage | undefined> {
     this.#key = undefined;
     const memory = memoryOf(filters);
@@ -201,7 +196,7 @@ export class AskedPage {
     });
   }
 
-  /** The filters have seen the page: what they made of it is remembered, where that can be. */
+  /** Remembers what the filters made of the page, where it depends on their keys alone. */
   keep(filters: readonly Filter[], sent: Buffer, payload: Payload): void {
     forgetKeys(filters);
     const shown = this.#key === undefined ? undefined : shownIn(payload);
@@ -230,7 +225,7 @@ function forgetKeys(filters: readonly Filter[]): void {
   for (const filter of filters) filter.forgetKey?.();
 }
 
-/** `undefined` where one of the filters makes of a page what hangs on more than its key. */
+/** The filters' keys together; `undefined` where one that changes messages has none. */
 function keyOf(filters: readonly Filter[]): MaybePromise<string | undefined> {
   const keys: string[] = [];
   const seeing = filters.filter(({ onMessage }) => onMessage !== undefined);
@@ -242,7 +237,7 @@ function keyOf(filters: readonly Filter[]): MaybePromise<string | undefined> {
   return after(asked, () => (keys.length === seeing.length ? keys.join('\n') : undefined));
 }
 
-/** The page as it goes out; `undefined` where anything but it is there, or goes out with it. */
+/** The page as it goes out; `undefined` where other messages or members go out with it. */
 function shownIn(payload: Payload): PageBytes | undefined {
   const [message, ...more] = payload.messages;
   if (message === undefined || more.length > 0 || payload.isBatch) return undefined;

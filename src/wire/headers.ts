@@ -3,21 +3,19 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { Call } from './call.ts';
 import { JSON_RPC, META_CLAIM, someValue } from './json-rpc.ts';
 
-/** A request, as far as the pipeline looks at it. Node's own is one. */
+/** What we read of a request. Node's `IncomingMessage` is one. */
 export interface RequestPort {
   readonly method?: string | undefined;
   readonly url?: string | undefined;
   /** By lower-case names. */
   readonly headers: IncomingHttpHeaders;
-  /** What authentication in front of the middlewares left. */
+  /** Set by the authentication that is mounted in front. */
   readonly auth?: unknown;
-  /** Names and values in turn, where the host keeps its headers twice. */
+  /** Names and values in turn, where the host keeps its headers in this form too. */
   readonly rawHeaders?: string[];
 }
 
-/**
- * A response's status and headers, for as long as they have not gone. Node's own response is one.
- */
+/** A response's status and headers, until they are sent. Node's `ServerResponse` is one. */
 export interface HeadPort {
   readonly req: { readonly method?: string | undefined };
   statusCode: number;
@@ -28,15 +26,15 @@ export interface HeadPort {
 }
 
 /**
- * Sets or (with `undefined`) removes a request header. Node keeps headers twice, and adapters to
- * the Fetch API read `rawHeaders`: changing only `headers` would leak the old value to them.
+ * Sets a request header, or removes it for `undefined`. Node keeps the headers twice, and adapters
+ * to the Fetch API read `rawHeaders`: they would see the old value if we changed only `headers`.
  */
 export function setRequestHeader(req: RequestPort, name: string, value: string | undefined): void {
   const raw = req.rawHeaders ?? [];
   let isSet = value === undefined;
   for (let i = 0; i < raw.length; i += 2) {
     if (raw[i]?.length !== name.length || raw[i]?.toLowerCase() !== name) continue;
-    // In its place, which costs less than to move what stands behind it.
+    // In its place: to move the headers behind it would cost more.
     if (!isSet) raw[i + 1] = value as string;
     else {
       raw.splice(i, 2);
@@ -51,7 +49,7 @@ export function setRequestHeader(req: RequestPort, name: string, value: string |
   }
 }
 
-/** A request header that must have one value; of several the joined form, which matches nothing. */
+/** The value of a request header. Several values are joined, so that they match no single one. */
 export function requestHeader(req: RequestPort, name: string): string | undefined {
   const value = req.headers[name];
   return Array.isArray(value) ? value.join(', ') : value;
@@ -66,8 +64,8 @@ export function hasBody(req: RequestPort): boolean {
 }
 
 /**
- * Whether a request's media type is JSON, or not named at all. Two of them, or a list, are none:
- * one reader takes the first, another the last.
+ * Whether a request's media type is JSON, or not named at all. Two types, or a list, are not JSON:
+ * one parser takes the first, another the last.
  */
 export function isJsonMedia(req: RequestPort): boolean {
   const type = requestHeader(req, 'content-type');
@@ -76,24 +74,19 @@ export function isJsonMedia(req: RequestPort): boolean {
   return isMime && countOf(req, 'content-type') < 2;
 }
 
-/**
- * How often a header came, where the host keeps what came: Node drops all but the first of some.
- */
+/** How often the client sent a header. Of some headers Node keeps only the first in `headers`. */
 function countOf({ rawHeaders = [] }: RequestPort, name: string): number {
   return rawHeaders.filter((each, at) => at % 2 === 0 && each.toLowerCase() === name).length;
 }
 
-/**
- * Whether a content type names an encoding of text other than UTF-8, which is all that JSON may be
- * in (RFC 8259, section 8.1).
- */
+/** Whether a content type names another charset than UTF-8. JSON is UTF-8 (RFC 8259, 8.1). */
 export function namesOtherCharset(contentType: string): boolean {
   if (!/charset/i.test(contentType)) return false;
   const charsets = contentType.matchAll(/charset\s*=\s*["']?([^\s"';,]*)/gi);
   return [...charsets].some(([, charset]) => !/^utf-?8$/i.test(charset ?? ''));
 }
 
-/** Whether the client asks for an event stream by name: a GET of MCP must. */
+/** Whether the client asks for an event stream by name, as a GET of MCP must. */
 export function acceptsEventStream(req: RequestPort): boolean {
   return /text\/event-stream/i.test(requestHeader(req, 'accept') ?? '');
 }
@@ -107,18 +100,18 @@ export function isJsonType(contentType: unknown): boolean {
 }
 
 /**
- * How a response's body is treated: `sse` event by event as it streams, `json` whole, `raw` not at
- * all; `stream` and `empty` when the middleware answers instead of the upstream; `unreadable` when
- * it ought to be inspected and cannot be.
+ * How a response's body is read: `sse` event by event, `json` as a whole, `raw` not at all. With
+ * `stream` and `empty` we answer instead of the upstream. An `unreadable` body should be inspected,
+ * and cannot be.
  */
 export type BodyMode = 'pending' | 'sse' | 'json' | 'raw' | 'stream' | 'empty' | 'unreadable';
 
 /**
- * How a body is to be read, by its status and headers. What ought to be inspected and cannot be is
+ * How to read a body, by its status and headers. A body that should be inspected and cannot be is
  * never let through.
  *
- * @param owesResponses whether the upstream was asked requests
- * @param owesAnswers whether answers of the middleware's own belong into the response
+ * @param owesResponses whether the upstream got requests
+ * @param owesAnswers whether the response must carry answers of our own
  */
 export function bodyModeOf(
   res: HeadPort,
@@ -130,8 +123,7 @@ export function bodyModeOf(
   const type = String(res.getHeader('content-type') ?? '');
   const kind = isEventStreamType(type) ? 'sse' : isJsonType(type) ? 'json' : undefined;
   if (kind !== undefined && isReadable(res, kind, type)) return kind;
-  // No client reads a message out of an error's body, but it may well need the status: 401 begins a
-  // login.
+  // No client reads a message from an error's body. But it may need the status: 401 begins a login.
   if (!succeeded(statusCode)) return 'raw';
   if (kind !== undefined) return 'unreadable';
   if (statusCode === 202 || statusCode === 204)
@@ -143,14 +135,14 @@ export function succeeded(status: number): boolean {
   return status >= 200 && status < 300;
 }
 
-/** An event stream is UTF-8 whatever its type says. */
+/** An event stream is always UTF-8, also where its type names another charset. */
 function isReadable(res: HeadPort, kind: 'sse' | 'json', type: string): boolean {
   const encoding = res.getHeader('content-encoding');
   if (encoding !== undefined && String(encoding).trim().toLowerCase() !== 'identity') return false;
   return kind === 'sse' || !namesOtherCharset(type);
 }
 
-/** Headers that describe the very bytes of a body. */
+/** Headers that describe a body's exact bytes. */
 const OF_BYTES = [
   'content-length',
   'content-encoding',
@@ -160,12 +152,12 @@ const OF_BYTES = [
   'digest',
 ];
 
-/** Another body will be sent than the one that the headers were set for. */
+/** The upstream set these headers for its own body, and another one goes out. */
 export function dropBodyHeaders(res: HeadPort): void {
   for (const name of OF_BYTES) res.removeHeader(name);
 }
 
-/** The whole body will be JSON of our own, or nothing. */
+/** Prepares the headers for a body of our own: JSON, or none. */
 export function announceBody(res: HeadPort, isJson: boolean): void {
   dropBodyHeaders(res);
   res.removeHeader('transfer-encoding');
@@ -176,7 +168,7 @@ export function announceBody(res: HeadPort, isJson: boolean): void {
     res.setHeader('content-type', 'application/json');
 }
 
-/** States the length of the whole body where Node would. */
+/** States the body's length where Node would. */
 export function stateLength(res: HeadPort, length: number): void {
   if (res.hasHeader('content-length') || res.hasHeader('transfer-encoding')) return;
   const { statusCode: status } = res;
@@ -191,19 +183,19 @@ export type Era = 'session' | 'stateless';
 
 const STATELESS_SINCE = '2026-07-28';
 const VERSION_HEADER = 'mcp-protocol-version';
-/** What is said of two versions. */
+/** The fault of a request whose header and body name two versions. */
 export const DIFFERENT = 'the MCP-Protocol-Version header and the body name different versions';
 
 /**
- * What makes a request belong to no era: it must be refused, since upstreams disagree about which
- * part of it counts.
+ * The error for a request whose headers and body disagree. It must be refused: some upstreams go by
+ * the headers, others by the body.
  */
 export interface Contradiction {
   readonly code: number;
   readonly message: string;
 }
 
-/** As much of an exchange as tells its era. */
+/** The part of an exchange that tells its era. */
 export interface EraSource {
   readonly req: RequestPort;
   readonly messages: readonly Call[];
@@ -211,10 +203,10 @@ export interface EraSource {
 }
 
 /**
- * The era of a request, which its body says: "A request carrying modern per-request `_meta` is
+ * The era of a request, which its body tells: "A request carrying modern per-request `_meta` is
  * served statelessly" (MCP 2026-07-28, "Versioning"). The header may only repeat it (Streamable
- * HTTP, "Server Validation"). Upstreams of the session era do not check that: they would run a call
- * that claims to be stateless in whatever session the header names.
+ * HTTP, "Server Validation"). Upstreams of the session era do not check that. They would run a
+ * stateless call in the session that the header names.
  */
 export function eraOf({ req, messages, isBatch }: EraSource): Era | Contradiction {
   const claims = messages.map(claimOf).filter((each) => each !== undefined);
@@ -235,31 +227,31 @@ export function eraOf({ req, messages, isBatch }: EraSource): Era | Contradictio
   return { code: JSON_RPC.HEADER_MISMATCH, message: `Bad Request: ${fault}` };
 }
 
-/** Whether the header alone says that the request is stateless, as for one without a body. */
+/** Whether the header says that the request is stateless. Without a body, only the header can. */
 export function headerSaysStateless(req: RequestPort): boolean {
   return isStateless(requestHeader(req, VERSION_HEADER));
 }
 
-/** Versions are dates, so their order is that of their text. */
+/** Versions are dates, so they sort as text. */
 function isStateless(version: unknown): version is string {
   return typeof version === 'string' && version >= STATELESS_SINCE;
 }
 
-/** The version that a request says it speaks: in its message, or else in its header. */
+/** The protocol version that a message names, or else its request's header. */
 export function versionOf(req: RequestPort, call: Call): string | undefined {
   const claim = claimOf(call);
   return typeof claim === 'string' ? claim : requestHeader(req, VERSION_HEADER);
 }
 
-/** What a message says of its version, whatever that is. */
+/** The protocol version in a message's `_meta`, unchecked. */
 export function claimOf({ message }: Call): unknown {
   return message.at('params', '_meta', META_CLAIM);
 }
 
-/**
- * Headers that mirror parts of the body, so that a gateway need not parse it (MCP 2026-07-28,
- * Streamable HTTP, "Request Metadata"). What goes by them would route, or run, another call than
- * was judged where they say something else.
+/*
+ * Headers that repeat parts of the body, so that a gateway need not parse it (MCP 2026-07-28,
+ * Streamable HTTP, "Request Metadata"). Where they differ from the body, a gateway would route
+ * another call than we judged.
  */
 
 const METHOD = 'mcp-method';
@@ -279,7 +271,7 @@ const NAMED_BY: Readonly<Record<string, string>> = {
   'tasks/cancel': 'taskId',
 };
 
-/** What any other message may be about, where somebody names it in the header all the same. */
+/** The members that the name header may repeat for any other method. */
 const NAMES = [['name'], ['uri'], ['taskId'], ['ref', 'name'], ['ref', 'uri']];
 
 const DIFFERS: Contradiction = {
@@ -288,9 +280,9 @@ const DIFFERS: Contradiction = {
 };
 
 /**
- * What is wrong with the headers that name a method, or what it is about: where they are there,
- * they must say what the body says, whatever that is and in whichever era. Of a batch every
- * message must be what they name: what is refused of it would stay named.
+ * What is wrong with the headers that name a method and its object. In both eras they must say what
+ * the body says. In a batch they must fit every message: the gate may take any of them out, and the
+ * headers would still name it.
  */
 export function namesFault(req: RequestPort, messages: readonly Call[]): Contradiction | undefined {
   const method = requestHeader(req, METHOD);
@@ -304,7 +296,7 @@ export function namesFault(req: RequestPort, messages: readonly Call[]): Contrad
   return repeats ? undefined : DIFFERS;
 }
 
-/** What of its params a message repeats in the name header, where it must. */
+/** The member of its params that a message repeats in the name header, where it must. */
 function memberOf({ method = '' }: Call): string | undefined {
   return Object.hasOwn(NAMED_BY, method) ? NAMED_BY[method] : undefined;
 }
@@ -318,9 +310,8 @@ function mayBeNamed(incoming: Call, name: string | undefined): boolean {
 }
 
 /**
- * What is wrong with the headers of a request for a tool, a prompt or a resource that a gate
- * judges: in the stateless era they must be there. An upstream checks it of what it is asked; of
- * what is answered in front of it nobody else does.
+ * What is wrong with the headers of a request that a gate judges. In the stateless era they must be
+ * there. The upstream would check that, but a call that the gate answers never gets there.
  */
 export function headerFault(req: RequestPort, call: Call, era: Era): Contradiction | undefined {
   if (era === 'session') return headerSaysStateless(req) ? missingClaim(call) : undefined;
@@ -328,7 +319,7 @@ export function headerFault(req: RequestPort, call: Call, era: Era): Contradicti
   return isNamed && requestHeader(req, METHOD) !== undefined ? undefined : DIFFERS;
 }
 
-/** The header says that a request is stateless, and its body does not. */
+/** The header says that the request is stateless, and the body does not. */
 function missingClaim(call: Call): Contradiction {
   return typeof claimOf(call) === 'string'
     ? { code: JSON_RPC.HEADER_MISMATCH, message: `Bad Request: ${DIFFERENT}` }
@@ -338,16 +329,12 @@ function missingClaim(call: Call): Contradiction {
       };
 }
 
-/**
- * Where a tool's schema says that arguments are mirrored: their paths, by the header's name behind
- * the prefix.
- */
+/** The paths of the arguments that a tool's schema mirrors, by header name without the prefix. */
 export type MirroredArguments = ReadonlyMap<string, readonly string[]>;
 
 /**
  * What is wrong with the headers of a call that mirror arguments ("Custom Headers from Tool
- * Parameters"). Where it is not known which argument a header is about, one at least must say the
- * same.
+ * Parameters"). Where we do not know which argument a header mirrors, any equal one will do.
  */
 export function argumentsFault(
   req: RequestPort,
@@ -368,15 +355,15 @@ export function argumentsFault(
   return undefined;
 }
 
-/** Whether a header stands for this value. Integers are compared as numbers: `42.0` is 42. */
+/** Whether a header has this value. Numbers are compared as numbers: `42.0` is 42. */
 function says(text: string, value: unknown): boolean {
   if (typeof value === 'number') return /^-?\d+(\.\d+)?$/.test(text) && Number(text) === value;
   return value === text || (typeof value === 'boolean' && String(value) === text);
 }
 
 /**
- * "Value Encoding"; `undefined` where the value has characters that it must not have, or is encoded
- * in a way that may be read differently.
+ * A header's decoded value ("Value Encoding"). `undefined` where it has forbidden characters, or an
+ * encoding that two readers may decode differently.
  */
 export function decodedHeader(value: string): string | undefined {
   const [, base64] = /^=\?base64\?(.*)\?=$/.exec(value) ?? [];

@@ -24,15 +24,12 @@ import {
   withValueAt,
 } from './json-text.ts';
 
-/**
- * What becomes of one element of an array: kept as it is, dropped, or, where it is an object, some
- * of its members set.
- */
+/** What becomes of an array's element. The members of an object are set on it, if it is one. */
 export type ElementEdit = 'keep' | 'drop' | JsonObject;
 
 type Places = Partial<Record<MessagePart, Span>>;
 
-/** A text that is cut around and within an array, the place of which is named. */
+/** A message's text, cut at the elements of the array whose path is `name`. */
 interface CutArray {
   readonly name: string;
   readonly before: string;
@@ -45,10 +42,11 @@ function joined({ before, texts, behind }: CutArray): string {
 }
 
 /**
- * One JSON-RPC message as text and as value, edited in step. The text keeps every character that no
- * edit touches. Where it is known at which places its parts stand, it is cut there. Otherwise the
- * value is edited in its place, which costs less, where `JSON.stringify` gives the text back to the
- * letter.
+ * One JSON-RPC message, as text and as value. Both get every edit, and no edit touches any other
+ * character of the text.
+ *
+ * Where the places of its parts are known, the text is edited there. Otherwise, where
+ * `JSON.stringify` writes the value exactly as the text, only the value is edited: that is cheaper.
  */
 export class Message {
   #text: string | undefined;
@@ -58,20 +56,16 @@ export class Message {
   #array: CutArray | undefined;
   #edits = 0;
   #pages: Partial<Record<ListKind, readonly unknown[]>> | undefined;
-  /** Whether it is left out of the stream that it came on. */
+  /** Set it to leave the message out of its stream. */
   dropped = false;
-  /** Whether it stands for an answer of the upstream's that says two things at once. */
+  /** Stands in place of an answer of the upstream's that had a result and an error. */
   isContradictory = false;
-  /**
-   * Messages that go out on the same stream right before this one. A JSON answer has no room for
-   * them.
-   */
+  /** Messages that go out on the same stream right before this one; a JSON answer has none. */
   readonly before: JsonObject[] = [];
 
   /**
-   * Give the text as it came; without one it is made from the value when it is first needed.
-   *
-   * @param places of all of its parts that are there, in a text without space around it
+   * @param text as it came, where it is known; otherwise the value is written when it is needed
+   * @param places of all the parts that the message has. Then the text must have no space around it
    */
   constructor(value: JsonObject, text?: string, places?: Readonly<Places>) {
     this.#text = text;
@@ -84,9 +78,7 @@ export class Message {
     return this.#text;
   }
 
-  /**
-   * As the text is now. Read it; the methods below write, and change no object that was given out.
-   */
+  /** As the text is now. Read it only: the methods below edit, and never change this object. */
   get value(): JsonObject {
     this.#value ??= JSON.parse(this.text) as JsonObject;
     return this.#value;
@@ -96,7 +88,7 @@ export class Message {
     return this.#edits > 0;
   }
 
-  /** How often it was edited: tells whether an amended body has been handed on already. */
+  /** How often it was edited. The exchange writes the body again when this has changed. */
   get edits(): number {
     return this.#edits;
   }
@@ -122,9 +114,9 @@ export class Message {
   }
 
   /**
-   * Sets members of the object at `path`, in one edit; it is made where it is missing.
+   * Sets members of the object at `path`, in one edit. Makes the object where it is missing.
    *
-   * @param members of which none should be there already: then each costs an edit of the text
+   * @param members best new ones: where one exists already, each costs an edit of its own
    */
   assign(path: readonly string[], members: Readonly<Record<string, string>>): void {
     const entries = Object.entries(members);
@@ -141,8 +133,8 @@ export class Message {
   }
 
   /**
-   * The page of a list as the upstream sent it, whatever the gates on the route have taken out of it
-   * since. Each gate asks before it changes the page.
+   * The page of a list as the upstream sent it, including what other gates have taken out since.
+   * Each gate asks before it changes the page.
    */
   pageAsSent(kind: ListKind): readonly unknown[] {
     const known = this.#pages?.[kind];
@@ -159,7 +151,7 @@ export class Message {
     return span && this.text.slice(span.start, span.end);
   }
 
-  /** The same as {@link set} for JSON text, of which no character is lost. */
+  /** Like {@link set}, for JSON text, which is kept to the letter. */
   setText(path: readonly string[], text: string): void {
     this.#setText(withValueAt(this.text, path, text));
   }
@@ -174,10 +166,7 @@ export class Message {
     );
   }
 
-  /**
-   * Replaces a name wherever it stands in the text, inside of strings too. A pattern must be
-   * global.
-   */
+  /** Replaces a name everywhere in the text, also inside of strings. A pattern must be global. */
   rename(from: string | RegExp, to: string | ((...found: string[]) => string)): void {
     const name = typeof to === 'string' ? () => to : to;
     const text = this.text.replaceAll(from, (...found: string[]) =>
@@ -186,12 +175,12 @@ export class Message {
     if (text !== this.text) this.#setText(text);
   }
 
-  /** Has it written anew although nothing in it changes: what is around it must not tell that. */
+  /** Has it written anew, although unchanged: else the client could tell an edit by the frame. */
   rewrite(): void {
     this.#edits++;
   }
 
-  /** Adds an element to the array at `path`; without such an array nothing happens. */
+  /** Adds an element to the array at `path`, where there is one. */
   insert(path: readonly string[], element: unknown, where: 'start' | 'end'): void {
     const elements = this.at(...path);
     if (!Array.isArray(elements)) return;
@@ -207,10 +196,7 @@ export class Message {
     );
   }
 
-  /**
-   * Drops or amends elements of the array at `path`; the others keep their order and their
-   * characters.
-   */
+  /** Drops or amends elements of the array at `path`. The others keep their order and text. */
   editElements(path: readonly string[], edit: (element: unknown) => ElementEdit): void {
     const elements = this.at(...path);
     if (!Array.isArray(elements)) return;
@@ -236,7 +222,7 @@ export class Message {
     this.#array = { ...array, texts };
   }
 
-  /** The array at `path`, cut into its elements: once, however many edit it one after another. */
+  /** The array at `path`, cut into its elements. Several edits one after another share one cut. */
   #arrayAt(path: readonly string[]): CutArray {
     const name = path.join('.');
     if (this.#array?.name === name) return this.#array;
@@ -246,10 +232,7 @@ export class Message {
     return { name, before: text.slice(0, start), texts, behind: text.slice(end) };
   }
 
-  /**
-   * The edits must come to the same. Where the text can be cut at its places, text and value are
-   * both edited.
-   */
+  /** Makes one edit in one of three ways, or in two, which all must come to the same. */
   #edit(
     inValue: (value: JsonObject) => JsonObject,
     inText: (text: string) => string,
@@ -263,10 +246,10 @@ export class Message {
     else this.#setText(inText(this.text));
   }
 
-  /** Writes the value at `path`; objects that are missing on the way are made. */
+  /** Writes the value at `path`, and makes the objects that are missing on the way. */
   #setAt(path: readonly string[], json: string): void {
     const known = this.#spanOf(path);
-    // What stands in it from now on is not known.
+    // The places of its new members are not known.
     if (path.length === 1 && path[0] === 'params') this.#places = undefined;
     if (known !== undefined) {
       this.#replaceAt(known, json);
@@ -307,9 +290,7 @@ export class Message {
     if (span !== undefined) this.#replaceAt(span, edit(this.text.slice(span.start, span.end)));
   }
 
-  /**
-   * Where the value at `path` stands. What is in one of the parts is not looked for anywhere else.
-   */
+  /** The place of the value at `path`. Where that is in a known part, only the part is searched. */
   #spanOf(path: readonly string[]): Span | undefined {
     const whole = { start: 0, end: this.text.length };
     const inParams = path[0] === 'params';
@@ -335,7 +316,7 @@ export class Message {
     for (const [part, { start, end }] of Object.entries(this.#places ?? {})) {
       if (end <= span.start) continue;
       const isAround = start <= span.start && end >= span.end;
-      // Where a part is within what was replaced, its place is not known any more.
+      // This part was inside of what was replaced.
       if (!isAround && start < span.end) this.#places = undefined;
       if (this.#places === undefined) return;
       const moved = isAround ? start : start + grows;
@@ -343,7 +324,7 @@ export class Message {
     }
   }
 
-  /** Whether the value says all that the text does. */
+  /** Whether the value alone gives back the text. */
   get #isPlain(): boolean {
     const isValue = this.#text === undefined && this.#array === undefined;
     this.#plain ??= isValue || givesBack(this.value, this.text);
@@ -364,22 +345,18 @@ export class Message {
     this.#text = text;
     this.#array = undefined;
     this.#places = undefined;
-    // Most texts that were not plain are not plain afterwards, and it costs nothing to take them
-    // for it.
+    // A text that was not plain rarely becomes plain, and to treat it as not plain is always safe.
     if (this.#plain) this.#plain = undefined;
     this.#edits++;
   }
 }
 
-/**
- * Whether the very text becomes of the value. Numbers such as `1.0`, space, and keys that stand
- * twice are lost on it.
- */
+/** Whether the value is written exactly as the text. `1.0`, spaces and repeated keys are not. */
 function givesBack(value: JsonObject, text: string): boolean {
   try {
     return JSON.stringify(value) === text;
   } catch {
-    // It nests more deeply than can be serialised.
+    // It nests too deeply to be written.
     return false;
   }
 }
@@ -399,10 +376,7 @@ function withMembers(objectText: string, members: JsonObject): string {
   );
 }
 
-/**
- * The message, or the batch of messages, in one piece of JSON text: a body, or the data of an
- * event.
- */
+/** The message or batch of messages in a body, or in the data of an event. */
 export class Payload {
   readonly messages: readonly Message[];
   readonly #text: string;
@@ -415,8 +389,9 @@ export class Payload {
   }
 
   /**
-   * `undefined` where the text is neither. No text at all is no message, and a batch if
-   * `emptyIsBatch`.
+   * `undefined` where the text is neither a message nor a batch.
+   *
+   * @param emptyIsBatch whether an empty text counts as a batch, to which messages may be added
    */
   static parse(text: string, emptyIsBatch = false): Payload | undefined {
     if (text === '') return new Payload(text, [], emptyIsBatch);
@@ -439,10 +414,7 @@ export class Payload {
     return this.messages.some(({ changed, dropped }) => changed || dropped);
   }
 
-  /**
-   * The text as it is now: without the messages that were dropped, with further ones behind its
-   * own. Of unchanged text no character is touched.
-   */
+  /** The text without the dropped messages, with `more` at the end. It changes nothing else. */
   textWith(more: readonly JsonObject[] = []): string {
     if (!this.changed && more.length === 0) return this.#text;
     const texts = [

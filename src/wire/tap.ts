@@ -32,12 +32,12 @@ import {
 } from './sse.ts';
 import { after, inOrder, type MaybePromise, TaskLine } from './task-line.ts';
 
-/** What a response is an answer to, and the filters that look at it. An `Exchange` is one. */
+/** The request that a response answers, and the filters that see it. An `Exchange` is one. */
 export interface ResponseOwner {
   readonly req: RequestPort;
   readonly messages: readonly Call[];
   readonly isBatch: boolean;
-  /** The page of tools that is asked for, if nothing else is. */
+  /** Set where the request asks for one page of tools and nothing else. */
   readonly page?: AskedPage | undefined;
   /** In the order of their stages. */
   readonly filters: readonly Filter[];
@@ -55,42 +55,39 @@ const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
 const ENCODING = 'accept-encoding';
 const UNREADABLE = 'the upstream sent a response that the middleware cannot read';
 
-/**
- * How many bytes may wait while a filter thinks: what Node holds back before it asks a writer to
- * wait.
- */
+/** How many bytes may wait for a filter before the upstream must wait: as many as Node allows. */
 const HIGH_WATER_MARK = 16 * 1024;
 
 /**
- * One response. The upstream writes it, the filters look at it and change it, and the client gets
- * the upstream's own bytes wherever no filter changed them.
+ * One response. The upstream writes it, the filters read and change it, and the client gets the
+ * upstream's own bytes wherever no filter changed them.
  *
- * What the upstream does runs at once while nothing has to be awaited, and behind what waits
- * otherwise. What throws or rejects on that way makes the response unreadable: the client is told
- * so, and gets nothing else of it.
+ * A write is handled at once, or, while a filter still works on an earlier one, after that. Where
+ * anything throws or rejects on the way, the client gets an error instead of the rest.
  */
 export class Tap implements ResponseSink {
   readonly res: ResponsePort;
   mode: BodyMode = 'pending';
-  /** Whether an event id was seen: a client can resume this stream after it was cut. */
+  /** The stream had an event id: a client can resume it after it was cut. */
   resumable = false;
-  /** Whether the upstream has given its status and headers. */
+  /** The upstream has given its status and headers. */
   headTaken = false;
-  /** Whether the upstream is done. */
+  /** The upstream is done. */
   ended = false;
-  /** A write was answered with `false`, and `drain` was not emitted since. */
+  /** A write returned `false`, and `drain` was not emitted since. */
   owesDrain = false;
 
-  /** How far the response to the client is. The filters are asked about its head once. */
+  /** How far the response to the client is. While `preparing`, the filters change its headers. */
   #phase: 'unsent' | 'preparing' | 'sent' | 'ended' = 'unsent';
   /**
-   * Whose body it is: the upstream's; ours, while what the upstream still says is looked at; or
-   * ours alone.
+   * Whose body the client gets. `early`: ours, while the filters still read what the upstream
+   * writes. `own`: ours, and the upstream is not heard any more.
    */
   #source: 'upstream' | 'early' | 'own' = 'upstream';
   /**
-   * `kept`: when the client leaves, the upstream is not to know. `departed`: it left so. `released`:
-   * it left so, and the upstream knows by now. `closed`: it left, and the upstream always knew.
+   * Where the client is, and what the upstream knows of it. `kept`: it is here, and the upstream
+   * shall not notice if it leaves. `departed`: it left unnoticed. `released`: it left unnoticed,
+   * and the upstream was told since. `closed`: it left, and the upstream saw it at once.
    */
   #client: 'here' | 'kept' | 'departed' | 'released' | 'closed' = 'here';
 
@@ -98,25 +95,25 @@ export class Tap implements ResponseSink {
   readonly #asked: ResponseOwner;
   readonly #original: Originals;
   readonly #line: TaskLine<this>;
-  /** What the client sent, until the headers go. */
+  /** The client's `accept-encoding`, which is put back when the headers go. */
   readonly #encoding: string | undefined;
 
-  /** The status and reason that the upstream gave, which belong together. */
+  /** The upstream's status and reason, which belong together. */
   #status: number | undefined;
   #reason: string | undefined;
   #statesLength = false;
   #hasWritten = false;
   #blocked = false;
-  /** Bytes that came while a filter thought. */
+  /** Bytes that wait for a filter. */
   #waiting = 0;
-  /** Writers whose bytes did not go out, because the connection broke. */
+  /** Callbacks of writes that did not go out, because the connection broke. */
   readonly #broken: NonNullable<Done>[] = [];
 
   #answersTaken = false;
-  /** Requests whose responses went out on a stream. */
+  /** Requests whose responses were sent on the stream. */
   readonly #responded: Call[] = [];
 
-  /** A JSON body so far; or events that wait for the first response, which decides the headers. */
+  /** A JSON body so far; or events that wait for the first response, as it decides the headers. */
   #held: Buffer[] | undefined;
   #heldBytes = 0;
   #splitter: SseSplitter | undefined;
@@ -128,22 +125,22 @@ export class Tap implements ResponseSink {
     this.#asked = asked;
     this.#line = new TaskLine(this);
     this.#original = host.redirect(this);
-    // An encoded response cannot be inspected, so the upstream is asked for none; what stands in
-    // front may still encode. Without the header an upstream encodes nothing.
+    // We cannot inspect a compressed response, so we ask the upstream for a plain one. A middleware
+    // in front may still compress it. Without the header, no upstream compresses.
     const encoding = requestHeader(asked.req, ENCODING);
     if (encoding === undefined || encoding === 'identity') return;
     this.#encoding = encoding;
     setRequestHeader(asked.req, ENCODING, 'identity');
   }
 
-  // --- What the rooms above ask for --------------------------------------------------------------
+  // --- For the rooms above -----------------------------------------------------------------------
 
-  /** Whether the client left, unseen by the upstream at that time. */
+  /** Whether the client left without the upstream's notice. */
   get departed(): boolean {
     return this.#client === 'departed' || this.#client === 'released';
   }
 
-  /** Whether the client has left it to the upstream alone: it went away, or was answered early. */
+  /** Whether the client gets nothing more of the upstream's: it left, or was answered early. */
   get isLeft(): boolean {
     return this.#source !== 'upstream' || this.departed;
   }
@@ -153,22 +150,22 @@ export class Tap implements ResponseSink {
     return this.#client === 'closed' || this.#client === 'released';
   }
 
-  /** Whether the last of the response was written. */
+  /** Whether all of the response was written. */
   get isWhole(): boolean {
     return this.#phase === 'ended';
   }
 
-  /** Requests that the upstream is asked and that no event has answered yet. */
+  /** Requests that the upstream got and that no event has answered yet. */
   get unanswered(): readonly Call[] {
     return this.#forwarded.filter((each) => !this.#responded.includes(each));
   }
 
-  /** A client that leaves from now on does not cut the upstream off: it sees a healthy response. */
+  /** From now on the upstream does not notice if the client leaves: its response looks healthy. */
   withholdClose(): void {
     if (this.#client === 'here') this.#client = 'kept';
   }
 
-  /** Lets the upstream know of a departure, now or as soon as there is one. */
+  /** Tells the upstream of a departure, now or as soon as there is one. */
   releaseClose(): void {
     if (this.#client === 'kept') this.#client = 'here';
     if (this.#client !== 'departed') return;
@@ -180,17 +177,21 @@ export class Tap implements ResponseSink {
     }
   }
 
-  /** Puts a message of ours between two events of a stream. Any other body has no room for it. */
+  /** Puts a message of ours between two events of a stream. Other bodies have no room for it. */
   inject(message: JsonObject): void {
     this.#line.run(this.#inject, eventOf(message));
   }
 
-  /** A comment line, which clients skip: keeps proxies from closing a quiet stream. */
+  /** Writes a comment, which clients skip, so that no proxy closes a quiet stream. */
   keepAlive(): void {
     this.#line.run(this.#inject, KEEP_ALIVE);
   }
 
-  /** Answers the request without the upstream. JSON that is bytes already may have more `ahead`. */
+  /**
+   * Answers the request without the upstream.
+   *
+   * @param ahead the first pieces of a body of which `body` is the last
+   */
   respond(status: number, body: OwnBody, ahead?: readonly Uint8Array[]): void {
     this.headTaken = true;
     this.ended = true;
@@ -202,8 +203,8 @@ export class Tap implements ResponseSink {
   }
 
   /**
-   * Ends the response early, with these as its last messages. What the upstream still writes is
-   * looked at, and where a close is withheld it does not notice. A raw body stays the upstream's.
+   * Ends the response early, with these as its last messages. The filters still read what the
+   * upstream writes, and where its close is withheld, it does not notice. A raw body goes on.
    */
   abandon(messages: readonly JsonObject[]): void {
     if (this.#phase === 'ended' || this.mode === 'raw') return;
@@ -212,9 +213,9 @@ export class Tap implements ResponseSink {
     this.#line.add(() => after(this.#giveLast(messages), () => this.flowAgain()));
   }
 
-  // --- What the upstream calls -------------------------------------------------------------------
+  // --- For the upstream --------------------------------------------------------------------------
 
-  /** Other headers went out before the upstream gave its own, which have nowhere to go any more. */
+  /** Our headers were sent before the upstream gave its own, which go nowhere. */
   get headLost(): boolean {
     return this.#isSent && !this.headTaken;
   }
@@ -238,7 +239,7 @@ export class Tap implements ResponseSink {
   write(bytes: Buffer, done: Done): boolean {
     this.#line.run(this.#read, bytes);
     if (done !== undefined) this.#line.add(() => this.#afterWrites(done));
-    // An upstream that need not wait ends its response with its last event, in one packet.
+    // An upstream that may write on sends its last event and the end in one packet.
     this.#waiting = this.#line.busy ? this.#waiting + bytes.length : 0;
     const flows = this.#flows;
     if (!flows) this.owesDrain = true;
@@ -254,11 +255,11 @@ export class Tap implements ResponseSink {
 
   flush(): void {
     this.#line.run(this.#begun, undefined);
-    // Headers that go with the first event are one packet, and one system call, less.
+    // Headers that go with the first event save a packet and a system call.
     setImmediate(() => this.#line.run(this.#flushHead, undefined));
   }
 
-  /** What stands in front can take more. */
+  /** The client, or a middleware in front, can take more. */
   flowAgain(): void {
     this.#blocked = false;
     this.#offerDrain();
@@ -270,11 +271,11 @@ export class Tap implements ResponseSink {
     this.owesDrain = false;
   }
 
-  /** The connection closed. Returns whether to keep that from the upstream. */
+  /** The connection closed. `true` where the upstream must not notice. */
   close(): boolean {
     const isEnded = this.#phase === 'ended';
     if (!isEnded && this.#host.isCutHere()) this.releaseClose();
-    // A response that is finished has nothing to keep.
+    // Of a finished response there is nothing to keep.
     if (this.#client === 'kept' && !(isEnded && this.#isDone)) this.#depart();
     if (this.#client === 'departed') return true;
     if (this.#client === 'here' || this.#client === 'kept') {
@@ -288,15 +289,15 @@ export class Tap implements ResponseSink {
     this.releaseClose();
   }
 
-  // --- The line of what has to wait --------------------------------------------------------------
+  // --- For the line of tasks ---------------------------------------------------------------------
 
-  /** What had to be awaited is done. */
+  /** No task is waiting any more. */
   onIdle(): void {
     this.#waiting = 0;
     this.#offerDrain();
   }
 
-  /** Fails closed: each request without a response gets an error, and nothing else goes out. */
+  /** Fails closed: each unanswered request gets an error, and nothing else goes out. */
   async onFailed(error: unknown): Promise<void> {
     this.#asked.onError(error);
     const isStream = this.mode === 'sse' || this.mode === 'stream';
@@ -359,7 +360,7 @@ export class Tap implements ResponseSink {
     if (this.mode === 'raw') return after(lastWords(this.#asked.filters), () => this.#end(last));
   }
 
-  /** The upstream wants its headers on their way. */
+  /** The upstream wants its headers sent. */
   #begun(): MaybePromise<void> {
     if (this.#source === 'own') return;
     if (this.mode === 'raw') return this.#sendHead();
@@ -398,7 +399,7 @@ export class Tap implements ResponseSink {
     });
   }
 
-  /** @param isKnown whether the body is not the upstream's, but what it became before */
+  /** @param isKnown whether the body is a remembered page, and not the upstream's bytes */
   #finishJson(body: Buffer, read: Payload | undefined, isKnown: boolean): MaybePromise<void> {
     return after(lastWords(this.#asked.filters), (words) => {
       const answers = this.#takeAnswers();
@@ -408,13 +409,13 @@ export class Tap implements ResponseSink {
       const payload = read ?? (more.length > 0 ? this.#parse(body) : undefined);
       if (payload === undefined || (more.length === 0 && !payload.changed)) return this.#end(body);
       const { res } = this;
-      // There was nothing to say, and now there is.
+      // These statuses say that there is no body, and now there is one.
       if (res.statusCode === 202 || res.statusCode === 204) res.statusCode = 200;
       return this.#endWith(Buffer.from(payload.textWith(more)));
     });
   }
 
-  /** `undefined` where it need not be a message: an error, or another route's answer. */
+  /** `undefined` where the body need not be a message: an error, or another route's answer. */
   #parse(body: Buffer): Payload | undefined {
     const { messages, isBatch } = this.#asked;
     const payload = Payload.parse(body.toString(), isBatch);
@@ -434,11 +435,10 @@ export class Tap implements ResponseSink {
 
   #look(given: Buffer): MaybePromise<void> {
     this.#limit(given.length, 'an event of a response');
-    // A byte order mark counts only in front of everything, and something may come to stand in
-    // front of it.
+    // A byte order mark counts only at the very start, and we may put events in front.
     const block = this.#isFirstEvent ? withoutByteOrderMark(given) : given;
     this.#isFirstEvent = false;
-    // What no filter looks at, no filter waits for.
+    // No filter wants it: it need not be parsed.
     if (!anyWants(this.#asked.filters, block))
       return after(this.#beginEvents(), () => this.#sendEvent(block));
     const single = this.#asked.page && singleDataOf(block);
@@ -450,16 +450,16 @@ export class Tap implements ResponseSink {
     });
   }
 
-  /** @param page the data alone, where that may be a page to remember */
+  /** @param page the event's data, where that may be a page of tools */
   #inspect(block: Buffer, page?: Buffer): MaybePromise<void> {
     const event = parseEvent(block.toString());
     if (event.hasId) this.resumable = true;
-    // An event without data primes a resumption; one of another type is no message (MCP,
-    // Transports, "Sending Messages").
+    // An event without data only gives an id to resume after. One of another type is no message
+    // (MCP, Transports, "Sending Messages").
     if (!event.data || event.type !== 'message') return this.#sendEvent(block);
     const payload = Payload.parse(event.data);
     if (payload === undefined) {
-      // No client can read it, and it could be part of the very list that must be filtered.
+      // No client can read it, and it might be part of a list that must be filtered.
       this.#asked.onError(new Error('an event of a response is not JSON-RPC, and was left out'));
       return;
     }
@@ -489,7 +489,7 @@ export class Tap implements ResponseSink {
 
   #endEvents(last: Buffer): MaybePromise<void> {
     return after(this.#readEvents(last), () => {
-      // A client never dispatches an event that no blank line ended, so no filter needs it whole.
+      // Without a blank line at its end, no client dispatches the event, so no filter must see it.
       const rest = this.#splitter?.rest() ?? NOTHING;
       const sent =
         rest.length > 0 && !anyWants(this.#asked.filters, rest) ? this.#sendEvent(rest) : undefined;
@@ -507,7 +507,7 @@ export class Tap implements ResponseSink {
     });
   }
 
-  /** The headers, our own answers, and what waited for them. */
+  /** Sends the headers, our own answers, and the events that waited for them. */
   #beginEvents(): MaybePromise<void> {
     if (this.#source !== 'upstream') return;
     return after(this.#sendHead(), () => {
@@ -531,7 +531,7 @@ export class Tap implements ResponseSink {
       throw new Error(`${what} is larger than maxMessageBytes, ${maxMessageBytes}`);
   }
 
-  // --- What the filters are asked and told -------------------------------------------------------
+  // --- To the filters ----------------------------------------------------------------------------
 
   #onMessages({ messages }: Payload): MaybePromise<void> {
     return inOrder(messages, (message) => this.#onMessage(message));
@@ -539,7 +539,7 @@ export class Tap implements ResponseSink {
 
   #onMessage(message: Message): MaybePromise<void> {
     if (isContradictory(message.value)) {
-      // Clients disagree about which of the two counts, so the client is shown neither.
+      // Clients disagree about which of the two counts, so our client gets neither.
       this.#asked.onError(new Error('an answer of the upstream has both a result and an error'));
       message.isContradictory = true;
       message.replace(unreadable(message.value.id));
@@ -553,7 +553,7 @@ export class Tap implements ResponseSink {
     if (this.#encoding !== undefined) setRequestHeader(this.#asked.req, ENCODING, this.#encoding);
     return after(
       inOrder(this.#asked.filters, (filter) => filter.onHead?.()),
-      // What was begun for a client that had left already ends here.
+      // The client had left before, so a filter that has just begun must hear it now.
       () => (this.closed ? tell(this.#asked, (filter) => filter.onClose?.()) : undefined),
     );
   }
@@ -561,7 +561,7 @@ export class Tap implements ResponseSink {
   #depart(): void {
     this.#client = 'departed';
     tell(this.#asked, (filter) => filter.onDepart?.());
-    // A pump that waits for the client to read would wait for ever, and the outcome would be lost.
+    // An upstream that waits for the client to read would never end, and its outcome be lost.
     this.drained();
     this.#settleWrites();
     this.#original.emit('drain');
@@ -572,7 +572,7 @@ export class Tap implements ResponseSink {
     tell(this.#asked, (filter) => filter.onClose?.());
   }
 
-  /** Requests that the upstream is asked. */
+  /** Requests that the upstream got. */
   get #forwarded(): Call[] {
     return this.#asked.messages.filter((each) => each.kind === 'request' && each.isLeft);
   }
@@ -582,14 +582,14 @@ export class Tap implements ResponseSink {
     return answersIn(this.#asked.messages);
   }
 
-  /** Our own answers that belong into this response, once. */
+  /** Our own answers, the first time that they are asked for. */
   #takeAnswers(): readonly JsonObject[] {
     const answers = this.#answers;
     this.#answersTaken = true;
     return answers;
   }
 
-  // --- What goes out in place of the upstream's body, or of the rest of it -----------------------
+  // --- Our own body, in place of the upstream's or of the rest of it -----------------------------
 
   #give(status: number, body: OwnBody, ahead?: readonly Uint8Array[]): MaybePromise<void> {
     this.res.statusCode = status;
@@ -597,7 +597,7 @@ export class Tap implements ResponseSink {
     return this.#endWith(body === undefined ? undefined : Buffer.from(JSON.stringify(body)));
   }
 
-  /** The last messages: of a stream that has begun, or else in the shape of the request. */
+  /** Ends a stream with these messages; answers with them where nothing was sent yet. */
   #giveLast(messages: readonly JsonObject[]): MaybePromise<void> {
     if (this.#phase === 'ended') return;
     const all = [...this.#takeAnswers(), ...messages];
@@ -605,7 +605,7 @@ export class Tap implements ResponseSink {
     return this.#give(all.length === 0 ? 202 : 200, this.#inShape(all));
   }
 
-  /** In the midst of a body that is no stream there is no place for an error. */
+  /** Answers with errors. A JSON body that has begun has no place for them: it just ends. */
   async #refuse(isStream: boolean): Promise<void> {
     if (this.#phase === 'ended') return;
     const hasBegun = this.#isSent;
@@ -631,23 +631,23 @@ export class Tap implements ResponseSink {
     return isArray ? messages : messages[0];
   }
 
-  // --- The way out to the client -----------------------------------------------------------------
+  // --- To the client -----------------------------------------------------------------------------
 
   get #isSent(): boolean {
     return this.#phase === 'sent' || this.#phase === 'ended';
   }
 
-  /** No client reads any more. */
+  /** No client reads the response any more. */
   get #gone(): boolean {
     return this.#client !== 'here' && this.#client !== 'kept';
   }
 
-  /** Whether nothing is to come from the upstream any more. */
+  /** Nothing that the filters must read comes from the upstream any more. */
   get #isDone(): boolean {
     return this.#source !== 'early' || this.ended;
   }
 
-  /** Sends the headers where they have not gone yet. */
+  /** Sends the headers where they were not sent yet. */
   #sendHead(): MaybePromise<void> {
     if (this.#isSent) return;
     return after(this.#prepareHead(), () => this.#writeHead());
@@ -661,13 +661,14 @@ export class Tap implements ResponseSink {
     this.#original.writeHead(status, isChanged ? STATUS_CODES[status] : this.#reason);
   }
 
-  /** Has headers that were sent go at once, where nothing went that they could go with. */
+  /** Flushes headers that were sent without any byte of a body. */
   #flushHead(): void {
     if (this.#phase === 'sent' && !this.#hasWritten && !this.#gone) this.#original.flushHeaders();
   }
 
   /**
-   * Bytes for which no client is left are dropped; headers and the end go on, for what is in front.
+   * Drops the bytes where the client has left. The headers and the end are still written, for the
+   * middlewares in front.
    */
   #write(bytes: Uint8Array): void {
     if (bytes.length === 0 || this.#phase === 'ended' || this.#gone) return;
@@ -675,20 +676,20 @@ export class Tap implements ResponseSink {
     if (this.#original.write(bytes) === false) this.#blocked = true;
   }
 
-  /** Bytes of an event stream, which nothing in front may hold back. */
+  /** Writes an event, which no middleware in front may hold back. */
   #writeEvent(bytes: Uint8Array): void {
     this.#write(bytes);
     (this.res as { flush?: () => void }).flush?.();
   }
 
-  /** Where the headers have not gone yet, `last` is the whole body. */
+  /** Ends the response. Where the headers were not sent yet, `ahead` and `last` are all of it. */
   #end(last: Uint8Array = NOTHING, ahead: readonly Uint8Array[] = NO_PIECES): MaybePromise<void> {
     if (this.#phase === 'ended') return;
     return after(this.#prepareHead(), () => {
       const length = ahead.reduce((sum, piece) => sum + piece.length, last.length);
       if (!this.#isSent && this.#statesLength) stateLength(this.res, length);
       this.#writeHead();
-      // Not in one: the copy of a long list costs more than the rest of its answer.
+      // Not joined: copying a long list costs more than the rest of its answer.
       for (const piece of ahead) this.#write(piece);
       this.#phase = 'ended';
       this.#original.end(last.length > 0 && !this.#gone ? last : undefined);
@@ -704,7 +705,7 @@ export class Tap implements ResponseSink {
     return this.#end(json, ahead);
   }
 
-  // --- When the upstream is to wait, and what its callbacks hear ---------------------------------
+  // --- Back-pressure on the upstream, and its callbacks ------------------------------------------
 
   get #flows(): boolean {
     if (this.#gone || this.#phase === 'ended') return true;
@@ -714,11 +715,11 @@ export class Tap implements ResponseSink {
   #offerDrain(): void {
     if (!this.owesDrain || !this.#flows) return;
     this.owesDrain = false;
-    // In a turn of its own: what the upstream's listener throws is not this response's failure.
+    // In its own tick: what the upstream's listener throws is not this response's failure.
     process.nextTick(() => this.#original.emit('drain'));
   }
 
-  /** Calls back once everything that was written is on its way: a writer may pace itself by it. */
+  /** Calls back once all earlier writes were sent: a writer may pace itself by it. */
   #afterWrites(done: NonNullable<Done>): void {
     if (this.#phase !== 'sent') process.nextTick(done);
     else if (this.#gone) process.nextTick(done, this.#writeError);
@@ -731,20 +732,18 @@ export class Tap implements ResponseSink {
     }
   }
 
-  /** What a write fails with when the client is gone, as far as the upstream may know. */
+  /** The error of a write when the client is gone; none where the upstream must not notice. */
   get #writeError(): Error | undefined {
     if (this.closeWithheld) return undefined;
     return Object.assign(new Error('The client left'), { code: 'ERR_STREAM_DESTROYED' });
   }
 
-  /** It is known now what the upstream may see of the connection's end. */
+  /** Calls the broken writes back: what the upstream may know of the connection is settled. */
   #settleWrites(): void {
     for (const done of this.#broken.splice(0)) process.nextTick(done, this.#writeError);
   }
 
-  /**
-   * Where another body goes out than the upstream's, or no client reads it, nothing is waited for.
-   */
+  /** Calls back at once where the client gets another body, or none, than the upstream's. */
   #onceFinished(done: NonNullable<Done>): void {
     const isOwn = this.#source !== 'upstream' || this.mode === 'stream' || this.mode === 'empty';
     if (isOwn || this.departed) process.nextTick(done);
