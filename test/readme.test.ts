@@ -198,6 +198,9 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     import { type AtomicStateStore, fsmGate, type StateMachineGate, sessionStore } from 'mcp-interlock';
     declare const app: Express, mcpHandler: RequestHandler, checkout: StateMachineGate, store: AtomicStateStore;`,
   'docs/start/express.md': '',
+  'docs/build/tasks.md': `
+    import type { StateMachineGate } from 'mcp-interlock';
+    declare const checkout: StateMachineGate;`,
   'docs/operate/inspector.md': `
     import { type Runs, type StateStore, StateMachineGate } from 'mcp-interlock';
     import type { Authorization } from 'mcp-interlock-inspector';
