@@ -1,3 +1,7 @@
+/**
+ * Who calls, and how many sessions each caller may have. Hides where authentication leaves a user's
+ * name, how a weak one is noticed, and which session makes way for a new one.
+ */
 import type { IncomingHttpHeaders } from 'node:http';
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
@@ -6,53 +10,49 @@ import type { Filter } from '../wire/filter.ts';
 import { isObject, type JsonObject } from '../wire/json-rpc.ts';
 
 /**
- * A request as `principal()` is given it: Node's own (Express's), and by `gateFetch()` this much of
- * a `Request`.
+ * The request that `principal()` is given: Node's own, or these members of `gateFetch()`'s
+ * `Request`.
  */
 export interface CallerRequest {
   readonly method?: string | undefined;
   readonly url?: string | undefined;
-  /** By lower-case names. */
+  /** By name, in lower case. */
   readonly headers: IncomingHttpHeaders;
-  /** What authentication left: `req.auth` in Node, what `gateFetch({ auth })` gave otherwise. */
+  /** What authentication left: `req.auth` in Node, or what `gateFetch({ auth })` gave. */
   readonly auth?: unknown;
 }
 
 interface NamesCallers {
-  // A method, so that functions which ask for more of a request are taken too: for Express's own,
-  // say.
+  // A method, so that it may be a function of a richer request, such as Express's.
   principal(req: CallerRequest): string | undefined;
 }
 
-/**
- * The principal of a request, however the app authenticates. `undefined` means nobody in
- * particular.
- */
+/** Names the principal of a request. `undefined`: the request has none. */
 export type PrincipalOf = NamesCallers['principal'];
 
-/** What a request came from, such as its address. `undefined` limits nothing. */
+/** Names what a request came from, such as its address. `undefined`: no limit holds for it. */
 export type ClientOf = NamesCallers['principal'];
 
-/** Whom a run is bound to. */
+/** Who sent a request. */
 export interface Identity {
-  /** Issuer and subject. A client id is not one: it names the app, and all its users share it. */
+  /** Issuer and subject. Never a client id alone, which all users of one app share. */
   readonly principal: string | undefined;
   /**
-   * What a session is bound to: the principal, or the nearest thing to it that the request carries.
+   * What its session is bound to: the principal or, where it has none, its client id and subject.
    */
   readonly binding: string | undefined;
 }
 
-export const NOBODY: Identity = { principal: undefined, binding: undefined };
+export const ANONYMOUS: Identity = { principal: undefined, binding: undefined };
 
 /**
- * The caller, as authentication in front of the middleware left it in `req.auth`: the claims of RFC
- * 7519 (`iss`, `sub`) where the SDK's `AuthInfo` carries them in `extra`, and where the usual
- * Express middlewares put them. Never the token's bytes: they change at every refresh.
+ * Reads the claims `iss` and `sub` (RFC 7519) where authentication leaves them in `req.auth`: the
+ * SDK in `extra`, other middlewares in `payload` or `auth` itself. Never the token's bytes, which
+ * change with every refresh.
  */
 export function identityOf(req: CallerRequest): Identity {
   const auth = authOf(req);
-  if (auth === undefined) return NOBODY;
+  if (auth === undefined) return ANONYMOUS;
   const places = [auth.extra, auth.payload, auth].filter(isObject);
   const named = places.find(({ iss, sub }) => isName(iss) && isName(sub));
   if (named !== undefined) {
@@ -60,24 +60,25 @@ export function identityOf(req: CallerRequest): Identity {
     return { principal, binding: principal };
   }
   const subject = places.find(({ sub }) => isName(sub))?.sub;
-  if (!isName(auth.clientId) && subject === undefined) return NOBODY;
+  if (!isName(auth.clientId) && subject === undefined) return ANONYMOUS;
   return { principal: undefined, binding: JSON.stringify({ client: auth.clientId, subject }) };
 }
 
 const REMEDY = 'Give sessionStore({ principal }) what names the user.';
 const MISSING =
   'req.auth carries no issuer and subject (extra.iss, extra.sub), so sessions are bound to';
+const SHARED = 'the client id, which all users of one app share';
 const UNPROTECTED =
-  'so a run is bound to nobody, and another user who learns the session id can move it';
+  'so a run is bound to no user, and another user who learns the session id can move it';
 const PAGE = 'see docs/operate/authentication.md of mcp-interlock';
 
-/** A request, with all that authentication is used to leave on it. */
+/** A request, with the members that authentication often leaves on it. */
 interface MarkedRequest extends CallerRequest {
   readonly user?: unknown;
   readonly session?: unknown;
 }
 
-/** What suggests that somebody in particular calls, the strongest first. */
+/** What suggests that a user is logged in, the strongest sign first. */
 const MARKS: readonly (readonly [what: string, isThere: (req: MarkedRequest) => boolean])[] = [
   ['req.auth', ({ auth }) => isThere(auth)],
   ['req.user', ({ user }) => isThere(user)],
@@ -88,8 +89,8 @@ const MARKS: readonly (readonly [what: string, isThere: (req: MarkedRequest) => 
 
 /**
  * What a request came from, where the app says so.
- * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the app's `clientOf()` names it badly; and
- * what that throws.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` where `clientOf()` returns no name; what it throws
  */
 export function clientNamed(
   clientOf: ClientOf | undefined,
@@ -99,8 +100,8 @@ export function clientNamed(
 }
 
 /**
- * Names the callers of one mounted middleware, and warns once where what names them is weaker than
- * it looks, or where somebody seems to call whom nothing names.
+ * Names the callers of one mounted middleware. Warns once of each weakness: a name that many users
+ * share, or a user who seems to be logged in and has no name.
  */
 export class Callers {
   readonly #principal: PrincipalOf | undefined;
@@ -115,26 +116,22 @@ export class Callers {
   }
 
   /**
-   * Who calls.
-   * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the app's own `principal()` names nobody
-   * properly; and what that throws.
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` where `principal()` returns no name; what it
+   * throws
    */
   identify(req: CallerRequest): Identity {
     const identity = this.#identityOf(req);
     if (identity.principal !== undefined) return identity;
     if (this.#principal === undefined && authOf(req) !== undefined) {
       const { binding } = identity;
-      this.#warnOnce(
-        `${MISSING} ${binding === undefined ? 'nobody' : 'the client id, which all users of one app share'}. ${REMEDY}`,
-      );
+      this.#warnOnce(`${MISSING} ${binding === undefined ? 'no user' : SHARED}. ${REMEDY}`);
     } else if (!this.#isUnfoundTold) this.#warnOfUnfound(req);
     return identity;
   }
 
   /**
-   * Looks, once the response to such a request begins, whether authentication came behind the
-   * middleware. `undefined` where there is nothing to look for: it was there already, or was warned
-   * of.
+   * Looks, when the response begins, whether authentication ran behind the middleware. `undefined`
+   * where it ran in front, or where that was warned of before.
    */
   lookout(req: MarkedRequest): Filter | undefined {
     if (this.#isLateTold || isThere(req.auth) || isThere(req.user)) return undefined;
@@ -145,8 +142,8 @@ export class Callers {
         if (late === undefined || this.#isLateTold) return;
         this.#isLateTold = true;
         this.#onWarning(
-          `req.${late} was set behind sessionStore(), which had looked for it already, ${UNPROTECTED}. ` +
-            `Mount authentication in front; ${PAGE}`,
+          `req.${late} was set behind sessionStore(), which had looked for it already, ` +
+            `${UNPROTECTED}. Mount authentication in front; ${PAGE}`,
         );
       },
     };
@@ -164,7 +161,8 @@ export class Callers {
     this.#isUnfoundTold = true;
     const remedy =
       this.#principal === undefined
-        ? 'Mount authentication in front that leaves issuer and subject in req.auth, or give sessionStore({ principal })'
+        ? 'Mount authentication in front that leaves issuer and subject in req.auth, ' +
+          'or give sessionStore({ principal })'
         : 'sessionStore({ principal }) returned undefined for it';
     this.#onWarning(
       `a request has ${mark}, and no principal came of it, ${UNPROTECTED}. ${remedy}; ${PAGE}`,
@@ -186,16 +184,17 @@ function authOf(req: CallerRequest): JsonObject | undefined {
   return isObject(req.auth) ? req.auth : undefined;
 }
 
-const UNDEFINED = { 'principal()': 'nobody in particular', 'clientOf()': 'no limit' } as const;
+const UNDEFINED = { 'principal()': 'no principal', 'clientOf()': 'no limit' } as const;
 
-/** What a store gives back must equal what it was given, so only names are taken. */
+/** Takes only strings: a store must give back an equal name. */
 function checkedName(what: keyof typeof UNDEFINED, name: unknown): string | undefined {
   if (name === undefined || isName(name)) return name;
-  // A promise that nobody waits for would end the process if it were rejected.
+  // The app may give a promise by mistake: a rejection that is not handled ends the process.
   Promise.resolve(name).catch(() => {});
   throw new InterlockError(
     'ERR_INTERLOCK_CONFIG',
-    `sessionStore(): ${what} must return a non-empty string, or undefined for ${UNDEFINED[what]}; it returned ${showValue(name)}`,
+    `sessionStore(): ${what} must return a non-empty string, or undefined for ` +
+      `${UNDEFINED[what]}; it returned ${showValue(name)}`,
   );
 }
 
@@ -204,12 +203,12 @@ function isName(value: unknown): value is string {
 }
 
 /**
- * Whose session it is, as far as sessions are counted. Those of a principal count as his, wherever
- * they come from; others as their client's. What has neither is not limited.
+ * By whom a session is counted: by its principal or, without one, by its client. A session with
+ * neither is not limited.
  */
 export interface Owner {
   readonly principal: string | undefined;
-  /** What the app says that the request came from, such as an address. */
+  /** As {@link ClientOf} names it. */
   readonly client: string | undefined;
 }
 
@@ -220,10 +219,11 @@ export interface QuotaLimits {
 }
 
 const MANY_SESSIONS =
-  'a caller has more sessions than maxSessionsPerPrincipal or maxSessionsPerClient: each new one ends the least recently used. ' +
+  'a caller has more sessions than maxSessionsPerPrincipal or maxSessionsPerClient: ' +
+  'each new one ends the least recently used. ' +
   'Clients that open one for each call need another key than sessionKey()';
 
-/** The sessions of one caller, and those of them that nothing is under way in. */
+/** The sessions of one caller, and which of them are free. */
 class Group<S> {
   readonly limit: number;
   count = 0;
@@ -234,9 +234,9 @@ class Group<S> {
   }
 }
 
-/** One session among those that are counted. */
+/** A session's place among those of its caller. */
 export class Seat<S> implements Placed<Seat<S>> {
-  /** Its neighbours among those that may make way. */
+  /** Its neighbours among the free ones. */
   older: Seat<S> | undefined;
   newer: Seat<S> | undefined;
   readonly #group: Group<S> | undefined;
@@ -254,7 +254,7 @@ export class Seat<S> implements Placed<Seat<S>> {
     return this.#holder;
   }
 
-  /** Whether the session may make way for another one. */
+  /** Whether the session may make way for another: no request of it is in flight. */
   get isFree(): boolean {
     return this.#isFree;
   }
@@ -265,20 +265,20 @@ export class Seat<S> implements Placed<Seat<S>> {
     this.offer();
   }
 
-  /** Nothing is under way in the session: of those that may make way it was used last. */
+  /** The session is free: of the free ones, it was used last. */
   offer(): void {
     if (this.#left) return;
     this.#isFree = true;
     this.#group?.free.touch(this);
   }
 
-  /** Something is under way in the session, or may be: it does not make way. */
+  /** A request of the session is in flight, or may be: it does not make way. */
   withdraw(): void {
     this.#isFree = false;
     this.#group?.free.remove(this);
   }
 
-  /** The session counts no more. */
+  /** The session is over, and counts no more. */
   leave(): void {
     if (this.#left) return;
     this.#left = true;
@@ -288,9 +288,8 @@ export class Seat<S> implements Placed<Seat<S>> {
 }
 
 /**
- * How many sessions each caller has in this process. Where there are too many, a caller's new
- * session takes the place of one of his own, so no caller can end or bar another's sessions.
- * Nothing here takes longer where there are more of them.
+ * How many sessions each caller has in this process. One too many takes the place of another of the
+ * same caller, so no caller can end or bar another's sessions. Each operation takes constant time.
  */
 export class Quotas<S> {
   readonly #groups = new Map<string, Group<S>>();
@@ -301,15 +300,15 @@ export class Quotas<S> {
     this.#limits = limits;
   }
 
-  /** Whether the owner has as many as he may have, and none of them can make way. */
+  /** Whether the owner may open no session: none is left, and none can make way. */
   isBarred(owner: Owner): boolean {
     const full = this.#full(owner);
     return full !== undefined && full.free.oldest === undefined;
   }
 
   /**
-   * A seat for one more session of the owner, for which one of his own makes way where he has too
-   * many: `end` ends it, or leaves it if it is in use. `undefined` where none can make way.
+   * A seat for one more session of the owner. Where there are too many, `end` is given the least
+   * recently used free one, and ends it unless it is in use. `undefined` where none can make way.
    */
   async makeRoom(owner: Owner, end: (holder: S) => Promise<void>): Promise<Seat<S> | undefined> {
     for (;;) {
@@ -327,12 +326,12 @@ export class Quotas<S> {
     }
   }
 
-  /** A seat for one more session of the owner, unless that is one too many. */
+  /** A seat for one more session of the owner, if one is left. */
   reserve(owner: Owner): Seat<S> | undefined {
     return this.#full(owner) === undefined ? this.seat(owner) : undefined;
   }
 
-  /** A seat for a session that exists already, whether it is one too many or not. */
+  /** A seat for a session that exists already, even if it is one too many. */
   seat(owner: Owner): Seat<S> {
     const key = keyOf(owner);
     if (key === undefined) return new Seat<S>(undefined, () => {});
@@ -346,7 +345,7 @@ export class Quotas<S> {
     });
   }
 
-  /** The owner's group, where it is as large as it may be. */
+  /** The owner's group, where no seat of it is left. */
   #full(owner: Owner): Group<S> | undefined {
     const key = keyOf(owner);
     const group = key === undefined ? undefined : this.#groups.get(key);

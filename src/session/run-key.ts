@@ -1,3 +1,7 @@
+/**
+ * What names the run of a call: its session, its principal, or a handle in its arguments. Hides how
+ * a run's key is written, and what a model is told of handles.
+ */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { isPrincipalRun, PRINCIPAL_RUN } from '../ids.ts';
@@ -5,13 +9,13 @@ import { parseOptions, showValue } from '../options.ts';
 import type { SessionRecord } from '../stores/store.ts';
 
 /**
- * What names the run that a call belongs to. Made by {@link sessionKey}, {@link principalKey},
- * {@link handleKey} and {@link managedHandle}, and given to `sessionStore({ key })`, alone or as a
- * list in order of preference.
+ * What names the run of a call: made by {@link sessionKey}, {@link principalKey},
+ * {@link handleKey} or {@link managedHandle}. Give `sessionStore({ key })` one, or a list in order
+ * of preference.
  */
 export type RunKeyStrategy = SessionKey | PrincipalKey | HandleKey | ManagedHandle;
 
-/** A principal, as a token of RFC 7519 names it. */
+/** A principal as a token's claims `iss` and `sub` name it (RFC 7519). */
 export interface IssuedPrincipal {
   readonly issuer: string;
   readonly subject: string;
@@ -21,7 +25,7 @@ export interface IssuedPrincipal {
 export class SessionKey {
   readonly kind = 'session';
 
-  /** The run's key, for `runsOf()`: the session's id as it is. */
+  /** The run's key, for `runsOf()`: the session's id itself. */
   runKey(sessionId: string): string {
     return sessionId;
   }
@@ -32,17 +36,17 @@ export class PrincipalKey {
   readonly kind = 'principal';
 
   /**
-   * The run's key, for `runsOf()`. Give what `sessionStore({ principal })` returns, or issuer and
-   * subject where it is not used.
+   * The run's key, for `runsOf()`. Give what your `sessionStore({ principal })` returns; without
+   * one, give issuer and subject.
    */
   runKey(principal: string | IssuedPrincipal): string {
     return `${PRINCIPAL_RUN}${principalText(principal)}`;
   }
 }
 
-/** What {@link handleKey} is told of the upstream's handles. */
+/** Options of {@link handleKey}: where the upstream's handles come from. */
 export interface HandleKeyOptions {
-  /** The tools that hand new handles out. */
+  /** The tools whose results carry new handles. */
   createdBy: string | readonly string[];
   /**
    * The member of their `structuredContent` that holds the handle. Default: the argument's name.
@@ -50,7 +54,7 @@ export interface HandleKeyOptions {
   field?: string | undefined;
 }
 
-/** Runs by a handle of the upstream's. Made by {@link handleKey}. */
+/** Runs by a handle that the upstream makes. Made by {@link handleKey}. */
 export class HandleKey {
   readonly kind = 'handle';
   /** The argument that carries the handle. */
@@ -64,30 +68,26 @@ export class HandleKey {
     this.field = field;
   }
 
-  /**
-   * The run's key, for `runsOf()`. The principal is part of it: nobody else's calls find the run.
-   */
+  /** The run's key, for `runsOf()`. It has the principal in it: no other caller finds the run. */
   runKey(handle: string | number, principal?: string | IssuedPrincipal): string {
     return handleRun(this.argument, String(handle), principal);
   }
 }
 
-/** What {@link managedHandle} adds to the upstream's tools. */
+/** Options of {@link managedHandle}: what it adds to the upstream's tools. */
 export interface ManagedHandleOptions {
   /**
-   * The name of the tool that begins a run, such as `checkout.start`. The middleware serves it; the
-   * upstream must have none of that name.
+   * The name of the tool that begins a run, such as `checkout.start`. The middleware serves it, so
+   * the upstream must have no tool of that name.
    */
   start: string;
-  /**
-   * The name of the argument that each gated tool gets. No gated tool may have one of that name.
-   */
+  /** The argument that each gated tool gets. No gated tool may have one of that name. */
   argument: string;
-  /** What the start tool is for, in words for the model. Default: that it begins a run. */
+  /** Tells the model what the start tool is for. Default: that it begins a run. */
   description?: string | undefined;
 }
 
-/** Runs by a handle of the middleware's own. Made by {@link managedHandle}. */
+/** Runs by a handle that the middleware makes. Made by {@link managedHandle}. */
 export class ManagedHandle {
   readonly kind = 'managed';
   readonly start: string;
@@ -104,35 +104,30 @@ export class ManagedHandle {
     this.description = description;
   }
 
-  /**
-   * The run's key, for `runsOf()`. The principal is part of it: nobody else's calls find the run.
-   */
+  /** The run's key, for `runsOf()`. It has the principal in it: no other caller finds the run. */
   runKey(handle: string, principal?: string | IssuedPrincipal): string {
     return handleRun(this.argument, handle, principal);
   }
 }
 
-/**
- * Runs are named by the `Mcp-Session-Id`. The default; there are no sessions since MCP 2026-07-28.
- */
+/** The `Mcp-Session-Id` names the run. The default. MCP 2026-07-28 has no sessions. */
 export function sessionKey(): SessionKey {
   return new SessionKey();
 }
 
 /**
- * Runs are named by who calls: one run of a workflow for each principal, whatever the session. For
- * clients that open a new session for each call, and for MCP 2026-07-28. Issuer and subject count,
- * never a client id, which all users of an app share; callers without a principal have no run.
+ * The principal names the run: each has one run of a workflow, across all sessions. For clients
+ * that open a session for each call, and for MCP 2026-07-28. Callers without a principal have no
+ * run: a client id is none, since all users of an app share it.
  */
 export function principalKey(): PrincipalKey {
   return new PrincipalKey();
 }
 
 /**
- * Runs are named by a handle that the upstream hands out and takes as an argument, such as a
- * basket's id: the way that MCP 2026-07-28 recommends ("Stateful Tools"). A run begins when a
- * creating tool's result carries a new handle, and answers only to the principal that it was given
- * to.
+ * A handle of the upstream's names the run: an id that one tool returns and others take as an
+ * argument, such as a basket's. MCP 2026-07-28 recommends this way ("Stateful Tools"). A run begins
+ * when a creating tool's result carries a new handle. Only the principal who got it can use it.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`
  */
@@ -144,9 +139,9 @@ export function handleKey(argument: string, options: HandleKeyOptions): HandleKe
 }
 
 /**
- * Runs are named by handles of the middleware's own, for upstreams that know nothing of handles: it
- * adds a tool that begins a run, and to each gated tool an argument that names one. The upstream
- * sees neither. A handle is 192 random bits, and lives as long as its run is used.
+ * A handle of the middleware's own names the run, for upstreams without handles. The middleware
+ * adds a tool that begins a run, and to each gated tool an argument that names one; the upstream
+ * sees neither. A handle is 192 random bits, and expires with its run.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`
  */
@@ -155,7 +150,7 @@ export function managedHandle(options: ManagedHandleOptions): ManagedHandle {
   return new ManagedHandle({
     start,
     argument,
-    description: description ?? `Begins a new run of the workflow.`,
+    description: description ?? 'Begins a new run of the workflow.',
   });
 }
 
@@ -172,7 +167,8 @@ export function parseKeys(value: unknown): readonly RunKeyStrategy[] {
   if (keys.length > 0 && keys.length === list.length && isOneOfEach) return keys;
   throw new InterlockError(
     'ERR_INTERLOCK_CONFIG',
-    `sessionStore(): key: expected sessionKey(), principalKey(), handleKey() or managedHandle(), or a list of different ones, got ${showValue(value)}`,
+    'sessionStore(): key: expected sessionKey(), principalKey(), handleKey() or managedHandle(), ' +
+      `or a list of different ones, got ${showValue(value)}`,
   );
 }
 
@@ -204,7 +200,7 @@ function isStrategy(value: unknown): value is RunKeyStrategy {
   );
 }
 
-/** Begins the key of a handle's run: with a space in it, as a principal's. */
+/** Begins the key of a handle's run. No session's id has a space in it. */
 const HANDLE_RUN = 'handle ';
 
 function handleRun(argument: string, handle: string, principal?: string | IssuedPrincipal): string {
@@ -213,8 +209,8 @@ function handleRun(argument: string, handle: string, principal?: string | Issued
 }
 
 /**
- * Whose run it is, as its key says; `undefined` of a session's run, and of what is no key. Nobody
- * in particular may own a handle.
+ * Whose run a key names, with no principal where the handle has none. `undefined` for a session's
+ * run, and for what is no key.
  */
 export function ownerOf(run: string): SessionRecord | undefined {
   if (isPrincipalRun(run)) return { principal: run.slice(PRINCIPAL_RUN.length) };
@@ -229,7 +225,7 @@ export function ownerOf(run: string): SessionRecord | undefined {
   }
 }
 
-/** A principal, as runs are bound to it. */
+/** A principal as runs are bound to it. */
 export function principalText(principal: string | IssuedPrincipal): string {
   return typeof principal === 'string'
     ? principal
@@ -243,17 +239,21 @@ export function isHandle(value: unknown): value is string | number {
   return typeof value === 'string' && value !== '' && value.length <= LONGEST_HANDLE;
 }
 
-/** The tools that hand handles out. */
+/** The tools that make handles. */
 export function startersOf(key: HandleKey | ManagedHandle): readonly string[] {
   return key.kind === 'managed' ? [key.start] : key.createdBy;
 }
 
-/** What makes a new run, in words for the model. */
+/** Tells the model what makes a new run. */
 export function startingAdvice(key: HandleKey | ManagedHandle): string {
-  return `Call ${startersOf(key).join(' or ')} to begin a new one, and pass the "${key.argument}" that it returns.`;
+  const starters = startersOf(key).join(' or ');
+  return `Call ${starters} to begin a new one, and pass the "${key.argument}" that it returns.`;
 }
 
-/** What a call is told whose handle names no run, in words for the model. */
+/** Tells the model that its handle names no run. */
 export function goneAdvice(key: HandleKey | ManagedHandle): string {
-  return `Its "${key.argument}" names no run that is known: it has expired, or never was. ${startingAdvice(key)}`;
+  return (
+    `Its "${key.argument}" names no run that is known: it has expired, or never was. ` +
+    startingAdvice(key)
+  );
 }

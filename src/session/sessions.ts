@@ -15,7 +15,7 @@ import {
 import { isRequestId, type ListKind } from '../wire/json-rpc.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { Audiences, MissedLists } from './audiences.ts';
-import { Callers, clientNamed, type Identity, NOBODY, Quotas } from './callers.ts';
+import { ANONYMOUS, Callers, clientNamed, type Identity, Quotas } from './callers.ts';
 import { type HandleKeeper, serveHandles } from './handles.ts';
 import { LiveSession, SessionTable } from './live-session.ts';
 import {
@@ -280,7 +280,7 @@ export class Sessions implements SessionKeeper {
   /** Lets a request in that belongs to no run, and whose calls have none. */
   #admitNowhere(
     exchange: Exchange,
-    identity: Identity = NOBODY,
+    identity: Identity = ANONYMOUS,
     keys: RunKeeper['keys'] = [],
   ): Admission {
     const caller = { era: 'session', identity, session: newScope() } as const;

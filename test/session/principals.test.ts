@@ -154,7 +154,7 @@ describe('a warning', () => {
     const app = await scene({ before: [authenticate] });
     const session = await app.session(as({ token: 'opaque', scopes: [] }));
     await session.call('cart.view');
-    expect(app.warnings).toEqual([expect.stringMatching(/bound to nobody.*principal/)]);
+    expect(app.warnings).toEqual([expect.stringMatching(/bound to no user.*principal/)]);
   });
 
   it('is not given where nobody authenticates anybody', async () => {
