@@ -116,7 +116,7 @@ describe('callers', () => {
     }
     expect(warnings).toEqual([
       expect.stringContaining('the client id'),
-      expect.stringContaining('nobody'),
+      expect.stringContaining('bound to no user'),
     ]);
   });
 
