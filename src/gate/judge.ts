@@ -142,7 +142,7 @@ export class Judge {
   /** Whether the list does not show a tool now: no gated one where the run is not known. */
   #isHidden(tool: string, run: Run | NoRun): MaybePromise<boolean> {
     if ('advice' in run) {
-      this.#warnOf(tool, run);
+      this.#warnOf(run);
       return true;
     }
     return after(
@@ -408,15 +408,14 @@ export class Judge {
 
   #refuseUnnamed(incoming: Call, tool: string, named: NoRun): MaybePromise<Verdict> {
     const { workflow } = this.#config;
-    this.#warnOf(tool, named);
+    this.#warnOf(named);
     this.#tellRefused(incoming, tool, 'no-run', undefined);
     const refusal: Refusal = { workflow: workflow.id, tool, reason: 'no-run', available: [] };
     return this.#answer(incoming, this.#reply(incoming, refusal, { words: named.advice }));
   }
 
-  #warnOf(tool: string, { warning }: NoRun): void {
-    if (warning !== undefined)
-      this.#config.warnOnce(`a call of ${JSON.stringify(tool)} was refused: ${warning}`);
+  #warnOf({ warning }: NoRun): void {
+    if (warning !== undefined) this.#config.warnOnce(warning);
   }
 
   #reply(incoming: Call, refusal: Refusal, details: RefusalDetails): JsonObject {

@@ -70,7 +70,9 @@ export class ShownTools {
 
   /** Takes note of a page as the upstream sent it, and changes it for the client. */
   show(message: Message): MaybePromise<void> {
-    const { listed, onWarning } = this.#config;
+    const { listed, onWarning, warnOnce, workflow } = this.#config;
+    const { unnamed } = this.#admission;
+    if (unnamed !== undefined && workflow.toolNames.length > 0) warnOnce(unnamed);
     const nextCursor = message.at('result', 'nextCursor');
     const page = message.pageAsSent('tools');
     listed.note(page, this.#partOf(message, nextCursor), nextCursor === undefined, onWarning);

@@ -286,8 +286,7 @@ async function partsOf(
   const run = admission.runOf(incoming);
   if ('advice' in run) {
     const { advice, warning } = run;
-    if (warning !== undefined)
-      config.warnOnce(`a call of ${showValue(status.name)} found no run: ${warning}`);
+    if (warning !== undefined) config.warnOnce(warning);
     return sharing.map((gate) => statusWithoutRun(gate, advice, starters));
   }
   const record = await recordNow(config, run);

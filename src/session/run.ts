@@ -48,14 +48,10 @@ export interface RunKeeper {
 /** A call that has no run, and what can be done about it, for the model. */
 export interface NoRun {
   readonly advice: string;
-  /**
-   * Why every such call is refused, where that is likely a mistake of the developer's and not of
-   * the call's.
-   */
+  /** For the developer, where every such call is refused and not this one alone. */
   readonly warning: string | undefined;
 }
 
-/** Who asks, and on what connection. */
 interface Caller {
   readonly era: Era;
   readonly actor: string | undefined;
@@ -160,12 +156,15 @@ export class Run implements StepRun {
 const UNNAMED: NoRun = {
   advice: 'Nothing in this request names a run of it. The operator must choose what does.',
   warning:
-    'nothing in its request names a run. Say what does with sessionStore({ key }); since MCP 2026-07-28 there are no sessions',
+    'nothing in a request names its run, so each call of a bound tool is refused. Since MCP ' +
+    '2026-07-28 there are no sessions: give sessionStore({ key }) principalKey() or ' +
+    'managedHandle(), see mcp-interlock/docs/build/eras.md#what-names-a-run',
 };
 const BY_NOBODY: NoRun = {
   advice: 'Its runs belong to those who call it, and this request names nobody.',
   warning:
-    'its request names no principal. Mount authentication in front of sessionStore(), or give sessionStore({ principal })',
+    'a request names no principal, so each call of a bound tool is refused. Mount authentication ' +
+    'in front of sessionStore(), or give sessionStore({ principal })',
 };
 
 /**
@@ -295,6 +294,12 @@ export class Admission {
     return found ?? (this.#keys.some(({ kind }) => kind === 'principal') ? BY_NOBODY : UNNAMED);
   }
 
+  /** For the developer: why each gated call of this client is refused, if that is known before. */
+  get unnamed(): string | undefined {
+    const isOpen = this.#own === undefined && this.#keys.every(({ kind }) => kind === 'session');
+    return isOpen ? UNNAMED.warning : undefined;
+  }
+
   /** The run that a strategy names whatever is called. */
   #named(key: RunKeyStrategy): Run | undefined {
     if (key.kind === 'session') return this.#own;
@@ -335,7 +340,8 @@ function withoutHandle({ message }: Call, key: HandleKey | ManagedHandle): NoRun
   const tool = message.at('params', 'name');
   const begins = key.kind === 'handle' && key.createdBy.some((each) => each === tool);
   const warning = begins
-    ? 'it makes the handles that name runs, so it can have none before. Do not bind it, or have another key name its runs'
+    ? `a call of ${JSON.stringify(tool)} was refused: it makes the handles that name runs, so it ` +
+      'can have none before. Do not bind it, or have another key name its runs'
     : undefined;
   return { advice, warning };
 }
@@ -357,7 +363,6 @@ export interface Denial {
   readonly status: number;
   readonly code: number;
   readonly message: string;
-  /** Further headers of the answer. */
   readonly headers?: Readonly<Record<string, string | number>>;
 }
 

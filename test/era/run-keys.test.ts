@@ -13,6 +13,7 @@ import { connect } from '../helpers/client.ts';
 import { sceneOfBothEras } from '../helpers/scene.ts';
 import {
   AUTO,
+  ask,
   callStateless,
   connectV2,
   PINNED,
@@ -38,9 +39,33 @@ describe('a stateless request without a run key', () => {
     expect(refused.result.resultType).toBe('complete');
     expect(refused.result._meta['mcp-interlock/refusal'].reason).toBe('no-run');
     await callStateless(url, 'cart.pay', {}, { user: 'alice' });
-    expect(warnings.filter((each) => each.includes('sessionStore({ key })'))).toHaveLength(2);
+    expect(warnings).toEqual([expect.stringContaining('sessionStore({ key })')]);
     expect((await callStateless(url, 'cart.view')).text).toBe('cart.view done');
     expect(app.calls.map(({ tool }) => tool)).toEqual(['cart.view']);
+  });
+});
+
+describe('a stateless list without a run key', () => {
+  it.each([['hide'], ['stable']] as const)(
+    'warns the developer of what to do, once, where lists are to %s',
+    async (visibility) => {
+      const { url, warnings } = await serve(undefined, { visibility });
+      await ask(url, 'tools/list');
+      await ask(url, 'tools/list');
+      await callStateless(url, 'cart.add_item', {}, { user: 'alice' });
+      expect(warnings.filter((each) => !each.startsWith('visibility'))).toEqual([
+        'nothing in a request names its run, so each call of a bound tool is refused. Since MCP 2026-07-28 there are no sessions: give sessionStore({ key }) principalKey() or managedHandle(), see mcp-interlock/docs/build/eras.md#what-names-a-run',
+      ]);
+    },
+  );
+
+  it('warns of nothing where a key names runs, or may', async () => {
+    for (const key of [principalKey(), managedHandle({ start: 'begin', argument: 'run' })]) {
+      const { url, warnings } = await serve(key);
+      await ask(url, 'tools/list');
+      await ask(url, 'tools/list', {}, { user: 'alice' });
+      expect(warnings).toEqual([]);
+    }
   });
 });
 

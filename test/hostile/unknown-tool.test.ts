@@ -231,7 +231,7 @@ describe('a hidden tool cannot be told from none', () => {
     });
     const ask = async (name: string) => seen(await send(app.url, { body: call(name) }), name);
     expect(await ask(HIDDEN)).toBe(await ask(ABSENT));
-    expect(app.warnings.join()).toContain('its request names no principal');
+    expect(app.warnings.join()).toContain('a request names no principal');
   });
 
   it('on a stream that its client resumes', async () => {
