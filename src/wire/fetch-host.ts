@@ -20,8 +20,8 @@ export type Handle = (request: Request) => Response | Promise<Response>;
 const NOTHING = Buffer.alloc(0);
 
 /**
- * A `Request` and the `Response` that becomes of it. The handler is given another request, and what
- * it answers runs through the pipeline.
+ * A client's `Request` and its `Response`. The handler gets another request, and its response runs
+ * through the pipeline.
  */
 export class FetchHost implements Host {
   readonly request: RequestPort;
@@ -37,7 +37,7 @@ export class FetchHost implements Host {
   #isGone = false;
   #handler: 'running' | 'done' | 'cut off' = 'running';
 
-  /** `onError` is told of a handler that fails when there is no response left to fail. */
+  /** @param onError hears of a handler that fails after its response has ended */
   constructor(client: Request, auth: unknown, onError: (error: unknown) => void) {
     this.#client = client;
     this.#onError = onError;
@@ -55,12 +55,12 @@ export class FetchHost implements Host {
     return this.#isGone || this.#client.signal.aborted;
   }
 
-  /** The handler's request has the body as bytes. */
+  /** The handler's request carries the body as bytes, so no stream can break. */
   isBodyLost(): boolean {
     return false;
   }
 
-  /** A handler has nothing to cut but its own answer, which fails then. */
+  /** A handler has no connection to destroy. */
   isCutHere(): boolean {
     return false;
   }
@@ -68,7 +68,7 @@ export class FetchHost implements Host {
   async readBody(limit: number): Promise<BodyPort | BodyFailure> {
     const body = await FetchBody.read(this.#client, this.request, limit);
     if (body instanceof FetchBody) this.#body = body;
-    // Nobody reads it, but the host waits for a response.
+    // The client has left, but the host still waits for a response.
     if (body === 'aborted') this.refuse(400, '');
     return body;
   }
@@ -88,10 +88,7 @@ export class FetchHost implements Host {
     this.response.end(Buffer.from(json));
   }
 
-  /**
-   * Asks the handler. What it throws is the response's failure, as it would be without the
-   * pipeline.
-   */
+  /** Calls the handler. Where it throws, the response fails, as it would without the pipeline. */
   async forward(handle: Handle): Promise<void> {
     const { signal } = this.#handlers;
     try {
@@ -101,7 +98,7 @@ export class FetchHost implements Host {
     } catch (error) {
       this.fail(error);
     }
-    // Nobody reads it, but the host waits for a response.
+    // The client has left, but the host still waits for a response.
     if (this.#handler === 'cut off') this.response.end();
   }
 
@@ -126,7 +123,7 @@ export class FetchHost implements Host {
     sink.end(NOTHING, undefined);
   }
 
-  /** Reads no faster than the client does, and than the messages are looked at. */
+  /** Reads no faster than the client reads, and than the filters work. */
   async #pump(reader: ReadableStreamDefaultReader<Uint8Array>, sink: ResponseSink): Promise<void> {
     this.#reader = reader;
     if (this.#handler === 'cut off') return this.#stopReading();
@@ -138,18 +135,18 @@ export class FetchHost implements Host {
   }
 
   #stopReading(): void {
-    // A stream that fails to stop is no failure of anybody who waits.
+    // No caller waits for the stream, so its failure to stop concerns none.
     this.#reader?.cancel().catch(() => {});
   }
 
-  /** The client left, or has all of the response. In a step the handler does not learn of it. */
+  /** The client left, or has all of the response. During a step the handler must not notice. */
   #connectionClosed(): void {
     this.#isGone = true;
     this.#client.signal.removeEventListener('abort', this.#onAbort);
     if (this.#sink?.close() !== true) this.#cutOff();
   }
 
-  /** Tells a handler that is not done that nobody waits for it any more. */
+  /** Aborts a handler that is still running: the client has left. */
   #cutOff(): void {
     if (this.#handler !== 'running') return;
     this.#handler = 'cut off';
@@ -159,7 +156,7 @@ export class FetchHost implements Host {
   }
 }
 
-/** Not by its class: hosts and frameworks bring their own. */
+/** Not by its class: hosts and frameworks bring a `Response` class of their own. */
 function isResponse(value: unknown): value is Response {
   return (
     typeof value === 'object' &&
@@ -171,31 +168,31 @@ function isResponse(value: unknown): value is Response {
 }
 
 function notAResponse(value: unknown): InterlockError {
-  const message = `gateFetch(): the handler must return a Response; it returned ${showValue(value)}`;
-  return new InterlockError('ERR_INTERLOCK_CONFIG', message);
+  return new InterlockError(
+    'ERR_INTERLOCK_CONFIG',
+    `gateFetch(): the handler must return a Response; it returned ${showValue(value)}`,
+  );
 }
 
-/** How many bytes wait for a client that does not read, before the handler has to wait too. */
+/** How many bytes may wait for a slow client before the handler must wait too. */
 const HIGH_WATER_MARK = 16 * 1024;
 
 interface ResponseListeners {
   /** The client can take more. */
   onFlow(): void;
-  /** The client does not read on, or the response is complete. */
+  /** The client reads no more, or the response is complete. */
   onClosed(): void;
   /** The pipeline cuts the response off. */
   onDestroy(): void;
-  /** The pipeline calls an event out to whoever answers: `drain` or `close`. */
+  /** The pipeline emits an event to the handler's side: `drain` or `close`. */
   onEvent(event: string): void;
 }
 
-/**
- * The `Response` that the client is given: made when its headers go, and written to as Node's is.
- */
+/** The client's `Response`, made when its headers are sent, and written to like Node's. */
 class FetchResponse implements ResponsePort, Originals {
   readonly req: { readonly method: string };
   statusCode = 200;
-  /** Rejects where the response was cut off before its headers went. */
+  /** Rejects where the response was cut off before its headers were sent. */
   readonly made: Promise<Response>;
   readonly #listeners: ResponseListeners;
   #headers = new Headers();
@@ -254,7 +251,7 @@ class FetchResponse implements ResponsePort, Originals {
     const body = this.#open();
     if (done !== undefined) queueMicrotask(done);
     if (this.#over) return true;
-    // A copy: the reader may write to it or transfer it, and a cache may have the original.
+    // A copy: the reader may change or transfer the bytes, and a cache may hold them.
     if (bytes.length > 0) body.enqueue(new Uint8Array(bytes));
     return (body.desiredSize ?? 0) > 0;
   }
@@ -262,7 +259,7 @@ class FetchResponse implements ResponsePort, Originals {
   end(bytes?: Uint8Array): void {
     if (this.#over) return;
     this.#over = true;
-    // In one piece, so that the host can state its length.
+    // A body in one piece, so that the host can state its length.
     if (this.#body === undefined)
       this.#makeWith(bytes === undefined ? null : new Uint8Array(bytes));
     else {
@@ -281,7 +278,7 @@ class FetchResponse implements ResponsePort, Originals {
     queueMicrotask(done);
   }
 
-  /** A handler's headers come all at once, with its response. */
+  /** Nothing to keep: a handler's headers come all at once, with its response. */
   keepHeaders(): void {}
 
   destroy(error: unknown = new Error('the response was cut off')): void {
@@ -329,7 +326,7 @@ class FetchResponse implements ResponsePort, Originals {
 type StreamBytes = Uint8Array<ArrayBuffer>;
 type StreamReader = ReadableStreamDefaultReader<Uint8Array>;
 
-/** A `Request`'s body, read once. The handler is given another request, with these bytes. */
+/** The body of the client's `Request`, read once. The handler's request gets these bytes. */
 class FetchBody implements BodyPort {
   readonly value: unknown;
   readonly text: string;
@@ -342,7 +339,7 @@ class FetchBody implements BodyPort {
     this.bytes = bytes;
   }
 
-  /** @throws TypeError where somebody has read the body before. */
+  /** @throws TypeError where other code has read the body before */
   static async read(
     request: Request,
     port: RequestPort,
@@ -391,7 +388,7 @@ async function readAll(
   return joined(chunks, size);
 }
 
-/** Reads on beside the answer, for a while: as {@link REST} says. */
+/** Reads and drops the rest of a body while the answer is sent, up to {@link REST}. */
 function dropRest(reader: StreamReader): void {
   const drop = async (): Promise<void> => {
     let left = REST.bytes;
@@ -419,17 +416,14 @@ function joined(chunks: readonly Uint8Array[], size: number): StreamBytes {
   return all;
 }
 
-/** What the pipeline sees of a `Request`, and what it makes of its headers. */
+/** The request that the pipeline reads, with headers that it may change. */
 function requestPort(request: Request, auth: unknown): RequestPort {
   const headers: Record<string, string> = Object.create(null);
   for (const [name, value] of request.headers) headers[name] = value;
   return { method: request.method, url: request.url, headers, auth };
 }
 
-/**
- * The request that the handler is given: the client's, with the headers and the body that the
- * pipeline left.
- */
+/** The handler's request: the client's, with the headers and the body that the pipeline left. */
 function handlersRequest(
   request: Request,
   port: RequestPort,
@@ -446,14 +440,15 @@ function handlersRequest(
     url,
     body === undefined ? { ...init, ...unreadBody(request) } : { ...init, body: body.bytes },
   );
-  // Where `withMcpAuth()` of `mcp-handler` puts it, and looks for it.
+  // `withMcpAuth()` of `mcp-handler` puts it there, and reads it there.
   if (port.auth !== undefined) Object.assign(made, { auth: port.auth });
   return made;
 }
 
 /**
- * Only a POST carries messages (MCP 2025-11-25, Transports): a body that nobody looked at must not
- * reach the MCP server in another way.
+ * Passes on a body that the pipeline did not read. A GET or a DELETE loses its body: it would bring
+ * messages to the MCP server that no gate judged. Only a POST carries them (MCP 2025-11-25,
+ * Transports).
  */
 function unreadBody({ method, body }: Request): RequestInit {
   if (body === null || ['GET', 'HEAD', 'DELETE'].includes(method)) return {};

@@ -11,20 +11,17 @@ import {
   skipValue,
 } from './json-text.ts';
 
-/**
- * Where a message stands in the text of a body, where its parts stand in it, and what its keys are
- * like.
- */
+/** The places of a message and its parts in the text of a body, and what is odd about its keys. */
 export interface Outline extends Span {
-  /** In the message's own text. A part that is not there has no place. */
+  /** Counted from the message's start. A part that is missing has no place. */
   readonly places: Readonly<Partial<Record<MessagePart, Span>>>;
-  /** A key that stands twice in one object, at any depth. Of several it is the last one. */
+  /** The last key that an object has twice, at any depth. */
   readonly doubled: string | undefined;
-  /** Whether `__proto__` is a key somewhere in the arguments. */
+  /** Whether `__proto__` is a key in the arguments, at any depth. */
   readonly namesPrototype: boolean;
 }
 
-/** The parts of a message that are read or written on its way, as paths. */
+/** The parts of a message that we read or write, as paths. */
 export type MessagePart = 'params' | 'params._meta' | 'params.arguments';
 
 type Draft = { -readonly [K in keyof Outline]: Outline[K] } & {
@@ -32,8 +29,8 @@ type Draft = { -readonly [K in keyof Outline]: Outline[K] } & {
 };
 
 /**
- * Takes down the outline of each message of a body in one pass, without recursion and with no
- * object for a value: a client decides how deep a body is, and how many keys it has.
+ * Outlines each message of a body in one pass. A client decides how deep a body is, and how many
+ * keys it has: so the pass does not recurse, and makes no object for a value.
  *
  * @param text as `parseJson()` gives it, of an object or an array
  */
@@ -41,7 +38,7 @@ export function outlinesOf(text: string): readonly Outline[] {
   return new Scan(text).run();
 }
 
-/** What a container is; of any other one only the keys are compared. */
+/** The kinds of containers. Of `OTHER` ones, only the keys are compared. */
 const OTHER = 0;
 const BATCH = 1;
 const MESSAGE = 2;
@@ -49,16 +46,16 @@ const PARAMS = 3;
 const ARGUMENTS = 4;
 
 /**
- * How the keys of an object came: each behind the one before it, or not; then they have hashes, and
- * if they are many, a table.
+ * How an object's keys are compared. `IN_ORDER`: each sorts behind the one before, so all differ.
+ * `MIXED`: by their hashes, one by one. `TABLED`: there are many, so in a table.
  */
 const IN_ORDER = 0;
 const MIXED = 1;
 const TABLED = 2;
 
-/** As many keys of one object are compared one by one; with more of them a table costs less. */
+/** So many keys of one object are compared one by one. For more, a table is faster. */
 const FEW = 32;
-/** How far the next mark is looked for by hand, before it is worth while to call for a search. */
+/** The next mark is mostly near: beyond so many characters, a search finds it faster. */
 const NEAR = 24;
 
 class Scan {
@@ -66,28 +63,23 @@ class Scan {
   readonly #codes: Uint16Array;
   readonly #outlines: Draft[] = [];
   #message: Draft | undefined;
-  /** The part that the next value is. */
+  /** The part that the next value holds. */
   #named: MessagePart | undefined;
-  /** The parts that are containers, and are open. */
+  /** The parts that are open containers. */
   readonly #open: { readonly part: MessagePart; readonly start: number; readonly depth: number }[] =
     [];
-  /**
-   * Of the innermost container: what it is, where its keys begin in the list, and how they came.
-   */
+  /** Of the innermost container: its kind, the index of its first key, and how its keys compare. */
   #zone = OTHER;
   #first = 0;
   #order = IN_ORDER;
   /** The same three of each container around it. */
   #stack = new Int32Array(3 * 8);
   #depth = 0;
-  /**
-   * Where the keys of the open objects begin, those of the innermost one last, and their hashes
-   * where they came mixed.
-   */
+  /** The places of all open objects' keys, the innermost object's last; hashes of `MIXED` ones. */
   #keys = new Int32Array(32);
   #hashes = new Int32Array(32);
   #count = 0;
-  /** Of the open objects that have one, the innermost one's last. */
+  /** The tables of the open objects that have one, the innermost object's last. */
   readonly #tables: KeyTable[] = [];
 
   constructor(text: string) {
@@ -101,7 +93,7 @@ class Scan {
     const mark = /["[\]{}]/g;
     for (let i = 0, near = NEAR; i < codes.length; ) {
       const code = codes[i] ?? 0;
-      // Numbers, words, commas and space: most of what stands outside of strings.
+      // Numbers, words, commas and space: most characters outside of strings.
       if (code < OPEN_ARRAY ? code !== QUOTE : code > CLOSE_ARRAY && code < OPEN_OBJECT) {
         if (++i < near) continue;
         mark.lastIndex = i;
@@ -116,10 +108,7 @@ class Scan {
     return this.#outlines;
   }
 
-  /**
-   * Past a string; where it is a key, past the colon; where it names a part that is no container,
-   * past that.
-   */
+  /** The place behind a string; behind a key's colon; behind a part that is no container. */
   #passString(at: number): number {
     const end = skipString(this.#text, this.#codes, at);
     const colon = skipSpace(this.#codes, end);
@@ -162,7 +151,7 @@ class Scan {
     this.#depth++;
   }
 
-  /** What the container is that opens inside of the present one. */
+  /** The kind of a container that opens inside of the present one. */
   #zoneInside(isArray: boolean): number {
     if (this.#depth === 0) return isArray ? BATCH : MESSAGE;
     if (this.#zone === ARGUMENTS || this.#named === 'params.arguments') return ARGUMENTS;
@@ -192,7 +181,7 @@ class Scan {
     places[part] = { start: start - origin, end: end - origin };
   }
 
-  /** Whether the innermost object has had this key before; from now on it has. */
+  /** Whether the innermost object has this key already. Adds the key. */
   #isDoubled(from: number, length: number): boolean {
     const codes = this.#codes;
     const at = this.#count++;
@@ -202,7 +191,7 @@ class Scan {
     }
     this.#keys[at] = from;
     if (this.#order === IN_ORDER) {
-      // Keys that are counted up differ, however many there are.
+      // Sorted keys all differ, so they need no hashes.
       if (at === this.#first || isBehind(codes, from, length, this.#keys[at - 1] ?? 0))
         return false;
       this.#order = MIXED;
@@ -269,7 +258,7 @@ function skipString(text: string, codes: Uint16Array, at: number): number {
   }
 }
 
-/** Whether a key is longer than another one, or as long and behind it. `false` when in doubt. */
+/** Whether a key is longer than another, or as long and sorts behind. `false` when in doubt. */
 function isBehind(codes: Uint16Array, key: number, length: number, other: number): boolean {
   let order = 0;
   for (let i = 0; i < length; i++) {
@@ -281,9 +270,7 @@ function isBehind(codes: Uint16Array, key: number, length: number, other: number
   return order > 0 && codes[other + length] === QUOTE;
 }
 
-/**
- * Of two keys, of which one has this length. The quote behind it is part of no key that goes on.
- */
+/** Whether two keys are equal, of which one has this length. The closing quote counts, too. */
 function isSame(codes: Uint16Array, one: number, other: number, length: number): boolean {
   for (let i = 0; i <= length; i++) if (codes[one + i] !== codes[other + i]) return false;
   return true;
@@ -295,7 +282,7 @@ function grown(full: Int32Array<ArrayBuffer>): Int32Array<ArrayBuffer> {
   return larger;
 }
 
-/** Drawn anew for each process, so that nobody can make up keys that all fall into one slot. */
+/** Random for each process, so that a client cannot make keys that all fall into one slot. */
 const SEED = randomInt(2 ** 31);
 const FACTOR = 2 * randomInt(2 ** 30) + 1;
 
@@ -308,10 +295,10 @@ function hashOf(codes: Uint16Array, key: number, length: number): number {
   return hash;
 }
 
-/** The keys of one object of many: an open hash table of offsets. */
+/** The keys of an object with many: an open hash table of their places. */
 class KeyTable {
   readonly #codes: Uint16Array;
-  /** Two numbers a slot: where the key begins, or 0 where the slot is free; and its hash. */
+  /** Two numbers for each slot: the key's place, or 0 where the slot is free; and its hash. */
   #slots = new Int32Array(2 * 128);
   #size = 0;
 
@@ -319,7 +306,7 @@ class KeyTable {
     this.#codes = codes;
   }
 
-  /** `true` where the key is there already. */
+  /** `true` where the key was there already. */
   add(hash: number, key: number, length: number): boolean {
     const slots = this.#slots;
     for (let at = slotOf(slots, hash); slots[at] !== 0; at = (at + 2) % slots.length) {
@@ -329,7 +316,7 @@ class KeyTable {
     return false;
   }
 
-  /** Adds a key that is not there yet. */
+  /** Adds a new key. */
   insert(hash: number, key: number): void {
     put(this.#slots, hash, key);
     // Half of the slots stay free.

@@ -1,21 +1,15 @@
 import { isContainer } from '../options.ts';
 
-/** An object whose members nobody has checked yet. */
+/** A JSON object with unchecked members. */
 export type JsonObject = { [key: string]: unknown };
 
-/**
- * JSON-RPC 2.0 allows null and fractions too; MCP does not ("Requests MUST include a string or
- * integer ID").
- */
+/** Unlike JSON-RPC, MCP allows neither null nor fractions ("a string or integer ID"). */
 export type RequestId = string | number;
 
-/** What a message is, by its shape. */
+/** The kind of a message, by its shape. */
 export type MessageKind = 'request' | 'notification' | 'response' | 'invalid';
 
-/**
- * The codes of JSON-RPC 2.0 section 5.1, the two that the official SDKs use for transport errors,
- * and MCP's own.
- */
+/** Error codes: JSON-RPC 2.0 (section 5.1), the official SDKs' for transport errors, and MCP's. */
 export const JSON_RPC = {
   PARSE_ERROR: -32700,
   INVALID_REQUEST: -32600,
@@ -30,21 +24,15 @@ export const JSON_RPC = {
   MISSING_CAPABILITY: -32021,
 } as const;
 
-/**
- * Marks the middleware's own members of `_meta`; a prefix as MCP's "General fields: `_meta`" asks
- * for.
- */
+/** Begins our own keys in `_meta`, as MCP asks for ("General fields: `_meta`"). */
 export const META_PREFIX = 'mcp-interlock/';
 
-/**
- * The member of `_meta` by which a handler finds the step that it runs in. Only a gate sets it: no
- * client's message is read with one.
- */
+/** The key in `_meta` by which a handler finds its step. It is removed from a client's message. */
 export const META_TRY = `${META_PREFIX}try`;
 
 /**
- * The member of `_meta` in which a stateless request names its protocol version (MCP 2026-07-28,
- * "Per-request protocol fields").
+ * The key in `_meta` for the protocol version of a stateless request (MCP 2026-07-28, "Per-request
+ * protocol fields").
  */
 export const META_CLAIM = 'io.modelcontextprotocol/protocolVersion';
 
@@ -69,15 +57,12 @@ export function kindOf(message: unknown): MessageKind {
     : 'invalid';
 }
 
-/**
- * JSON-RPC 2.0, section 5: a response has a result or an error, "but both members MUST NOT be
- * included".
- */
+/** Whether a response has both a result and an error, which JSON-RPC 2.0 forbids (section 5). */
 export function isContradictory(message: JsonObject): boolean {
   return Object.hasOwn(message, 'result') && Object.hasOwn(message, 'error');
 }
 
-/** `1` and `"1"` are different ids, so they get different keys. */
+/** A key for an id: `1` and `"1"` are different ids, and get different keys. */
 export function idKey(id: RequestId): string {
   return typeof id === 'number' ? `n${id}` : `s${id}`;
 }
@@ -96,23 +81,23 @@ export function notification(method: string, params?: JsonObject): JsonObject {
   return params === undefined ? { jsonrpc: '2.0', method } : { jsonrpc: '2.0', method, params };
 }
 
-/** What MCP has lists of, as its methods and capabilities name them. */
+/** The lists of MCP, as its methods and capabilities name them. */
 export type ListKind = 'tools' | 'prompts' | 'resources';
 
-/** Tells a client that one of its lists is another one now. */
+/** Tells a client that a list has changed. */
 export function listChanged(kind: ListKind, params?: JsonObject): JsonObject {
   return notification(`notifications/${kind}/list_changed`, params);
 }
 
 // --- JSON values, read without recursion: a client decides how deep they are -------------------
 
-/** Whether the value passes a test, or something in it does, at any depth. */
+/** Whether the value, or any value in it, passes a test. */
 export function someValue(value: unknown, passes: (value: unknown) => boolean): boolean {
   if (passes(value)) return true;
   const rest = [value];
   while (rest.length > 0) {
     const each = rest.pop();
-    // Only containers are put aside: there may be millions of other values.
+    // Only containers wait for their turn: there may be millions of other values.
     if (Array.isArray(each)) {
       for (const inner of each) {
         if (passes(inner)) return true;
@@ -128,12 +113,12 @@ export function someValue(value: unknown, passes: (value: unknown) => boolean): 
   return false;
 }
 
-/** Whether an object of the value has such a key of its own, at any depth. */
+/** Whether any object in the value has this key of its own. */
 export function hasKey(value: unknown, key: string): boolean {
   return someValue(value, (each) => isObject(each) && Object.hasOwn(each, key));
 }
 
-/** Whether two values are the same JSON, whatever the order of their members. */
+/** Whether two values are the same JSON. The order of members does not count. */
 export function isSameJson(one: unknown, other: unknown): boolean {
   const rest = [one, other];
   while (rest.length > 0) {
@@ -154,18 +139,18 @@ export function isSameJson(one: unknown, other: unknown): boolean {
   return true;
 }
 
-/** The value as JSON text, however deep it is. What JSON has no text for is `null`. */
+/** The value as JSON text, at any depth. A value that JSON cannot hold becomes `null`. */
 export function textOf(value: unknown): string {
   try {
     return JSON.stringify(value) ?? 'null';
   } catch (error) {
-    // `JSON.stringify` recurses, and how deep it gets is different in each version of V8.
+    // `JSON.stringify` recurses. How deep it gets differs between versions of V8.
     if (!(error instanceof RangeError)) throw error;
     return deepTextOf(value);
   }
 }
 
-/** An array or an object of which something is still to be written. */
+/** An array or an object that is not fully written yet. */
 interface Unwritten {
   readonly keys: readonly string[] | undefined;
   readonly values: readonly unknown[];
@@ -197,18 +182,18 @@ function deepTextOf(root: unknown): string {
 
 function containerOf(value: unknown): Unwritten | undefined {
   if (Array.isArray(value)) return { keys: undefined, values: value, at: 0 };
-  // Such as a date: it says itself what it is in JSON.
+  // A date, for example, makes its own JSON.
   if (!isObject(value) || typeof value.toJSON === 'function') return undefined;
   const keys = Object.keys(value).filter((key) => !LEFT_OUT.has(typeof value[key]));
   return { keys, values: keys.map((key) => value[key]), at: 0 };
 }
 
-/** What JSON has no text for, by `typeof`. */
+/** Members of these types are left out of JSON. */
 const LEFT_OUT: ReadonlySet<string> = new Set(['undefined', 'function', 'symbol']);
 
 /**
- * The object with the value at `path` set, in its old place where it had one, else at the end;
- * objects that are missing on the way are made.
+ * A copy of the object with the value at `path` set. A new member goes to the end, and objects that
+ * are missing on the way are made.
  */
 export function withEntry(object: JsonObject, path: readonly string[], value: unknown): JsonObject {
   const [key, ...rest] = path;
@@ -223,7 +208,7 @@ export function withoutEntry(object: JsonObject, key: string): JsonObject {
   return rest;
 }
 
-/** The value at `path`, or `undefined`. Own members only: `constructor` is no member. */
+/** The value at `path`, or `undefined`. Only own members count, so `constructor` is none. */
 export function valueAt(value: unknown, path: readonly string[]): unknown {
   let current = value;
   for (const key of path) {
@@ -233,7 +218,7 @@ export function valueAt(value: unknown, path: readonly string[]): unknown {
   return current;
 }
 
-/** The object with some members set. */
+/** A copy of the object with some members set. */
 export function withEntries(object: JsonObject, entries: JsonObject): JsonObject {
   return Object.entries(entries).reduce(
     (edited, [key, value]) => withEntry(edited, [key], asRead(value)),
@@ -241,13 +226,13 @@ export function withEntries(object: JsonObject, entries: JsonObject): JsonObject
   );
 }
 
-/** The value as it is once it was written and read again. */
+/** The value as it would be after writing it as JSON and reading that. */
 export function asRead(value: unknown): unknown {
   if (typeof value === 'string') return value;
   return isFlat(value) ? { ...value } : JSON.parse(textOf(value));
 }
 
-/** Whether it is a plain object of strings, which are read as they were written. */
+/** Whether the value is a plain object of strings, which JSON keeps as it is. */
 function isFlat(value: unknown): value is JsonObject {
   if (!isObject(value) || Object.getPrototypeOf(value) !== Object.prototype) return false;
   for (const key of Object.keys(value)) if (typeof value[key] !== 'string') return false;

@@ -1,8 +1,8 @@
-/**
- * Edits JSON text in place. Parsing and serialising again would lose what JavaScript cannot hold
- * (`12345678901234567890`, `1.0`), so only the characters that must change are touched.
+/*
+ * Edits JSON text in place, and touches only the characters that must change. To parse and write it
+ * again would lose what JavaScript cannot hold, such as `12345678901234567890` and `1.0`.
  *
- * Every function expects text that `JSON.parse` has accepted, but for those that parse it.
+ * Except for those that parse, the functions expect text that `JSON.parse` has accepted.
  */
 
 /** A value's place in the text: `[start, end)`. */
@@ -11,10 +11,10 @@ export interface Span {
   readonly end: number;
 }
 
-/** A member's key, decoded, and where the member and its value stand. */
+/** A member of an object: its decoded key, and the place of its value. */
 export interface MemberSpan extends Span {
   readonly key: string;
-  /** Where the key's opening quote stands. */
+  /** The place of the key's opening quote. */
   readonly from: number;
 }
 
@@ -34,10 +34,10 @@ function skipSpace(text: string, at: number): number {
   return i;
 }
 
-/** How far a string's end is looked for by hand, before it is worth while to call for a search. */
+/** A string's end is mostly near: beyond so many characters, `indexOf` finds it faster. */
 const NEAR = 24;
 
-/** Past the string whose opening quote stands at `at`. */
+/** The place behind the string that begins at `at`. */
 function skipString(text: string, at: number): number {
   for (let i = at + 1; ; ) {
     for (const far = Math.min(i + NEAR, text.length); i < far; i++) {
@@ -54,7 +54,7 @@ function skipString(text: string, at: number): number {
   }
 }
 
-/** Past the value that begins at `at`. */
+/** The place behind the value that begins at `at`. */
 export function skipValue(text: string, at: number): number {
   const first = text.charCodeAt(at);
   if (first === QUOTE) return skipString(text, at);
@@ -82,18 +82,17 @@ function skipScalar(text: string, at: number): number {
   return i;
 }
 
-/** JSON text, and what it says. */
+/** JSON text and its value. */
 export interface JsonText {
   readonly value: unknown;
-  /** Without a byte order mark, and with keys that are written as plainly as JSON allows. */
+  /** Without a byte order mark, and with no escapes in its keys but those that JSON demands. */
   readonly text: string;
 }
 
 /**
- * `JSON.parse`, with every key as it is written, and the text with plain keys that was parsed. V8
- * 12.8 and later may take a key that is written with an escape for another one, which begins with
- * that escape's own characters and which an earlier text had (nodejs/node#63785): so a client could
- * hide a member from us, and not from its upstream.
+ * `JSON.parse` that reads every key right. V8 12.8 and later may mistake a key with an escape for
+ * another key, which it saw before and which begins with that escape (nodejs/node#63785). A client
+ * could thus hide a member from us that the upstream sees. So we parse keys without escapes.
  *
  * @throws SyntaxError where the text is no JSON
  */
@@ -103,10 +102,10 @@ export function parseJson(text: string): JsonText {
 }
 
 /**
- * The text with no escapes in its keys but those that JSON asks for. Text that is no JSON stays
- * none.
+ * The text with no escapes in its keys but those that JSON demands. It does not mend text that is
+ * no JSON.
  *
- * @throws SyntaxError where it meets a key that is none
+ * @throws SyntaxError for a key that is no JSON string
  */
 export function withPlainKeys(text: string): string {
   const places: Span[] = [];
@@ -133,13 +132,13 @@ export function withPlainKeys(text: string): string {
   return pieces.join('') + text.slice(copied);
 }
 
-/** The whole text's value, without the space around it. */
+/** The place of the whole value, without the space around it. */
 export function rootSpan(text: string): Span {
   const start = skipSpace(text, 0);
   return { start, end: skipValue(text, start) };
 }
 
-/** The members of the object that begins at `at`, in the order of the text, duplicates included. */
+/** The members of the object that begins at `at`, in the text's order and with repeated keys. */
 export function memberSpans(text: string, at: number): MemberSpan[] {
   const members: MemberSpan[] = [];
   let i = skipSpace(text, at + 1);
@@ -173,10 +172,7 @@ export function elementSpans(text: string, at: number): Span[] {
   return elements;
 }
 
-/**
- * Where the value at `path` stands; of members that share a key the last one counts, as in
- * `JSON.parse`.
- */
+/** The place of the value at `path`. Of equal keys the last one counts, as in `JSON.parse`. */
 export function spanAt(text: string, path: readonly string[]): Span | undefined {
   let span: Span = rootSpan(text);
   for (const key of path) {
@@ -188,7 +184,7 @@ export function spanAt(text: string, path: readonly string[]): Span | undefined 
   return span;
 }
 
-/** Whether nothing but space stands in the object. */
+/** Whether the object has no members. */
 export function isEmptyObject(text: string, { start, end }: Span): boolean {
   return skipSpace(text, start + 1) === end - 1;
 }
@@ -197,9 +193,7 @@ export function splice(text: string, span: Span, replacement: string): string {
   return text.slice(0, span.start) + replacement + text.slice(span.end);
 }
 
-/**
- * The text of an object with one member set, in its old place where it had one, else at the end.
- */
+/** The text of an object with one member set. A new member goes to the end. */
 export function withMember(objectText: string, key: string, value: string): string {
   const root = rootSpan(objectText);
   const members = memberSpans(objectText, root.start);
@@ -214,7 +208,7 @@ export function withMember(objectText: string, key: string, value: string): stri
   );
 }
 
-/** The text of an object without the members of that key. */
+/** The text of an object without the members of this key. */
 export function withoutMember(objectText: string, key: string): string {
   const root = rootSpan(objectText);
   const members = memberSpans(objectText, root.start);
@@ -223,7 +217,7 @@ export function withoutMember(objectText: string, key: string): string {
   return `{${kept.map((member) => objectText.slice(member.from, member.end)).join(',')}}`;
 }
 
-/** The text with the value at `path` set; objects that are missing on the way are made. */
+/** The text with the value at `path` set. Makes the objects that are missing on the way. */
 export function withValueAt(text: string, path: readonly string[], value: string): string {
   const [key, ...rest] = path;
   if (key === undefined) return value;
@@ -233,13 +227,13 @@ export function withValueAt(text: string, path: readonly string[], value: string
   return withMember(text, key, withValueAt(usable ? childText : '{}', rest, value));
 }
 
-/** The text with the object at `path` without the members of that key. */
+/** The text without the members of this key in the object at `path`. */
 export function withoutMemberAt(text: string, path: readonly string[], key: string): string {
   const span = spanAt(text, path) ?? rootSpan(text);
   return splice(text, span, withoutMember(text.slice(span.start, span.end), key));
 }
 
-/** The text with one element more in the array at `path`. */
+/** The text with one more element in the array at `path`. */
 export function withElementAt(
   text: string,
   path: readonly string[],

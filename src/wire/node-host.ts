@@ -10,85 +10,85 @@ import { type BodyFailure, type BodyPort, dropRest, RequestBody } from './body.t
 import type { HeadPort, RequestPort } from './headers.ts';
 import type { MaybePromise } from './task-line.ts';
 
-/** A response that the pipeline can answer with. */
+/**
+ * Serves one HTTP request: Node's HTTP server or the Fetch API. It hides from the pipeline which of
+ * the two that is.
+ */
+export interface Host {
+  readonly request: RequestPort;
+  readonly response: ResponsePort;
+  /** Whether the client's connection has ended, even where no event has told so yet. */
+  isGone(): boolean;
+  /** Whether the upstream cannot read the body any more: the stream broke with its connection. */
+  isBodyLost(): boolean;
+  /** Whether our side ended the connection: a handler that destroys its socket cannot answer. */
+  isCutHere(): boolean;
+  /** Reads a POST's body of at most `limit` bytes. */
+  readBody(limit: number): MaybePromise<BodyPort | BodyFailure>;
+  /** Frees the body that was put back: no upstream will read it. */
+  dropBody(): void;
+  /** Leads the upstream's calls into a sink. The returned methods lead to the client. */
+  redirect(sink: ResponseSink): Originals;
+  /** Answers a request that never enters the pipeline. */
+  refuse(status: number, json: string): void;
+}
+
+/** A response that the pipeline can send or cut off. */
 export interface ResponsePort extends HeadPort {
-  /** Cuts it off where it is. */
   destroy(): unknown;
 }
 
-/** Called when bytes are on their way, or cannot be any more. */
+/** Called when the bytes were sent, or with an error when they cannot be. */
 export type Done = ((error?: Error | null) => void) | undefined;
 
-/** The response's own methods, as they were before they were patched. */
+/** The response's own methods, which lead to the client. */
 export interface Originals {
   writeHead(status: number, message?: string): unknown;
   write(bytes: Uint8Array, done?: Done): boolean;
   end(bytes?: Uint8Array): unknown;
   flushHeaders(): void;
   emit(event: string, ...args: unknown[]): boolean;
-  /** Calls back once all of it is on its way to the client, or nobody is left to read it. */
+  /** Calls back once the whole response was sent, or the client has left. */
   onceFinished(done: () => void): void;
-  /** Other headers go than those that the upstream has set so far, which it still finds there. */
+  /** Other headers are sent, and the upstream shall still see those that it has set so far. */
   keepHeaders(): void;
 }
 
-/** Where the upstream's calls go instead. */
+/** Takes the upstream's calls of its response. */
 export interface ResponseSink {
   readonly headTaken: boolean;
   readonly ended: boolean;
-  /** Other headers went out before the upstream gave its own, which have nowhere to go any more. */
+  /** Other headers were sent before the upstream gave its own, which go nowhere. */
   readonly headLost: boolean;
-  /** A write was answered with `false`, and `drain` was not emitted since. */
+  /** A write returned `false`, and `drain` was not emitted since. */
   readonly owesDrain: boolean;
+  /** The client left without the upstream's notice. */
   readonly departed: boolean;
+  /** The upstream does not know yet that the client left. */
   readonly closeWithheld: boolean;
   /**
-   * The status and headers are on the response. `withEnd` where nothing but `end` made them due:
-   * Node states the length then.
+   * The upstream's status and headers are set on the response.
+   *
+   * @param withEnd whether `end` is its first call: then Node would state the body's length
    */
   takeHead(statusMessage: string | undefined, withEnd: boolean): void;
   write(bytes: Buffer, done: Done): boolean;
-  /** `last` is empty where nothing was given. */
+  /** `last` may be empty. */
   end(last: Buffer, done: Done): void;
   flush(): void;
-  /** Whoever stands in front can take more. */
+  /** The client, or a middleware in front, can take more. */
   flowAgain(): void;
   /** `drain` is being emitted. */
   drained(): void;
-  /** The connection closed. `true` keeps the event from the upstream. */
+  /** The connection closed. `true` where the upstream must not notice. */
   close(): boolean;
-  /** The upstream destroyed the response by itself. */
+  /** The upstream destroyed the response. */
   destroy(): void;
 }
 
 /**
- * One HTTP request and its response, whatever serves them: all that the pipeline knows of Node or
- * of the Fetch API.
- */
-export interface Host {
-  readonly request: RequestPort;
-  readonly response: ResponsePort;
-  /** Whether the client's connection has ended, told or not. */
-  isGone(): boolean;
-  /**
-   * Whether no upstream can read the body any more: it is a stream, and broke with its connection.
-   */
-  isBodyLost(): boolean;
-  /** Whether this side ended it: a handler that destroys its socket gives no answer any more. */
-  isCutHere(): boolean;
-  /** Reads the body of a POST, at most `limit` bytes of it. */
-  readBody(limit: number): MaybePromise<BodyPort | BodyFailure>;
-  /** No upstream will read the body that was put back, and an open connection must not keep it. */
-  dropBody(): void;
-  /** Leads what the upstream answers into a sink; what is returned leads to the client. */
-  redirect(sink: ResponseSink): Originals;
-  /** Answers a request that no part of the pipeline has seen. */
-  refuse(status: number, json: string): void;
-}
-
-/**
- * Answers at once, whatever is still to come of the request. Its connection ends then: nobody knows
- * where the next request on it begins.
+ * Answers at once, without reading the rest of the request. In HTTP/1 the connection must end then:
+ * we cannot tell where its next request would begin.
  */
 function refuse(req: IncomingMessage, res: ServerResponse, status: number, answer: Buffer): void {
   const headers = { 'content-type': 'application/json', 'content-length': answer.length };
@@ -101,19 +101,19 @@ function refuse(req: IncomingMessage, res: ServerResponse, status: number, answe
 }
 
 /**
- * A client that leaves ends its side, which the socket has read then, or breaks the connection,
- * which the socket has failed with. Where neither happened, somebody here destroyed it.
+ * A client that leaves ends its side, which the socket reads, or breaks the connection, which is an
+ * error of the socket. Where there was neither, code of this process destroyed the socket.
  */
 function isCutHere({ httpVersionMajor, socket }: IncomingMessage): boolean {
-  // Streams of HTTP/2 share one socket, which says nothing of a single one.
+  // Streams of HTTP/2 share one socket, which tells nothing of a single stream.
   if (httpVersionMajor !== 1 || socket?.destroyed !== true || socket.readableEnded) return false;
   const failure: NodeJS.ErrnoException | null = socket.errored ?? null;
   const isOfTheConnection = failure?.syscall === 'read' || failure?.syscall === 'write';
-  // The parser's own errors: what the client sent after its request is no HTTP.
+  // `HPE_` is an error of Node's parser: the client sent something else than HTTP.
   return !isOfTheConnection && failure?.code?.startsWith('HPE_') !== true;
 }
 
-/** Node's methods, in the one of their forms that is used here. */
+/** Node's own methods, each in the one form that we call. */
 interface Before {
   readonly writeHead: Originals['writeHead'];
   readonly write: Originals['write'];
@@ -124,16 +124,13 @@ interface Before {
   destroy(error?: Error): unknown;
 }
 
-/**
- * Node's own request and response, and what the patched methods of the response work with: where
- * they lead now, and where they led before.
- */
+/** Node's request and response. The response's patched methods find their sink here. */
 export class NodeHost implements Host, Originals {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
-  /** Where the upstream's calls go. There are none before `redirect()`. */
+  /** Takes the upstream's calls, which begin after `redirect()`. */
   sink!: ResponseSink;
-  /** What the response says of itself, which may be kept from the upstream. */
+  /** The response's own `destroyed`, which the upstream may not see. */
   destroyed: boolean;
   readonly #before: Before;
   #kept: OutgoingHttpHeaders | undefined;
@@ -180,7 +177,7 @@ export class NodeHost implements Host, Originals {
 
   writeHead(status: number, reason?: string): void {
     this.#before.writeHead.call(this.response, status, reason);
-    if (this.sink.headLost) Object.assign(this.response, headersOfNobody(this.#kept ?? {}));
+    if (this.sink.headLost) Object.assign(this.response, unsentHeaders(this.#kept ?? {}));
   }
 
   write(bytes: Uint8Array, done?: Done): boolean {
@@ -218,11 +215,11 @@ export class NodeHost implements Host, Originals {
     this.#kept = this.response.getHeaders();
   }
 
-  /** `isEnd` where nothing was written before. */
+  /** @param isEnd whether `end` is the upstream's first call */
   needHead(isEnd = false): void {
     if (this.sink.headTaken) return;
     this.#withEnd = isEnd;
-    // By its name on the response, as Node does: somebody mounted behind may wait for it.
+    // Through the response, as Node does: a middleware behind us may have patched `writeHead`.
     this.response.writeHead(this.response.statusCode);
   }
 
@@ -236,12 +233,13 @@ type Patched = ServerResponse & { [PATCH]: NodeHost };
 type ResponseListener = (...args: unknown[]) => void;
 
 /**
- * Redirects a response's methods into a sink, in place: a router closes over its `res`, so it
- * cannot be given another one. What the upstream can see of the response (`headersSent`,
- * `writableEnded`, `destroyed`) stays as if nobody had patched it.
+ * Redirects a response's methods into a sink. It patches the response itself, since a router keeps
+ * its `res` and takes no other. The upstream sees `headersSent`, `writableEnded` and `destroyed` as
+ * on an unpatched response.
  *
- * All responses share the methods. Express gives each response a shape of its own, to which adding
- * a property is slow; redefining `destroyed` first makes a dictionary of it, to which it is not.
+ * All responses share the methods. Express gives each response its own hidden class, so that V8
+ * adds properties slowly. To redefine `destroyed` first turns it into a dictionary, which grows
+ * fast.
  *
  * @throws InterlockError `ERR_INTERLOCK_MOUNT` where it was patched for another request object
  */
@@ -250,8 +248,8 @@ function patchResponse(res: ServerResponse, host: NodeHost): void {
   Object.defineProperties(res, VISIBLE_STATE);
   Object.assign(res, METHODS);
   (res as Patched)[PATCH] = host;
-  // A compressing middleware in front leads `drain` to its own stream, which drains in place of the
-  // response; the upstream still waits for the response's.
+  // A compressing middleware in front leads listeners of `drain` to its own stream, which drains in
+  // place of the response. We listen there, and the upstream's listeners stay on the response.
   if (!Object.hasOwn(res, 'on')) return;
   Object.assign(res, { on: onResponse });
   host.on('drain', () => host.sink.flowAgain());
@@ -309,20 +307,14 @@ const METHODS = {
   },
 };
 
-/**
- * The headers that `writeHead` takes: an object, a flat list of names and values, or a list of
- * pairs.
- */
+/** The headers of `writeHead`: an object, a flat list of names and values, or a list of pairs. */
 type HeaderList =
   | OutgoingHttpHeaders
   | OutgoingHttpHeader[]
   | (readonly [string, OutgoingHttpHeader])[]
   | undefined;
 
-/**
- * Sets the headers that `writeHead` was given. In a list, a name that comes twice keeps both
- * values.
- */
+/** Sets the headers of `writeHead`. A name that is listed twice keeps both values. */
 function setResponseHeaders(res: ServerResponse, headers: HeaderList): void {
   const named = new Set<string>();
   for (const [name, value] of entriesOf(headers ?? {})) {
@@ -356,12 +348,10 @@ function onResponse(
 }
 
 /**
- * An upstream that answers after it was given up on sees no error of its own making, and the
- * headers that it gives. They say how its body is to be read, and go nowhere.
+ * Header methods for an upstream whose response was answered by us. It still sets and reads its
+ * headers without an error. They tell how to read its body, and are not sent.
  */
-function headersOfNobody(
-  kept: OutgoingHttpHeaders,
-): Partial<Record<keyof ServerResponse, unknown>> {
+function unsentHeaders(kept: OutgoingHttpHeaders): Partial<Record<keyof ServerResponse, unknown>> {
   const headers = new Map<string, unknown>(Object.entries(kept));
   const givenAs = (name: string): unknown => headers.get(name.toLowerCase());
   return {
@@ -394,7 +384,7 @@ const VISIBLE_STATE: PropertyDescriptorMap = {
   },
   headersSent: seen(({ sink }) => sink.headTaken),
   writableEnded: seen(({ sink }) => sink.ended),
-  // Whoever left will not read it, and the upstream must not take that for a failure of its own.
+  // A client that left reads nothing, and the upstream must not take that for its own failure.
   writableFinished: seen(
     ({ response: res, sink }) => sink.ended && (plain(res, 'writableFinished') || sink.departed),
   ),
@@ -418,7 +408,7 @@ function plain(res: ServerResponse, name: string): unknown {
 function patchedBefore(): InterlockError {
   return new InterlockError(
     'ERR_INTERLOCK_MOUNT',
-    'a request object was replaced between two of the middlewares, which must be given the same one',
+    'the request object was replaced between two of the middlewares: give both the same one',
   );
 }
 
@@ -446,7 +436,7 @@ function refuseWrite(code: string, done: Done): false {
   return false;
 }
 
-/** The errors that Node gives for the same misuse, by their codes. */
+/** The error that Node gives for the same misuse, with its code. */
 function nodeError(code: string, message: string, Kind: ErrorConstructor = Error): Error {
   return Object.assign(new Kind(message), { code });
 }

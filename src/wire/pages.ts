@@ -1,39 +1,39 @@
 import { isObject } from './json-rpc.ts';
 import { type MemberSpan, memberSpans, rootSpan } from './json-text.ts';
 
-/** What is remembered at most, in bytes of both what came and what it became. */
+/** The most bytes of pages that are remembered, both as they came and as they went out. */
 const MOST_BYTES = 16 * 1024 * 1024;
 const MOST_PAGES = 256;
 const MOST_LENGTHS = 16;
-/** Of so many bytes a copy is cheaper than another piece. */
+/** Up to so many bytes, to copy a page is cheaper than to send it in pieces. */
 const SHORT = 32 * 1024;
 
 const NOTHING = Buffer.alloc(0);
 
-/** What a page says of how it may be kept (MCP 2026-07-28, "Caching"). */
+/** How a client may cache a page (MCP 2026-07-28, "Caching"). */
 export interface CacheHint {
-  /** In milliseconds; 0 where it says nothing that can be understood. */
+  /** In milliseconds; 0 where the page gives no time. */
   readonly ttlMs: number;
-  /** Whether it is the same for every caller. */
+  /** Whether the page is the same for every caller. */
   readonly isPublic: boolean;
 }
 
-/** What stands in a page that is another value in each answer. */
+/** The place of a value that differs in each answer. */
 interface Hole {
   readonly of: 'id' | 'ttlMs';
-  /** As it was written in the page that it was cut from. */
+  /** The value as it was written in the page. */
   readonly was: Buffer;
 }
 
 /**
- * The bytes of one page of tools, with a place for the id of the request that it answers, and one
- * for how long the client may keep it.
+ * The bytes of one page of tools. It has holes for the id of the request that it answers, and for
+ * the time that the client may cache it.
  */
 export class PageBytes {
   readonly hint: CacheHint;
-  /** Without the id. */
+  /** In bytes, without the id. */
   readonly size: number;
-  /** One more than there are holes. */
+  /** The bytes around the holes: one piece more than holes. */
   readonly #pieces: readonly Buffer[];
   readonly #holes: readonly Hole[];
 
@@ -45,7 +45,7 @@ export class PageBytes {
     this.size = [...pieces, ...times].reduce((sum, { length }) => sum + length, 0);
   }
 
-  /** `undefined` where one of the members that matter does not stand there just once. */
+  /** `undefined` where a member that matters is missing or repeated. */
   static of(text: string): PageBytes | undefined {
     const members = memberSpans(text, rootSpan(text).start);
     const id = only(members, 'id');
@@ -55,7 +55,7 @@ export class PageBytes {
     const [ttl, scope] = [only(inResult, 'ttlMs'), only(inResult, 'cacheScope')];
     if (inResult.length > new Set(inResult.map(({ key }) => key)).size) return undefined;
     const isTime = ttl !== undefined && /^\d{1,15}$/.test(text.slice(ttl.start, ttl.end));
-    // One that is written otherwise could not be lessened by the page's age.
+    // From a time in another form, the page's age cannot be subtracted.
     if (ttl !== undefined && !isTime) return undefined;
     const spans = [{ of: 'id' as const, at: id }];
     const all = isTime ? [...spans, { of: 'ttlMs' as const, at: ttl }] : spans;
@@ -75,7 +75,7 @@ export class PageBytes {
     });
   }
 
-  /** Whether those bytes are this page with that id, written as JSON. */
+  /** Whether the bytes are this page with that id, which is written as JSON. */
   isIn(bytes: Uint8Array, id: Uint8Array): boolean {
     let at = 0;
     for (const piece of this.#filled(id)) {
@@ -103,9 +103,9 @@ export class PageBytes {
   }
 
   /**
-   * The same in pieces, of which the long ones are this page's own.
+   * The page with that id, in pieces. Long pieces are not copied: do not write to them.
    *
-   * @param ageMs for how long it was kept: the client may keep it for so much less
+   * @param ageMs how long the page was kept; the client may cache it for so much less
    */
   pieces(id: Uint8Array, ageMs: number): readonly Uint8Array[] {
     const pieces = this.#filled(id, ageMs);
@@ -128,15 +128,16 @@ function only(members: readonly MemberSpan[], name: string): MemberSpan | undefi
   return more.length === 0 ? member : undefined;
 }
 
-/** A page as the upstream sent it, and what the middlewares made of it. */
+/** A page as the upstream sent it, and as the middlewares showed it. */
 export interface KnownPage {
   readonly sent: PageBytes;
   readonly shown: PageBytes;
 }
 
 /**
- * What pages of tools have become before. An upstream mostly sends the same page again and again:
- * it need not be read, filtered and written each time. The oldest pages are forgotten first.
+ * Remembers what the filters made of pages of tools. Most upstreams send the same page again and
+ * again, which need not be parsed, filtered and written each time. The oldest pages are forgotten
+ * first.
  */
 export class PageMemory {
   readonly #pages = new Map<string, KnownPage>();
@@ -145,8 +146,8 @@ export class PageMemory {
   #bytes = 0;
 
   /**
-   * The page, or an earlier one of the same bytes: runs in different states share it, and telling
-   * it from others costs nothing.
+   * An earlier page of the same bytes, or else this one. So runs in different states share one
+   * object, which is fast to compare.
    */
   one(page: PageBytes): PageBytes {
     const known = this.#sent.get(page.size);
@@ -158,13 +159,13 @@ export class PageMemory {
     return page;
   }
 
-  /** The page that these bytes are, whatever their id, where it was seen under that key. */
+  /** The page with these bytes and any id, where it was kept under this key. */
   recall(key: string, sent: Uint8Array, id: Uint8Array): KnownPage | undefined {
     const known = this.#pages.get(placeOf(key, sent.length - id.length));
     return known?.sent.isIn(sent, id) ? known : undefined;
   }
 
-  /** The same for a page that is kept. */
+  /** The same for a page that is at hand. */
   recallPage(key: string, sent: PageBytes): KnownPage | undefined {
     const known = this.#pages.get(placeOf(key, sent.size));
     return known?.sent.isSame(sent) ? known : undefined;
@@ -189,7 +190,7 @@ export class PageMemory {
   }
 }
 
-/** Pages of one key that differ in length stand side by side, such as those of several cursors. */
+/** Pages of one key with different lengths are kept side by side, such as those of cursors. */
 function placeOf(key: string, length: number): string {
   return `${length} ${key}`;
 }
@@ -198,7 +199,7 @@ function sizeOf({ sent, shown }: KnownPage): number {
   return sent.size + shown.size;
 }
 
-/** A page of the upstream's that was kept, and for how long. */
+/** A page of the upstream's, and for how long it was kept. */
 export interface KeptPage {
   readonly page: PageBytes;
   readonly ageMs: number;
@@ -207,35 +208,33 @@ export interface KeptPage {
 const names = new WeakMap<object, string>();
 let lastName = 0;
 
-/** A name for an object, by which a key may tell it from all others of the process. */
+/** A name for an object, which no other object of the process has: for use in keys. */
 export function nameOf(object: object): string {
   const name = names.get(object) ?? String(++lastName);
   names.set(object, name);
   return name;
 }
 
-/** Never more tools than this are remembered of an upstream that keeps making up new ones. */
+/** The most tools that are remembered, in case that an upstream keeps making up new ones. */
 const MAX_TOOLS = 10_000;
 
-/** What a tool may do, by its annotations: `readOnlyHint`, `idempotentHint`, or neither. */
+/** What a tool's annotations promise: `readOnlyHint`, `idempotentHint`, or neither. */
 type ToolHint = 'read-only' | 'idempotent' | 'none';
 
 /**
- * What lists have taught this process of their tools' annotations (MCP, Tools, "ToolAnnotations").
- * A tool that no list has shown yet has no hint.
+ * Remembers the annotations of the tools that lists have shown (MCP, Tools, "ToolAnnotations"). A
+ * tool that no list has shown yet has no hint.
  */
 export class ToolHints {
   readonly #hints = new Map<string, ToolHint>();
   #changes = 0;
 
-  /**
-   * Another number each time that a page changed what is known: an earlier one may say otherwise.
-   */
+  /** Grows each time that a page changes a hint. */
   get version(): number {
     return this.#changes;
   }
 
-  /** Takes note of one page. */
+  /** Remembers the hints of one page. */
   note(tools: readonly unknown[]): void {
     for (const tool of tools) {
       if (!isObject(tool) || typeof tool.name !== 'string') continue;
@@ -247,12 +246,12 @@ export class ToolHints {
     }
   }
 
-  /** Whether it changes nothing. */
+  /** Whether the tool promises to change nothing. */
   isReadOnly(tool: string): boolean {
     return this.#hints.get(tool) === 'read-only';
   }
 
-  /** Whether it may run once more with the same arguments. */
+  /** Whether the tool may run again with the same arguments. */
   isRepeatable(tool: string): boolean {
     return (this.#hints.get(tool) ?? 'none') !== 'none';
   }

@@ -6,9 +6,9 @@ const SPACE = 32;
 const NOTHING = Buffer.alloc(0);
 
 /**
- * Cuts a byte stream into server-sent events without decoding them, so that what nobody changes
- * goes on as the bytes that came. A block ends with the blank line that dispatches it (WHATWG HTML,
- * section 9.2.6: CRLF, LF or CR).
+ * Cuts a byte stream into blocks, one for each server-sent event. It does not decode them, so an
+ * event that no filter changes goes on as the bytes that came. A blank line ends a block; lines end
+ * with CRLF, LF or CR (WHATWG HTML, section 9.2.6).
  */
 export class SseSplitter {
   #held: Buffer[] = [];
@@ -53,12 +53,12 @@ export class SseSplitter {
     return blocks;
   }
 
-  /** What is left when the stream ends: bytes that no blank line completed. */
+  /** The bytes at the end of the stream that no blank line completed. */
   rest(): Buffer {
     return this.#take(NOTHING);
   }
 
-  /** A copy: whoever wrote it may use its memory again. */
+  /** Copies the bytes: the writer may use their memory again. */
   #hold(bytes: Buffer): void {
     this.#held.push(Buffer.from(bytes));
     this.#heldBytes += bytes.length;
@@ -73,7 +73,7 @@ export class SseSplitter {
   }
 }
 
-/** Finds line ends from left to right, and looks at each byte for each of the two only once. */
+/** Finds line ends from left to right. It searches each byte once for LF and once for CR. */
 class LineEnds {
   readonly #chunk: Buffer;
   #lf = -1;
@@ -83,9 +83,7 @@ class LineEnds {
     this.#chunk = chunk;
   }
 
-  /**
-   * Where the next LF or CR stands, at `at` or behind; the end of the chunk where there is none.
-   */
+  /** The place of the first LF or CR from `at` on, or else the end of the chunk. */
   from(at: number): number {
     if (this.#lf < at) this.#lf = this.#find(LF, at);
     if (this.#cr < at) this.#cr = this.#find(CR, at);
@@ -98,25 +96,25 @@ class LineEnds {
   }
 }
 
-/** Without the UTF-8 byte order mark that a stream may begin with. */
+/** The bytes without the UTF-8 byte order mark that a stream may begin with. */
 export function withoutByteOrderMark(bytes: Buffer): Buffer {
   const marked = bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf;
   return marked ? bytes.subarray(3) : bytes;
 }
 
-/** An event's fields, with everything that is not `data` kept as it came. */
+/** An event's fields. All but `data` are kept as they came. */
 export interface SseEvent {
   /** The `data` lines joined by LF, or `undefined` where the block has none. */
   readonly data: string | undefined;
   /** The last `event` field, by default `message`. */
   readonly type: string;
-  /** Whether the block sets a last-event id: the stream can be resumed after it. */
+  /** Whether the event has an id, after which a client can resume the stream. */
   readonly hasId: boolean;
   /** The lines other than `data`: ids, retry times, comments. */
   readonly otherLines: readonly string[];
 }
 
-/** Reads one block, which must not begin with a byte order mark. */
+/** Reads one block without a byte order mark. */
 export function parseEvent(block: string): SseEvent {
   const data: string[] = [];
   const otherLines: string[] = [];
@@ -133,22 +131,22 @@ export function parseEvent(block: string): SseEvent {
     }
     otherLines.push(line);
     if (field === 'event') type = value || 'message';
-    // An id with NUL in it is no id (WHATWG HTML, section 9.2.6).
+    // Clients ignore an id with NUL in it (WHATWG HTML, section 9.2.6).
     else if (field === 'id' && !value.includes('\0')) hasId = value !== '';
   }
   return { data: data.length === 0 ? undefined : data.join('\n'), type, hasId, otherLines };
 }
 
-/** A block with one line of data, which comes last, as most servers write it. */
+/** A block whose last line is its only line of data, as most servers write it. */
 export interface SingleData {
   readonly data: Buffer;
-  /** Of the lines in front of it. */
+  /** The fields in front of the data. */
   readonly event: SseEvent;
-  /** The block with other data, and everything around it as it came. */
+  /** The block with other data, and with all else as it came. */
   with(data: Uint8Array): Buffer;
 }
 
-/** `undefined` where the data is not one last line. */
+/** `undefined` where the block has no single last line of data. */
 export function singleDataOf(block: Buffer): SingleData | undefined {
   const at = block.indexOf('data:');
   if (at === -1 || (at > 0 && block[at - 1] !== LF)) return undefined;
@@ -163,7 +161,7 @@ export function singleDataOf(block: Buffer): SingleData | undefined {
   return { data, event, with: (other) => Buffer.concat([before, other, behind]) };
 }
 
-/** An event with new data; JSON that spans lines becomes several `data` lines. */
+/** An event with new data. JSON with line breaks becomes several `data` lines. */
 export function formatEvent(
   data: string,
   otherLines: readonly string[] = ['event: message'],
@@ -172,9 +170,7 @@ export function formatEvent(
   return `${[...otherLines, ...dataLines].join('\n')}\n\n`;
 }
 
-/**
- * A message of the middleware's own as an event. It carries no id: no client may resume after it.
- */
+/** A message of our own as an event. It has no id, so that no client resumes after it. */
 export function eventOf(message: JsonObject): Buffer {
   return Buffer.from(formatEvent(JSON.stringify(message)));
 }

@@ -1,10 +1,11 @@
+/** A value that is mostly there at once: awaiting it anyway would cost a turn for each write. */
 export type MaybePromise<T> = T | Promise<T>;
 
 export function isPromise<T>(value: MaybePromise<T>): value is Promise<T> {
   return value instanceof Promise;
 }
 
-/** `then` without leaving the current turn where the value is already there. */
+/** Like `then`, but in the current turn where the value is there already. */
 export function after<T, R>(
   value: MaybePromise<T>,
   next: (value: T) => MaybePromise<R>,
@@ -12,10 +13,7 @@ export function after<T, R>(
   return isPromise(value) ? value.then(next) : next(value);
 }
 
-/**
- * Runs `each` over the items one after another, from `at` on, staying in the current turn while
- * nothing has to be awaited.
- */
+/** Runs `each` over the items one by one, from `at` on, and in the current turn if it can. */
 export function inOrder<T>(
   items: readonly T[],
   each: (item: T) => MaybePromise<void>,
@@ -28,28 +26,26 @@ export function inOrder<T>(
   }
 }
 
-/** Whose tasks stand in a line. */
+/** The object whose tasks a line runs. */
 export interface LineOwner {
-  /** Tasks that had to be awaited are done. */
+  /** The line is empty again, after tasks that had to be awaited. */
   onIdle(): void;
-  /** Deals with a task that failed, before the next one begins. Must not fail itself. */
+  /** Handles a task's failure before the next task begins. Must not fail itself. */
   onFailed(error: unknown): MaybePromise<void>;
 }
 
 type Task = () => MaybePromise<void>;
 
 /**
- * Runs tasks of its owner strictly one after another. A task that needs no waiting runs at once, so
- * that a response which waits for nothing is written in the same turn as the upstream wrote it.
+ * Runs tasks strictly one after another. A task runs at once while no other one waits. So a
+ * response that waits for nothing goes out in the turn in which the upstream wrote it.
  */
 export class TaskLine<Owner extends LineOwner> {
   readonly #owner: Owner;
   #busy = false;
-  /**
-   * What was added since, and what is next, last first: nothing is moved more than once, however
-   * long the line is.
-   */
+  /** Two stacks make the line: new tasks are pushed here, and turned over once `#next` is empty. */
   #waiting: Task[] | undefined;
+  /** The next task is the last one. */
   #next: Task[] | undefined;
 
   constructor(owner: Owner) {
@@ -64,7 +60,7 @@ export class TaskLine<Owner extends LineOwner> {
     this.run(task, undefined);
   }
 
-  /** The same for a method of the owner, of which no closure is made while nothing waits. */
+  /** Adds a method of the owner, without making a closure while nothing waits. */
   run<A>(task: (this: Owner, given: A) => MaybePromise<void>, given: A): void {
     if (this.#busy) {
       this.#waiting ??= [];
