@@ -1,5 +1,6 @@
 /**
- * What is wrong with a gate, found before a model comes upon it: hides how each fault is looked for.
+ * What is wrong with a gate, found before a model comes upon it: hides how each fault is looked
+ * for.
  */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';

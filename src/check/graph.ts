@@ -59,8 +59,8 @@ export interface GraphEdge {
   readonly to: string;
   /**
    * What takes it: an event; the time of a state that is over; nothing at all (`always`); the end
-   * of all that is inside the state (`done`). In an order it says that the one tool is needed by the
-   * other (`before`), perhaps among alternatives.
+   * of all that is inside the state (`done`). In an order it says that the one tool is needed by
+   * the other (`before`), perhaps among alternatives.
    */
   readonly type: 'event' | 'deadline' | 'always' | 'done' | 'before';
   /** The event's name, of a statechart perhaps a pattern such as `cart.*`; `''` where none is. */

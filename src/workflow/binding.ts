@@ -1,3 +1,7 @@
+/**
+ * What an app says of a tool: the types of bindings and of the functions in them. It hides how a
+ * binding is read, and how it is checked against a workflow.
+ */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
@@ -36,24 +40,21 @@ export interface RunFacts<
   /** Who calls, where the request was authenticated. */
   readonly principal: string | undefined;
   /**
-   * Whether the run is in a state: its name, of a statechart its path, or `{ tag }`; or whatever
-   * else a binding may say of states. Needs no `this`.
+   * Whether the run is where a binding's states would want it: in a state, `{ tag }`, and so on.
+   * Needs no `this`.
    *
    * @throws InterlockError `ERR_INTERLOCK_BINDING` for a name that the workflow does not have
    */
   matches(state: StateExpression<S, T>): boolean;
 }
 
-/**
- * A call that ended. `state` is where it found the run, and `context` the run's data as the handler
- * left them.
- */
+/** A call that ended. `state` is the run's before the call, `context` as the handler left it. */
 interface EndedCall<X, S extends string, T extends string> extends RunFacts<X, S, T> {
   readonly tool: string;
   readonly args: Readonly<Record<string, unknown>>;
 }
 
-/** A call that ended well. */
+/** A call that succeeded. */
 export interface SucceededCall<
   X = Json | undefined,
   S extends string = string,
@@ -62,9 +63,7 @@ export interface SucceededCall<
   readonly result: ToolResult;
 }
 
-/**
- * A call that failed: the tool said so in its result, or there is a JSON-RPC error in its place.
- */
+/** A call that failed: its result is an error, or a JSON-RPC error came in place of a result. */
 export interface FailedCall<
   X = Json | undefined,
   S extends string = string,
@@ -74,7 +73,7 @@ export interface FailedCall<
   readonly error?: unknown;
 }
 
-/** An event with what comes along: for a statechart's guards and its context, and for the trail. */
+/** An event with a payload: for a statechart's guards and context, and for the trail. */
 export interface EventWithPayload<E extends string = string> {
   readonly type: E;
   /** The properties of an object become the event's own; anything else is its `payload`. */
@@ -82,26 +81,25 @@ export interface EventWithPayload<E extends string = string> {
 }
 
 /**
- * An event, or a function of the call that says which. Must be synchronous and free of effects.
- * `undefined` sends none.
+ * An event, or a function that chooses one for a call. The function must be synchronous and free of
+ * effects. Returning `undefined` sends no event.
  */
 export type EventSource<E extends string, Call> =
   | E
   | ((call: Call) => E | EventWithPayload<E> | undefined);
 
 /**
- * The same for either outcome, where nobody asks any more what the names are. A function of our own
- * may say which event it `sends`: only what comes along depends on the call, and on its arguments
- * alone.
+ * An event source of either outcome, once its names are checked. A function of our own may name the
+ * event that it `sends`: then the call's arguments decide only what the run remembers of it.
  */
 export type AnyEventSource = string | (((call: never) => unknown) & { readonly sends?: string });
 
-/** The event that a call sends where that is known before the call. */
+/** The event of a source, where it is known before the call. */
 export function eventNamed(source: AnyEventSource | undefined): string | undefined {
   return typeof source === 'function' ? source.sends : source;
 }
 
-/** Whether only the call says which event it sends. */
+/** Whether a function chooses the event once the call has ended. */
 export function isChosen(source: AnyEventSource | undefined): boolean {
   return source !== undefined && eventNamed(source) === undefined;
 }
@@ -113,18 +111,18 @@ export function parseEvent(what: string, event: unknown): string {
   throw new InterlockError('ERR_INTERLOCK_EVENT', message);
 }
 
-/** As {@link parseEvent}, and a function is as good. */
+/** The name of an event, or a function. @throws InterlockError as {@link parseEvent} */
 function parseSource(what: string, source: unknown): AnyEventSource {
   return typeof source === 'function' ? (source as AnyEventSource) : parseEvent(what, source);
 }
 
 /**
- * Chooses, by a call's arguments, the calls that a binding is about. Must be quick, synchronous and
- * free of effects.
+ * Whether a binding is about a call with these arguments. Must be quick, synchronous and free of
+ * effects.
  */
 export type CallTest = (args: Record<string, unknown>) => boolean;
 
-/** A call that a guard is asked about, before it is forwarded. */
+/** A call as a guard is told of it, before the gate forwards it. */
 export interface GuardedCall<
   X = Json | undefined,
   S extends string = string,
@@ -132,14 +130,12 @@ export interface GuardedCall<
 > extends RunFacts<X, S, T> {
   /** The run key. */
   readonly run: string;
-  /** The tool; where a prompt or a resource is guarded, its name or URI. */
+  /** The tool's name; of a prompt its name, of a resource its URI. */
   readonly tool: string;
   readonly args: Readonly<Record<string, unknown>>;
 }
 
-/**
- * `true` lets a call through. Anything else refuses it, a string with these words for the model.
- */
+/** `true` lets a call through. Anything else refuses it; a string is told to the model. */
 export type Guard<X = Json | undefined, S extends string = string, T extends string = string> = (
   call: GuardedCall<X, S, T>,
 ) => boolean | string | Promise<boolean | string>;
@@ -151,15 +147,15 @@ export interface ViewedRun<
   T extends string = string,
 > extends RunFacts<X, S, T> {
   /**
-   * The run key. Absent where no run is looked at: in a list that is the same in every state, which
-   * shows what a new run would; and in a gate that is not mounted.
+   * The run key. Absent in a gate that is not mounted, and for a list that is the same in every
+   * state. Such a list shows what a new run would see.
    */
   readonly run?: string | undefined;
 }
 
 /**
- * Whether a client is shown a tool. Must be quick, synchronous and free of effects, and say the
- * same of the same run. Anything but `true` hides the tool.
+ * Whether a client sees a tool. Must be quick, synchronous and free of effects, and always answer
+ * the same for the same run. Anything but `true` hides the tool.
  */
 export type VisibleTest<
   X = Json | undefined,
@@ -175,48 +171,49 @@ export interface BindingOptions<
   T extends string = string,
 > {
   /**
-   * The event that a successful call sends, or a function of its arguments and result that says
-   * which. Default: none, so the call moves nothing.
+   * The event that a successful call sends, or a function that chooses it by the call's arguments
+   * and result. Default: none, so the call moves nothing.
    */
   readonly success?: EventSource<E, SucceededCall<X, S, T>> | undefined;
   /**
-   * The event that a failed call sends: one whose result is an error. Default: none, so the run
-   * stays where it is.
+   * The event that a failed call sends, or a function that chooses it. A call fails when its result
+   * is an error. Default: none, so the run stays where it is.
    */
   readonly failure?: EventSource<E, FailedCall<X, S, T>> | undefined;
   /**
    * How many failures of the tool leave the run where it is, before the next one sends `failure`.
-   * They are counted from when the run came to its state, of a statechart the text of all its
-   * active states. Failed is a call whose result is an error; an unknown outcome and a cancelled
-   * task are not. At least 1, beside `failure` only. Default: none.
+   * The count starts anew whenever the run changes its state; for a statechart, whenever the text
+   * of its active states changes. An unknown outcome and a cancelled task are no failures. At least
+   * 1, beside `failure` only. Default: none.
    */
   readonly retries?: number | undefined;
   /**
-   * Asked before the call is forwarded. Where it throws, or takes longer than its deadline, the
-   * call is refused. Default: none.
+   * Asked before the gate forwards the call. Where the guard throws, or takes longer than its
+   * deadline, the gate refuses the call. Default: none.
    */
   readonly guard?: Guard<X, S, T> | undefined;
   /**
-   * Who sees the tool. While it says no, the gate names the tool nowhere, and refuses a call of it
-   * as one out of order. Of several bindings, one that is available in the state and says yes is
-   * enough. Default: everybody does.
+   * Who sees the tool. While it says no, the gate names the tool nowhere, and refuses its calls as
+   * out of order. Of several bindings, one that is available in the state and says yes is enough.
+   * Default: all clients.
    */
   readonly visible?: VisibleTest<X, S, T> | undefined;
   /**
-   * Binds one action of a tool that does several things: only calls whose arguments it accepts are
-   * gated by this binding. If it throws, or returns anything but a boolean, the call is refused.
-   * Default: every call.
+   * Binds one action of a tool that does several things: the binding gates only calls whose
+   * arguments `when` accepts. If it throws, or returns anything but a boolean, the gate refuses the
+   * call. Default: every call.
    */
   readonly when?: CallTest | undefined;
   /**
-   * What happens after a call whose outcome nobody saw: `'hold'` stops the run until somebody
-   * resolves it, `'retry'` lets the same call through again, with the same idempotency key where
-   * its arguments are the same. Default: as the tool's annotations allow, else `'hold'`.
+   * What happens after a call with an unknown outcome. `'hold'` stops the run until the operator
+   * resolves it. `'retry'` lets the same call through again, with the same idempotency key where
+   * its arguments are the same. Default: `'retry'` where the tool's annotations allow it, else
+   * `'hold'`.
    */
   readonly uncertain?: Uncertain | undefined;
 }
 
-/** A tool, the states in which it is available, and what its outcome does. */
+/** A tool, the states in which it is available, and the events that its outcomes send. */
 export interface Binding<
   S extends string = string,
   E extends string = string,
@@ -225,7 +222,7 @@ export interface Binding<
 > extends BindingOptions<E, X> {
   /** The tool's name on the wire. */
   readonly tool: string;
-  /** Of several, one is enough. */
+  /** The run must be in one of them. */
   readonly states: readonly StateExpression<S, T>[];
 }
 
@@ -243,7 +240,7 @@ export interface BindableTool<
   readonly bindings: readonly Binding<S, E, T, X>[];
 }
 
-/** The same, where nobody asks any more what the names are. */
+/** A binding once its names are checked, so that their types no longer matter. */
 export type AnyBinding = Binding<string, string, string>;
 
 const optionsSchema = z.strictObject({
@@ -267,7 +264,7 @@ export function parseBinding(name: unknown, states: unknown, event: unknown): An
   const { success, failure, ...rest } = parseEventOrOptions(tool, event);
   const what = `tool ${showValue(tool)}`;
   if (rest.retries !== undefined && failure === undefined) {
-    const message = `binding of ${what}: "retries" says how many failures come before "failure" is sent`;
+    const message = `binding of ${what}: "retries" counts the failures before "failure" is sent`;
     throw new InterlockError('ERR_INTERLOCK_CONFIG', `${message}; give "failure" too`);
   }
   return Object.freeze({
@@ -280,8 +277,9 @@ export function parseBinding(name: unknown, states: unknown, event: unknown): An
 }
 
 /**
- * The bindings of a tool that was declared on its own. @throws InterlockError as {@link
- * parseBinding}, and `ERR_INTERLOCK_BINDING` for anything else
+ * The bindings in a declaration by `tool()`.
+ *
+ * @throws InterlockError as {@link parseBinding}, and `ERR_INTERLOCK_BINDING` for any other value
  */
 export function parseDeclaration(tool: BindableTool<string, string, string, never>): AnyBinding[] {
   if (!isTable(tool) || !Array.isArray(tool.bindings) || !tool.bindings.every(isTable)) {
@@ -316,9 +314,9 @@ function parseEventOrOptions(tool: string, event: unknown): z.output<typeof opti
 /**
  * Checks a binding against the workflow.
  *
- * @returns the binding as the machine takes it: of a flat one, with plain names
- * @throws InterlockError `ERR_INTERLOCK_BINDING` as {@link resolveStates}; unless the machine is
- * flat, `ERR_INTERLOCK_EVENT` for an event that nothing in it handles
+ * @returns the binding as the machine takes it: a flat machine takes plain names only
+ * @throws InterlockError `ERR_INTERLOCK_BINDING` as {@link resolveStates}; `ERR_INTERLOCK_EVENT`
+ * for an event that no state handles, unless the machine is flat
  */
 export function checkBinding(model: Model, binding: AnyBinding): AnyBinding {
   const { tool } = binding;
@@ -327,26 +325,24 @@ export function checkBinding(model: Model, binding: AnyBinding): AnyBinding {
   if (model.isFlat) return resolved;
   for (const event of namedEvents(binding)) {
     if (!isReserved(event) && model.handlers(event).length > 0) continue;
-    const message = `workflow "${model.id}": tool ${showValue(tool)} sends ${showValue(event)}, which no state handles`;
-    throw new InterlockError(
-      'ERR_INTERLOCK_EVENT',
-      `${message}; ${rightNames(event, model.events)}`,
-    );
+    const fault = `tool ${showValue(tool)} sends ${showValue(event)}, which no state handles`;
+    const right = rightNames(event, model.events);
+    throw new InterlockError('ERR_INTERLOCK_EVENT', `workflow "${model.id}": ${fault}; ${right}`);
   }
   return resolved;
 }
 
-/** What is odd about a binding without being wrong. */
+/** What is odd about a binding, though allowed. */
 export interface Oddity {
   readonly code: 'tool-rebound' | 'event-unhandled';
   readonly tool: string;
-  /** In a developer's words. */
+  /** In words for developers. */
   readonly message: string;
 }
 
 /**
- * What is odd about binding a tool again: the new bindings do not replace the old ones. That is
- * meant where `when` tells the calls apart, and within one declaration.
+ * Warns that a tool is bound again, since the new bindings do not replace the old ones. It does not
+ * warn where `when` tells the calls apart, nor within one declaration.
  */
 export function rebindingWarnings(
   model: Model,
@@ -367,20 +363,17 @@ export function rebindingWarnings(
   return [{ code: 'tool-rebound', tool: name, message }];
 }
 
-/**
- * What is odd about a binding without being wrong: an event that none of its states handles moves
- * nothing.
- */
+/** Warns of an event that no state of the binding handles, since it moves nothing. */
 export function bindingWarnings(model: Model, binding: AnyBinding): Oddity[] {
   const { tool } = binding;
   return namedEvents(binding).flatMap((event): Oddity[] => {
     const handling = model.handlers(event);
     if (model.canBeIn(binding.states, handling)) return [];
-    const message = `workflow "${model.id}": tool ${showValue(tool)} sends ${showValue(event)}, which`;
+    const sends = `workflow "${model.id}": tool ${showValue(tool)} sends ${showValue(event)}`;
     const why =
       handling.length === 0
         ? `no state handles; ${rightNames(event, model.events)}`
         : `none of its states handles; states that do are ${handling.map(showValue).join(', ')}`;
-    return [{ code: 'event-unhandled', tool, message: `${message} ${why}` }];
+    return [{ code: 'event-unhandled', tool, message: `${sends}, which ${why}` }];
   });
 }

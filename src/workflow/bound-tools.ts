@@ -1,3 +1,7 @@
+/**
+ * What the bindings of a tool mean for one call of it. It hides how they add up, which event a call
+ * sends, and how a guard's reading of the arguments is held to the server's.
+ */
 import { InterlockError } from '../errors.ts';
 import { foldCase, foldKey } from '../names.ts';
 import { isContainer, isTable, showValue } from '../options.ts';
@@ -16,33 +20,33 @@ import {
 import type { BoundState, Model, Position } from './position.ts';
 import { jsonOf } from './stored.ts';
 
-/** How one call of a bound tool is gated: all the bindings that are about it, added up. */
+/** How one call of a bound tool is gated: all bindings that are about it, added up. */
 export interface CallBinding {
   /** The states in which the call is allowed. */
   readonly states: readonly BoundState[];
   /** Whether its outcome can move the run. */
   readonly moves: boolean;
   /**
-   * What its outcome sends in `state`, if anything: an event, or a function that says which.
-   * Default: that of a success.
+   * The event that its outcome sends in `state`, or a function that chooses one. `outcome` is
+   * `'success'` by default.
    */
   eventIn(state: string, outcome?: 'success' | 'failure'): AnyEventSource | undefined;
   /** How many failures leave the run in `state`, before the next one sends its event. */
   retriesIn(state: string): number;
-  /** The functions among what its outcomes may send. */
+  /** The functions that choose an event. */
   readonly sources: readonly Exclude<AnyEventSource, string>[];
-  /** Each of them must let the call through. */
+  /** All of them must let the call through. */
   readonly guards: readonly Guard[];
-  /** The bindings, where one of them says who sees the tool. */
+  /** The bindings, where one of them has a `visible`. */
   readonly veils: readonly AnyBinding[] | undefined;
   /**
-   * What the bindings say about an outcome that nobody saw: `'hold'` where one of them does,
-   * `'retry'` where all of them do, else `undefined`.
+   * What to do after an unknown outcome: `'hold'` where one binding says so, `'retry'` where all
+   * bindings do, else `undefined`.
    */
   readonly uncertain: Uncertain | undefined;
 }
 
-/** Adds bindings up. There must be at least one. */
+/** Adds up one binding or more. */
 export function combine(model: Model, bindings: readonly AnyBinding[]): CallBinding {
   return Object.freeze({
     states: Object.freeze([...new Set(bindings.flatMap(({ states }) => states))]),
@@ -62,10 +66,10 @@ export function combine(model: Model, bindings: readonly AnyBinding[]): CallBind
 }
 
 /**
- * The bindings that are about a call with these arguments. No arguments are taken as `{}`.
+ * The bindings that are about a call with these arguments; missing arguments count as `{}`.
  *
- * @throws Error where that cannot be told: the arguments are no object, or a `when` throws or
- * returns no boolean. The call must be refused then.
+ * @throws Error where the arguments are no object, or a `when` throws or returns no boolean. The
+ * gate must refuse the call then.
  */
 export function bindingsOfCall(
   bindings: readonly AnyBinding[],
@@ -81,7 +85,7 @@ function passes(tool: string, when: CallTest, args: unknown): boolean {
     );
   const answer: unknown = when(args);
   if (typeof answer === 'boolean') return answer;
-  // A promise that nobody waits for would end the process if it were rejected.
+  // Its rejection, if it is a promise, must not end the process.
   Promise.resolve(answer).catch(() => {});
   throw new Error(
     `a "when" of tool ${showValue(tool)} returned ${showValue(answer)}, not a boolean`,
@@ -93,7 +97,7 @@ function strictest(bindings: readonly AnyBinding[]): Uncertain | undefined {
   return bindings.every(({ uncertain }) => uncertain === 'retry') ? 'retry' : undefined;
 }
 
-/** The tools that are gated in one and the same way whatever their arguments. */
+/** How each tool without a `when` is gated: all its calls alike. */
 export function combineUnconditional(
   model: Model,
   tools: ReadonlyMap<string, readonly AnyBinding[]>,
@@ -104,7 +108,7 @@ export function combineUnconditional(
   return new Map(always.map(([tool, bindings]) => [tool, combine(model, bindings)]));
 }
 
-/** The bound tools that are shown in a state. States that show the same tools share one. */
+/** The bound tools that lists show in a state. States that show the same tools share one view. */
 interface ToolView {
   readonly list: readonly string[];
   readonly set: ReadonlySet<string>;
@@ -112,10 +116,10 @@ interface ToolView {
 
 const NOTHING: ToolView = { list: Object.freeze([]), set: new Set() };
 
-/** A statechart's states are combinations: a process remembers no more of them than this. */
+/** A statechart may have countless combinations of states: no more views than this are kept. */
 const MOST_VIEWS = 10_000;
 
-/** What each state shows, worked out once. */
+/** The bound tools that each state shows, worked out once. */
 export class ToolViews {
   readonly #model: Model;
   readonly #tools: ReadonlyMap<string, readonly AnyBinding[]>;
@@ -150,9 +154,8 @@ export class ToolViews {
 }
 
 /**
- * Whether a tool with these bindings is shown in `state`. One whose every binding is about some of
- * its calls only is always shown, since its other calls may be valid; those that a binding is about
- * are gated all the same.
+ * Whether lists show a tool with these bindings in `state`. Where every binding has a `when`, they
+ * always do: no binding may be about some calls, which are valid in any state.
  */
 export function isVisibleIn(model: Model, bindings: readonly AnyBinding[], state: string): boolean {
   return (
@@ -162,8 +165,8 @@ export function isVisibleIn(model: Model, bindings: readonly AnyBinding[], state
 }
 
 /**
- * The binding that says what a call's outcome sends in `state`: the first one which is available
- * there and says anything.
+ * The binding that decides what an outcome sends in `state`: the first one that is available there
+ * and has an event for it.
  */
 export function senderIn(
   model: Model,
@@ -176,15 +179,15 @@ export function senderIn(
 
 /** An event as a call sends it. */
 export interface SentEvent extends EventWithPayload {
-  /** What the run remembers of the call's arguments, which no trail may have. */
+  /** What the run remembers of the call's arguments. It never gets into the trail. */
   readonly memory?: unknown;
 }
 
 /**
  * The event that a call sends.
  *
- * @throws InterlockError `ERR_INTERLOCK_EVENT` where a function returns no event, or a promise of
- * one; whatever it throws, and an Error where its payload is not JSON
+ * @throws InterlockError `ERR_INTERLOCK_EVENT` where the function returns no event, or a promise;
+ * Error where it throws one, or where its payload is not JSON
  */
 export function eventFrom(
   source: AnyEventSource,
@@ -196,7 +199,7 @@ export function eventFrom(
     return { type: source.sends, memory: sent.memory };
   if (sent === undefined) return undefined;
   if (isThenable(sent)) {
-    // One that nothing waits for would end the process if it were rejected.
+    // Its rejection must not end the process.
     Promise.resolve(sent).catch(() => {});
     const message = 'a function of a binding: expected the name of an event, got a promise';
     throw new InterlockError('ERR_INTERLOCK_EVENT', `${message}: it must not be asynchronous`);
@@ -214,21 +217,21 @@ function isThenable(value: unknown): boolean {
 
 const positions = new WeakMap<object, Position>();
 
-/** Lets guards of our own know where the run stands, which no guard of an app is told. */
+/** Tells the guards of rules of order where the run stands. No guard of an app is told. */
 export function placed<C extends object>(call: C, position: Position): C {
   positions.set(call, position);
   return call;
 }
 
-/** Where the run stands that such a guard is asked about. */
+/** The position that {@link placed} keeps with a call. */
 export function positionOf(call: GuardedCall): Position | undefined {
   return positions.get(call);
 }
 
 /**
- * A call's arguments as the app's functions are given them. Which keys they ask for is watched,
- * since some servers (those in Go) do not heed letter case: for a key that is there in another
- * case, they would run the call with another argument than was judged.
+ * A call's arguments as the app's functions read them, with a watch on the keys that they ask for.
+ * Some servers, such as those in Go, ignore the letter case of keys. Such a server could run the
+ * call with another argument than the one that a guard has read.
  */
 export class AskedArguments {
   readonly #args: unknown;
@@ -239,29 +242,29 @@ export class AskedArguments {
     this.#args = args;
   }
 
-  /** What the functions read; no object where the arguments are none. */
+  /** What the functions read: an object only where the arguments are one. */
   get view(): unknown {
     return this.#shown(this.#args);
   }
 
-  /** A key that was asked for, and is there in another letter case: beside it or in its place. */
+  /** The first key that was asked for and is also, or only, there in another letter case. */
   get ambiguous(): string | undefined {
     return this.#ambiguous;
   }
 
-  /** The same for functions, of which an object is all that they need to take. */
+  /** The {@link view} for functions that take nothing but an object. */
   get members(): Readonly<Record<string, unknown>> {
     const { view } = this;
     return isContainer(view) && !Array.isArray(view) ? (view as Record<string, unknown>) : {};
   }
 
   /**
-   * Finds out what the functions of a binding will ask for that say what an outcome sends: after
-   * the call it is too late to refuse it. Where a key is written in their source in another letter
-   * case than it came in, they are called with an empty result; those of our own always are, since
-   * their source names no key. They are free of effects, and what they say here is not heeded.
+   * Finds out which keys the event functions of a binding will ask for, since after the call it is
+   * too late to refuse it. It calls each function whose source spells a key of the arguments in
+   * another letter case, with an empty result. Our own functions name no key in their source, so it
+   * always calls them. The functions have no effects, and their answers are dropped here.
    *
-   * @param told what they are told beside the arguments: without it they would stop too early
+   * @param told what the functions read beside the arguments; without it they could throw too early
    */
   foresee(
     { sources }: Pick<CallBinding, 'sources'>,
@@ -274,7 +277,7 @@ export class AskedArguments {
       if (!isOwn && keys !== 'many' && !keys.some((key) => isSpeltOtherwise(text, key))) continue;
       try {
         const said: unknown = source({ ...told, args: this.members, result: {} } as never);
-        // A promise that nobody waits for would end the process if it were rejected.
+        // Its rejection, if it is a promise, must not end the process.
         Promise.resolve(said).catch(() => {});
       } catch {}
     }
@@ -282,7 +285,7 @@ export class AskedArguments {
 
   #shown(value: unknown): unknown {
     if (!isContainer(value)) return value;
-    // Where nothing has a key, nothing need be watched.
+    // A list without objects or lists in it has no keys to watch.
     if (Array.isArray(value) && !value.some(isContainer)) return value;
     this.#views ??= new WeakMap();
     const known = this.#views.get(value);
@@ -338,8 +341,8 @@ export class AskedArguments {
 }
 
 /**
- * By their folded form; of those that differ in nothing but case, one that is no spelling of any of
- * them.
+ * How each key is spelt, by its folded form. Where two keys differ in case only, the spelling is
+ * one that neither of them has, so that asking for either is ambiguous.
  */
 function spellingsIn(object: object): Map<string, string> {
   const spellings = new Map<string, string>();
@@ -350,7 +353,7 @@ function spellingsIn(object: object): Map<string, string> {
   return spellings;
 }
 
-/** More keys than these are not compared with the source of a function. */
+/** With more keys than this, functions are called without a look at their source. */
 const MOST_KEYS = 100;
 
 /** The keys at every depth. */
@@ -367,21 +370,19 @@ function keysIn(args: unknown): readonly string[] | 'many' {
   return [...keys];
 }
 
-/**
- * Whether a text has the key in it, or a part of a word that is like it, in another letter case.
- */
+/** Whether a text contains the key in another letter case, even as a part of a word. */
 function isSpeltOtherwise(text: string, key: string): boolean {
   const folded = foldKey(key);
   const within = foldCase(text);
   if (folded === '') return false;
   for (let at = within.indexOf(folded); at !== -1; at = within.indexOf(folded, at + 1)) {
-    // Where folding has moved the letters, it is in doubt, and so it is looked into.
+    // Folding may have moved the letters: then this answers `true`, to be safe.
     if (text.slice(at, at + key.length) !== key) return true;
   }
   return false;
 }
 
-/** What is frozen cannot be shown otherwise than it is, so a copy is shown. */
+/** A copy of what is frozen, since a proxy must show a frozen property as it is. */
 function unlocked<T extends object>(object: T): T {
   if (Object.isExtensible(object)) return object;
   return (Array.isArray(object) ? [...object] : { ...object }) as T;

@@ -1,6 +1,6 @@
 /**
- * What a gate is made of, its bindings aside: hides how its options are read, which kind of machine
- * it runs, and how the app's callbacks are called.
+ * A gate's machine and options. It hides how options are read, which kind of machine they come to,
+ * and how the app's callbacks are called.
  */
 import * as z from 'zod/mini';
 import { functionOption, isTable, parseOptions } from '../options.ts';

@@ -1,4 +1,4 @@
-/** A flat machine: hides how its definition is read and checked, and how events move it. */
+/** A flat machine: hides how a definition is read and checked, and how events move a run. */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
@@ -15,22 +15,22 @@ import {
 
 /** One state of an {@link FsmConfig}. */
 export interface FsmStateConfig<S extends string = string, E extends string = string> {
-  /** Where each event leads. An event that is not listed leaves the workflow in this state. */
+  /** Where each event leads. Any other event leaves the run in this state. */
   readonly on?: { readonly [event in E]?: S } | undefined;
   /**
-   * Where the run goes by itself when it has been in this state for so many milliseconds: `{
-   * 900_000: 'expired' }`. One deadline at most. It is applied when the run is next touched, and by
-   * `runsOf(gate, …).sweep()`.
+   * Where the run goes by itself after so many milliseconds in this state: `{ 900_000: 'expired'
+   * }`. One deadline at most. It takes effect when the run is next used, and by `runsOf(gate,
+   * …).sweep()`.
    */
   readonly after?: { readonly [ms: number]: S } | undefined;
-  /** Marks an end of the workflow, which handles no event. */
+  /** Marks an end of the workflow. Such a state handles no event. */
   readonly type?: 'final' | undefined;
 }
 
 /**
- * A flat state machine. Written as a literal, or `as const`, its state names `S` and events `E` are
- * inferred, so that a misspelt one is a compile error; annotated as plain `FsmConfig`, they are
- * strings and checked at construction.
+ * A flat state machine. From a literal, or one `as const`, TypeScript infers the states `S` and
+ * events `E`, so that a misspelt name does not compile. In a plain `FsmConfig` they are strings,
+ * which the gate checks when it is made.
  */
 export interface FsmConfig<S extends string = string, E extends string = string> {
   /**
@@ -56,7 +56,7 @@ export interface WidenedConfig<S extends string, E extends string, N extends str
   };
 }
 
-/** What a workflow may be called. */
+/** The names that a workflow may have. */
 export const WORKFLOW_ID = z
   .string()
   .check(z.regex(/^[\w.-]{1,64}$/, 'expected 1 to 64 letters, digits, "_", "." or "-"'));
@@ -73,10 +73,7 @@ const stateSchema = z.strictObject({
   type: z.optional(z.literal('final')),
 });
 
-/**
- * A validated workflow definition: what {@link FsmConfig} says, copied so that nobody can change
- * it.
- */
+/** A checked copy of an {@link FsmConfig}, which the app cannot change. */
 interface Machine {
   readonly id: string;
   readonly initial: string;
@@ -84,9 +81,9 @@ interface Machine {
 }
 
 interface MachineState {
-  /** Where each event leads that this state handles. */
+  /** Where each event of this state leads. */
   readonly on: ReadonlyMap<string, string>;
-  /** Where it leads by itself, and after how long. */
+  /** When a run leaves the state by itself, and to where. */
   readonly after?: Deadline;
   readonly isFinal: boolean;
 }
@@ -185,13 +182,13 @@ function configError(message: string): InterlockError {
   return new InterlockError('ERR_INTERLOCK_CONFIG', message);
 }
 
-/** A flat machine, run by the engine of our own. @throws InterlockError as {@link parseConfig} */
+/** A flat machine, which our own engine runs. @throws InterlockError as {@link parseConfig} */
 export function flatModel(config: unknown): Model {
   const machine = parseConfig(config);
   const { id, initial, states } = machine;
   const names = Object.freeze([...states.keys()]);
   const isName = (each: BoundState): boolean => typeof each === 'string' && each !== ANY_STATE;
-  // Bindings have plain names alone, and those are tested most.
+  // Plain names are the usual case, so they are tested first.
   const isIn = (state: string, bound: readonly BoundState[]): boolean =>
     bound.includes(state) ||
     (states.has(state) &&
@@ -212,7 +209,7 @@ export function flatModel(config: unknown): Model {
     eventsIn: (state) => [...(states.get(state)?.on.keys() ?? [])],
     handlers: (event) => names.filter((name) => states.get(name)?.on.has(event)),
     canBeIn: (bound, others) => names.some((name) => isIn(name, bound) && isIn(name, others)),
-    // Its transitions have no guards.
+    // A flat machine has no guards.
     isStopped: () => false,
     next: (position, event) => next(machine, position, event),
   };

@@ -1,4 +1,8 @@
 import { isGate } from '../drivers.ts';
+/**
+ * The gate that an app makes, binds and mounts. It hides how machine and bindings become what the
+ * middlewares run on.
+ */
 import { InterlockError } from '../errors.ts';
 import { isTable, showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
@@ -47,8 +51,12 @@ import type {
 } from './xstate.ts';
 
 /**
- * `S` are the names that a binding may give, `E` the events, `T` the tags, `C` what the current
- * state can be, `X` what guards are given of the machine's context.
+ * Its type parameters:
+ * - `S`: the states that a binding may name;
+ * - `E`: the events;
+ * - `T`: the tags;
+ * - `C`: what `currentState` can be;
+ * - `X`: the machine's context, as guards see it.
  */
 class Gate<
   S extends string = string,
@@ -62,7 +70,7 @@ class Gate<
   readonly #tools = new Map<string, readonly AnyBinding[]>();
   readonly #reads = new BoundReads();
   readonly #oddities: Oddity[] = [];
-  /** What is due with the first move. */
+  /** The actions of entering the first states, which the first move brings along. */
   #due: readonly FsmAction[];
   #workflow: Workflow | undefined;
   #position: Position;
@@ -104,18 +112,15 @@ class Gate<
     return this.#tools.size > 0 || bindsPrompts || bindsResources;
   }
 
-  /**
-   * What is odd about the bindings without being wrong, such as an event that no bound state
-   * handles.
-   */
+  /** What is odd about the bindings, though allowed: an event that no bound state handles. */
   get warnings(): readonly string[] {
     return Object.freeze(this.#oddities.map(({ message }) => message));
   }
 
   /**
-   * Makes a tool available in `states`, and there only; a successful call of it sends `event`.
-   * Binding a tool again adds to its bindings and replaces none; without `when` that is warned of.
-   * A tool that was never bound is always available.
+   * Makes a tool available in `states` only; a successful call of it sends `event`. Binding a tool
+   * again adds a binding and replaces none; without `when`, {@link warnings} tells of it. A tool
+   * that was never bound is always available.
    *
    * @throws InterlockError `ERR_INTERLOCK_BINDING` for an unknown state or tag, or once the gate is
    * mounted, `ERR_INTERLOCK_EVENT`
@@ -125,16 +130,16 @@ class Gate<
   }
 
   /**
-   * Adds the bindings of tools that were declared with `tool()`; all of them, or none if it throws
-   * as `bindTool` does.
+   * Adds the bindings of tools that `tool()` declared. Throws as `bindTool` does, and then adds
+   * none.
    */
   bind(...tools: readonly (BindableTool<S, E, T, X> | BindableTool<S, E, T>)[]): this {
     return this.#add(tools.map(parseDeclaration));
   }
 
   /**
-   * Makes a prompt available in `states`, and there only, as `bindTool` does for a tool; getting it
-   * moves nothing.
+   * Makes a prompt available in `states` only, as `bindTool` does for a tool. Getting it moves no
+   * run.
    *
    * @throws InterlockError `ERR_INTERLOCK_BINDING`, `ERR_INTERLOCK_CONFIG`
    */
@@ -146,9 +151,9 @@ class Gate<
   }
 
   /**
-   * The same for the resources whose URI a glob matches: `*` is one segment between slashes, `**`
-   * any number, as in `docs://receipts/**`. A resource that several globs match must be allowed by
-   * each.
+   * Makes the resources whose URI a glob matches available in `states` only. `*` is one segment
+   * between slashes, `**` any number, as in `docs://receipts/**`. Each glob that matches a resource
+   * must allow it.
    *
    * @throws InterlockError `ERR_INTERLOCK_BINDING`, `ERR_INTERLOCK_CONFIG`
    */
@@ -164,8 +169,8 @@ class Gate<
   }
 
   /**
-   * Whether the tool is visible in the current state. A tool that is not bound always is. The
-   * `visible` of a binding is asked about no run, and no principal.
+   * Whether the tool is visible in the current state. A tool that is not bound always is. A
+   * binding's `visible` is asked without a run and without a principal.
    */
   isToolAllowed(name: string): boolean {
     const bindings = this.#tools.get(name);
@@ -184,8 +189,9 @@ class Gate<
   }
 
   /**
-   * The event that the tool sends in the current state; where it is not available, the one that it
-   * is first bound to. `undefined` also where a function of the call's result says which.
+   * The event that a success of the tool sends in the current state; where the tool is not
+   * available, that of its first binding. `undefined` where a function of the call chooses the
+   * event.
    */
   getTransitionEvent(name: string): E | undefined {
     const bindings = this.#tools.get(name) ?? [];
@@ -198,11 +204,11 @@ class Gate<
   }
 
   /**
-   * Sends an event. One that the current state does not handle changes nothing and is no error.
+   * Sends an event. An event that the current state does not handle changes nothing, without error.
    *
    * @param payload for a statechart: the properties of an object become the event's own
    * @throws InterlockError `ERR_INTERLOCK_EVENT` unless it is a non-empty string,
-   * `ERR_INTERLOCK_DISPOSED`; and whatever a statechart's own code throws
+   * `ERR_INTERLOCK_DISPOSED`; Error where a statechart's own code throws one
    */
   async transition(event: E, payload?: Json): Promise<TransitionResult<C>> {
     this.#assertUsable('transition');
@@ -263,9 +269,9 @@ class Gate<
   }
 
   /**
-   * Another gate of the same machine, bindings and options, at the same position. It moves and is
-   * bound on its own, and has none of the callbacks. The middlewares need none: a gate that is
-   * mounted is a template for every run.
+   * Another gate of the same machine, bindings and options, at the same position. It moves and
+   * takes bindings on its own, and has no callbacks. The middlewares need no clones, since a
+   * mounted gate is a template for every run.
    */
   clone(): Gate<S, E, T, C, X> {
     this.#assertUsable('clone');
@@ -278,8 +284,8 @@ class Gate<
   }
 
   /**
-   * Does nothing: a gate is ready once it is made. It is here for code that was written for gates
-   * that load XState.
+   * Does nothing, since a gate is ready once it is made. It is here for code that was written for
+   * gates that load XState.
    *
    * @returns whether the machine is one of XState
    */
@@ -287,15 +293,15 @@ class Gate<
     return !this.#definition.model.isFlat && this.#definition.order === undefined;
   }
 
-  /** Lets go of the callbacks. The gate can still be read, and no longer be used. */
+  /** Drops the callbacks. The gate can still be read, but no longer moved, bound or mounted. */
   dispose(): void {
     this.#disposed = true;
     this.#listeners.clear();
   }
 
   /**
-   * What the middleware runs on. From the first call on, no tool can be bound any more; every call
-   * returns the same object.
+   * What the middlewares run on: the same object from every call. After the first call, the gate
+   * takes no more bindings.
    */
   compile(): Workflow {
     this.#assertUsable('compile');
@@ -330,8 +336,8 @@ class Gate<
   }
 
   /**
-   * What a binding names must be remembered. Of rules of order that is not all they name: where
-   * nothing depends on a success, its call needs no claim.
+   * Makes rules of order remember the tools that a binding names. They forget the success of a tool
+   * that no rule depends on, so that its calls need no claim.
    */
   #remember(states: unknown): void {
     const before = this.#definition.order;
@@ -348,7 +354,7 @@ class Gate<
     }
   }
 
-  /** A binding adds to the others of its tool: it would open what a rule closes. */
+  /** A tool of the rules takes no binding: a second one would open what the rule closes. */
   #assertFurther(tool: string): void {
     if (this.#definition.order?.names.includes(tool) !== true) return;
     const message = `tool ${showValue(tool)} is one of the rules of workflow "${this.id}"`;
@@ -378,10 +384,10 @@ export type StateMachineGate<
   X = Json | undefined,
 > = Gate<S, E, T, C, X>;
 
-/** The ways to make a gate, so that each infers its names. */
+/** The ways to make a gate. Each infers the names of its own kind of machine. */
 export interface StateMachineGateConstructor {
   /**
-   * Of a machine made by XState 5: hierarchy, parallel regions, guards, context, history.
+   * A gate of a machine made by XState 5: hierarchy, parallel regions, guards, context, history.
    *
    * @throws InterlockError `ERR_INTERLOCK_CONFIG` for what pure transitions cannot run, such as
    * invoked actors and delays
@@ -391,8 +397,8 @@ export interface StateMachineGateConstructor {
     options?: GateOptions,
   ): Gate<XStatePaths<M>, XStateEvents<M>, XStateTags<M>, XStateTexts<M>, XStateContext<M>>;
   /**
-   * Of a flat machine whose names TypeScript has widened to strings, as in `const config = { … }`
-   * or with `satisfies FsmConfig`: they are checked here.
+   * A gate of a flat machine whose names TypeScript has widened to strings, as in `const config = {
+   * … }` or with `satisfies FsmConfig`.
    *
    * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_INITIAL` or
    * `ERR_INTERLOCK_TARGET`
@@ -402,7 +408,7 @@ export interface StateMachineGateConstructor {
     options?: GateOptions,
   ): Gate<S, E>;
   /**
-   * Of a flat machine, run by the built-in engine.
+   * A gate of a flat machine, which the built-in engine runs.
    *
    * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_INITIAL` or
    * `ERR_INTERLOCK_TARGET`
@@ -412,13 +418,13 @@ export interface StateMachineGateConstructor {
     options?: GateOptions,
   ): Gate<S, E>;
   /**
-   * Of rules of the kind "this tool after that one", without a machine: what counts is which tools
-   * have succeeded. A tool that is only named is always available. A run's state is the set of what
-   * is done, as text: `{checkout, verify_identity}`. Bindings on top name the tools: `bindPrompt(
-   * 'receipt', 'pay')`.
+   * A gate of rules such as "this tool after that one", without a machine: what counts is which
+   * tools have succeeded. A tool that rules only name is always available. A run's state is the set
+   * of the tools that are done, as text: `{checkout, verify_identity}`. Further bindings name these
+   * tools in place of states: `bindPrompt('receipt', 'pay')`.
    *
-   * @throws InterlockError `ERR_INTERLOCK_CONFIG` for rules of the wrong shape, and for those by
-   * which a tool could never be called
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` for rules of the wrong shape, and for rules by
+   * which some tool could never be called
    */
   fromOrder<const K extends string, const M extends string = never>(
     rules: OrderRules<K, M>,
@@ -431,7 +437,7 @@ export interface StateMachineGateConstructor {
  * A workflow: a state machine, and the tools bound to its states.
  *
  * Mounted with `fsmGate()` it is a template: every run has its own position, and the gate's own
- * never moves. On its own it is one run, which `transition()` moves.
+ * never moves. Without `fsmGate()` it is one run, which `transition()` moves.
  */
 export const StateMachineGate: StateMachineGateConstructor = Gate;
 

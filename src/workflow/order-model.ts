@@ -49,8 +49,8 @@ export interface Effect {
 const MOST_NAMES_TRIED = 10;
 
 /**
- * Rules of order as a machine: its state is the set of what is done. There is no product of
- * states, since none is listed: an event adds its tool to the set, and takes others out.
+ * Rules of order as a machine: its state is the set of what is done. There is no product of states,
+ * since none is listed: an event adds its tool to the set, and takes others out.
  */
 export class OrderModel implements Model {
   readonly id: string;

@@ -230,7 +230,9 @@ class Costs {
   }
 }
 
-/** How an expression is made true, or false where that is wanted: by all of its parts, or by any. */
+/**
+ * How an expression is made true, or false where that is wanted: by all of its parts, or by any.
+ */
 function partsOf(
   goal: BoundState,
   wanted: boolean,

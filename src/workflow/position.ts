@@ -222,8 +222,8 @@ export function parseExpression(
 /**
  * A binding's states as the machine takes them: a flat machine takes plain names only.
  *
- * @throws InterlockError `ERR_INTERLOCK_BINDING` for a state or a tag that the workflow does not
- * have, and for an expression that is true in none of its states
+ * @throws InterlockError `ERR_INTERLOCK_BINDING` for an unknown state or tag, and for an expression
+ * that is true in no state of the workflow
  */
 export function resolveStates(
   model: Model,

@@ -1,6 +1,6 @@
 /**
- * The bound prompts and resources of a workflow: hides how their bindings add up, and which of them
- * a URI or a URI template is about.
+ * The bound prompts and resources of a workflow: hides how their bindings add up, and which ones
+ * match a URI or a URI template.
  */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
@@ -29,7 +29,9 @@ export interface ReadOptions<
    * the gate refuses the request. Default: none.
    */
   readonly guard?: Guard<X, S, T> | undefined;
-  /** Who sees the prompt or the resource, as {@link BindingOptions.visible}. Default: all clients. */
+  /**
+   * Who sees the prompt or the resource, as {@link BindingOptions.visible}. Default: all clients.
+   */
   readonly visible?: VisibleTest<X, S, T> | undefined;
 }
 

@@ -1,6 +1,6 @@
 /**
- * Globs on the URIs of resources: hides every way in which an upstream may understand a URI, so that
- * no other spelling of it gets past a glob.
+ * Globs on the URIs of resources: hides every way in which an upstream may understand a URI, so
+ * that no other spelling of it gets past a glob.
  */
 import { InterlockError } from '../errors.ts';
 import { starsCover } from '../names.ts';

@@ -1,3 +1,7 @@
+/**
+ * Runs as stores keep them: hides what a snapshot carries beside its state, and how older
+ * deployments and deadlines are understood.
+ */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
@@ -5,7 +9,7 @@ import { isTable, parseOptions, showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import type { Model, Next, Position } from './position.ts';
 
-/** Not strict: a backend may keep more beside a snapshot than it was given. */
+/** Not strict: a backend may keep more beside a snapshot than the gate gave it. */
 const snapshotSchema = z.object({
   state: z.string(),
   updatedAt: z.number(),
@@ -14,8 +18,8 @@ const snapshotSchema = z.object({
 });
 
 /**
- * Checks the shape of a snapshot that comes from outside and copies it. The context is passed on as
- * it is.
+ * Checks the shape of a snapshot that comes from outside, and copies it. Does not look into its
+ * context.
  *
  * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where it is malformed
  */
@@ -37,7 +41,7 @@ export function parseSnapshot(id: string, value: unknown): FsmSnapshot {
 
 /** A run that an older deployment saved. */
 export interface StoredRun {
-  /** Its state, as that deployment called it. */
+  /** Its state, by the name that deployment had for it. */
   readonly state: string;
   /** The run's shared data; for a statechart its context. */
   readonly context?: Json | undefined;
@@ -46,17 +50,17 @@ export interface StoredRun {
 }
 
 /**
- * Says where a stored run stands in the workflow as it is now. Must be synchronous, and always say
- * the same of the same run.
+ * Says where a stored run stands in the workflow of this deployment. Must be synchronous, and
+ * always answer the same for the same run.
  */
 export type Migrate = (stored: StoredRun) => {
   readonly state: string;
   readonly context?: Json | undefined;
 };
 
-/** What a gate says about the deployments before it. */
+/** The options of a gate that are about earlier deployments. */
 export interface Deployment {
-  /** Absent where the gate has none, which is the same as 0 and leaves no trace in snapshots. */
+  /** Absent counts as 0, and leaves no trace in snapshots. */
   readonly version?: number | undefined;
   readonly migrate?: Migrate | undefined;
 }
@@ -70,10 +74,11 @@ export function stamped(position: Position, { version }: Deployment): Position {
 }
 
 /**
- * A stored position as this deployment understands it.
+ * A stored position in the terms of this deployment. The gate never resets a run that it does not
+ * understand.
  *
- * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where it does not: it comes from another version
- * or names a state that the workflow does not have, and nothing migrates it. It is never reset.
+ * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where another version saved it, or its state is
+ * unknown, and `migrate` does not help
  */
 export function adopt(model: Model, deployment: Deployment, stored: Position): Position {
   const { version = 0, data, ...rest } = openContext(stored.context);
@@ -114,7 +119,7 @@ function migrateRun(
   } catch (error) {
     throw snapshotError(`${what}: "migrate" threw`, { cause: error });
   }
-  // A promise that nobody waits for would end the process if it were rejected.
+  // Its rejection, if it is a promise, must not end the process.
   Promise.resolve(given).catch(() => {});
   const { state, context } = parseOptions(
     `${what}: "migrate" returned`,
@@ -137,22 +142,22 @@ function snapshotError(message: string, options?: ErrorOptions): InterlockError 
   return new InterlockError('ERR_INTERLOCK_SNAPSHOT', message, options);
 }
 
-/** What a run carries along in its snapshot's `context`, where there is anything to carry. */
+/** What a run carries in its snapshot's `context`. */
 export interface Envelope {
-  /** The statechart's context; the run's shared data for all who read it. */
+  /** The run's shared data; for a statechart its context. */
   readonly data?: Json;
-  /** By the path of a history state: the paths of the states that it goes back to. */
+  /** For each history state, by path: the paths of the states that it goes back to. */
   readonly history?: { readonly [path: string]: readonly string[] };
   /** The `version` of the gate that saved it. */
   readonly version?: number;
   /**
-   * When the state was entered, where it has a deadline and something was saved in it since. On the
-   * store's clock.
+   * When the run entered its state, on the store's clock. Kept only where the state has a deadline
+   * and something was saved in it since.
    */
   readonly entered?: number;
   /** The loop shield's counter. */
   readonly loop?: Json;
-  /** How often each tool has failed in this state, where its failures are counted. */
+  /** How often each tool with `retries` has failed in this state. */
   readonly failures?: { readonly [tool: string]: number };
   /** What rules of order remember of the arguments of calls. */
   readonly 'mcp-interlock/calls'?: Json;
@@ -162,15 +167,15 @@ const CALLS_KEY = 'mcp-interlock/calls';
 const KEYS = ['data', 'history', 'version', 'entered', 'loop', 'failures', CALLS_KEY];
 
 /**
- * Where an envelope says its format, by a number. Those of the first format, which is this one, do
- * not say it. A later version of the package whose envelopes hold more must: without it, this one
- * would take all of them for data.
+ * The property that names an envelope's format, by a number. Without it the format is the first
+ * one, which is this one. A later format must name itself, or this version would take the envelope
+ * for data.
  */
 const FORMAT_KEY = 'mcp-interlock/format';
 const FORMAT = 1;
 
 /**
- * What the context holds. One that no gate has written is data as a whole.
+ * What a context holds. A context that no gate has written is data as a whole.
  *
  * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where a newer version of the package wrote it
  */
@@ -188,7 +193,7 @@ export function openContext(context: Json | undefined): Envelope {
   return { data: context };
 }
 
-/** The context that holds this; none where there is nothing to hold. */
+/** The context that holds all this; none where the envelope is empty. */
 export function sealContext(envelope: Envelope): { readonly context?: Json } {
   const kept = KEYS.flatMap((key): [string, Json][] => {
     const value = envelope[key as keyof Envelope];
@@ -204,18 +209,18 @@ export function withData(position: Position, data: Json | undefined): Position {
   return { state: position.state, ...sealContext({ ...rest, ...kept }) };
 }
 
-/** The trail's event of a state that was left by itself. */
+/** The trail's event of a deadline that has passed. */
 export const AFTER = 'after';
 
-/** The trail's event of a run that began by itself, before any call of it. */
+/** The trail's event of a run that began before any call of it. */
 export const BEGIN = 'begin';
 
 /** The trail's event of a run that began anew. */
 export const RESTART = 'restart';
 
 /**
- * The position with the time at which its state was entered, where that has a deadline: the
- * snapshot's own time, as long as nothing was saved since then that stays in the state.
+ * The position with the time at which the run entered its state, where the state has a deadline. As
+ * long as nothing else was saved in that state, it is the snapshot's own time.
  */
 export function whenEntered(model: Model, position: Position, updatedAt: number): Position {
   if (model.deadline(position.state) === undefined) return position;
@@ -224,8 +229,8 @@ export function whenEntered(model: Model, position: Position, updatedAt: number)
 }
 
 /**
- * The position with one more failure of the tool counted, where fewer than `most` have been counted
- * in its state.
+ * The position with one more failure of the tool; `undefined` where `most` failures are counted
+ * already.
  */
 export function countFailure(
   { state, context }: Position,
@@ -234,7 +239,7 @@ export function countFailure(
 ): Position | undefined {
   if (most === 0) return undefined;
   const { failures, ...rest } = openContext(context);
-  // What a store gave may be anything: what is no count counts for nothing.
+  // A store may return anything: what is no count is skipped.
   const counted = new Map(isTable(failures) ? Object.entries(failures) : []);
   const before = counted.get(tool);
   const count = typeof before === 'number' && before > 0 ? before : 0;
@@ -244,8 +249,8 @@ export function countFailure(
 }
 
 /**
- * What is carried along for the sake of a state is left behind with it: when it was entered, and
- * the calls and failures that were counted in it.
+ * Drops what a run carries for the sake of the state that it left: when it entered that state, and
+ * the calls and failures counted in it.
  */
 export function arrived(next: Next): Next {
   const { position, changed } = next;
@@ -255,7 +260,10 @@ export function arrived(next: Next): Next {
   return { ...next, position: { state: position.state, ...sealContext(kept) } };
 }
 
-/** When a run leaves its state by itself, if it does: on the clock that stamped the snapshot. */
+/**
+ * When a deadline takes the run out of its state, on the clock that stamped the snapshot;
+ * `undefined` where it has none.
+ */
 export function leavesAt(model: Model, snapshot: FsmSnapshot): number | undefined {
   const deadline = model.deadline(snapshot.state);
   if (deadline === undefined) return undefined;
@@ -263,8 +271,8 @@ export function leavesAt(model: Model, snapshot: FsmSnapshot): number | undefine
 }
 
 /**
- * Where a run is by itself, if its state's time is over. `now` is on the clock that stamped the
- * snapshot.
+ * Where a deadline has taken the run by `now`, on the clock that stamped the snapshot; `undefined`
+ * where none has passed.
  */
 export function overdue(model: Model, snapshot: FsmSnapshot, now: number): Next | undefined {
   const deadline = model.deadline(snapshot.state);
@@ -272,18 +280,17 @@ export function overdue(model: Model, snapshot: FsmSnapshot, now: number): Next 
   if (deadline === undefined || at === undefined || now < at) return undefined;
   const { state: _, updatedAt, version, ...carried } = snapshot;
   const position = { state: deadline.target, ...carried };
-  // One that leads back to its own state begins its time anew.
+  // A deadline that leads back to its own state starts its time anew.
   const left = arrived({ position, changed: true, handled: true, actions: [] });
   return { ...left, changed: deadline.target !== snapshot.state };
 }
 
 /**
- * A frozen copy of a value that is JSON. Properties that are `undefined` are left out, as JSON
- * does.
+ * A frozen copy of a JSON value. Properties that are `undefined` are left out, as in JSON.
  *
  * @param where names the value in the error: `'the context'`.
- * @throws Error where a store could not give back what it was given: a function, a date, a number
- * that is not finite, a cycle.
+ * @throws Error for a value that no store could give back as it was: a function, a date, a number
+ * that is not finite, a cycle
  */
 export function jsonOf(value: unknown, where: string): Json {
   return copy(value, where, new Set());

@@ -1,6 +1,6 @@
 /**
- * What one client sees of a run: hides how the bindings of a tool add up, and what their `visible`
- * may answer, throw or promise.
+ * What one client sees of a run: hides how the `visible` of several bindings add up, and what such
+ * a function may answer, throw or promise.
  */
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
@@ -16,32 +16,32 @@ import { openContext } from './stored.ts';
 
 /** Who looks at a run. */
 export interface Viewer {
-  /** The run key; `undefined` where no run is looked at. */
+  /** The run key; `undefined` where a list or a gate is about no run. */
   readonly run: string | undefined;
   readonly principal: string | undefined;
-  /** Told of a `visible` that throws, or answers no boolean: what it is about is hidden. */
+  /** Told of a `visible` that throws, or answers no boolean. What it is about stays hidden. */
   readonly onError: (error: unknown) => void;
 }
 
-/** A binding, as far as it says where something is available and who sees it. */
+/** The part of a binding that says where something is available, and who sees it. */
 export interface Veil {
   readonly states: readonly BoundState[];
   readonly visible?: VisibleTest | undefined;
 }
 
-/** The tools that some client may not see, by name. */
+/** The bindings of each tool that some client may not see. */
 export type VeiledTools = ReadonlyMap<string, readonly AnyBinding[]>;
 
 export function veiledTools(tools: ReadonlyMap<string, readonly AnyBinding[]>): VeiledTools {
   return new Map([...tools].filter(([, bindings]) => isVeiled(bindings)));
 }
 
-/** Whether some of these bindings say who sees what they are about. */
+/** Whether one of these bindings has a `visible`. */
 export function isVeiled(veils: readonly Veil[]): boolean {
   return veils.some(({ visible }) => visible !== undefined);
 }
 
-/** What the functions of bindings are told of a run that stands there, for that caller. */
+/** What the functions of bindings are told of a run at this position, for this caller. */
 export function factsOf(
   model: Model,
   { state, context }: Position,
@@ -61,7 +61,7 @@ export function factsOf(
   };
 }
 
-/** What one client sees of a run that stands at one position. Each `visible` is asked once. */
+/** What one client sees of a run at one position. Each `visible` is asked once. */
 export class Sight {
   readonly #model: Model;
   readonly #tools: VeiledTools;
@@ -81,37 +81,34 @@ export class Sight {
     this.#run = Object.freeze({ ...facts, ...(run !== undefined && { run }) });
   }
 
-  /** The tools that the run's state shows, and this client does not see. */
+  /** The tools that the run's state shows, but not to this client. */
   get hidden(): ReadonlySet<string> {
     this.#hidden ??= this.#without((tool, bindings) => this.opens(tool, bindings));
     return this.#hidden;
   }
 
-  /**
-   * The tools that this client does not see in a list which shows those of all states: none of
-   * their bindings says yes.
-   */
+  /** The tools that this client does not see even in a list of the tools of all states. */
   get unlisted(): ReadonlySet<string> {
     return this.#without((name, veils) => this.lists({ name, veils }));
   }
 
-  /** Whether one of them says yes, wherever it is available. */
+  /** Whether one of the bindings lets the client see it, in any state. */
   lists({ name, veils }: { readonly name: string; readonly veils: readonly Veil[] }): boolean {
     return veils.some((each) => this.#says(name, each));
   }
 
   /**
-   * Whether the client may use what these bindings are about: one of them is available where the
-   * run stands, and lets it be seen.
+   * Whether the client may use what these bindings are about: one of them is available in the run's
+   * state, and lets the client see it.
    */
   opens(name: string, veils: readonly Veil[]): boolean {
     const { state } = this.#position;
     return veils.some((each) => this.#model.isIn(state, each.states) && this.#says(name, each));
   }
 
-  /** The same client, where a call would find the run at another position. */
+  /** What the same client would see of the run at another position. */
   at(position: Position): Sight {
-    // Of a flat machine, a way from state to state says nothing of the run's data: they stay.
+    // A way through a flat machine names states only: the run keeps its data.
     const { context } = this.#position;
     const there =
       this.#model.isFlat && context !== undefined ? { state: position.state, context } : position;
@@ -119,7 +116,7 @@ export class Sight {
   }
 
   #without(isSeen: (tool: string, bindings: readonly AnyBinding[]) => boolean): Set<string> {
-    // Calls that no binding is about are valid, so a tool that has such calls is always shown.
+    // A call that no binding is about is valid, so a tool with such calls is always shown.
     const hidden = [...this.#tools].filter(
       ([tool, bindings]) =>
         !bindings.every(({ when }) => when !== undefined) && !isSeen(tool, bindings),
@@ -141,7 +138,7 @@ export class Sight {
     try {
       const said: unknown = visible(this.#run);
       if (typeof said === 'boolean') return said;
-      // A promise that nobody waits for would end the process if it were rejected.
+      // Its rejection, if it is a promise, must not end the process.
       Promise.resolve(said).catch(() => {});
       throw new Error(`a "visible" of ${showValue(name)} returned ${showValue(said)}, no boolean`);
     } catch (error) {

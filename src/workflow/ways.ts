@@ -1,10 +1,11 @@
+/**
+ * Ways from state to state by calls of bound tools: hides how the shortest one is found, and what
+ * is kept of each search.
+ */
 import { type AnyBinding, eventNamed } from './binding.ts';
 import type { BoundState, Model, Position } from './position.ts';
 
-/**
- * How a state is reached by calling tools: the last tool of a shortest way, and the state before
- * it.
- */
+/** How calls reach a state: by the last tool of a shortest way, and the state before it. */
 interface Arrival {
   readonly position: Position;
   readonly last: { readonly tool: string; readonly from: string } | undefined;
@@ -12,18 +13,18 @@ interface Arrival {
 
 /** What successful calls can reach from one state. */
 interface Reach {
-  /** A shortest way to every state, nearest first. */
+  /** Every state in reach, nearest first. */
   readonly arrivals: ReadonlyMap<string, Arrival>;
-  /**
-   * The paths that were asked for, by the list of states itself: a binding's is always the same.
-   */
+  /** Paths found before, by the list of states itself: a binding always has the same list. */
   readonly paths: WeakMap<readonly BoundState[], { readonly path: readonly string[] | undefined }>;
 }
 
-/** So many entries of each kind are kept: with very many tools or states the rest is found anew. */
+/**
+ * How many entries of each kind are kept. With very many tools or states, the rest is found anew.
+ */
 const MOST_KEPT = 100_000;
 
-/** A statechart has more states than a search for a hint is worth. */
+/** A statechart may have more states than a hint is worth looking at. */
 const MOST_COMBINATIONS = 200;
 
 /** Where a successful call of a tool may lead. */
@@ -35,15 +36,13 @@ export interface Leads {
 }
 
 /**
- * Where calls of bound tools lead, and the shortest ways. What a flat machine's state says of that
- * is worked out once; what a statechart's position says depends on its context too.
+ * Where calls of bound tools lead, and the shortest ways. For a flat machine each state's are
+ * worked out once. For a statechart they also depend on the run's context, so nothing is kept.
  */
 export class Ways {
   readonly #model: Model;
   readonly #tools: ReadonlyMap<string, readonly AnyBinding[]>;
-  /**
-   * Of a flat machine, the bound tools of each state, so that no search looks at all the others.
-   */
+  /** The bound tools of each state of a flat machine, so that a search skips all others. */
   #toolsIn: ReadonlyMap<string, ReadonlyMap<string, readonly AnyBinding[]>> | undefined;
   readonly #exits = new Map<string, ReadonlyMap<string, Exit>>();
   readonly #reach = new Map<string, Reach>();
@@ -57,9 +56,8 @@ export class Ways {
   }
 
   /**
-   * The tools to call, in order, to get from one position to the nearest of `states`; `undefined`
-   * where no way is known. Equally short ways are told apart by the order in which the tools were
-   * bound.
+   * The tools to call, in order, to get from a position to the nearest of `states`; `undefined`
+   * where no way is known. Of equally short ways, the one whose tools were bound first.
    */
   pathTo(states: readonly BoundState[], from: Position): readonly string[] | undefined {
     const { arrivals, paths } = this.#reachFrom(from);
@@ -75,15 +73,12 @@ export class Ways {
     return path;
   }
 
-  /**
-   * Where a successful call of each bound tool may lead that is allowed in a position, in binding
-   * order.
-   */
+  /** For each bound tool that a position allows, where a success may lead; in binding order. */
   leads(from: Position): ReadonlyMap<string, Leads> {
     const known = this.#leads.get(from.state);
     if (known !== undefined) return known;
     const { isFlat } = this.#model;
-    // What is kept must hold nothing of one run.
+    // What is kept serves all runs, so it holds no run's data.
     const at = isFlat ? { state: from.state } : from;
     const leads = new Map<string, Leads>();
     for (const [tool, bindings] of this.#openIn(at.state)) {
@@ -121,11 +116,11 @@ export class Ways {
     return reach;
   }
 
-  /** Breadth first, along the events that calls of bound tools send. */
+  /** Searches breadth first, along the events that calls of bound tools send. */
   #search(from: Position): Reach['arrivals'] {
     const start = this.#model.isFlat ? { state: from.state } : from;
     const reach = new Map<string, Arrival>([[start.state, { position: start, last: undefined }]]);
-    // A map iterates over what is added meanwhile, so it is the queue as well.
+    // A map also iterates over what is added meanwhile, so it serves as the queue.
     for (const [from, { position }] of reach) {
       if (!this.#model.isFlat && reach.size > MOST_COMBINATIONS) break;
       for (const [state, { position: next, tool }] of this.#exitsOf(position)) {
@@ -135,7 +130,7 @@ export class Ways {
     return reach;
   }
 
-  /** The other states that one call can lead to, each with the first tool that does. */
+  /** The other states that one call can lead to, each with the first tool that leads there. */
   #exitsOf(from: Position): ReadonlyMap<string, Exit> {
     const known = this.#exits.get(from.state);
     if (known !== undefined) return known;
@@ -174,9 +169,9 @@ function byState(
 }
 
 /**
- * Where a successful call of a tool with these bindings may lead; `undefined` where none is
- * allowed. The first binding that is about a call decides, so nothing after a binding that is about
- * every call can. A function may send whatever is handled there.
+ * Where a success of a tool with these bindings may lead; `undefined` where no call is allowed. The
+ * first binding that is about a call decides, so those after one without a `when` are not looked
+ * at. A function may choose any event that the state handles.
  */
 function leadsOf(model: Model, bindings: readonly AnyBinding[], from: Position): Leads | undefined {
   const open = bindings.filter(({ states }) => model.isIn(from.state, states));
@@ -206,8 +201,9 @@ function pathOf(reach: Reach['arrivals'], arrival: Arrival): readonly string[] {
 }
 
 /**
- * A machine whose code cannot do without the payload that there is not, or throws, leads nowhere.
- * An event that is known before the call, and that the machine's guards stop, has the call refused.
+ * Where one event leads. It leads nowhere where the machine's code throws, perhaps for want of a
+ * payload. Where the machine's guards stop an event that is known before the call, the gate refuses
+ * the call.
  */
 function positionAfter(
   model: Model,
@@ -224,25 +220,28 @@ function positionAfter(
   }
 }
 
-/** What is known of the ways to a place. */
+/** A way to some states, as far as one is known. */
 export interface Way {
   /** The tools to call, in order; `undefined` where no way is known. */
   readonly path: readonly string[] | undefined;
-  /** Whether no path means no way. */
+  /** Whether no path means that no way exists. */
   readonly foreseen: boolean;
 }
 
-/** Where a tool is to be found, and what it takes to get there from the start of a run. */
+/** Where a tool is available, and the way there from the start of a run. */
 export interface Whereabouts extends Way {
   readonly workflow: string;
-  /** Whether its states are sets of what is done. */
+  /** Whether the workflow is made of rules of order, whose states are sets of what is done. */
   readonly isOrder: boolean;
   readonly states: readonly BoundState[];
   /** Whether only some calls of the tool are gated. */
   readonly isGrouped: boolean;
 }
 
-/** `wayTo` says how such states are reached from the start of a run. */
+/**
+ * Where a tool with these bindings is available. `wayTo` finds the way to states from the start of
+ * a run.
+ */
 export function whereaboutsOf(
   { id, isOrder }: { readonly id: string; readonly isOrder: boolean },
   bindings: readonly Pick<AnyBinding, 'states' | 'when'>[],

@@ -1,3 +1,7 @@
+/**
+ * A gate as the middlewares use it. It hides what is worked out once, from machine and bindings, so
+ * that a request needs little more than its run's state.
+ */
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
 import { showValue } from '../options.ts';
@@ -66,43 +70,35 @@ interface WorkflowParts {
   readonly reads: BoundReads;
 }
 
-/** What a stored snapshot comes to, by {@link Workflow.understand}. */
+/** A stored snapshot as {@link Workflow.understand} reads it. */
 export interface Understood {
   readonly position: Position;
-  /** The move that time has made since, which nothing has saved yet. */
+  /** The move of a deadline that has passed since, which the store does not have yet. */
   readonly left: Next | undefined;
 }
 
-/**
- * A gate as the middleware uses it for every request of every run: unchanging, without a current
- * state of its own, and quick, since what depends on the machine alone is worked out once.
- */
+/** A gate for every request of every run. It never changes, and has no current state of its own. */
 export class Workflow {
   readonly id: string;
   readonly initial: string;
-  /**
-   * What a binding may name: each state of a flat machine, each path of a statechart, in the order
-   * of the definition.
-   */
+  /** The states of a flat machine, or the paths of a statechart's, in the definition's order. */
   readonly states: readonly string[];
   /** Every bound tool's name, in binding order. */
   readonly toolNames: readonly string[];
-  /** The bound prompts and resources. */
   readonly reads: BoundReads;
-  /** What is odd about the bindings without being wrong. */
+  /** What is odd about the bindings, though allowed. */
   readonly oddities: readonly Oddity[];
   /** Where every run begins. */
   readonly start: Position;
-  /** What is bound to final states and to nothing else, by name. */
+  /** The tools, prompts and patterns that are bound to final states only. */
   readonly onlyAtEnd: readonly string[];
   /**
-   * Whether every way is known, as far as states go: not where guards of a machine, payloads or
-   * functions of bindings have a say.
+   * Whether every way between states is known. Not where a way may depend on a machine's guards, on
+   * payloads, or on a binding's `visible` or event function.
    */
   readonly foresees: boolean;
-  /** Whether some binding says who sees what it is about. */
+  /** Whether some binding has a `visible`. */
   readonly hides: boolean;
-  /** Stops models that go round in circles, where the gate has been told to. */
   readonly shield: LoopShield | undefined;
 
   readonly #definition: Definition;
@@ -114,7 +110,7 @@ export class Workflow {
   readonly #veiled: VeiledTools;
   readonly #ways: Ways;
   readonly #orderWays: OrderWays | undefined;
-  /** Of a flat machine. */
+  /** The final states of a flat machine. */
   readonly #finals: readonly string[];
 
   constructor(parts: WorkflowParts) {
@@ -152,12 +148,12 @@ export class Workflow {
     Object.freeze(this);
   }
 
-  /** The same in words. */
+  /** The oddities in words. */
   get warnings(): readonly string[] {
     return this.oddities.map(({ message }) => message);
   }
 
-  /** Which deployment of the workflow this is, where the gate says so. */
+  /** The gate's `version` option. */
   get version(): number | undefined {
     return this.#definition.deployment.version;
   }
@@ -167,31 +163,22 @@ export class Workflow {
     return this.#model.has(name);
   }
 
-  /**
-   * Whether a run in this state has come to its end: a final state, of a statechart one of the
-   * machine itself.
-   */
+  /** Whether a run ends in this state: a final state, at the top level of a statechart. */
   hasEnded(state: string): boolean {
     return this.#model.isFinal(state);
   }
 
-  /**
-   * Whether a run that is stored in `stored` stands where a person asks for: in a state, in a state
-   * around it, in one with a tag, or in what a store calls it.
-   */
+  /** Whether `stored`, a run's state as stores keep it, is `asked` or is inside it. */
   standsIn(stored: string, asked: BoundState): boolean {
     return stored === asked || this.#model.isIn(stored, [asked]);
   }
 
-  /** What the functions of bindings are told of a run that stands there, for that caller. */
+  /** What the functions of bindings are told of a run at this position. */
   factsOf(position: Position, principal: string | undefined): RunFacts {
     return factsOf(this.#model, position, principal);
   }
 
-  /**
-   * What a client sees of a run that stands there; `undefined` where no binding says who sees its
-   * tool, so that all clients see the same.
-   */
+  /** What one client sees of a run at this position; `undefined` where all clients see the same. */
   sight(position: Position, viewer: Viewer): Sight | undefined {
     if (!this.hides) return undefined;
     return new Sight(this.#model, this.#veiled, viewer, position);
@@ -202,29 +189,29 @@ export class Workflow {
     return this.#veiled.has(tool);
   }
 
-  /** What is wrong with asking for that, in words; `undefined` where nothing is. */
+  /** Why no run can be in `asked`, in words; `undefined` where one can. */
   faultOfAsking(asked: BoundState): string | undefined {
     const isStored = typeof asked === 'string' && this.hasState(asked);
     return isStored ? undefined : stateFault(this.#model, asked);
   }
 
-  /** Whether a run may stand elsewhere than its store says: an older deployment saved it. */
+  /** Whether `migrate` may take a stored run to another state. */
   get migrates(): boolean {
     return this.#definition.deployment.migrate !== undefined;
   }
 
   /**
-   * What the event does to the position; nothing where it is not handled.
+   * What the event does to the position: nothing where the state does not handle it.
    *
    * @param memory as {@link eventFrom} gave it
-   * @throws Error where a statechart's own code throws, or asks for what has no pure form. A flat
-   * machine never throws.
+   * @throws Error where a statechart's own code throws, or needs an actor. A flat machine never
+   * throws.
    */
   next(position: Position, event: string, payload?: Json, memory?: unknown): Next {
     return arrived(this.#model.next(position, event, payload, memory));
   }
 
-  /** Whether a run in this state can handle the event, as far as the state alone can tell. */
+  /** Whether the state may handle the event; a guard may still stop it. */
   handles(state: string, event: string): boolean {
     return this.#model.eventsIn(state).some((each) => covers(each, event));
   }
@@ -235,16 +222,16 @@ export class Workflow {
   }
 
   /**
-   * What entering the first states asks to be done. Nothing is committed when a run begins, so it
-   * is due with the first commit.
+   * The actions of entering the first states. A run is not saved when it begins, so its first
+   * commit brings them along.
    */
   dueActions(isFirst: boolean): readonly FsmAction[] {
     return isFirst ? this.#model.startActions : [];
   }
 
   /**
-   * Where a run is by itself by now, if the time of its state is over. `now` is on the clock that
-   * stamped the snapshot.
+   * Where a deadline has taken the run by `now`, on the clock that stamped the snapshot;
+   * `undefined` where none has passed.
    */
   overdue(snapshot: FsmSnapshot, now: number): Next | undefined {
     return overdue(this.#model, snapshot, now);
@@ -255,17 +242,17 @@ export class Workflow {
     return leavesAt(this.#model, snapshot);
   }
 
-  /** The events that a state can handle, as far as the state alone can tell. */
+  /** The events that a state may handle; a guard may still stop them. */
   eventsIn(state: string): readonly string[] {
     return this.#model.eventsIn(state);
   }
 
-  /** Every event that is handled somewhere. Of a statechart it may end in a wildcard. */
+  /** Every event that some state handles. In a statechart it may end in a wildcard. */
   get events(): readonly string[] {
     return this.#model.events;
   }
 
-  /** The states that are left by themselves, and after how many milliseconds. */
+  /** The states with a deadline, and its milliseconds. */
   get deadlines(): readonly (readonly [state: string, ms: number])[] {
     return this.#model.deadlines.map(
       (state) => [state, this.#model.deadline(state)?.ms ?? 0] as const,
@@ -275,8 +262,8 @@ export class Workflow {
   /**
    * The event that a call sends, its payload included.
    *
-   * @throws Error whatever the binding's function throws; InterlockError `ERR_INTERLOCK_EVENT`
-   * where it returns no event of this workflow
+   * @throws InterlockError `ERR_INTERLOCK_EVENT` where the binding's function returns no event of
+   * this workflow; Error where that function throws one
    */
   eventFrom(source: AnyEventSource, call: SucceededCall | FailedCall): SentEvent | undefined {
     const sent = eventFrom(source, call);
@@ -286,23 +273,22 @@ export class Workflow {
       this.#model.handlers(sent.type).length > 0
     )
       return sent;
-    const message = `workflow "${this.id}": a function of a binding returned ${showValue(sent.type)}, which no state handles`;
-    throw new InterlockError(
-      'ERR_INTERLOCK_EVENT',
-      `${message}; ${rightNames(sent.type, this.#model.events)}`,
-    );
+    const got = showValue(sent.type);
+    const fault = `a function of a binding returned ${got}, which no state handles`;
+    const right = rightNames(sent.type, this.#model.events);
+    throw new InterlockError('ERR_INTERLOCK_EVENT', `workflow "${this.id}": ${fault}; ${right}`);
   }
 
   isBound(tool: string): boolean {
     return this.#tools.has(tool);
   }
 
-  /** What a tool is bound to, in binding order; nothing where it is not bound. */
+  /** A tool's bindings, in binding order; none where the tool is not bound. */
   bindingsOf(tool: string): readonly AnyBinding[] {
     return this.#tools.get(tool) ?? [];
   }
 
-  /** The states of a statechart, one inside the other; of no other machine. */
+  /** The nested states of a statechart; `undefined` for other machines. */
   get chart(): ChartTree | undefined {
     return this.#model.chart;
   }
@@ -313,8 +299,10 @@ export class Workflow {
   }
 
   /**
-   * Where the tool is to be found, by this workflow alone unless told otherwise; `undefined` where
-   * it is not bound, or available in any state.
+   * Where the tool is available, and the way there; `undefined` where it is not bound, or available
+   * in any state.
+   *
+   * @param wayTo finds the way, where other workflows have a say in it
    */
   whereabouts(
     tool: string,
@@ -326,34 +314,30 @@ export class Workflow {
     return whereaboutsOf(this, bindings, wayTo);
   }
 
-  /**
-   * Whether the tool is shown in `state`. A tool that is not bound always is; a bound one never is
-   * in an unknown state.
-   */
+  /** Whether lists show the tool in `state`. A tool that is not bound is always shown. */
   isVisible(tool: string, state: string): boolean {
     return !this.#tools.has(tool) || this.#views.of(state).set.has(tool);
   }
 
-  /** The bound tools that are shown in `state`, in binding order. */
+  /** The bound tools that lists show in `state`, in binding order. */
   available(state: string): readonly string[] {
     return this.#views.of(state).list;
   }
 
-  /** Whether two states show the same tools, so that nobody need list them anew. */
+  /** Whether two states show the same tools, so that clients need not list them again. */
   sameTools(a: string, b: string): boolean {
     return this.#views.of(a) === this.#views.of(b);
   }
 
-  /** How each call of a tool is gated, where that is the same whatever its arguments. */
+  /** How every call of a tool is gated; `undefined` where that depends on its arguments. */
   matchAlways(tool: string): CallBinding | undefined {
     return this.#unconditional.get(tool);
   }
 
   /**
-   * How a call is gated; `undefined` where it is not: the tool is not bound, or no binding is about
-   * these arguments.
+   * How a call is gated; `undefined` where it is not, because no binding is about it.
    *
-   * @throws Error where that cannot be told. The call must be refused then.
+   * @throws Error where a `when` fails, so that the gate cannot tell. It must refuse the call then.
    */
   match(tool: string, args: unknown): CallBinding | undefined {
     const bindings = this.#tools.get(tool);
@@ -370,10 +354,10 @@ export class Workflow {
   }
 
   /**
-   * Whether a success of such a call would be stopped by the machine's own guards. Not where only
-   * its result tells which event it sends: those guards are asked once it is there.
+   * Whether the machine's own guards would stop the event of a success. Where only the result tells
+   * which event that is, the guards are asked after the call.
    *
-   * @throws Error where a guard throws. The call must be refused then.
+   * @throws Error where a guard throws. The gate must refuse the call then.
    */
   isStopped(position: Position, { eventIn }: Pick<CallBinding, 'eventIn'>): boolean {
     // A flat machine has no guards of its own.
@@ -384,9 +368,11 @@ export class Workflow {
 
   /**
    * The stored states in which a store may grant the claim of such a call. `undefined` where they
-   * cannot be listed: the claim is taken in any state then, and {@link allows} says whether to keep
-   * it. Where a run that has ended begins anew, it may be claimed at its end for what is allowed at
-   * its start, and for nothing else.
+   * cannot be listed: then the store grants it in any state, and {@link allows} says whether to
+   * keep it.
+   *
+   * @param beginsAnew whether an ended run starts again. A store may then grant a claim at the
+   * run's end, for what is allowed at its start and for nothing else.
    */
   claimable(
     { states }: Pick<CallBinding, 'states'>,
@@ -394,7 +380,7 @@ export class Workflow {
   ): readonly string[] | undefined {
     const { version, migrate } = this.#definition.deployment;
     if (!this.#model.isFlat || version !== undefined || migrate !== undefined) return undefined;
-    // A run may be in another state than the stored one by now.
+    // A deadline may have taken the run out of its stored state.
     if (this.#model.deadlines.length > 0) return undefined;
     const names = states as readonly string[];
     if (!beginsAnew || this.#finals.length === 0) return names;
@@ -403,15 +389,15 @@ export class Workflow {
   }
 
   /**
-   * The tools to call, in order, to get from one position to the nearest of `states`: as few as
-   * possible, none where it is there already. `undefined` where no way is known; where the workflow
-   * {@link foresees}, there is none.
+   * The fewest tools to call, in order, to get from a position to the nearest of `states`; none
+   * where it is there already. `undefined` where no way is known: where the workflow
+   * {@link foresees}, no way exists.
    */
   pathTo(states: readonly BoundState[], from: Position): readonly string[] | undefined {
     return this.wayTo(states, from).path;
   }
 
-  /** The same, and whether no path means that there is no way. */
+  /** {@link pathTo}, and whether no path means that no way exists. */
   wayTo(states: readonly BoundState[], from: Position): Way {
     const foreseen = this.foresees;
     if (!this.hasState(from.state)) return { path: undefined, foreseen };
@@ -420,7 +406,7 @@ export class Workflow {
     );
   }
 
-  /** Of rules of order: what is done in a state. */
+  /** For rules of order: the tools that are done in a state. */
   doneIn(state: string): readonly string[] | undefined {
     return this.#model.doneIn?.(state);
   }
@@ -429,15 +415,12 @@ export class Workflow {
     return this.#model.doneIn !== undefined;
   }
 
-  /**
-   * Where a successful call of each bound tool may lead that is allowed in a position, in binding
-   * order.
-   */
+  /** For each bound tool that a position allows, where a success may lead; in binding order. */
   leads(from: Position): ReadonlyMap<string, Leads> {
     return this.#ways.leads(from);
   }
 
-  /** Whether what a call of this tool needs depends on its arguments. */
+  /** Whether the arguments of a call choose among this tool's bindings. */
   isGrouped(tool: string): boolean {
     return this.#tools.get(tool)?.some(({ when }) => when !== undefined) === true;
   }
@@ -448,18 +431,18 @@ export class Workflow {
   }
 
   /**
-   * A stored position as this deployment understands it: itself, or what `migrate` makes of it.
+   * A stored position in the terms of this deployment: as it is, or as `migrate` returns it.
    *
-   * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where it does not understand it. The call must
-   * be refused then.
+   * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where this deployment does not understand it.
+   * The gate must refuse the call then.
    */
   adopt(stored: Position): Position {
     return adopt(this.#model, this.#definition.deployment, stored);
   }
 
   /**
-   * All that a stored snapshot says at `now`, on the clock that stamped it: where the run stands,
-   * to be read or saved over, and where it is by itself if the time of its state is over.
+   * Where a stored run stands, and where a deadline has taken it by `now`, on the clock that
+   * stamped the snapshot.
    *
    * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` as {@link adopt}
    */
@@ -470,8 +453,8 @@ export class Workflow {
   }
 
   /**
-   * The same for a position that something is to be saved over, and that may stay in its state: it
-   * knows when that was entered.
+   * The position to save something over. It may stay in its state, so it carries the time at which
+   * the run entered that state.
    */
   stand(stored: FsmSnapshot): Position {
     return whenEntered(this.#model, this.adopt(stored), stored.updatedAt);
@@ -487,7 +470,7 @@ export class Workflow {
     return { ...kept, ...this.adopt(snapshot) };
   }
 
-  /** The run's shared data, as guards and listeners see it; for a statechart its context. */
+  /** The run's shared data, as guards and callbacks see them; for a statechart its context. */
   dataOf({ context }: Position): Json | undefined {
     return openContext(context).data;
   }
@@ -498,16 +481,14 @@ export class Workflow {
   }
 
   /**
-   * Calls the gate's `onTransition` callbacks if the state changed. Never throws: `onError` is told
-   * what they throw.
+   * Calls the `onTransition` callbacks if the state changed. Never throws: `onError` is told what
+   * they throw.
    */
   emit(move: Move, onError: ErrorListener = this.#definition.onError): void {
     if (move.changed && this.#listeners.size > 0) emit(this.#listeners, move, onError);
   }
 
-  /**
-   * Hands actions to the gate's `onAction`, after the move that named them was saved. Never throws.
-   */
+  /** Hands actions to `onAction`, once the move that named them is saved. Never throws. */
   act(
     actions: readonly FsmAction[],
     context: Omit<ActionContext, 'workflow'>,
@@ -518,7 +499,7 @@ export class Workflow {
 
   #wayFromStart(states: readonly BoundState[]): Way {
     const way = this.wayTo(states, this.start);
-    // It is said to everybody, so it names nothing that somebody may not see.
+    // Every client reads it, so it must not name a tool that only some may see.
     const isTold = way.path?.some((tool) => this.isVeiled(tool)) !== true;
     return isTold ? way : { path: undefined, foreseen: this.foresees };
   }
