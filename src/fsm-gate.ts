@@ -18,7 +18,6 @@ import {
   type CommonOptions,
   commonShape,
   type Enter,
-  type Forward,
   type Middleware,
   observersOf,
   withExchange,
@@ -221,25 +220,21 @@ export function fsmGate<S extends string, E extends string>(
 
   const join: Enter = (exchange, observers) => {
     const config = configOf(observers);
-    if (!passGate(exchange, config)) return PASS;
+    if (!passGate(exchange, config)) return true;
     ownSessions ??= createSessions('fsmGate()', { onError, onWarning, onEvent, clock }).sessions;
     const admission = admissionOf(exchange) ?? ownSessions.enter(exchange);
-    return after(admission, (admitted) => {
-      if (admitted === undefined) return 'answered';
-      return after(enterGate(config, exchange, admitted), (entered) => {
-        if (entered === 'pass') return PASS;
-        return entered === 'step' ? (next) => insideStep(exchange, next) : entered;
-      });
-    });
+    return after(
+      admission,
+      (admitted) => admitted !== undefined && enterGate(config, exchange, admitted),
+    );
   };
   return withExchange(parsed, join, {
+    forward: insideStep,
     gate: shared,
     assertBehind: (earlier) =>
       assertTogether([...earlier.flatMap((stage) => stage.gate ?? []), shared]),
   });
 }
-
-const PASS: Forward = (next) => next();
 
 function once(onWarning: (warning: string) => void): (warning: string) => void {
   const given = new Set<string>();

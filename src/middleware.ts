@@ -79,14 +79,11 @@ export function observersOf(own: Partial<CommonConfig>, others: Observers = DEFA
   return { events, onError: events.onError, onWarning };
 }
 
-/** Hands a request on. */
-export type Forward = (next: () => void) => void;
-
-/** The exchange is dealt with, or this hands it on. */
-type Entered = 'answered' | Forward;
-
-/** What a middleware does with an exchange. It gives a promise only where something has to wait. */
-export type Enter = (exchange: Exchange, observers: Observers) => MaybePromise<Entered>;
+/**
+ * What a middleware does with an exchange: `false` where it answered it, so nothing goes on. It
+ * gives a promise only where something has to wait.
+ */
+export type Enter = (exchange: Exchange, observers: Observers) => MaybePromise<boolean>;
 
 /** What a middleware is, whatever hosts it. */
 export interface Stage {
@@ -97,6 +94,8 @@ export interface Stage {
    */
   observers(exchange?: Exchange): Observers;
   readonly enter: Enter;
+  /** Calls what comes behind it, where that has to run inside of something. */
+  forward?(exchange: Exchange, next: () => void): void;
   /** The gate that it mounts, if any. */
   readonly gate?: MountedGate;
   /** Throws where it cannot stand behind those stages of the same route. */
@@ -107,7 +106,7 @@ export interface Stage {
 export function withExchange(
   config: CommonConfig,
   enter: Enter,
-  mounting: Pick<Stage, 'gate' | 'assertBehind'> = {},
+  mounting: Pick<Stage, 'forward' | 'gate' | 'assertBehind'> = {},
 ): Middleware {
   const stage: Stage = { limits: config, observers: inheriting(config), enter, ...mounting };
   const interlock = (
@@ -187,11 +186,13 @@ export function passStage(stage: Stage, exchange: Exchange, next: () => void): v
     observers.onError(error);
     void failClosed(exchange).catch(observers.onError);
   };
-  const go = (entered: Entered): void => {
+  const { forward } = stage;
+  const go = (goesOn: boolean): void => {
     exchange.isJudged = false;
-    if (entered !== 'answered') exchange.forward(() => entered(next), stage);
+    if (!goesOn) return;
+    exchange.forward(forward === undefined ? next : () => forward(exchange, next), stage);
   };
-  let entered: MaybePromise<Entered>;
+  let entered: MaybePromise<boolean>;
   exchange.isJudged = true;
   try {
     entered = stage.enter(exchange, observers);

@@ -7,7 +7,6 @@ import {
   type CommonOptions,
   commonShape,
   type Enter,
-  type Forward,
   type Middleware,
   observersOf,
   withExchange,
@@ -181,15 +180,12 @@ const optionsSchema = z.strictObject({
  */
 export function sessionStore(options?: SessionStoreOptions): SessionMiddleware {
   const { sessions, config } = createSessions('sessionStore()', options);
-  const pass: Forward = (next) => next();
   const enter: Enter = (exchange, observers) => {
     const earlier = admissionOf(exchange);
-    if (earlier?.owner === sessions) return pass;
+    if (earlier?.owner === sessions) return true;
     if (earlier !== undefined) throw misplaced();
     exchange.observers = observers;
-    return after(sessions.enter(exchange), (admitted) =>
-      admitted === undefined ? 'answered' : pass,
-    );
+    return after(sessions.enter(exchange), (admitted) => admitted !== undefined);
   };
   const middleware = withExchange(config, enter, {
     assertBehind(earlier) {

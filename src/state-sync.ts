@@ -78,6 +78,6 @@ export function stateSync(options: StateSyncOptions<string>): Middleware {
       (filter) => filter instanceof SyncFilter && filter.config === config,
     );
     if (!isJoined) exchange.join(new SyncFilter(config, exchange, events));
-    return (next) => next();
+    return true;
   });
 }

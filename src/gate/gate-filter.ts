@@ -37,29 +37,27 @@ const CHANGED = 'notifications/tools/list_changed';
 const CHANGED_MARK = Buffer.from('list_changed');
 
 /**
- * Has one gate join an exchange that was let in, and judges what it asks for. `answered`: nothing
- * of it is forwarded. `step`: a call is about to be forwarded as a step of this gate.
+ * Has one gate join an exchange that was let in, and judges what it asks for: `false` where nothing
+ * of it goes on.
  */
 export function enterGate(
   config: GateConfig,
   exchange: Exchange,
   admission: Admission,
-): MaybePromise<'answered' | 'pass' | 'step'> {
+): MaybePromise<boolean> {
   if (config.events.isOn) ToldCalls.join(config, exchange, admission);
   const { bindsPrompts, bindsResources } = config.workflow.reads;
   if (!bindsPrompts && !bindsResources) return joinGate(config, exchange, admission);
   const reads = new ReadFilter(config, exchange, admission);
   exchange.join(reads);
-  return after(reads.enter(), (goesOn) =>
-    goesOn ? joinGate(config, exchange, admission) : 'answered',
-  );
+  return after(reads.enter(), (goesOn) => goesOn && joinGate(config, exchange, admission));
 }
 
 function joinGate(
   config: GateConfig,
   exchange: Exchange,
   admission: Admission,
-): MaybePromise<'answered' | 'pass' | 'step'> {
+): MaybePromise<boolean> {
   const { lists, onError } = config;
   const gate = new GateFilter(config, exchange, admission);
   exchange.join(gate);
@@ -70,10 +68,7 @@ function joinGate(
   if (listening) exchange.join(listening);
   if (isListening || mayTellOfTasks(exchange))
     exchange.join(new TaskFilter(config, exchange, admission));
-  return after(gate.enter(), (goesOn) => {
-    if (!goesOn) return 'answered';
-    return gate.isStep ? 'step' : 'pass';
-  });
+  return gate.enter();
 }
 
 /** Tasks are asked for, or told of on the stream that a client of a session listens to. */
@@ -109,11 +104,6 @@ class GateFilter implements Filter {
       keepsSecrets(config, admission);
     this.#declares =
       exchange.messages[0]?.method !== 'tools/call' && declaresChanges(config, exchange, admission);
-  }
-
-  /** Whether a call is about to be forwarded as a step of this gate. */
-  get isStep(): boolean {
-    return this.#calls !== undefined;
   }
 
   /**

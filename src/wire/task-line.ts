@@ -68,19 +68,14 @@ export class TaskLine<Owner extends LineOwner> {
       return;
     }
     this.#busy = true;
-    const result = this.#attempt(task, given);
-    if (isPromise(result)) void result.then(() => this.#goOn());
-    else if (this.#waiting === undefined && this.#next === undefined) this.#busy = false;
+    if (!this.#isDone(task, given)) return;
+    if (this.#waiting === undefined && this.#next === undefined) this.#busy = false;
     else this.#work();
   }
 
   #work(): void {
     for (let task = this.#take(); task !== undefined; task = this.#take()) {
-      const result = this.#attempt(task, undefined);
-      if (isPromise(result)) {
-        void result.then(() => this.#goOn());
-        return;
-      }
+      if (!this.#isDone(task, undefined)) return;
     }
     this.#busy = false;
   }
@@ -99,12 +94,19 @@ export class TaskLine<Owner extends LineOwner> {
     if (!this.#busy) this.#owner.onIdle();
   }
 
-  #attempt<A>(task: (this: Owner, given: A) => MaybePromise<void>, given: A): MaybePromise<void> {
+  /** Begins a task; `false` where it has to wait. The line goes on when it is done. */
+  #isDone<A>(task: (this: Owner, given: A) => MaybePromise<void>, given: A): boolean {
+    let result: MaybePromise<void>;
     try {
-      const result = task.call(this.#owner, given);
-      return isPromise(result) ? result.catch((error) => this.#owner.onFailed(error)) : undefined;
+      result = task.call(this.#owner, given);
     } catch (error) {
-      return this.#owner.onFailed(error);
+      result = this.#owner.onFailed(error);
+      if (isPromise(result)) void result.then(() => this.#goOn());
+      return !isPromise(result);
     }
+    if (!isPromise(result)) return true;
+    const goOn = (): void => this.#goOn();
+    void result.then(goOn, (error) => void after(this.#owner.onFailed(error), goOn));
+    return false;
   }
 }
