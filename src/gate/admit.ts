@@ -327,11 +327,15 @@ export async function askGuards(
       if (answer === true) continue;
       if (answer === TOO_LATE) {
         onError(
-          new Error(`a guard of ${JSON.stringify(call.tool)} took longer than ${deadlineMs} ms`),
+          new Error(
+            `a guard of ${JSON.stringify(call.tool)} took longer than ${deadlineMs} ms, so it refuses`,
+          ),
         );
       } else if (typeof answer !== 'string' && answer !== false) {
         onError(
-          new Error(`a guard of ${JSON.stringify(call.tool)} answered neither a boolean nor words`),
+          new Error(
+            `a guard of ${JSON.stringify(call.tool)} answered neither a boolean nor words, so it refuses`,
+          ),
         );
       }
       return { words: typeof answer === 'string' && answer !== '' ? answer : undefined };

@@ -122,7 +122,10 @@ export class RequestBody implements BodyPort {
     if (parsed !== undefined) assign(req, 'body', inFormOf(parsed, amended));
     const inStream = this.#inStream && replacePutBack(req, Buffer.from(amended.text));
     if (parsed === undefined && !inStream) {
-      throw new Error('the request stream was consumed before the middleware could amend it');
+      throw new Error(
+        'the request stream was consumed before the middleware could amend it: mount what reads ' +
+          'the body behind the middlewares, or let it leave its result in req.body',
+      );
     }
     if (req.headers['content-length'] !== undefined) {
       setRequestHeader(req, 'content-length', String(Buffer.byteLength(amended.text)));

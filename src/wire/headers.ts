@@ -131,6 +131,26 @@ export function bodyModeOf(
   return owesResponses ? 'unreadable' : 'raw';
 }
 
+/** For the developer, whose client is told that the response cannot be read. */
+export const RESPONSE_FAULTS = {
+  noMessage:
+    'the upstream answered with what is not JSON-RPC: mount the middlewares on the MCP route alone',
+  noEvent: 'an event of the upstream is not JSON-RPC, and was left out',
+  both: 'an answer of the upstream has both a result and an error: send one of them',
+};
+
+/** For the developer: why a body is `unreadable`. */
+export function whyUnreadable(res: HeadPort): string {
+  const said = ['content-type', 'content-encoding'].map((name) => {
+    const value = res.getHeader(name);
+    return value === undefined ? `no ${name}` : `${name} ${JSON.stringify(value)}`;
+  });
+  return (
+    `the upstream's answer cannot be inspected: status ${res.statusCode}, ${said.join(', ')}. ` +
+    'Answer with application/json or text/event-stream, in UTF-8 and uncompressed'
+  );
+}
+
 export function succeeded(status: number): boolean {
   return status >= 200 && status < 300;
 }

@@ -6,11 +6,13 @@ import {
   type BodyMode,
   bodyModeOf,
   dropBodyHeaders,
+  RESPONSE_FAULTS,
   type RequestPort,
   requestHeader,
   setRequestHeader,
   stateLength,
   succeeded,
+  whyUnreadable,
 } from './headers.ts';
 import {
   errorResponse,
@@ -332,7 +334,7 @@ export class Tap implements ResponseSink {
     if (this.#source === 'own') return;
     switch (this.mode) {
       case 'unreadable':
-        throw new Error('a response is of a type or an encoding that cannot be inspected');
+        throw new Error(whyUnreadable(this.res));
       case 'empty':
         return this.#endWith(undefined);
       case 'stream':
@@ -420,7 +422,7 @@ export class Tap implements ResponseSink {
     const { messages, isBatch } = this.#asked;
     const payload = Payload.parse(body.toString(), isBatch);
     if (payload === undefined && messages.length > 0 && succeeded(this.res.statusCode))
-      throw new Error('a response is not JSON-RPC');
+      throw new Error(RESPONSE_FAULTS.noMessage);
     return payload;
   }
 
@@ -460,7 +462,7 @@ export class Tap implements ResponseSink {
     const payload = Payload.parse(event.data);
     if (payload === undefined) {
       // No client can read it, and it might be part of a list that must be filtered.
-      this.#asked.onError(new Error('an event of a response is not JSON-RPC, and was left out'));
+      this.#asked.onError(new Error(RESPONSE_FAULTS.noEvent));
       return;
     }
     return after(this.#onMessages(payload), () => {
@@ -528,7 +530,7 @@ export class Tap implements ResponseSink {
   #limit(bytes: number, what: string): void {
     const { maxMessageBytes } = this.#asked;
     if (bytes > maxMessageBytes)
-      throw new Error(`${what} is larger than maxMessageBytes, ${maxMessageBytes}`);
+      throw new Error(`${what} is larger than maxMessageBytes, ${maxMessageBytes}: raise it`);
   }
 
   // --- To the filters ----------------------------------------------------------------------------
@@ -540,7 +542,7 @@ export class Tap implements ResponseSink {
   #onMessage(message: Message): MaybePromise<void> {
     if (isContradictory(message.value)) {
       // Clients disagree about which of the two counts, so our client gets neither.
-      this.#asked.onError(new Error('an answer of the upstream has both a result and an error'));
+      this.#asked.onError(new Error(RESPONSE_FAULTS.both));
       message.isContradictory = true;
       message.replace(unreadable(message.value.id));
     }
