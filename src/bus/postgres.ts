@@ -12,14 +12,14 @@ import {
   withinDeadline,
 } from './remote-bus.ts';
 
-/** What the bus uses of a `Pool` of `pg`. */
+/** The part of a `Pool` of `pg` that the bus uses. */
 export interface PostgresBusPool {
   query(text: string, values?: unknown[]): Promise<{ rows: unknown[] }>;
   connect(): Promise<PostgresBusClient>;
   readonly options?: { readonly max?: number | undefined };
 }
 
-/** What the bus uses of a client that a pool of `pg` gave out. */
+/** The part of a pool's client that the bus uses. */
 export interface PostgresBusClient {
   query(text: string, values?: unknown[]): Promise<{ rows: unknown[] }>;
   on(event: 'notification', listener: (message: PostgresNotification) => void): unknown;
@@ -34,16 +34,13 @@ interface PostgresNotification {
 }
 
 export interface PostgresBusOptions extends RemoteBusOptions {
-  /**
-   * A `Pool` of `pg`, which publishes. The caller makes it, listens to its `error` events and ends
-   * it.
-   */
+  /** A `Pool` of `pg` that publishes. The caller makes it, hears its errors and ends it. */
   readonly pool: PostgresBusPool;
   /**
-   * Where the connection that listens comes from. It is kept while there are listeners, counts
-   * towards the pool's `max`, and must be a session of its own: not through a pooler in transaction
-   * mode, such as PgBouncer or Supavisor, which forgets the `LISTEN`. There, give a pool with the
-   * server's own address, of one connection. Default: `pool`.
+   * Gives the connection that listens, which is kept while there are listeners and counts towards
+   * the pool's `max`. It must not go through a pooler in transaction mode, such as PgBouncer or
+   * Supavisor, which forgets the `LISTEN`. There, give a pool of one connection with the server's
+   * own address. Default: `pool`.
    */
   readonly listenPool?: PostgresBusPool | undefined;
 }
@@ -62,14 +59,14 @@ const optionsSchema = z
 const NOTIFY_EACH = 'SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message';
 
 /**
- * A bus over `LISTEN` and `NOTIFY` of PostgreSQL: it reaches every instance that listens in the
- * same database. Messages go in transactions of their own, one at a time, because one that notifies
- * holds up every other that does until it is committed.
+ * A bus over `LISTEN` and `NOTIFY` of PostgreSQL. It reaches every instance that listens in the
+ * same database. It sends in transactions of its own, one at a time: until a transaction that
+ * notifies has committed, all others that notify must wait.
  *
  * Unsubscribe before `pool.end()`, which waits for the connection that listens.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown, or a pool
- * of one connection.
+ * of one connection
  */
 export function postgresBus(options: PostgresBusOptions): NotificationBus {
   const parsed = parseOptions('postgresBus() options', optionsSchema, options);
@@ -99,12 +96,12 @@ function listen(pool: PostgresBusPool, channel: string, events: LinkEvents): Lin
   return {
     listening: start(),
     check: async () => checkListening(await connecting, channel),
-    // Closed rather than handed back: the next one who gets it has no use for its notifications.
+    // Closed, not returned to the pool: its next user has no use for our notifications.
     close: async () => (await connecting).release(true),
   };
 }
 
-/** A pooler may have put another session, or a fresh one, behind the connection. */
+/** Rejects where a pooler has put another session behind the connection. */
 async function checkListening(client: PostgresBusClient, channel: string): Promise<void> {
   const query = 'SELECT $1 IN (SELECT pg_listening_channels()) AS listening';
   const { rows } = await client.query(query, [channel]);
@@ -122,8 +119,8 @@ interface Waiting {
 const MAX_BATCH = 100;
 
 /**
- * Sends one batch at a time, with whatever came while the one before it was on its way. A failure
- * fails all that wait: with a server that does not answer they would only grow in number.
+ * Sends one batch at a time. Messages that come meanwhile wait for the next batch. A failure fails
+ * them too: while a server does not answer, they would pile up.
  */
 function inBatches(
   send: (messages: string[]) => Promise<unknown>,
@@ -153,7 +150,7 @@ function inBatches(
     });
 }
 
-/** No message twice, since PostgreSQL delivers equal ones of a transaction once. */
+/** Takes no message twice: PostgreSQL delivers equal ones of a transaction only once. */
 function takeBatch(waiting: Waiting[]): Map<string, Waiting> {
   const batch = new Map<string, Waiting>();
   for (const next of waiting) {

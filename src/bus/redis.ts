@@ -12,23 +12,23 @@ import {
 
 export interface RedisBusOptions extends RemoteBusOptions {
   /**
-   * A client of node-redis or ioredis, of one server or of a cluster, which publishes. The caller
-   * connects it, listens to its errors and closes it.
+   * A client of node-redis or ioredis that publishes, for one server or a cluster. The caller
+   * connects it, hears its errors and closes it.
    */
   readonly client: RedisPubSub;
   /**
-   * A second one that listens, of either driver and the caller's too, since a connection that
-   * subscribes can do little else. Give one of ioredis `autoResubscribe: false`, because the bus
-   * subscribes again by itself: ioredis drops the promise of its own try, and ends the process
-   * where the connection is closed during it. Default: `client.duplicate()` while there are
-   * listeners.
+   * A second client of either driver, which listens: a connection that subscribes can do little
+   * else. The caller owns it too. Give ioredis `autoResubscribe: false`, since the bus subscribes
+   * again itself: a connection that closes while ioredis does so ends the process. Default:
+   * `client.duplicate()`, while there are listeners.
    */
   readonly subscriber?: RedisPubSub | undefined;
 }
 
 const clientSchema = z.custom<RedisPubSub>(
   (client) => isNodeRedisPubSub(client) || isIoredisPubSub(client),
-  'expected a client of node-redis or ioredis, and not a pool (Upstash has no subscriptions over REST)',
+  'expected a client of node-redis or ioredis, and not a pool ' +
+    '(Upstash has no subscriptions over REST)',
 );
 
 const optionsSchema = z.strictObject({
@@ -38,11 +38,11 @@ const optionsSchema = z.strictObject({
 });
 
 /**
- * A bus over the publish/subscribe of Redis, alone or as a cluster (classic channels, not sharded
- * ones). A message goes to whoever listens at that moment, in any database of the server; the
- * channel tells apps apart.
+ * A bus over publish/subscribe of Redis, with one server or a cluster. It uses classic channels,
+ * not sharded ones. A message reaches all instances that listen at that moment, in any database of
+ * the server, so each app needs a channel of its own.
  *
- * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown.
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown
  */
 export function redisBus(options: RedisBusOptions): NotificationBus {
   const parsed = parseOptions('redisBus() options', optionsSchema, options);
@@ -59,7 +59,7 @@ export function redisBus(options: RedisBusOptions): NotificationBus {
   });
 }
 
-/** What the bus uses of node-redis: the value of `createClient()` or `createCluster()`. */
+/** The part of node-redis that the bus uses: of `createClient()` or `createCluster()`. */
 export interface NodeRedisPubSub {
   publish(channel: string, message: string): Promise<unknown>;
   duplicate(overrides?: object): NodeRedisPubSub;
@@ -69,19 +69,19 @@ export interface NodeRedisPubSub {
   ping(): Promise<unknown>;
   on(event: 'connect' | 'ready' | 'error', listener: (error: unknown) => void): unknown;
   destroy(): void;
-  /** A cluster's are of another shape. */
+  /** A cluster's options have another shape. */
   readonly options?: { readonly socket?: object | undefined } | undefined;
   readonly isOpen: boolean;
-  /** The cluster of version 5 does not say. */
+  /** The cluster of version 5 does not have it. */
   readonly isReady?: boolean;
   /** Only a single connection has it. */
   unref?(): void;
 }
 
-/** What the bus uses of ioredis: a `Redis` or a `Cluster`. */
+/** The part of ioredis that the bus uses: of a `Redis` or a `Cluster`. */
 export interface IoredisPubSub {
   publish(channel: string, message: string): Promise<unknown>;
-  /** Options, or nodes and options where it is a cluster. */
+  /** Takes options; a cluster takes nodes and options. */
   duplicate(first?: object, second?: object): IoredisPubSub;
   subscribe(channel: string): Promise<unknown>;
   unsubscribe(channel: string): Promise<unknown>;
@@ -99,7 +99,7 @@ export interface IoredisPubSub {
 
 type RedisPubSub = NodeRedisPubSub | IoredisPubSub;
 
-/** A pool of node-redis publishes, but cannot subscribe. */
+/** A pool of node-redis can publish but not subscribe, and has no `sSubscribe`. */
 function isNodeRedisPubSub(client: unknown): client is NodeRedisPubSub {
   return hasMethods(client, 'publish', 'duplicate', 'sSubscribe');
 }
@@ -108,13 +108,13 @@ function isIoredisPubSub(client: unknown): client is IoredisPubSub {
   return hasMethods(client, 'publish', 'duplicate', 'defineCommand');
 }
 
-/** A driver that lost its server keeps commands for later; a hint is better lost than late. */
+/** A driver without its server keeps commands for later. But a hint is better lost than late. */
 function isAway(client: RedisPubSub): boolean {
   if (isNodeRedisPubSub(client)) return client.isReady === false;
   return ['close', 'reconnecting', 'end'].includes(client.status);
 }
 
-/** Subscribes on a connection that the caller owns and keeps. */
+/** Subscribes on a connection that the caller owns. */
 function linkThrough(
   subscriber: RedisPubSub,
   channel: string,
@@ -130,7 +130,7 @@ function linkThrough(
   const onMessage = (to: string, text: string): void => {
     if (to === channel) message(text);
   };
-  // Does nothing where the driver subscribes again by itself.
+  // Where the driver has subscribed again by itself, this changes nothing.
   const onReady = (): void => void subscriber.subscribe(channel).then(mended, failing);
   subscriber.on('message', onMessage);
   subscriber.on('ready', onReady);
@@ -144,7 +144,7 @@ function linkThrough(
   };
 }
 
-/** Subscribes on a connection of the bus's own, like the caller's. */
+/** Subscribes on a connection of the bus's own, with the caller's settings. */
 function linkLike(client: RedisPubSub, channel: string, events: LinkEvents): Link {
   return isNodeRedisPubSub(client)
     ? linkLikeNodeRedis(client, channel, events)
@@ -152,9 +152,9 @@ function linkLike(client: RedisPubSub, channel: string, events: LinkEvents): Lin
 }
 
 /**
- * A single connection is opened once, and the bus opens the next one. A client of node-redis that
- * is destroyed while it connects, as it may always do where it connects again by itself, connects
- * all the same and stays.
+ * A single connection does not reconnect: the bus opens the next one. A client of node-redis that
+ * reconnects may be connecting at any time, and one that is destroyed meanwhile connects all the
+ * same and stays open.
  */
 function linkLikeNodeRedis(client: NodeRedisPubSub, channel: string, events: LinkEvents): Link {
   const isCluster = client.unref === undefined;
@@ -183,9 +183,9 @@ function linkLikeNodeRedis(client: NodeRedisPubSub, channel: string, events: Lin
 }
 
 /**
- * The caller's own settings may be made for commands, which rather fail than wait. ioredis drops
- * the promise of the subscription that it makes again by itself, and where the connection ends
- * meanwhile, its rejection ends the process.
+ * The caller's settings may be meant for commands, which should fail and not wait. The bus
+ * subscribes again itself: ioredis drops the promise of its own subscription, so that a connection
+ * which ends meanwhile ends the process.
  */
 const PATIENT = {
   autoResubscribe: false,

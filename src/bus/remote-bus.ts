@@ -8,20 +8,18 @@ import {
   onErrorOption,
 } from '../notify/bus.ts';
 
-/** Options that each bus over a network takes. */
+/** The options of each bus over a network. */
 export interface RemoteBusOptions {
   /**
-   * What the instances of one app share: 1 to 63 printable characters of ASCII. Default
+   * The name that all instances of an app share: 1 to 63 printable ASCII characters. Default
    * `'interlock'`.
    */
   readonly channel?: string | undefined;
-  /**
-   * How often the connection that listens is tested, in milliseconds, at least 100. Default 30,000.
-   */
+  /** How often the bus tests its connection, in milliseconds, at least 100. Default 30,000. */
   readonly heartbeatMs?: number | undefined;
   /**
-   * Told when the bus no longer hears, once for each way in which it fails, and of a listener's own
-   * errors. Default: `console.error`.
+   * Called when the bus no longer hears, once for each different error, and with the errors that
+   * listeners throw. Default: `console.error`.
    */
   readonly onError?: ((error: unknown) => void) | undefined;
 }
@@ -43,13 +41,10 @@ interface RemoteBusParts {
   readonly onError: (error: unknown) => void;
 }
 
-/** As long as a store has, at most. */
+/** In milliseconds: as long as a store may take. */
 export const PUBLISH_WITHIN_MS = 2000;
 
-/**
- * A bus with one connection for all its listeners, opened for the first of them and closed after
- * the last.
- */
+/** A bus with one connection, which opens with the first listener and closes after the last. */
 export function remoteBus({ send, onError, ...parts }: RemoteBusParts): NotificationBus {
   const listeners = new BusListeners(onError);
   const onMessage = (text: string): void => listeners.deliver(text);
@@ -88,29 +83,29 @@ export function remoteBus({ send, onError, ...parts }: RemoteBusParts): Notifica
 export interface Link {
   /** Resolves once it hears; rejects where it never will. */
   readonly listening: Promise<unknown>;
-  /** Resolves if it still hears. Absent where only the driver can tell. */
+  /** Resolves if it still hears. `undefined` where only the driver can tell. */
   readonly check?: (() => Promise<unknown>) | undefined;
-  /** Ends it, whether it hears already or not. */
+  /** Ends it, also while it does not hear yet. */
   close(): unknown;
 }
 
-/** What a link tells about itself. */
+/** What happens to a link. */
 export interface LinkEvents {
   message(text: string): void;
-  /** It broke, and mends itself. */
+  /** It broke, and the driver mends it. */
   failing(cause: unknown): void;
   /** It hears again. */
   mended(): void;
-  /** It broke, and does not come back. */
+  /** It broke for good. */
   lost(cause: unknown): void;
 }
 
 interface StandingLinkOptions {
   readonly open: (events: LinkEvents) => Link;
   readonly onMessage: (text: string) => void;
-  /** Told once for each way in which it fails, until it hears again. */
+  /** Called once for each different error, until the link hears again. */
   readonly onError: (error: unknown) => void;
-  /** How often the link is checked, in milliseconds. */
+  /** How often the link is tested, in milliseconds. */
   readonly heartbeatMs: number;
 }
 
@@ -118,10 +113,7 @@ const ANSWER_WITHIN_MS = 5000;
 const FIRST_RETRY_MS = 100;
 const LAST_RETRY_MS = 2000;
 
-/**
- * A link that is opened again, for as long as it takes, whenever it is lost. Its timers keep no
- * process alive.
- */
+/** Opens a new link whenever one is lost. Its timers do not keep the process alive. */
 export class StandingLink {
   /** Resolves once it hears for the first time. */
   readonly listening: Promise<void>;
@@ -141,7 +133,7 @@ export class StandingLink {
     this.#open();
   }
 
-  /** Whether it hears at the moment, as far as the driver has told. */
+  /** Whether the link hears at the moment, as far as the driver has told. */
   get hears(): boolean {
     return this.#hears;
   }
@@ -168,10 +160,7 @@ export class StandingLink {
     );
   }
 
-  /**
-   * What an old link still had in its pipes is too late: the new one may have brought it, or
-   * something newer.
-   */
+  /** Drops messages of an old link: the new link may have brought the same, or newer ones. */
   #hear(link: Link, text: string): void {
     if (link === this.#link) this.#options.onMessage(text);
   }
@@ -207,7 +196,7 @@ export class StandingLink {
     this.#failures += 1;
   }
 
-  /** A server that is away for an hour is one report, not one for each try. */
+  /** Reports a server that is away for an hour once, and not for each try. */
   #report(link: Link, cause: unknown): void {
     if (link !== this.#link) return;
     this.#hears = false;
@@ -227,7 +216,7 @@ export class StandingLink {
     try {
       await withinDeadline(Promise.resolve(link.close()), ANSWER_WITHIN_MS);
     } catch {
-      // It was gone already, or is not to be reached: the driver or the server will find out.
+      // It was gone already, or cannot be reached: the driver or the server will find out.
     }
   }
 
@@ -238,16 +227,13 @@ export class StandingLink {
   }
 }
 
-/**
- * Doubles with each failure, and is spread over its upper half, so that many instances do not come
- * back as one.
- */
+/** Doubles with each failure. It is random, so that many instances do not return at once. */
 export function retryDelayMs(failures: number, random: () => number = Math.random): number {
   const longest = Math.min(FIRST_RETRY_MS * 2 ** failures, LAST_RETRY_MS);
   return (longest * (1 + random())) / 2;
 }
 
-/** The answer, or a rejection after `ms` milliseconds; what comes later is dropped. */
+/** The answer, or a rejection after `ms` milliseconds. A later answer is dropped. */
 export function withinDeadline<T>(answer: Promise<T>, ms: number): Promise<T> {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => reject(new Error(`no answer within ${ms} ms`)), ms);

@@ -2,49 +2,43 @@ import * as z from 'zod/mini';
 import { functionOption, parseOptions } from '../options.ts';
 
 /**
- * Carries hints between the instances of one app. A message that is lost loses a hint, never a
- * state, so nothing is sent again and nothing is kept for those who do not listen.
+ * Carries hints between the instances of one app. A lost message loses a hint, never a state. So a
+ * bus need not send anything again, nor keep messages for instances that do not listen.
  */
 export interface NotificationBus {
   /**
-   * Sends a short text to every instance, this one included or not: at most 1 KiB in UTF-8 and
-   * without control characters, as `JSON.stringify()` writes it. Rejects where it could not be
-   * handed over within two seconds, though it may arrive all the same. Messages that are awaited
-   * one after the other arrive in that order, except through a cluster.
+   * Sends a short text to every other instance, and maybe to this one. It has at most 1 KiB in
+   * UTF-8 and no control characters, as `JSON.stringify()` writes it. Rejects where the bus did not
+   * take it within two seconds; it may arrive all the same. Messages that the caller awaits one
+   * after the other arrive in that order, except through a cluster.
    */
   publish(message: string): Promise<void>;
 
   /**
-   * Calls `listener` for each message from now on, through reconnections, until the returned
-   * function is called. Resolves once it listens, and goes on trying until then, or until `signal`
-   * is aborted: then it resolves at once, the listener is not called any more, and nothing of it
-   * keeps the process alive.
+   * Calls `listener` for each message from now on, also after reconnections, until the returned
+   * function is called. Tries until it listens, and then resolves. Where `signal` is aborted, it
+   * resolves at once: the listener is not called any more, and nothing keeps the process alive.
    */
   subscribe(
     listener: (message: string) => void,
     signal?: AbortSignal,
   ): Promise<() => Promise<void>>;
 
-  /** Whether it hears at the moment what is published. Without this method that is not known. */
+  /** Whether the bus hears messages at the moment. Without this method, that is not known. */
   hears?(): boolean;
 }
 
-/**
- * A bus could not hand a message over, or does not hear at the moment. The driver's own error is
- * the cause.
- */
+/** A bus could not send a message, or does not hear. The driver's error is the cause. */
 export class BusUnavailable extends Error {
   override readonly name = 'BusUnavailable';
 }
 
-/**
- * The longest message, in bytes of UTF-8. PostgreSQL takes less than 8,000, and a hint needs few.
- */
+/** In bytes of UTF-8. PostgreSQL takes up to 8,000, and a hint needs few. */
 const MAX_MESSAGE_BYTES = 1024;
 
 /**
- * Every bus carries the same texts, though some would take more: PostgreSQL has no NUL, and UTF-8
- * no half of a pair.
+ * Refuses a text that not every bus could carry: PostgreSQL has no NUL, and UTF-8 no half of a
+ * surrogate pair.
  */
 export function checkMessage(message: string): void {
   const bytes = Buffer.byteLength(message);
@@ -58,10 +52,7 @@ export function checkMessage(message: string): void {
   }
 }
 
-/**
- * Those who listen on one bus. One that throws harms neither the others nor the connection that a
- * message came on.
- */
+/** The listeners of one bus. One that throws harms neither the others nor the bus's connection. */
 export class BusListeners {
   readonly #listeners = new Set<(message: string) => void>();
   readonly #onError: (error: unknown) => void;
@@ -75,8 +66,8 @@ export class BusListeners {
   }
 
   /**
-   * The returned function says whether the listener was still there. The same one may be added
-   * twice.
+   * Adds a listener, which may be there already. The returned function removes it, and tells
+   * whether it was still there.
    */
   add(listener: (message: string) => void): () => boolean {
     const entry = (message: string): void => listener(message);
@@ -95,10 +86,7 @@ export class BusListeners {
   }
 }
 
-/**
- * The schema of `onError`: told of what nobody else is told of. One that throws is heard on the
- * console.
- */
+/** The schema of `onError`. An observer that throws is reported on the console. */
 export const onErrorOption = z.pipe(
   z._default(
     functionOption<(error: unknown) => void>(),
@@ -114,20 +102,20 @@ export const onErrorOption = z.pipe(
 );
 
 export interface LocalBusOptions {
-  /** Told of the error of a listener that throws. Default: `console.error`. */
+  /** Called with the error of a listener that throws. Default: `console.error`. */
   readonly onError?: ((error: unknown) => void) | undefined;
 }
 
 const optionsSchema = z.strictObject({ onError: onErrorOption });
 
-/** A bus within one process: all who have this object, and nobody else. */
+/** A bus within one process: it reaches all that share this object. */
 export function localBus(options: LocalBusOptions = {}): NotificationBus {
   const { onError } = parseOptions('localBus() options', optionsSchema, options);
   const listeners = new BusListeners(onError);
   return {
     async publish(message) {
       checkMessage(message);
-      // Later, as from a network: a listener never runs inside the call that published.
+      // As from a network: a listener never runs inside of the publisher's call.
       await undefined;
       listeners.deliver(message);
     },

@@ -5,22 +5,19 @@ import type { JsonObject, ListKind } from '../wire/json-rpc.ts';
 import type { Tap } from '../wire/tap.ts';
 import type { NotificationBus } from './bus.ts';
 
-/** What instances tell each other about a session. Each is a hint: the state is in the store. */
+/** What an instance tells the others of a session. Only a hint: the state is in the store. */
 type Hint =
-  /** The client should hear this, on whichever instance holds its stream. */
+  /** The instance that holds the client's stream should send this. */
   | { readonly kind: 'notify'; readonly method: string }
-  /**
-   * This instance holds a stream of the session, opened at that time: it is the one to speak on, if
-   * it is the newest.
-   */
+  /** The sender holds a stream of the session. The instance with the newest one speaks on it. */
   | { readonly kind: 'stream'; readonly openedAt: number }
-  /** It does not hold one any more. */
+  /** The sender does not hold a stream any more. */
   | { readonly kind: 'silence' }
-  /** The client cancelled this request, which some other instance may have waiting. */
+  /** The client cancelled this request, which may wait on another instance. */
   | { readonly kind: 'cancelled'; readonly id: string | number }
   /**
-   * Lists of a run that several connections share are others now; of its tools where it does not
-   * say which. One session, `but`, is told by itself.
+   * Lists of a run changed that several connections share. Without `lists`, that is the list of
+   * tools. The sender itself tells the session `but`.
    */
   | { readonly kind: 'changed'; readonly lists?: readonly ListKind[]; readonly but?: string }
   /** The session has ended. */
@@ -44,16 +41,10 @@ const envelope = z.intersection(
   ]),
 );
 
-/**
- * A hint with its address: `to` names the session without giving its id away, `from` the instance
- * that sent it.
- */
+/** A hint with its address: `to` is the topic of a session, `from` the instance that sent it. */
 type AddressedHint = z.output<typeof envelope>;
 
-/**
- * Reads what came over the bus; `undefined` for what another app, or another version, may have
- * sent.
- */
+/** `undefined` for a message that another app, or another version, has sent. */
 function readHint(text: string): AddressedHint | undefined {
   try {
     return envelope.safeParse(JSON.parse(text)).data;
@@ -62,10 +53,7 @@ function readHint(text: string): AddressedHint | undefined {
   }
 }
 
-/**
- * Rejects where the bus cannot send it, also one that throws instead: a hint is sent in the midst
- * of other things, and from timers.
- */
+/** Rejects where the bus rejects, and also where it throws: no hint may fail what sends it. */
 async function sendHint(
   bus: NotificationBus,
   hint: Hint & { to: string; from: string },
@@ -73,7 +61,7 @@ async function sendHint(
   await bus.publish(JSON.stringify({ v: 1, ...hint }));
 }
 
-/** A session as far as other instances are concerned. */
+/** The part of a session that other instances may act on. */
 interface RelayedSession {
   readonly run: string;
   readonly streams: Streams;
@@ -81,35 +69,30 @@ interface RelayedSession {
   cancel(id: string | number): boolean;
 }
 
-/** What this instance does on the word of another one. */
+/** What this instance does when another one tells it to. */
 interface RelayListener {
-  /** The session of this topic, if this process knows it. */
+  /** The session of this topic, where this process knows it. */
   find(topic: string): RelayedSession | undefined;
   ended(session: RelayedSession): void;
-  /**
-   * Lists of a run that several connections share are others now. The session of the topic `but` is
-   * told by itself.
-   */
+  /** Lists of a run changed that several connections share. The sender tells session `but`. */
   changed(topic: string, lists: readonly ListKind[], but?: string): void;
   onError(error: unknown): void;
 }
 
 /**
- * How often an instance says again that it holds a stream; after three times of silence it is taken
- * to be gone.
+ * How often an instance tells again that it holds a stream. After three times without, the others
+ * take it for gone.
  */
 const HEARTBEAT_MS = 15_000;
 
-/**
- * Names a session on the bus. A digest, since whoever can listen there must not learn session ids.
- */
+/** Names a session on the bus. A digest: a listener there must not learn session ids. */
 export function topicOf(run: string): string {
   return createHash('sha256').update(run).digest('base64url');
 }
 
 /**
- * Joins the instances of an app. A client's message goes out once: on the instance that opened its
- * newest stream, which the others know of because it said so.
+ * Joins the instances of an app. A client gets each message once: from the instance that holds its
+ * newest stream and has told the others so.
  */
 export class Relay {
   readonly #bus: NotificationBus;
@@ -138,18 +121,18 @@ export class Relay {
       });
   }
 
-  /** Whether this instance hears the others at the moment, as far as the bus can tell. */
+  /** Whether this instance hears the others at the moment, as far as the bus knows. */
   get hears(): boolean {
     return this.#hasJoined && (this.#bus.hears?.() ?? true);
   }
 
-  /** Tells a session's client something on its newest stream, here or elsewhere. */
+  /** Sends a message on the newest stream of a session, here or on another instance. */
   notify(session: RelayedSession, message: JsonObject): void {
     if (session.streams.audible(this.#clock.now())) session.streams.send(message);
     else this.#send(session.run, { kind: 'notify', method: String(message.method) });
   }
 
-  /** A stream was opened here: from now on this instance speaks. */
+  /** A stream was opened here: from now on this instance speaks to the client. */
   opened(session: RelayedSession): void {
     session.streams.openedAt = this.#clock.now();
     session.streams.mutedUntil = 0;
@@ -174,8 +157,9 @@ export class Relay {
   }
 
   /**
-   * Tells every instance that lists of a run are others now, whoever listens to it there, but for
-   * one session that is told by itself.
+   * Tells every instance that lists of a run have changed, for all sessions that listen to it.
+   *
+   * @param session the one that the caller tells itself
    */
   changed(run: string, lists: readonly ListKind[], session?: string): void {
     const onlyTools = lists.length === 1 && lists[0] === 'tools';
@@ -183,7 +167,7 @@ export class Relay {
     this.#send(run, { kind: 'changed', ...(onlyTools ? {} : { lists }), ...but });
   }
 
-  /** Stops listening, or trying to. */
+  /** Stops listening, or the attempt to listen. */
   async close(): Promise<void> {
     this.#stopHeartbeat();
     this.#speaking.clear();
@@ -202,7 +186,7 @@ export class Relay {
     this.#send(run, { kind: 'stream', openedAt: streams.openedAt });
   }
 
-  /** A bus that is down loses the hint, and nothing else. */
+  /** A bus that is down only loses the hint. */
   #send(run: string, hint: Hint): void {
     sendHint(this.#bus, { ...hint, to: topicOf(run), from: this.#self }).catch((error: unknown) =>
       this.#listener.onError(error),
@@ -241,7 +225,7 @@ export class Relay {
   }
 }
 
-/** One order for all instances, whatever their clocks say: of any two exactly one is the newer. */
+/** All instances agree on the order, even of two streams that were opened at the same time. */
 function isNewer(
   a: { openedAt: number; from: string },
   b: { openedAt: number; from: string },
@@ -258,13 +242,10 @@ export class Streams {
   readonly #open: Tap[] = [];
   /** When the newest one was opened, in milliseconds since the epoch. */
   openedAt = 0;
-  /** Until then another instance speaks to the client. */
+  /** Until this time another instance speaks to the client. */
   mutedUntil = 0;
   #mutedBy = '';
-  /**
-   * What nobody was there to hear, one of a kind: a client whose connections broke learns it when
-   * it is back.
-   */
+  /** Messages that found no stream, the last one of each method, for the client's next stream. */
   readonly #unheard = new Map<unknown, JsonObject>();
 
   get size(): number {
@@ -284,8 +265,8 @@ export class Streams {
   }
 
   /**
-   * Sends on the newest stream: an older one may be what a reconnecting client left behind. `false`
-   * where there is none; then the message waits for the next one.
+   * Sends on the newest stream: a client that reconnected may have left the older ones. `false`
+   * where there is none, and the message waits for the next stream.
    */
   send(message: JsonObject): boolean {
     const newest = this.#open.at(-1);
@@ -294,12 +275,12 @@ export class Streams {
     return newest !== undefined;
   }
 
-  /** Whether this instance is the one to speak on. */
+  /** Whether this instance speaks to the client. */
   audible(now: number): boolean {
     return this.#open.length > 0 && now >= this.mutedUntil;
   }
 
-  /** Another instance has a newer stream. */
+  /** Another instance has a newer stream, and speaks until that time. */
   mute(by: string, until: number): void {
     this.#mutedBy = by;
     this.mutedUntil = until;
@@ -309,13 +290,13 @@ export class Streams {
     if (this.#mutedBy === by) this.mutedUntil = 0;
   }
 
-  /** Ends the streams that the middleware serves, when the session ends. */
+  /** Ends all streams: the session has ended. */
   endAll(): void {
     for (const tap of this.#open.splice(0)) tap.abandon([]);
   }
 }
 
-/** Streams that stay open although their upstream is done with them. */
+/** The streams that stay open although their upstream is done. */
 export class HeldStreams {
   readonly #clock: Clock;
   readonly #keepAliveMs: number;
@@ -327,8 +308,8 @@ export class HeldStreams {
   }
 
   /**
-   * Keeps one from looking dead, and ends it with `last` where all are ended, until the returned
-   * function is called.
+   * Sends comments on a stream, and ends it with `last` when all are ended. The returned function
+   * stops both.
    */
   hold(tap: Tap, last: JsonObject): () => void {
     const end = (): void => tap.abandon([last]);
@@ -345,10 +326,7 @@ export class HeldStreams {
   }
 }
 
-/**
- * Puts a comment on a stream of the middleware's own now and then, until the returned function is
- * called.
- */
+/** Sends a comment on a stream at every interval, until the returned function is called. */
 export function keepAlive(tap: Tap, clock: Clock, everyMs: number): () => void {
   let stop: () => void;
   const beat = (): void => {

@@ -29,8 +29,8 @@ type Draft = { -readonly [K in keyof Outline]: Outline[K] } & {
 };
 
 /**
- * Outlines each message of a body in one pass. A client decides how deep a body is, and how many
- * keys it has: so the pass does not recurse, and makes no object for a value.
+ * Outlines each message of a body in one pass. A client decides how deep a body is and how many
+ * keys it has, so the pass does not recurse and makes no objects.
  *
  * @param text as `parseJson()` gives it, of an object or an array
  */
