@@ -1,25 +1,25 @@
+/**
+ * Who hears in this process that lists of a run changed. Hides how a run's clients are found, and
+ * how they are told once a store that was away is back.
+ */
 import type { Clock } from '../clock.ts';
 import { topicOf } from '../notify/relay.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import type { LiveSession } from './live-session.ts';
 
-/**
- * Somebody who is told which of a run's lists changed, and the session that they belong to, if any.
- */
+/** A stream that is told which lists of a run changed. */
 export interface Listener {
   readonly tell: (lists: readonly ListKind[]) => void;
+  /** The session that the stream belongs to, if any. */
   readonly session?: LiveSession | undefined;
 }
 
-/**
- * Who hears in this process of runs that several connections share, by the names that such runs
- * have on the bus.
- */
+/** The listeners of runs that several connections share, by the run's topic on the bus. */
 export class Audiences {
   readonly #listeners = new Map<string, Set<Listener>>();
 
-  /** Adds somebody, until the returned function is called. */
+  /** Adds a listener, until the returned function is called. */
   add(run: string, listener: Listener): () => void {
     const topic = topicOf(run);
     const listeners = this.#listeners.get(topic) ?? new Set();
@@ -31,18 +31,17 @@ export class Audiences {
     };
   }
 
-  /** How many listen to a run. */
   sizeOf(run: string): number {
     return this.#listeners.get(topicOf(run))?.size ?? 0;
   }
 
-  /** Ends the streams of those who listen. */
+  /** Ends the streams of all listeners. */
   endAll(): void {
     const all = [...this.#listeners.values()].flatMap((listeners) => [...listeners]);
     for (const { session } of all) session?.streams.endAll();
   }
 
-  /** Tells everybody of that run, but for a session that knows already. */
+  /** Tells the listeners of a run, except a session that knows already. */
   tell(run: string, lists: readonly ListKind[], except?: object): void {
     this.tellTopic(topicOf(run), lists, except);
   }
@@ -54,12 +53,12 @@ export class Audiences {
   }
 }
 
-/** What is needed to see a store come back, and to tell clients that it is. */
+/** What {@link MissedLists} needs. */
 export interface MissedListsConfig {
   readonly store: Pick<GuardedStore, 'read'>;
   readonly ttlMs: number;
   readonly clock: Clock;
-  /** The most runs that are remembered. With one more, the one that waits longest is forgotten. */
+  /** How many runs to remember at most. One more, and the oldest is forgotten. */
   readonly maxRuns: number;
   /** Tells the clients of a run to list again. */
   readonly tell: (run: string, lists: readonly ListKind[]) => void;
@@ -67,24 +66,19 @@ export interface MissedListsConfig {
 }
 
 /**
- * How long after a list the store is first asked again; each time that it fails, twice as long, up
- * to {@link MOST_DELAY_MS}.
+ * The first delay before the store is asked again. It doubles with each failure, up to the most.
  */
 const FIRST_MS = 500;
 const MOST_DELAY_MS = 15_000;
-/** After so long without a miss, the next one is a trouble of its own. */
+/** After this long without an incomplete list, the delay begins anew. */
 const CALM_MS = 60_000;
-/**
- * A store that is just back is not asked by all clients at once: so many are told, and after a
- * pause so many more.
- */
+/** Clients are told in portions, so that they do not all ask the store at once. */
 const TOLD_AT_ONCE = 100;
 const PAUSE_MS = 100;
 
 /**
- * The runs whose lists were served without what their state shows, because the store could not be
- * asked. Once it can be, their clients are told to list again. One question to the store, on one
- * timer, stands for all of them.
+ * The runs whose lists went out incomplete, because the store could not be asked. Once it is back,
+ * their clients are told to list again. One timer asks the store for all of them.
  */
 export class MissedLists {
   readonly #config: MissedListsConfig;
@@ -98,7 +92,7 @@ export class MissedLists {
     this.#config = config;
   }
 
-  /** Lists of the run went out incomplete. */
+  /** These lists of the run went out incomplete. */
   add(run: string, lists: readonly ListKind[]): void {
     const { clock, maxRuns } = this.#config;
     this.#runs.set(run, new Set([...(this.#runs.get(run) ?? []), ...lists]));
@@ -117,7 +111,7 @@ export class MissedLists {
     if (this.#runs.size === 0) this.#rest();
   }
 
-  /** Asks no more: the process ends. */
+  /** The process ends. */
   close(): void {
     this.#runs.clear();
     this.#rest();
@@ -135,10 +129,7 @@ export class MissedLists {
     });
   }
 
-  /**
-   * What one of those who wait would ask is asked: nothing but that says that their lists are whole
-   * again.
-   */
+  /** Reads one of the runs, as a list would: only that shows that lists are complete again. */
   async #ask(): Promise<void> {
     const [run] = this.#runs.keys();
     if (run === undefined) return;

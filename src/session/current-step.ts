@@ -1,3 +1,7 @@
+/**
+ * How code in a tool's handler finds the step that it runs in. Hides the id by which a call is
+ * found again, and the memory of steps that are over.
+ */
 import type { IncomingMessage } from 'node:http';
 import { InterlockError } from '../errors.ts';
 import { newToken } from '../ids.ts';
@@ -7,7 +11,7 @@ import type { Call } from '../wire/call.ts';
 import { Exchange, Note } from '../wire/exchange.ts';
 import { isObject, META_TRY } from '../wire/json-rpc.ts';
 
-/** The step that a tool's handler runs in, when it runs in the same process as the gate. */
+/** The step that a tool's handler runs in, where that is the gate's own process. */
 export interface CurrentStep {
   /** The run key. */
   readonly run: string;
@@ -16,13 +20,13 @@ export interface CurrentStep {
   readonly tool: string;
   /** The run's state when the call was let through. */
   readonly state: string;
-  /** The run's shared data; for a statechart its context. */
+  /** The run's shared data; for a statechart, its context. */
   readonly context: Json | undefined;
   /**
-   * Changes the run's shared data, and returns it. It is saved with the outcome, whichever that is,
-   * and lost where nobody learns the outcome; call it before `commitIn()`.
+   * Changes the run's shared data, and returns them. They are saved with the outcome, a failure
+   * too, and lost where the outcome stays unknown. Call it before `commitIn()`.
    *
-   * @throws Error where it is no JSON; and whatever `change` throws
+   * @throws Error where the data are no JSON; what `change` throws
    */
   update(change: (context: Json | undefined) => Json | undefined): Json | undefined;
   /**
@@ -31,18 +35,18 @@ export interface CurrentStep {
    */
   readonly idempotencyKey: string;
   /**
-   * Saves the move of this step's success in the transaction that is open on `client`, so that the
-   * handler's own writes and the move are one: both are there after its COMMIT, neither after a
-   * ROLLBACK. Needs a store that has transactions, such as `mcp-interlock/stores/postgres`. Return
-   * a successful result afterwards.
+   * Saves the move of this step's success in the transaction that is open on `client`. So the
+   * handler's own writes and the move are saved together by its COMMIT, or neither of them. Return
+   * a successful result afterwards. Needs a store with transactions:
+   * `mcp-interlock/stores/postgres`.
    *
-   * @throws Error where the store has none, or the step is not this call's any more. Roll back
-   * then.
+   * @throws Error where the store has no transactions, or the step has ended or was taken over.
+   * Roll back then.
    */
   commitIn(client: unknown): Promise<void>;
 }
 
-/** What a handler was given, and the gate has marked. */
+/** What a handler was given: the gate has marked it, or knows it. */
 export type StepSource =
   | { readonly _meta?: object | undefined; readonly requestId: string | number }
   | { readonly mcpReq: { readonly _meta?: object | undefined } }
@@ -55,30 +59,27 @@ export interface CurrentStepOptions {
   gate?: { readonly id: string } | undefined;
 }
 
-/** One gate's step, as the try that it belongs to keeps it. */
+/** One gate's step of a call. */
 export interface HandlersStep {
   readonly key: RunKey;
-  /** Whether what the step saves is settled: what its handler began may go on for long. */
+  /** Whether the step is settled. What its handler began may go on for long. */
   readonly isOver: boolean;
-  /** Whether no answer of the call is waited for any more. */
+  /** Whether the gate waits no more for an answer to the call. */
   readonly hasEnded: boolean;
   /** What the handler sees; the same object each time. */
   readonly facade: CurrentStep;
 }
 
-/**
- * One call that is forwarded once, and the steps that it is: one of each gate that claimed it, in
- * mount order.
- */
+/** One forwarded call, with its steps: one of each gate that claimed it, in mount order. */
 export class Try {
   /**
-   * It finds the steps, so a client must never be able to name one. Not the idempotency key, which
-   * a later try shares, and not a claim's token, which settles.
+   * Finds the steps, so no client may ever name it. Not the idempotency key, which a later try
+   * shares; not a claim's token, which could settle the step.
    */
   readonly id = newToken();
   readonly #steps: HandlersStep[] = [];
 
-  /** The try that the message goes on as, once a gate has claimed it. */
+  /** The try of a message that a gate has claimed. */
   static of(incoming: Call): Try | undefined {
     return incoming.attempt as Try | undefined;
   }
@@ -95,7 +96,9 @@ export class Try {
     open.set(this.id, this);
   }
 
-  /** The try needs to be found only by what its handlers left behind, if anything. */
+  /**
+   * Moves the try to those that ended, once each of its steps has. Late code may still ask for it.
+   */
   rest(): void {
     if (!this.#steps.every(({ hasEnded }) => hasEnded) || !open.delete(this.id)) return;
     ended.set(this.id, this);
@@ -105,7 +108,7 @@ export class Try {
     oldest = (oldest + 1) % MOST_ENDED;
   }
 
-  /** The step of the gate that is mounted last, or of the one that is named. */
+  /** The step of the named gate. Default: of the gate that is mounted last. */
   step(workflow?: string): CurrentStep | undefined {
     const found = this.#steps.findLast(
       ({ key }) => workflow === undefined || key.workflow === workflow,
@@ -124,25 +127,25 @@ export class Try {
   }
 }
 
-/** What has ended is found for as long as so many others have not ended after it. */
+/** How many ended tries are remembered. */
 const MOST_ENDED = 1_000;
 
-/** By what the handler was given. */
+/** The tries of the steps that handlers were given. */
 const owners = new Note<CurrentStep, Try>();
 
 const open = new Map<string, Try>();
 const ended = new Map<string, Try>();
-/** A ring of the ids of those that ended, and where the oldest one stands. */
+/** A ring of the ids of ended tries, and the place of the oldest. */
 const endedIds: string[] = [];
 let oldest = 0;
 
-/** The way by which code finds out by itself that it runs inside of a step. */
+/** Finds the step that code runs in, without an argument: Node's `AsyncLocalStorage`. */
 export interface Ambient {
   run(inside: Inside, task: () => void): void;
   getStore(): Inside | undefined;
 }
 
-/** A try that code runs in, and the one around it. */
+/** The try that code runs in, and the one around it. */
 interface Inside {
   readonly held: Try;
   readonly outer: Inside | undefined;
@@ -150,7 +153,7 @@ interface Inside {
 
 let ambient: Ambient | undefined;
 
-/** What `import 'mcp-interlock/ambient'` does. */
+/** For `import 'mcp-interlock/ambient'`. */
 export function turnOnAmbient(by: Ambient): void {
   ambient ??= by;
 }
@@ -186,9 +189,7 @@ export function currentStep(
   return ambient.getStore()?.held.step();
 }
 
-/**
- * Runs `task`, and all that it begins, inside of the one step that the exchange is forwarded as.
- */
+/** Runs `task` inside of the exchange's step, with all that it begins. */
 export function insideStep(exchange: Exchange, task: () => void): void {
   const held = ambient && tryIn(exchange);
   const outer = ambient?.getStore();
@@ -197,8 +198,8 @@ export function insideStep(exchange: Exchange, task: () => void): void {
 }
 
 /**
- * The step of this run and gate, while its outcome is open: of the call that `given` is a step of,
- * or else the one that this code is known to run in.
+ * The open step of this run and gate that the code is in. It belongs to the same call as `given`,
+ * or is one that the code is known to run in.
  */
 export function openStepOf(
   run: string,
@@ -214,9 +215,7 @@ export function openStepOf(
   return undefined;
 }
 
-/**
- * Whether a step of this run and gate is open in this process, and code in it could not be told.
- */
+/** Whether code may be in an open step of this run and gate without being known to. */
 export function mayBeInside(run: string, workflow: string): boolean {
   if (ambient !== undefined) return false;
   for (const held of open.values()) if (held.openStep(run, workflow) !== undefined) return true;
@@ -245,7 +244,7 @@ function tryNamed(meta: unknown): Try | undefined {
   return typeof id === 'string' ? (open.get(id) ?? ended.get(id)) : undefined;
 }
 
-/** Handlers of one batch cannot be told apart, and none must find itself in the step of another. */
+/** Calls of one batch cannot be told apart by their request, so none finds a step by it. */
 function tryIn({ forwardable }: Exchange): Try | undefined {
   const [call, ...others] = forwardable.filter(({ method }) => method === 'tools/call');
   return call === undefined || others.length > 0 ? undefined : Try.of(call);

@@ -1,8 +1,12 @@
+/**
+ * Runs that handles name. Each handle has a run before its client sees it, whether the upstream
+ * made the handle or the middleware's own start tool.
+ */
 import { randomBytes } from 'node:crypto';
-import { type Clock, inWords } from '../clock.ts';
+import { inWords } from '../clock.ts';
 import { InterlockError } from '../errors.ts';
 import { newToken } from '../ids.ts';
-import { type GuardedStore, persist } from '../step/store-calls.ts';
+import { persist } from '../step/store-calls.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
@@ -17,49 +21,36 @@ import {
   type RequestId,
 } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
-import type { Admission } from './run.ts';
-import { type HandleKey, isHandle, type ManagedHandle, type RunKeyStrategy } from './run-key.ts';
+import type { Admission, RunKeeper } from './run.ts';
+import { type HandleKey, isHandle, type ManagedHandle } from './run-key.ts';
 
-/**
- * How long a store that fails is asked again for the run of a handle that is handed out already.
- */
+/** How long a failing store is asked again for the run of a handle that the upstream has made. */
 const RECORD_MS = 5_000;
 
-/** What handles are kept with. */
-export interface HandleKeeper {
-  readonly keys: readonly RunKeyStrategy[];
-  readonly store: GuardedStore;
-  readonly ttlMs: number;
-  readonly clock: Clock;
-  readonly onError: (error: unknown) => void;
-}
-
 /**
- * Sees to it that the handles which a request brings about have runs, which belong to its caller.
- * `false` where the request was answered as a whole, because its headers contradict a call of
- * the start tool.
+ * Makes runs for the handles that a request may bring. Resolves to `false` where it has answered
+ * the request, because its headers contradict a call of the start tool.
  */
 export async function serveHandles(
   exchange: Exchange,
   admission: Admission,
-  keeper: HandleKeeper,
+  keeper: RunKeeper,
 ): Promise<boolean> {
   const { requests } = exchange;
   const { binding } = admission.identity;
-  const make = (run: string): Promise<void> => ensureRun(keeper, run, binding);
   for (const key of keeper.keys) {
     if (key.kind !== 'handle') continue;
     const creating = requests.filter((each) => key.createdBy.some((tool) => isCallOf(each, tool)));
     if (creating.length === 0) continue;
-    const onHandle = (handle: string): Promise<boolean> => {
+    const record = (handle: string): Promise<boolean> => {
       const run = key.runKey(handle, binding);
       const insisting = { clock: keeper.clock, forMs: RECORD_MS, onError: keeper.onError };
-      return persist(() => make(run), insisting).then(
+      return persist(() => ensureRun(keeper, run, binding), insisting).then(
         () => true,
         () => false,
       );
     };
-    exchange.join(new CreatedHandles(exchange, admission, key, creating, onHandle));
+    exchange.join(new CreatedHandles(exchange, admission, key, creating, record));
   }
   const { managed } = admission;
   if (managed === undefined) return true;
@@ -72,17 +63,14 @@ export async function serveHandles(
     return false;
   }
   for (const call of starts) {
-    await call.answerWith(await begin(call, { admission, managed, keeper, make, binding }));
+    await call.answerWith(await startRun(call, admission, managed, keeper));
   }
   return true;
 }
 
-/**
- * Makes the run where there is none, in one operation: a claim that no state allows changes nothing
- * else.
- */
+/** Makes the run where there is none. A claim that no state allows does that, and nothing else. */
 async function ensureRun(
-  { store, ttlMs }: HandleKeeper,
+  { store, ttlMs }: RunKeeper,
   run: string,
   principal: string | undefined,
 ): Promise<void> {
@@ -103,16 +91,14 @@ function isCallOf({ method, message }: Call, tool: string): boolean {
   return method === 'tools/call' && message.at('params', 'name') === tool;
 }
 
-/**
- * Learns the handles that the upstream hands out. `onHandle` says whether a run could be made for
- * one.
- */
-export class CreatedHandles implements Filter {
+/** Reads new handles off the results of the tools that make them. */
+class CreatedHandles implements Filter {
   readonly stage = 'session';
   readonly #exchange: Exchange;
   readonly #admission: Admission;
   readonly #key: HandleKey;
-  readonly #onHandle: (handle: string) => Promise<boolean>;
+  /** Makes the run, and resolves to whether it could. */
+  readonly #record: (handle: string) => Promise<boolean>;
   readonly #awaited: Map<string, RequestId>;
 
   constructor(
@@ -120,12 +106,12 @@ export class CreatedHandles implements Filter {
     admission: Admission,
     key: HandleKey,
     calls: readonly Call[],
-    onHandle: (handle: string) => Promise<boolean>,
+    record: (handle: string) => Promise<boolean>,
   ) {
     this.#exchange = exchange;
     this.#admission = admission;
     this.#key = key;
-    this.#onHandle = onHandle;
+    this.#record = record;
     const ids = calls.map(({ id }) => id).filter((id) => id !== undefined);
     this.#awaited = new Map(ids.map((id) => [idKey(id), id]));
   }
@@ -134,15 +120,17 @@ export class CreatedHandles implements Filter {
     return this.#awaited.size > 0;
   }
 
-  /** The run is there before the client knows its handle. */
+  /** Makes the run before the client sees the handle. */
   async onMessage(message: Message): Promise<void> {
     const { id, method, result } = message.value;
     if (method !== undefined || !isRequestId(id) || !this.#awaited.delete(idKey(id))) return;
     const handle = message.at('result', 'structuredContent', this.#key.field);
     if (!isObject(result) || result.isError === true || !isHandle(handle)) return;
-    if (await this.#onHandle(String(handle))) return;
+    if (await this.#record(String(handle))) return;
     const { argument } = this.#key;
-    const text = `[System: what was made could not be recorded, so no gated tool takes this ${JSON.stringify(argument)}. Make another one later.]`;
+    const text =
+      '[System: what was made could not be recorded, so no gated tool takes this ' +
+      `${JSON.stringify(argument)}. Make another one later.]`;
     message.insert(['result', 'content'], { type: 'text', text }, 'end');
   }
 
@@ -155,7 +143,7 @@ export class CreatedHandles implements Filter {
     this.#expectLate();
   }
 
-  /** A stream that can be resumed brings the result elsewhere. */
+  /** The result may still come on a GET that resumes the stream. */
   #expectLate(): void {
     if (this.#admission.era !== 'session' || !this.#exchange.tap.resumable) return;
     for (const id of this.#awaited.values()) {
@@ -166,30 +154,17 @@ export class CreatedHandles implements Filter {
   }
 }
 
-/** How long handles live, and who is told of what goes wrong with them. */
-interface StartKeeper {
-  readonly ttlMs: number;
-  readonly onError: (error: unknown) => void;
-}
-
-export interface Beginning {
-  readonly admission: Admission;
-  readonly managed: ManagedHandle;
-  readonly keeper: StartKeeper;
-  readonly make: (run: string) => Promise<void>;
-  readonly binding: string | undefined;
-}
-
-/** Answers a call of the start tool with a new handle, whose run is kept by then. */
-export async function begin(
+/** The answer to a call of the start tool: a new handle, whose run is stored by then. */
+async function startRun(
   call: Call,
-  { admission, managed, keeper, make, binding }: Beginning,
+  { era, identity }: Admission,
+  managed: ManagedHandle,
+  keeper: RunKeeper,
 ): Promise<JsonObject> {
   const id = call.id ?? null;
-  const { era } = admission;
   const handle = randomBytes(24).toString('base64url');
   try {
-    await make(managed.runKey(handle, binding));
+    await ensureRun(keeper, managed.runKey(handle, identity.binding), identity.binding);
   } catch (error) {
     keeper.onError(error);
     return errorResponse(
@@ -198,23 +173,25 @@ export async function begin(
       'The run could not be recorded; try again later',
     );
   }
-  const text = `Pass ${JSON.stringify({ [managed.argument]: handle })} to each tool that asks for it. ${lifetime(keeper.ttlMs)}`;
+  const given = { [managed.argument]: handle };
+  const use = `Pass ${JSON.stringify(given)} to each tool that asks for it.`;
+  const text = `${use} ${lifetime(keeper.ttlMs)}`;
   const result = {
     content: [{ type: 'text', text }],
-    structuredContent: { [managed.argument]: handle },
+    structuredContent: given,
     ...(era === 'stateless' && { resultType: 'complete' }),
   };
   return { jsonrpc: '2.0', id, result };
 }
 
 /** Adds the start tool to the first page of a list. */
-export class StartToolList implements Filter {
+class StartToolList implements Filter {
   readonly stage = 'session';
   readonly #exchange: Exchange;
   readonly #managed: ManagedHandle;
-  readonly #keeper: StartKeeper;
+  readonly #keeper: RunKeeper;
 
-  constructor(exchange: Exchange, managed: ManagedHandle, keeper: StartKeeper) {
+  constructor(exchange: Exchange, managed: ManagedHandle, keeper: RunKeeper) {
     this.#exchange = exchange;
     this.#managed = managed;
     this.#keeper = keeper;
@@ -245,7 +222,8 @@ export class StartToolList implements Filter {
     this.#keeper.onError(
       new InterlockError(
         'ERR_INTERLOCK_CONFIG',
-        `managedHandle(): the upstream has a tool ${JSON.stringify(start)} of its own; choose another name for the start tool`,
+        `managedHandle(): the upstream has a tool ${JSON.stringify(start)} of its own; ` +
+          'choose another name for the start tool',
       ),
     );
     message.replace(errorResponse(id as RequestId, JSON_RPC.INTERNAL_ERROR, 'Internal error'));
@@ -253,10 +231,10 @@ export class StartToolList implements Filter {
 }
 
 function startTool({ start, argument, description }: ManagedHandle, ttlMs: number): JsonObject {
-  const says = `Returns a "${argument}", which the other tools of the workflow ask for. ${lifetime(ttlMs)}`;
+  const returns = `Returns a "${argument}", which the other tools of the workflow ask for.`;
   return {
     name: start,
-    description: `${description} ${says}`,
+    description: `${description} ${returns} ${lifetime(ttlMs)}`,
     inputSchema: { type: 'object', properties: {} },
     outputSchema: {
       type: 'object',
@@ -271,6 +249,6 @@ function lifetime(ttlMs: number): string {
   return `It expires ${inWords(ttlMs)} after its last use.`;
 }
 
-export function isFirstPage({ method, message }: Call): boolean {
+function isFirstPage({ method, message }: Call): boolean {
   return method === 'tools/list' && message.at('params', 'cursor') === undefined;
 }

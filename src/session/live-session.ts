@@ -1,3 +1,7 @@
+/**
+ * What this process knows of its sessions: requests in flight, streams, late answers. All of it can
+ * be lost without losing a run. Hides which sessions are forgotten, and when.
+ */
 import { type Relay, Streams, topicOf } from '../notify/relay.ts';
 import type { WaitingCall } from '../step/turns.ts';
 import type { SessionRecord } from '../stores/store.ts';
@@ -13,18 +17,15 @@ import {
 import type { Tap } from '../wire/tap.ts';
 import type { Seat } from './callers.ts';
 
-/** The HTTP request that a call came in, as far as its wait depends on it. */
+/** The HTTP request that a call came in, as far as the call's wait depends on it. */
 export interface CallersRequest {
   /** Whether the client's connection has ended. */
   readonly isGone: boolean;
-  /** Of the body, in bytes. */
+  /** The size of its body, in bytes. */
   readonly size: number;
 }
 
-/**
- * A request of the session that is not answered yet. Once it is cancelled it is not forwarded, if
- * it has not been.
- */
+/** A request of the session that is not answered yet. Once cancelled, it is not forwarded. */
 export class InFlight implements WaitingCall {
   readonly #request: CallersRequest | undefined;
   #onOver: () => void;
@@ -50,8 +51,8 @@ export class InFlight implements WaitingCall {
   }
 
   /**
-   * Its response has ended, or its connection has. A step that is still under way may have its
-   * result come elsewhere.
+   * Its response has ended, or its connection has. Its id stays in flight while a step of it runs,
+   * whose result may come on another stream.
    */
   end(): void {
     this.#ended = true;
@@ -61,8 +62,9 @@ export class InFlight implements WaitingCall {
   }
 
   /**
-   * It runs as a step until the returned function is called. `mustEnd` where nobody may find out
-   * later, by trying it again, what an interrupted one came to.
+   * It runs as a step until the returned function is called.
+   *
+   * @param mustEnd whether the step must not be interrupted, because it may not be tried again
    */
   beginStep(mustEnd: boolean): () => void {
     this.#steps++;
@@ -88,21 +90,18 @@ export class InFlight implements WaitingCall {
     return () => this.#onCancel.delete(callback);
   }
 
-  /**
-   * Calls back when the client says that it cancels, and not when it goes away: that does not cut a
-   * step off.
-   */
+  /** Calls back when the client cancels the request, and not when it merely leaves. */
   onNotice(callback: () => void): void {
     this.#onNotice.add(callback);
   }
 
-  /** The client said so. */
+  /** The client cancelled it. */
   cancel(): void {
     this.leave();
     callOnce(this.#onNotice);
   }
 
-  /** The client is gone. */
+  /** The client left. */
   leave(): void {
     this.#cancelled = true;
     callOnce(this.#onCancel);
@@ -117,15 +116,15 @@ function callOnce(callbacks: Set<() => void>): void {
 
 const MAX_QUESTIONS = 100;
 
-/** What this process knows of one session: all of it can be lost without losing the run. */
+/** One session. */
 export class LiveSession {
   readonly run: string;
   readonly streams = new Streams();
-  /** Responses that a client left while a step of theirs runs on. */
+  /** Responses that the client left while a step of theirs goes on. */
   readonly departed = new Set<Tap>();
-  /** Responses that may come, or come again, on a resuming GET stream. */
+  /** Responses that may come, or come again, on a GET that resumes a stream. */
   readonly late = new LateResponses();
-  /** Its place among those that are counted; none where it is no session, or not known any more. */
+  /** Its place among its caller's sessions; `undefined` where it is not counted, or forgotten. */
   seat: Seat<LiveSession> | undefined;
   record: SessionRecord;
   /** When the store last confirmed the session. */
@@ -145,7 +144,7 @@ export class LiveSession {
     this.checkedAt = checkedAt;
   }
 
-  /** Whether a request of it is under way: it is not answered, or its step goes on. */
+  /** Whether a request of it is in flight. */
   get running(): boolean {
     return this.#inFlight.size > 0;
   }
@@ -154,7 +153,7 @@ export class LiveSession {
     return !this.running && this.streams.size === 0 && this.departed.size === 0;
   }
 
-  /** How often the run has moved here: tells whether what was read of it still holds. */
+  /** How often this process has moved the run: tells whether what was read of it still holds. */
   get moves(): number {
     return this.#moves;
   }
@@ -165,8 +164,8 @@ export class LiveSession {
   }
 
   /**
-   * Whether the upstream may still answer a request whose id is free again: on the stream of a
-   * later one, where the client uses that id again.
+   * Whether the upstream may still answer a request whose id is free again. Where the client uses
+   * that id again, the answer could come on the later request's stream.
    */
   get hasStrays(): boolean {
     return this.#hasStrays;
@@ -176,10 +175,7 @@ export class LiveSession {
     this.#hasStrays = true;
   }
 
-  /**
-   * Registers a request; `undefined` where its id is in flight already, so that the two could not
-   * be told apart.
-   */
+  /** Registers a request. `undefined` where its id is in flight: two could not be told apart. */
   begin(id: RequestId, request?: CallersRequest): InFlight | undefined {
     const key = idKey(id);
     if (this.#inFlight.has(key)) return undefined;
@@ -199,16 +195,14 @@ export class LiveSession {
     return this.#inFlight.get(idKey(id));
   }
 
-  /**
-   * `notifications/cancelled` names a request by its id. `false` where it is not in flight here.
-   */
+  /** The client cancelled the request of that id. `false` where it is not in flight here. */
   cancel(id: RequestId): boolean {
     const entry = this.#inFlight.get(idKey(id));
     entry?.cancel();
     return entry !== undefined;
   }
 
-  /** Calls back when the client answers this request of the upstream's. */
+  /** Calls back when the client answers the upstream's request of that id. */
   onAnswer(id: RequestId, callback: () => void): void {
     const key = idKey(id);
     this.#questions.set(key, [...(this.#questions.get(key) ?? []), callback]);
@@ -224,16 +218,13 @@ export class LiveSession {
     for (const callback of callbacks) callback();
   }
 
-  /**
-   * Tells the client something that belongs to no request of its own, on one stream: here, or where
-   * its newest one is.
-   */
+  /** Sends the client a message that answers no request, on its newest stream in any process. */
   notify(message: JsonObject): void {
     if (this.#relay === undefined) this.streams.send(message);
     else this.#relay.notify(this, message);
   }
 
-  /** Tells the client which of its lists are others now. */
+  /** Tells the client which of its lists have changed. */
   notifyChanged(lists: readonly ListKind[]): void {
     for (const kind of lists) this.notify(listChanged(kind));
   }
@@ -253,15 +244,17 @@ export class LiveSession {
   }
 
   /**
-   * Has the session told of what others do to its run, for as long as it has streams; `begin`
-   * returns what ends that.
+   * Listens to what others do to its run, once, and while it has streams.
+   *
+   * @param listen begins to listen, and returns what ends it
    */
-  follow(begin: () => () => void): void {
-    this.#unfollow ??= begin();
+  follow(listen: () => () => void): void {
+    this.#unfollow ??= listen();
   }
 
   /**
-   * A resuming GET is here: the upstream must learn that the old stream is gone, or it answers 409.
+   * A GET resumes the stream. The upstream must learn first that the old one is gone: otherwise it
+   * answers 409.
    */
   releaseDeparted(): void {
     for (const tap of [...this.departed]) {
@@ -273,11 +266,11 @@ export class LiveSession {
 }
 
 export interface SessionTableOptions {
-  /** How many sessions are known, as long as enough of them may be forgotten. */
+  /** How many sessions to know at most. More are known while more are in use. */
   readonly maxSessions: number;
-  /** A session that was not used for this long has expired, in milliseconds. */
+  /** How long after its last use a session expires, in milliseconds. */
   readonly idleMs: number;
-  /** Whether sessions are looked for by what they are called on the bus. */
+  /** Whether to find sessions by their topics on the bus. */
   readonly hasTopics?: boolean;
 }
 
@@ -287,16 +280,13 @@ interface SessionEntry extends Placed<SessionEntry> {
   usedAt: number;
 }
 
-/**
- * How many sessions of each kind one use, or one that is added, looks at. More than one leaves for
- * each that comes.
- */
+/** How many of the oldest sessions each use looks at. Two, so that more leave than come. */
 const LOOKS = 2;
 
 /**
- * The sessions that this process knows. Those that have expired leave as others are used, and the
- * least recently used one where there are too many, those without a principal first: nothing limits
- * how many of them one client opens. One in which something is under way stays.
+ * The sessions that this process knows. Each use of one forgets others that have expired. Where
+ * there are too many, the least recently used is forgotten: first those without a principal, of
+ * which a client may open any number. A session that is in use stays.
  */
 export class SessionTable {
   readonly #entries = new Map<string, SessionEntry>();
@@ -319,7 +309,7 @@ export class SessionTable {
     return this.#topics?.get(topic);
   }
 
-  /** To be looked for is no use. */
+  /** Finds a session. That does not count as a use. */
   get(run: string): LiveSession | undefined {
     return this.#entries.get(run)?.session;
   }
@@ -333,7 +323,7 @@ export class SessionTable {
     this.#forgetOldest(session, now);
   }
 
-  /** In place of what was there under its name. */
+  /** Adds a session, in place of one of the same run. */
   add(session: LiveSession, seat: Seat<LiveSession>, now: number): void {
     this.delete(session.run);
     const order = this.#order.of(session.record.principal !== undefined);
@@ -360,7 +350,7 @@ export class SessionTable {
     entry.session.seat = undefined;
   }
 
-  /** What is under way counts as a use, so that it keeps none of those behind it. */
+  /** A session that is in use becomes the newest one, so that those behind it are looked at. */
   #forgetOldest(current: LiveSession, now: number): void {
     for (const order of this.#order.inTurn) {
       for (let looks = 0; looks < LOOKS; looks++) {

@@ -1,3 +1,8 @@
+/**
+ * A request that is let in, and the runs that it is about; or a request that is denied. Hides which
+ * strategy names a run, and in what words a denial is answered.
+ */
+import type { Clock } from '../clock.ts';
 import type { Events } from '../events.ts';
 import { SESSION_HEADER } from '../ids.ts';
 import type { StepRun } from '../step/step.ts';
@@ -27,26 +32,27 @@ import {
   startingAdvice,
 } from './run-key.ts';
 
-/** What is shared by all requests: the keys, and where runs are kept and heard of. */
+/** What all requests share: the keys, where runs are kept, and who is told of them. */
 export interface RunKeeper {
   readonly keys: readonly RunKeyStrategy[];
   readonly store: GuardedStore;
   readonly ttlMs: number;
+  readonly clock: Clock;
   readonly turns: Turns;
   readonly events: Events;
-  /** Tells the listeners of a run, here and elsewhere, but for one session that knows already. */
+  readonly onError: (error: unknown) => void;
+  /** Tells who listens to a run, in all processes, except one session that knows already. */
   tell(run: string, lists: readonly ListKind[], except?: LiveSession): void;
   listen(run: string, tell: (lists: readonly ListKind[]) => void, session: LiveSession): () => void;
-  /**
-   * Lists of a run were served incomplete: its clients are told again once the store can be asked.
-   */
+  /** Incomplete lists of a run went out: its clients are told once the store is back. */
   missed(run: string, lists: readonly ListKind[]): void;
   /** As {@link Admission.holdOpen}. */
   holdOpen(tap: Tap, last: JsonObject): () => void;
 }
 
-/** A call that has no run, and what can be done about it, for the model. */
+/** Why a call has no run. */
 export interface NoRun {
+  /** What to do about it, for the model. */
   readonly advice: string;
   /** For the developer, where every such call is refused and not this one alone. */
   readonly warning: string | undefined;
@@ -58,27 +64,25 @@ interface Caller {
   readonly session: LiveSession;
 }
 
-/** What names a run, and what may make it. */
+/** How a request came to name a run. */
 interface RunOrigin {
-  /**
-   * As in {@link StepRun.create}: only a handshake, or a tool that hands handles out, makes others.
-   */
+  /** As in {@link StepRun.create}. Set for a principal's run: its first call makes it. */
   readonly create?: SessionRecord | undefined;
-  /** The strategy whose argument named it, if any. */
+  /** The strategy whose argument named the run, if one did. */
   readonly handle?: HandleKey | ManagedHandle | undefined;
-  /** Whether it began with the session, which is over where the run is unknown. */
+  /** Whether it is the session's own run: where that is unknown, the session is over. */
   readonly isSessions?: boolean;
 }
 
-/** One run, as a request has to do with it, and how to reach what is kept of it. */
+/** One run that a request is about. */
 export class Run implements StepRun {
   readonly run: string;
-  /** What this process knows of the client's other requests. */
+  /** The client's other requests, as far as this process knows them. */
   readonly session: LiveSession;
-  /** The caller, for the trail. */
+  /** The caller, as the trail names it. */
   readonly actor: string | undefined;
   readonly create: SessionRecord | undefined;
-  /** The one message of this request that runs as a step; a batch forwards no second one. */
+  /** The one call of this request that runs as a step: a batch forwards no second one. */
   step: Call | undefined;
   readonly #keeper: RunKeeper;
   readonly #era: Era;
@@ -111,32 +115,33 @@ export class Run implements StepRun {
   }
 
   /**
-   * What a call is told whose run turns out to be unknown; `undefined` where the session itself is
+   * What the model is told where the store does not know the run; `undefined` where the session is
    * over then.
    */
   get gone(): string | undefined {
     return this.#handle && goneAdvice(this.#handle);
   }
 
-  /** What begins another run, in words for the model; `undefined` where no tool does. */
+  /** Tells the model what begins another run; `undefined` where no tool does. */
   get anew(): string | undefined {
     return this.#handle && startingAdvice(this.#handle);
   }
 
-  /** The run was read for this very request. @param moves the session's count of moves then */
+  /** The run was read for this request. @param moves the session's count of moves at that time */
   wasRead(record: RunRecord, moves: number): void {
     this.#record = record;
     this.#movesThen = moves;
   }
 
-  /** The run as it was read for this very request, if it had to be, and has not moved since. */
+  /** The run as it was read for this request, unless it was not read or has moved since. */
   fresh(): RunRecord | undefined {
     return this.session.moves === this.#movesThen ? this.#record : undefined;
   }
 
   /**
-   * Some of the run's lists are others now. `toldHere`: the client hears of it on the stream of its
-   * own call.
+   * Some of the run's lists have changed.
+   *
+   * @param toldHere whether the client is told on the stream of its own call
    */
   listChanged(lists: readonly ListKind[], toldHere: boolean): void {
     const { session, run: runKey } = this;
@@ -147,7 +152,7 @@ export class Run implements StepRun {
     if (!this.#isSessions) this.#keeper.tell(this.run, lists, session);
   }
 
-  /** Has a stream told of each such change, until the returned function is called. */
+  /** Calls `tell` at each such change, until the returned function is called. */
   listen(tell: (lists: readonly ListKind[]) => void): () => void {
     return this.#isSessions ? () => {} : this.#keeper.listen(this.run, tell, this.session);
   }
@@ -160,41 +165,38 @@ const UNNAMED: NoRun = {
     '2026-07-28 there are no sessions: give sessionStore({ key }) principalKey() or ' +
     'managedHandle(), see mcp-interlock/docs/build/eras.md#what-names-a-run',
 };
-const BY_NOBODY: NoRun = {
-  advice: 'Its runs belong to those who call it, and this request names nobody.',
+const ANONYMOUS_CALL: NoRun = {
+  advice: 'Its runs belong to authenticated callers, and this request names none.',
   warning:
     'a request names no principal, so each call of a bound tool is refused. Mount authentication ' +
     'in front of sessionStore(), or give sessionStore({ principal })',
 };
 
-/**
- * A request that was let in, and the runs that it is about: each of its calls has one, or advice.
- */
+/** A request that is let in, and the runs of its calls. */
 export class Admission {
-  /** The `sessionStore()` that let it in: a second one would decide differently. */
+  /** The `sessionStore()` that let it in. A second one would decide differently. */
   readonly owner: object;
   readonly era: Era;
   /**
-   * What this process knows of the client's other requests; of this one alone where nothing joins
-   * them.
+   * The client's other requests, as far as this process can tell that they are the same client's.
    */
   readonly session: LiveSession;
-  /** The run that is named without a call: what lists are filtered by. */
+  /** The run that the request names without a call: it filters the lists. */
   readonly listed: Run | undefined;
-  /** Whether calls name their runs in their arguments, so that a list cannot be filtered. */
+  /** Whether calls may name their runs in their arguments: then no run can filter the lists. */
   readonly byArgument: boolean;
-  /** The handles that the gated tools' schemas must ask for. */
+  /** The handle that the schemas of gated tools must ask for. */
   readonly managed: ManagedHandle | undefined;
   readonly #keeper: RunKeeper;
   readonly #identity: Identity;
   /** The session's own run; none where there is no session. */
   readonly #own: Run | undefined;
-  /** Those that may be tried, in order: nothing after one that names the run of every call. */
+  /** The strategies to try, in order, up to one that names the run of each call. */
   readonly #keys: readonly RunKeyStrategy[];
   readonly #runs = new Map<string, Run>();
   readonly #ofCalls = new Map<Call, Run | NoRun>();
 
-  /** @param own the run that began with the session */
+  /** @param own the session's own run */
   constructor(
     owner: object,
     keeper: RunKeeper,
@@ -220,12 +222,12 @@ export class Admission {
     return this.#identity;
   }
 
-  /** The strategies by which a call may name its run in its arguments, in order of preference. */
+  /** The strategies by which an argument may name the run, in order of preference. */
   get handles(): readonly (HandleKey | ManagedHandle)[] {
     return this.#keys.filter((key) => key.kind === 'handle' || key.kind === 'managed');
   }
 
-  /** The run of a call: the same each time, whatever becomes of the call's arguments. */
+  /** The run of a call. It stays the same if the call's arguments are changed later. */
   runOf(call: Call): Run | NoRun {
     if (this.listed !== undefined && !this.byArgument) return this.listed;
     const known = this.#ofCalls.get(call);
@@ -235,33 +237,27 @@ export class Admission {
     return run;
   }
 
-  /** Who calls, by issuer and subject; `undefined` where that is not known. */
+  /** As {@link Identity} has it. */
   get principal(): string | undefined {
     return this.#identity.principal;
   }
 
-  /**
-   * Whose tasks are meant by their ids: the session's, or the principal's, or nobody's in
-   * particular.
-   */
+  /** Whose tasks this request means by their ids. */
   get taskOwner(): readonly [kind: 'session' | 'principal', name: string | null] {
     return this.#own === undefined
       ? ['principal', this.#identity.binding ?? null]
       : ['session', this.#own.run];
   }
 
-  /**
-   * A run by its key, whatever this request names. It is the caller's business that it is the
-   * client's.
-   */
+  /** A run by its key. The caller must have made sure that it is the client's. */
   runNamed(run: string): Run {
     if (this.#own?.run === run) return this.#own;
     return this.#runs.get(run) ?? this.#newRun(run, {});
   }
 
   /**
-   * Such lists go out without what the run's state shows, because the store cannot be asked: once
-   * it can, the client is told that they changed.
+   * These lists go out incomplete, because the store cannot be asked. The client is told that they
+   * changed once the store is back.
    */
   listMissed(lists: readonly ListKind[]): void {
     const run = this.#own?.run ?? this.listed?.run;
@@ -269,8 +265,8 @@ export class Admission {
   }
 
   /**
-   * Keeps a stream of the middleware's own from looking dead, and ends it with `last` at the
-   * shutdown, until the returned function is called.
+   * Keeps a stream of the middleware's own alive until the returned function is called, and ends it
+   * with `last` if the process ends before.
    */
   holdOpen(tap: Tap, last: JsonObject): () => void {
     return this.#keeper.holdOpen(tap, last);
@@ -281,7 +277,7 @@ export class Admission {
     for (const key of this.#keys) {
       if (key.kind === 'handle' || key.kind === 'managed') {
         const handle = handleIn(call, key.argument);
-        // What the upstream may take for a handle must not be judged by another run.
+        // The upstream may read another handle there, so no run may judge the call.
         if (handle === null) return { advice: goneAdvice(key), warning: undefined };
         if (handle !== undefined)
           return this.#known(key.runKey(handle, this.#identity.binding), { handle: key });
@@ -291,7 +287,9 @@ export class Admission {
         if (named !== undefined) return named;
       }
     }
-    return found ?? (this.#keys.some(({ kind }) => kind === 'principal') ? BY_NOBODY : UNNAMED);
+    return (
+      found ?? (this.#keys.some(({ kind }) => kind === 'principal') ? ANONYMOUS_CALL : UNNAMED)
+    );
   }
 
   /** For the developer: why each gated call of this client is refused, if that is known before. */
@@ -300,7 +298,7 @@ export class Admission {
     return isOpen ? UNNAMED.warning : undefined;
   }
 
-  /** The run that a strategy names whatever is called. */
+  /** The run that a strategy names without looking at the call. */
   #named(key: RunKeyStrategy): Run | undefined {
     if (key.kind === 'session') return this.#own;
     const { principal } = this.#identity;
@@ -329,7 +327,7 @@ export function letIn(exchange: Exchange, admission: Admission): Admission {
   return admission;
 }
 
-/** The keys that come before that of sessions: what they name is not the session's. */
+/** The keys before that of sessions: only they can name a run before there is a session. */
 export function keysBeforeSessions(keys: readonly RunKeyStrategy[]): readonly RunKeyStrategy[] {
   const own = keys.findIndex(({ kind }) => kind === 'session');
   return own === -1 ? keys : keys.slice(0, own);
@@ -347,8 +345,8 @@ function withoutHandle({ message }: Call, key: HandleKey | ManagedHandle): NoRun
 }
 
 /**
- * The handle in a call's arguments; `null` where what stands there is none, or where another parser
- * would take another one.
+ * The handle in a call's arguments; `null` where the value is no handle, or where another parser
+ * could read another value.
  */
 function handleIn(call: Call, argument: string): string | null | undefined {
   const path = ['params', 'arguments'];
@@ -358,7 +356,7 @@ function handleIn(call: Call, argument: string): string | null | undefined {
   return isHandle(value) ? String(value) : null;
 }
 
-/** How a request is answered that is not let in. */
+/** The answer to a request that is not let in. */
 export interface Denial {
   readonly status: number;
   readonly code: number;
@@ -366,7 +364,7 @@ export interface Denial {
   readonly headers?: Readonly<Record<string, string | number>>;
 }
 
-/** The session that the request names never was, or is over ("Session Management"). */
+/** The named session is over, or never was (MCP 2025-11-25, "Session Management"). */
 export const UNKNOWN_SESSION: Denial = {
   status: 404,
   code: JSON_RPC.SESSION_NOT_FOUND,
@@ -397,7 +395,8 @@ export const CROWDED: Denial = {
   status: 429,
   code: JSON_RPC.SERVER_ERROR,
   message:
-    'Too many sessions: this caller has as many as one may have, and each of them is in use. End one with DELETE, or try again later',
+    'Too many sessions: this caller has as many as one may have, and each of them is in use. ' +
+    'End one with DELETE, or try again later',
 };
 
 export const DOUBLED: Denial = {
@@ -407,15 +406,15 @@ export const DOUBLED: Denial = {
 };
 
 /**
- * No session is named, and nothing else names a run. What stands below the middlewares by mistake
- * is told the cure.
+ * Nothing names a run. Where `sessionStore()` stands before another route by mistake, it says so.
  */
 export const NAMELESS: Denial = {
   status: 400,
   code: JSON_RPC.SERVER_ERROR,
   message:
     'Bad Request: Mcp-Session-Id header is required. ' +
-    'It comes with the answer to initialize. A route that is not MCP must not stand behind sessionStore(): mount it with app.all() on the MCP route alone.',
+    'It comes with the answer to initialize. A route that is not MCP must not stand behind ' +
+    'sessionStore(): mount it with app.all() on the MCP route alone.',
 };
 
 const NOT_ALLOWED: Denial = {
@@ -426,8 +425,8 @@ const NOT_ALLOWED: Denial = {
 };
 
 /**
- * Only a POST carries messages (MCP 2025-11-25, Transports). An upstream that is less strict must
- * not find one that was not looked at.
+ * Why a request cannot be MCP. Only a POST carries messages (MCP 2025-11-25, Transports). A less
+ * strict upstream must not read messages that the gate did not see.
  */
 export function unfitRequest(req: RequestPort): Denial | undefined {
   const { method } = req;
@@ -439,9 +438,9 @@ export function unfitRequest(req: RequestPort): Denial | undefined {
 }
 
 /**
- * Under `app.use()` the middlewares see the app's other routes too. Of MCP a GET asks for a stream,
- * names a session or resumes (MCP 2025-11-25, Transports, "Listening for Messages from the
- * Server").
+ * Whether a request is for another route of the app: under `app.use()` the middlewares see those
+ * too. A GET of MCP asks for a stream, names a session or resumes one (MCP 2025-11-25, Transports,
+ * "Listening for Messages from the Server").
  */
 export function isOtherRoute(req: RequestPort): boolean {
   if (req.method !== 'GET' && req.method !== 'HEAD') return false;
@@ -449,7 +448,7 @@ export function isOtherRoute(req: RequestPort): boolean {
   return session === undefined && last === undefined && !acceptsEventStream(req);
 }
 
-/** Answers each request of an exchange so. */
+/** Answers each message of an exchange with a denial. */
 export function deny(
   exchange: Exchange,
   { status, code, message, headers = {} }: Denial,
@@ -459,7 +458,8 @@ export function deny(
 }
 
 /**
- * A batch is answered as a whole, as SDK v2 does: where it names a version there are no batches.
+ * Answers headers that contradict the body. A batch is answered as a whole, as SDK v2 does: the
+ * version that its header names has no batches.
  */
 export function denyContradiction(
   { tap, isBatch, messages }: Exchange,

@@ -1,3 +1,7 @@
+/**
+ * What requests do to a session: a handshake opens it, a POST puts ids in flight, a GET listens, a
+ * DELETE ends it. Hides the statuses and headers that say so.
+ */
 import type { Clock } from '../clock.ts';
 import { newSessionId, SESSION_HEADER } from '../ids.ts';
 import type { NotificationBus } from '../notify/bus.ts';
@@ -25,7 +29,7 @@ import type { RunKeyStrategy } from './run-key.ts';
 /** How the sessions of one mounted middleware are kept. */
 export interface SessionsConfig extends Observers {
   readonly store: GuardedStore;
-  /** What names runs, in order of preference. */
+  /** What names a run, in order of preference. */
   readonly keys: readonly RunKeyStrategy[];
   readonly clock: Clock;
   readonly principal: PrincipalOf | undefined;
@@ -39,24 +43,27 @@ export interface SessionsConfig extends Observers {
   readonly serveStreams: boolean;
   readonly keepAliveMs: number;
   readonly bus: NotificationBus | undefined;
-  /** What is likely wrong with the store where this process runs; told with the first run. */
+  /** What is likely wrong with the store in this deployment. The first run warns of it. */
   readonly storeWarning: string | undefined;
 }
 
-/** Who opens a session: whom it is bound to, and among whose it counts. */
+/** Who opens a session. */
 export interface Opening extends Owner {
+  /** As {@link Identity} has it: only requests of the same binding find the session. */
   readonly binding: string | undefined;
 }
 
-/** Where the parts of an exchange begin and end a run. */
+/** Opens and closes sessions. */
 export interface SessionKeeper {
   readonly config: SessionsConfig;
   /**
-   * Starts a run under the id that the client will send from now on, unless that one is in use.
-   * `full`: its caller has as many sessions as he may have, and none of them can make way.
+   * Opens a session under this id, and its run. `taken`: the id is in use. `full`: the caller may
+   * have no more sessions, and none of them can make way.
+   *
+   * @param minted whether the middleware made the id, and not the upstream
    */
   open(run: string, caller: Opening, minted: boolean): Promise<OpenResult['status'] | 'full'>;
-  /** Ends a run; from now on it is unknown. */
+  /** Ends a session and its run: from now on both are unknown. */
   close(session: LiveSession): Promise<void>;
 }
 
@@ -72,12 +79,13 @@ const ID_TAKEN: Denial = {
     'The server named the session by an id that is in use, so none was opened. ' +
     'It must make a new id for each session, such as randomUUID()',
 };
-/** Without the id, which is a credential. */
+/** Does not say the id, which is a credential. */
 const IN_USE =
-  'the upstream answered initialize with the id of a session that is in use. That session goes on, and the new one was refused. ' +
-  'Make a new id for each session, such as sessionIdGenerator: () => randomUUID(), or none, and the middleware makes it';
+  'the upstream answered initialize with the id of a session that is in use. ' +
+  'That session goes on, and the new one was refused. Make a new id for each session, such as ' +
+  'sessionIdGenerator: () => randomUUID(), or none, and the middleware makes it';
 
-/** An `initialize`: a run begins when, and only when, it succeeds. */
+/** An `initialize`: a session opens only when it succeeds. */
 export class Handshake implements Filter {
   readonly stage = 'session';
   readonly #sessions: SessionKeeper;
@@ -100,7 +108,7 @@ export class Handshake implements Filter {
       return;
     const { res } = this.#exchange.tap;
     const adopted = res.getHeader(SESSION_HEADER);
-    // Where runs have other names, a session is the upstream's business alone.
+    // Without sessionKey() no run needs a session, so the middleware makes none.
     if (adopted === undefined && !this.#sessions.config.keys.some(({ kind }) => kind === 'session'))
       return;
     const run = adopted === undefined ? newSessionId() : String(adopted);
@@ -174,26 +182,26 @@ export class Request implements Filter {
   onEnd(): JsonObject[] {
     const { page, tap } = this.#exchange;
     this.#isAnswered = true;
-    // A proxy gives up on what it asked for, and an event stream may end to be resumed.
+    // After a proxy's 5xx, or a stream that ends to be resumed, the upstream may still answer.
     const isOpen = page !== undefined && tap.mode === 'sse' && tap.unanswered.length > 0;
     if (isOpen || tap.res.statusCode >= 500) this.#session.noteStray();
     this.#free();
     return [];
   }
 
-  /** Another answer goes out, while the upstream's may go on. */
+  /** The client gets another answer, while the upstream's may go on. */
   onUnreadable(): void {
     this.#session.noteStray();
   }
 
-  /** The client is gone: what waits for its turn is never forwarded. */
+  /** The client left: a call that waits for its turn is never forwarded. */
   onDepart(): void {
     for (const entry of this.#begun) entry.leave();
   }
 
   onClose(): void {
     const { page, tap, forwardable } = this.#exchange;
-    // A list may have been answered here, though it was to be forwarded.
+    // A list may have been answered from the cache, so that nothing was forwarded after all.
     const isCut = forwardable.length > 0 && !(page !== undefined && tap.isWhole);
     if (isCut && !this.#isAnswered) this.#session.noteStray();
     this.onDepart();
@@ -205,16 +213,16 @@ export class Request implements Filter {
   }
 }
 
-/** Who listens on a GET stream, and to what. */
+/** What a GET stream listens to. */
 interface Listening {
   readonly session: LiveSession;
-  /** The run that the client's lists are about, which other sessions may move. */
+  /** The run that filters the client's lists. Other sessions may move it. */
   readonly listed: Run | undefined;
-  /** Whether the middleware may serve one more. */
+  /** Whether the middleware may serve one more stream. */
   readonly hasRoom: () => boolean;
 }
 
-/** A GET: the session's own stream, or the resumption of one that was cut. */
+/** A GET: the session's own stream, or one that resumes another. */
 export class Stream implements Filter {
   readonly stage = 'session';
   readonly #sessions: SessionKeeper;
@@ -246,10 +254,7 @@ export class Stream implements Filter {
     if (method === undefined && isRequestId(id)) return this.#session.late.apply(id, message);
   }
 
-  /**
-   * An upstream without streams of its own answers 405; the client still gets one, for what the
-   * middleware has to tell it.
-   */
+  /** Where the upstream serves no streams and answers 405, the middleware serves one of its own. */
   takesOver(res: HeadPort): 'stream' | undefined {
     if (res.statusCode !== 405 || !this.#sessions.config.serveStreams) return undefined;
     return acceptsEventStream(this.#exchange.req) && this.#hasRoom() ? 'stream' : undefined;
@@ -280,7 +285,7 @@ export class Stream implements Filter {
     res.statusCode = 200;
     res.removeHeader('allow');
     res.setHeader('content-type', 'text/event-stream');
-    // `no-transform` keeps a compressing middleware in front from holding events back.
+    // `no-transform`: a compressing middleware in front would hold events back.
     res.setHeader('cache-control', 'no-cache, no-transform');
     res.setHeader('x-accel-buffering', 'no');
     const { clock, keepAliveMs } = this.#sessions.config;
@@ -289,8 +294,8 @@ export class Stream implements Filter {
 }
 
 /**
- * A DELETE: the run ends when the upstream agrees, or at once where the session is the middleware's
- * own.
+ * A DELETE: the session ends if the upstream agrees. A session of the middleware's own ends though
+ * the upstream refuses, unless it refuses the caller.
  */
 export class Termination implements Filter {
   readonly stage = 'session';

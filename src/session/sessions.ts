@@ -1,3 +1,7 @@
+/**
+ * The door of session/: lets each request in or denies it. Hides in which order a request's era,
+ * its caller and its session are looked at, what the store is asked, and how the process ends.
+ */
 import { newToken, SESSION_HEADER } from '../ids.ts';
 import type { NotificationBus } from '../notify/bus.ts';
 import { HeldStreams, Relay } from '../notify/relay.ts';
@@ -16,7 +20,7 @@ import { isRequestId, type ListKind } from '../wire/json-rpc.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { Audiences, MissedLists } from './audiences.ts';
 import { ANONYMOUS, Callers, clientNamed, type Identity, Quotas } from './callers.ts';
-import { type HandleKeeper, serveHandles } from './handles.ts';
+import { serveHandles } from './handles.ts';
 import { LiveSession, SessionTable } from './live-session.ts';
 import {
   Admission,
@@ -46,20 +50,21 @@ import {
   Termination,
 } from './session-filters.ts';
 
-/** A session that the caller may use, and its run where that had to be read. */
+/** A session that the caller may use. */
 interface FoundSession {
   readonly session: LiveSession;
+  /** Its run, where that had to be read. */
   readonly record?: RunRecord;
-  /** The session's count of moves when it was read. */
+  /** The session's count of moves before the run was read. */
   readonly moves?: number;
 }
 
-/** Finds out which run a request belongs to, and turns away those that belong to none. */
+/** The sessions of one mounted `sessionStore()`. */
 export class Sessions implements SessionKeeper {
   readonly config: SessionsConfig;
   readonly table: SessionTable;
   readonly #relay: Relay | undefined;
-  readonly #keeper: RunKeeper & HandleKeeper;
+  readonly #keeper: RunKeeper;
   readonly #audiences = new Audiences();
   readonly #callers: Callers;
   readonly #quotas: Quotas<LiveSession>;
@@ -102,14 +107,12 @@ export class Sessions implements SessionKeeper {
     };
     this.#hasHandles = config.keys.some(({ kind }) => kind === 'handle' || kind === 'managed');
     this.#callers = new Callers(config.principal, config.onWarning);
-    // A session that is taken for granted is not touched in the store. It must not expire there
-    // meanwhile.
+    // A cached session is not touched in the store, and must not expire there meanwhile.
     this.#cacheMs = Math.min(config.sessionCacheMs, config.idleMs / 10);
   }
 
   /**
-   * Lets a request in, or answers it: then it gives `undefined`. In the same turn, unless a store
-   * is asked.
+   * Lets a request in, or answers it and gives `undefined`. Synchronous, unless the store is asked.
    */
   enter(exchange: Exchange): MaybePromise<Admission | undefined> {
     const { req } = exchange;
@@ -124,7 +127,7 @@ export class Sessions implements SessionKeeper {
       return this.#handshake(exchange, identity);
     const run = requestHeader(req, SESSION_HEADER);
     if (run === undefined) return this.#withoutSession(exchange, identity);
-    // "It MUST only contain visible ASCII characters", and the keys of other runs do not.
+    // A session's id has only visible ASCII characters (MCP); the keys of other runs have a space.
     if (!/^[\x21-\x7e]+$/.test(run)) return deny(exchange, UNKNOWN_SESSION);
     const known = this.#known(run, identity);
     if (known !== undefined) return this.#enterSession(exchange, { session: known }, identity);
@@ -135,7 +138,6 @@ export class Sessions implements SessionKeeper {
     });
   }
 
-  /** Starts a run under the id that the client will send from now on, unless that one is in use. */
   async open(
     run: string,
     caller: Opening,
@@ -158,9 +160,8 @@ export class Sessions implements SessionKeeper {
   }
 
   /**
-   * Ends a session that makes way for another one. This process knows of its own requests, and asks
-   * the store about steps: while a claim stands, one runs somewhere or nobody knows what it came
-   * to.
+   * Ends a session that is to make way, unless it is in use. A claim in the store says that another
+   * process runs a step of it, or that the outcome of one is unknown.
    */
   async #endUnlessUsed(session: LiveSession): Promise<void> {
     const { run, seat } = session;
@@ -172,7 +173,7 @@ export class Sessions implements SessionKeeper {
     else await this.close(session);
   }
 
-  /** Ends a run, a session or another one; from now on it is unknown. */
+  /** Ends a run, of a session or not: from now on it is unknown. */
   async close({ run }: Pick<LiveSession, 'run'>): Promise<void> {
     await this.config.store.delete(run);
     this.#forget(run);
@@ -180,8 +181,8 @@ export class Sessions implements SessionKeeper {
   }
 
   /**
-   * For an orderly end of the process: begins no step any more, waits at most `drainMs` for those
-   * that run, ends the streams that are served here, and leaves the bus.
+   * Begins no more steps, waits at most `drainMs` for those that run, ends the streams that the
+   * middleware serves, and leaves the bus.
    */
   async shutDown(drainMs: number): Promise<void> {
     const { turns } = this.#keeper;
@@ -201,17 +202,17 @@ export class Sessions implements SessionKeeper {
     await this.#relay?.close().catch(this.config.onError);
   }
 
-  /** What is needed to move runs that no request is about. */
+  /** For moves that no request is about. */
   get keeper(): RunKeeper {
     return this.#keeper;
   }
 
-  /** Whether this instance hears the others at the moment; `undefined` where it has no bus. */
+  /** Whether this instance hears the others now; `undefined` where it has no bus. */
   get hearsOthers(): boolean | undefined {
     return this.#relay?.hears;
   }
 
-  /** Tells the clients of a run that lists of it changed, wherever they are. */
+  /** Tells the clients of a run, in all processes, that lists of it changed. */
   tellListChanged(run: string, lists: readonly ListKind[]): void {
     const { events } = this.config;
     if (events.isOn) events.publish({ type: 'list.changed', runKey: run, lists });
@@ -221,7 +222,7 @@ export class Sessions implements SessionKeeper {
     this.#keeper.tell(run, lists);
   }
 
-  /** Authentication that stands behind is seen where a session begins, and where there are none. */
+  /** Warns of authentication behind the middleware, with an initialize or without sessions. */
   #lookOut(exchange: Exchange, { principal }: Identity): void {
     const lookout = principal === undefined ? this.#callers.lookout(exchange.req) : undefined;
     if (lookout !== undefined) exchange.join(lookout);
@@ -254,8 +255,7 @@ export class Sessions implements SessionKeeper {
   #handshake(exchange: Exchange, identity: Identity): MaybePromise<Admission | undefined> {
     if (exchange.isBatch) return deny(exchange, NOT_ALONE);
     if (this.#keeper.turns.closed) return deny(exchange, RESTARTING);
-    // A handshake begins a session. One that names another must neither learn of it nor take it
-    // over.
+    // A handshake that names a session must neither learn of it nor take it over.
     setRequestHeader(exchange.req, SESSION_HEADER, undefined);
     const { binding, principal } = identity;
     const caller = { binding, principal, client: clientNamed(this.config.clientOf, exchange.req) };
@@ -267,17 +267,18 @@ export class Sessions implements SessionKeeper {
 
   #withoutSession(exchange: Exchange, identity: Identity): MaybePromise<Admission | undefined> {
     const { req, messages } = exchange;
-    // It asks which era an upstream speaks, and must come back as that upstream answers it.
+    // A client's probe for the era must be answered by the upstream itself.
     const probes =
       messages.length > 0 && messages.every((each) => each.method === 'server/discover');
-    // A header that no body bears out: the upstream refuses it, and no gated call passes.
+    // The header says stateless, and the body does not: the upstream refuses that. No gated call
+    // passes.
     if (probes || headerSaysStateless(req)) return this.#admitNowhere(exchange, identity);
     if (this.config.keys.some(({ kind }) => kind !== 'session'))
       return this.#enterAlone(exchange, 'session', identity);
     return deny(exchange, NAMELESS);
   }
 
-  /** Lets a request in that belongs to no run, and whose calls have none. */
+  /** Lets in a request that has no session; its calls have runs only by the given keys. */
   #admitNowhere(
     exchange: Exchange,
     identity: Identity = ANONYMOUS,
@@ -287,7 +288,7 @@ export class Sessions implements SessionKeeper {
     return letIn(exchange, new Admission(this, { ...this.#keeper, keys }, caller));
   }
 
-  /** Lets a request in that nothing joins to others: whatever it is about, it says itself. */
+  /** Lets in a request that nothing joins to other requests of its client. */
   #enterAlone(
     exchange: Exchange,
     era: Era,
@@ -295,8 +296,7 @@ export class Sessions implements SessionKeeper {
   ): MaybePromise<Admission | undefined> {
     this.#warnOfStore();
     const session = newScope();
-    // Of such a request it means nothing, and an upstream that took it up would serve somebody
-    // else's session.
+    // The header means nothing here: an upstream that read it would serve another client's session.
     setRequestHeader(exchange.req, SESSION_HEADER, undefined);
     const request = Request.begin(exchange, session);
     if (request === undefined) return deny(exchange, DOUBLED);
@@ -311,9 +311,8 @@ export class Sessions implements SessionKeeper {
   }
 
   /**
-   * A client that was given no session opens its GET stream all the same, and hears there of the
-   * run that its lists are about. Which requests are the same client's is not known: each stream is
-   * told.
+   * A client without a session may open a GET stream too, and hears there of its run's lists. Each
+   * stream is told, since nothing says which streams are the same client's.
    */
   #listenAlone(
     exchange: Exchange,
@@ -335,13 +334,12 @@ export class Sessions implements SessionKeeper {
     );
   }
 
-  /** A session of the caller's that the store need not be asked about. */
+  /** The caller's session, if the store confirmed it lately. */
   #known(run: string, { binding }: Identity): LiveSession | undefined {
     const known = this.table.get(run);
-    // Another caller's request is answered by the store like one of an unknown session, and as
-    // late.
+    // Another caller's request goes to the store, so that it takes as long as an unknown session.
     if (known === undefined || known.record.principal !== binding) return undefined;
-    // A clock may go back, and no session may be taken for granted until it has caught up.
+    // Where the clock was set back, the store is asked until the clock has caught up.
     const now = this.config.clock.now();
     this.table.use(known, now);
     const age = now - known.checkedAt;
@@ -361,8 +359,7 @@ export class Sessions implements SessionKeeper {
       record = await store.read(run, idleMs);
     } catch (error) {
       this.config.onError(error);
-      // Ungated calls of a session that this process knows go on; gated ones meet the store
-      // themselves.
+      // Ungated calls of a known session go on. Gated calls ask the store themselves.
       return known?.record.principal === binding && known !== undefined
         ? { session: known }
         : 'unavailable';
@@ -374,7 +371,7 @@ export class Sessions implements SessionKeeper {
     return { session, record, moves };
   }
 
-  /** A session that was begun in another process, or was forgotten in this one. */
+  /** Takes up a session that another process began, or that this one forgot. */
   #adopt(
     run: string,
     record: SessionRecord,
@@ -403,8 +400,7 @@ export class Sessions implements SessionKeeper {
     const caller = { era: 'session', identity, session, actor: identity.binding } as const;
     const own = new Run(session.run, this.#keeper, caller, { isSessions: true });
     if (method === 'POST') {
-      // What was read before a stream was opened says nothing of the time when a message comes on
-      // it.
+      // Only for a POST: what was read would be out of date when a message comes on a GET's stream.
       if (record !== undefined) own.wasRead(record, moves);
       const request = Request.begin(exchange, session);
       if (request === undefined) return deny(exchange, DOUBLED);
@@ -426,10 +422,9 @@ export class Sessions implements SessionKeeper {
   }
 
   /**
-   * What the client tells the session beside its requests: a request is cancelled, a question of
-   * the upstream's is answered. A server "SHOULD NOT" answer what was cancelled (MCP,
-   * "Cancellation"), and the SDKs do not. So the upstream is not told of a step that must not be
-   * interrupted: its outcome would stay unknown.
+   * Notes cancellations, and answers to the upstream's own requests. SDK servers do not answer what
+   * was cancelled (MCP, "Cancellation": a server "SHOULD NOT"). So the cancellation of a step that
+   * must not be interrupted is kept from the upstream: its outcome would stay unknown.
    */
   #noteNotices(exchange: Exchange, session: LiveSession): void {
     for (const incoming of exchange.messages) {
@@ -444,7 +439,7 @@ export class Sessions implements SessionKeeper {
   }
 }
 
-/** What is known of the client's other requests where nothing joins them: nothing. */
+/** Stands for a session where requests have none. */
 function newScope(): LiveSession {
   return new LiveSession('', {}, 0);
 }

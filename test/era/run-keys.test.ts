@@ -107,7 +107,7 @@ describe('principalKey()', () => {
   it('gives nobody in particular no run', async () => {
     const { url, app, warnings } = await serve(principalKey());
     expect((await callStateless(url, 'cart.add_item')).text).toContain(
-      'Its runs belong to those who call it, and this request names nobody.',
+      'Its runs belong to authenticated callers, and this request names none.',
     );
     expect(warnings).toEqual([
       expect.stringContaining('Mount authentication in front of sessionStore()'),
