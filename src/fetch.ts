@@ -1,8 +1,7 @@
 import * as z from 'zod/mini';
-import { isGate } from './drivers.ts';
 import { InterlockError } from './errors.ts';
 import { type Middleware, passStage, STAGE, type Stage } from './middleware.ts';
-import { functionOption, parseOptions, showValue } from './options.ts';
+import { functionOption, isGate, parseOptions, showValue } from './options.ts';
 import { Exchange } from './wire/exchange.ts';
 import { FetchHost } from './wire/fetch-host.ts';
 

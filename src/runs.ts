@@ -12,7 +12,7 @@ import {
   tellMovedOutside,
 } from './gate/outside.ts';
 import { storedIn } from './gate/stands.ts';
-import { isSession, newToken } from './ids.ts';
+import { isSession, newToken } from './names.ts';
 import {
   countRuns,
   heldRuns,

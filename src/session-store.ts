@@ -1,7 +1,6 @@
 import cluster from 'node:cluster';
 import * as z from 'zod/mini';
 import { type Clock, DEFAULT_IDLE_MS, systemClock } from './clock.ts';
-import { isBus } from './drivers.ts';
 import { InterlockError } from './errors.ts';
 import {
   type CommonOptions,
@@ -12,7 +11,7 @@ import {
   withExchange,
 } from './middleware.ts';
 import type { NotificationBus } from './notify/bus.ts';
-import { functionOption, parseOptions } from './options.ts';
+import { functionOption, isBus, parseOptions } from './options.ts';
 import type { ClientOf, PrincipalOf } from './session/callers.ts';
 import { admissionOf } from './session/run.ts';
 import { parseKeys, type RunKeyStrategy, sessionKey } from './session/run-key.ts';

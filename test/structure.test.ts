@@ -26,17 +26,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 };
 
 /** The files at the top that every room may import. */
-const BASICS = [
-  'clock.ts',
-  'digest.ts',
-  'drivers.ts',
-  'errors.ts',
-  'events.ts',
-  'ids.ts',
-  'names.ts',
-  'options.ts',
-  'use-order.ts',
-];
+const BASICS = ['clock.ts', 'digest.ts', 'errors.ts', 'events.ts', 'names.ts', 'options.ts'];
 
 /**
  * Where the store's types may be named by those who are given a store, or its snapshots, and make

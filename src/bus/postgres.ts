@@ -1,7 +1,6 @@
 import * as z from 'zod/mini';
-import { isPool } from '../drivers.ts';
 import type { NotificationBus } from '../notify/bus.ts';
-import { parseOptions } from '../options.ts';
+import { isPool, parseOptions } from '../options.ts';
 import {
   type Link,
   type LinkEvents,

@@ -1,5 +1,4 @@
-import { PRINCIPAL_RUN } from '../ids.ts';
-import { nearestName } from '../names.ts';
+import { nearestName, PRINCIPAL_RUN } from '../names.ts';
 import type { Begin } from '../step/claim.ts';
 import type { StepRules } from '../step/step.ts';
 import type { WaitLimits } from '../step/turns.ts';

@@ -2,7 +2,7 @@
  * What a model is told of one workflow of a run, and no more of it: where it stands, how it goes
  * on, what it waits for. Hides how that is found out from one record of the store.
  */
-import { isPrincipalRun } from '../ids.ts';
+import { isPrincipalRun } from '../names.ts';
 import type { Run } from '../session/run.ts';
 import { beginsAnew, shownPosition, tellIfHeld } from '../step/outcome.ts';
 import type { ClaimView, Json, RunRecord, TrailEntry } from '../stores/store.ts';

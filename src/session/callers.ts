@@ -3,9 +3,9 @@
  * name, how a weak one is noticed, and which session makes way for a new one.
  */
 import type { IncomingHttpHeaders } from 'node:http';
+import { type Placed, UseOrder } from '../clock.ts';
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
-import { type Placed, UseOrder } from '../use-order.ts';
 import type { Filter } from '../wire/filter.ts';
 import { isObject, type JsonObject } from '../wire/json-rpc.ts';
 

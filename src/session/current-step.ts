@@ -4,7 +4,7 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { InterlockError } from '../errors.ts';
-import { newToken } from '../ids.ts';
+import { newToken } from '../names.ts';
 import { showValue } from '../options.ts';
 import type { Json, RunKey } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';

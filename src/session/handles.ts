@@ -5,7 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import { inWords } from '../clock.ts';
 import { InterlockError } from '../errors.ts';
-import { newToken } from '../ids.ts';
+import { newToken } from '../names.ts';
 import { persist } from '../step/store-calls.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';

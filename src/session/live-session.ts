@@ -2,10 +2,11 @@
  * What this process knows of its sessions: requests in flight, streams, late answers. All of it can
  * be lost without losing a run. Hides which sessions are forgotten, and when.
  */
+
+import { type Placed, type UseOrder, YieldOrder } from '../clock.ts';
 import { type Relay, Streams, topicOf } from '../notify/relay.ts';
 import type { WaitingCall } from '../step/turns.ts';
 import type { SessionRecord } from '../stores/store.ts';
-import { type Placed, type UseOrder, YieldOrder } from '../use-order.ts';
 import { LateResponses } from '../wire/call.ts';
 import {
   idKey,

@@ -4,7 +4,7 @@
  */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
-import { isPrincipalRun, PRINCIPAL_RUN } from '../ids.ts';
+import { isPrincipalRun, PRINCIPAL_RUN } from '../names.ts';
 import { parseOptions, showValue } from '../options.ts';
 import type { SessionRecord } from '../stores/store.ts';
 

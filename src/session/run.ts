@@ -4,7 +4,7 @@
  */
 import type { Clock } from '../clock.ts';
 import type { Events } from '../events.ts';
-import { SESSION_HEADER } from '../ids.ts';
+import { SESSION_HEADER } from '../names.ts';
 import type { StepRun } from '../step/step.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
 import type { Turns } from '../step/turns.ts';

@@ -3,7 +3,7 @@
  * DELETE ends it. Hides the statuses and headers that say so.
  */
 import type { Clock } from '../clock.ts';
-import { newSessionId, SESSION_HEADER } from '../ids.ts';
+import { newSessionId, SESSION_HEADER } from '../names.ts';
 import type { NotificationBus } from '../notify/bus.ts';
 import { keepAlive } from '../notify/relay.ts';
 import type { GuardedStore } from '../step/store-calls.ts';

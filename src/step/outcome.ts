@@ -3,7 +3,7 @@
  * how a binding, a workflow and an outcome together make a move.
  */
 import type { Events } from '../events.ts';
-import { isPrincipalRun } from '../ids.ts';
+import { isPrincipalRun } from '../names.ts';
 import type {
   CallNote,
   ClaimView,

@@ -4,7 +4,7 @@
  */
 import type { Clock } from '../clock.ts';
 import type { Events } from '../events.ts';
-import { newToken } from '../ids.ts';
+import { newToken } from '../names.ts';
 import type {
   CallNote,
   ClaimRequest,

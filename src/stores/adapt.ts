@@ -1,8 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import * as z from 'zod/mini';
-import { kindOf } from '../drivers.ts';
 import { InterlockError, quoteNames } from '../errors.ts';
-import { functionOption, parseOptions } from '../options.ts';
+import { functionOption, kindOf, parseOptions } from '../options.ts';
 import { RunTable } from './memory-store.ts';
 import {
   claimStep,

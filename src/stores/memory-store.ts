@@ -3,7 +3,7 @@
  * table makes room for new ones.
  */
 import { randomUUID } from 'node:crypto';
-import { type Placed, type UseOrder, YieldOrder } from '../use-order.ts';
+import { type Placed, type UseOrder, YieldOrder } from '../clock.ts';
 import {
   claimStep,
   commitStep,

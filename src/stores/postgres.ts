@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import * as z from 'zod/mini';
-import { isPool } from '../drivers.ts';
-import { parseOptions } from '../options.ts';
+import { isPool, parseOptions } from '../options.ts';
 import {
   appendDocument,
   type ClaimAnswer,

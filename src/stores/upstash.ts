@@ -1,6 +1,5 @@
 import * as z from 'zod/mini';
-import { hasMethods } from '../drivers.ts';
-import { parseOptions } from '../options.ts';
+import { hasMethods, parseOptions } from '../options.ts';
 import {
   type ScriptedStateStore,
   type ScriptedStoreOptions,

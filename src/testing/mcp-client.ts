@@ -2,7 +2,7 @@
  * An MCP client of plain requests and responses: hides how each era begins, what its requests
  * carry, and whether a server answers by JSON or by a stream.
  */
-import { SESSION_HEADER } from '../ids.ts';
+import { SESSION_HEADER } from '../names.ts';
 import { isObject, type JsonObject, META_CLAIM } from '../wire/json-rpc.ts';
 import { parseEvent, SseSplitter } from '../wire/sse.ts';
 

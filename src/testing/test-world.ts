@@ -4,7 +4,7 @@
  */
 import type { Clock } from '../clock.ts';
 import { InterlockError } from '../errors.ts';
-import { SESSION_HEADER } from '../ids.ts';
+import { SESSION_HEADER } from '../names.ts';
 import { showValue } from '../options.ts';
 import { isObject, JSON_RPC, type JsonObject } from '../wire/json-rpc.ts';
 import type { ToolResult } from '../workflow/binding.ts';

@@ -1,10 +1,9 @@
-import { isGate } from '../drivers.ts';
 /**
  * The gate that an app makes, binds and mounts. It hides how machine and bindings become what the
  * middlewares run on.
  */
 import { InterlockError } from '../errors.ts';
-import { isTable, showValue } from '../options.ts';
+import { isGate, isTable, showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import {
   type AnyBinding,

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { newSessionId, newToken } from '../../src/ids.ts';
+import { newSessionId, newToken } from '../../src/names.ts';
 
 describe.each([
   ['a session id', newSessionId, 192],
