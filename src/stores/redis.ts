@@ -9,8 +9,7 @@ import {
 } from './redis/scripted-store.ts';
 
 /**
- * What the store uses of node-redis: the value of `createClient()`, `createCluster()`, or a pool of
- * clients.
+ * What the store uses of node-redis: of `createClient()`, `createCluster()` or a pool of clients.
  */
 export interface NodeRedisClient {
   evalSha(sha1: string, options: { keys: string[]; arguments: string[] }): Promise<unknown>;
@@ -25,7 +24,8 @@ export interface IoredisClient {
 
 export interface RedisStoreOptions extends ScriptedStoreOptions {
   /**
-   * A client of node-redis or ioredis. The caller connects it, listens to its errors and closes it.
+   * A client of node-redis or ioredis. The caller connects it, handles its `error` events and
+   * closes it.
    */
   readonly client: NodeRedisClient | IoredisClient;
 }
@@ -40,7 +40,7 @@ const schema = z.strictObject({
 
 /**
  * Keeps runs in Redis 5 or later, alone or as a cluster, so that steps are exact across processes.
- * Every operation is one script and one round trip, and goes by the server's clock.
+ * Every operation on a run is one script and one round trip, and goes by the server's clock.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for a client that is neither node-redis nor
  * ioredis.
@@ -71,7 +71,7 @@ function isNodeRedis(client: unknown): client is NodeRedisClient {
   return hasMethods(client, 'eval', 'evalSha');
 }
 
-/** The client of Upstash has methods of the same names that take other arguments. */
+/** The client of Upstash has two methods of the same names, with other parameters. */
 function isIoredis(client: unknown): client is IoredisClient {
   return hasMethods(client, 'eval', 'evalsha', 'defineCommand');
 }

@@ -49,8 +49,8 @@ export type { SqliteDatabase, SqliteStatement, SqliteValue } from './sqlite/data
 export interface SqliteStoreOptions {
   /**
    * An opened database of `libsql`, `better-sqlite3` or `node:sqlite`, on a disk of this machine.
-   * The caller closes it, and leaves this connection to the store: a transaction of the caller's on
-   * it would make the store's calls fail.
+   * The caller closes it, and does not use this connection itself: while the caller has a
+   * transaction open on it, the store's calls fail.
    */
   readonly database: SqliteDatabase;
   /**
@@ -59,8 +59,8 @@ export interface SqliteStoreOptions {
    */
   readonly now?: (() => number) | undefined;
   /**
-   * How long an operation waits for those of other processes before it rejects, in milliseconds.
-   * Default 2,000.
+   * How long an operation waits for other processes before it rejects, in milliseconds. Default
+   * 2,000.
    */
   readonly busyTimeoutMs?: number | undefined;
   /** Chains the trail of each run by hashes, which `verifyTrail()` checks. Default `false`. */
@@ -76,7 +76,7 @@ export interface SqliteStore extends AtomicStateStore {
   list(query: ListQuery): Promise<KeysPage>;
 
   /**
-   * Removes expired runs, and resolves to how many. Optional: each new run removes two old ones.
+   * Removes expired runs, and resolves to how many. Optional: each new run removes two of them.
    */
   sweep(): Promise<number>;
 }
@@ -94,14 +94,14 @@ const optionsSchema = z.strictObject({
 /** In front of every run. */
 const FIRST: PageEnd = { score: Number.MIN_SAFE_INTEGER, id: '' };
 
-/** More than one, so that what expired cannot pile up. */
+/** More than one, so that expired runs cannot pile up. */
 const SWEPT_BY_EACH_NEW_RUN = 2;
 
 /**
  * Keeps runs in one SQLite file, in the tables `workflow_runs`, `workflows` and `workflow_events`,
  * which it makes itself. For one machine: steps are exact between all processes that open the file.
- * What is committed outlives the process and, as the disk is flushed at each commit, a power
- * failure. The trail of a run goes with the run.
+ * A commit survives a crash of the process and a power failure, since it flushes the disk. The
+ * trail of a run goes with the run.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown,
  * `ERR_INTERLOCK_STORE` where a newer version of the package has changed the file
@@ -144,7 +144,7 @@ class FileStore implements SqliteStore {
       const run = this.#runs.find(key, now);
       if (!run) return undefined;
       const isFresh = newExpiry(run, now, ttlOfLook(run, ttlMs, about)) === undefined;
-      // What was found may have been written since `now`, by another process.
+      // Read again: another process may have written the run after `now`.
       return { record: recordOf(run, now, this.#now()), isFresh };
     });
     if (!seen || seen.isFresh) return seen?.record;
@@ -250,7 +250,7 @@ class FileStore implements SqliteStore {
     });
   }
 
-  /** A page of what is found behind the place where the one before ended. */
+  /** The page behind the place where the page before ended. */
   #page(
     after: string | undefined,
     limit: number,

@@ -24,9 +24,9 @@ const schema = z.strictObject({
 });
 
 /**
- * Keeps runs in Upstash Redis over its REST interface, and so from serverless functions too. Every
- * operation is one script and one HTTP request. The client may retry by itself and may parse
- * replies or not: neither changes an answer.
+ * Keeps runs in Upstash Redis over its REST interface, which serverless functions can use too.
+ * Every operation on a run is one script and one HTTP request. The client may retry by itself and
+ * may parse replies: the answers stay the same.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for another client.
  */
@@ -39,10 +39,7 @@ export function upstashStore(options: UpstashStoreOptions): ScriptedStateStore {
   );
 }
 
-/**
- * Every method that takes a command of ioredis has a counterpart of the same name there; only
- * ioredis defines commands.
- */
+/** ioredis has methods of the same names, and defines commands too. */
 function isUpstash(client: unknown): boolean {
   return hasMethods(client, 'eval', 'evalsha') && !hasMethods(client, 'defineCommand');
 }

@@ -1,7 +1,7 @@
 /**
- * What the process and its scripts agree on. Hides which keys a run has, and the form of a reply:
- * its first line says what it is, and every text below it is JSON or a number. The keys are a part
- * of the format: no later version may change them for runs that are there.
+ * What this process and the scripts agree on: the keys of a run and the form of a reply. The keys
+ * are a part of the format, so later versions must find existing runs under the same ones. The
+ * first line of a reply is its status; the others are JSON text or numbers.
  */
 import { createHash } from 'node:crypto';
 import { InterlockError } from '../../errors.ts';
@@ -22,24 +22,24 @@ import type {
 import { FORMAT } from './scripts.ts';
 
 /**
- * Every run is in one bucket, and its bucket's index beside it: on Redis Cluster a bucket is in one
- * slot, so one script can write both.
+ * Every run is in one bucket, together with that bucket's index. On Redis Cluster a bucket is in
+ * one slot, so that one script can write both.
  */
 export const BUCKETS = 64;
 
 const READABLE = /^[\w.:-]{1,64}$/;
 
-/** The keys of a bucket's index: its members by score, and what the scores are made of. */
+/** The keys of a bucket's index: the sorted set, and the hash of the numbers in its scores. */
 export type IndexKeys = readonly [index: string, numbers: string];
 
-/** How the scripts name a run, and which keys they need for it. */
+/** A run's name in the scripts, and the keys that they need for it. */
 export interface RunName {
   readonly name: string;
   readonly bucket: number;
   readonly keys: readonly [run: string, ...IndexKeys];
 }
 
-/** Makes the keys of one store, and those of each index only once. */
+/** The keys of one store. It makes those of each index only once. */
 export class Keys {
   readonly indexes: readonly IndexKeys[];
   readonly #prefixes: readonly string[];
@@ -65,23 +65,20 @@ export class Keys {
   }
 }
 
-/**
- * What stands between the braces is all that Redis Cluster looks at, so all keys of a bucket are in
- * one slot.
- */
+/** Redis Cluster hashes only the text in braces, so all keys of a bucket are in one slot. */
 function bucketPrefix(prefix: string, bucket: number): string {
   return `${prefix}:{b${String(bucket).padStart(2, '0')}}:`;
 }
 
 /**
- * A run key that is short and harmless stays readable; any other is digested, over its UTF-16
- * units, because UTF-8 has no place for half a surrogate pair.
+ * A short run key of harmless characters stays readable. Any other becomes a digest of its UTF-16
+ * units, because UTF-8 cannot hold half a surrogate pair.
  */
 function nameOf(run: string): string {
   return READABLE.test(run) ? run : `#${sha256(run).toString('base64url')}`;
 }
 
-/** What a run has to keep of its key: nothing where its name says it. */
+/** The key that a run's hash must keep; empty where the run's name is the key. */
 export function keptKey(run: string): string {
   return READABLE.test(run) ? '' : JSON.stringify(run);
 }
@@ -91,14 +88,14 @@ export function isKey(name: string): boolean {
   return !name.startsWith('#');
 }
 
-/** FNV-1a, folded: short, the same everywhere, and even for names that count. */
+/** FNV-1a, folded: it spreads even names that only count up. */
 function bucketOf(name: string): number {
   let hash = 0x811c9dc5;
   for (let i = 0; i < name.length; i += 1) hash = Math.imul(hash ^ name.charCodeAt(i), 0x01000193);
   return ((hash >>> 16) ^ (hash >>> 8) ^ hash) & (BUCKETS - 1);
 }
 
-/** The score under which the index has a principal's runs. All others are not negative. */
+/** The score of a principal's runs in the index. Only such scores are negative. */
 export function principalScore(principal: string): string {
   return `-${sha256(principal).readUIntBE(0, 6) + 1}`;
 }
@@ -113,8 +110,8 @@ export interface Reply {
 }
 
 /**
- * Nothing but a text is a reply. A driver may hand out bytes instead; anything else is what a
- * driver makes up when it could not ask, and must not pass for an answer.
+ * A reply is text, which some drivers give as bytes. Any other value comes from a driver that could
+ * not ask the server, and must not count as an answer.
  *
  * @throws InterlockError `ERR_INTERLOCK_STORE` for a run of a newer format.
  */
@@ -132,7 +129,8 @@ export function checkFormat(format: number): void {
   if (format <= FORMAT) return;
   throw new InterlockError(
     'ERR_INTERLOCK_STORE',
-    `the run is stored in format ${format}, by a newer version of mcp-interlock; this version knows format ${FORMAT} and those before it. ` +
+    `the run is stored in format ${format}, by a newer version of mcp-interlock; ` +
+      `this version knows format ${FORMAT} and those before it. ` +
       'The run is left as it is: let processes of the newer version serve it',
   );
 }
@@ -148,9 +146,8 @@ export function expectStatus<Status extends string>(
 }
 
 function unexpected(operation: string, reply: Reply): Error {
-  return new Error(
-    `The store's ${operation} script gave an unknown reply: ${JSON.stringify(reply.status.slice(0, 40))}`,
-  );
+  const status = JSON.stringify(reply.status.slice(0, 40));
+  return new Error(`The store's ${operation} script gave an unknown reply: ${status}`);
 }
 
 export function parseClaimResult(reply: Reply): ClaimResult {
@@ -201,7 +198,7 @@ export function parseSession(text: string): SessionRecord {
   return record;
 }
 
-/** From state, context, head and claim. */
+/** Reads the lines of state, context, head and claim. */
 export function parseWorkflow(
   [state = '', context = '', head = '', claim = '']: readonly string[],
   now: number,

@@ -1,6 +1,6 @@
 /**
- * The state store of any server that runs Redis' Lua: one script, and so one atomic round trip, for
- * each operation on a run. Hides what the scripts are given.
+ * The state store on any server that runs Redis' Lua. Each operation on a run is one script, and so
+ * one atomic round trip. Hides the arguments of the scripts.
  */
 import { randomUUID } from 'node:crypto';
 import * as z from 'zod/mini';
@@ -31,8 +31,7 @@ import * as scripts from './run-scripts.ts';
 import { duration, type Script } from './scripts.ts';
 
 /**
- * Has the server run a script by its digest, or by its text where `bySource` says so. One round
- * trip.
+ * Lets the server run a script by its digest or, with `bySource`, by its text. One round trip.
  */
 export type Evaluate = (
   script: Script,
@@ -41,24 +40,22 @@ export type Evaluate = (
   args: string[],
 ) => Promise<unknown>;
 
-/** What the stores of both kinds of client let the caller choose. */
+/** The options that both `redisStore()` and `upstashStore()` have. */
 export interface ScriptedStoreOptions {
-  /** Before every key of the store, without braces. Default `'interlock'`. */
+  /** Begins every key of the store; without braces. Default `'interlock'`. */
   readonly prefix?: string | undefined;
   /** How many trail entries each workflow of a run keeps, at least 50. Default 1,000. */
   readonly trailLimit?: number | undefined;
-  /**
-   * Chains the trail of each run by SHA-1 hashes, which `verifyTrail()` checks. Default `false`.
-   */
+  /** Chains each run's trail by SHA-1 hashes, which `verifyTrail()` checks. Default `false`. */
   readonly chainTrail?: boolean | undefined;
 }
 
-/** What the stores of both kinds of client can do. */
+/** The store of `redisStore()` and of `upstashStore()`. */
 export type ScriptedStateStore = Required<AtomicStateStore> & {
   /**
-   * Makes the index anew, after keys of it were evicted or deleted: `held`, `stuck`, `count`,
-   * `list` and `runs` reject until it is complete, and steps go on. Goes through all keys of the
-   * server, on a cluster once for each of its servers. Resolves to how many runs it found.
+   * Makes the index anew, after its keys were evicted or deleted. Goes through all keys of the
+   * server, and of each server of a cluster. Until the index is complete, steps go on, and `held`,
+   * `stuck`, `count`, `list` and `runs` reject. Resolves to how many runs it found.
    *
    * @throws InterlockError `ERR_INTERLOCK_STORE` where it meets a run of a newer format.
    */
@@ -95,7 +92,7 @@ export function scriptedStore(
     }
   }
 
-  /** The workflow is `undefined` where the operation is about the whole run. */
+  /** `workflow` is `undefined` where the operation concerns the whole run. */
   function run(
     script: Script,
     run: string,
@@ -205,7 +202,7 @@ function commitArguments(request: CommitRequest): string[] {
   ];
 }
 
-/** The draft, and what kind it is. */
+/** The draft, and which kind of entry it is. */
 function entryArguments(entry: TrailDraft | undefined): [draft: string, kind: string] {
   if (entry === undefined) return ['', ''];
   return [draftText(entry), entry.outcome === 'refused' ? 'refused' : 'attempt'];
@@ -217,8 +214,8 @@ function settling(settles: CommitRequest['settles']): string {
 }
 
 /**
- * A driver that asks twice sends the same text, and nobody else does: of a run that is opened the
- * token is in it.
+ * The token of an `open` is in the text. So only the same call, which a driver may repeat, sends
+ * the same text.
  */
 function sessionText({ principal, minted }: SessionRecord, openedBy?: string): string {
   return JSON.stringify({ principal, minted, openedBy });
@@ -228,13 +225,13 @@ function scoreOf(session: SessionRecord | undefined): string {
   return session?.principal === undefined ? '' : principalScore(session.principal);
 }
 
-/** Absent is not the same as `null`, and no JSON text is empty. */
+/** Empty where there is no value, which is not the value `null`. */
 function optionalJson(value: FsmSnapshot['context']): string {
   return value === undefined ? '' : JSON.stringify(value);
 }
 
 /**
- * Only the beginning counts: some drivers append the command, and with it the caller's own texts.
+ * Looks at the beginning only: some drivers append the command, and so texts of the client's.
  */
 function isNoScript(error: unknown): boolean {
   return error instanceof Error && /^(Command failed: )?NOSCRIPT\b/.test(error.message);

@@ -5,30 +5,27 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { InterlockError } from '../../errors.ts';
 
-/** A value that a statement is given. */
+/** A parameter of a statement. */
 export type SqliteValue = string | number | null;
 
 /**
- * What the store uses of a prepared statement: by `unknown`, since the clients type their values in
- * ways of their own.
+ * What the store uses of a prepared statement. Its values are `unknown`, since each client types
+ * them otherwise.
  */
 export interface SqliteStatement {
   all(...values: unknown[]): unknown[];
   run(...values: unknown[]): unknown;
 }
 
-/**
- * What the store uses of an opened database: of `libsql`, `better-sqlite3` or Node's own
- * `node:sqlite`.
- */
+/** What the store uses of an opened database of `libsql`, `better-sqlite3` or `node:sqlite`. */
 export interface SqliteDatabase {
   exec(sql: string): unknown;
   prepare(sql: string): SqliteStatement;
 }
 
 /**
- * SQLite's own waiting is off: it stands in the way of the event loop, does not cover the switch to
- * the write-ahead log, and pauses so long that a process starves where others are busy.
+ * Without SQLite's own waiting, since it blocks the event loop and does not cover the switch to the
+ * write-ahead log. Its pauses are also so long that a process starves among busy ones.
  */
 const SETTINGS = `
 PRAGMA busy_timeout = 0;
@@ -37,13 +34,12 @@ PRAGMA synchronous = FULL;
 PRAGMA fullfsync = ON;
 `;
 
-/** The lock is free for moments only where others are busy. */
+/** Short, since busy processes leave the lock free for moments only. */
 const PAUSE_MS = 2;
 
 /**
- * Prepares a connection: what is committed on it survives a power failure, since the write-ahead
- * log is flushed to the disk at every commit, on macOS past the drive's own cache too. Then does
- * `work` in a transaction.
+ * Prepares a connection, and then does `work` in a transaction. Every commit on the connection
+ * flushes the write-ahead log, on macOS past the drive's cache too, so it survives a power failure.
  */
 export function setUp<T>(database: SqliteDatabase, busyTimeoutMs: number, work: () => T): T {
   const deadline = performance.now() + busyTimeoutMs;
@@ -58,9 +54,7 @@ export function setUp<T>(database: SqliteDatabase, busyTimeoutMs: number, work: 
   }
 }
 
-/**
- * Transactions that wait for those of other processes, up to a limit, while the event loop goes on.
- */
+/** Transactions that wait for those of other processes, without blocking the event loop. */
 export class Transactions {
   readonly #database: SqliteDatabase;
   readonly #busyTimeoutMs: number;
@@ -70,12 +64,12 @@ export class Transactions {
     this.#busyTimeoutMs = busyTimeoutMs;
   }
 
-  /** Runs `work` alone among all writers of the file. */
+  /** Runs `work` while no other process writes the file. */
   change<T>(work: () => T): Promise<T> {
     return this.#run('BEGIN IMMEDIATE', work);
   }
 
-  /** Runs `work` on the file as it is at one moment, beside writers. */
+  /** Runs `work` on the file as it is at one moment; other processes may write meanwhile. */
   look<T>(work: () => T): Promise<T> {
     return this.#run('BEGIN', work);
   }
@@ -93,9 +87,7 @@ export class Transactions {
   }
 }
 
-/**
- * From beginning to end without a pause, so that nothing else on this connection comes in between.
- */
+/** Synchronous, so that no other operation on this connection comes in between. */
 function transaction<T>(database: SqliteDatabase, begin: string, work: () => T): T {
   database.exec(begin);
   try {
@@ -115,15 +107,15 @@ function rollBack(database: SqliteDatabase): void {
   } catch {}
 }
 
-/** By its message, since each driver has codes of its own. */
+/** Goes by the message, since each driver has its own codes. */
 function isLocked(error: unknown): boolean {
   return error instanceof Error && error.message.includes('database is locked');
 }
 
 /**
- * Times are milliseconds since the epoch. A context, a payload and the three columns of a workflow
- * that only the store reads are JSON text. In other text a backslash is doubled, and NUL and half
- * surrogate pairs are written `\uXXXX`.
+ * Times are milliseconds since the epoch. The columns `context`, `payload`, `claim`, `unsettled`
+ * and `settled` are JSON text. In other text a backslash is doubled, and NUL and half surrogate
+ * pairs are written `\uXXXX`.
  */
 const SCHEMA = `
 CREATE TABLE IF NOT EXISTS workflow_runs (
@@ -155,9 +147,9 @@ CREATE TABLE IF NOT EXISTS workflow_format (format INTEGER NOT NULL) STRICT;
 `;
 
 /**
- * The trail, in the order in which it was written. `entry` is all that an entry says, as JSON; the
- * columns before it are for queries, and what older versions of the package read and write. An
- * entry that moved nothing has its `from_state` as `to_state` there. They give it no `seq`.
+ * The trail, in the order of its entries. `entry` is the whole entry as JSON. The columns before it
+ * are for queries and for older versions of the package, which write no `seq`. In those columns, an
+ * entry that moved nothing has its `from_state` as its `to_state`.
  */
 const EVENTS = `
 CREATE TABLE workflow_events (
@@ -179,18 +171,20 @@ CREATE TABLE workflow_events (
 CREATE INDEX workflow_events_run ON workflow_events (run, workflow_type);
 `;
 
-/** The old table is keyed by the version, of which an attempt that moved nothing makes none. */
+/** The old table has the version as its key, so it cannot hold an attempt that moved nothing. */
 const EVENTS_ANEW = `
 ALTER TABLE workflow_events RENAME TO workflow_events_before;
 ${EVENTS}
 INSERT INTO workflow_events
-  (run, workflow_type, version, from_state, to_state, event, payload, actor, tool, occurred_at, seq, attempt)
-SELECT run, workflow_type, version, from_state, to_state, event, payload, actor, tool, occurred_at, version, 1
+  (run, workflow_type, version, from_state, to_state, event, payload, actor, tool,
+   occurred_at, seq, attempt)
+SELECT run, workflow_type, version, from_state, to_state, event, payload, actor, tool,
+       occurred_at, version, 1
   FROM workflow_events_before ORDER BY run, workflow_type, version;
 DROP TABLE workflow_events_before;
 `;
 
-/** What listings go by. None of them goes through runs that have ended. */
+/** For the listings, none of which goes through runs that have ended. */
 const INDEXES = `
 CREATE INDEX IF NOT EXISTS workflows_open
   ON workflows (workflow_type, updated_at, run, state) WHERE ended IS NOT 1;
@@ -199,35 +193,35 @@ CREATE INDEX IF NOT EXISTS workflow_runs_owned ON workflow_runs (principal, run)
 `;
 
 /**
- * The format of the file. A change that this version of the package could not work with has a
- * greater number; columns that it does not know are none.
+ * The format of the file. Its number grows with a change that older versions of the package cannot
+ * work with. A new column is no such change.
  */
 export const FORMAT = 1;
 
 export function newerFormat(found: number): InterlockError {
   return new InterlockError(
     'ERR_INTERLOCK_STORE',
-    `sqliteStore(): the file has the format ${found}, and this version of mcp-interlock knows ${FORMAT}; ` +
-      'a newer version has changed it. Nothing was written',
+    `sqliteStore(): the file has the format ${found}, and this version of mcp-interlock ` +
+      `knows ${FORMAT}; a newer version has changed it. Nothing was written`,
   );
 }
 
 /**
- * What later versions keep beside that. `NULL` is what an older version, which may use the file at
- * the same time, says of it.
+ * Columns that later versions have added. `NULL` means that an older version, which may use the
+ * file at the same time, wrote the row.
  */
 const ADDED = [
   // The token that opened the run.
   ['workflow_runs', 'opened_by', 'TEXT'],
-  // What the last commit said of the workflow's end.
+  // Whether the last commit ended the workflow.
   ['workflows', 'ended', 'INTEGER'],
-  // Where its trail stands.
+  // What the next entry of its trail follows on.
   ['workflows', 'seq', 'INTEGER'],
   ['workflows', 'attempts', 'INTEGER'],
   ['workflows', 'trail_hash', 'TEXT'],
 ] as const;
 
-/** Brings a file of any older version up to date. It has a transaction open. */
+/** Brings a file of any older version up to date, in the transaction that the caller has open. */
 export function migrate(database: SqliteDatabase): void {
   database.exec(SCHEMA);
   const [row] = database.prepare('SELECT max(format) AS format FROM workflow_format').all() as {

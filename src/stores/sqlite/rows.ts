@@ -11,21 +11,23 @@ import {
   type SqliteValue,
 } from './database.ts';
 
-/** A run as it is in the file. The trails stay there: what is in one here is new. */
+/** A run in the file. A trail here has only new entries, which {@link SqliteRuns.save} adds. */
 export interface SqliteRun extends RunState {
-  /** Its key as text that the file keeps. */
+  /** Its key as text that the file can keep. */
   readonly id: string;
   readonly workflows: Map<string, WorkflowState>;
-  /** Workflows whose row an older version of the package wrote last: it keeps no numbers. */
+  /** Workflows that an older version of the package wrote last: it numbers no entries. */
   readonly unnumbered: Set<string>;
 }
 
 const STATEMENTS = {
-  selectRun:
-    'SELECT principal, minted, opened_by, expires_at FROM workflow_runs WHERE run = ? AND expires_at > ?',
+  selectRun: `
+    SELECT principal, minted, opened_by, expires_at
+      FROM workflow_runs WHERE run = ? AND expires_at > ?`,
   selectExpired: 'SELECT run FROM workflow_runs WHERE expires_at <= ? LIMIT ?',
-  insertRun:
-    'INSERT INTO workflow_runs (run, created_at, expires_at, opened_by, principal, minted) VALUES (?, ?, ?, ?, ?, ?)',
+  insertRun: `
+    INSERT INTO workflow_runs (run, created_at, expires_at, opened_by, principal, minted)
+    VALUES (?, ?, ?, ?, ?, ?)`,
   expireRun: 'UPDATE workflow_runs SET expires_at = ? WHERE run = ?',
   deleteRun: 'DELETE FROM workflow_runs WHERE run = ?',
   selectWorkflows: 'SELECT * FROM workflows WHERE run = ?',
@@ -77,7 +79,9 @@ const STATEMENTS = {
     SELECT rowid AS id FROM workflow_events
      WHERE run = ? AND workflow_type = ? AND seq IS NULL ORDER BY rowid`,
   selectHead: `
-    SELECT hash, CASE WHEN entry IS NOT NULL AND json_extract(entry, '$.to') IS NULL THEN attempt ELSE 0 END AS attempts,
+    SELECT hash,
+           CASE WHEN entry IS NOT NULL AND json_extract(entry, '$.to') IS NULL
+                THEN attempt ELSE 0 END AS attempts,
            (SELECT coalesce(max(seq), 0) + count(*) - count(seq) FROM workflow_events e
              WHERE e.run = n.run AND e.workflow_type = n.workflow_type) AS seq
       FROM workflow_events n WHERE run = ? AND workflow_type = ? ORDER BY rowid DESC LIMIT 1`,
@@ -93,7 +97,7 @@ const STATEMENTS = {
   deleteEvents: 'DELETE FROM workflow_events WHERE run = ?',
 } as const;
 
-/** Single reads and writes of the file. Whoever calls them has a transaction open. */
+/** Single reads and writes of the file. The caller has a transaction open. */
 export class SqliteRuns {
   readonly #sql: Readonly<Record<keyof typeof STATEMENTS, SqliteStatement>>;
   readonly #isChained: boolean;
@@ -147,7 +151,7 @@ export class SqliteRuns {
     this.#sql.expireRun.run(expiresAt, id);
   }
 
-  /** Replaces the workflow, in `run` too. What is in its trail is added to the file. */
+  /** Replaces the workflow, in `run` too, and adds the entries of its trail to the file. */
   save(run: SqliteRun, name: string, workflow: WorkflowState): void {
     const { id, workflows, unnumbered } = run;
     if (unnumbered.delete(name)) this.number(run, name);
@@ -159,8 +163,8 @@ export class SqliteRuns {
   }
 
   /**
-   * The newest entries, oldest first; `undefined` where an older version of the package has written
-   * some, which have no number yet.
+   * The newest entries, oldest first; `undefined` where some have no number yet, since an older
+   * version of the package wrote them.
    */
   trail({ id }: SqliteRun, workflow: string, atMost: number): TrailEntry[] | undefined {
     const rows = this.#sql.selectEvents.all(id, encodeText(workflow), atMost) as EventRow[];
@@ -168,7 +172,7 @@ export class SqliteRuns {
     return rows.map(toTrailEntry).reverse();
   }
 
-  /** Numbers what older versions of the package have written. */
+  /** Numbers the entries that older versions of the package have written. */
   number({ id }: Pick<SqliteRun, 'id'>, workflow: string): void {
     const name = encodeText(workflow);
     const [last] = this.#sql.selectLastNumber.all(id, name) as { seq: number }[];
@@ -177,13 +181,13 @@ export class SqliteRuns {
       this.#sql.numberEvent.run(++seq, row.id);
   }
 
-  /** Held runs behind a place, those whose lease ended first at the front. */
+  /** Held runs behind a place, those whose lease ended first come first. */
   held(workflow: string, now: number, { score, id }: PageEnd, limit: number): PagedRun[] {
     const rows = this.#sql.selectHeld.all(encodeText(workflow), now, now, score, id, limit);
     return this.#found(rows as FoundRow[], now);
   }
 
-  /** Runs that have not moved since `latest`, behind a place, the oldest at the front. */
+  /** Runs that have not moved since `latest`, behind a place, the oldest first. */
   stuck(
     workflow: string,
     now: number,
@@ -197,7 +201,7 @@ export class SqliteRuns {
     return this.#found(rows as FoundRow[], now);
   }
 
-  /** How many runs have not ended, by their state, and how many of them are that old. */
+  /** How many runs have not ended, by state, and how many of them not moved since `latest`. */
   countStates(workflow: string, now: number, latest: number): RunsCount['states'] {
     const rows = this.#sql.countStates.all(latest, encodeText(workflow), now);
     return (rows as { state: string; runs: number; stuck: number }[]).map((row) => ({
@@ -206,13 +210,12 @@ export class SqliteRuns {
     }));
   }
 
-  /** The claims of a workflow. */
   countClaims(workflow: string, now: number): ClaimsRow {
     const [row] = this.#sql.countClaims.all(now, now, encodeText(workflow), now) as ClaimsRow[];
     return row ?? { running: 0, held: 0, oldest: null };
   }
 
-  /** The keys of a principal's runs behind one of them, as the file keeps them. */
+  /** The keys of a principal's runs behind the key `after`, as the file keeps them. */
   owned(principal: string, now: number, after: string, limit: number): string[] {
     const rows = this.#sql.selectOwned.all(encodeText(principal), now, after, limit);
     return (rows as { run: string }[]).map(({ run }) => run);
@@ -225,7 +228,7 @@ export class SqliteRuns {
     }));
   }
 
-  /** Without its trail, which stays in the table of events. */
+  /** Its trail stays in the table of events. */
   #toWorkflow(row: WorkflowRow): WorkflowState {
     const { version, updated_at: updatedAt, context, claim } = row;
     return {
@@ -245,8 +248,8 @@ export class SqliteRuns {
   }
 
   /**
-   * Where the trail stands. An older version of the package empties these columns, and then the
-   * trail itself says it. A chain that is there goes on, whatever this store was told.
+   * An older version of the package empties these columns: then the newest entry counts. A chained
+   * trail stays chained, even if this store was made without `chainTrail`.
    */
   #head({ run, workflow_type, seq, attempts, trail_hash }: WorkflowRow): TrailHead {
     const [newest] = (
@@ -261,8 +264,7 @@ export class SqliteRuns {
   }
 
   /**
-   * The next of the runs in a state, those that stand there longest first; after the last one there
-   * is none.
+   * The next runs in a state, those that have been there longest first; none behind the last one.
    */
   inState(
     workflow: string,
@@ -280,7 +282,7 @@ export class SqliteRuns {
     this.#remove(encodeText(key));
   }
 
-  /** Removes runs that expired, and says how many. */
+  /** Removes expired runs, and gives their number. */
   sweep(now: number, atMost: number): number {
     const expired = this.#sql.selectExpired.all(now, atMost) as { run: string }[];
     for (const { run } of expired) this.#remove(run);
@@ -333,7 +335,7 @@ interface ClaimsRow {
   readonly oldest: number | null;
 }
 
-/** Where a page ends: by what it is ordered, and the run's key as the file keeps it. */
+/** Where a page ends: the time that orders it, and the run's key as the file keeps it. */
 export interface PageEnd {
   readonly score: number;
   readonly id: string;
@@ -345,7 +347,7 @@ export interface PagedRun {
   readonly run: FoundRun;
 }
 
-/** A run that a sweep comes to, by its key as the file keeps it. */
+/** A run in a state, with its key as the file keeps it. */
 export interface SweptRun {
   readonly run: string;
   readonly updated_at: number;
@@ -378,7 +380,7 @@ function fromSession({ principal, minted }: SessionRecord): SqliteValue[] {
   return [textOrNull(principal), minted === undefined ? null : Number(minted)];
 }
 
-/** The columns of a workflow, in their order, but for its key. */
+/** The columns of a workflow behind those of its key, in their order. */
 function fromWorkflow({
   snapshot,
   claim,
@@ -425,7 +427,7 @@ function toTrailEntry(row: EventRow): TrailEntry {
   return { ...stamps, ...said, ...(hash !== null && { hash }) };
 }
 
-/** The columns of an entry, in their order, but for its run and workflow. */
+/** The columns of an entry behind its run and workflow, in their order. */
 function fromTrailEntry(entry: TrailEntry): SqliteValue[] {
   const { seq, version, attempt, from, to = from, event, payload, actor, tool, at, hash } = entry;
   const texts = [encodeText(from), encodeText(to), textOrNull(event)];
