@@ -77,9 +77,9 @@ export interface PostgresStoreOptions {
 
 export interface PostgresStore extends TransactionalStateStore<PostgresClient> {
   /**
-   * Makes the tables and functions or brings them up to date. Safe to call twice, and from several
-   * processes at once. To be done once before the store is used; where nothing is to be done, it
-   * takes only the right to read.
+   * Makes the tables and functions or brings them up to date. Call it before you use the store, as
+   * often as you like and from several processes at once. Where they are up to date, it needs only
+   * the right to read.
    *
    * @throws InterlockError `ERR_INTERLOCK_CONFIG` where a table of the same name is not this
    * store's; `ERR_INTERLOCK_STORE` where a newer version of the package has made the tables, and
@@ -88,17 +88,18 @@ export interface PostgresStore extends TransactionalStateStore<PostgresClient> {
   migrate(): Promise<void>;
 
   /**
-   * Commits in the transaction that is open on the caller's client. Until it ends others see the
-   * claim, and whoever else would change the run waits: let it be the last before the `COMMIT`.
-   * After any answer but `committed`, roll back. Where the transaction is stricter than READ
-   * COMMITTED, a renewal of the lease during it makes this reject with SQLSTATE 40001; then roll
-   * back and do all of it again.
+   * Commits in the transaction that is open on the caller's client. Let it be the last statement
+   * before the `COMMIT`: until then other callers see the claim, and all that would change the run
+   * wait. After any answer but `committed`, roll back.
+   *
+   * A transaction stricter than READ COMMITTED rejects with SQLSTATE 40001 if the lease was renewed
+   * during it. Then roll back and run the whole transaction again.
    */
   commitIn(client: PostgresClient, request: CommitRequest): Promise<CommitResult>;
 
   /**
    * Removes expired runs, and resolves to how many. Optional: an expired run is unknown in any
-   * case, and each new run removes two old ones.
+   * case, and each new run removes two of them.
    */
   sweep(): Promise<number>;
 
@@ -125,9 +126,9 @@ const optionsSchema = z.strictObject({
 
 /**
  * Keeps runs in PostgreSQL (12 or later), in the tables `workflow_runs`, `workflows` and
- * `workflow_events`. Each operation is one round trip: one call of a function that `migrate()`
- * made. The database's clock is the clock. The trail of a run that ended is no longer given by
- * `history()`, and stays in `workflow_events` as an audit log.
+ * `workflow_events`. Each operation is one round trip, which calls a function that `migrate()` has
+ * made, and goes by the database's clock. The trail of a deleted or expired run is gone from
+ * `history()`, but stays in `workflow_events` as an audit log.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown.
  */
@@ -217,8 +218,8 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
 type Parameter = Document | string | number | null;
 
 /**
- * One round trip. Nothing is done where the tables are of a newer format. The answer comes as text,
- * so that no type parser of the caller's is asked.
+ * Calls a function in one round trip, but not where the tables are of a newer format. Asks for the
+ * answer as text, which the caller's type parsers leave alone.
  */
 async function call<Answer>(
   client: PostgresClient,
@@ -230,7 +231,8 @@ async function call<Answer>(
     typeof value === 'object' && value !== null ? JSON.stringify(value) : value,
   );
   const format = `${names.format}()`;
-  const statement = `SELECT CASE WHEN ${format} <= ${FORMAT} THEN ${invocation}::text END AS answer, ${format}::text AS format`;
+  const answer = `CASE WHEN ${format} <= ${FORMAT} THEN ${invocation}::text END`;
+  const statement = `SELECT ${answer} AS answer, ${format}::text AS format`;
   const { rows } = await client.query(statement, parameters).catch(explain);
   const [row] = rows as { answer: string | null; format: string }[];
   if (!row) throw new TypeError('The database answered without a row');
@@ -239,7 +241,7 @@ async function call<Answer>(
   return JSON.parse(row.answer || 'null');
 }
 
-/** PostgreSQL's code for a function that there is not. */
+/** PostgreSQL's code for a call of a function that does not exist. */
 const UNDEFINED_FUNCTION = '42883';
 
 function explain(error: unknown): never {

@@ -1,3 +1,7 @@
+/**
+ * What the process and the database's functions say to each other. Hides that names are encoded,
+ * and that JSON travels as text, so that it comes back as it was.
+ */
 import { randomUUID } from 'node:crypto';
 import { copySnapshot } from '../run-state.ts';
 import { decodeText, encodeKey, encodeText, jsonOrNull, textOrNull } from '../sql-text.ts';
@@ -29,15 +33,12 @@ import type {
   WorkflowRecord,
 } from '../store.ts';
 
-/**
- * What a function of the database is called with. Names are encoded, and what is JSON to the caller
- * is JSON text.
- */
+/** The argument of a function. Names are encoded, and JSON of the caller's is JSON text. */
 export interface Document {
   readonly [member: string]: string | number | boolean | null | readonly string[] | Document;
 }
 
-/** Three thousand years, which can still be added to a timestamp. */
+/** Three thousand years, which PostgreSQL can still add to a timestamp. */
 const LONGEST_MS = 1e14;
 
 export function duration(ms: number): number {
@@ -83,7 +84,7 @@ export function appendDocument({ run, workflow }: RunKey, entry: TrailDraft): Do
   return { run: encodeKey(run), workflow: encodeText(workflow), ...draftDocument(entry) };
 }
 
-/** An entry of the trail, without the members that are not there. */
+/** An entry of the trail, without its absent members. */
 function draftDocument(draft: TrailDraft): Document {
   const { from, to, event, outcome, kind, payload, note, calledBy } = draft;
   return {
@@ -99,7 +100,7 @@ function draftDocument(draft: TrailDraft): Document {
   };
 }
 
-/** JSON is JSON text, since `null` is not the same as nothing. */
+/** JSON is JSON text, since the value `null` is not the same as no value. */
 function noteDocument(note: CallNote): Document {
   const { tool, digest, args, actor, requestId, workflowVersion } = note;
   return {
@@ -161,7 +162,7 @@ export function runsDocument(
   };
 }
 
-/** A cursor says where the page before ended. */
+/** Begins where the page before ended. */
 export function pageDocument(query: HeldQuery | StuckQuery): Document {
   const [time, id] = parseCursor(query.after, 2) ?? ['-infinity', 0];
   const { states = null, forMs = 0 } = 'forMs' in query ? query : {};
@@ -197,9 +198,7 @@ function parseCursor(after: string | undefined, length: number): Cursor | undefi
   return place;
 }
 
-/**
- * What the database's functions answer: names encoded, JSON as text, `null` for what is not there.
- */
+/** As the functions answer: names encoded, JSON as text, `null` for what is not there. */
 interface WorkflowRow {
   readonly workflow: string;
   readonly state: string;
@@ -216,15 +215,15 @@ interface ClaimRow {
   readonly digest: string;
   readonly uncertain: Uncertain;
   readonly idempotencyKey: string;
-  /** Until the lease ends; zero or less once it has. */
+  /** How long the lease still lasts; zero or less once it has ended. */
   readonly remainingMs: number;
-  /** `null` in a claim that an older version took, as is `entry`. */
+  /** `null` in a claim of an older version, as is `entry`. */
   readonly since: number | null;
   readonly until: number;
   readonly entry: NoteRow | null;
 }
 
-/** Only the members that are there. */
+/** Has only the members that the note has. */
 interface NoteRow {
   readonly tool?: string;
   readonly digest?: string;
@@ -251,7 +250,7 @@ export interface ClaimAnswer {
 
 export interface RunInState {
   readonly run: string;
-  /** In microseconds, so that it says exactly where to go on. */
+  /** To the microsecond, so that the next page begins exactly behind it. */
   readonly updated_at: string;
   readonly id: number;
 }
@@ -281,13 +280,13 @@ export interface EventRow {
 interface FoundRow {
   readonly run: string;
   readonly flow: WorkflowRow;
-  /** In microseconds, so that it says exactly where to go on. */
+  /** To the microsecond, so that the next page begins exactly behind it. */
   readonly time: string;
   readonly id: number;
 }
 
 export interface PageRow {
-  /** One more than was asked for, where there is one. */
+  /** One more than the caller asked for, where there is one. */
   readonly runs: readonly FoundRow[];
   readonly now: number;
 }
@@ -326,8 +325,7 @@ export function toClaimResult(
   if (!claim) throw new TypeError(`The database answered ${status} without a claim`);
   if (status === 'claimed') return { status, ...seen, idempotencyKey: claim.idempotencyKey };
   if (status === 'held') return { status, ...seen, claim: toClaimView(claim) };
-  // The lease was alive when the claim was judged, and may have ended before the answer was
-  // written.
+  // The lease lived when the database judged the claim, and may have ended before the answer.
   return { status, ...seen, remainingMs: Math.max(1, claim.remainingMs) };
 }
 
@@ -445,7 +443,7 @@ function parseJson<T extends Json>(text: string): T {
   return JSON.parse(text);
 }
 
-/** The property, or none at all where the column is null or not there. */
+/** The property, or none where the column is null or missing. */
 function present<Key extends string, Value>(
   key: Key,
   stored: string | null | undefined,

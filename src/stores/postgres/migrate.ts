@@ -11,9 +11,9 @@ import { createRunFunctions, createTrailFunctions } from './run-functions.ts';
 import { createStepFunctions } from './step-functions.ts';
 
 /**
- * What each version does to the tables. Each is run once in a schema, in this order, and is never
- * changed once it was published. After the last of them the functions are made anew, whatever they
- * were.
+ * What each version does to the tables. `migrate()` runs each once in a schema, in this order. None
+ * may change once it is published, but for the layout of its text. After the last one, `migrate()`
+ * makes all functions anew.
  */
 const VERSIONS: readonly ((names: PostgresNames) => string)[] = [
   createTables,
@@ -24,27 +24,29 @@ COMMENT ON COLUMN ${workflows}.ended IS
   'Whether the last commit said that the workflow has come to its end. NULL: none said anything.';
 ALTER TABLE ${runs} ADD COLUMN opened_by text;
 COMMENT ON COLUMN ${runs}.opened_by IS
-  'The token of the call that opened the run, so that a call that arrives twice is known. NULL: not opened, but made by a claim.';
+  'The token of the call that opened the run, so that a call that arrives twice is known. NULL: '
+  'not opened, but made by a claim.';
 COMMENT ON COLUMN ${events}.claim_token IS
-  'The claim that committed it, or a token of the person who resolved it: so a commit that arrives twice is known.';
+  'The claim that committed it, or a token of the person who resolved it: so a commit that arrives '
+  'twice is known.';
 `,
   addAttemptsAndIndexes,
 ];
 
-/** One for all schemas and prefixes, since two of them may make the same schema. */
+/** One lock for all stores, since two of them may make the same schema. */
 const LOCK = 'mcp-interlock: migrate';
 
 const DUPLICATE_TABLE = '42P07';
 
 /**
- * Brings the schema up to date in one transaction. Of several at once one does it; the others wait
- * and find it done.
+ * Brings the schema up to date in one transaction. Of several processes one does it; the others
+ * wait, and then find it done.
  */
 export async function migrate(pool: PostgresPool, names: PostgresNames): Promise<void> {
   const client = await pool.connect();
   try {
-    // Not the default level, which may be one where a statement does not see what was done during
-    // the wait for the lock.
+    // Under a stricter level, no statement would see what another process did while this one
+    // waited for the lock.
     await client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
     await client.query('SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', [LOCK]);
     await applyPending(client, names);
@@ -57,9 +59,7 @@ export async function migrate(pool: PostgresPool, names: PostgresNames): Promise
   client.release();
 }
 
-/**
- * Where nothing is pending this only reads, so a role without the right to create may call it too.
- */
+/** Only reads where nothing is pending, so that a role without the right to create may call it. */
 async function applyPending(client: PostgresClient, names: PostgresNames): Promise<void> {
   await refuseNewerFormat(client, names);
   const applied = await latestVersion(client, names);
@@ -127,9 +127,9 @@ function isDuplicateTable(error: unknown): boolean {
 }
 
 /**
- * The tables. A context and a payload are `json` and not `jsonb`, because `jsonb` reorders keys,
- * rewrites numbers and refuses the escape for NUL, and both must come back as they were saved;
- * `context::jsonb` is there for queries.
+ * The tables. A context and a payload must come back as the caller saved them. So they are `json`:
+ * `jsonb` reorders keys, rewrites numbers and refuses the escape for NUL. A query can still use
+ * `context::jsonb`.
  */
 function createTables({ runs, workflows, events }: PostgresNames): string {
   return `
@@ -143,12 +143,13 @@ CREATE TABLE ${runs} (
 ) WITH (fillfactor = 70);
 
 COMMENT ON TABLE ${runs} IS
-  'One row for each run: a client''s session, or whatever else names a run. Whatever happens in a run first '
-  'locks this row.';
+  'One row for each run: a client''s session, or whatever else names a run. Whatever happens in a '
+  'run first locks this row.';
 COMMENT ON COLUMN ${runs}.run IS
-  'The run key. Here and in every other text column a backslash is doubled, and NUL and half surrogate '
-  'pairs are written \\uXXXX. A key over 1000 bytes is its beginning and a SHA-256 digest.';
-COMMENT ON COLUMN ${runs}.long_key IS 'The run key where run is only its beginning and a digest, else NULL.';
+  'The run key. Here and in every other text column a backslash is doubled, and NUL and half '
+  'surrogate pairs are written \\uXXXX. A key over 1000 bytes is its beginning and a SHA-256 digest.';
+COMMENT ON COLUMN ${runs}.long_key IS
+  'The run key where run is only its beginning and a digest, else NULL.';
 COMMENT ON COLUMN ${runs}.principal IS 'Who may use the run. NULL: unauthenticated callers.';
 COMMENT ON COLUMN ${runs}.minted IS 'Whether the middleware made up the session id.';
 COMMENT ON COLUMN ${runs}.expires_at IS
@@ -173,7 +174,9 @@ CREATE TABLE ${workflows} (
   unsettled        jsonb NOT NULL DEFAULT '[]',
   released         text[] NOT NULL DEFAULT '{}',
   CONSTRAINT claim_is_whole_or_not_there CHECK (
-    num_nulls(claim_token, claim_tool, claim_digest, claim_uncertain, idempotency_key, lease_until) IN (0, 6)
+    num_nulls(
+      claim_token, claim_tool, claim_digest, claim_uncertain, idempotency_key, lease_until
+    ) IN (0, 6)
   )
 ) WITH (fillfactor = 70);
 
@@ -182,20 +185,22 @@ CREATE UNIQUE INDEX ON ${workflows} (run, hashtextextended(workflow_type, 0));
 CREATE INDEX ON ${workflows} (left(state, 250), updated_at, id);
 
 COMMENT ON TABLE ${workflows} IS
-  'Where each run is in each of its workflows. Stuck: WHERE left(state, 250) = ''payment'' AND updated_at < '
-  'now() - interval ''1 hour''. Held: WHERE claim_uncertain = ''hold'' AND lease_until < now().';
+  'Where each run is in each of its workflows. Stuck: WHERE left(state, 250) = ''payment'' AND '
+  'updated_at < now() - interval ''1 hour''. Held: WHERE claim_uncertain = ''hold'' AND '
+  'lease_until < now().';
 COMMENT ON COLUMN ${workflows}.workflow_type IS 'The gate''s id.';
 COMMENT ON COLUMN ${workflows}.context IS
   'What the workflow carries along. NULL: nothing, which is not the JSON value null.';
 COMMENT ON COLUMN ${workflows}.version IS 'How many moves were committed.';
 COMMENT ON COLUMN ${workflows}.claim_token IS
-  'Whose step is under way, or ended with an unknown outcome. The five columns after it go with it. NULL: '
-  'nobody''s.';
+  'Whose step is under way, or ended with an unknown outcome. The five columns after it go with '
+  'it. NULL: nobody''s.';
 COMMENT ON COLUMN ${workflows}.claim_digest IS 'A digest of the call''s arguments.';
 COMMENT ON COLUMN ${workflows}.claim_uncertain IS
-  'What follows once the lease has run out without a commit. hold: the run waits to be resolved. retry: the '
-  'next step may take over.';
-COMMENT ON COLUMN ${workflows}.idempotency_key IS 'What the step hands to a payment provider and the like.';
+  'What follows once the lease has run out without a commit. hold: the run waits to be resolved. '
+  'retry: the next step may take over.';
+COMMENT ON COLUMN ${workflows}.idempotency_key IS
+  'What the step hands to a payment provider and the like.';
 COMMENT ON COLUMN ${workflows}.unsettled IS
   'Steps of unknown outcome that gave way to others, newest last: [{"tool", "digest", "key"}].';
 COMMENT ON COLUMN ${workflows}.released IS
@@ -223,8 +228,8 @@ COMMENT ON TABLE ${events} IS
   'Every committed move, appended and never changed. It outlives its run, as an audit log: WHERE '
   'occurred_at < now() - interval ''1 year'' is yours to remove.';
 COMMENT ON COLUMN ${events}.workflow_id IS
-  'The id of the workflow''s row, which goes when the run ends. A run that begins anew under its old key '
-  'gets new ones.';
+  'The id of the workflow''s row, which goes when the run ends. A run that begins anew under its '
+  'old key gets new ones.';
 COMMENT ON COLUMN ${events}.version IS
   'The workflow''s version after this move: 1, 2, 3 and so on without gaps.';
 COMMENT ON COLUMN ${events}.event IS 'NULL: a step that succeeded without sending one.';
@@ -234,12 +239,12 @@ COMMENT ON COLUMN ${events}.claim_token IS
 }
 
 /**
- * An entry of the trail for each attempt, and what listings look runs up by. Renaming a column
- * costs nothing, however long the trails are: until now an entry's place was the move's version.
+ * An entry of the trail for each attempt, and the indexes of the listings. Before, the version of a
+ * move was the place of its entry. To rename that column costs nothing, even for long trails.
  */
 function addAttemptsAndIndexes({ runs, workflows, events }: PostgresNames): string {
   return `
--- In the order in which the functions take them, so that neither waits for the other in a circle.
+-- In the order in which the functions lock them, so that no two transactions block each other.
 LOCK TABLE ${runs}, ${workflows}, ${events} IN ACCESS EXCLUSIVE MODE;
 
 ALTER TABLE ${events} RENAME COLUMN version TO seq;
@@ -259,28 +264,33 @@ ALTER TABLE ${events}
   ALTER COLUMN claim_token DROP NOT NULL;
 
 COMMENT ON TABLE ${events} IS
-  'The trail of each workflow: every attempt and every move, appended and never changed. It outlives its run, as an '
-  'audit log. docs/operate/stores.md says how to keep it for a time and no longer.';
-COMMENT ON COLUMN ${events}.seq IS 'The place in the workflow''s trail: 1, 2, 3 and so on without gaps.';
+  'The trail of each workflow: every attempt and every move, appended and never changed. It '
+  'outlives its run, as an audit log. docs/operate/stores.md says how to keep it for a time and no longer.';
+COMMENT ON COLUMN ${events}.seq IS
+  'The place in the workflow''s trail: 1, 2, 3 and so on without gaps.';
 COMMENT ON COLUMN ${events}.version IS
-  'The workflow''s version after it: one more than before where to_state is there. NULL, of an older version: as seq.';
+  'The workflow''s version after it: one more than before where to_state is there. NULL, of an '
+  'older version: as seq.';
 COMMENT ON COLUMN ${events}.attempt IS
-  'How many attempts there were since the last move, this one included. NULL, of an older version: 1.';
+  'How many attempts there were since the last move, this one included. NULL, of an older version: '
+  '1.';
 COMMENT ON COLUMN ${events}.to_state IS 'NULL: nothing was committed.';
 COMMENT ON COLUMN ${events}.outcome IS
-  'What became of the call: succeeded, failed, input_required, not_run, unknown, refused. NULL: no call made the move.';
+  'What became of the call: succeeded, failed, input_required, not_run, unknown, refused. NULL: no '
+  'call made the move.';
 COMMENT ON COLUMN ${events}.kind IS 'What kind of outcome, such as tool_error or taken_over.';
 COMMENT ON COLUMN ${events}.digest IS 'A digest of the call''s arguments.';
 COMMENT ON COLUMN ${events}.args IS 'The arguments, where the app lets them through.';
 COMMENT ON COLUMN ${events}.request_id IS 'The id of the JSON-RPC request: a string or a number.';
 COMMENT ON COLUMN ${events}.workflow_version IS 'Which deployment of the workflow it was.';
 COMMENT ON COLUMN ${events}.note IS 'What a person said who resolved it.';
-COMMENT ON COLUMN ${events}.called_by IS 'Who made the call, where actor is the person who resolved it.';
+COMMENT ON COLUMN ${events}.called_by IS
+  'Who made the call, where actor is the person who resolved it.';
 COMMENT ON COLUMN ${events}.hash IS
   'Of this entry together with the hash of the one before. NULL where the trail is not chained.';
 COMMENT ON COLUMN ${events}.claim_token IS
-  'The claim that committed it, or a token of the person who resolved it: so a commit that arrives twice is known. '
-  'NULL: nothing was committed.';
+  'The claim that committed it, or a token of the person who resolved it: so a commit that arrives '
+  'twice is known. NULL: nothing was committed.';
 
 ALTER TABLE ${workflows}
   ADD COLUMN claimed_at timestamptz,
@@ -290,16 +300,19 @@ ALTER TABLE ${workflows}
   ADD COLUMN trail_hash text,
   ADD COLUMN committed text[];
 COMMENT ON COLUMN ${workflows}.claimed_at IS 'When the claim was taken. NULL: by an older version.';
-COMMENT ON COLUMN ${workflows}.claim_entry IS 'What the trail says of the call if another claim takes this one over.';
+COMMENT ON COLUMN ${workflows}.claim_entry IS
+  'What the trail says of the call if another claim takes this one over.';
 COMMENT ON COLUMN ${workflows}.trail_seq IS
   'How many entries the trail ever had. NULL, of an older version: as many as version.';
 COMMENT ON COLUMN ${workflows}.attempts IS 'How many attempts there were since the last move.';
 COMMENT ON COLUMN ${workflows}.trail_hash IS
   'The hash of the newest entry; empty before the first one. NULL where the trail is not chained.';
 COMMENT ON COLUMN ${workflows}.committed IS
-  'Tokens that were committed and take no claim again, newest first. NULL, of an older version: see claim_token of the events.';
+  'Tokens that were committed and take no claim again, newest first. NULL, of an older version: '
+  'see claim_token of the events.';
 COMMENT ON TABLE ${workflows} IS
-  'Where each run is in each of its workflows. The functions workflow_held and workflow_stuck list by the indexes.';
+  'Where each run is in each of its workflows. The functions workflow_held and workflow_stuck list '
+  'by the indexes.';
 
 CREATE INDEX ON ${workflows} (${hashed('workflow_type')}, claim_uncertain, lease_until, id)
   WHERE claim_token IS NOT NULL;

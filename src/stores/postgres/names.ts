@@ -1,8 +1,12 @@
+/**
+ * What all functions of the store share: the names of the tables and functions, the format of the
+ * tables, and some SQL.
+ */
 import { InterlockError } from '../../errors.ts';
 
 /**
- * The format of what this version stores. It grows with a change that older processes cannot work
- * with; what they can goes on beside them is a version of the schema only.
+ * The format of what this version stores. It grows with a change that processes of older versions
+ * cannot work with. Any other change is only a new version of the schema.
  */
 export const FORMAT = 1;
 
@@ -16,14 +20,12 @@ export interface PostgresPool extends PostgresClient {
   connect(): Promise<PostgresPoolClient>;
 }
 
-/** A client that goes back to its pool; given an error, it is closed instead. */
+/** A client of a pool. With an error, `release()` closes it. */
 export interface PostgresPoolClient extends PostgresClient {
   release(error?: Error | boolean): void;
 }
 
-/**
- * Every table and function of the store, quoted and with its schema, ready to stand in a statement.
- */
+/** Every table and function of the store, quoted and with its schema, for use in a statement. */
 export type PostgresNames = Readonly<Record<'schema' | keyof typeof SUFFIXES, string>>;
 
 const SUFFIXES = {
@@ -71,7 +73,7 @@ function quote(identifier: string): string {
   return `"${identifier.replaceAll('"', '""')}"`;
 }
 
-/** What to throw where a database says that its tables have this format, if anything. */
+/** The error to throw where the tables have this format, or `undefined` if it is known. */
 export function newerFormat(found: string, { schema }: PostgresNames): InterlockError | undefined {
   if (Number(found) <= FORMAT) return undefined;
   const message =
@@ -80,18 +82,15 @@ export function newerFormat(found: string, { schema }: PostgresNames): Interlock
   return new InterlockError('ERR_INTERLOCK_STORE', message);
 }
 
-/** Milliseconds since the epoch. */
+/** SQL for a time as milliseconds since the epoch. */
 export function milliseconds(time: string): string {
   return `floor(extract(epoch FROM ${time}) * 1000)`;
 }
 
-/**
- * What an answer says of its time. Read after the look, so that it is not before what was seen,
- * even if that was waited for.
- */
+/** SQL for the time of an answer: after the look at the tables, which may have had to wait. */
 export const NOW = milliseconds('clock_timestamp()');
 
-/** How a name is found in an index, where it may be longer than an entry. */
+/** SQL for the hash by which an index holds a name, which may be too long for its entries. */
 export function hashed(name: string): string {
   return `hashtextextended(${name}, 0)`;
 }

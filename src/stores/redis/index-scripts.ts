@@ -1,16 +1,16 @@
 /**
- * What is asked of the index, in Lua. Hides how its scores are read. A script is given the keys of
- * one bucket or of several, and says of each the same in turn.
+ * The questions to the index, in Lua. Hides how a script reads its scores. The keys are those of
+ * one bucket or of several; the script answers for each in turn.
  */
 import { FORMAT, lua, script } from './scripts.ts';
 
-/** How many expired runs leave a bucket's index at most before a script answers. */
+/** How many expired runs a script removes from a bucket's index, at most, before it answers. */
 const PURGED = 500;
 
 /**
- * Names and times of runs, by time and then by name, from behind a place on. Of each bucket, a line
- * `page`, `again` (there were too many expired runs: ask once more) or `lost`, and then whether
- * there are more, the server's time and how many lines follow.
+ * The times and names of runs behind a place, in the order of time and name. Each bucket has a
+ * first line: `page`, `again` (too many runs had expired: ask once more) or `lost`; whether there
+ * are more runs; the server's time; and how many lines follow.
  */
 export const LIST = script(lua`
 local kind, workflow, age, count = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -18,7 +18,7 @@ local principal, states = ARGV[5], tonumber(ARGV[6])
 local places = 6 + states
 local time = now()
 
--- The numbers whose members are listed, each once.
+-- The numbers whose members the listing has, each once.
 local function numbers_of(numbers, k)
   if kind == 'held' then
     return {claim_number(k, 1)}
@@ -55,7 +55,7 @@ local function numbers_of(numbers, k)
   return list
 end
 
--- Some members of one range behind the place. Those of its own millisecond may be many.
+-- Finds some members of one range behind the place; many may have its very millisecond.
 local function find(index, low, high, base, member, after_time, after_name, found)
   local offset, left = 0, count
   while left > 0 do
@@ -63,7 +63,8 @@ local function find(index, low, high, base, member, after_time, after_name, foun
     for i = 1, #got, 2 do
       local at = base and tonumber(got[i + 1]) - base or 0
       local its_name = string.sub(got[i], #member + 1)
-      if string.sub(got[i], 1, #member) == member and (at > after_time or its_name > after_name) then
+      local is_behind = at > after_time or its_name > after_name
+      if string.sub(got[i], 1, #member) == member and is_behind then
         found[#found + 1] = {at, its_name}
         left = left - 1
       end
@@ -115,8 +116,9 @@ return table.concat(lines, '\n')
 `);
 
 /**
- * How many are in each state, held and running. Of each bucket a line as in {@link LIST}, with the
- * three counts before the number of lines. The oldest claim is 0 where there is none.
+ * How many runs are in each state, held and running. The first line of a bucket is as in
+ * {@link LIST}, with held, running and oldest claim before the number of lines. The oldest claim is
+ * 0 where there is none.
  */
 export const COUNT = script(lua`
 local workflow, age = ARGV[1], tonumber(ARGV[2])
@@ -146,7 +148,8 @@ local function count(index, numbers, k)
   local running = between(index, claim_number(k, 1), time + 1, EPOCH + SPAN)
     + between(index, claim_number(k, 2), time + 1, EPOCH + SPAN)
   local since = claim_number(k, 3)
-  local oldest = call('ZRANGEBYSCORE', index, score(since, 0), score(since, EPOCH + SPAN), 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  local oldest = call('ZRANGEBYSCORE', index, score(since, 0), score(since, EPOCH + SPAN),
+    'WITHSCORES', 'LIMIT', 0, 1)[2]
   return states, held, running, oldest and tonumber(oldest) - since * SPAN + EPOCH or 0
 end
 
@@ -163,7 +166,8 @@ for i = 1, #KEYS / 2 do
       states, held, running, oldest = count(index, numbers, k)
     end
   end
-  lines[#lines + 1] = table.concat({status, 0, digits(time), held, running, digits(oldest), #states}, ' ')
+  lines[#lines + 1] = table.concat(
+    {status, 0, digits(time), held, running, digits(oldest), #states}, ' ')
   for _, line in ipairs(states) do
     lines[#lines + 1] = line
   end
@@ -175,15 +179,15 @@ return table.concat(lines, '\n')
 export const LOOKED_AT = 7;
 
 /**
- * Runs by their names, and one workflow of each: of each run session, format, key, state, context,
- * head and claim. Empty lines for a run that is gone, which leaves the index.
+ * For each named run its session, format and key, and of one workflow state, context, head and
+ * claim. A run that is gone has empty lines, and leaves the index.
  */
 export const LOOK = script(lua`
 local workflow = ARGV[1]
 local lines = {'runs', digits(now())}
 for i = 1, #ARGV - 1 do
-  local got = call('HMGET', KEYS[3 * i - 2], 'session', 'format', 'key', 'state:' .. workflow, 'context:' .. workflow,
-    'head:' .. workflow, 'claim:' .. workflow)
+  local got = call('HMGET', KEYS[3 * i - 2], 'session', 'format', 'key', 'state:' .. workflow,
+    'context:' .. workflow, 'head:' .. workflow, 'claim:' .. workflow)
   if not got[1] then
     forget(KEYS[3 * i - 1], KEYS[3 * i], ARGV[i + 1])
   end
@@ -194,7 +198,7 @@ end
 return table.concat(lines, '\n')
 `);
 
-/** Which server answers for a bucket, how much memory it may use, and what it does without more. */
+/** Which server has a bucket, its limit of memory, and its eviction policy. */
 export const SERVER = script(lua`
 local function ask(section, what)
   local info = redis.pcall('INFO', section)
@@ -204,7 +208,7 @@ return table.concat({'server', ask('server', 'run_id:(%S+)'), ask('memory', 'max
   ask('memory', 'maxmemory_policy:(%S+)')}, '\n')
 `);
 
-/** Begins an index anew, which is lost until it is complete. */
+/** Empties an index, which counts as lost until {@link COMPLETE}. */
 export const RESET = script(lua`
 for i = 1, #KEYS, 2 do
   call('UNLINK', KEYS[i], KEYS[i + 1])
@@ -214,7 +218,7 @@ end
 return 'ok'
 `);
 
-/** The index is complete. */
+/** Marks the index as whole again. */
 export const COMPLETE = script(lua`
 for i = 2, #KEYS, 2 do
   call('HDEL', KEYS[i], '#lost')
@@ -222,9 +226,7 @@ end
 return 'ok'
 `);
 
-/**
- * Some keys of the server that a pattern matches, and where to go on. The key says which server.
- */
+/** The next cursor, and some keys that match a pattern, on the server that has the given key. */
 export const SCAN = script(lua`
 local got = call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', 1000)
 table.insert(got[2], 1, got[1])
@@ -232,7 +234,7 @@ table.insert(got[2], 1, 'keys')
 return table.concat(got[2], '\n')
 `);
 
-/** Writes into the index what the runs of these names say. */
+/** Writes the index members of the named runs. */
 export const REINDEX = script(lua`
 for i = 1, #ARGV do
   local run, index, numbers = KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i]
@@ -255,9 +257,11 @@ for i = 1, #ARGV do
       local k = workflow_number(numbers, workflow, call('HGET', numbers, workflow))
       local updated, ended = string.match(of[2], '^%S+ (%S+) (%S+)')
       local of_state = state_field(workflow, of[1], ended == '1' and '1' or '0')
-      rank('o' .. k, score(state_number(numbers, of_state, call('HGET', numbers, of_state)), tonumber(updated)))
+      local number = state_number(numbers, of_state, call('HGET', numbers, of_state))
+      rank('o' .. k, score(number, tonumber(updated)))
       if of[3] then
-        local till, uncertain, since = string.match(of[3], '^[^\t]+\t([^\t]+)\t([^\t]+)\t[^\t]+\t([^\t]+)')
+        local till, uncertain, since = string.match(of[3],
+          '^[^\t]+\t([^\t]+)\t([^\t]+)\t[^\t]+\t([^\t]+)')
         rank('c' .. k, score(claim_number(k, uncertain == 'hold' and 1 or 2), tonumber(till)))
         rank('s' .. k, score(claim_number(k, 3), tonumber(since)))
       end

@@ -1,6 +1,6 @@
 /**
- * The listings over all runs of a store. Hides that the index is in buckets: which of them are
- * asked for how much, how their answers become one page, and how the index is made anew.
+ * The listings over all runs of a store. Hides that the index is in buckets: how much each of them
+ * is asked for, and how their answers become one page.
  */
 import { InterlockError } from '../../errors.ts';
 import type {
@@ -35,48 +35,48 @@ import { duration, type Script } from './scripts.ts';
 
 type Ask = (script: Script, keys: string[], args: string[]) => Promise<Reply>;
 
-/** Where a run stands in a listing. Times count from an epoch of the scripts' own. */
+/** A run's place in a listing. Its time counts from the scripts' own epoch. */
 interface ListingPlace {
   readonly time: number;
   readonly name: string;
 }
 
-/** What is listed, as the script LIST understands it. */
+/** The question to the script LIST. */
 interface Listing {
   readonly kind: 'held' | 'stuck' | 'standing' | 'crowded' | 'owned';
-  /** Empty where runs of all workflows are listed. */
+  /** Empty: runs of all workflows. */
   readonly workflow: string;
   readonly forMs?: number;
   readonly principal?: string;
-  /** Empty: all that have not ended. */
+  /** Empty: all states of workflows that have not ended. */
   readonly states?: readonly string[] | undefined;
 }
 
-/** What is known of a bucket's part of a listing. */
+/** A bucket's part of a listing, as far as it is known. */
 interface Part {
   readonly bucket: number;
   places: ListingPlace[];
   isWhole: boolean;
 }
 
-/** What a run is found to be, once it is looked at. */
+/** A run of a listing, as the script LOOK gives it. */
 interface Looked {
   readonly run: string;
   readonly session: SessionRecord;
-  /** Absent where the run has no such workflow, or none was asked for. */
+  /** `undefined` where the run has no such workflow, or the question named none. */
   readonly record: WorkflowRecord | undefined;
 }
 
 export interface RunIndexOptions {
   readonly prefix: string;
-  /** Whether one script may be given keys of several buckets: not on a cluster. */
+  /** Whether one script may have keys of several buckets, which a cluster refuses. */
   readonly joinsBuckets: boolean;
 }
 
 const START: ListingPlace = { time: -1, name: '' };
 /** How many runs a sweep looks at together. */
 const SWEPT = 200;
-/** For how long it is believed that a server evicts no key of the index, in milliseconds. */
+/** For how long the store trusts an answer that no server evicts its index, in milliseconds. */
 const POLICY_MS = 60_000;
 
 export class RunIndex {
@@ -113,7 +113,7 @@ export class RunIndex {
     let isPast = false;
     const stands = ({ snapshot }: FoundRun, now: number): boolean => {
       latest ??= now - forMs;
-      // It came into the state after the sweep began, and so did all that follow.
+      // This run came into the state after the sweep began, and so did all later ones.
       isPast ||= snapshot.updatedAt > latest;
       return snapshot.state === state && snapshot.updatedAt <= latest;
     };
@@ -177,7 +177,7 @@ export class RunIndex {
         found += names.length;
         const reindex = (group: readonly RunName[]): Promise<void> => {
           const ofGroup = group.map(({ name }) => name);
-          return this.#done(scripts.REINDEX, keysOf(group), ofGroup);
+          return this.#done(scripts.REINDEX, allKeys(group), ofGroup);
         };
         await Promise.all(this.#grouped(names.map((name) => this.#keys.named(name))).map(reindex));
       }
@@ -198,7 +198,7 @@ export class RunIndex {
     return { runs, ...(next !== undefined && { next }), now };
   }
 
-  /** Asks every bucket for a part, and again those whose part turns out to be too short. */
+  /** Asks every bucket for a part, and asks again where a part turns out to be too short. */
   async #places(
     listing: Listing,
     { limit, after }: PageQuery,
@@ -267,7 +267,7 @@ export class RunIndex {
   }
 
   /**
-   * Asks for each of the buckets, until none has expired runs to remove first.
+   * Asks each of the buckets, again and again while one has expired runs to remove first.
    *
    * @throws InterlockError `ERR_INTERLOCK_STORE` where the index may lack a run.
    */
@@ -302,7 +302,7 @@ export class RunIndex {
     await policy;
   }
 
-  /** The runs at these places that are still there, in their order. */
+  /** The runs at these places that still exist, in the order of the places. */
   async #look(
     places: readonly ListingPlace[],
     workflow: string,
@@ -311,7 +311,7 @@ export class RunIndex {
     let now = 0;
     const lookAt = async (group: readonly RunName[]): Promise<void> => {
       const names = group.map(({ name }) => name);
-      const reply = await this.#ask(scripts.LOOK, keysOf(group), [
+      const reply = await this.#ask(scripts.LOOK, allKeys(group), [
         JSON.stringify(workflow),
         ...names,
       ]);
@@ -330,7 +330,7 @@ export class RunIndex {
     return { looked, now };
   }
 
-  /** More states than there are numbers share the last one: their runs say which it is. */
+  /** Counts the states that share the last number, by looking at their runs. */
   async #countCrowd(
     { workflow, forMs }: CountQuery,
     add: (state: string, runs: number, stuck: number) => void,
@@ -345,7 +345,7 @@ export class RunIndex {
     } while (after !== undefined);
   }
 
-  /** Rejects where the server may evict the index, of which it could miss a part unseen. */
+  /** Rejects where a server may evict a part of the index, which the store would not notice. */
   #checkPolicy(): Promise<void> {
     const now = Date.now();
     if (this.#policy !== undefined && Math.abs(now - this.#policySeenAt) < POLICY_MS)
@@ -362,7 +362,7 @@ export class RunIndex {
     return checked;
   }
 
-  /** Each server once: a key that it answers for, its limit of memory and its policy. */
+  /** Each server once: a key that it has, its limit of memory and its eviction policy. */
   async #servers(): Promise<
     Map<string, readonly [key: IndexKeys, memory: string, policy: string]>
   > {
@@ -400,12 +400,12 @@ export class RunIndex {
     return buckets.flatMap((bucket) => [...this.#keys.index(bucket)]);
   }
 
-  /** Which buckets one script is asked about. */
+  /** The buckets in groups, one for each script. */
   #together(buckets: readonly number[]): readonly (readonly number[])[] {
     return this.#options.joinsBuckets ? [buckets] : buckets.map((bucket) => [bucket]);
   }
 
-  /** Which runs one script is asked about. */
+  /** The runs in groups, one for each script. */
   #grouped(names: readonly RunName[]): readonly (readonly RunName[])[] {
     const groups = new Map<number, RunName[]>();
     for (const name of names) {
@@ -422,7 +422,7 @@ function allBuckets(): number[] {
   return Array.from({ length: BUCKETS }, (_, bucket) => bucket);
 }
 
-/** Names have nothing but ASCII, so that these are in the same order for Redis. */
+/** As Redis sorts them: names are ASCII, so their order is the same. */
 function comparePlaces(a: ListingPlace, b: ListingPlace): number {
   return a.time - b.time || (a.name < b.name ? -1 : a.name > b.name ? 1 : 0);
 }
@@ -433,7 +433,7 @@ function parsePlace(after: string): ListingPlace {
   return { time: Number(time), name: String(name) };
 }
 
-function keysOf(names: readonly RunName[]): string[] {
+function allKeys(names: readonly RunName[]): string[] {
   return names.flatMap(({ keys }) => [...keys]);
 }
 
@@ -454,14 +454,17 @@ function parseLooked(
 function lostIndex(): InterlockError {
   return new InterlockError(
     'ERR_INTERLOCK_STORE',
-    'the index of the runs lacks keys that were evicted or deleted, or is being made anew: call rebuildIndex() of the store once, and await it',
+    'the index of the runs lacks keys that were evicted or deleted, or is being made anew: ' +
+      'call rebuildIndex() of the store once, and await it',
   );
 }
 
 function evictingServer(policy: string): InterlockError {
   return new InterlockError(
     'ERR_INTERLOCK_STORE',
-    `the server evicts keys of any kind (maxmemory-policy ${policy}), so the index may lack held runs without a sign of it. ` +
-      'Set noeviction, or volatile-lru or another volatile one, and call rebuildIndex() of the store once',
+    `the server evicts keys of any kind (maxmemory-policy ${policy}), ` +
+      'so the index may lack held runs without a sign of it. ' +
+      'Set noeviction, or volatile-lru or another volatile one, ' +
+      'and call rebuildIndex() of the store once',
   );
 }

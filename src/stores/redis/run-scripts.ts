@@ -1,5 +1,5 @@
 /**
- * The operations on one run in Lua, one script each, as `run-state.ts` does them in this process.
+ * The operations on one run, one Lua script each. They do what run-state.ts does in this process.
  */
 import { lua, runScript } from './scripts.ts';
 
@@ -21,13 +21,14 @@ if not run then
 end
 local lines = {'run', digits(time), run.session}
 for _, each in ipairs(split(run.workflows)) do
-  local got = call('HMGET', RUN, 'state:' .. each, 'context:' .. each, 'head:' .. each, 'claim:' .. each)
+  local got = call('HMGET', RUN, 'state:' .. each, 'context:' .. each, 'head:' .. each,
+    'claim:' .. each)
   lines[#lines + 1] = each
   for i = 1, 4 do
     lines[#lines + 1] = got[i] or ''
   end
 end
--- A look at a workflow that has ended does not keep its run alive, but a claim in it does.
+-- Reading an ended workflow does not keep the run alive, but a claim of it does.
 live_on(run, time, run.ended ~= '1' and ttl or nil)
 write(run)
 return table.concat(lines, '\n')
@@ -35,8 +36,8 @@ return table.concat(lines, '\n')
 
 export const CLAIM = runScript(lua`
 local token, step, uncertain, new_key = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
-local lease, ttl, session, key, principal = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11], ARGV[12], ARGV[13]
-local entry, any_state = ARGV[14], ARGV[18] == 'any'
+local lease, ttl, session = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11]
+local key, principal, entry, any_state = ARGV[12], ARGV[13], ARGV[14], ARGV[18] == 'any'
 
 if not run then
   if session == '' then
@@ -92,7 +93,7 @@ if not allowed() then
   return answer('state')
 end
 
--- The outcome of the claim that gives way is unknown, so its key waits for the same step to come again.
+-- The claim that is taken over has an unknown outcome, so the next try of its step gets its key.
 if holder then
   local unfinished = others_unfinished(run, holder.step)
   table.insert(unfinished, 1, holder.key .. ' ' .. holder.step)
@@ -100,7 +101,8 @@ if holder then
   run.unfinished = table.concat(unfinished, '\t')
   if holder.entry ~= '' then
     local note = holder.entry == '{}' and '}' or ',' .. string.sub(holder.entry, 2)
-    add_entry(run, time, '{"from":' .. run.state .. ',"event":null,"outcome":"unknown","kind":"taken_over"' .. note)
+    add_entry(run, time, '{"from":' .. run.state
+      .. ',"event":null,"outcome":"unknown","kind":"taken_over"' .. note)
     save_head(run)
   end
 end
@@ -127,8 +129,8 @@ if is_new then
 else
   k = known_workflow()
 end
-save_claim(run, {token = token, till = time + lease, uncertain = uncertain, key = new_key, since = digits(time),
-  step = step, entry = entry})
+save_claim(run, {token = token, till = time + lease, uncertain = uncertain, key = new_key,
+  since = digits(time), step = step, entry = entry})
 rank_claim(k, run.claim)
 rank('s' .. k, score(claim_number(k, 3), time))
 return answer('claimed', new_key)
@@ -202,7 +204,7 @@ if run.claim and run.claim.token == token then
     save_head(run)
   end
 end
--- Even where it never had the claim: its request may still be on its way.
+-- Even where the token never had the claim: its claim may still be on its way.
 if not spent_on(run, token) then
   spend(run, token, '-')
 end
@@ -232,7 +234,7 @@ export const HISTORY = runScript(lua`
 local limit = tonumber(ARGV[5])
 local lines = {'trail'}
 local from = run and math.max(1, run.seq - math.min(limit, call('HLEN', RUN)) + 1) or 1
--- A few at a time, because Lua cannot hand over more.
+-- In parts, because Lua cannot unpack more.
 for first = from, run and run.seq or 0, 1000 do
   local wanted = {}
   for seq = first, math.min(first + 999, run.seq) do

@@ -1,41 +1,37 @@
 /**
- * What the scripts have in common, in Lua. Hides how a run and its index are kept.
+ * The Lua that all scripts share. Hides how Redis keeps a run and its index.
  *
- * A run is one hash. `w` is the workflow's name as JSON text:
+ * A run is one hash. In its fields, `w` is the workflow's name as JSON text:
  *
- * | field          | value                                                                          |
- * | -------------- | ------------------------------------------------------------------------------ |
- * | `format`       | {@link FORMAT}, of the version that made the run                               |
- * | `session`      | the session record, with the token that opened the run                         |
- * | `expires`      | when the hash expires: milliseconds since the epoch                            |
- * | `workflows`    | the workflows that were ever claimed                                           |
- * | `key`          | the run key, where the name in the hash's own key is a digest                  |
- * | `principal`    | its score in the index, where the run has a principal                          |
- * | `state:w`      | the state of workflow w; likewise `context`                                    |
- * | `head:w`       | version, time of the snapshot, whether it has ended (`1`, `0` or `-`); then of |
- * |                | the trail: entries, attempts since the last commit, hash of the newest entry   |
- * | `claim:w`      | token, lease end, `hold` or `retry`, idempotency key, since, step, call note   |
- * | `unfinished:w` | steps whose outcome is unknown: key and step, newest first                     |
- * | `spent:w`      | settled tokens: version or `-`, and the token, newest first                    |
- * | `5:w`          | entry 5 of the trail: its stamps, its hash, the draft                          |
+ * - `format`: the {@link FORMAT} of the version that made the run
+ * - `session`: the session record, with the token that opened the run
+ * - `expires`: when the hash expires, in milliseconds since the epoch
+ * - `workflows`: the workflows that were ever claimed
+ * - `key`: the run key, where the run's name is a digest of it
+ * - `principal`: the score of the principal in the index, where the run has one
+ * - `state:w`, `context:w`: the snapshot's state and context
+ * - `head:w`: the snapshot's version, its time, and whether it has ended (`1`, `0` or `-`). Then of
+ *   the trail: entries, attempts since the last commit, hash of the newest entry
+ * - `claim:w`: token, lease end, `hold` or `retry`, idempotency key, since, step, call note
+ * - `unfinished:w`: for each step of unknown outcome its key and the step, newest first
+ * - `spent:w`: for each settled token its version or `-`, and the token, newest first
+ * - `5:w`: entry 5 of the trail: its stamps, its hash, the draft
  *
- * Whatever came from a caller is JSON text that no script looks into: Lua would lose empty arrays
- * and long numbers. JSON text has no line break and no tab, so tabs separate the items of a field,
- * and line breaks those of a reply.
+ * A text of the caller's is JSON text. No script parses it: Lua would lose empty arrays and long
+ * numbers. JSON text has no line break and no tab, so tabs separate the items of a field, and line
+ * breaks those of a reply.
  *
  * A bucket's index is one sorted set, so that a step writes it by one command. In the members, `n`
- * is the run's name and `k` the workflow's number in this bucket:
+ * is the run's name and `k` the workflow's number in this bucket. Their scores are:
  *
- * | member | score                                                                  |
- * | ------ | ---------------------------------------------------------------------- |
- * | `e:n`  | when the run expires                                                   |
- * | `p:n`  | a number that stands for the principal, negative                       |
- * | `ok:n` | the workflow's state, and since when                                   |
- * | `ck:n` | that it is claimed by a step with `hold` or `retry`, and the lease end |
- * | `sk:n` | that it is claimed, and since when                                     |
+ * - `e:n`: when the run expires
+ * - `p:n`: a negative number that stands for the principal
+ * - `ok:n`: the workflow's state, and since when
+ * - `ck:n`: that a step with `hold` or `retry` has the claim, and the lease end
+ * - `sk:n`: that it is claimed, and since when
  *
- * A score is a time, and above its 41 bits a number that says of what: that of a state, or one of
- * the three of a workflow's claims. The hash `numbers` beside it says which number is whose.
+ * A score has a time in its lower 41 bits, and a number above them. That number stands for a state,
+ * or for one of the three facts of a workflow's claim. The hash `numbers` holds what it stands for.
  */
 import { createHash } from 'node:crypto';
 
@@ -46,14 +42,14 @@ export const FORMAT = 1;
 const REMEMBERED = 16;
 /** The contract's 16, with room for tokens that were released without ever claiming. */
 const TOKENS = 32;
-/** From this length on it is looked whether there are more of them. */
+/** The script counts the tokens only in a field that is longer. */
 const SPENT_BYTES = 2000;
-/** A pattern of so many tokens. */
+/** A Lua pattern that matches that many tokens. */
 const NEWEST = `${'[^\t]+\t'.repeat(TOKENS - 1)}[^\t]+`;
-/** How many expired runs leave the index where a run is made. */
+/** How many expired runs leave the index whenever a run is made. */
 const PURGED = 4;
 
-/** Lua has escapes of its own, so the text is taken as it stands. */
+/** Raw, since Lua has its own escapes. */
 export const lua = String.raw;
 
 export interface Script {
@@ -66,7 +62,7 @@ export function duration(ms: number): string {
   return String(Math.min(Math.ceil(ms), Number.MAX_SAFE_INTEGER));
 }
 
-/** A script that needs no run: each begins with what all scripts have in common. */
+/** A script that needs no run. Each begins with {@link COMMON}. */
 export function script(body: string): Script {
   const source = COMMON + body;
   return { source, sha1: createHash('sha1').update(source).digest('hex') };
@@ -75,7 +71,7 @@ export function script(body: string): Script {
 const COMMON = lua`
 local call = redis.call
 local SPAN, EPOCH = 2199023255552, 1700000000000
--- The last number of a state, which all share that come after it, and how many workflows have numbers.
+-- The last number of a state, which all later states share; and how many workflows have numbers.
 local CROWDED, MOST = 2047, 682
 
 -- Lua writes a long number as 1e+15 unless it is told otherwise.
@@ -102,14 +98,15 @@ local function state_field(workflow, state, ended)
   return workflow .. '\t' .. state .. '\t' .. ended
 end
 
--- Its number in this bucket, given once and for all.
+-- The workflow's number in this bucket, which never changes.
 local function workflow_number(numbers, workflow, known)
   local k = tonumber(known or nil)
   if not k then
     k = call('HINCRBY', numbers, '#workflows', 1)
     if k > MOST then
       call('HINCRBY', numbers, '#workflows', -1)
-      error('INTERLOCK a store keeps ' .. MOST .. ' workflows and no more: give the others another prefix')
+      error('INTERLOCK a store keeps ' .. MOST
+        .. ' workflows and no more: give the others another prefix')
     end
     call('HSET', numbers, workflow, k)
   end
@@ -125,7 +122,7 @@ local function state_number(numbers, field, known)
   return number
 end
 
--- A run that is no more leaves the index.
+-- Takes a run that does not exist any more out of the index.
 local function forget(index, numbers, name)
   local members = {'e:' .. name, 'p:' .. name}
   for k = 1, tonumber(call('HGET', numbers, '#workflows') or 0) do
@@ -136,7 +133,7 @@ local function forget(index, numbers, name)
   call('ZREM', index, unpack(members))
 end
 
--- Removes so many of the runs that have expired. True if there may be more.
+-- Takes some expired runs out of the index. True if there may be more.
 local function purge(index, numbers, time, most)
   local expired = call('ZRANGEBYSCORE', index, 0, '(' .. score(0, time), 'LIMIT', 0, most)
   for _, member in ipairs(expired) do
@@ -145,7 +142,8 @@ local function purge(index, numbers, time, most)
   return #expired == most
 end
 
--- Whether the index may lack something. It has a member that never leaves it, and the numbers have a mark.
+-- Whether the index may lack runs. A whole one has a member that never leaves it, and its numbers
+-- have a mark.
 local function is_lost(index, numbers)
   local marks = call('HMGET', numbers, '#made', '#lost')
   if marks[2] then
@@ -158,13 +156,11 @@ local function is_lost(index, numbers)
 end
 `;
 
-/**
- * What the operations on a run have in common. What one writes is collected, and written by one
- * command of each kind.
- */
+/** What the operations on a run share. They collect what they write, for one command of a kind. */
 const BEFORE = lua`
 local RUN, INDEX, NUMBERS = KEYS[1], KEYS[2], KEYS[3]
-local name, workflow = ARGV[1], ARGV[2] -- the workflow is empty where the operation is about the whole run
+-- The workflow is empty where the operation concerns the whole run.
+local name, workflow = ARGV[1], ARGV[2]
 local trail_limit, is_chained = tonumber(ARGV[3]), ARGV[4] == '1'
 
 local fields, dropped, ranked, unranked = {}, {}, {}, {}
@@ -205,27 +201,30 @@ local function parse_claim(text)
   end
   local token, till, uncertain, key, since, step, entry = string.match(text,
     '^([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]*)$')
-  return {token = token, till = tonumber(till), uncertain = uncertain, key = key, since = since, step = step, entry = entry}
+  return {token = token, till = tonumber(till), uncertain = uncertain, key = key, since = since,
+    step = step, entry = entry}
 end
 
 local function save_claim(run, claim)
   run.claim = claim
-  set(field('claim'), table.concat(
-    {claim.token, digits(claim.till), claim.uncertain, claim.key, claim.since, claim.step, claim.entry}, '\t'))
+  set(field('claim'), table.concat({claim.token, digits(claim.till), claim.uncertain, claim.key,
+    claim.since, claim.step, claim.entry}, '\t'))
 end
 
--- The run and the workflow in question, or nil where there is no run.
+-- The run with this workflow, or nil where there is no run.
 local function load()
-  local got = call('HMGET', RUN, 'session', 'format', 'expires', 'workflows', field('state'), field('context'),
-    field('head'), field('claim'), field('unfinished'), field('spent'))
+  local got = call('HMGET', RUN, 'session', 'format', 'expires', 'workflows', field('state'),
+    field('context'), field('head'), field('claim'), field('unfinished'), field('spent'))
   if not got[1] then
     return nil
   end
-  local run = {session = got[1], format = tonumber(got[2] or 1), expires = tonumber(got[3]), workflows = got[4] or '',
-    state = got[5], context = got[6] or '', claim_text = got[8], unfinished = got[9], spent = got[10] or '',
-    version = '0', ended = '-', seq = 0, attempts = 0, hash = ''}
+  local run = {session = got[1], format = tonumber(got[2] or 1), expires = tonumber(got[3]),
+    workflows = got[4] or '', state = got[5], context = got[6] or '', claim_text = got[8],
+    unfinished = got[9], spent = got[10] or '', version = '0', ended = '-', seq = 0, attempts = 0,
+    hash = ''}
   if got[7] then
-    local version, updated, ended, seq, attempts, hash = string.match(got[7], '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S*)$')
+    local version, updated, ended, seq, attempts, hash = string.match(got[7],
+      '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S*)$')
     run.version, run.updated, run.ended, run.hash = version, updated, ended, hash
     run.seq, run.attempts = tonumber(seq), tonumber(attempts)
   end
@@ -239,8 +238,8 @@ local function save_head(run)
 end
 
 local function make(time, session, key, principal)
-  local run = {session = session, format = ${FORMAT}, expires = 0, workflows = '', context = '', spent = '',
-    version = '0', ended = '-', seq = 0, attempts = 0, hash = ''}
+  local run = {session = session, format = ${FORMAT}, expires = 0, workflows = '', context = '',
+    spent = '', version = '0', ended = '-', seq = 0, attempts = 0, hash = ''}
   if call('HSETNX', NUMBERS, '#made', 1) == 1 then
     if call('DEL', INDEX) == 1 then
       call('HSET', NUMBERS, '#lost', 'lost')
@@ -263,7 +262,7 @@ local function make(time, session, key, principal)
   return run
 end
 
--- When the last lease ends that runs, in whichever workflow of the run.
+-- When the last live lease of the run ends, in any workflow.
 local function claimed_until(run, time)
   local last = time
   for _, other in ipairs(split(run.workflows)) do
@@ -276,7 +275,8 @@ local function claimed_until(run, time)
   return last
 end
 
--- Without a time to live it stays, unless a claim lives longer. It also stays while nine tenths of it remain.
+-- Moves the expiry, but not while nine tenths of the time to live remain. Without a time to live,
+-- only where a claim lives longer.
 local function live_on(run, time, ttl)
   local is_kept = not ttl or (run.expires >= time + ttl * 0.9 and run.expires <= time + ttl)
   local claimed = claimed_until(run, time)
@@ -307,13 +307,14 @@ local function write(run)
   end
 end
 
--- Of a draft that moves, of one that says of a refused call, or of another attempt.
+-- The kind is 'move', 'refused', or 'attempt' for a call that moved nothing.
 local function add_entry(run, time, draft, kind)
   local attempt = run.attempts + (kind == 'refused' and 0 or 1)
   run.seq = run.seq + 1
   run.attempts = kind == 'move' and 0 or attempt
   local stamps = table.concat({digits(run.seq), run.version, digits(attempt), digits(time)}, ' ')
-  run.hash = is_chained and 'sha1:' .. redis.sha1hex(run.hash .. '\n' .. stamps .. '\n' .. draft) or ''
+  run.hash = is_chained
+    and 'sha1:' .. redis.sha1hex(run.hash .. '\n' .. stamps .. '\n' .. draft) or ''
   set(field(digits(run.seq)), stamps .. ' ' .. run.hash .. ' ' .. draft)
   if run.seq > trail_limit then
     drop(field(digits(run.seq - trail_limit)))
@@ -324,13 +325,13 @@ local function reply(...)
   return table.concat({...}, '\n')
 end
 
--- What a settled token was settled with: a version, or '-' if it was released.
+-- The version that a settled token committed, or '-' if it was released.
 local function spent_on(run, token)
   local _, last = string.find('\t' .. run.spent, '\t' .. token .. ' ', 1, true)
   return last and string.match(run.spent, '^%S+', last)
 end
 
--- The newest come first. The others are forgotten now and then, because that costs more than to keep a few.
+-- Newest first. Drops old tokens only now and then, since that costs more than keeping a few.
 local function spend(run, token, result)
   run.spent = token .. ' ' .. result .. (run.spent == '' and '' or '\t' .. run.spent)
   if #run.spent > ${SPENT_BYTES} then
@@ -339,7 +340,7 @@ local function spend(run, token, result)
   set(field('spent'), run.spent)
 end
 
--- Those of other steps; of none where it is 'all'.
+-- The unfinished items of other steps; none where the step is 'all'.
 local function others_unfinished(run, step)
   local others = {}
   for _, item in ipairs(split(run.unfinished)) do
@@ -358,8 +359,8 @@ local function save_unfinished(list)
   end
 end
 
--- A step that is settled by it needs its key no more; one that was not begun leaves it to the next try. A workflow that
--- begins anew settles all of them.
+-- A settled step needs its key no more. One that did not begin ('unsettled') leaves the key to the
+-- next try. A workflow that begins anew settles all steps.
 local function drop_claim(run, k, settles)
   if run.unfinished and settles ~= 'unsettled' then
     save_unfinished(others_unfinished(run, settles == 'all' and 'all' or run.claim.step))
@@ -391,7 +392,7 @@ end
 return operation(run, now())
 `;
 
-/** A script about one run: `run` is what there is of it, or nil, and `time` the server's. */
+/** A script about one run. In its body, `run` is the run or nil, and `time` the server's time. */
 export function runScript(body: string): Script {
   return script(BEFORE + body + AFTER);
 }
