@@ -1,6 +1,4 @@
-/**
- * Whether a mounted route is gated at all: hides how a server is asked without running any tool.
- */
+/** Tests whether a mounted route is gated. Hides how to ask a server without running a tool. */
 import { AssertionError } from 'node:assert';
 import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
@@ -15,10 +13,10 @@ import type { Workflow } from '../workflow/workflow.ts';
 import { type ClientEra, isReply, McpClient, type Reply, type Send } from './mcp-client.ts';
 import type { AnyGate } from './test-gate.ts';
 
-/** An app of Node's kind: Express, Connect. */
+/** An app for Node's HTTP server, such as Express or Connect. */
 export type NodeApp = RequestListener & { listen(...args: never[]): unknown };
 
-/** What serves MCP: its URL, an app, or a handler of the Fetch API. */
+/** An MCP server: its URL, an app, or a handler of the Fetch API. */
 export type GatedTarget =
   | string
   | URL
@@ -28,15 +26,15 @@ export type GatedTarget =
 
 /** Options of {@link assertGated}. */
 export interface AssertGatedOptions {
-  /** Go with each request, such as `authorization`. Default: none. */
+  /** Headers of each request, such as `authorization`. Default: none. */
   readonly headers?: Readonly<Record<string, string>> | undefined;
-  /** The route in an app or for a handler, which have no URL. Default `'/mcp'`. */
+  /** The route of an app or a handler. Default `'/mcp'`. */
   readonly path?: string | undefined;
 }
 
-/** What {@link assertGated} found out. */
+/** The findings of {@link assertGated}. */
 export interface Gated {
-  /** The eras that the server speaks, each of which was asked. */
+  /** The eras that the server speaks. All of them are gated. */
   readonly eras: readonly ClientEra[];
   /** The tool that was refused. */
   readonly tool: string;
@@ -47,26 +45,26 @@ const optionsSchema = z.strictObject({
   path: z._default(z.string().check(z.startsWith('/')), '/mcp'),
 });
 
-/** For apps and handlers, whose host nobody looks up. */
+/** The host of apps and handlers, which no request looks up. */
 const LOCAL = 'http://localhost';
 /** How long a server may take for one answer, in milliseconds. */
 const ANSWER_MS = 10_000;
-/** Of so many tools one must be refused by this very gate, and not by another one of the route. */
+/** Another gate of the route may refuse some tools: this gate must refuse one of so many. */
 const MOST_TOOLS = 20;
-/** Every gate refuses these, whatever the state: `JSON.stringify` writes the key as it is. */
+/** Arguments that every gate refuses in every state. `JSON.stringify` keeps the key. */
 const NEVER_RUN: unknown = JSON.parse('{"__proto__":null}');
 
 /**
- * Asserts that a server's route is behind the gate, in each era that the server speaks: a tool that
- * the initial state does not allow must be hidden, or listed with where it is available, and a call
- * of it must be refused by this gate. It calls no tool that could run, and needs no MCP SDK.
+ * Asserts that a server's route is behind the gate, in each era that the server speaks. The list
+ * must hide a tool that the initial state does not allow, or say where it is available. And this
+ * gate must refuse a call of it. Calls no tool that could run, and needs no MCP SDK.
  *
- * An app of Node's kind is served on a free port meanwhile. Give `headers` of somebody whose run
- * has not begun where runs are named by principals.
+ * Serves an app for Node on a free port meanwhile. Where principals name the runs, give `headers`
+ * of a principal whose run has not begun.
  *
- * @throws AssertionError where the route is not gated, with what to do about it; InterlockError
- * `ERR_INTERLOCK_CONFIG` where the initial state allows every bound tool, so that there is nothing
- * to ask
+ * @throws AssertionError where the route is not gated; its message says what to do
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the initial state allows every bound tool, so
+ * that there is nothing to ask
  */
 export async function assertGated<S extends string, E extends string>(
   gate: StateMachineGate<S, E>,
@@ -113,12 +111,12 @@ function refusedAtStart(workflow: Workflow): readonly string[] {
   const refused = toolNames.filter((tool) => !workflow.isVisible(tool, initial));
   if (refused.length > 0) return refused.slice(0, MOST_TOOLS);
   throw configError(
-    `the initial state ${showValue(initial)} of ${showValue(id)} refuses none of its tools, which ` +
-      `are ${quoteNames(toolNames)}; use testGate() for what later states refuse`,
+    `the initial state ${showValue(initial)} of ${showValue(id)} refuses none of its tools, ` +
+      `which are ${quoteNames(toolNames)}; use testGate() for what later states refuse`,
   );
 }
 
-/** Resolves to the tool that this gate has refused. */
+/** Resolves to a tool that this gate has refused. */
 async function assertRefuses(
   client: McpClient,
   workflow: Workflow,
@@ -135,8 +133,8 @@ async function assertRefuses(
     if (shown !== undefined && !isNoted)
       throw failure(
         `the list shows ${showValue(tool)}, which ${showValue(id)} does not allow in its initial ` +
-          `state ${showValue(initial)}. ${mountIt(id)} Or the headers name somebody whose run has ` +
-          'moved on: take those of another one',
+          `state ${showValue(initial)}. ${mountIt(id)} Or the headers are those of a principal ` +
+          'whose run has moved on: take those of another one',
         'shown',
         'hidden',
       );
@@ -169,7 +167,7 @@ function mountIt(id: string): string {
   );
 }
 
-/** Whether a list that shows every tool says of this one where the gate allows it. */
+/** Whether the description of a listed tool says where the gate allows it. */
 function isGatedNote({ description }: JsonObject, workflow: Workflow, tool: string): boolean {
   const place = workflow.whereabouts(tool, () => ({ path: undefined, foreseen: false }));
   if (place === undefined || typeof description !== 'string') return false;
@@ -182,7 +180,7 @@ function refusalIn({ result }: Reply): JsonObject | undefined {
   return isObject(refusal) ? refusal : undefined;
 }
 
-/** An answer as a message shows it. */
+/** An answer in the words of a message. */
 function said({ status, body }: Reply): string {
   return `HTTP ${status} ${showValue(body)}`;
 }
@@ -255,8 +253,9 @@ async function fetched(request: Request): Promise<Response> {
     return await fetch(request, { signal: AbortSignal.timeout(ANSWER_MS) });
   } catch (error) {
     const { cause = error } = error instanceof Error ? error : {};
+    const reason = cause instanceof Error ? cause.message : String(cause);
     throw failure(
-      `${request.url} cannot be reached: ${cause instanceof Error ? cause.message : String(cause)}. ` +
+      `${request.url} cannot be reached: ${reason}. ` +
         'Start the server before, or give its app in place of a URL',
       'no answer',
       'an answer',

@@ -73,7 +73,7 @@ function statePromises(promises: Promises): void {
     assert.equal(await claimStatus(stage.store, run, { states: undefined }), 'claimed');
   });
 
-  promises('what is read of a claim is what was asked for, and when', async (stage) => {
+  promises('a read gives the claim as the caller made it, and its times', async (stage) => {
     const run = await opened(stage);
     const entry = { tool: 'cart.view', digest: 'd-7', actor: 'alice', requestId: 7 };
     const request = claimOf(run, {
@@ -172,7 +172,7 @@ function tokenPromises(promises: Promises): void {
   });
 
   promises(
-    'asking again with one token gives the same answer after the lease, if nobody came',
+    'asking again with one token gives the same answer after the lease, unless it was taken over',
     async (stage) => {
       const run = await opened(stage);
       for (const uncertain of ['hold', 'retry'] as const) {
@@ -368,7 +368,7 @@ export function idempotencyPromises(promises: Promises): void {
   );
 
   promises(
-    'the key of a step is one and the same however often its outcome is unknown',
+    'the key of a step stays the same each time that its outcome is unknown',
     async (stage) => {
       const run = await opened(stage);
       const keys = new Set<string>();
@@ -428,7 +428,7 @@ function stepOf(run: string, digest: string, leaseMs?: number) {
   return claimOf(run, leaseMs === undefined ? { step } : { step, leaseMs });
 }
 
-/** A step of `digest` whose outcome nobody saw. Resolves to its idempotency key. */
+/** A step of `digest` with an unknown outcome. Resolves to its idempotency key. */
 async function unknownOutcome(stage: StoreStage, run: string, digest: string): Promise<string> {
   const { idempotencyKey } = await claimed(stage.store, stepOf(run, digest, 1));
   await stage.wait(1);

@@ -24,22 +24,19 @@ export function commitPromises(promises: Promises): void {
 }
 
 function versionPromises(promises: Promises): void {
-  promises(
-    'each commit makes the version one more, and the snapshot what was given',
-    async (stage) => {
-      const { store } = stage;
-      const run = await opened(stage);
-      for (const version of [1, 2, 3]) {
-        const snapshot = { state: `s${version}`, context: { count: version } };
-        assert.equal(await step(store, run, {}, { snapshot }), version);
-        const stored = (await store.read(run, HOUR))?.workflows.checkout;
-        assert.equal(stored?.snapshot.state, `s${version}`);
-        assert.equal(stored?.snapshot.version, version);
-        same(stored?.snapshot.context, { count: version });
-        assert.equal(stored?.claim, undefined);
-      }
-    },
-  );
+  promises('each commit saves its snapshot, with a version of one more', async (stage) => {
+    const { store } = stage;
+    const run = await opened(stage);
+    for (const version of [1, 2, 3]) {
+      const snapshot = { state: `s${version}`, context: { count: version } };
+      assert.equal(await step(store, run, {}, { snapshot }), version);
+      const stored = (await store.read(run, HOUR))?.workflows.checkout;
+      assert.equal(stored?.snapshot.state, `s${version}`);
+      assert.equal(stored?.snapshot.version, version);
+      same(stored?.snapshot.context, { count: version });
+      assert.equal(stored?.claim, undefined);
+    }
+  });
 
   promises('a workflow counts on from the version that its initial snapshot has', async (stage) => {
     const run = await opened(stage);
@@ -214,7 +211,7 @@ function lostPromises(promises: Promises): void {
   });
 
   promises(
-    'a commit after another step took the run over is lost, whatever became of that step',
+    'a commit after another step took the run over is lost, even if that step was released',
     async (stage) => {
       const { store } = stage;
       const run = await opened(stage);
@@ -234,7 +231,7 @@ function lostPromises(promises: Promises): void {
 function latePromises(promises: Promises): void {
   for (const uncertain of ['hold', 'retry'] as const) {
     promises(
-      `a late commit is good while nobody took the run over (${uncertain})`,
+      `a late commit is good while no other step took the run over (${uncertain})`,
       async (stage) => {
         const { store } = stage;
         const run = await opened(stage);
@@ -249,7 +246,7 @@ function latePromises(promises: Promises): void {
   }
 
   promises(
-    'a commit in the name of whoever resolves a held step spends the token of its claim',
+    'a commit by the person who resolves a held step spends the token of its claim',
     async (stage) => {
       const { store } = stage;
       const run = await opened(stage);

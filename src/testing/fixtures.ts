@@ -17,34 +17,26 @@ import type {
 
 /**
  * How far a store's promises reach.
- * - `'processes'`: everything holds between all clients of the same data.
- * - `'restarts'`: runs and snapshots outlive the process; claims, keys and trail do not. All that a
- *   store of `load` and
- *   `save` can promise.
- * - `'process'`: nothing outlives the process; `reopen` is not called.
+ * - `'processes'`: everything holds between all processes on the same data.
+ * - `'restarts'`: runs and snapshots outlive the process; claims, keys and trail do not. A store of
+ *   `load` and `save` can promise no more.
+ * - `'process'`: nothing outlives the process, and the tests do not call `reopen`.
  */
 export type StoreScope = 'processes' | 'restarts' | 'process';
 
-/** What `makeStore` gives to each test. */
+/** The store that `makeStore` makes for each test. */
 export interface StoreUnderTest {
-  /**
-   * One of `load` and `save` is tested behind `adaptStateStore()`, by a clock of the suite's own.
-   */
+  /** A store of `load` and `save` is tested behind `adaptStateStore()`, by the suite's clock. */
   readonly store: StateStore;
-  /**
-   * Moves the store's clock, where it can be injected. Without it the suite waits for the real one.
-   */
+  /** Moves the store's clock, where it can be injected. Default: the suite waits. */
   readonly advance?: ((ms: number) => Promise<void> | void) | undefined;
   /** A second view of the same data, as another process or a restarted one would have it. */
   readonly reopen?: (() => Promise<StateStore>) | undefined;
-  /** Frees what this store holds, views included. */
+  /** Frees this store and its views. */
   close(): Promise<void>;
 }
 
-/**
- * One test's surroundings: a store of its own, a run key nobody else uses, and a way to let time
- * pass.
- */
+/** What a test has: its own store, its own run key, and a way to let time pass. */
 export interface StoreStage {
   readonly store: AtomicStateStore;
   readonly run: string;
@@ -53,11 +45,11 @@ export interface StoreStage {
   /** Whether the store chains its trails by hashes. */
   readonly isChained: boolean;
   /**
-   * A time to live or to wait for, in milliseconds: longer than the operations of one test take,
-   * and short enough to be waited for.
+   * A time to live, in milliseconds: longer than the operations of one test take, and short enough
+   * to wait for.
    */
   readonly soon: number;
-  /** Whether the operations took so long that what was to last for {@link soon} was over. */
+  /** Whether the operations took so long that a lease or a life of {@link soon} was over. */
   readonly wasTooSlow: boolean;
   /** Returns once at least `ms` have passed on the store's clock. */
   wait(ms: number): Promise<void>;
@@ -72,10 +64,10 @@ export const HOUR = 3_600_000;
 export const LONG = 60_000;
 /** A lease that a test waits for. */
 export const SHORT = 60;
-/** What is over soon, on a machine that has time for the test; and on one that has none. */
+/** A short life on an idle machine, and on a very busy one. */
 export const SOON = 1_000;
 export const LATEST = 16_000;
-/** A timer may fire a little before a server's clock agrees that the time has come. */
+/** A timer may fire a little before the time has passed on a server's clock. */
 const TIMER_SLACK = 25;
 
 export function stageOf(
@@ -119,8 +111,8 @@ export function stageOf(
 }
 
 /**
- * A claim of `cart.pay` in a run of `checkout`, with a token of its own; name only what matters to
- * the test.
+ * A claim of `cart.pay` in a run of `checkout`, with its own token. Tests name only what matters to
+ * them.
  */
 export function claimOf(run: string, changes: ClaimChanges = {}): ClaimRequest {
   const { step, ...rest } = changes;
@@ -145,7 +137,7 @@ function stepOf(changes: Partial<StepDescription> = {}): StepDescription {
   return { tool: 'cart.pay', digest: 'digest-1', uncertain: 'hold', ...changes };
 }
 
-/** The commit that ends `claim`, by default from wherever it is to `has_items`. */
+/** The commit that ends `claim`, by default in `has_items`. */
 export function commitOf(claim: ClaimRequest, changes: Partial<CommitRequest> = {}): CommitRequest {
   return {
     run: claim.run,
@@ -158,7 +150,7 @@ export function commitOf(claim: ClaimRequest, changes: Partial<CommitRequest> = 
   };
 }
 
-/** What the trail is to say of a claim's attempt, where it moves nothing. */
+/** The trail entry of a claim's attempt that moves nothing. */
 export function attemptOf(
   { step: { tool, digest } }: Pick<ClaimRequest, 'step'>,
   changes: Partial<TrailDraft> = {},
@@ -180,7 +172,7 @@ export async function failedStep(
   return request;
 }
 
-/** The trail of a run's `checkout`, without what the store stamped its entries with. */
+/** The trail of a run's `checkout`, without the stamps of the store. */
 export async function saidIn(
   store: AtomicStateStore,
   run: string,
@@ -217,7 +209,7 @@ export async function claimed(store: AtomicStateStore, request: ClaimRequest): P
 
 type Claimed = Extract<ClaimResult, { status: 'claimed' }>;
 
-/** Compares two answers but for the time at which each was given. */
+/** Compares two answers, but not their times. */
 export function sameAnswer(
   { now: _, ...actual }: Claimed,
   { now: __, ...expected }: Claimed,
@@ -225,7 +217,7 @@ export function sameAnswer(
   same(actual, expected);
 }
 
-/** One whole step: claim and commit. Resolves to the version that it made. */
+/** One whole step: claim and commit. Resolves to its version. */
 export async function step(
   store: AtomicStateStore,
   run: string,
@@ -243,9 +235,7 @@ export async function step(
   return (result as { version: number }).version;
 }
 
-/**
- * The status of a claim made with a new token, for tests that only ask "may anybody claim now?".
- */
+/** The status of a claim with a new token, which tells whether a step may begin now. */
 export async function claimStatus(
   store: AtomicStateStore,
   run: string,

@@ -15,7 +15,7 @@ import {
 } from './fixtures.ts';
 import { listed, stand, whereRunsAreListed } from './listed.ts';
 
-/** Strings that broke somebody's store once. The names are for the tests' titles. */
+/** Strings that have broken stores. Their names stand in the titles of the tests. */
 export const HOSTILE: Readonly<Record<string, string>> = {
   'a prototype': '__proto__',
   'a method of every object': 'constructor',
@@ -33,7 +33,7 @@ export const HOSTILE: Readonly<Record<string, string>> = {
   'half of a surrogate pair': 'a\ud800b',
 };
 
-/** Pairs that a careless key, collation or encoding takes for one. */
+/** Two strings each that a careless key, collation or encoding takes for one. */
 export const LOOKALIKES: readonly (readonly [string, string])[] = [
   ['a', 'A'],
   ['a', 'a '],
@@ -191,7 +191,7 @@ export function hostilePromises(promises: Promises): void {
     );
   });
 
-  promises('what a call brought along stays what it was', async (stage) => {
+  promises('what the trail says of a call and a move keeps its type', async (stage) => {
     const values: Json[] = ['', 'null', 0, false, null, [], {}, [[]], [{}], { a: null }, '{"a":1}'];
     await assertKept(
       stage,
@@ -224,7 +224,7 @@ export function hostilePromises(promises: Promises): void {
     );
   }
 
-  promises('what is handed out cannot be used to change what is stored', async ({ store, run }) => {
+  promises('a caller cannot change the store through a snapshot', async ({ store, run }) => {
     await store.open(run, {}, HOUR);
     const given = { items: ['a'] };
     await step(store, run, {}, { snapshot: { state: 'has_items', context: given } });
@@ -248,8 +248,8 @@ function restOf(text: string): TrailDraft {
 }
 
 /**
- * Asserts that each value comes back from the trail as it was, whatever wrote it there: a release,
- * a commit, or a claim that takes another one over, which knows only what a call says of itself.
+ * Asserts that each value comes back from the trail as a release, a commit and a takeover wrote it.
+ * A takeover writes only what the call says of itself.
  */
 async function assertKept<Value>(
   { store, run, wait }: StoreStage,
@@ -280,7 +280,7 @@ function at(state: string) {
   return { state, updatedAt: 0 };
 }
 
-/** A store may freeze what it hands out; then a change throws. */
+/** A store may freeze its snapshots; then a change throws. */
 function ignoringErrors(change: () => void): void {
   try {
     change();

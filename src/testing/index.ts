@@ -44,12 +44,10 @@ export interface DescribeStateStoreOptions {
   readonly it: (name: string, body: () => Promise<void>, timeoutMs: number) => unknown;
   /** Default `'processes'`, which needs `reopen`. */
   readonly scope?: StoreScope | undefined;
-  /**
-   * Whether the store was made with an option that chains its trails by hashes. Default `false`.
-   */
+  /** Whether the store chains its trails by hashes. Default `false`. */
   readonly chainTrail?: boolean | undefined;
   /**
-   * How long one test may take, in milliseconds, for runners that take it as the third argument.
+   * How long one test may take, in milliseconds. The suite gives it to `it` as the third argument.
    * Default 30,000.
    */
   readonly timeoutMs?: number | undefined;
@@ -64,15 +62,16 @@ const optionsSchema = z.strictObject({
 });
 
 /**
- * The contract of `AtomicStateStore` as tests, for your own store under your own test runner: with
- * its operations, or with `load` and `save`, which is tested with the scope `'restarts'`. Each of
- * its promises is a test that gets a store from `makeStore` and closes it; the stores may share
- * data, since run keys are never used twice. It asserts with `node:assert`, and takes a few seconds
- * where the store's clock cannot be advanced.
+ * The contract of `AtomicStateStore` as tests, for your own store under your own test runner. A
+ * store of `load` and `save` takes the scope `'restarts'`. Each promise of the contract is a test
+ * that gets a store from `makeStore` and closes it. The stores may share data, since no two tests
+ * use one run key. The suite asserts with `node:assert`, and takes a few seconds where it cannot
+ * advance the store's clock.
  *
  * ```ts
- * import { describe, it } from 'vitest'; describeStateStore('my store', async () => ({ store,
- * reopen, close }), { describe, it });
+ * import { describe, it } from 'vitest';
+ *
+ * describeStateStore('my store', async () => ({ store, reopen, close }), { describe, it });
  * ```
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is missing, wrong or unknown.
@@ -96,7 +95,7 @@ export function describeStateStore(
           await body(stage);
           return;
         } catch (error) {
-          // On a busy machine what was to last may be over: then it is to last for longer.
+          // On a busy machine a lease or a life may have ended too early: try a longer one.
           if (!stage.wasTooSlow || soon >= LATEST) throw error;
         } finally {
           await made.close();

@@ -47,7 +47,7 @@ function renewPromises(promises: Promises): void {
   });
 
   promises(
-    'a lease that ended, and that nobody took over, can be renewed by its holder',
+    'its holder can renew a lease that has ended, if no other step took over',
     async (stage) => {
       const run = await opened(stage);
       const request = claimOf(run, { leaseMs: SHORT });
@@ -100,7 +100,7 @@ function releasePromises(promises: Promises): void {
 
 function holdPromises(promises: Promises): void {
   promises(
-    'a step that must not be repeated is held for everybody once its lease is over',
+    'a step that must not be repeated is held once its lease is over, for every other call',
     async (stage) => {
       const { store } = stage;
       const run = await opened(stage);
@@ -185,7 +185,7 @@ const DELAY = 30_000;
 
 export function timePromises(promises: Promises): void {
   promises(
-    'each answer with a snapshot says what time it is, and so how old the snapshot is',
+    'each answer with a snapshot says the time, which gives the age of the snapshot',
     async (stage) => {
       const { store } = stage;
       const run = await opened(stage);
@@ -232,7 +232,7 @@ export function timePromises(promises: Promises): void {
   });
 }
 
-/** What holds between two clients of the same data. */
+/** What holds between two processes on the same data. */
 export function sharedPromises(promises: Promises): void {
   promises('of 50 claims from two sides at once exactly one is taken', async (stage) => {
     const sides = [stage.store, await stage.reopen()] as const;

@@ -21,15 +21,12 @@ import {
   step,
 } from './fixtures.ts';
 
-/** Two commits that are so far apart differ in time. */
+/** Two commits so many milliseconds apart have different times. */
 const APART = 2;
 /** More than a store will ask its backend for at once. */
 const MANY = 250;
 
-/**
- * What holds where a store can say which runs stand in a state. Stores may share data, so each test
- * has its own workflow.
- */
+/** What holds of `runs()`. Stores may share data, so each test has its own workflow. */
 export function sweepPromises(all: Promises): void {
   const promises = whereRunsAreListed(all);
 
@@ -93,7 +90,7 @@ export function sweepPromises(all: Promises): void {
   });
 }
 
-/** The operation is an optional one: where a store has none there is nothing to test. */
+/** `runs()` is optional: a test of it passes in a store without it. */
 export function whereRunsAreListed(promises: Promises): Promises {
   return (promise, body) =>
     promises(promise, async (stage) => {
@@ -107,7 +104,7 @@ export async function listed(store: AtomicStateStore, query: RunsQuery): Promise
   return runs;
 }
 
-/** Takes the run into the state, and makes it where there is none. */
+/** Moves the run into the state, and makes a missing run. */
 export async function stand(
   store: AtomicStateStore,
   run: string,
@@ -130,7 +127,7 @@ export interface IndexedStage extends StoreStage {
 }
 export type IndexPromises = (promise: string, body: (stage: IndexedStage) => Promise<void>) => void;
 
-/** The operations are optional: where a store has none there is nothing to test. */
+/** The index is optional: a test of it passes in a store without it. */
 export function whereIndexed(promises: Promises): IndexPromises {
   return (promise, body) =>
     promises(promise, async (stage) => {
@@ -142,7 +139,7 @@ export function isIndexed(stage: StoreStage): stage is IndexedStage {
   return INDEX.every((name) => stage.store[name] !== undefined);
 }
 
-/** A claim of the run that is held once the lease is over. It makes the run where there is none. */
+/** A claim that is held once its lease is over. It makes a missing run. */
 export async function hold(
   store: AtomicStateStore,
   run: string,
@@ -171,12 +168,12 @@ async function keysOn(ask: Parameters<typeof paged<FoundRun>>[0], limit: number)
   return (await paged(ask, limit)).map(({ run }) => run);
 }
 
-/** In an order of our own, since a store gives them in none. */
+/** Sorted, since a store gives them in no order. */
 export async function listOf(store: Indexed, principal: string, limit = 10): Promise<string[]> {
   return (await paged((page) => store.list({ principal, ...page }), limit)).sort();
 }
 
-/** The states of a count, each with its runs and those of them that are stuck. */
+/** The states of a count, each with the numbers of all and of stuck runs. */
 export async function statesOf(store: Indexed, workflow: string, forMs: number) {
   const { states } = await store.count({ workflow, forMs });
   return states
@@ -184,9 +181,7 @@ export async function statesOf(store: Indexed, workflow: string, forMs: number) 
     .sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
-/**
- * Asserts that these runs, and no other ones, are held and stuck in the workflow, and are listed.
- */
+/** Asserts that exactly these runs are held and stuck in the workflow, and are the principal's. */
 export async function assertListed(
   store: Indexed,
   name: string,
@@ -210,7 +205,7 @@ export function assertInOrder(times: readonly (number | undefined)[]): void {
 /** More pages than any listing of a test has. */
 const MOST_PAGES = 500;
 
-/** All that is on the pages of a listing, in their order. */
+/** All items of a listing, page after page. */
 export async function paged<Item>(
   ask: (page: PageQuery) => Promise<{ readonly runs: readonly Item[]; readonly next?: string }>,
   limit: number,

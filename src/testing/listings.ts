@@ -1,7 +1,7 @@
 /**
- * What a store promises that keeps an index of what is under way: which runs are held, which are
- * stuck, how many there are, and whose they are. Stores may share data, so each test has a workflow
- * and principals of its own, named by its run key.
+ * The promises of a store with an index. It lists the held runs, the stuck ones and those of a
+ * principal, and counts runs. Stores may share data, so each test has its own workflow and
+ * principals, named by its run key.
  */
 import assert from 'node:assert/strict';
 import type { ClaimRequest } from '../stores/store.ts';
@@ -35,7 +35,7 @@ import {
   whereIndexed,
 } from './listed.ts';
 
-/** Two operations that are so far apart differ in time. */
+/** Two operations so many milliseconds apart have different times. */
 const APART = 2;
 /** More than a page, and more than a store will keep in one place. */
 const MANY = 60;
@@ -165,7 +165,7 @@ function stuckPromises(promises: IndexPromises): void {
     same(runs[0]?.snapshot.context, { total: 12.5 });
   });
 
-  promises('what moves nothing leaves a run as stuck as it was', async (stage) => {
+  promises('a run stays stuck through all that does not move it', async (stage) => {
     const { store, run } = stage;
     await stand(store, run, run, 'payment');
     await stage.wait(stage.soon);
@@ -262,7 +262,7 @@ function countPromises(promises: IndexPromises): void {
 
 function listPromises(promises: IndexPromises): void {
   promises(
-    'a principal’s runs are given, whatever became of them',
+    'a principal’s runs are given, begun or not, ended or not',
     async ({ store, run: mine }) => {
       const [alice, bob] = [`${mine} alice`, `${mine} bob`];
       const [opened, made, ended, other, nobodys] = keysOf(mine, 5);
@@ -283,7 +283,7 @@ function listPromises(promises: IndexPromises): void {
   );
 }
 
-/** What is in an index leaves it. */
+/** How runs leave the index. */
 function lifePromises(promises: IndexPromises): void {
   promises('a run that has ended is neither stuck nor counted, until it goes on', async (stage) => {
     const { store, run: workflow } = stage;

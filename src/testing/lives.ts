@@ -37,7 +37,7 @@ function openPromises(promises: Promises): void {
     },
   );
 
-  promises('no principal, and an empty one, stay what they were', async ({ store, run }) => {
+  promises('no principal is not the empty principal', async ({ store, run }) => {
     await store.open(run, {}, HOUR);
     await store.open(`${run}-2`, { principal: '', minted: false }, HOUR);
     const [without, empty] = [await store.read(run, HOUR), await store.read(`${run}-2`, HOUR)];
@@ -107,7 +107,7 @@ function openPromises(promises: Promises): void {
   );
 
   promises(
-    'opening a run that is there does not push its expiry out, and a run that has expired can be opened',
+    'opening a run that is there does not move its expiry, and an expired run can be opened',
     async (stage) => {
       const { store } = stage;
       const run = `${stage.run}-expiring`;
@@ -187,7 +187,7 @@ function endPromises(promises: Promises): void {
 
 function expiryPromises(promises: Promises): void {
   promises(
-    'a run that nobody used for its time to live is unknown to every operation',
+    'a run without use for its time to live is unknown to every operation',
     async (stage) => {
       const { store, run } = stage;
       await store.open(run, {}, HOUR);
@@ -264,9 +264,9 @@ function expiryPromises(promises: Promises): void {
   });
 }
 
-/** What a commit says of a workflow's end, and what that means for how long its run lives. */
+/** How a commit ends a workflow, and how long its run lives then. */
 function endedPromises(promises: Promises): void {
-  promises('a read says what the last commit said of the workflow’s end', async (stage) => {
+  promises('a read says whether the last commit ended the workflow', async (stage) => {
     const { store } = stage;
     const run = await opened(stage);
     const ended = async () => (await store.read(run, HOUR))?.workflows.checkout?.ended;
@@ -286,7 +286,7 @@ function endedPromises(promises: Promises): void {
   });
 
   promises(
-    'what looks at a workflow that has ended leaves the expiry of its run alone, and its commit does not',
+    'a read or claim of an ended workflow does not move the expiry, and a commit does',
     async (stage) => {
       const { store, run } = stage;
       const made = async (end: string, ended = true): Promise<string> => {

@@ -1,6 +1,6 @@
 /**
- * A whole gate in a test: hides the client, the server behind the middlewares, and the way that
- * both speak to each other. What the gate decides is decided by the middlewares themselves.
+ * A whole gate in a test. Hides the client, the server behind the middlewares, and how they speak
+ * to each other. The middlewares themselves decide, as they do in an app.
  */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
@@ -29,28 +29,28 @@ import { StateMachineGate } from '../workflow/gate.ts';
 import { isReply, McpClient, type Reply, type RpcError } from './mcp-client.ts';
 import { TestClock, type TestResult, type TestTool, TestUpstream } from './test-world.ts';
 
-/** A gate, whatever its names are. */
+/** A gate with any names. */
 export type AnyGate = StateMachineGate<string, string, string, string, unknown>;
 
-/** Options of {@link testGate}. `C` are the states that a run can be in, `X` is its data. */
+/** Options of {@link testGate}. `C` are the states of a run, `X` is its data. */
 export interface TestGateOptions<C extends string = string, X = Json | undefined> {
   /**
-   * The server's tools that no gate binds, by name; and bound ones where it says more of them, such
-   * as `annotations`. Default: none beside the bound ones.
+   * Tools of the server that no gate binds, by name. Also bound tools to which you give more, such
+   * as `annotations`. Default: the bound tools only.
    */
   readonly tools?: readonly (string | TestTool)[] | undefined;
-  /** Who calls, as `sessionStore({ principal })` would say. Default: nobody in particular. */
+  /** The caller, as `sessionStore({ principal })` would name it. Default: no principal. */
   readonly principal?: string | undefined;
-  /** The state that the run is in, of one gate. Default: it begins in the initial one. */
+  /** The run's state, with one gate. Default: the initial one. */
   readonly state?: C | undefined;
-  /** The run's shared data, of one gate; of a statechart its context. Default: as it begins. */
+  /** The run's shared data or a statechart's context, with one gate. Default: the initial one. */
   readonly context?: X | undefined;
   /**
-   * The session's id, by which guards and `begin` know the run: visible ASCII without spaces.
-   * Default: a random one.
+   * The session id, which guards and `begin` see as the run: visible ASCII without spaces. Default:
+   * a random one.
    */
   readonly run?: string | undefined;
-  /** What time it is at first: milliseconds since the epoch. Default: the system's. */
+  /** The first time of the clock: milliseconds since the epoch. Default: the system's. */
   readonly now?: number | undefined;
   /** Options of `sessionStore()`, such as a `store` or a `key`. */
   readonly session?: Omit<SessionStoreOptions, 'clock' | 'principal'> | undefined;
@@ -69,15 +69,15 @@ export interface TestRefusal extends Refusal {
 /** What a client sees of a call. */
 export interface TestAnswer {
   /**
-   * `ok`: a result. `tool_error`: one with `isError`, of the tool's. `rpc_error`: a JSON-RPC error.
-   * `refused`: by a gate. `unknown`: the gate says that nobody knows what the call came to.
+   * `ok`: a result. `tool_error`: the tool's result with `isError`. `rpc_error`: a JSON-RPC error.
+   * `refused`: by a gate. `unknown`: the gate says that the outcome of the call is unknown.
    */
   readonly outcome: 'ok' | 'tool_error' | 'rpc_error' | 'refused' | 'unknown';
   /** The texts of the result, joined by line feeds; the message of an error. */
   readonly text: string;
   /** Whether the tool ran. */
   readonly ran: boolean;
-  /** The result as it came; absent where there is an error. */
+  /** The result as the client got it; absent where it got an error. */
   readonly result?: ToolResult;
   readonly error?: RpcError;
   readonly refusal?: TestRefusal;
@@ -111,7 +111,7 @@ const optionsSchema = z.strictObject({
   sync: z.optional(z.custom<StateSyncOptions>(isTable, 'expected an object')),
 });
 
-/** Said by itself: the declarations of the package must not name zod. */
+/** Not inferred, since the declarations of the package must not name zod. */
 interface Parsed {
   readonly tools: readonly (string | TestTool)[];
   readonly principal?: string | undefined;
@@ -126,11 +126,11 @@ interface Parsed {
 
 /** One client, one run and one server, with gates between them. Made by {@link testGate}. */
 export class TestGate<E extends string = string, C extends string = string, X = Json | undefined> {
-  /** Time, for the middlewares and the store: it stands still until the test moves it. */
+  /** The clock of the middlewares and the store. It stands still until the test moves it. */
   readonly clock: TestClock;
-  /** What `onError` was told: the failures that no client is told of. */
+  /** The arguments of `onError`: failures of which no client is told. */
   readonly errors: readonly unknown[];
-  /** What `onWarning` was told: likely mistakes. */
+  /** The arguments of `onWarning`: likely mistakes. */
   readonly warnings: readonly string[];
   readonly #gates: readonly [AnyGate, ...AnyGate[]];
   readonly #options: Parsed;
@@ -172,9 +172,10 @@ export class TestGate<E extends string = string, C extends string = string, X = 
   /**
    * Calls a tool, and resolves to what the client sees.
    *
-   * @param result what the tool does if it runs: a text, a result, an `Error` that it throws (with
-   * a numeric `code`: a JSON-RPC error), `NO_ANSWER`, a promise of one of these, which keeps the
-   * call open, or a function of arguments and step that returns one. Default: a text.
+   * @param result what the tool does if it runs. It answers with a text or a result, throws an
+   * `Error` (one with a numeric `code` becomes a JSON-RPC error), or gives `NO_ANSWER`. A promise
+   * of one of these keeps the call open. A function gets the arguments and the step, and returns
+   * one of these. Default: a text.
    * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the server has no such tool
    */
   async call(
@@ -193,7 +194,7 @@ export class TestGate<E extends string = string, C extends string = string, X = 
     awaited.forget();
     const answer = answerOf(reply, awaited.ran);
     this.#last = answer;
-    // The claim of a call that nobody answers lives for one lease more.
+    // The claim of a call without an answer lives for one more lease.
     if (awaited.isUnanswered) await this.clock.advance(this.#options.gate.leaseMs ?? LEASE_MS);
     return answer;
   }
@@ -204,29 +205,29 @@ export class TestGate<E extends string = string, C extends string = string, X = 
     return this.#listed();
   }
 
-  /** Why a call was refused: the last one, or the one of this answer; `undefined` where it was not. */
+  /** Why the gate refused the last call, or that of this answer; `undefined` if it did not. */
   refusal(answer: TestAnswer | undefined = this.#last): TestRefusal | undefined {
     return answer?.refusal;
   }
 
-  /** The run's key: that of the session, or of the principal where `session.key` says so. */
+  /** The run's key: the session's, or the principal's where `session.key` says so. */
   async run(): Promise<string> {
     await this.#begin();
     return this.#runKey();
   }
 
-  /** The runs of a gate, by default the first one, for all that `runsOf()` can do. */
+  /** `runsOf()` of a gate, by default of the first one. */
   runs(): Runs<E>;
   runs(gate: AnyGate): Runs;
   runs(gate: AnyGate = this.#gates[0]): Runs {
     if (!this.#gates.includes(gate))
       throw configError(`runs(): expected one of the tested gates, got ${showValue(gate)}`);
-    // Another test may have mounted the gate after this one.
+    // Given explicitly: a later test may have mounted the gate with another `begin`.
     const { begin = () => undefined } = this.#options.gate;
     return runsOf(gate, { sessions: this.#sessions, begin });
   }
 
-  /** The state that the run is in now, whatever was saved: deadlines that are over count. */
+  /** The run's state now, after all deadlines that have passed. */
   state(): Promise<C>;
   state(gate: AnyGate): Promise<string>;
   async state(gate?: AnyGate): Promise<string> {
@@ -245,17 +246,17 @@ export class TestGate<E extends string = string, C extends string = string, X = 
     return this.runs(gate).history(await this.run());
   }
 
-  /** Moves the run by an event from outside of any call, as `runs.send()` does. */
+  /** Moves the run by an event from outside, as `runs.send()` does. */
   async send(event: E, options?: SendOptions): Promise<Sent> {
     return this.runs().send(await this.run(), event, options);
   }
 
-  /** Says what a held call came to, as `runs.resolve()` does. */
+  /** Resolves a held call by its outcome, as `runs.resolve()` does. */
   async resolve(outcome: 'succeeded' | 'failed', options?: ResolveOptions<E>): Promise<Resolution> {
     return this.runs().resolve(await this.run(), outcome, options);
   }
 
-  /** Ends the session store: nothing of the test is left in this process. */
+  /** Closes the session store, so that nothing of the test is left in this process. */
   async close(): Promise<void> {
     await this.#sessions.close();
   }
@@ -270,7 +271,7 @@ export class TestGate<E extends string = string, C extends string = string, X = 
     return view ?? { state: gate.compile().initial, context: undefined };
   }
 
-  /** As every client begins: it opens a session, and lists the tools. */
+  /** As every client does, opens a session and lists the tools. */
   async #begin(): Promise<void> {
     this.#begun ??= (async () => {
       const { result, status, body } = await this.#client.begin();
@@ -303,7 +304,7 @@ export class TestGate<E extends string = string, C extends string = string, X = 
     );
   }
 
-  /** Puts the run where the test begins, as a claim does that is let go again. */
+  /** Puts the run where the test begins, by a claim that it releases at once. */
   async #place(): Promise<void> {
     const { state, context, principal } = this.#options;
     if (state === undefined && context === undefined) return;
@@ -319,7 +320,7 @@ export class TestGate<E extends string = string, C extends string = string, X = 
       token,
       step: { tool: '', digest: '', uncertain: 'retry' },
       states: undefined,
-      // What the first state is entered with is due once, at version 0.
+      // Only version 0 runs the entry actions of the initial state.
       initial: { ...placed, updatedAt: this.clock.now(), version: state === undefined ? 0 : 1 },
       create: { principal },
       leaseMs: 1,
@@ -339,12 +340,12 @@ export class TestGate<E extends string = string, C extends string = string, X = 
   }
 }
 
-/** What `fsmGate()` takes by default. */
+/** The default of `fsmGate()`. */
 const LEASE_MS = 8_000;
 
 /**
- * A gate with all that belongs to it, and neither a server nor a socket: `sessionStore()`,
- * `fsmGate()` and, if it is given, `stateSync()`, between a client of their own and tools that do
+ * A gate in a test, without a server or a socket: `sessionStore()`, `fsmGate()` and, with the
+ * option `sync`, `stateSync()`. On one side they have a client, on the other side tools that do
  * what the test says. Give several gates as a list, in the order of mounting. Works with every test
  * runner.
  *
@@ -399,12 +400,13 @@ function isRefusal(value: unknown): value is Refusal & { readonly reason: Refusa
   return isObject(value) && typeof value.reason === 'string' && Array.isArray(value.available);
 }
 
-/** The session is over, or the middlewares turned the request away as a whole. */
+/** The session has ended, or the middlewares refused the whole request. */
 function unanswered(method: string, { status, body, error }: Reply): Error {
   const said = error?.message ?? body;
   const advice =
     status === 404
-      ? '; a session that is idle for 24 hours is over: give session: { idleMs } more, as your server must'
+      ? '; a session that is idle for 24 hours is over: ' +
+        'give session: { idleMs } more, as your server must'
       : '';
   return new Error(`${method} was not answered: HTTP ${status}, ${said}${advice}`);
 }

@@ -1,6 +1,6 @@
 /**
- * What is around a tested gate: a server whose tools do what the test says of each call, and a
- * clock that stands still. Hides what the server says of itself, and the order of the timers.
+ * The server and the clock around a tested gate. Hides how the server answers anything but a tool
+ * call, and the order of the timers.
  */
 import type { Clock } from '../clock.ts';
 import { InterlockError } from '../errors.ts';
@@ -9,7 +9,7 @@ import { showValue } from '../options.ts';
 import { isObject, JSON_RPC, type JsonObject } from '../wire/json-rpc.ts';
 import type { ToolResult } from '../workflow/binding.ts';
 
-/** A tool as the server lists it. */
+/** A tool in the server's list. */
 export interface TestTool {
   readonly name: string;
   readonly description?: string | undefined;
@@ -20,21 +20,21 @@ export interface TestTool {
 }
 
 /**
- * In place of a result: the server dies after the tool ran, so that nobody knows what the call came
- * to. The clock goes on by one lease: from then on the run is held, or may be tried again.
+ * In place of a result: the server dies after the tool ran, so the outcome of the call is unknown.
+ * The clock goes on by one lease. From then on the run is held, or the call may be tried again.
  */
 export const NO_ANSWER: unique symbol = Symbol('mcp-interlock.no-answer');
 
-/** What a tool does: it answers, throws, or the server dies. */
+/** What a tool does: it answers, throws, or dies with the server. */
 export type TestResult = string | ToolResult | Error | typeof NO_ANSWER;
 
-/** A call that is under way, and what became of it. */
+/** A call that is under way. */
 export interface ExpectedCall {
   /** Whether the tool ran. */
   readonly ran: boolean;
   /** Whether it ran, and the server died. */
   readonly isUnanswered: boolean;
-  /** It will not come any more. */
+  /** Says that the call will not come any more. */
   forget(): void;
 }
 
@@ -44,13 +44,16 @@ interface Expected extends ExpectedCall {
   readonly result: (request: Request) => Promise<TestResult>;
 }
 
-/** An MCP server without a transport, whose calls are told before what they answer. */
+/** An MCP server without a transport. The test says before each call what the tool does. */
 export class TestUpstream {
   readonly #tools: ReadonlyMap<string, JsonObject>;
   readonly #session: string | undefined;
   readonly #expected = new Map<unknown, Expected>();
 
-  /** @param tools what comes later under a name says more of it. @param session the id it gives */
+  /**
+   * @param tools a later entry of a name adds to the earlier ones
+   * @param session the session id that the server gives
+   */
   constructor(tools: readonly (string | TestTool)[], session: string | undefined) {
     const listed = new Map<string, JsonObject>();
     for (const tool of tools) {
@@ -65,7 +68,7 @@ export class TestUpstream {
     return this.#tools.keys();
   }
 
-  /** Says what the call of that id is to do, if it comes. */
+  /** Says what the tool does in the call of that id, if the call comes. */
   expect(id: number, result: (request: Request) => Promise<TestResult>): ExpectedCall {
     const forget = (): void => void this.#expected.delete(id);
     const expected: Expected = { ran: false, isUnanswered: false, result, forget };
@@ -73,7 +76,7 @@ export class TestUpstream {
     return expected;
   }
 
-  /** Takes what the middlewares forward. */
+  /** Answers a request that the middlewares forward. */
   async serve(request: Request): Promise<Response> {
     if (request.method !== 'POST')
       return new Response(null, { status: request.method === 'DELETE' ? 200 : 405 });
@@ -124,7 +127,7 @@ function thrown(error: unknown): Error {
   return error instanceof Error ? error : new Error(String(error));
 }
 
-/** As the SDK's servers answer: what a tool throws is a result with `isError`. */
+/** As the SDK's servers do, it makes a result with `isError` of what a tool throws. */
 function saidBy(result: string | ToolResult | Error): JsonObject {
   if (typeof result === 'string') return { result: textResult(result) };
   if (!(result instanceof Error)) return { result };
@@ -154,7 +157,7 @@ export class TestClock implements Clock {
   readonly #timers = new Set<Timer>();
   readonly #begin: () => Promise<void>;
 
-  /** @param begin what must have happened before time goes on */
+  /** @param begin is awaited before time goes on */
   constructor(now: number, begin: () => Promise<void>) {
     this.#now = now;
     this.#begin = begin;
@@ -170,8 +173,8 @@ export class TestClock implements Clock {
   };
 
   /**
-   * Lets so many milliseconds pass. What is due meanwhile happens in order, each with what follows
-   * from it, before this resolves.
+   * Lets so many milliseconds pass. Before this resolves, all timers of that time have run in their
+   * order, each with the work that it started.
    *
    * @throws InterlockError `ERR_INTERLOCK_CONFIG` for anything but a number from 0 on
    */
@@ -201,7 +204,7 @@ export class TestClock implements Clock {
   }
 }
 
-/** Leaves room for what is under way in this process, such as the renewal of a lease. */
+/** Gives work under way in this process its turns, such as the renewal of a lease. */
 async function turns(): Promise<void> {
   for (let turn = 0; turn < 5; turn++) await new Promise((resolve) => setImmediate(resolve));
 }

@@ -1,6 +1,6 @@
 /**
- * What the trail promises: an entry for each attempt, each once, numbered by the store. And the
- * chain of hashes, where a store makes one.
+ * What the trail promises: one entry for each attempt, numbered by the store. And the chain of
+ * hashes, where a store makes one.
  */
 import assert from 'node:assert/strict';
 import type {
@@ -58,7 +58,7 @@ export function trailPromises(promises: Promises): void {
 
 function contentPromises(promises: Promises): void {
   promises(
-    'the trail says who moved the run, from where to where, by what and with what',
+    'the trail says who moved the run, between which states, by which event and with which data',
     async (stage) => {
       const { store } = stage;
       const run = await opened(stage);
@@ -88,7 +88,7 @@ function contentPromises(promises: Promises): void {
   );
 
   promises(
-    'the last 50 entries are kept, moves or not, and are what is given by default',
+    'the store keeps the last 50 entries, moves or not, and gives them by default',
     async (stage) => {
       const run = await opened(stage);
       await fill(stage.store, run);
@@ -265,7 +265,7 @@ function takeoverPromises(promises: Promises): void {
   });
 
   promises(
-    'what does not take a claim over writes nothing: its own token, a refusal, a renewal',
+    'nothing is written without a takeover: not by its own token, a refusal or a renewal',
     async (stage) => {
       const { store } = stage;
       const run = await opened(stage);
@@ -326,7 +326,7 @@ function appendPromises(all: Promises): void {
 
 /** What holds where a store chains its trails by hashes. */
 export function chainPromises(promises: Promises): void {
-  promises('the hashes of a trail verify, whatever wrote its entries', async (stage) => {
+  promises('the hashes of a trail verify, for entries of every kind', async (stage) => {
     const trail = await livelyTrail(stage);
     assert.deepEqual(verifyTrail(trail), []);
     assert.equal(new Set(trail.map(({ hash }) => hash)).size, trail.length);
@@ -342,7 +342,7 @@ export function chainPromises(promises: Promises): void {
   });
 }
 
-/** What holds of chained trails between two clients of the same data. */
+/** What holds of chained trails between two processes on the same data. */
 export function sharedChainPromises(promises: Promises): void {
   promises('both sides go on with one chain', async (stage) => {
     const run = await opened(stage);

@@ -1,9 +1,9 @@
 /**
- * The listings: runs in a state, held, stuck, under way, and a principal's. Hides the partial
- * indexes that each of them reads, so that none goes through all runs.
+ * The listings: runs in a state, held, stuck, counted, and those of a principal. Hides the partial
+ * index that each of them reads, so that none goes through all runs.
  *
- * Each looks at the run of every row that it found by the run's key. The planner may not join them
- * as tables, which `LIMIT 1` keeps it from: it would read all runs for the sake of a few.
+ * Each looks up the run of every row that it finds. The `LIMIT 1` keeps the planner from joining
+ * the tables, which would read all runs for the sake of a few.
  */
 import { hashed, milliseconds, NOW, type PostgresNames } from './names.ts';
 
@@ -11,12 +11,14 @@ export function createIndexFunctions(names: PostgresNames): string {
   return [inState, held, stuck, count, list].map((create) => create(names)).join('');
 }
 
-const OF_WORKFLOW = `${hashed('w.workflow_type')} = ${hashed('asked.workflow')} AND w.workflow_type = asked.workflow`;
+const OF_WORKFLOW = `${hashed('w.workflow_type')} = ${hashed('asked.workflow')}
+           AND w.workflow_type = asked.workflow`;
 
-/** The run `r` of the workflow `w`, where it is known. */
+/** Joins the run `r` of the workflow `w`, if the run is known. */
 function knownRun(runs: string): string {
   return `CROSS JOIN LATERAL (
-          SELECT coalesce(long_key, run) AS key FROM ${runs} WHERE run = w.run AND expires_at > moment LIMIT 1
+          SELECT coalesce(long_key, run) AS key
+            FROM ${runs} WHERE run = w.run AND expires_at > moment LIMIT 1
         ) r`;
 }
 
@@ -46,10 +48,11 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION ${inState} IS
-  'The next hundred known runs whose workflow stands in a state, those that stand there longest first.';
+  'The next hundred known runs whose workflow is in a state, those that have been there longest '
+  'first.';
 `;
 
-/** Pages of workflows in the order of a time, each with where to go on behind it. */
+/** A function for pages of workflows in the order of a time. */
 function pages(
   { toJson, runs, workflows }: PostgresNames,
   { name, time, found, comment }: Readonly<Record<'name' | 'time' | 'found' | 'comment', string>>,
@@ -62,7 +65,8 @@ DECLARE
 BEGIN
   SELECT * INTO asked
     FROM json_to_record(request) AS r(
-      workflow text, states text[], for_ms double precision, at_most bigint, after_time timestamptz, after_id bigint
+      workflow text, states text[], for_ms double precision, at_most bigint,
+      after_time timestamptz, after_id bigint
     );
   RETURN (
     SELECT json_build_object(
@@ -94,7 +98,7 @@ const held = (names: PostgresNames) =>
     name: names.held,
     time: 'lease_until',
     found: "w.claim_token IS NOT NULL AND w.claim_uncertain = 'hold' AND w.lease_until <= moment",
-    comment: 'A page of known runs that wait to be resolved, those whose lease ended first first.',
+    comment: 'A page of known runs that wait to be resolved, in the order in which leases ended.',
   });
 
 const stuck = (names: PostgresNames) =>
@@ -106,27 +110,29 @@ const stuck = (names: PostgresNames) =>
     comment: 'A page of known runs that have not ended, those that moved longest ago first.',
   });
 
-/** Up to so many runs that expired and are still there, it is cheaper to leave these out. */
+/** Up to so many rows of expired runs, {@link fewAreUnknown} is cheaper. */
 const FEW_EXPIRED = 1000;
 
-/**
- * As {@link knownRun} asks for each row, but by the runs that are not known, of which there are
- * few.
- */
+/** The same condition as {@link knownRun}, but by a list of the expired runs. */
 function fewAreUnknown(runs: string): string {
   return `NOT EXISTS (
           SELECT FROM (
-            SELECT run FROM ${runs} WHERE expires_at <= moment ORDER BY expires_at LIMIT ${FEW_EXPIRED}
+            SELECT run FROM ${runs}
+             WHERE expires_at <= moment ORDER BY expires_at LIMIT ${FEW_EXPIRED}
           ) expired WHERE expired.run = w.run
         )`;
 }
 
 const count = ({ count, runs, workflows }: PostgresNames) => {
   const countOpen = (join: string, where: string) => `
-    SELECT coalesce(json_agg(json_build_object('state', state, 'runs', runs, 'stuck', stuck)), '[]') INTO states
+    SELECT coalesce(json_agg(json_build_object(
+             'state', state, 'runs', runs, 'stuck', stuck
+           )), '[]') INTO states
       FROM (
         SELECT w.state, count(*) AS runs,
-               count(*) FILTER (WHERE w.updated_at <= moment - asked.for_ms * interval '1 millisecond') AS stuck
+               count(*) FILTER (
+                 WHERE w.updated_at <= moment - asked.for_ms * interval '1 millisecond'
+               ) AS stuck
           FROM ${workflows} w ${join}
          WHERE ${OF_WORKFLOW} AND w.ended IS NOT TRUE ${where}
          GROUP BY w.state
@@ -164,15 +170,19 @@ CREATE OR REPLACE FUNCTION ${list}(request json) RETURNS json LANGUAGE plpgsql A
 DECLARE
   asked  record;
 BEGIN
-  SELECT * INTO asked FROM json_to_record(request) AS r(principal text, at_most bigint, after_run text);
+  SELECT * INTO asked
+    FROM json_to_record(request) AS r(principal text, at_most bigint, after_run text);
   RETURN (
-    SELECT coalesce(json_agg(json_build_object('run', page.run, 'key', page.key) ORDER BY page.run), '[]')
+    SELECT coalesce(json_agg(json_build_object(
+             'run', page.run, 'key', page.key
+           ) ORDER BY page.run), '[]')
       FROM (
         SELECT run, coalesce(long_key, run) AS key
           FROM ${runs}
          WHERE principal IS NOT NULL
            AND ${hashed('principal')} = ${hashed('asked.principal')} AND principal = asked.principal
-           AND expires_at > statement_timestamp() AND (asked.after_run IS NULL OR run > asked.after_run)
+           AND expires_at > statement_timestamp()
+           AND (asked.after_run IS NULL OR run > asked.after_run)
          ORDER BY run
          LIMIT asked.at_most
       ) page

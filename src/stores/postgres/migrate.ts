@@ -147,7 +147,8 @@ COMMENT ON TABLE ${runs} IS
   'run first locks this row.';
 COMMENT ON COLUMN ${runs}.run IS
   'The run key. Here and in every other text column a backslash is doubled, and NUL and half '
-  'surrogate pairs are written \\uXXXX. A key over 1000 bytes is its beginning and a SHA-256 digest.';
+  'surrogate pairs are written \\uXXXX. A key over 1000 bytes is its beginning and a SHA-256 '
+  'digest.';
 COMMENT ON COLUMN ${runs}.long_key IS
   'The run key where run is only its beginning and a digest, else NULL.';
 COMMENT ON COLUMN ${runs}.principal IS 'Who may use the run. NULL: unauthenticated callers.';
@@ -265,7 +266,8 @@ ALTER TABLE ${events}
 
 COMMENT ON TABLE ${events} IS
   'The trail of each workflow: every attempt and every move, appended and never changed. It '
-  'outlives its run, as an audit log. docs/operate/stores.md says how to keep it for a time and no longer.';
+  'outlives its run, as an audit log. docs/operate/stores.md says how to keep it for a time and no '
+  'longer.';
 COMMENT ON COLUMN ${events}.seq IS
   'The place in the workflow''s trail: 1, 2, 3 and so on without gaps.';
 COMMENT ON COLUMN ${events}.version IS

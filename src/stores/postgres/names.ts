@@ -77,8 +77,9 @@ function quote(identifier: string): string {
 export function newerFormat(found: string, { schema }: PostgresNames): InterlockError | undefined {
   if (Number(found) <= FORMAT) return undefined;
   const message =
-    `postgresStore(): what is stored in the schema ${schema} has format ${found}, and this version ` +
-    `of mcp-interlock knows format ${FORMAT} and older ones: deploy the version that wrote it`;
+    `postgresStore(): what is stored in the schema ${schema} has format ${found}, ` +
+    `and this version of mcp-interlock knows format ${FORMAT} and older ones: ` +
+    'deploy the version that wrote it';
   return new InterlockError('ERR_INTERLOCK_STORE', message);
 }
 

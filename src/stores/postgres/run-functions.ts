@@ -1,15 +1,15 @@
+/** The functions of a run as a whole, and those of its trail. */
 import { FORMAT, milliseconds, NOW, type PostgresNames } from './names.ts';
 
 /**
- * What concerns a run as a whole. Every function that writes locks the run's row first and waits
- * for no other, so that writers of one run take turns and never wait in a circle. A statement after
- * the lock sees what was committed during the wait: under READ COMMITTED each statement in a
- * function looks anew. Under stricter levels such a wait may end in a serialisation error, and
- * nothing has happened.
+ * Every function that writes locks the run's row first, and waits for no other lock. So writers of
+ * one run take turns, and no two transactions block each other. Under READ COMMITTED, a statement
+ * after the lock sees what others committed during the wait. Under stricter levels such a wait may
+ * end in a serialisation error, and changes nothing.
  *
- * The time is `clock_timestamp()` after a lock, since it may have been waited for. Where nothing is
- * locked it is `statement_timestamp()`, from before the look: or what was renewed between look and
- * clock would seem to be over.
+ * After a lock the time is `clock_timestamp()`, since the function may have waited. Without a lock
+ * it is `statement_timestamp()`, from before the look at the tables. A later time could be past a
+ * lease that was renewed after the look.
  */
 export function createRunFunctions(names: PostgresNames): string {
   return [
@@ -28,41 +28,45 @@ export function createRunFunctions(names: PostgresNames): string {
     .join('');
 }
 
-/** Its answer is known when a statement is planned, so asking for it costs nothing. */
+/** The planner knows the answer of an immutable function, so asking for it costs nothing. */
 const format = ({ format }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${format}() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT ${FORMAT}';
 COMMENT ON FUNCTION ${format} IS
-  'The format of what is stored. A process that knows no format so high refuses to work with it.';
+  'The format of the tables. A process of an older version that does not know it refuses to work.';
 `;
 
 const makeRun = ({ makeRun, sweepRuns, runs, workflows }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${makeRun}(request json, replace_living boolean) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${makeRun}(request json, replace_living boolean)
+RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   asked  record;
   ttl    interval;
 BEGIN
   SELECT * INTO asked
     FROM json_to_record(request) AS r(
-      run text, long_key text, principal text, minted boolean, opened_by text, ttl_ms double precision
+      run text, long_key text, principal text, minted boolean, opened_by text,
+      ttl_ms double precision
     );
   ttl := asked.ttl_ms * interval '1 millisecond';
 
   INSERT INTO ${runs} AS r (run, long_key, principal, minted, opened_by, expires_at)
-  VALUES (asked.run, asked.long_key, asked.principal, asked.minted, asked.opened_by, clock_timestamp() + ttl)
+  VALUES (asked.run, asked.long_key, asked.principal, asked.minted, asked.opened_by,
+          clock_timestamp() + ttl)
       ON CONFLICT (run) DO UPDATE
      SET (principal, minted, opened_by, created_at, expires_at)
-       = (EXCLUDED.principal, EXCLUDED.minted, EXCLUDED.opened_by, EXCLUDED.created_at, EXCLUDED.expires_at)
+       = (EXCLUDED.principal, EXCLUDED.minted, EXCLUDED.opened_by, EXCLUDED.created_at,
+          EXCLUDED.expires_at)
    WHERE replace_living OR r.expires_at <= clock_timestamp();
   IF FOUND THEN
     DELETE FROM ${workflows} WHERE run = asked.run;
-    -- Whoever makes one clears two away, so that they do not pile up.
+    -- Each new run removes two expired ones, so that these do not pile up.
     PERFORM ${sweepRuns}(at_most => 2, spared => asked.run);
   END IF;
 END
 $$;
 COMMENT ON FUNCTION ${makeRun} IS
-  'Starts a run in place of what is left under its key. A run that lives is replaced or left as it is; its '
-  'row is locked either way.';
+  'Starts a run in place of what is left under its key. A run that lives is replaced or left as it '
+  'is; its row is locked either way.';
 `;
 
 const open = ({ open, makeRun, runs }: PostgresNames) => `
@@ -76,7 +80,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION ${open} IS
-  'Starts a run, unless another one lives under its key: opened, also where it was by the same token, or taken.';
+  'Starts a run, unless another one lives under its key: opened, also where it was by the same '
+  'token, or taken.';
 `;
 
 const lockRun = ({ lockRun, runs }: PostgresNames) => `
@@ -88,17 +93,19 @@ BEGIN
   RETURN coalesce(lives_until > clock_timestamp(), false);
 END
 $$;
-COMMENT ON FUNCTION ${lockRun} IS 'Waits for the run''s row, and says whether the run is known then.';
+COMMENT ON FUNCTION ${lockRun} IS
+  'Waits for the run''s row, and says whether the run is known then.';
 `;
 
 const expireRun = ({ expireRun, runs, workflows }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${expireRun}(locked text, ttl_ms double precision) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${expireRun}(locked text, ttl_ms double precision)
+RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   moment  timestamptz := clock_timestamp();
   ttl     interval := ttl_ms * interval '1 millisecond';
   leased  timestamptz := (SELECT max(lease_until) FROM ${workflows} WHERE run = locked);
 BEGIN
-  -- Left as it is while nine tenths remain, or every look at a run would write.
+  -- Stays while nine tenths remain, or every read of a run would write.
   UPDATE ${runs}
      SET expires_at = greatest(moment + ttl, leased)
    WHERE run = locked
@@ -106,16 +113,18 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION ${expireRun} IS
-  'Sets when a locked run expires: not before a claim in it does. Without a time to live, only where a claim lives longer.';
+  'Sets when a locked run expires: not before a claim in it does. Without a time to live, only '
+  'where a claim lives longer.';
 `;
 
 const touchRun = ({ touchRun, expireRun, runs }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${touchRun}(touched text, ttl_ms double precision) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${touchRun}(touched text, ttl_ms double precision)
+RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   moment  timestamptz := clock_timestamp();
   ttl     interval := ttl_ms * interval '1 millisecond';
 BEGIN
-  -- No lock where nothing is to be done, and no wait for one: whoever has it is at work in the run.
+  -- Locks only where the expiry must move, and does not wait: who has the lock works in the run.
   PERFORM FROM ${runs}
     WHERE run = touched AND expires_at > moment
       AND expires_at NOT BETWEEN moment + 0.9 * ttl AND moment + ttl
@@ -125,11 +134,12 @@ BEGIN
   END IF;
 END
 $$;
-COMMENT ON FUNCTION ${touchRun} IS 'Sets when a known run expires, without waiting for anybody.';
+COMMENT ON FUNCTION ${touchRun} IS 'Sets when a known run expires, without waiting for a lock.';
 `;
 
 const toJson = ({ toJson, workflows }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${toJson}(flow ${workflows}, moment timestamptz) RETURNS json LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION ${toJson}(flow ${workflows}, moment timestamptz)
+RETURNS json LANGUAGE sql AS $$
   SELECT CASE WHEN flow.id IS NOT NULL THEN json_build_object(
     'workflow', flow.workflow_type,
     'state', flow.state,
@@ -150,7 +160,8 @@ CREATE OR REPLACE FUNCTION ${toJson}(flow ${workflows}, moment timestamptz) RETU
     ) END
   ) END
 $$;
-COMMENT ON FUNCTION ${toJson} IS 'A row of workflows as the middleware reads it; NULL for a row of NULLs.';
+COMMENT ON FUNCTION ${toJson} IS
+  'A row of workflows as the middleware reads it; NULL for a row of NULLs.';
 `;
 
 const readRun = ({ readRun, touchRun, toJson, runs, workflows }: PostgresNames) => `
@@ -165,13 +176,16 @@ BEGIN
            'minted', r.minted,
            'now', ${NOW},
            'workflows', (
-             SELECT json_agg(${toJson}(w, moment) ORDER BY w.id) FROM ${workflows} w WHERE w.run = r.run
+             SELECT json_agg(${toJson}(w, moment) ORDER BY w.id)
+               FROM ${workflows} w WHERE w.run = r.run
            )
          )
     INTO seen
     FROM ${runs} r
    WHERE r.run = wanted AND r.expires_at > moment;
-  IF NOT EXISTS (SELECT FROM ${workflows} WHERE run = wanted AND workflow_type = about AND ended) THEN
+  IF NOT EXISTS (
+    SELECT FROM ${workflows} WHERE run = wanted AND workflow_type = about AND ended
+  ) THEN
     PERFORM ${touchRun}(wanted, ttl_ms);
   END IF;
   RETURN seen;
@@ -189,7 +203,8 @@ COMMENT ON FUNCTION ${deleteRun} IS 'Ends a run. Its trail stays among the event
 `;
 
 const sweepRuns = ({ sweepRuns, runs }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${sweepRuns}(at_most integer, spared text) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${sweepRuns}(at_most integer, spared text)
+RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
   swept integer;
 BEGIN
@@ -203,21 +218,21 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION ${sweepRuns} IS
-  'Removes runs that expired, all but one, and says how many. Waits for nobody.';
+  'Removes runs that expired, all but one, and says how many. Waits for no lock.';
 `;
 
 /**
- * How an entry of the trail is stamped, chained and read. The database writes the same JSON text as
- * the process. Each function takes JSON, so that a newer version of it still serves older processes.
+ * How the database stamps, chains and reads an entry of the trail. It writes the same JSON text as
+ * the process. Each function takes JSON, so that newer functions still serve older processes.
  */
 export function createTrailFunctions(names: PostgresNames): string {
   return [entryText, addEntry, append, trail, moves].map((create) => create(names)).join('');
 }
 
 /**
- * A column's text as `JSON.stringify()` writes the string that it stands for. The column's own
- * escapes double the backslash, as `to_json()` does once more: a pair is one. `chr(92)` is the
- * backslash, however the session writes strings.
+ * A column's text, as `JSON.stringify()` writes the string that was encoded in it. The encoding
+ * doubles a backslash, and `to_json()` doubles it again; this undoes one of the two. `chr(92)` is
+ * the backslash under any setting of the session.
  */
 function quoted(column: string): string {
   return `replace(to_json(entry.${column})::text, repeat(chr(92), 2), chr(92))`;
@@ -247,7 +262,8 @@ CREATE OR REPLACE FUNCTION ${entryText}(entry ${events}) RETURNS text LANGUAGE s
     || '}'
 $$;
 COMMENT ON FUNCTION ${entryText} IS
-  'What an entry of the trail says, as the one JSON text that is hashed where the trail is chained.';
+  'What an entry of the trail says, as the one JSON text that is hashed where the trail is '
+  'chained.';
 `;
 
 const addEntry = ({ addEntry, entryText, workflows, events }: PostgresNames) => `
@@ -256,13 +272,16 @@ RETURNS ${workflows} LANGUAGE plpgsql AS $$
 DECLARE
   entry  ${events};
 BEGIN
-  SELECT r.from_state, r.to_state, r.event, r.outcome, r.kind, r.tool, r.digest, r.args::json, r.actor,
-         r.request_id::json, r.workflow_version::json, r.payload::json, r.note, r.called_by
-    INTO entry.from_state, entry.to_state, entry.event, entry.outcome, entry.kind, entry.tool, entry.digest, entry.args,
-         entry.actor, entry.request_id, entry.workflow_version, entry.payload, entry.note, entry.called_by
+  SELECT r.from_state, r.to_state, r.event, r.outcome, r.kind, r.tool, r.digest, r.args::json,
+         r.actor, r.request_id::json, r.workflow_version::json, r.payload::json, r.note,
+         r.called_by
+    INTO entry.from_state, entry.to_state, entry.event, entry.outcome, entry.kind, entry.tool,
+         entry.digest, entry.args, entry.actor, entry.request_id, entry.workflow_version,
+         entry.payload, entry.note, entry.called_by
     FROM json_to_record(said) AS r(
-      from_state text, to_state text, event text, outcome text, kind text, tool text, digest text, args text, actor text,
-      request_id text, workflow_version text, payload text, note text, called_by text
+      from_state text, to_state text, event text, outcome text, kind text, tool text, digest text,
+      args text, actor text, request_id text, workflow_version text, payload text, note text,
+      called_by text
     );
   entry.workflow_id := flow.id;
   entry.run := flow.run;
@@ -281,7 +300,8 @@ BEGIN
   IF flow.trail_hash IS NOT NULL THEN
     entry.hash := 'sha256:' || encode(sha256(convert_to(
       flow.trail_hash || chr(10)
-        || concat_ws(' ', entry.seq, entry.version, entry.attempt, ${milliseconds('moment')}::bigint) || chr(10)
+        || concat_ws(' ', entry.seq, entry.version, entry.attempt,
+                     ${milliseconds('moment')}::bigint) || chr(10)
         || ${entryText}(entry),
       'UTF8')), 'hex');
   END IF;
@@ -294,7 +314,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION ${addEntry} IS
-  'Stamps an entry, adds it to the trail of a workflow whose run is locked, and answers where the trail stands then.';
+  'Stamps an entry, adds it to the trail of a workflow whose run is locked, and answers where '
+  'the trail stands then.';
 `;
 
 const append = ({ append, addEntry, lockRun, workflows }: PostgresNames) => `
@@ -314,11 +335,13 @@ BEGIN
   END IF;
 END
 $$;
-COMMENT ON FUNCTION ${append} IS 'Adds an entry to the trail of a known workflow, and changes nothing else.';
+COMMENT ON FUNCTION ${append} IS
+  'Adds an entry to the trail of a known workflow, and changes nothing else.';
 `;
 
 const trail = ({ trail, runs, workflows, events }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${trail}(wanted text, of_workflow text, at_most bigint) RETURNS json LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION ${trail}(wanted text, of_workflow text, at_most bigint)
+RETURNS json LANGUAGE sql AS $$
   SELECT coalesce(json_agg(json_build_object(
            'seq', entry.seq,
            'version', coalesce(entry.version, entry.seq),
@@ -343,17 +366,20 @@ CREATE OR REPLACE FUNCTION ${trail}(wanted text, of_workflow text, at_most bigin
     FROM (
       SELECT e.*
         FROM ${runs} r JOIN ${workflows} w USING (run) JOIN ${events} e ON e.workflow_id = w.id
-       WHERE r.run = wanted AND r.expires_at > statement_timestamp() AND w.workflow_type = of_workflow
+       WHERE r.run = wanted AND r.expires_at > statement_timestamp()
+         AND w.workflow_type = of_workflow
        ORDER BY e.seq DESC
        LIMIT at_most
     ) entry
 $$;
-COMMENT ON FUNCTION ${trail} IS 'The newest entries of the trail of a workflow of a known run, oldest first.';
+COMMENT ON FUNCTION ${trail} IS
+  'The newest entries of the trail of a workflow of a known run, oldest first.';
 `;
 
-/** Processes of versions before the trail had entries that are no moves. */
+/** For processes of older versions, whose trail has moves only. */
 const moves = ({ moves, runs, workflows, events }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${moves}(wanted text, of_workflow text, at_most bigint) RETURNS json LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION ${moves}(wanted text, of_workflow text, at_most bigint)
+RETURNS json LANGUAGE sql AS $$
   SELECT coalesce(json_agg(json_build_object(
            'version', coalesce(entry.version, entry.seq),
            'from', entry.from_state,
@@ -367,11 +393,13 @@ CREATE OR REPLACE FUNCTION ${moves}(wanted text, of_workflow text, at_most bigin
     FROM (
       SELECT e.*
         FROM ${runs} r JOIN ${workflows} w USING (run) JOIN ${events} e ON e.workflow_id = w.id
-       WHERE r.run = wanted AND r.expires_at > statement_timestamp() AND w.workflow_type = of_workflow
+       WHERE r.run = wanted AND r.expires_at > statement_timestamp()
+         AND w.workflow_type = of_workflow
          AND e.to_state IS NOT NULL
        ORDER BY e.seq DESC
        LIMIT at_most
     ) entry
 $$;
-COMMENT ON FUNCTION ${moves} IS 'As workflow_trail, but only the moves: for processes of older versions.';
+COMMENT ON FUNCTION ${moves} IS
+  'As workflow_trail, but only the moves: for processes of older versions.';
 `;
