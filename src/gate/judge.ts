@@ -43,18 +43,19 @@ import { answerStatus } from './status-tool.ts';
 const NO_REFUSALS =
   'fsmGate({ trail: { refusals: true } }) has no effect: this store cannot keep refused calls';
 
-const PROTOTYPE = 'no key in them may be "__proto__", of which some readers make a prototype';
+const PROTOTYPE = 'no key in them may be "__proto__", which some parsers read as a prototype';
 
 /**
- * What became of one call: it goes on as it is, it goes on as a step, it was answered, or the
- * request was answered as a whole.
+ * What becomes of one call. `forward`: it goes on as it is; a {@link HeldCall}: it goes on as a
+ * step. `answered`: the gate answered the call, or dropped it; `ended`: it answered the whole
+ * request.
  */
 export type Verdict = 'forward' | HeldCall | 'answered' | 'ended';
 
-/** Told where a step was cancelled and did not stop, or took too long: then `isOver`. */
+/** Called where a cancelled step did not stop in time; with `isOver`, where it ran too long. */
 export type GiveUp = (id: RequestId, isOver: boolean) => void;
 
-/** One call of a bound tool, as it is judged. */
+/** A call that a binding matches, of a run that is known. */
 interface BoundCall {
   readonly incoming: Call;
   readonly tool: string;
@@ -62,7 +63,7 @@ interface BoundCall {
   readonly binding: CallBinding;
 }
 
-/** Decides about the calls of one exchange before they are forwarded. */
+/** Decides for each gated call of one exchange: forward it, claim its run for it, or refuse it. */
 export class Judge {
   readonly #config: GateConfig;
   readonly #exchange: Exchange;
@@ -94,8 +95,7 @@ export class Judge {
     const binding = workflow.matchAlways(tool) ?? this.#match(tool, args);
     const goOn = (): MaybePromise<Verdict> =>
       this.#route(incoming, tool, run, binding, args, giveUp);
-    // In front of all that is done about bound tools alone: a hidden one must look like none of
-    // them.
+    // This comes first: a call of a hidden tool must not get an error that only bound tools get.
     if (binding === undefined || !this.#keepsSecrets) return goOn();
     return after(this.#isHidden(tool, run), (isHidden) =>
       isHidden ? this.#hide(incoming, tool, run) : goOn(),
@@ -139,7 +139,7 @@ export class Judge {
     }
   }
 
-  /** Whether the list does not show a tool now: no gated one where the run is not known. */
+  /** Whether the client's list leaves the tool out now. Without a run it leaves out all of them. */
   #isHidden(tool: string, run: Run | NoRun): MaybePromise<boolean> {
     if ('advice' in run) {
       this.#warnOf(run);
@@ -151,17 +151,17 @@ export class Judge {
     );
   }
 
-  /** Refuses a call without saying so: its list does not show the tool. */
+  /** Refuses a call of a tool that the client's list does not show, without saying so. */
   #hide(incoming: Call, tool: string, run: Run | NoRun): MaybePromise<Verdict> {
     this.#tellRefused(incoming, tool, 'advice' in run ? 'no-run' : 'state', undefined);
     return this.#alias(incoming, tool);
   }
 
-  /** Has the upstream say that there is no such tool. */
+  /** Asks the upstream for a tool that does not exist: the client gets its usual error. */
   #alias(incoming: Call, tool: string): MaybePromise<Verdict> {
     const { aliases } = this.#config;
     askForAlias(this.#exchange.req, incoming, ['params', 'name'], aliases.ofName(tool));
-    // What a gate in front has claimed for it never runs, so the upstream's answer is no outcome.
+    // Gates in front let go of their claims: the tool does not run, so there is no outcome.
     return after(incoming.alias(), () => 'forward' as const);
   }
 
@@ -200,7 +200,7 @@ export class Judge {
     const isRestarted = beginsAnew(this.#config, run.run);
     const allowed = isRestarted && allowsRestart(this.#config, run, asked);
     const restarts = isPromise(allowed) ? await allowed : allowed;
-    // What is a step for the sake of the count alone may be repeated.
+    // A call that moves nothing is a step only because the loop shield counts it: repeating is safe.
     const uncertain = binding.uncertain ?? (binding.moves ? listed.uncertainOf(tool) : 'retry');
     const description = described(
       tool,
@@ -222,8 +222,7 @@ export class Judge {
     const step = await claimRun(this.#config, wanted, (move) =>
       tellMoved(this.#config, this.#admission, run, move),
     );
-    // It may have waited for its turn, and others may have moved the run meanwhile, in another
-    // process too.
+    // While the call waited, another process may have moved the run: what was read of it is stale.
     run.session.noteMove();
     if (!(step instanceof Step)) {
       if ('fault' in step) this.#config.onError(step.fault);
@@ -241,7 +240,7 @@ export class Judge {
     return refuse(position);
   }
 
-  /** From here on the call is a step, and is forwarded as one. */
+  /** Forwards the call as a step. */
   #begin(
     { incoming, tool, run, binding }: BoundCall,
     id: RequestId,
@@ -251,7 +250,7 @@ export class Judge {
   ): HeldCall {
     run.step = incoming;
     const origin = { tool, args: argumentsOf(incoming), note, isFirst: step.isFirst };
-    // What was counted is saved whatever the call comes to.
+    // The loop shield's count is saved even if the call fails.
     const isUpdated = this.#config.workflow.shield !== undefined;
     step.start(new Moves(this.#config, binding, position, origin), isUpdated);
     const call = new HeldCall(id, this.#admission.era, this.#config, run, step);
@@ -283,17 +282,14 @@ export class Judge {
     }
   }
 
-  /** Refuses a call that lost its claim before it was forwarded. */
+  /** Refuses a call whose claim ended before it was forwarded. */
   refuseLate(incoming: Call): MaybePromise<void> {
     const tool = String(incoming.message.at('params', 'name'));
     const cause = 'its turn ended before it began';
     return after(this.#refuse(incoming, tool, { reason: 'unavailable', cause }, []), () => {});
   }
 
-  /**
-   * Adds a refused call to the trail, where the app asks for those. A store that fails keeps no
-   * client from its answer.
-   */
+  /** Adds a refused call to the trail. The client gets its answer even if the store fails. */
   #noteRefusal(
     incoming: Call,
     tool: string,
@@ -329,29 +325,25 @@ export class Judge {
     const cause = 'cause' in why ? why.cause : undefined;
     if (reason === 'cancelled' || reason === 'unknown')
       return after(incoming.drop(), () => 'answered' as const);
-    const context = this.#admission.runOf(incoming);
-    const stands = snapshot && understood(this.#config, snapshot)?.position;
-    const position =
-      stands && 'run' in context ? shownPosition(this.#config, context.run, stands) : stands;
+    const named = this.#admission.runOf(incoming);
+    const run = 'run' in named ? named : undefined;
+    const stored = snapshot && understood(this.#config, snapshot)?.position;
+    const position = stored && run ? shownPosition(this.#config, run.run, stored) : stored;
     const at = position ?? snapshot;
     const state = at?.state;
-    const heldTool =
-      held && at && 'run' in context ? nameToldOf(this.#config, context, at, held, ANOTHER) : held;
-    const readable = snapshot === undefined || position !== undefined;
-    const told = readable ? reason : 'unavailable';
+    const heldTool = held && at && run ? nameToldOf(this.#config, run, at, held, ANOTHER) : held;
+    const isReadable = snapshot === undefined || position !== undefined;
+    const told = isReadable ? reason : 'unavailable';
     this.#tellRefused(incoming, tool, told, snapshot?.state);
-    // It was shown when it was called; while it waited for its turn, another call moved the run.
-    if (this.#keepsSecrets && at && 'run' in context && !isShown(this.#config, context, at, tool))
+    // While the call waited for its turn, another one moved the run to where the tool is hidden.
+    if (this.#keepsSecrets && at && run && !isShown(this.#config, run, at, tool))
       return this.#alias(incoming, tool);
     const gates = Gates.of(this.#config, this.#exchange);
-    const version = position === stands ? snapshot?.version : 0;
-    const looked =
-      position !== undefined && 'run' in context
-        ? gates.look(this.#admission, context, { ...position, version })
-        : undefined;
+    const version = position === stored ? snapshot?.version : 0;
+    const looked = position && run && gates.look(this.#admission, run, { ...position, version });
     const noted =
-      this.#config.trail.refusals && snapshot !== undefined && 'run' in context
-        ? this.#noteRefusal(incoming, tool, context, told, snapshot.state)
+      this.#config.trail.refusals && snapshot && run
+        ? this.#noteRefusal(incoming, tool, run, told, snapshot.state)
         : undefined;
     const known = noted === undefined ? looked : noted.then(() => looked);
     return after(known, (outlook) => {
@@ -368,14 +360,14 @@ export class Judge {
         path: way?.path,
       };
       const hasEnded = reason === 'state' && state !== undefined && workflow.hasEnded(state);
-      const anew = hasEnded && 'anew' in context ? context.anew : undefined;
+      const anew = hasEnded ? run?.anew : undefined;
       const { isOrder } = workflow;
       const details = { heldTool, words, cause, anew, foreseen: way?.foreseen ?? false, isOrder };
-      return this.#answer(incoming, this.#reply(incoming, refusal, details));
+      return this.#answerRefused(incoming, refusal, details);
     });
   }
 
-  /** What another gate asks for, to allow this very call. */
+  /** The states in which another gate allows a call of the tool with these arguments. */
   #demandOf(
     { workflow, onError }: GateConfig,
     { message }: Call,
@@ -390,7 +382,7 @@ export class Judge {
     }
   }
 
-  /** @param state as it is stored */
+  /** @param state as the store has it */
   #tellRefused(
     incoming: Call,
     tool: string,
@@ -411,24 +403,25 @@ export class Judge {
     this.#warnOf(named);
     this.#tellRefused(incoming, tool, 'no-run', undefined);
     const refusal: Refusal = { workflow: workflow.id, tool, reason: 'no-run', available: [] };
-    return this.#answer(incoming, this.#reply(incoming, refusal, { words: named.advice }));
+    return this.#answerRefused(incoming, refusal, { words: named.advice });
   }
 
   #warnOf({ warning }: NoRun): void {
     if (warning !== undefined) this.#config.warnOnce(warning);
   }
 
-  #reply(incoming: Call, refusal: Refusal, details: RefusalDetails): JsonObject {
-    return refusalReply(incoming, refusal, details, this.#admission.era);
+  #answerRefused(incoming: Call, refusal: Refusal, details: RefusalDetails): MaybePromise<Verdict> {
+    return this.#answer(incoming, refusalReply(incoming, refusal, details, this.#admission.era));
   }
 
-  /** The upstream knows nothing of handles that the middleware made. */
+  /** The upstream's tools have no argument for a handle that the middleware made. */
   #takeHandleOut({ message }: Call): void {
     const { managed } = this.#admission;
     if (managed !== undefined && message.at('params', 'arguments', managed.argument) !== undefined)
       message.remove(['params', 'arguments'], managed.argument);
   }
 
+  /** The run does not exist any more, and with it the session that named it, if one did. */
   #end(incoming: Call, tool: string, { gone }: Run): MaybePromise<Verdict> {
     if (gone !== undefined)
       return this.#refuseUnnamed(incoming, tool, { advice: gone, warning: undefined });
@@ -437,8 +430,8 @@ export class Judge {
 }
 
 /**
- * A step as a store is told of it. Its arguments are digested when the store is first asked, and
- * not kept for longer.
+ * A step as the store is told of it. The arguments are let go of once they are digested, at the
+ * first call of the store.
  */
 function described(tool: string, args: unknown, uncertain: Uncertain): StepDescription {
   let left: { readonly args: unknown } | undefined = { args };
@@ -454,7 +447,7 @@ function described(tool: string, args: unknown, uncertain: Uncertain): StepDescr
   };
 }
 
-/** As plain data, which is kept with a task. */
+/** Plain data: a task's ticket keeps them in the store. */
 function argumentsOf({ message }: Call): JsonObject {
   const args = message.at('params', 'arguments');
   return isObject(args) ? args : {};
