@@ -11,7 +11,7 @@ import type { Workflow } from '../workflow/workflow.ts';
 import type { ListCache } from './list-cache.ts';
 import type { Aliases } from './replies.ts';
 
-/** `hide`: only what is available in the run's state. `stable`: every tool, whatever the run. */
+/** `hide`: lists show what is available in the run's state. `stable`: they show every tool. */
 export type Visibility = 'hide' | 'stable';
 
 /** What the trail keeps of calls, beside what it always does. */

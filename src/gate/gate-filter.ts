@@ -37,8 +37,8 @@ const CHANGED = 'notifications/tools/list_changed';
 const CHANGED_MARK = Buffer.from('list_changed');
 
 /**
- * Has one gate join an exchange that was let in, and judges what it asks for: `false` where nothing
- * of it goes on.
+ * Adds one gate to an exchange, and judges its requests. `false` where the gate answered all of
+ * them, so that nothing is forwarded.
  */
 export function enterGate(
   config: GateConfig,
@@ -71,14 +71,14 @@ function joinGate(
   return gate.enter();
 }
 
-/** Tasks are asked for, or told of on the stream that a client of a session listens to. */
+/** The client asks for a task, or opens the stream on which its session hears of tasks. */
 function mayTellOfTasks({ req, messages }: Exchange): boolean {
   return req.method === 'GET' || messages.some(({ method }) => method?.startsWith('tasks/'));
 }
 
 /**
- * One gate's part in one exchange: it refuses or claims on the way in, filters and commits on the
- * way out.
+ * One gate's part in one exchange. On the way in it refuses calls or claims their runs; on the way
+ * out it filters lists and commits what calls came to.
  */
 class GateFilter implements Filter {
   readonly stage = 'gate';
@@ -86,12 +86,12 @@ class GateFilter implements Filter {
   readonly #exchange: Exchange;
   readonly #admission: Admission;
   #shown: ShownTools | undefined;
-  /** Whether answers may be about what is hidden. */
+  /** Whether an answer may name a tool, prompt or resource that is hidden. */
   readonly #rewrites: boolean;
-  /** Whether this asks what the server can do, and its list can change. */
+  /** Whether the client asks for the server's capabilities, and its lists can change. */
   readonly #declares: boolean;
   #calls: Map<string, HeldCall> | undefined;
-  /** Called when no client waits any more. */
+  /** Called once no client waits for an answer of this exchange any more. */
   #answered: (() => void) | undefined;
 
   constructor(config: GateConfig, exchange: Exchange, admission: Admission) {
@@ -107,15 +107,14 @@ class GateFilter implements Filter {
   }
 
   /**
-   * Judges each call of the request; `false` where the request was answered as a whole. In the same
-   * turn, where none of the calls is gated.
+   * Judges each call of the request; `false` where the gate answered the whole request. Gives no
+   * promise where none of the calls is gated.
    */
   enter(): MaybePromise<boolean> {
     let isGated = false;
     for (const incoming of this.#exchange.messages) {
       if (incoming.method !== 'tools/call') continue;
-      // A call without an id has no answer, so it cannot be refused. An upstream that would run it
-      // must not see it.
+      // A call without an id gets no answer, so a refusal would be lost. An upstream might run it.
       if (incoming.kind === 'notification') void incoming.drop();
       else if (incoming.kind === 'request' && !isPassing(incoming, this.#config)) isGated = true;
     }
@@ -135,14 +134,14 @@ class GateFilter implements Filter {
     });
     return after(judged, () => {
       if (hasEnded) return false;
-      // Judging took time: a lease may have ended, or the client gone.
+      // Judging took time: meanwhile a lease may have ended, or the client may have left.
       const steps = this.#exchange.forwardable.filter((each) => holdersOf(each).length > 0);
       const forwarded = inOrder(steps, (incoming) => this.#forward(incoming, judge));
       return after(forwarded, () => true);
     });
   }
 
-  /** Nothing was forwarded yet: from here on a call's steps may have their effect. */
+  /** The last look before the upstream sees the call: its client waits, and its claims hold. */
   #forward(incoming: Call, judge: Judge): MaybePromise<void> {
     const held = holdersOf(incoming);
     return after(keepsClaims(held), (isKept) => {
@@ -158,11 +157,11 @@ class GateFilter implements Filter {
     incoming.holders = [...incoming.holders, call];
     this.#answered ??= call.run.turns.answering();
     // In the session era a disconnect "SHOULD NOT be interpreted as the client cancelling its
-    // request"; in the stateless era it is that.
+    // request", so the upstream does not see it; in the stateless era it is a cancellation.
     if (call.era === 'session') this.#exchange.tap.withholdClose();
   }
 
-  /** Whether a call that holds a claim was cancelled since, or its client is gone. */
+  /** Whether the client cancelled the call, or left. */
   #isCancelled({ id }: Call): boolean {
     if (id === undefined) return false;
     return this.#exchange.isGone || this.#admission.session.inFlight(id)?.cancelled === true;
@@ -183,17 +182,18 @@ class GateFilter implements Filter {
   onMessage(message: Message): MaybePromise<void> {
     if (this.#rewrites) {
       this.#config.aliases.takeOut(message);
-      // An answer about what does not exist would keep its length, its tag and its line ends.
+      // Else the upstream's length, tag and line ends would tell hidden tools from absent ones.
       message.rewrite();
     }
     const { id, method, result } = message.value;
-    // The upstream's own: what the gates put on its streams does not come here.
+    // Only the upstream's messages come here: what gates themselves announce keeps the cache.
     if (method === CHANGED) this.#config.lists?.drop();
     if (method !== undefined) return this.#noteQuestion(id);
     const call = isRequestId(id) ? this.#calls?.get(idKey(id)) : undefined;
     if (call?.isWithdrawn === false) return this.#deliver(call, message);
     if (!isObject(result)) return;
-    // By its shape and not by who asked: a replay, or two requests of one id, must not leak a list.
+    // Filter every list, also where none was asked for: a replay, or two requests of one id, must
+    // not leak one.
     if (Array.isArray(result.tools)) return this.#tools.show(message);
     if (this.#declares) declareListChanged(message, ['tools']);
   }
@@ -215,9 +215,7 @@ class GateFilter implements Filter {
     this.#shown?.forget();
   }
 
-  /**
-   * No response came. Where the stream can be resumed it comes there; else the outcome is unknown.
-   */
+  /** The stream ended. A missing answer may come when it is resumed; else the outcome is unknown. */
   onEnd(): MaybePromise<JsonObject[]> {
     const open = this.#unanswered;
     if (open.length === 0) return [];
@@ -235,9 +233,7 @@ class GateFilter implements Filter {
     return open.map((call) => unknownReply(call, false));
   }
 
-  /**
-   * The upstream should not answer then. A result that comes all the same is shown to no client.
-   */
+  /** The upstream should not answer then. If it does, the client does not see the result. */
   onNotForwarded(): Promise<unknown> {
     const releasing = this.#unanswered.map((call) => {
       call.transform = (message) => {
@@ -269,18 +265,18 @@ class GateFilter implements Filter {
     }
   }
 
-  /** No answer will come. While a gate behind judges the call, it has not reached the upstream. */
+  /** No answer will come. A call that a later gate still judges has not reached the upstream. */
   #abandon({ step }: HeldCall): void {
     if (this.#exchange.isJudged) void step.withdraw();
     else step.giveUp();
   }
 
-  /** There is no resumption in the stateless era, whatever ids an upstream's events have. */
+  /** The stateless era has no resumption, even where the upstream's events have ids. */
   get #isResumable(): boolean {
     return this.#exchange.tap.resumable && this.#admission.era === 'session';
   }
 
-  /** Calls that the upstream has not answered; their clients may have been answered by the gate. */
+  /** Calls that the upstream has not answered. The gate itself may have answered their clients. */
   get #unanswered(): HeldCall[] {
     if (this.#calls === undefined) return [];
     return [...this.#calls.values()].filter(
@@ -295,8 +291,8 @@ class GateFilter implements Filter {
   }
 
   /**
-   * Settles the outcome at the first response, and changes each replay of it in the same way. Here
-   * the client's answer waits until its move is saved.
+   * Saves what the call came to at its first answer, and changes each replay of it in the same way.
+   * The client's answer waits here until the move is saved.
    */
   #deliver(call: HeldCall, message: Message): MaybePromise<void> {
     if (call.transform === undefined) {
@@ -306,6 +302,7 @@ class GateFilter implements Filter {
     return after(call.transform, (transform) => transform(message));
   }
 
+  /** What is done to the first answer. */
   #changeFor(call: HeldCall, message: Message): MaybePromise<Transform> {
     if (message.value.error !== undefined && isRejection(this.#exchange.tap))
       return after(call.step.withdraw('rejected'), () => AS_IT_CAME);
@@ -318,8 +315,8 @@ class GateFilter implements Filter {
   }
 
   /**
-   * Where several gates announce where one call led, the last one speaks for all: only then it is
-   * known what all allow.
+   * Several gates may announce one call's moves. The last gate does it for all of them, since only
+   * then all moves are saved.
    */
   #announced(call: HeldCall, transform: MaybePromise<Transform>): MaybePromise<Transform> {
     const incoming = this.#exchange.messages.find(({ id }) => id === call.id);
@@ -329,8 +326,8 @@ class GateFilter implements Filter {
   }
 
   /**
-   * A question of the upstream's to its client, in the middle of a step. A call that waits for the
-   * step would wait for the client, which may in turn wait for that call.
+   * The upstream asks the client something in the middle of a step. Calls that wait for the step
+   * are refused until the client answers: it may be waiting for one of them.
    */
   #noteQuestion(id: unknown): void {
     if (!isRequestId(id)) return;
@@ -341,8 +338,8 @@ class GateFilter implements Filter {
   }
 
   /**
-   * The step was cancelled and did not stop, or took too long: the client is told that its outcome
-   * is unknown. The upstream goes on, and what it says late is saved. `isOver`: it took too long.
+   * Tells the client that the outcome is unknown: its step was cancelled and did not stop, or, with
+   * `isOver`, took too long. The upstream goes on, and a late outcome is saved.
    */
   #giveUp(id: RequestId, isOver: boolean): void {
     const call = this.#calls?.get(idKey(id));
@@ -359,8 +356,8 @@ class GateFilter implements Filter {
 }
 
 /**
- * Whether a gate has nothing to say of a call, by its tool alone. Takes out of it what only a gate
- * may set: a handler must be able to trust the key.
+ * Whether the gate lets a call pass because of its tool's name alone. Removes an idempotency key
+ * that the client set: a handler must be able to trust the key.
  */
 function isPassing(incoming: Call, { workflow, status }: GateConfig): boolean {
   const { message } = incoming;
@@ -373,7 +370,7 @@ function isPassing(incoming: Call, { workflow, status }: GateConfig): boolean {
   return typeof tool === 'string' && !workflow.isBound(tool) && tool !== status?.name;
 }
 
-/** Whether a call still has the claims that it is to be forwarded with, of all gates so far. */
+/** Whether the claims of all gates so far still hold. */
 function keepsClaims(held: readonly HeldCall[]): MaybePromise<boolean> {
   const kept = held.map(({ step }) => step.confirm());
   return (
@@ -381,17 +378,14 @@ function keepsClaims(held: readonly HeldCall[]): MaybePromise<boolean> {
   );
 }
 
-/**
- * Has each replay changed as the first answer was. It keeps what it takes to do that, and no
- * request.
- */
+/** Changes each replay as the first answer was changed. Keeps the change alone, not the request. */
 function expectReplays(
   { id, transform, config }: Pick<HeldCall, 'id' | 'transform' | 'config'>,
   { late }: Admission['session'],
 ): void {
   let known = transform;
   late.expect(id, config.workflow.id, (message) => after(known, (change) => change?.(message)));
-  // A promise keeps the context that it was made in, and with it the whole step.
+  // Once the promise is done, keep its value alone: the promise holds on to the whole step.
   const learn = (change: Transform | undefined): void => {
     known = change;
   };
@@ -399,17 +393,18 @@ function expectReplays(
 }
 
 /**
- * nginx's "client closed request", which SDK v2 says when the client has left: the handler may have
- * run.
+ * nginx's "client closed request". SDK v2 sends it after the client has left, so the handler may
+ * have run.
  */
 const CLIENT_LEFT = 499;
 
-/** The upstream's transport turned the request away (RFC 9110, section 15.5): nothing ran. */
+/** The upstream's transport rejected the request (RFC 9110, section 15.5): no handler ran. */
 function isRejection({ res: { statusCode }, departed }: Tap): boolean {
   return statusCode >= 400 && statusCode < 500 && statusCode !== CLIENT_LEFT && !departed;
 }
 
-const ASKING = new Set([
+/** Methods whose params name a tool, a prompt or a resource. */
+const NAMING = new Set([
   'tools/call',
   'prompts/get',
   'resources/read',
@@ -418,7 +413,7 @@ const ASKING = new Set([
   'subscriptions/listen',
 ]);
 
-/** On a GET, answers to earlier requests come again. */
+/** A GET may replay the answers to earlier requests. */
 function mayAskForHidden({ req, requests }: Exchange): boolean {
-  return req.method === 'GET' || requests.some(({ method }) => ASKING.has(method ?? ''));
+  return req.method === 'GET' || requests.some(({ method }) => NAMING.has(method ?? ''));
 }

@@ -23,27 +23,27 @@ import {
   storedIn,
 } from './stands.ts';
 
-/** So many routes of one app are told apart; on more of them, a gate speaks for itself alone. */
+/** A gate knows its neighbours on so many routes; on more, it speaks for itself alone. */
 const MOST_ROUTES = 100;
 
 const NOT_TOLD: Way = { path: undefined, foreseen: false };
 
-/** By the gate that asks, and by route. */
-const known = new WeakMap<GateConfig, Map<string, Gates>>();
+/** What each gate knows of its neighbours, by route. */
+const byRoute = new WeakMap<GateConfig, Map<string, Gates>>();
 const alone = new WeakMap<GateConfig, Gates>();
 
 /**
- * What another gate asks for: to be in one of the states of each list. `undefined` where that
- * cannot be told.
+ * Asks another gate in which states it allows a call: in one state of each list. `undefined` where
+ * that cannot be known.
  */
 export type Demand = (config: GateConfig) => readonly (readonly BoundState[])[] | undefined;
 
-/** What is seen from where a run stands in one workflow. */
+/** What a run can do next, as seen from where it stands. */
 export interface Outlook {
-  /** The bound tools that all gates of the route allow. */
+  /** The bound tools that all gates of the route allow now. */
   readonly available: readonly string[];
   /**
-   * The way to where this gate and all others allow something.
+   * The way to one of these states, where the other gates' demands are met too.
    *
    * @param tool as in {@link Together.wayTo}
    */
@@ -51,8 +51,8 @@ export interface Outlook {
 }
 
 /**
- * Notes that the exchange has come to a gate. `false` where it was there before: a gate that stands
- * in the way twice acts once.
+ * Notes that the exchange has reached a gate. `false` where it reached that gate before: a gate
+ * that is mounted twice acts once.
  */
 export function passGate(exchange: Exchange, config: GateConfig): boolean {
   const passed = exchange.kept.gates as Map<string, GateConfig> | undefined;
@@ -63,18 +63,18 @@ export function passGate(exchange: Exchange, config: GateConfig): boolean {
   // Two gates of one id would share a snapshot.
   if (earlier !== undefined && earlier !== config) throw sameId(id);
   gates.set(id, config);
-  if (earlier === undefined && gates.size > 1) takeDown([...gates.values()], routeOf(exchange.req));
+  if (earlier === undefined && gates.size > 1)
+    learnNeighbours([...gates.values()], routeOf(exchange.req));
   return earlier === undefined;
 }
 
 /**
- * A gate, and the others that stand on its route, as far as it knows them.
+ * A gate, and the other gates that it knows on its route.
  *
- * What one gate refuses never reaches those behind it, so it cannot ask them. It knows them from
- * earlier requests: an exchange keeps the gates that it has passed, in the order of mounting, and
- * with each further one all of them take the list down, for that route. A client begins with a
- * request that passes them all. Where a run stands in the other workflows is in the run's record,
- * which holds all of them, and is read only where there are others.
+ * A gate cannot ask the gates behind it: a call that it refuses never reaches them. It knows them
+ * from earlier requests. An exchange keeps the gates that it has passed, and at each further gate
+ * all of them learn of each other. A client's first request passes every gate. The run's record
+ * says where the run stands in each workflow; it is read only where there are other gates.
  */
 export class Gates {
   readonly #own: GateConfig;
@@ -89,9 +89,9 @@ export class Gates {
     this.#together = new Together([own, ...others].map(({ workflow }) => workflow));
   }
 
-  /** What the gate knows of the others on the route of this exchange. */
+  /** A gate, with the others that it knows on the route of this exchange. */
   static of(own: GateConfig, exchange: Exchange): Gates {
-    const here = known.get(own)?.get(routeOf(exchange.req));
+    const here = byRoute.get(own)?.get(routeOf(exchange.req));
     if (here !== undefined) return here;
     const gates = alone.get(own) ?? new Gates(own);
     alone.set(own, gates);
@@ -113,57 +113,46 @@ export class Gates {
     );
   }
 
-  /** What is seen by a run that stands there in this gate's workflow. */
+  /** What the run can do next, where `found` is its position in this gate's workflow. */
   look(
     admission: Admission,
-    context: Run,
+    run: Run,
     found: Position & { readonly version?: number | undefined },
   ): MaybePromise<Outlook> {
     const own = this.#own;
-    const begun = asShown(own, context, { ...found, updatedAt: 0, version: found.version ?? 0 });
+    const begun = asShown(own, run, { ...found, updatedAt: 0, version: found.version ?? 0 });
     return after(begun, (position) => {
       const known = position === 'unavailable' ? undefined : position;
-      return this.#lookFrom(admission, context, known);
+      return this.#lookFrom(admission, run, known);
     });
   }
 
-  #lookFrom(
-    admission: Admission,
-    context: Run,
-    position: Position | undefined,
-  ): MaybePromise<Outlook> {
-    const record = this.isAlone ? undefined : recordNow(this.#own, context);
+  #lookFrom(admission: Admission, run: Run, position: Position | undefined): MaybePromise<Outlook> {
+    const record = this.isAlone ? undefined : recordNow(this.#own, run);
     return after(record, (read) => {
-      // Where a step of another workflow is held, its tools are refused whatever its state.
+      // In a workflow whose step is held, every tool is refused.
       const others = this.#others.map((config) =>
-        standOfOther(config, context, read, (claim) => claim?.live !== false),
+        standOfOther(config, run, read, (claim) => claim?.live !== false),
       );
-      const stands = [standAt(this.#own, context, position), ...others];
-      return this.#outlook(stands, admission, context);
+      const stands = [standAt(this.#own, run, position), ...others];
+      return this.#outlook(stands, admission, run);
     });
   }
 
-  /**
-   * The same by what was read of the run: where something is under way in a workflow, its tools are
-   * left out.
-   */
-  async lookAt(
-    admission: Admission,
-    context: Run,
-    record: RunRecord | undefined,
-  ): Promise<Outlook> {
+  /** As {@link look}, from the run's record. Leaves out workflows in which a step is under way. */
+  async lookAt(admission: Admission, run: Run, record: RunRecord | undefined): Promise<Outlook> {
     const isIdle = (claim: ClaimView | undefined): boolean => statusOf(claim) === 'idle';
     const configs = [this.#own, ...this.#others];
     const stands = configs.map(async (config) => {
-      const found = snapshotIfKnown(config, context, record, isIdle);
-      const begun = found && (await asShown(config, context, found));
-      return standAt(config, context, typeof begun === 'object' ? begun : undefined);
+      const found = snapshotIfKnown(config, run, record, isIdle);
+      const begun = found && (await asShown(config, run, found));
+      return standAt(config, run, typeof begun === 'object' ? begun : undefined);
     });
-    return this.#outlook(await Promise.all(stands), admission, context);
+    return this.#outlook(await Promise.all(stands), admission, run);
   }
 
-  #outlook(stands: readonly Stand[], admission: Admission, context: Run): Outlook {
-    const missing = this.#missingFor(context);
+  #outlook(stands: readonly Stand[], admission: Admission, run: Run): Outlook {
+    const missing = this.#missingFor(run);
     return {
       available: without(missing, this.#together.available(stands)),
       wayTo: (states, demand, tool) => {
@@ -193,39 +182,35 @@ export class Gates {
   }
 
   /**
-   * The tools that are available after a move, by which the call leaves the run there in the
-   * workflows that it was a step of. Tools of a workflow in which something else is under way,
-   * which may move it, are left out.
+   * The tools that are available after a call. `leaves` says where it leaves the run in each
+   * workflow that it was a step of. Leaves out other workflows in which a step is under way.
    */
   availableAfter(
     leaves: ReadonlyMap<GateConfig, Position | undefined>,
-    context: Run,
+    run: Run,
     record: RunRecord | undefined | 'away',
   ): readonly string[] {
     const stands = [this.#own, ...this.#others].map((config) =>
       leaves.has(config)
-        ? standAt(config, context, leaves.get(config))
-        : standOfOther(config, context, record, (claim) => claim === undefined),
+        ? standAt(config, run, leaves.get(config))
+        : standOfOther(config, run, record, (claim) => claim === undefined),
     );
-    return without(this.#missingFor(context), this.#together.available(stands));
+    return without(this.#missingFor(run), this.#together.available(stands));
   }
 
-  /** Whether all gates of the route are among those. */
+  /** Whether these are all gates of the route. */
   areAll(configs: ReadonlyMap<GateConfig, unknown>): boolean {
     return this.#others.every((config) => configs.has(config));
   }
 
-  /**
-   * What a list that shows every tool says of each bound one: the way there leads through all
-   * gates.
-   */
+  /** By tool, where it is available, as a list of all tools says it. Ways lead through all gates. */
   get notes(): ReadonlyMap<string, string> {
     if (this.#others.length === 0) return this.#own.notes;
     this.#notes ??= this.#describe();
     return this.#notes;
   }
 
-  /** The same of a prompt or a resource. */
+  /** Where a prompt or a resource is available. */
   noteOf(bound: BoundRead): string {
     const { workflow } = this.#own;
     const note =
@@ -244,7 +229,7 @@ export class Gates {
     return new Map(described);
   }
 
-  /** The same for every caller, so nothing is named that some gate may hide from one of them. */
+  /** The note is the same for every caller, so it names no tool that a gate may hide from one. */
   #fromStart(states: readonly BoundState[]): Way {
     const configs = [this.#own, ...this.#others];
     const stands = configs.map(({ workflow }) => {
@@ -261,7 +246,7 @@ export class Gates {
 
   #wayTo(goal: Goal, stands: readonly Stand[], admission: Admission, tool?: string): Way {
     const way = this.#together.wayTo(goal, stands, tool);
-    // The way to what is shown may lead through what is hidden, and must not be known to exist.
+    // A way through a hidden tool is not told: it would show that the tool exists.
     const keeping = [this.#own, ...this.#others].map((config) => keepsSecrets(config, admission));
     const isSecret = (each: string): boolean =>
       stands.some(({ workflow, position, sight }, i) => {
@@ -273,28 +258,28 @@ export class Gates {
 }
 
 /**
- * Where the run stands in another gate's workflow, by what is read of it; not known where a claim
- * says so, or where it depends on what the run would begin with.
+ * Where the run stands in another gate's workflow. Not known where `isKnown` says no of its claim,
+ * or where that depends on the data that the run would begin with.
  */
 function standOfOther(
   config: GateConfig,
-  context: Run,
+  run: Run,
   record: RunRecord | undefined | 'away',
   isKnown: (claim: ClaimView | undefined) => boolean,
 ): Stand {
-  const found = record === 'away' ? undefined : snapshotIfKnown(config, context, record, isKnown);
+  const found = record === 'away' ? undefined : snapshotIfKnown(config, run, record, isKnown);
   const isOpen = found !== undefined && isToBegin(config, found) && showsData(config);
-  return standAt(config, context, isOpen ? undefined : found);
+  return standAt(config, run, isOpen ? undefined : found);
 }
 
 function snapshotIfKnown(
   config: GateConfig,
-  context: Run,
+  run: Run,
   record: RunRecord | undefined,
   isKnown: (claim: ClaimView | undefined) => boolean,
 ): FsmSnapshot | undefined {
   if (!isKnown(storedIn(record, config.workflow.id)?.claim)) return undefined;
-  const found = snapshotIn(config, context, record);
+  const found = snapshotIn(config, run, record);
   return typeof found === 'object' ? found : undefined;
 }
 
@@ -308,14 +293,15 @@ function standAt(config: GateConfig, run: Run, position: Position | undefined): 
   return sight === undefined ? stand : { ...stand, sight };
 }
 
-function takeDown(gates: readonly GateConfig[], route: string): void {
+function learnNeighbours(gates: readonly GateConfig[], route: string): void {
   const [first] = gates;
   const last = gates.at(-1);
-  if (first === undefined || last === undefined || known.get(first)?.get(route)?.has(last)) return;
+  if (first === undefined || last === undefined || byRoute.get(first)?.get(route)?.has(last))
+    return;
   assertStatusTools(gates);
   for (const own of gates) {
-    const routes = known.get(own) ?? new Map<string, Gates>();
-    known.set(own, routes);
+    const routes = byRoute.get(own) ?? new Map<string, Gates>();
+    byRoute.set(own, routes);
     if (routes.size >= MOST_ROUTES && !routes.has(route)) continue;
     const others = gates.filter((each) => each !== own);
     const same = [...routes.values()].find((gates) => gates.isWith(others));
@@ -323,7 +309,7 @@ function takeDown(gates: readonly GateConfig[], route: string): void {
   }
 }
 
-/** What is known of a gate before any request. */
+/** What is known of a gate at its construction. */
 export type MountedGate = Pick<GateConfig, 'workflow' | 'status'>;
 
 /** @throws InterlockError `ERR_INTERLOCK_MOUNT` where these gates cannot stand on one route */
@@ -341,7 +327,7 @@ function sameId(id: string): InterlockError {
   );
 }
 
-/** A status tool of one gate must be no tool that another one gates. */
+/** No gate may bind the status tool of another one. */
 function assertStatusTools(gates: readonly MountedGate[]): void {
   for (const { status } of gates) {
     const binding = gates.find(({ workflow }) => status && workflow.isBound(status.name));
@@ -354,7 +340,7 @@ function assertStatusTools(gates: readonly MountedGate[]): void {
   }
 }
 
-/** As Express names it: one gate may stand on several routes, each time with other ones. */
+/** Express's name of the route: one gate may stand on several, with other neighbours on each. */
 function routeOf(req: RequestPort): string {
   const { baseUrl, route } = req as { baseUrl?: unknown; route?: { path?: unknown } };
   return `${String(baseUrl ?? '')} ${String(route?.path ?? '')}`;
