@@ -13,17 +13,17 @@ import type { Position } from '../workflow/position.ts';
 import type { GateConfig } from './config.ts';
 import { asBegun, sightOf } from './stands.ts';
 
-/** Why a call may not go on although its run could be claimed, or asked where it stands. */
+/** Why a call is refused although its run was claimed or read. */
 export interface NotAdmitted {
   readonly reason: RefusalReason | 'cancelled';
   readonly snapshot?: FsmSnapshot | undefined;
-  /** The guard's own; for `'arguments'`, what is wrong with them. */
+  /** The guard's own words; for `'arguments'`, what is wrong with them. */
   readonly words?: string | undefined;
-  /** What was saved all the same. */
+  /** A move that was saved although the call is refused. */
   readonly moved?: StepMove;
 }
 
-/** A call as its guards are told of it, beside where the run stands. */
+/** What guards are told of a call, beside where the run stands. */
 export interface AskedCall extends Pick<GuardedCall, 'run' | 'tool' | 'principal'> {
   readonly args: AskedArguments;
 }
@@ -31,7 +31,7 @@ export interface AskedCall extends Pick<GuardedCall, 'run' | 'tool' | 'principal
 /** How long the guards of one call may take. */
 const GUARDS_MS = 5_000;
 
-/** The trail's event of a run that fell back to a state. */
+/** The trail's event where the loop shield moves a run to a state. */
 const LOOP = 'loop';
 
 export function askedCall(
@@ -44,10 +44,11 @@ export function askedCall(
 }
 
 /**
- * Tests a claimed run where the store could not: the states of a statechart cannot be listed, and
- * those of an older deployment are not known by name. Then counts the call, and asks the guards.
- * The claim is let go where the call is not allowed after all. Gives no promise where nothing is
- * counted or asked.
+ * Tests a claimed run, counts the call, and asks the guards. Lets go of the claim where the call is
+ * refused. Gives no promise where nothing is counted or asked.
+ *
+ * The store has tested the state only if it got a list of the allowed states. The states of a
+ * statechart cannot be listed, nor can those of an older deployment.
  */
 export function admit(
   config: GateConfig,
@@ -56,7 +57,7 @@ export function admit(
   asked: () => AskedCall,
   request: { readonly cancelled: boolean },
 ): MaybePromise<Position | NotAdmitted> {
-  // A machine's own code throws where it likes. A claim that stayed would be renewed for ever.
+  // The app's code may throw anywhere; a claim that it left behind would be renewed for ever.
   const fail = (error: unknown): Promise<NotAdmitted> => {
     config.onError(error);
     return letGo(step, { reason: 'unavailable' });
@@ -98,7 +99,7 @@ async function countAndAsk(
       ? undefined
       : await refusedByGuard(config, binding, found, call.asked()));
   if (refused !== undefined && shield !== undefined) {
-    // A call that a guard refuses is one of those that a model may repeat for ever.
+    // A model may repeat a call that a guard refuses, so the shield counts it.
     await step.save(staying(config, step, counted));
     return refused;
   }
@@ -106,10 +107,7 @@ async function countAndAsk(
   return why === undefined ? counted : letGo(step, why);
 }
 
-/**
- * A guard takes time, in which the client may change its mind, or the step may overrun, which would
- * be noticed too late.
- */
+/** While a guard is asked, the client may cancel the call, or the step may take too long. */
 function calledOff(
   { overran }: Step,
   { cancelled }: { readonly cancelled: boolean },
@@ -122,7 +120,7 @@ function letGo(step: Step, why: NotAdmitted): Promise<NotAdmitted> {
   return step.withdraw().then(() => why);
 }
 
-/** Whether such a call is allowed there, as far as the run's state and `visible` have a say. */
+/** Whether the position allows the call, by its state and by `visible`. */
 export function allowsCall(
   config: GateConfig,
   run: Pick<Run, 'run' | 'actor'>,
@@ -134,10 +132,7 @@ export function allowsCall(
   return veils === undefined || sightOf(config, run, position)?.opens(tool, veils) !== false;
 }
 
-/**
- * Whether such a call begins anew a run that has ended: it must be allowed there, with the data that
- * the run would begin with.
- */
+/** Whether the call may begin an ended run anew: the initial state and data must allow it. */
 export function allowsRestart(
   config: GateConfig,
   run: Run,
@@ -151,7 +146,7 @@ export function allowsRestart(
   );
 }
 
-/** Whether the state of a claimed run allows the call, and where the run stands for it. */
+/** Where a claimed run stands for the call, if its state allows the call. */
 function decide(config: GateConfig, binding: CallBinding, step: Step): Position | NotAdmitted {
   const { workflow } = config;
   const { snapshot, understood } = step;
@@ -162,17 +157,14 @@ function decide(config: GateConfig, binding: CallBinding, step: Step): Position 
   const { run } = step.key;
   const stands = shownPosition(config, run, understood.position);
   const wasTested = workflow.claimable(binding, beginsAnew(config, run)) !== undefined;
-  // The store tests the state alone.
+  // The store has tested the state, and nothing else.
   if (wasTested && binding.veils === undefined) return stands;
   const viewer = { run, actor: step.note?.actor };
   if (allowsCall(config, viewer, stands, { tool: step.tool, binding })) return stands;
   return { reason: 'state', snapshot: { ...stands, updatedAt: snapshot.updatedAt } };
 }
 
-/**
- * Asks the guards of a call about a run that stands at `position`; `undefined` where they let it
- * through.
- */
+/** Asks a call's guards about a run that stands there; `undefined` where they let it through. */
 async function refusedByGuard(
   { workflow, clock, onError }: GateConfig,
   { guards }: Pick<CallBinding, 'guards'>,
@@ -184,13 +176,13 @@ async function refusedByGuard(
   const facts = workflow.factsOf(position, call.principal);
   const about = placed({ ...call, args: args.members, ...facts }, position);
   const refusal = await askGuards(guards, about, { clock, deadlineMs: GUARDS_MS, onError });
-  // What the guards said of one argument says nothing of the other.
+  // A guard may have read one spelling of an argument, and the tool may read another.
   return (
     unclear(args, snapshot) ?? (refusal && { reason: 'guard', snapshot, words: refusal.words })
   );
 }
 
-/** Finds out what the functions of its outcomes will ask for, while it can still be refused. */
+/** Finds unclear arguments that the functions of the call's events will read, before it runs. */
 function unforeseen(
   { workflow }: GateConfig,
   binding: CallBinding,
@@ -205,8 +197,8 @@ function unforeseen(
 }
 
 /**
- * The same of a run that is not claimed for the call: where it has not begun, its guards are told of
- * what it would begin with.
+ * Asks the guards about a run that is not claimed. Of a run that has not begun they are told what
+ * it would begin with.
  */
 export async function refusedUnclaimed(
   config: GateConfig,
@@ -221,20 +213,19 @@ export async function refusedUnclaimed(
     : refusedByGuard(config, bound, known, call);
 }
 
-/** Refuses a call of which a function of the app has read what another reader reads otherwise. */
+/** Refuses a call if the app's code has read an argument that another parser reads otherwise. */
 export function unclear(
   { ambiguous }: AskedArguments,
   snapshot?: FsmSnapshot,
 ): NotAdmitted | undefined {
   if (ambiguous === undefined) return undefined;
-  const words = `the argument ${JSON.stringify(ambiguous)} must be spelled so, and stand there in no other letter case`;
+  const words =
+    `the argument ${JSON.stringify(ambiguous)} must be spelled so, ` +
+    'and stand there in no other letter case';
   return { reason: 'arguments', snapshot, words };
 }
 
-/**
- * Asks the machine's own guards about the event that the call's success sends, where that is known
- * before the call.
- */
+/** Asks the machine's own guards about the event of a success, if that is known already. */
 function stoppedByMachine(
   { workflow, onError }: GateConfig,
   binding: CallBinding,
@@ -248,7 +239,7 @@ function stoppedByMachine(
   return { reason: 'guard', snapshot };
 }
 
-/** A move that leads nowhere, and saves what the position carries. */
+/** A move that stays in its state, to save the loop shield's count. */
 function staying({ workflow }: GateConfig, step: Step, position: Position): StepMove {
   const actions = workflow.dueActions(step.isFirst);
   const said = { event: null, outcome: 'refused', kind: 'guard', ...step.note } as const;
@@ -256,8 +247,8 @@ function staying({ workflow }: GateConfig, step: Step, position: Position): Step
 }
 
 /**
- * What the shield makes of a call: the position to go on from, the call counted in; or, where it
- * was one too many, where the run fell back to.
+ * Gives the position with the call counted. Where the call is one too many, it moves the run to the
+ * shield's fallback, and refuses the call.
  */
 async function countCall(
   config: GateConfig,
@@ -280,7 +271,7 @@ async function countCall(
   return { reason: 'loop', snapshot: { ...next.position, updatedAt: step.now }, moved };
 }
 
-/** A listener's failure harms no one. */
+/** A listener that fails does not stop the refusal. */
 function tellLoop({ onLoop }: LoopShield, loop: Loop, onError: (error: unknown) => void): void {
   try {
     Promise.resolve(onLoop?.(loop)).catch(onError);
@@ -298,17 +289,17 @@ export interface GuardOptions {
   readonly onError: (error: unknown) => void;
 }
 
-/** A call that a guard did not let through, with the guard's own words where it gave some. */
+/** A guard did not let the call through. */
 export interface GuardRefusal {
+  /** The guard's own, if it gave some. */
   readonly words: string | undefined;
 }
 
 const TOO_LATE = Symbol('too late');
 
 /**
- * Asks a call's guards, one after the other, until one refuses. `undefined` where all of them let
- * it through. Whatever is not `true` refuses, and so does a guard that throws or outlasts the
- * deadline.
+ * Asks a call's guards, one after the other, until one refuses; `undefined` where none does. A
+ * guard refuses by any answer but `true`, by throwing, and by missing the deadline.
  */
 export async function askGuards(
   guards: readonly Guard[],
@@ -349,7 +340,7 @@ export async function askGuards(
   }
 }
 
-/** A rejection after the deadline is nobody's any more, and must not end the process. */
+/** Nothing awaits a guard after the deadline: its rejection must not end the process. */
 function ask(guard: Guard, call: GuardedCall): Promise<unknown> {
   const answer = Promise.resolve().then(() => guard(call));
   answer.catch(() => {});

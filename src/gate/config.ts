@@ -14,27 +14,27 @@ import type { Aliases } from './replies.ts';
 /** `hide`: lists show what is available in the run's state. `stable`: they show every tool. */
 export type Visibility = 'hide' | 'stable';
 
-/** What the trail keeps of calls, beside what it always does. */
+/** What the trail keeps of calls, beside an entry of each forwarded one. */
 export interface TrailOptions {
   /**
-   * Also keeps an entry of each call that the run's state, a guard or another step refused. Each
-   * costs one more trip to the store. Default `false`.
+   * Also keeps an entry of each call that was refused because of the run's state, a guard or
+   * another step. Each entry costs one more trip to the store. Default `false`.
    */
   readonly refusals?: boolean | undefined;
   /**
-   * What is kept of a call's arguments: what this returns, given a copy of them to take out what
-   * must not be stored. `undefined` keeps none, which is the default.
+   * Returns what the trail keeps of a call's arguments. It gets a copy of them, from which it can
+   * remove what must not be stored; `undefined` keeps none. Default: none are kept.
    */
   readonly args?: ((args: Json, call: { readonly tool: string }) => Json | undefined) | undefined;
 }
 
-/** What `summary` of a status tool is told of a run. */
+/** What a status tool's `summary` is told of a run. */
 export interface SummarizedRun {
-  /** Where the run stands; where it ended, that. */
+  /** Where the run stands, or where it ended. */
   readonly state: string;
   /** The run's shared data; for a statechart its context. */
   readonly context: Json | undefined;
-  /** Who asks, where the request was authenticated. */
+  /** The caller, where the request was authenticated. */
   readonly principal: string | undefined;
 }
 
@@ -46,51 +46,44 @@ export interface StatusTool {
   readonly summary: ((run: SummarizedRun) => Json) | undefined;
 }
 
-/**
- * A mounted gate: everything that is worked out once, at construction, but for whom it tells of
- * mistakes.
- */
+/** A mounted gate: its options, and what it remembers from one request to the next. */
 export interface GateConfig extends Observers, StepRules {
   readonly listed: ListedTools;
   readonly listedPrompts: ListedNames;
-  /** What pages of tools became before. */
+  /** Pages of tools, with what the gate made of each. */
   readonly pages: PageMemory;
-  /** The upstream's lists, where they may be kept. */
+  /** The upstream's own lists; `undefined` where the app forbids to keep them. */
   readonly lists: ListCache | undefined;
   readonly waiting: WaitLimits;
-  /** Whether a move is also told in words, at the end of the result that caused it. */
+  /** Whether the result that causes a move also says in words what is available then. */
   readonly announce: boolean;
   /**
-   * `explain` says what is available and how to get there; `unknown-tool` is what the upstream says
-   * of a tool it does not have.
+   * `explain`: the refusal says what is available and how to get there. `unknown-tool`: it is the
+   * upstream's own error for a tool that does not exist.
    */
   readonly refusal: 'explain' | 'unknown-tool';
-  /** The names under which the upstream is asked for what is hidden. */
+  /** Made-up names, under which the gate asks the upstream for what is hidden. */
   readonly aliases: Aliases;
-  /**
-   * Whether a list has only what is available, or all and says of each tool where it is. Default:
-   * by the era.
-   */
+  /** Default: `hide` in the session era, `stable` in the stateless era. */
   readonly visibility: Visibility | undefined;
-  /** What a list that has all tools says of each bound one, where no other gate is on the route. */
+  /** By tool, the note in a list of all tools: where it is available. For a gate that is alone. */
   readonly notes: ReadonlyMap<string, string>;
-  /** What the trail keeps beside what it must. */
   readonly trail: TrailOptions;
-  /** The tool that says where a run stands; none unless it is asked for. */
+  /** The tool that says where a run stands, if the app asks for one. */
   readonly status: StatusTool | undefined;
-  /** Gives what a run begins with; without it, that is the machine's own. */
+  /** Gives the data that a run begins with; without it, they are the machine's own. */
   readonly begin: Begin | undefined;
-  /** Warns once of each likely mistake. */
+  /** Gives each warning once. */
   readonly warnOnce: (warning: string) => void;
 }
 
-/** Whether a gate's lists are the same in every state, wherever it is mounted in this process. */
+/** Whether every mount of a gate in this process lists the same tools in every state. */
 const stable = new WeakMap<Workflow, boolean>();
 
-/** What runs of a gate begin with that is mounted in this process: as it was mounted last. */
+/** What a gate's runs begin with, as its last mount in this process says. */
 const beginnings = new WeakMap<Workflow, Begin>();
 
-/** A gate is mounted that shows its tools so, and begins its runs so. */
+/** Remembers how this process mounts a gate, for moves that no request is about. */
 export function noteMount(
   workflow: Workflow,
   { visibility, begin }: Pick<GateConfig, 'visibility' | 'begin'>,
@@ -100,28 +93,25 @@ export function noteMount(
   stable.set(workflow, visibility === 'stable' && stable.get(workflow) !== false);
 }
 
-/** How runs of this workflow begin where it is mounted in this process. */
+/** What runs of this workflow begin with where this process mounts it. */
 export function mountedBegin(workflow: Workflow): Begin | undefined {
   return beginnings.get(workflow);
 }
 
-/**
- * Whether no client can see a move of this workflow in a list. Not known of a gate that is mounted
- * in another process.
- */
+/** Whether no move of this workflow changes a list: every mount in this process is stable. */
 export function isStableEverywhere(workflow: Workflow): boolean {
   return stable.get(workflow) === true;
 }
 
-/** Never more names than this are remembered of an upstream that keeps making up new ones. */
+/** An upstream may keep making up names: more than this are not remembered. */
 const MAX_NAMES = 10_000;
 
-/** Mirrored arguments are not looked for any deeper. */
+/** How deep in a schema mirrored arguments are looked for. */
 const DEEPEST = 16;
 
 type Warn = (warning: string) => void;
 
-/** What an upstream lists of one kind, to warn of bindings that gate nothing. */
+/** The names that an upstream lists of one kind, to warn of bindings that gate nothing. */
 export class ListedNames {
   readonly #gate: string;
   readonly #bound: readonly string[];
@@ -134,8 +124,8 @@ export class ListedNames {
   }
 
   /**
-   * Takes note of one page, as the upstream sent it. `warn` is told once, at the last one, of what
-   * is bound and not listed.
+   * Notes the names of one page, as the upstream sent it. The first last page calls `warn` for each
+   * bound name that is not listed.
    */
   note(page: readonly unknown[], isLastPage: boolean, warn: Warn): void {
     for (const element of page) {
@@ -237,7 +227,7 @@ function put<T>(map: Map<string, T>, key: string, value: T): void {
   if (map.size > MOST_READERS && oldest !== undefined) map.delete(oldest);
 }
 
-/** What the upstream's lists have taught this process about its tools. */
+/** What this process knows of the upstream's tools from their lists. */
 export class ListedTools {
   readonly #names: ListedNames;
   readonly #missing: MissingTools;
@@ -284,18 +274,12 @@ export class ListedTools {
     this.#names.note(page, isLastPage, warn);
   }
 
-  /**
-   * What may happen after an unknown outcome, by the tool's annotations. Not to be repeated, until
-   * a list has said otherwise.
-   */
+  /** What the tool's annotations allow after an unknown outcome; `hold` until a list has them. */
   uncertainOf(tool: string): Uncertain {
     return this.#hints.isRepeatable(tool) ? 'retry' : 'hold';
   }
 
-  /**
-   * Which arguments of a bound tool its callers repeat in headers; `undefined` until a list has
-   * said so.
-   */
+  /** The arguments that a tool's callers repeat in headers; `undefined` until it is listed. */
   mirroredOf(tool: string): MirroredArguments | undefined {
     return this.#mirrored.get(tool);
   }
@@ -306,8 +290,8 @@ function areSame(one: MirroredArguments, other: MirroredArguments | undefined): 
 }
 
 /**
- * "Statically reachable" are only properties of properties (MCP 2026-07-28, Streamable HTTP,
- * "Schema Extension").
+ * Looks at properties of properties alone: only those are "statically reachable" (MCP 2026-07-28,
+ * Streamable HTTP, "Schema Extension").
  */
 function mirroredIn(schema: unknown): MirroredArguments {
   const found = new Map<string, readonly string[]>();

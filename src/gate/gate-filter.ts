@@ -157,7 +157,7 @@ class GateFilter implements Filter {
     incoming.holders = [...incoming.holders, call];
     this.#answered ??= call.run.turns.answering();
     // In the session era a disconnect "SHOULD NOT be interpreted as the client cancelling its
-    // request", so the upstream does not see it; in the stateless era it is a cancellation.
+    // request". In the stateless era it is a cancellation.
     if (call.era === 'session') this.#exchange.tap.withholdClose();
   }
 
@@ -215,7 +215,7 @@ class GateFilter implements Filter {
     this.#shown?.forget();
   }
 
-  /** The stream ended. A missing answer may come when it is resumed; else the outcome is unknown. */
+  /** The stream ended. Missing answers come where it is resumed; else their outcome is unknown. */
   onEnd(): MaybePromise<JsonObject[]> {
     const open = this.#unanswered;
     if (open.length === 0) return [];

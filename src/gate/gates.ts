@@ -203,7 +203,7 @@ export class Gates {
     return this.#others.every((config) => configs.has(config));
   }
 
-  /** By tool, where it is available, as a list of all tools says it. Ways lead through all gates. */
+  /** By tool, the note in a list of all tools: where it is available, in the eyes of all gates. */
   get notes(): ReadonlyMap<string, string> {
     if (this.#others.length === 0) return this.#own.notes;
     this.#notes ??= this.#describe();

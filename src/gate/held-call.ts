@@ -23,21 +23,19 @@ import type { Gates } from './gates.ts';
 import { unknownOutcomeReply } from './replies.ts';
 import { recordNow } from './stands.ts';
 
-/** Under which a call is forwarded with its key, in the `_meta` of its params. */
+/** The member of a forwarded call's `_meta` that has its idempotency key. */
 export const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
 
 /** A task that a call has created, in place of its result. */
 export interface CreatedTask {
   readonly taskId: string;
-  /**
-   * How long the task is kept from its creation on, in milliseconds; `undefined` where nobody says.
-   */
+  /** How long the upstream keeps it from its creation on, in milliseconds, if it says so. */
   readonly ttlMs: number | undefined;
 }
 
 /**
- * Flat under the tasks extension of MCP 2026-07-28, nested in MCP 2025-11-25. What else is there
- * counts for nothing: an SDK may add an empty `content`.
+ * The task that an answer tells of: flat under the tasks extension of MCP 2026-07-28, nested in MCP
+ * 2025-11-25. Ignores other members: an SDK may add an empty `content`.
  */
 export function createdTask(message: Message): CreatedTask | undefined {
   const { result } = message.value;
@@ -55,14 +53,14 @@ function taskOf(taskId: unknown, ttl: unknown): CreatedTask | undefined {
 }
 
 /**
- * Only a result that is complete, and says so or says nothing, is a success (MCP 2026-07-28,
- * "Results": `resultType`). A task that cannot be told by its id is carried to no end, and what
- * nobody knows is never guessed.
+ * What a call came to, by its answer. Only a result that is complete, or has no `resultType`, is a
+ * success (MCP 2026-07-28, "Results"). A task without an id cannot be followed, so its outcome is
+ * unknown.
  */
 export function outcomeOf(message: Message): Outcome['kind'] {
   const { result, error } = message.value;
   if (message.isContradictory) return 'unknown';
-  // It asks for something that the client cannot give: an input, by another name.
+  // The upstream asks for an input that this client cannot give.
   if (isObject(error) && error.code === JSON_RPC.MISSING_CAPABILITY) return 'input_required';
   if (error !== undefined) return 'failed';
   if (!isObject(result)) return 'unknown';
@@ -72,24 +70,23 @@ export function outcomeOf(message: Message): Outcome['kind'] {
   return result.isError === true ? 'failed' : 'succeeded';
 }
 
-/** What is done to a response once its outcome is known; the same for each replay of it. */
+/**
+ * Changes an answer for the client once its outcome is saved; each replay is changed the same way.
+ */
 export type Transform = (message: Message) => void;
 
 export const AS_IT_CAME: Transform = () => {};
 
-/** A call that one gate has claimed its run for, until its outcome is settled. */
+/** A call, and the claim that one gate holds for it until its outcome is saved. */
 export class HeldCall implements Holder {
   readonly id: RequestId;
   readonly era: Era;
   readonly config: GateConfig;
   readonly run: Run;
   readonly step: Step;
-  /**
-   * Set by the first response that arrives: it settles the outcome, and what comes later only
-   * repeats it.
-   */
+  /** Set by the first answer, which decides the outcome; later ones repeat it. */
   transform: MaybePromise<Transform> | undefined;
-  /** Whether it is not forwarded after all. */
+  /** Whether the call was not forwarded after all. */
   isWithdrawn = false;
 
   constructor(id: RequestId, era: Era, config: GateConfig, run: Run, step: Step) {
@@ -108,14 +105,14 @@ export class HeldCall implements Holder {
 }
 
 /**
- * The steps that a message goes on as, one for each gate, in mount order. Only gates hold calls.
+ * The call's claims, one of each gate that claimed its run, in mount order. Only gates hold calls.
  */
 export function holdersOf({ holders }: Call): readonly HeldCall[] {
   return holders as readonly HeldCall[];
 }
 
 /**
- * Saves what a call came to, before its client hears of it, and says what is done to the answer.
+ * Saves what a call came to before its client hears of it, and gives the change of its answer.
  *
  * @param isLast as in {@link Step.settle}
  */
@@ -138,7 +135,7 @@ export function saveOutcome(
   });
 }
 
-/** What a client is told of a step whose outcome is unknown. `ran`: it is known to have run. */
+/** What the client is told of a step whose outcome is unknown. `ran`: its handler surely ran. */
 export function unknownReply({ id, step, era, config }: HeldCall, ran: boolean): JsonObject {
   return unknownOutcomeReply(id, step.tool, config.workflow.id, { ran, era });
 }
@@ -148,8 +145,8 @@ function replacing(reply: JsonObject): Transform {
 }
 
 /**
- * Also says in words where a call has moved the run, for each gate that is to, once all gates that
- * it is a step of have settled it: what is available then is what all of them allow.
+ * Adds words to the answer: where the call moved the run, and what is available now. Waits until
+ * all gates have saved their moves, because a tool is available where all of them allow it.
  */
 export function announcing(
   transform: MaybePromise<Transform>,
@@ -176,9 +173,7 @@ export function announcing(
   });
 }
 
-/**
- * Apart from where the texts are made: what is kept for replays must keep nothing of the request.
- */
+/** A function of its own: the change is kept for replays, and must not keep the request alive. */
 function adding(texts: readonly string[], own: Transform): Transform {
   return (message) => {
     if (isObject(message.value.result)) {
@@ -190,8 +185,8 @@ function adding(texts: readonly string[], own: Transform): Transform {
 }
 
 /**
- * A gate's step of a call, kept for its handler. Once nothing more can come of the step it lets go
- * of the call, and goes on saying which step it was.
+ * A step, as its handler sees it. Once the step is over, it lets go of the call, but still says
+ * which step it was: a handler may outlive its call.
  */
 class FacedStep implements HandlersStep {
   readonly key: RunKey;
@@ -200,12 +195,12 @@ class FacedStep implements HandlersStep {
   readonly #idempotencyKey: string;
   readonly #state: string;
   #call: HeldCall | undefined;
-  /** Where the run stood for the handler when the call was let go of. */
+  /** Where the run stood when the call was let go of. */
   #left: Position;
   #hasEnded = false;
   #facade: CurrentStep | undefined;
 
-  /** `onEnd` is called when no answer of the call is waited for any more. */
+  /** `onEnd` is called once no answer of the call is expected any more. */
   constructor(call: HeldCall, onEnd: () => void) {
     const { step, config } = call;
     const from = step.moves?.from ?? step.snapshot;
@@ -235,7 +230,7 @@ class FacedStep implements HandlersStep {
     return this.#facade;
   }
 
-  /** The call, until what the step saves is settled. */
+  /** The call, while the handler can still change what the step saves. */
   get #open(): HeldCall | undefined {
     const call = this.#call;
     return call === undefined || call.transform !== undefined || call.step.isOver
@@ -243,7 +238,7 @@ class FacedStep implements HandlersStep {
       : call;
   }
 
-  /** An outcome that comes late is still saved, with what the handler has changed until then. */
+  /** Keeps the call while its outcome is open: a late one is saved with the handler's changes. */
   #end(): void {
     this.#hasEnded = true;
     if (this.#call === undefined || this.#open !== undefined) return;
@@ -251,7 +246,7 @@ class FacedStep implements HandlersStep {
     this.#call = undefined;
   }
 
-  /** Its methods may be taken off it. */
+  /** An object of functions, not of methods: a handler may take them off it. */
   #make(): CurrentStep {
     const data = () => this.#workflow.dataOf(this.#call?.step.moves?.from ?? this.#left);
     return {
@@ -289,8 +284,7 @@ function notOurs(status: string): Error {
 }
 
 /**
- * Lets the call's handler find the step. Where two gates claim one call, the handler gets the first
- * one's key.
+ * Lets the call's handler find the step. If two gates claim the call, it gets the first one's key.
  */
 export function showHandler(incoming: Call, call: HeldCall): void {
   const held = Try.of(incoming) ?? beginTry(incoming, call.step);

@@ -200,7 +200,7 @@ export class Judge {
     const isRestarted = beginsAnew(this.#config, run.run);
     const allowed = isRestarted && allowsRestart(this.#config, run, asked);
     const restarts = isPromise(allowed) ? await allowed : allowed;
-    // A call that moves nothing is a step only because the loop shield counts it: repeating is safe.
+    // A call that moves nothing is a step only for the loop shield's count: it may be repeated.
     const uncertain = binding.uncertain ?? (binding.moves ? listed.uncertainOf(tool) : 'retry');
     const description = described(
       tool,

@@ -53,7 +53,9 @@ interface OutsideCall extends Pick<CommitRequest, 'settles'> {
   readonly begin?: (() => Promise<Json | undefined>) | undefined;
 }
 
-/** What a run begins with that no request is about; `undefined` where the machine's own data are. */
+/**
+ * What a run begins with that no request is about; `undefined` where the machine's own data are.
+ */
 export function outsideBeginning(
   { begin, workflow, store, ttlMs, clock }: OutsideMover,
   run: string,
