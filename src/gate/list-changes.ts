@@ -1,3 +1,7 @@
+/**
+ * Which lists a move changes, and how clients hear of that: on the stream of their call, of their
+ * session, or of a subscription.
+ */
 import type { Admission, Run } from '../session/run.ts';
 import { type StepMove, shownState } from '../step/outcome.ts';
 import type { Exchange } from '../wire/exchange.ts';
@@ -15,28 +19,114 @@ import type { Workflow } from '../workflow/workflow.ts';
 import type { GateConfig } from './config.ts';
 import { visibilityFor } from './stands.ts';
 
+/** The lists that differ between two states, for every client. */
+function changedLists(workflow: Workflow, before: string, after: string): ListKind[] {
+  if (before === after) return [];
+  const { reads } = workflow;
+  const states = { before, after };
+  const isOpen = (bound: BoundRead, when: 'before' | 'after'): boolean =>
+    workflow.allows(states[when], bound);
+  const lists: ListKind[] = workflow.sameTools(before, after) ? [] : ['tools'];
+  if (!reads.samePrompts(isOpen)) lists.push('prompts');
+  if (!reads.sameResources(isOpen)) lists.push('resources');
+  return lists;
+}
+
+/** The lists that a move may change for a client of this gate. */
+export function listsChangedBy(
+  rule: Pick<GateConfig, 'workflow' | 'whenEnded'>,
+  run: string,
+  { trail, changesData }: StepMove,
+): ListKind[] {
+  const { workflow } = rule;
+  if (trail.from === trail.to && !changesData) return [];
+  const [from, to] = [shownState(rule, run, trail.from), shownState(rule, run, trail.to)];
+  const changed = changedLists(workflow, from, to);
+  // `visible` may show some client more of these now, or less.
+  return workflow.hides ? [...new Set([...changed, ...veiledLists(workflow)])] : changed;
+}
+
+/** The lists that differ between clients in one state. */
+function veiledLists(workflow: Workflow): ListKind[] {
+  const lists: ListKind[] = workflow.toolNames.some((each) => workflow.isVeiled(each))
+    ? ['tools']
+    : [];
+  if (workflow.reads.veilsPrompts) lists.push('prompts');
+  return workflow.reads.veilsResources ? [...lists, 'resources'] : lists;
+}
+
+/**
+ * Tells the run's clients that a move changed their lists. If the move comes with an answer on a
+ * stream, the caller is told there, in front of the answer.
+ */
+export function tellMoved(
+  config: GateConfig,
+  admission: Admission,
+  run: Run,
+  move: StepMove,
+  answer?: { readonly exchange: Exchange; readonly message: Message },
+): void {
+  // Tell them even if this caller's list is stable: a client of the other era may share the run.
+  if (config.visibility === 'stable' || admission.byArgument) return;
+  const lists = listsChangedBy(config, run.run, move);
+  if (lists.length === 0) return;
+  const isOwn = admission.era === 'session' && run === admission.listed;
+  const toldHere = isOwn && answer?.exchange.announceListChange(answer.message, lists) === true;
+  run.listChanged(lists, toldHere);
+}
+
+/** Whether the client asks for the server's capabilities, and its lists can change. */
+export function declaresChanges(
+  config: GateConfig,
+  exchange: Exchange,
+  admission: Admission,
+): boolean {
+  const method = exchange.messages[0]?.method;
+  if (method !== (admission.era === 'session' ? 'initialize' : 'server/discover')) return false;
+  return visibilityFor(config, admission) === 'hide';
+}
+
+/**
+ * Declares `listChanged` in an answer with capabilities. Without it clients ignore `list_changed`
+ * (MCP, Tools, "Capabilities").
+ */
+export function declareListChanged(message: Message, lists: readonly ListKind[]): void {
+  for (const kind of lists) {
+    const capability = message.at('result', 'capabilities', kind);
+    if (isObject(capability) && capability.listChanged !== true) {
+      message.set(['result', 'capabilities', kind, 'listChanged'], true);
+    }
+  }
+}
+
+/** Which lists of prompts and resources this workflow's moves may change. */
+export function readLists({ reads }: Workflow): ListKind[] {
+  const lists: ListKind[] = reads.bindsPrompts ? ['prompts'] : [];
+  return reads.bindsResources ? [...lists, 'resources'] : lists;
+}
+
 const ACKNOWLEDGED = 'notifications/subscriptions/acknowledged';
 const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
 
-/** What the gates on one route know together of a client's subscription. */
+/** What all gates of a route know of one subscription. */
 interface Subscription {
-  /** What the stream hears of already: a client is told once. */
+  /** The lists that a gate tells of on this stream: the others must not tell again. */
   readonly heard: Set<ListKind>;
-  /** Whether the upstream honoured nothing, so that its end is not the subscription's. */
+  /** Whether the upstream honoured nothing: the gates hold the stream open when it ends it. */
   isOurs: boolean;
   isHeldOpen: boolean;
 }
 
 /**
- * A client's subscription to changes of its lists (MCP 2026-07-28, "Subscriptions"), on the stream
- * that the upstream serves for it. An upstream whose list never changes honours nothing, and ends
- * the stream: then the acknowledgement is corrected, and the stream held open.
+ * A client's subscription to changes of its lists (MCP 2026-07-28, "Subscriptions"), on the
+ * upstream's stream. An upstream whose lists never change honours nothing, and ends the stream. So
+ * the gate corrects the acknowledgement, and holds the stream open.
  */
 export class ListenFilter implements Filter {
   readonly stage = 'gate';
   readonly #exchange: Exchange;
   readonly #admission: Admission;
-  readonly #context: Run;
+  readonly #run: Run;
   readonly #id: RequestId;
   readonly #lists: readonly ListKind[];
   readonly #ends: (() => void)[] = [];
@@ -47,13 +137,13 @@ export class ListenFilter implements Filter {
   private constructor(
     exchange: Exchange,
     admission: Admission,
-    context: Run,
+    run: Run,
     id: RequestId,
     lists: readonly ListKind[],
   ) {
     this.#exchange = exchange;
     this.#admission = admission;
-    this.#context = context;
+    this.#run = run;
     this.#id = id;
     this.#lists = lists;
     const { kept } = exchange;
@@ -65,7 +155,7 @@ export class ListenFilter implements Filter {
     kept.subscription = this.#shared;
   }
 
-  /** `undefined` unless the client asks to hear of changes to a list, and that list changes. */
+  /** `undefined` unless the client asks for changes of a list that this gate changes. */
   static of(
     config: GateConfig,
     exchange: Exchange,
@@ -93,8 +183,7 @@ export class ListenFilter implements Filter {
   }
 
   onMessage(message: Message): void {
-    // An upstream may go on writing to a client that has left. Nobody would end what is begun for
-    // it then.
+    // An upstream may go on writing after its client has left: what began now would never end.
     if (this.#closed) return;
     const { method, id, result } = message.value;
     if (method === ACKNOWLEDGED) this.#acknowledge(message);
@@ -131,8 +220,8 @@ export class ListenFilter implements Filter {
     for (const kind of mine) heard.add(kind);
     const { tap } = this.#exchange;
     const _meta = { [SUBSCRIPTION_ID]: this.#id };
-    // What is put on the stream from now on comes behind the acknowledgement.
-    const stop = this.#context.listen((lists) => {
+    // From now on the gate may write to the stream: it comes behind the acknowledgement.
+    const stop = this.#run.listen((lists) => {
       for (const kind of mine) if (lists.includes(kind)) tap.inject(listChanged(kind, { _meta }));
     });
     this.#ends.push(stop);

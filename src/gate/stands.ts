@@ -11,21 +11,28 @@ import type { Sight } from '../workflow/visible.ts';
 import type { Understood, Workflow } from '../workflow/workflow.ts';
 import type { GateConfig, Visibility } from './config.ts';
 
-/** `unknown`: the run is no more; `unavailable`: the store cannot be asked. */
+/** `unknown`: the run does not exist any more. `unavailable`: the gate cannot read it. */
 export type NotFound = 'unknown' | 'unavailable';
 
 /** Where the run stands for its clients. */
 export function stateNow(config: GateConfig, run: Run): MaybePromise<FsmSnapshot | NotFound> {
-  return after(recordNow(config, run), (record) => {
-    if (record === 'away') return 'unavailable';
-    const found = snapshotIn(config, run, record);
-    return typeof found === 'object' ? asShown(config, run, found) : found;
-  });
+  return after(recordNow(config, run), (record) =>
+    record === 'away' ? 'unavailable' : stateIn(config, run, record),
+  );
+}
+
+function stateIn(
+  config: GateConfig,
+  run: Run,
+  record: RunRecord | undefined,
+): MaybePromise<FsmSnapshot | NotFound> {
+  const found = snapshotIn(config, run, record);
+  return typeof found === 'object' ? asShown(config, run, found) : found;
 }
 
 /**
- * Where the run stood when it was read for this very request. `undefined` where nothing had to be
- * read, the run has moved since, or is about to move: another call holds it, or its time is over.
+ * Where the run stood when this request read it; `undefined` where it was not read. Also where that
+ * may be old: the run has moved, another call holds it, or its state's time is over.
  */
 export function stateAsRead(config: GateConfig, run: Run): FsmSnapshot | 'unavailable' | undefined {
   const { id } = config.workflow;
@@ -37,13 +44,13 @@ export function stateAsRead(config: GateConfig, run: Run): FsmSnapshot | 'unavai
   if (typeof stood !== 'object') return stood;
   if (stood.isOverdue) return undefined;
   const found = asSeen(config, run.run, stood);
-  // The claim asks for what a run begins with.
+  // The claim will ask the app what the run begins with.
   return isToBegin(config, found) && showsData(config) ? undefined : found;
 }
 
 /**
- * The same for lists that hide what is not available, of the run that they are about. Where the
- * store cannot be asked, the client is told to list again once it can.
+ * Where the run stands by which lists hide what is not available. If the store fails, the client is
+ * told to list again once it works.
  */
 export function stateForLists(
   config: GateConfig,
@@ -53,16 +60,13 @@ export function stateForLists(
   const { listed } = admission;
   if (listed === undefined) return 'unknown';
   return after(recordNow(config, listed), (record) => {
-    if (record !== 'away') {
-      const found = snapshotIn(config, listed, record);
-      return typeof found === 'object' ? asShown(config, listed, found) : found;
-    }
+    if (record !== 'away') return stateIn(config, listed, record);
     admission.listMissed(lists);
     return 'unavailable';
   });
 }
 
-/** The run's record; `away` where the store cannot be asked. */
+/** The run's record; `away` where the store fails. */
 export function recordNow(
   { workflow, onError }: GateConfig,
   run: Run,
@@ -76,7 +80,7 @@ export function recordNow(
   );
 }
 
-/** Where a run of that record stands for its clients. */
+/** Where the run stands for its clients, without the data that it would begin with. */
 export function snapshotIn(
   config: GateConfig,
   { run, create }: Run,
@@ -91,7 +95,7 @@ export function snapshotIn(
   return typeof stood === 'object' ? asSeen(config, run, stood) : stood;
 }
 
-/** What a run's record has of one workflow, whose id may be a name that every object has. */
+/** What a run's record says of one workflow. Its id may be `constructor` or another such name. */
 export function storedIn(
   record: RunRecord | undefined,
   workflow: string,
@@ -101,10 +105,7 @@ export function storedIn(
     : undefined;
 }
 
-/**
- * A stored snapshot as the gate understands it at `now`; `undefined` where it does not, which is
- * told to `onError`.
- */
+/** A stored snapshot, as this gate understands it at `now`; where it cannot, `onError` is told. */
 export function understood(
   { workflow, clock, onError }: Pick<GateConfig, 'workflow' | 'clock' | 'onError'>,
   stored: FsmSnapshot,
@@ -119,23 +120,24 @@ export function understood(
 }
 
 /**
- * What a claim says of its run: one that may be taken over holds nothing up once its lease is over.
+ * What a claim means for its run. Once its lease is over, a claim that may be retried is no more.
  */
 export function statusOf(claim: ClaimView | undefined): 'idle' | 'running' | 'held' {
   if (claim === undefined || (!claim.live && claim.uncertain === 'retry')) return 'idle';
   return claim.live ? 'running' : 'held';
 }
 
-/** Where a run stands, and whether its stored state is one whose time is over. */
+/** Where a run stands by its record. */
 export interface StoredPosition {
   readonly position: Position;
   readonly updatedAt: number;
-  /** As it is stored: 0 where the run has not begun. */
+  /** 0 where the run has not begun. */
   readonly version: number;
+  /** Whether the time of the stored state is over: the position is where that leads. */
   readonly isOverdue: boolean;
 }
 
-/** The same whether or not the next call begins the run anew. */
+/** A run that has ended stands at its end here, even if the next call begins it anew. */
 export function storedPosition(
   config: GateConfig,
   record: RunRecord | undefined,
@@ -156,7 +158,7 @@ export function storedPosition(
   };
 }
 
-/** One that the next call begins anew has no version, as one that has not begun. */
+/** A run that the next call begins anew looks like one that has not begun: its version is 0. */
 function asSeen(
   config: GateConfig,
   run: string,
@@ -167,12 +169,12 @@ function asSeen(
   return { ...seen, updatedAt, version: seen === position ? version : 0 };
 }
 
-/** What the app was asked for the runs of a request, by workflow. */
+/** What the app's `begin` has answered for the runs of a request, by workflow. */
 const asked = new WeakMap<Run, Map<Workflow, Promise<Json | undefined>>>();
 
 /**
- * What a run begins with, asked at most once for each request. `undefined` where the machine's own
- * data are. Rejects as {@link askBegin}.
+ * Asks the app what a run begins with, at most once in each request; rejects as {@link askBegin}.
+ * `undefined` where runs begin with the machine's own data.
  */
 export function beginningOf(
   { begin, workflow, clock }: GateConfig,
@@ -190,9 +192,8 @@ export function beginningOf(
 }
 
 /**
- * Where a run stands for those who look at its data: one that has not begun, or that the next call
- * begins anew, has what it would begin with. `unavailable` where the app cannot say, which is told
- * to `onError`. Writes nothing.
+ * Gives a run that has not begun, or that the next call begins anew, the data that it would begin
+ * with. `unavailable` where the app's `begin` fails, which `onError` is told. Writes nothing.
  */
 export function asBegun(
   config: GateConfig,
@@ -211,17 +212,18 @@ export function asBegun(
   );
 }
 
-/** Once for each gate: a run that begins anew with the next call is never seen at its end. */
+/** A run that the next call begins anew is never seen at its end, so such bindings are useless. */
 function warnOfNeverShown(config: GateConfig, run: string): void {
   const { workflow, warnOnce } = config;
   if (workflow.onlyAtEnd.length === 0 || !beginsAnew(config, run)) return;
   warnOnce(
-    `${quoteNames(workflow.onlyAtEnd)} of "${workflow.id}" never available: bound to final states alone, in which no run is seen ` +
-      `where the next call begins it anew, as by default the runs of principals. Bind to other states too, or give fsmGate({ whenEnded: 'keep' })`,
+    `${quoteNames(workflow.onlyAtEnd)} of "${workflow.id}" never available: bound to final ` +
+      'states alone, in which no run is seen where the next call begins it anew, as by default ' +
+      "the runs of principals. Bind to other states too, or give fsmGate({ whenEnded: 'keep' })",
   );
 }
 
-/** The same where what a client is shown depends on the data. */
+/** As {@link asBegun}, where what a client is shown depends on the data. */
 export function asShown(
   config: GateConfig,
   run: Run,
@@ -230,7 +232,7 @@ export function asShown(
   return showsData(config) ? asBegun(config, run, found) : found;
 }
 
-/** Whether the app says what data a run gets that stands there. */
+/** Whether the app's `begin` gives the run its data: it has not begun, or begins anew. */
 export function isToBegin(
   { begin }: GateConfig,
   { version = 0 }: Pick<FsmSnapshot, 'version'>,
@@ -238,17 +240,19 @@ export function isToBegin(
   return begin !== undefined && version === 0;
 }
 
-/** Whether data decide what a client is shown: by the guards of a statechart, or by `visible`. */
+/** Whether a client is shown things by the run's data: by a statechart's guards, or `visible`. */
 export function showsData({ workflow }: GateConfig): boolean {
   return !workflow.isFlat || workflow.hides;
 }
 
 const STALE_HIDE =
-  'visibility "hide" has no effect where calls name their runs by a handle: a list names none. Every tool is listed';
+  'visibility "hide" has no effect where calls name their runs by a handle: a list names none. ' +
+  'Every tool is listed';
 const DEPARTURE =
-  'visibility "hide" departs from MCP 2026-07-28, where a list of tools "MUST NOT vary … as a side effect of other requests". Clients may keep such a list';
+  'visibility "hide" departs from MCP 2026-07-28, where a list of tools "MUST NOT vary … as a ' +
+  'side effect of other requests". Clients may keep such a list';
 
-/** How one gate shows its tools to one request. */
+/** How one gate lists its tools for one request. */
 export function visibilityFor(
   { visibility, warnOnce }: GateConfig,
   admission: Admission,
@@ -262,14 +266,12 @@ export function visibilityFor(
   return visibility ?? (isStateless ? 'stable' : 'hide');
 }
 
-/** Whether what a run hides must not be told from what does not exist. */
+/** Whether a client must not find out that something hidden exists. */
 export function keepsSecrets(config: GateConfig, admission: Admission): boolean {
   return config.refusal === 'unknown-tool' && visibilityFor(config, admission) === 'hide';
 }
 
-/**
- * What the run's client sees where the run stands; `undefined` where every client sees the same.
- */
+/** What the run's client sees at that position; `undefined` where no binding has a `visible`. */
 export function sightOf(
   { workflow, onError }: Pick<GateConfig, 'workflow' | 'onError'>,
   { run, actor }: Pick<Run, 'run' | 'actor'>,
@@ -279,7 +281,7 @@ export function sightOf(
   return workflow.sight(position, { run, principal: actor, onError });
 }
 
-/** The same in lists that show what there is in all states: as of a new run, which has no key. */
+/** What the client sees in a list of all states: what it would see in a new run. */
 export function sightOfAll(
   { workflow, onError }: GateConfig,
   { identity }: Admission,
@@ -290,8 +292,7 @@ export function sightOfAll(
 }
 
 /**
- * What a client is told of a tool that somebody called: its name, or `otherwise` where the client
- * sees it nowhere.
+ * The name of a tool for a client; `otherwise` where `visible` never shows the client that tool.
  */
 export function nameToldOf(
   config: GateConfig,
@@ -303,7 +304,7 @@ export function nameToldOf(
   return sightOf(config, run, position)?.unlisted.has(tool) === true ? otherwise : tool;
 }
 
-/** Whether the tool is shown to the run's client where the run stands. */
+/** Whether a list shows the tool to the run's client at that position. */
 export function isShown(
   config: GateConfig,
   run: Pick<Run, 'run' | 'actor'>,
