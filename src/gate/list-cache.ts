@@ -14,40 +14,40 @@ import type { CacheHint, KeptPage, PageBytes } from '../wire/pages.ts';
 /** What `fsmGate({ listCache })` takes. */
 export interface ListCacheOptions {
   /**
-   * For how long a list is answered without the upstream, in milliseconds. Default: what the
-   * upstream says in `ttlMs`, where that is more than 0; else 5,000.
+   * How long a list is kept, in milliseconds. Default: the upstream's `ttlMs` where that is more
+   * than 0, else 5,000.
    */
   ttlMs?: number | undefined;
   /**
-   * What else a list depends on, such as a header of yours: requests for which it returns different
-   * strings never share a list. What it throws goes to `onError`, and that request to the upstream.
-   * Default: nothing else.
+   * Says what else a list depends on, such as a header of yours. Requests for which it returns
+   * different strings never share a list. If it throws, `onError` is told, and the upstream
+   * answers. Default: nothing else.
    */
   vary?: VaryBy['vary'] | undefined;
   /**
-   * Whether the upstream lists the same tools for every caller. Default: only where it says so
-   * itself, by `cacheScope: 'public'`.
+   * Whether the upstream lists the same tools for every caller. Default: where it says so itself,
+   * by `cacheScope: 'public'`.
    */
   shared?: boolean | undefined;
 }
 
 interface VaryBy {
-  // A method, so that functions which ask for more of a request are taken too.
+  // A method, so that its type also takes functions that want more of a request.
   vary(req: CallerRequest): string | undefined;
 }
 
 const DEFAULT_TTL_MS = 5_000;
-/** Owners are sessions, principals, and everybody together. */
+/** An owner is a session, a principal, or all callers together. */
 const MOST_OWNERS = 10_000;
 const MOST_PAGES_EACH = 200;
-/** Of all pages that differ, and of where they are kept. */
+/** Of all pages, each counted once, and their keys. */
 const MOST_BYTES = 32 * 1024 * 1024;
-/** About what an entry takes up beside its page and its key. */
+/** About what a kept page takes up beside its bytes and its key. */
 const ENTRY_BYTES = 256;
 const MOST_CLIENTS = 10_000;
-const EVERYBODY = 'everybody';
+const ALL_CALLERS = 'all callers';
 
-/** Where one list is kept: whose it is, and what else tells it from other lists. */
+/** Where one list is kept: whose it is, and everything else that it depends on. */
 interface Slot {
   readonly owner: string;
   readonly key: string;
@@ -56,31 +56,35 @@ interface Slot {
 /** One page as the upstream sent it. */
 interface CachedPage {
   readonly page: PageBytes;
-  /** Which middlewares saw it: a request that passed others is not answered with it. */
+  /**
+   * The middlewares that the request had passed: only a request that passed the same may get it.
+   */
   readonly passed: string;
   readonly askedAt: number;
   readonly until: number;
 }
 
 /**
- * The upstream's lists of tools, so that it need not be asked again. It hides whose lists are kept
- * apart, for how long they are good, and how much of them is kept.
+ * Keeps the upstream's lists of tools, to answer without it. It hides which callers share a list,
+ * how long a list is good, and how many are kept.
  */
 export class ListCache {
   readonly #options: ListCacheOptions | undefined;
   readonly #clock: Clock;
   readonly #owners = new Map<string, Map<string, CachedPage>>();
-  /** How many entries there are of each page: sessions mostly have the same. */
+  /** In how many slots each page is kept: most sessions have the same page. */
   readonly #uses = new Map<PageBytes, number>();
   #bytes = 0;
-  /** Digests of what clients of sessions said of themselves when they shook hands. */
+  /** By session, a digest of what its client said of itself in `initialize`. */
   readonly #clients = new Map<string, string>();
   #drops = 0;
-  /** How often lists of one owner alone were dropped. */
+  /** How often the lists of one owner alone were dropped. */
   readonly #ownDrops = new Map<string, number>();
-  /** Whether lists are kept although their upstream does not ask for it. */
+  /**
+   * Whether the app asks to keep lists; else only those are kept that the upstream calls public.
+   */
   readonly isAsked: boolean;
-  /** Whether a list may be kept, or be on its way. */
+  /** Whether a list may be kept, or may be on its way from the upstream. */
   isUsed: boolean;
 
   private constructor(options: ListCacheOptions | undefined, clock: Clock) {
@@ -90,16 +94,13 @@ export class ListCache {
     this.isUsed = this.isAsked;
   }
 
-  /**
-   * Where nothing is said, only what a stateless-era upstream calls public is kept; `false` keeps
-   * nothing at all.
-   */
+  /** `undefined` keeps only what a stateless-era upstream calls public; `false` keeps nothing. */
   static of(option: boolean | ListCacheOptions | undefined, clock: Clock): ListCache | undefined {
     if (option === false) return undefined;
     return new ListCache(option === true ? {} : option, clock);
   }
 
-  /** Whether the other one, of another gate, keeps the same lists for the same requests. */
+  /** Whether another gate's cache keeps the same lists for the same requests. */
   isLike(other: ListCache): boolean {
     const [one, two] = [this.#options, other.#options];
     if (one === undefined || two === undefined) return one === two;
@@ -110,14 +111,14 @@ export class ListCache {
     );
   }
 
-  /** An owner asks for a list now; {@link keep} wants this back with the list that came. */
+  /** Notes that an owner asks for a list now. Give this to {@link keep} with the list that came. */
   ask(owner: string): ListRequest {
     this.isUsed = true;
     const ownDrops = this.#ownDrops.get(owner);
     return { at: this.#clock.now(), owner, drops: this.#drops, ownDrops };
   }
 
-  /** The page that is kept at one of the places, for requests that have passed the same. */
+  /** A page in one of the slots, for a request that has passed these middlewares. */
   lookup(slots: readonly Slot[], passed: string): KeptPage | undefined {
     const now = this.#clock.now();
     for (const { owner, key } of slots) {
@@ -131,7 +132,7 @@ export class ListCache {
     return undefined;
   }
 
-  /** Keeps a page that came, unless lists were dropped since it was asked for. */
+  /** Keeps a page, unless its owner's lists were dropped after it was asked for. */
   keep(slot: Slot, page: PageBytes, passed: string, asked: ListRequest): void {
     const { owner, key } = slot;
     const ttlMs = this.#ttlOf(page.hint);
@@ -149,11 +150,9 @@ export class ListCache {
     this.#makeRoom(owner, entries);
   }
 
-  /**
-   * The upstream's lists are others now; or those of one owner alone are not asked for any more.
-   */
+  /** Forgets all lists, because the upstream's changed; or those of one owner, who is gone. */
   drop(owner?: string): void {
-    // What was asked for before may come after.
+    // A list that was asked for before may come later, and must not be kept.
     if (owner === undefined || this.#ownDrops.size >= MOST_OWNERS) {
       this.#drops++;
       this.#ownDrops.clear();
@@ -163,7 +162,7 @@ export class ListCache {
       for (const key of [...(this.#owners.get(each)?.keys() ?? [])]) this.#remove(each, key);
   }
 
-  /** Whether a page of that hint is everybody's. */
+  /** Whether all callers share a page with that hint. */
   isShared({ isPublic }: CacheHint): boolean {
     return isPublic || this.#options?.shared === true;
   }
@@ -171,15 +170,16 @@ export class ListCache {
   vary(req: CallerRequest): string | undefined {
     const varied = this.#options?.vary?.(req);
     if (varied === undefined || typeof varied === 'string') return varied;
-    // A promise that nothing waits for would end the process if it were rejected.
+    // Nothing awaits what it returned: if that is a promise, its rejection would end the process.
     Promise.resolve(varied).catch(() => {});
     throw new InterlockError(
       'ERR_INTERLOCK_CONFIG',
-      `fsmGate(): listCache.vary() must return a string or undefined; it returned ${showValue(varied)}`,
+      'fsmGate(): listCache.vary() must return a string or undefined; ' +
+        `it returned ${showValue(varied)}`,
     );
   }
 
-  /** What the client of a session said of itself; only a handshake in this process tells that. */
+  /** The digest of a session's client; unknown where `initialize` came to another process. */
   clientOf(session: string): string | undefined {
     return this.#clients.get(session);
   }
@@ -190,7 +190,7 @@ export class ListCache {
     if (this.#clients.size > MOST_CLIENTS && oldest !== undefined) this.#clients.delete(oldest);
   }
 
-  /** From now on its lists are its own, until it shakes hands again. */
+  /** From now on the session shares no list, until it is initialized again. */
   forgetClient(session: string): void {
     this.#clients.delete(session);
   }
@@ -227,7 +227,7 @@ export class ListCache {
 
 type OnError = (error: unknown) => void;
 
-/** When a list was asked for, by what can make it void until it comes. */
+/** When a list was asked for, and how many drops came before: a drop after it makes it void. */
 interface ListRequest {
   readonly at: number;
   readonly owner: string;
@@ -235,13 +235,13 @@ interface ListRequest {
   readonly ownDrops: number | undefined;
 }
 
-/** What the cache does in one exchange: it answers and keeps lists, and sees sessions end. */
+/** The cache's part in one exchange: answers a list or keeps it, and sees sessions end. */
 export class CachedLists implements Filter {
   readonly stage = 'gate';
   readonly #cache: ListCache;
   readonly #exchange: Exchange;
   readonly #admission: Admission;
-  /** The most general place first. Empty where the request must not be answered from the cache. */
+  /** The most widely shared slot first. Empty where the upstream must answer. */
   readonly #slots: readonly Slot[];
   #asked: ListRequest | undefined;
 
@@ -268,7 +268,7 @@ export class CachedLists implements Filter {
 
   onHead(): void {
     const { req, messages, tap } = this.#exchange;
-    // An upstream that does not know the session any more may give its id to another one.
+    // An upstream that has forgotten the session may give its id to another client.
     if (req.method === 'DELETE' || tap.res.statusCode === 404) this.#endSession();
     const [asked] = messages;
     if (asked?.method !== 'initialize' || !this.#cache.isAsked) return;
@@ -289,19 +289,21 @@ export class CachedLists implements Filter {
     const slot = this.#cache.isShared(page.hint) ? this.#slots[0] : this.#slots.at(-1);
     if (slot === undefined || this.#asked === undefined) return;
     if (res.statusCode !== 200 || res.hasHeader('set-cookie') || !isKeyed(res)) return;
-    // It may be the page that an earlier request of this id asked for.
+    // The page may answer an earlier request that had the same id.
     if (this.#admission.session.hasStrays) return;
     this.#cache.keep(slot, page, passed, this.#asked);
   }
 
-  /** What is known of the session here may be forgotten before a stray answer comes. */
+  /**
+   * This process may forget the stray request before its answer comes: share nothing until then.
+   */
   onClose(): void {
     const [kind, name] = this.#admission.taskOwner;
     if (kind === 'session' && this.#admission.session.hasStrays)
       this.#cache.forgetClient(String(name));
   }
 
-  /** Several gates that were asked to keep lists must have been asked the same. */
+  /** Gates of one route whose apps ask to keep lists must be asked to keep the same. */
   get #isAgreed(): boolean {
     return this.#exchange.filters.every(
       (filter) =>
@@ -332,23 +334,23 @@ const META = {
   capabilities: 'io.modelcontextprotocol/clientCapabilities',
 } as const;
 const META_KEYS: ReadonlySet<string> = new Set([...Object.values(META), 'progressToken']);
-/** What tells hosts, origins and versions apart, wherever a proxy puts the host. */
+/** The headers that a list may depend on. A proxy puts the host in one of several. */
 const KEY_HEADERS = [
   ...['host', ':authority', 'x-forwarded-host', 'forwarded'],
   ...['origin', 'mcp-protocol-version'],
 ];
 const CREDENTIALS = ['authorization', 'cookie'];
-/** What an answer may vary by: the key has it, or what is kept is answered as JSON all the same. */
+/** What an answer may vary by and still be kept. Kept answers are JSON in every case. */
 const VARIED: ReadonlySet<string> = new Set([...KEY_HEADERS, 'accept', 'accept-encoding']);
-/** What a token allows, under the names that are in use. Never the token's own bytes. */
+/** The common names for what a token allows. The token's own bytes are never used. */
 const ALLOWING = [
   ...['scopes', 'scope', 'scp', 'roles', 'groups', 'permissions', 'aud', 'resource'],
   ...['clientId', 'client_id', 'azp'],
 ];
 
 /**
- * Where a list may be kept that answers this request; nowhere, where the upstream might answer it
- * otherwise than the next one of the kind.
+ * Where a list that answers this request may be kept. None, where the upstream might answer a
+ * similar request with another list.
  */
 function slotsOf(
   cache: ListCache,
@@ -366,12 +368,12 @@ function slotsOf(
   if (cursor !== undefined && typeof cursor !== 'string') return [];
   if (headerFault(req, asked, era) !== undefined) return [];
   const credentials = CREDENTIALS.map((name) => req.headers[name]);
-  const isSomebody = credentials.some((each) => each !== undefined);
-  if (principal === undefined && (era === 'stateless' || isSomebody || req.auth !== undefined))
+  const hasCredentials = credentials.some((each) => each !== undefined);
+  if (principal === undefined && (era === 'stateless' || hasCredentials || req.auth !== undefined))
     return [];
   const [kind, name] = taskOwner;
   const isSession = era === 'session';
-  // Nothing says which client it is.
+  // Nothing in the request says which client sent it.
   if (isSession && (kind !== 'session' || name === null)) return [];
   const client = isSession ? cache.clientOf(String(name)) : 'itself';
   const { originalUrl = req.url } = req as { originalUrl?: unknown };
@@ -379,28 +381,28 @@ function slotsOf(
   const said = saidIn(asked.message);
   const common = digestOf([era, originalUrl, sent, cursor, cache.vary(req), said, client]);
   const owner = isSession ? ownerNamed(kind, name) : ownerNamed('principal', principal);
-  // Where authentication in front left nothing, the upstream may read more in them.
+  // If no middleware in front has read the credentials, the upstream may read anything in them.
   const caller = [principal, allowedBy(req.auth), isObject(req.auth) ? [] : credentials];
   const own = { owner, key: `${common} ${digestOf(caller)}` };
-  return client === undefined ? [own] : [{ owner: EVERYBODY, key: common }, own];
+  return client === undefined ? [own] : [{ owner: ALL_CALLERS, key: common }, own];
 }
 
 function has(object: JsonObject, known: ReadonlySet<string>): boolean {
   return Object.keys(object).every((key) => known.has(key));
 }
 
-/** Versions, name and capabilities of a client, as it says them itself, for a digest. */
+/** What a client says of itself, for a digest: versions, name and capabilities. */
 function saidIn(message: Message): readonly unknown[] {
   const params = message.at('params');
   const { protocolVersion, clientInfo, capabilities, _meta } = isObject(params) ? params : {};
   const meta = isObject(_meta) ? _meta : {};
   const inMeta = Object.values(META).map((key) => meta[key]);
   const said = [protocolVersion, clientInfo, capabilities, ...inMeta];
-  // A digest takes what is absent for null, which an upstream may refuse.
+  // A digest takes an absent member for null, but an upstream may answer the two differently.
   return said.map((each) => (each === undefined ? [] : [each]));
 }
 
-/** Whether the answer varies by nothing but what requests are kept apart by. */
+/** Whether the answer varies by nothing that the key leaves out. */
 function isKeyed(res: HeadPort): boolean {
   const names = String(res.getHeader('vary') ?? '')
     .toLowerCase()
@@ -408,14 +410,14 @@ function isKeyed(res: HeadPort): boolean {
   return names.map((name) => name.trim()).every((name) => name === '' || VARIED.has(name));
 }
 
-/** An answer from the cache is JSON; a client must take that and streams (MCP, Transports). */
+/** Whether the client takes JSON, as a kept answer is, and streams: MCP asks for both. */
 function acceptsBoth(req: Exchange['req']): boolean {
   const accept = requestHeader(req, 'accept')?.toLowerCase() ?? '';
   const isBoth = accept.includes('application/json') && accept.includes('text/event-stream');
   return isBoth && !/;\s*q\s*=\s*0(?:\.0*)?\s*(?:,|$)/.test(accept);
 }
 
-/** What a caller may do, so far as authentication in front left it, as text. */
+/** What the caller may do, as authentication in front of the gate has left it. */
 function allowedBy(auth: unknown): string {
   if (!isObject(auth)) return '';
   const places = [auth, auth.payload, auth.extra].filter(isObject);

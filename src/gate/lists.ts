@@ -23,19 +23,19 @@ import { sightOf, sightOfAll, stateForLists, visibilityFor } from './stands.ts';
 import { listStatusTool, statusToolKey } from './status-tool.ts';
 
 /**
- * By what a list leaves tools out: the run's state, and what its client does not see there.
- * `undefined` where it has none of the bound ones.
+ * What decides which tools a list leaves out: the run's state, and the tools that `visible` hides
+ * from its client there. `undefined`: it leaves out every bound tool.
  */
 type Shown = { readonly state: string; readonly hidden: ReadonlySet<string> } | undefined;
 
 const NO_TOOLS: ReadonlySet<string> = new Set();
 
-/** How one gate shows the pages of one exchange: a page is seen, and then filtered or described. */
+/** How one gate shows the pages of tools in one exchange: filtered by state, or described. */
 export class ShownTools {
   readonly #config: GateConfig;
   readonly #exchange: Exchange;
   readonly #admission: Admission;
-  /** Read for the page that passes next. */
+  /** What was read of the run for the next page. */
   #next: { readonly shown: Shown } | undefined;
 
   constructor(config: GateConfig, exchange: Exchange, admission: Admission) {
@@ -45,8 +45,9 @@ export class ShownTools {
   }
 
   /**
-   * What a page becomes hangs on it and on this alone; `undefined` while that is not known. A page
-   * that teaches something ends all earlier keys, so an older page is read again.
+   * Two pages of the same bytes and the same key look the same to clients. `undefined` where the
+   * run's state is not known. A page with news of a tool changes the key, so that no earlier page
+   * is used again unread.
    */
   key(): MaybePromise<string | undefined> {
     const { managed } = this.#admission;
@@ -63,12 +64,12 @@ export class ShownTools {
     });
   }
 
-  /** What was read for the key is not for the next page. */
+  /** Forgets what was read for the key: no page comes. */
   forget(): void {
     this.#next = undefined;
   }
 
-  /** Takes note of a page as the upstream sent it, and changes it for the client. */
+  /** Learns from a page of the upstream's, and changes it for the client. */
   show(message: Message): MaybePromise<void> {
     const { listed, onWarning, warnOnce, workflow } = this.#config;
     const { unnamed } = this.#admission;
@@ -116,13 +117,13 @@ export class ShownTools {
     return Gates.of(this.#config, this.#exchange).notes;
   }
 
-  /** What a list that has the tools of all states leaves out. */
+  /** The tools that a list of all states hides from this client. */
   get #unlisted(): ReadonlySet<string> {
     return sightOfAll(this.#config, this.#admission)?.unlisted ?? NO_TOOLS;
   }
 
   #shownNow(): MaybePromise<Shown> {
-    // Where nothing can be left out, nothing is read.
+    // Without a bound tool the run need not be read.
     if (this.#config.workflow.toolNames.length === 0) return { state: '', hidden: NO_TOOLS };
     return after(stateForLists(this.#config, this.#admission, ['tools']), (found) => {
       const { listed } = this.#admission;
@@ -133,17 +134,18 @@ export class ShownTools {
   }
 }
 
-/** Tells lists apart that hide other tools: what one client does not see, another one may. */
+/** Part of a page's key: clients in one state may not see the same tools. */
 function keyOf(hidden: ReadonlySet<string>): string {
   return hidden.size === 0 ? '' : JSON.stringify([...hidden]);
 }
 
+/** Forbids shared caches to keep what another client must not see. */
 function keepPrivate(message: Message): void {
   if (message.at('result', 'cacheScope') !== undefined)
     message.set(['result', 'cacheScope'], 'private');
 }
 
-/** Leaves out of a list that is the same in all states what this caller never sees. */
+/** Leaves out of a list of all states what this client never sees. */
 function hideFromCaller(
   message: Message,
   { workflow }: GateConfig,
@@ -156,7 +158,7 @@ function hideFromCaller(
   );
 }
 
-/** Leaves out what is not available in that state, and keeps the list from being kept. */
+/** Leaves out what is not available in the run's state, and forbids clients to keep the list. */
 function hideUnavailable(message: Message, { workflow }: GateConfig, shown: Shown): void {
   if (workflow.toolNames.length === 0) return;
   forbidCaching(message);
@@ -168,11 +170,11 @@ function hideUnavailable(message: Message, { workflow }: GateConfig, shown: Show
   });
 }
 
-/** The tools of a list that ask for a handle: a tool of two gates asks once. */
+/** The tools of a list that already ask for a handle: if two gates bind a tool, it asks once. */
 const asking = new Note<Message, Set<unknown>>();
 
 /**
- * Says of each bound tool, by its note, where it is available, and has it ask for the handle that
+ * Adds to each bound tool's description where it is available, and to its schema the handle that
  * names its run.
  */
 function describeTools(
@@ -220,7 +222,8 @@ function schemaWithHandle(
 }
 
 const NEVER_SHOWN =
-  'a resource that the upstream lists is never shown: its URI is unclear, with dot segments, backslashes, a user or the like';
+  'a resource that the upstream lists is never shown: its URI is unclear, with dot segments, ' +
+  'backslashes, a user or the like';
 
 /** What is bound of one prompt or resource. `unclear`: its URI is odd, so it is always refused. */
 export type MatchedReads = readonly BoundRead[] | 'unclear';
@@ -228,10 +231,7 @@ export type MatchedReads = readonly BoundRead[] | 'unclear';
 /** What is bound of one element of a list. */
 type BoundOf = (element: JsonObject) => MatchedReads;
 
-/**
- * The lists of prompts and resources that a gate has a say in, by the result's member that they are
- * in.
- */
+/** The lists of prompts and resources that a gate filters, by the result's member with the list. */
 export type ReadLists = ReadonlyMap<string, BoundOf>;
 
 export function readListsOf(reads: BoundReads): ReadLists {
@@ -244,8 +244,8 @@ export function readListsOf(reads: BoundReads): ReadLists {
 }
 
 /**
- * Shows a page of such a list as the tools are shown: without what is not available, or with a note
- * where each is.
+ * Changes a page of prompts or resources as {@link ShownTools} does tools: leaves out what is not
+ * available, or adds where it is.
  */
 export async function showReads(
   message: Message,
@@ -313,7 +313,7 @@ function text(value: unknown): string {
   return typeof value === 'string' ? value : '';
 }
 
-/** What a stable list says of each bound tool, the same bytes for every caller. */
+/** What a list of all states adds to each bound tool: the same bytes for every caller. */
 export function availabilityNotes(workflow: Workflow): ReadonlyMap<string, string> {
   const places = workflow.toolNames.map((tool) => [tool, workflow.whereabouts(tool)] as const);
   return new Map(
@@ -325,12 +325,8 @@ export function withNote(description: unknown, note: string): string {
   return typeof description === 'string' && description !== '' ? `${description}\n\n${note}` : note;
 }
 
-/**
- * What depends on a run is neither kept nor shared. An upstream that says nothing of it does not
- * say that it may be.
- */
+/** Forbids every cache to keep what depends on a run. Without these members nothing is kept. */
 export function forbidCaching(message: Message): void {
   if (message.at('result', 'ttlMs') !== undefined) message.set(['result', 'ttlMs'], 0);
-  if (message.at('result', 'cacheScope') !== undefined)
-    message.set(['result', 'cacheScope'], 'private');
+  keepPrivate(message);
 }

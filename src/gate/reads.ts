@@ -32,6 +32,14 @@ import { askForAlias, nothingToComplete } from './replies.ts';
 import { keepsSecrets, sightOf, stateNow } from './stands.ts';
 
 const ESCAPED_ASCII = '\\u00';
+/** The methods that name a prompt or a resource. */
+const READING = new Set([
+  'completion/complete',
+  'prompts/get',
+  'resources/read',
+  'resources/subscribe',
+  'subscriptions/listen',
+]);
 const UPDATED = 'notifications/resources/updated';
 /** Of that method, whether or not its slashes are escaped. */
 const UPDATED_MARK = 'updated';
@@ -65,12 +73,14 @@ export class ReadFilter implements Filter {
     this.#declared = declaresChanges(config, exchange, admission) ? readLists(config.workflow) : [];
   }
 
-  /**
-   * Judges each read of the request. `false` where the request was answered as a whole, because its
-   * run has ended.
-   */
-  async enter(): Promise<boolean> {
-    for (const incoming of this.#exchange.forwardable) {
+  /** Judges each read of the request. `false` where the gate answered the whole request. */
+  enter(): MaybePromise<boolean> {
+    const reads = this.#exchange.forwardable.filter(({ method }) => READING.has(method ?? ''));
+    return reads.length === 0 || this.#judgeAll(reads);
+  }
+
+  async #judgeAll(reads: readonly Call[]): Promise<boolean> {
+    for (const incoming of reads) {
       if ((await this.#judge.judge(incoming)) === 'ended') return false;
     }
     return true;
