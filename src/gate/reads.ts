@@ -41,12 +41,12 @@ const READING = new Set([
   'subscriptions/listen',
 ]);
 const UPDATED = 'notifications/resources/updated';
-/** Of that method, whether or not its slashes are escaped. */
+/** A part of that method without slashes, which JSON may escape. */
 const UPDATED_MARK = 'updated';
 
 /**
- * What one gate does about prompts and resources in one exchange. There is no such part where it
- * binds none.
+ * The part in one exchange of a gate that binds prompts or resources: it judges requests for them,
+ * and filters their lists.
  */
 export class ReadFilter implements Filter {
   readonly stage = 'gate';
@@ -56,7 +56,7 @@ export class ReadFilter implements Filter {
   readonly #judge: ReadJudge;
   readonly #lists: ReadLists;
   readonly #declared: readonly ListKind[];
-  /** What a page, or a result that must not be kept, cannot be without. */
+  /** Every message that this filter must see contains one of these. */
   readonly #marks: readonly string[];
 
   constructor(config: GateConfig, exchange: Exchange, admission: Admission) {
@@ -95,25 +95,25 @@ export class ReadFilter implements Filter {
     const { id, method, result } = message.value;
     if (method === UPDATED) return this.#dropHidden(message);
     if (method !== undefined || !isObject(result)) return;
-    // Whether it may be read depends on the run, and so on the time.
+    // The run decides whether the client may read it, so no cache may keep it.
     if (isRequestId(id) && this.#judge.gated.has(idKey(id))) forbidCaching(message);
     declareListChanged(message, this.#declared);
-    // By their shape, as the tools.
+    // Filter every list, also where none was asked for, as with tools.
     const isList = [...this.#lists.keys()].some((member) => Array.isArray(result[member]));
     if (!isList) return undefined;
     return showReads(message, this.#config, this.#exchange, this.#admission, this.#lists);
   }
 
-  /** It has no say in pages of tools. */
+  /** This filter changes no page of tools. */
   pageKey(): string {
     return 'reads';
   }
 
-  /** A change of a resource that the run does not allow now is none of the client's business. */
+  /** The client must not hear of updates of a resource that the run does not allow now. */
   async #dropHidden(message: Message): Promise<void> {
     if (!this.#config.workflow.reads.bindsResources) return;
     const uri = message.at('params', 'uri');
-    // What is no text is no URI, and so none that is available.
+    // A value that is no text is an unclear URI, which is hidden.
     if (await this.#judge.isHidden(typeof uri === 'string' ? uri : '')) message.dropped = true;
   }
 }
@@ -123,43 +123,44 @@ const NAME_RUNS =
   'nothing in its request names a run. Prompts and resources belong to the run that sessionKey() ' +
   'or principalKey() names, and to no handle, see mcp-interlock/docs/build/eras.md#what-names-a-run';
 
-/** The URIs of a subscription, and the most that it may name: each takes time to read. */
+/** The member of a subscription that lists URIs. */
 const SUBSCRIBED = 'resourceSubscriptions';
+/** A subscription may name so many URIs: each takes time to judge. */
 const MOST_URIS = 256;
 
-/** One prompt or resource that a client asks for, and all that is bound of it. */
+/** A prompt or a resource that a client asks for, and what is bound of it. */
 interface AskedRead {
   readonly incoming: Call;
   readonly kind: 'prompt' | 'resource';
-  /** The prompt's name, or the URI as it was written. */
+  /** The prompt's name, or the URI as the client wrote it. */
   readonly name: string;
   readonly bound: MatchedReads;
 }
 
-/** Whether a run allows a read: without a reason it does. */
+/** Whether the run allows a read: it does if there is no reason against it. */
 interface Tested {
   /** `ended`: the session that names the run is over. */
   readonly reason?: ReadRefusalReason | 'unclear' | 'ended';
-  /** Where the run stands, as far as that is known. */
+  /** Where the run stands, if that is known. */
   readonly found?: FsmSnapshot;
-  /** The guard's own. */
+  /** The guard's own words. */
   readonly words?: string | undefined;
 }
 
-/** Where the run stands that lists are about. */
+/** Where the run stands that prompts and resources belong to. */
 type RunFound = Awaited<ReturnType<typeof stateNow>> | 'no-run';
 
-/** What became of one request: it goes on, it was answered, or the run turned out to have ended. */
-export type ReadVerdict = 'forward' | 'answered' | 'ended';
+/** What becomes of a request. `ended`: the gate answered the whole HTTP request. */
+type ReadVerdict = 'forward' | 'answered' | 'ended';
 
 /**
- * Decides about the prompts and resources that one exchange asks for. Nothing is claimed for them.
+ * Decides about the prompts and resources that one exchange asks for. None of them needs a claim.
  */
-export class ReadJudge {
+class ReadJudge {
   readonly #config: GateConfig;
   readonly #exchange: Exchange;
   readonly #admission: Admission;
-  /** The requests for gated resources that go on. */
+  /** The ids of forwarded requests for resources, whose answers no cache may keep. */
   readonly gated = new Set<string>();
 
   constructor(config: GateConfig, exchange: Exchange, admission: Admission) {
@@ -180,7 +181,7 @@ export class ReadJudge {
     return method === 'subscriptions/listen' ? this.#listen(incoming) : 'forward';
   }
 
-  /** Whether the run does not allow a resource now. Guards are not asked, as for lists. */
+  /** Whether the run does not allow a resource now. Asks no guards, as in lists. */
   async isHidden(uri: string): Promise<boolean> {
     const bound = this.#config.workflow.reads.ofResource(uri);
     return bound.length > 0 && (await this.#test(bound)).reason !== undefined;
@@ -195,7 +196,7 @@ export class ReadJudge {
     const name = incoming.message.at('params', param);
     if (typeof name !== 'string') return this.#invalid(incoming, `${param} must be a string`);
     const asked = { incoming, kind, name, bound: boundOf(name) };
-    const tested = await this.#judge(asked, ['params', param]);
+    const tested = await this.#check(asked, ['params', param]);
     if (typeof tested === 'string') return tested;
     const refused = tested.reason === undefined ? await this.#guard(asked, tested) : tested;
     if (refused !== undefined) return this.#refuse(asked, refused);
@@ -203,14 +204,14 @@ export class ReadJudge {
     return 'forward';
   }
 
-  /** A client asks at each key: what is hidden has nothing to complete, and that is no error. */
+  /** A client asks at each key press, so a hidden reference is no error: it has no completions. */
   async #complete(incoming: Call): Promise<ReadVerdict> {
     const { reads } = this.#config.workflow;
     const path = ['params', 'ref'];
     const type = incoming.message.at(...path, 'type');
     const kind = type === 'ref/prompt' ? 'prompt' : 'resource';
     const param = kind === 'prompt' ? 'name' : 'uri';
-    // Of what can be read in two ways, the other one may be the reference that is hidden.
+    // If a member can be read in two ways, the upstream may read the one that is hidden.
     const isClear = ['type', 'name', 'uri'].every((key) => !isAmbiguous(incoming, path, key));
     if (isClear && (kind === 'prompt' ? !reads.bindsPrompts : !reads.bindsResources))
       return 'forward';
@@ -221,7 +222,7 @@ export class ReadJudge {
         'ref must be a ref/prompt with a name or a ref/resource with a uri',
       );
     const bound = kind === 'prompt' ? reads.ofPrompt(name) : reads.ofReference(name);
-    const tested = await this.#judge({ incoming, kind, name, bound }, [...path, param]);
+    const tested = await this.#check({ incoming, kind, name, bound }, [...path, param]);
     if (typeof tested === 'string') return tested;
     if (tested.reason === undefined) return 'forward';
     await incoming.answerWith(nothingToComplete(incoming, this.#admission.era));
@@ -229,9 +230,9 @@ export class ReadJudge {
   }
 
   /**
-   * A server acknowledges what of a subscription it honours (MCP 2026-07-28, "Subscriptions"). So
-   * the upstream is not asked for what the run does not allow, and the client sees that in its
-   * answer.
+   * Removes from a subscription the URIs that the run does not allow. The client learns of that
+   * from the server's acknowledgement, which names what it honours (MCP 2026-07-28,
+   * "Subscriptions").
    */
   async #listen(incoming: Call): Promise<ReadVerdict> {
     const path = ['params', 'notifications'];
@@ -271,15 +272,14 @@ export class ReadJudge {
     return { incoming, kind: 'resource', name, bound };
   }
 
-  /** What the run says of it; `forward` where the upstream is to say that it does not have it. */
-  async #judge(
+  /** Tests a read. `forward`: the gate does not bind it, or hides it behind an unknown name. */
+  async #check(
     { incoming, kind, name, bound }: AskedRead,
     path: readonly string[],
   ): Promise<Tested | 'forward' | 'ended'> {
     if (bound.length === 0) return 'forward';
     const first = this.#keepsSecrets ? await this.#test(bound) : undefined;
-    // In front of all that is done about bound ones alone: a hidden one must look like none of
-    // them.
+    // This comes first: a hidden one must not get an error that only bound ones get.
     if (first?.reason !== undefined) {
       this.#tellRefused(incoming, name, first);
       const { aliases } = this.#config;
@@ -292,7 +292,6 @@ export class ReadJudge {
     return tested.reason === 'ended' ? this.#end() : tested;
   }
 
-  /** Where the run stands that lists are about. */
   async #look(): Promise<RunFound> {
     const { listed } = this.#admission;
     return listed === undefined ? 'no-run' : stateNow(this.#config, listed);
@@ -319,7 +318,7 @@ export class ReadJudge {
     return isAllowed ? { found } : { found, reason: 'state' };
   }
 
-  /** Why a guard refuses what the state allows. */
+  /** Asks the guards about a read that the state allows; `undefined` where they let it through. */
   async #guard(
     { incoming, name, bound }: AskedRead,
     { found }: Tested,
@@ -334,7 +333,7 @@ export class ReadJudge {
     return refused && { reason, found, words: refused.words };
   }
 
-  /** Whether the request was turned away, since its headers do not say what its body says. */
+  /** Rejects a request whose headers contradict its body; says whether it did. */
   async #rejects(incoming: Call): Promise<boolean> {
     const fault = headerFault(this.#exchange.req, incoming, this.#admission.era);
     if (fault !== undefined) await this.#exchange.reject(400, fault.code, fault.message);
@@ -353,7 +352,7 @@ export class ReadJudge {
       found !== undefined && listed !== undefined
         ? await gates.look(this.#admission, listed, found)
         : undefined;
-    // Where several must allow it at once, the way to one of them may lead nowhere.
+    // If several bindings must allow it at once, the way to one of them may not suffice.
     const leads = reason === 'state' && only !== undefined && others.length === 0;
     const way = leads
       ? outlook?.wayTo(only.states, (other) => demandOf(other, kind, name))
@@ -382,7 +381,7 @@ export class ReadJudge {
     events.publish({ type: 'read.refused', ...refused, requestId: id, ...who });
   }
 
-  /** Whether what is not available must not be told from what does not exist. */
+  /** Whether the client must not find out that something hidden exists. */
   get #keepsSecrets(): boolean {
     return keepsSecrets(this.#config, this.#admission);
   }
@@ -392,7 +391,7 @@ export class ReadJudge {
     return 'answered';
   }
 
-  /** The run is named by its session, which is over then. */
+  /** The session is over that names the run. */
   async #end(): Promise<'ended'> {
     await deny(this.#exchange, UNKNOWN_SESSION);
     return 'ended';
@@ -403,7 +402,7 @@ function invalidParams({ id }: Call, message: string, data?: unknown): JsonObjec
   return errorResponse(id ?? null, JSON_RPC.INVALID_PARAMS, message, data);
 }
 
-/** What another gate asks for, to allow this read. */
+/** The states in which another gate allows this read. */
 function demandOf(
   { workflow: { reads } }: GateConfig,
   kind: AskedRead['kind'],
