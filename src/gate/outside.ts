@@ -1,3 +1,7 @@
+/**
+ * Moves of runs that no request is about: an event of the app's, a deadline, an operator's word on
+ * a held call. Hides that each of them is a step too, with a claim, a commit and a trail entry.
+ */
 import type { Clock } from '../clock.ts';
 import { digestOf } from '../digest.ts';
 import { InterlockError } from '../errors.ts';
@@ -23,7 +27,7 @@ import { isStableEverywhere, mountedBegin } from './config.ts';
 import { listsChangedBy } from './list-changes.ts';
 import { storedIn, understood } from './stands.ts';
 
-/** What runs are moved with that no request is about. */
+/** What it takes to move runs from outside. */
 export interface OutsideMover {
   readonly workflow: Workflow;
   readonly store: GuardedStore;
@@ -32,30 +36,29 @@ export interface OutsideMover {
   readonly turns: Turns;
   readonly events: Events;
   readonly onError: (error: unknown) => void;
-  /** Gives what a run begins with. Default: what the gate that is mounted in this process does. */
+  /** Gives what a run begins with. Default: as the gate does that this process mounts. */
   readonly begin?: Begin | undefined;
-  /** Tells the clients of a run that lists of it changed. */
+  /** Tells a run's clients that these lists changed. */
   tell(run: string, lists: readonly ListKind[]): void;
 }
 
 /** Why a run was not moved. */
 export type NotMoved = 'unknown-run' | 'busy' | 'held';
 
-/** How a move from outside is told from others, and what is particular about it. */
+/** One move from outside, and how it differs from a step. */
 interface OutsideCall extends Pick<CommitRequest, 'settles'> {
+  /** Stands in the tool's place, in the claim. */
   readonly name: string;
   readonly payload?: unknown;
-  /** How long it waits for the step that is under way. */
+  /** How long it waits for a step that is under way. */
   readonly waitMs?: number;
-  /** As in a claim: makes a run that does not exist yet. */
+  /** As in a claim: creates the run if it does not exist. */
   readonly create?: SessionRecord | undefined;
   /** Gives what the run begins with. Default: {@link outsideBeginning}. */
   readonly begin?: (() => Promise<Json | undefined>) | undefined;
 }
 
-/**
- * What a run begins with that no request is about; `undefined` where the machine's own data are.
- */
+/** Asks the app what a run begins with; `undefined` where that is the machine's own data. */
 export function outsideBeginning(
   { begin, workflow, store, ttlMs, clock }: OutsideMover,
   run: string,
@@ -68,14 +71,14 @@ export function outsideBeginning(
   };
 }
 
-/** No upstream runs meanwhile, so such a move is over soon. */
+/** Such a move waits for no upstream, so it is over soon. */
 const TIMES = { waitMs: 10_000, leaseMs: 8_000, maxStepMs: 60_000, cancelGraceMs: 0 } as const;
 
 /**
- * Moves a run with the same claim, commit and trail as a step. `change` says where to, from where
- * the run stands; `undefined` leaves it alone.
+ * Moves a run with the same claim, commit and trail as a step. `change` gets the run's position,
+ * and gives the move, or `undefined` for none.
  *
- * @throws StoreUnavailable; and whatever `begin` and `change` throw, which leaves the run as it is
+ * @throws StoreUnavailable, or what `begin` or `change` throws: the run stays as it was
  */
 export async function moveFromOutside(
   mover: OutsideMover,
@@ -105,7 +108,7 @@ export async function moveFromOutside(
   };
   const wanted = {
     run: { run, store, ttlMs, turns, create },
-    // This move's own commit is all that it does, so it may be repeated.
+    // The move does nothing but its own commit, so it may be repeated.
     description: { tool: name, digest: digestOf(payload), uncertain: 'retry' as const },
     note: undefined,
     states: undefined,
@@ -139,8 +142,8 @@ export async function moveFromOutside(
 }
 
 /**
- * Tells the clients of a run that moved, if they see other things now, whichever way the gate takes
- * runs that have ended.
+ * Tells a run's clients of a move that changed their lists. How their gates are mounted is not
+ * known here: they may keep ended runs, or begin them anew.
  */
 export function tellMovedOutside(
   { workflow, tell }: OutsideMover,
@@ -154,7 +157,7 @@ export function tellMovedOutside(
   if (lists.length > 0) tell(run, [...new Set(lists)]);
 }
 
-/** The runs that may have outlived the time of their state. */
+/** The runs whose state's time may be over. */
 export async function* overdueRuns({ store, workflow }: OutsideMover): AsyncIterable<string> {
   if (store.runs === undefined) {
     throw new InterlockError(
@@ -167,8 +170,8 @@ export async function* overdueRuns({ store, workflow }: OutsideMover): AsyncIter
 }
 
 /**
- * Moves a run whose state's time is over. One that is busy is left alone: the step that has it
- * looks at the time as well.
+ * Moves a run whose state's time is over; says whether it did. Leaves a busy run alone: its step
+ * looks at the time too.
  */
 export async function expireFromOutside(mover: OutsideMover, run: string): Promise<boolean> {
   const { id } = mover.workflow;
@@ -178,17 +181,18 @@ export async function expireFromOutside(mover: OutsideMover, run: string): Promi
   tellIfHeld({ key: { run, workflow: id }, ...entry, now: record?.now }, mover);
   if (entry.claim?.live === true) return false;
   const known = understood(mover, entry.snapshot, record?.now);
-  // One that is not understood must not keep a sweep from those behind it.
+  // A run that is not understood must not end a sweep: other runs come after it.
   if (known?.left === undefined) return false;
-  // The claim alone applies it, since it looks at the time first.
+  // Nothing to change: the claim itself moves a run whose time is over.
   const result = await moveFromOutside(mover, run, { name: 'sweep' }, () => undefined);
   return result === 'unchanged';
 }
 
 /**
- * The event that a held call sends, once it is known what it came to; `null` where it sends none.
+ * The event that a held call sends by the outcome that an operator gives; `null` if none.
  *
- * @throws InterlockError `ERR_INTERLOCK_EVENT` where that depends on what was not kept
+ * @throws InterlockError `ERR_INTERLOCK_EVENT` where it depends on arguments or results: a held
+ * call keeps neither
  */
 export function eventOfHeld(
   workflow: Workflow,
@@ -201,17 +205,18 @@ export function eventOfHeld(
     const source = binding?.eventIn(state, outcome === 'failed' ? 'failure' : 'success') ?? null;
     if (binding !== undefined && typeof source !== 'function') return source;
   } catch {
-    // A `when` that needs the arguments, which were not kept.
+    // The binding's `when` needs the arguments.
   }
   throw new InterlockError(
     'ERR_INTERLOCK_EVENT',
-    `resolve(): which event a call of ${showValue(tool)} sends depends on its arguments or its result; give { event }`,
+    `resolve(): which event a call of ${showValue(tool)} sends depends on its arguments or its ` +
+      'result; give { event }',
   );
 }
 
 /**
- * The run with the failure of a held call counted, where that leaves it in its state; `undefined`
- * where it sends its event, or the arguments that tell were not kept.
+ * The run with the failure of a held call counted. `undefined` where the failure sends an event, or
+ * where the binding depends on the arguments.
  */
 export function failureOfHeld(
   workflow: Workflow,
@@ -227,7 +232,7 @@ export function failureOfHeld(
   }
 }
 
-/** Where that leads. */
+/** The move of a held call's event. */
 export function moveOfHeld(
   workflow: Workflow,
   { updatedAt: _, version = 0, ...position }: FsmSnapshot,

@@ -27,16 +27,14 @@ export function refusalReply(
 ): JsonObject {
   const id = incoming.id ?? null;
   const text = refusalFor(refusal, details);
-  // Who asked for a task would not parse a plain result.
+  // A client that asked for a task would not parse a plain result.
   if (incoming.message.at('params', 'task') !== undefined) {
     return errorResponse(id, JSON_RPC.INVALID_PARAMS, text, { [`${META_PREFIX}refusal`]: refusal });
   }
   return toolError(id, text, { [`${META_PREFIX}refusal`]: refusal }, era);
 }
 
-/**
- * What the client is told of a step that ran, or may have run, and whose outcome is not recorded.
- */
+/** What the client is told of a step that ran, or may have run, without a recorded outcome. */
 export function unknownOutcomeReply(
   id: RequestId,
   tool: string,
@@ -59,7 +57,7 @@ export function badToolName(incoming: Call): JsonObject {
   );
 }
 
-/** Says that there is nothing to complete, as of an argument without completions. */
+/** An empty completion, as for an argument that has none. */
 export function nothingToComplete({ id }: Call, era: Era): JsonObject {
   return resultOf(id ?? null, { completion: { values: [], total: 0, hasMore: false } }, era);
 }
@@ -68,9 +66,7 @@ function toolError(id: RequestId | null, text: string, meta: JsonObject, era: Er
   return resultOf(id, { content: [{ type: 'text', text }], isError: true, _meta: meta }, era);
 }
 
-/**
- * A result of the middleware's own. `resultType` is required since MCP 2026-07-28 ("Results").
- */
+/** The gate's own result. MCP 2026-07-28 requires a `resultType` ("Results"). */
 export function resultOf(id: RequestId | null, result: JsonObject, era: Era): JsonObject {
   return {
     jsonrpc: '2.0',
@@ -82,17 +78,17 @@ export function resultOf(id: RequestId | null, result: JsonObject, era: Era): Js
 const NAME_HEADER = 'mcp-name';
 
 /**
- * Made-up names under which the upstream is asked for what is hidden: it surely does not have them,
- * so that its answer has its own shape. A made-up name says which name it stands for, so that
- * that one can be put back on any stream of this process on which the answer comes.
+ * Made-up names for what is hidden. The gate forwards a request under such a name, so the client
+ * gets the upstream's own error for something that does not exist. The name tells which one it
+ * stands for: any stream of this process can put that one back.
  */
 export class Aliases {
-  /** Lower-case, since an upstream may write a URI's scheme and host that way. */
+  /** In lower case, because an upstream may write a URI's scheme and host that way. */
   readonly #mark = randomBytes(12).toString('hex');
   readonly #names: string[] = [];
   readonly #pattern = new RegExp(`t${this.#mark}(\\d+)z|(urn):${this.#mark}:([\\w-]*):`, 'gi');
 
-  /** For a tool or a prompt that a gate binds, of which there are few. */
+  /** For a tool or a prompt of a binding: there are few, so each is remembered. */
   ofName(name: string): string {
     const known = this.#names.indexOf(name);
     const index = known === -1 ? this.#names.push(name) - 1 : known;
@@ -100,20 +96,14 @@ export class Aliases {
   }
 
   /**
-   * For any URI, or template of URIs: no template of the upstream's makes such a URN. A capital
-   * scheme tells an upstream that repeats it as it came from one that repeats it in its normal
-   * form.
+   * For any URI or URI template; no template of the upstream's matches such a URN. The capital
+   * scheme shows whether the upstream repeats the URI as it came, or in its normal form.
    */
   ofUri(uri: string): string {
     return `URN:${this.#mark}:${Buffer.from(uri).toString('base64url')}:`;
   }
 
-  /** Whether a made-up name may stand in these bytes. */
-  areIn(bytes: Buffer): boolean {
-    return bytes.includes(this.#mark);
-  }
-
-  /** Puts the names back that the client knows. */
+  /** Puts back the names that the client asked for. */
   takeOut(message: Message): void {
     if (!message.text.includes(this.#mark)) return;
     message.rename(this.#pattern, (alias, index?: string, scheme?: string, uri = '') => {
@@ -124,21 +114,21 @@ export class Aliases {
   }
 }
 
-/** Asks the upstream for what it does not have, in place of what `path` names. */
+/** Changes a request to ask for the alias, in place of the name at `path`. */
 export function askForAlias(
   req: RequestPort,
   { message }: Call,
   path: readonly string[],
   alias: string,
 ): void {
-  // Where the header contradicts the body, the upstream must find that it does.
+  // A header that contradicts the body stays: the upstream must see the contradiction.
   const header = requestHeader(req, NAME_HEADER);
   const isRepeated = header !== undefined && decodedHeader(header) === message.at(...path);
   message.set(path, alias);
   if (isRepeated) setRequestHeader(req, NAME_HEADER, alias);
 }
 
-/** What is odd has no normal form that all agree about. */
+/** An unclear URI has no normal form that all parsers agree on: it stays as it is. */
 function normalForm(uri: string): string {
   return readUri(uri) === undefined ? uri : new URL(uri).href;
 }

@@ -8,24 +8,21 @@ import {
 } from '../wire/json-rpc.ts';
 import { Message } from '../wire/message.ts';
 
-/** A request whose answer may show how a task ended. */
+/** A request whose answer may show a task's end. */
 export interface TaskQuestion {
   readonly id: RequestId;
   readonly method: 'tasks/get' | 'tasks/result' | 'tasks/cancel';
   readonly taskId: string;
 }
 
-/** The end of a task, as a message on its way to the client shows it. */
+/** A task's end, as a message to the client shows it. */
 export interface TaskEnd {
   readonly taskId: string;
-  /**
-   * What the call would have been answered without a task; `undefined` where the task was
-   * cancelled.
-   */
+  /** What the call would have got without a task; `undefined` where the task was cancelled. */
   readonly reply: Message | undefined;
-  /** Writes a reply that was changed back to where it came from, as far as that has room for it. */
+  /** Writes a changed reply back into the message, as far as the message has room for it. */
   tell(reply: Message): void;
-  /** Keeps the end from the client, who may ask again. */
+  /** Hides the end from the client, who may ask again. */
   postpone(): void;
 }
 
@@ -39,10 +36,7 @@ export function questionOf({ id, method, message }: Call): TaskQuestion | undefi
   return id === undefined || typeof taskId !== 'string' ? undefined : { id, method, taskId };
 }
 
-/**
- * The end that a notification tells of: SDK v1's with the status alone, the extension's with the
- * result.
- */
+/** The end in a notification: SDK v1's has the status alone, the extension's has the result. */
 export function endInNotice(message: Message): TaskEnd | undefined {
   const { method, params } = message.value;
   if (method !== STATUS_NOTE && method !== 'notifications/tasks') return undefined;
@@ -54,14 +48,14 @@ export function endInNotice(message: Message): TaskEnd | undefined {
   return endOf(message, 'params', params, { hasStatusOnly: method === STATUS_NOTE, postpone });
 }
 
-/** The end that an answer shows, if it answers the question. */
+/** The end in the answer to a question. */
 export function endInAnswer(message: Message, question: TaskQuestion): TaskEnd | undefined {
   const { result } = message.value;
   const postpone = (): void =>
     message.replace(errorResponse(question.id, JSON_RPC.INTERNAL_ERROR, LATER));
   if (question.method === 'tasks/result') return endInResult(message, question, postpone);
   if (!isObject(result) || result.taskId !== question.taskId) return undefined;
-  // All results of the stateless era have a `resultType`, and its tasks their results in them.
+  // The stateless era's results have a `resultType`, and its tasks contain their results.
   return endOf(message, 'result', result, {
     hasStatusOnly: result.resultType === undefined,
     postpone,
@@ -70,8 +64,8 @@ export function endInAnswer(message: Message, question: TaskQuestion): TaskEnd |
 
 /**
  * `tasks/result` returns what the call would have returned, errors included (MCP 2025-11-25,
- * "Tasks"). But an error of a reserved code (JSON-RPC 2.0, section 5.1) may just as well be about
- * the question: no such task, a task store that is away. `tasks/get` tells the one from the other.
+ * "Tasks"). An error of a reserved code (JSON-RPC 2.0, section 5.1) may be about the question
+ * itself, such as an unknown task. So it is no end: `tasks/get` will show the end.
  */
 function endInResult(
   message: Message,
@@ -90,12 +84,12 @@ function isReserved(code: unknown): boolean {
 }
 
 interface Shape {
-  /** Whether the status is all that there is to know, as in SDK v1. */
+  /** Whether the status alone tells the end, as in SDK v1. */
   readonly hasStatusOnly: boolean;
   readonly postpone: () => void;
 }
 
-/** The end of a task that stands at `at`; `input_required` and `working` are none. */
+/** The end of the task at `at`. A status of `input_required` or `working` is no end. */
 function endOf(
   message: Message,
   at: 'params' | 'result',
@@ -112,7 +106,7 @@ function endOf(
   return { taskId, ...replyByStatus(message, at, status === 'failed'), postpone };
 }
 
-/** The reply that stands in the message as it would have come, to the character. */
+/** The reply in the message, character by character as the call would have got it. */
 function replyAt(
   message: Message,
   path: readonly string[],
@@ -130,8 +124,8 @@ function replyAt(
 }
 
 /**
- * A status says whether it went well, and no more. That the outcome was lost fits in as a failure,
- * which is what `tasks/result` will show.
+ * A status says success or failure, and no more. An outcome that could not be saved is written as a
+ * failure: `tasks/result` will show the same.
  */
 function replyByStatus(
   message: Message,

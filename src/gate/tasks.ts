@@ -35,15 +35,15 @@ const TASKS = Buffer.from('tasks');
 const ESCAPED_ASCII = Buffer.from('\\u00');
 
 /**
- * One gate's part in an exchange that may show how tasks ended: it saves what their steps came to
- * before the client hears of it.
+ * One gate's part in an exchange that may show a task's end. It saves what the task's step came to
+ * before the client sees the end.
  */
 export class TaskFilter implements Filter {
   readonly stage = 'gate';
   readonly #config: GateConfig;
   readonly #exchange: Exchange;
   readonly #admission: Admission;
-  /** But for those whose answers showed no end. */
+  /** The client's questions about tasks, except those whose answers have shown no end. */
   readonly #questions: Map<string, TaskQuestion>;
 
   constructor(config: GateConfig, exchange: Exchange, admission: Admission) {
@@ -82,7 +82,7 @@ export class TaskFilter implements Filter {
       task = await findTask(this.#config, this.#admission, end.taskId);
     } catch (error) {
       this.#config.onError(error);
-      // Whether it is a step's is not known, and a success must not be seen that is not saved.
+      // The task may be a step's, and a client must not see a success that is not saved.
       end.postpone();
       return;
     }
@@ -100,7 +100,7 @@ export class TaskFilter implements Filter {
     if (reply.changed) end.tell(reply);
   }
 
-  /** A stream that can be resumed brings the answer elsewhere. */
+  /** If the stream can be resumed, the answers come on another one. */
   #expectLate(): void {
     const { era, session } = this.#admission;
     if (era !== 'session' || !this.#exchange.tap.resumable) return;
@@ -112,19 +112,19 @@ export class TaskFilter implements Filter {
   }
 }
 
-/** What this process knows of tasks, by their tickets' keys. */
+/** The tasks that this process knows, by their tickets' keys. */
 const tables = new WeakMap<GuardedStore, Map<string, GatedTask>>();
 
-/** Who saw a task's end, and tells of the move. */
-export interface Witness {
+/** The exchange that shows a task's end, as far as saving it needs. */
+interface Witness {
   readonly era: Era;
   readonly run: Run;
   readonly gates: Gates;
   readonly onMoved: MoveListener;
 }
 
-/** A task that a step's call created, until some time after its end. */
-export class GatedTask {
+/** A task that a step's call created. It is known until some time after its end. */
+class GatedTask {
   readonly ticket: Ticket;
   readonly #key: string;
   readonly #config: GateConfig;
@@ -139,12 +139,12 @@ export class GatedTask {
   }
 
   /**
-   * Saves what the task came to, once, and gives what is done to each reply that shows it. Where it
-   * could not be saved, the next one who sees the end tries again.
+   * Saves what the task came to, once, and gives the change of each reply that shows it. If saving
+   * fails, the next request that shows the end tries again.
    */
   finish(reply: Message | undefined, witness: Witness): Promise<Transform> {
     this.#transform ??= this.#save(reply, witness).catch((error: unknown) => {
-      // Where its end leads cannot be told, and a claim that stayed would be renewed for ever.
+      // The app's code failed to say where the end leads. Its claim must not be renewed for ever.
       this.#transform = undefined;
       this.#step?.giveUp();
       throw error;
@@ -160,7 +160,7 @@ export class GatedTask {
     this.#step ??= this.#resumed(run);
     const step = this.#step;
     const call = new HeldCall(0, era, this.#config, run, step);
-    // A client asks for a task again, which shows its end again.
+    // Not the last answer: a client may ask for the task again.
     const saved = reply && saveOutcome(call, reply, onMoved, false);
     const transform = saved && (await announcing(saved, [call], () => gates));
     if (reply === undefined) {
@@ -174,15 +174,15 @@ export class GatedTask {
     return transform ?? AS_IT_CAME;
   }
 
-  /** From now on this process knows no more of it than any other one. */
+  /** From now on this process must read the ticket, as any other one. */
   forget(store: GuardedStore): void {
     const table = tableOf(store);
     if (table.get(this.#key) === this) table.delete(this.#key);
   }
 
   /**
-   * As it was when the call was let through. A deployment that binds the tool no more leaves the
-   * run where it is.
+   * The step as it was when its call was forwarded. If this deployment does not bind the tool any
+   * more, the end moves nothing.
    */
   #resumed(run: Run): Step {
     const { workflow, onError } = this.#config;
@@ -200,10 +200,7 @@ export class GatedTask {
   }
 }
 
-/**
- * The call only created a task: its step goes on until the task ends, or until its time to live is
- * over.
- */
+/** Lets the step of a call that created a task go on until the task ends, or its ttl is over. */
 export async function carryOn(
   { step, run, config }: HeldCall,
   { taskId, ttlMs }: CreatedTask,
@@ -240,11 +237,8 @@ export async function carryOn(
   return AS_IT_CAME;
 }
 
-/**
- * The task of that id, if a step of this gate's created it. Rejects where the store cannot be
- * asked.
- */
-export async function findTask(
+/** The task of that id, if a step of this gate created it. Rejects if the store fails. */
+async function findTask(
   config: GateConfig,
   admission: Admission,
   taskId: string,
@@ -254,9 +248,10 @@ export async function findTask(
   const table = tableOf(store);
   const known = table.get(key);
   if (known !== undefined) return known;
-  const ticket = await findTicket(store, key, ttlMs);
-  if (ticket === undefined) return undefined;
-  const task = table.get(key) ?? new GatedTask(key, ticket, config);
+  const record = await store.read(key, ttlMs);
+  const text = record?.workflows[WORKFLOW]?.snapshot.context;
+  if (typeof text !== 'string') return undefined;
+  const task = table.get(key) ?? new GatedTask(key, JSON.parse(text) as Ticket, config);
   table.set(key, task);
   return task;
 }
@@ -267,36 +262,37 @@ function tableOf(store: GuardedStore): Map<string, GatedTask> {
   return table;
 }
 
-/** What settles the step of a call that created a task, whichever process sees the task's end. */
-export interface Ticket {
+/** What a process needs to save a task's end, kept in the store because any process may see it. */
+interface Ticket {
   readonly run: string;
   /** The claim's token. */
   readonly token: string;
   readonly idempotencyKey: string;
   /** Where the call found the run, and what else its moves depend on. */
   readonly from: Position;
-  /** As in {@link Moves}, where that is another position. */
+  /** As in {@link Moves}, if it is not `from`. */
   readonly before?: Position;
   readonly origin: CallOrigin;
   /** Whether its handler changed the run's data. */
   readonly isUpdated?: boolean;
 }
 
+/** A ticket is kept as the context of a run of this workflow. */
 const WORKFLOW = 'task';
 
 /**
- * The key of the run that a ticket is kept in, one for each gate. There is a space in it, so that
- * no client can name it by a header; and whoever does not own the task asks for another one.
+ * The key of the run that keeps a ticket. No client can name it in a header: it has a space. A
+ * client that does not own the task gets another key.
  */
-export function ticketRun(owner: Admission['taskOwner'], taskId: string, workflow: string): string {
+function ticketRun(owner: Admission['taskOwner'], taskId: string, workflow: string): string {
   return `task ${digestOf([...owner, taskId, workflow])}`;
 }
 
 /**
- * Keeps a ticket for as long as the task may live, and for a late end another `ttlMs`: one
- * operation, since a first claim saves what it begins with.
+ * Keeps a ticket while the task may live, and for a late end another `ttlMs`. A claim does that in
+ * one operation: the first one of a run saves what the run begins with.
  */
-export async function keepTicket(
+async function keepTicket(
   store: AtomicStateStore,
   run: string,
   ticket: Ticket,
@@ -312,24 +308,14 @@ export async function keepTicket(
       states: undefined,
       initial: { state: 'open', updatedAt: 0, context },
       create: {},
-      // A store that is full spares runs in which a claim lives.
+      // A full store does not evict runs with a live claim.
       leaseMs: lifeMs,
       ttlMs: lifeMs + ttlMs,
     });
     return claimed.status === 'claimed' && claimed.snapshot.context === context;
   };
   if (await keep()) return;
-  // The upstream gave this id to an earlier task, which it has forgotten by now.
+  // The upstream has used this id before, for a task that it has forgotten.
   await store.delete(run);
   await keep();
-}
-
-export async function findTicket(
-  store: AtomicStateStore,
-  run: string,
-  ttlMs: number,
-): Promise<Ticket | undefined> {
-  const record = await store.read(run, ttlMs);
-  const text = record?.workflows[WORKFLOW]?.snapshot.context;
-  return typeof text === 'string' ? (JSON.parse(text) as Ticket) : undefined;
 }

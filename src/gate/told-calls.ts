@@ -1,6 +1,6 @@
 /**
- * The events about the whole of a `tools/call`: that it came, and what its client was answered.
- * Hides by how many ways a call may end, so that each one ends once.
+ * The events of a whole `tools/call`: that it came, and what its client was answered. Hides the
+ * many ways in which a call may end, so that each call ends once.
  */
 import type { CallOutcome, Events, RefusalReason, TraceContext } from '../events.ts';
 import type { Admission } from '../session/run.ts';
@@ -20,7 +20,7 @@ import type { Message } from '../wire/message.ts';
 import type { GateConfig } from './config.ts';
 import { holdersOf } from './held-call.ts';
 
-/** A call that was told of, and whose end was not. */
+/** A call whose start was published, but not its end. */
 interface OpenCall {
   readonly call: number;
   readonly tool: string;
@@ -38,9 +38,9 @@ interface CallEnd {
 
 const UNANSWERED: CallEnd = { outcome: 'unanswered' };
 
-/** Tells of the calls of one exchange. It is there only where something listens. */
+/** Publishes the events of one exchange's calls. Joins it only if something listens. */
 export class ToldCalls implements Filter {
-  /** Behind the gates, so that it sees what clients see. */
+  /** After the gates, so it sees what the client sees. */
   readonly stage = 'sync';
   readonly #events: Events;
   readonly #now: () => number;
@@ -51,7 +51,7 @@ export class ToldCalls implements Filter {
     this.#now = clock.now;
   }
 
-  /** Has the first gate on the route tell of each call with an id. */
+  /** Publishes the start of each call with an id, at the first gate of the route. */
   static join(config: GateConfig, exchange: Exchange, { session }: Admission): void {
     const calls = exchange.requests.filter(
       ({ method, number, isLeft }) => method === 'tools/call' && number === undefined && isLeft,
@@ -103,7 +103,7 @@ export class ToldCalls implements Filter {
 
   #endAll(): void {
     for (const { requestId, incoming } of this.#open.values()) {
-      // What a gate says of such a step in the upstream's place passes no filter.
+      // The gate's own answer, that the outcome is unknown, passed no filter.
       const isLost = holdersOf(incoming).some(({ step }) => step.state === 'unsettled');
       this.#end(requestId, isLost ? { outcome: 'unknown' } : UNANSWERED);
     }
@@ -119,9 +119,9 @@ export class ToldCalls implements Filter {
   }
 }
 
-/** A call that was answered here, or dropped. */
+/** The end of a call that a middleware answered, or dropped. */
 function endHere({ answer }: Call): CallEnd {
-  // One that was turned away with its whole request has an answer without members.
+  // If the whole HTTP request was rejected, the call's own answer has no members.
   if (answer === undefined) return UNANSWERED;
   return 'result' in answer || 'error' in answer ? answeredEnd(answer) : { outcome: 'rpc_error' };
 }
@@ -139,7 +139,7 @@ function answeredEnd({ result, error }: JsonObject): CallEnd {
   return { outcome: result.isError === true ? 'tool_error' : 'ok' };
 }
 
-/** As the client sent it (MCP, SEP-414); what is no text is none. */
+/** The client's trace context (MCP, SEP-414). */
 function traceOf(meta: unknown): TraceContext | undefined {
   if (!isObject(meta)) return undefined;
   const { traceparent, tracestate, baggage } = meta;
