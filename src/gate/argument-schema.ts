@@ -1,20 +1,18 @@
 import { isObject, type JsonObject } from '../wire/json-rpc.ts';
 
 /**
- * Keywords whose schemas apply to the very object that the schema around them is about: a list of
- * them, one, or one for each of some names.
+ * Keywords whose subschemas apply to the same object: with a list, with one, or with one by name.
  */
 const LISTS = ['allOf', 'anyOf', 'oneOf'] as const;
 const SINGLE = ['if', 'then', 'else', 'not'] as const;
 const NAMED = ['dependentSchemas', 'dependencies'] as const;
-/** Counts of the members of the object. */
+/** Keywords that count the object's members. */
 const COUNTS = ['minProperties', 'maxProperties'] as const;
 
 /**
- * A tool's input schema that also requires one argument more, and allows of the others what it
- * allowed before. Its unions and references are followed, since one that forbids additional
- * properties would forbid this one. `undefined` where the schema knows an argument of that name
- * already.
+ * Adds a required argument to a tool's input schema, and leaves the other arguments as they are.
+ * Follows unions and references: each of them may forbid additional properties, and so this one.
+ * `undefined` where the schema already has an argument of that name.
  */
 export function withArgument(
   schema: unknown,
@@ -37,8 +35,8 @@ interface SchemaPlace {
 }
 
 /**
- * The schema with a copy among its definitions that stands for it where it refers to itself: what
- * is inside of it asks for no argument more.
+ * Where a schema refers to itself, it must mean the schema without the new argument. So a copy of
+ * it goes to its definitions, and the references lead there.
  */
 function besideItself(schema: JsonObject): JsonObject {
   const definitions = objectIn(schema.$defs);
@@ -50,10 +48,7 @@ function besideItself(schema: JsonObject): JsonObject {
   return { ...redirected, $defs: { ...objectIn($defs), [name]: copy } };
 }
 
-/**
- * Moves references to the schema as a whole, and to its parts but for the definitions, to where its
- * copy is.
- */
+/** Leads references to the schema, or to parts outside its definitions, to the copy. */
 function redirect(schema: JsonObject, to: string): JsonObject {
   const moved = (value: unknown, key?: string): unknown => {
     if (Array.isArray(value)) return value.map((each) => moved(each));
@@ -68,8 +63,7 @@ function redirect(schema: JsonObject, to: string): JsonObject {
 }
 
 /**
- * Whether the argument is known somewhere in the schemas that apply. `path` holds the references
- * that led here.
+ * Whether one of the schemas that apply names the argument. `path`: the references that led here.
  */
 function names(schema: unknown, place: SchemaPlace, path: readonly unknown[]): boolean {
   const { root, argument } = place;
@@ -86,7 +80,7 @@ function names(schema: unknown, place: SchemaPlace, path: readonly unknown[]): b
   return inner.some((each) => names(each, place, [...path, schema.$ref]));
 }
 
-/** The schema with room for the argument wherever there is none. References are written out. */
+/** The schema, changed to allow the argument everywhere. Writes out references. */
 function opened(schema: JsonObject, place: SchemaPlace, path: readonly unknown[]): JsonObject {
   const target = referred(schema, place.root, path);
   const { $ref, ...rest } = schema;
@@ -102,7 +96,7 @@ function opened(schema: JsonObject, place: SchemaPlace, path: readonly unknown[]
   return own;
 }
 
-/** Has what a schema says of all members say it of all but the argument. */
+/** Exempts the argument from what a schema says of all members. */
 function makeRoom(own: JsonObject, { argument, about }: SchemaPlace): void {
   if (restricts(own.additionalProperties) || restricts(own.unevaluatedProperties)) {
     own.properties = { ...objectIn(own.properties), [argument]: about };
@@ -117,8 +111,7 @@ function makeRoom(own: JsonObject, { argument, about }: SchemaPlace): void {
 }
 
 /**
- * The pattern, but for one name (ECMA-262 expressions that are not anchored, as JSON Schema has
- * them).
+ * The pattern, with one name exempt. JSON Schema's patterns are those of ECMA-262, not anchored.
  */
 function patternBut(pattern: string, name: string): string {
   if (!new RegExp(pattern, 'u').test(name)) return pattern;
@@ -131,8 +124,8 @@ function restricts(others: unknown): boolean {
 }
 
 /**
- * What a reference within the same schema refers to (RFC 6901, as a URI fragment); followed once on
- * each path, since it may lead in a circle.
+ * What a reference within the schema refers to: a JSON pointer in a URI fragment (RFC 6901). Each
+ * path follows it once, since it may lead in a circle.
  */
 function referred(
   { $ref }: JsonObject,

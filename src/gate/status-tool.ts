@@ -1,6 +1,6 @@
 /**
  * The tool that says where a run stands: its name and schemas, how it is listed, how a call of it
- * is answered. Hides from the gate that several of one route share it.
+ * is answered. Hides that several gates of one route share it.
  */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
@@ -27,18 +27,19 @@ import { resultOf } from './replies.ts';
 import { recordNow } from './stands.ts';
 import { statusOfRun, statusWithoutRun, unreadable, type WorkflowStatus } from './status.ts';
 
-/** What `fsmGate({ statusTool })` takes beside a name alone. */
+/** What `fsmGate({ statusTool })` takes, if not the name alone. */
 export interface StatusToolOptions {
   /**
-   * What clients call it by: 1 to 128 letters, digits, `_`, `-` and `.`. Neither the gate nor the
-   * upstream may have a tool of that name.
+   * The name that clients call: 1 to 128 letters, digits, `_`, `-` and `.`. Neither the gate nor
+   * the upstream may have a tool of that name.
    */
   name: string;
-  /** What it is for, in words for the model. Default: words that name the workflows. */
+  /** Tells the model what the tool is for. Default: words that name the workflows. */
   description?: string | undefined;
   /**
-   * What the model is told of the run's data: all that it is told of them. Must be synchronous, and
-   * return JSON. What it throws goes to `onError`, and the answer has no summary. Default: none.
+   * Returns what the model is told of the run's data, as JSON; it must be synchronous. If it
+   * throws, `onError` is told, and the answer has no summary. Default: the model is told nothing of
+   * the data.
    */
   summary?: ((run: SummarizedRun) => Json) | undefined;
 }
@@ -69,7 +70,8 @@ export function statusToolOf(
   const { name, description, summary } = given;
   if (!TOOL_NAME.test(name))
     throw configError(
-      `expected the name of a tool, 1 to 128 letters, digits, "_", "-" and ".", got ${showValue(name)}`,
+      'expected the name of a tool, 1 to 128 letters, digits, "_", "-" and ".", ' +
+        `got ${showValue(name)}`,
     );
   if (workflow.isBound(name))
     throw configError(`the gate binds a tool ${showValue(name)}; choose another name`);
@@ -84,12 +86,11 @@ function configError(message: string): InterlockError {
   return new InterlockError('ERR_INTERLOCK_CONFIG', `fsmGate(): statusTool: ${message}`);
 }
 
-/** The status tools that a page of tools has got: gates that share one list it once. */
+/** The status tools that a page has by now: gates that share one add it once. */
 const listed = new Note<Message, Set<string>>();
 
 /**
- * Adds the tool to the end of a list, so to its last page, and takes the upstream's own tool of
- * that name out of every page.
+ * Adds the tool to the last page of a list. Hides an upstream's tool of that name on every page.
  */
 export function listStatusTool(
   message: Message,
@@ -110,7 +111,8 @@ export function listStatusTool(
   message.editElements(['result', 'tools'], (tool) => {
     if (!isObject(tool) || tool.name !== status.name) return 'keep';
     config.warnOnce(
-      `the upstream has a tool ${showValue(status.name)} of its own, which no client sees: the status tool has that name. Choose another one`,
+      `the upstream has a tool ${showValue(status.name)} of its own, which no client sees: ` +
+        'the status tool has that name. Choose another one',
     );
     return 'drop';
   });
@@ -119,7 +121,7 @@ export function listStatusTool(
   message.insert(['result', 'tools'], describedTool(status, sharing, admission), 'end');
 }
 
-/** What the listed tool depends on beside the gates of the route. */
+/** Part of a page's key: what the listed tool depends on, beside the route's gates. */
 export function statusToolKey(status: StatusTool | undefined, admission: Admission): string {
   if (status === undefined || !admission.byArgument) return '';
   const isOnly = admission.listed === undefined;
@@ -136,14 +138,16 @@ function describedTool(
     name,
     description:
       description ??
-      `Says where ${workflows} stands, what can be called next and where that leads, what is waited for, and what happened last. Changes nothing. Call it when you do not know how to go on.`,
+      `Says where ${workflows} stands, what can be called next and where that leads, what is ` +
+        'waited for, and what happened last. Changes nothing. Call it when you do not know how ' +
+        'to go on.',
     inputSchema: inputSchema(admission),
     outputSchema: OUTPUT_SCHEMA,
     annotations: { readOnlyHint: true, openWorldHint: false },
   };
 }
 
-/** Asks for the handle, where one names the run. */
+/** Asks for the handle, if one names the run. */
 function inputSchema({ handles, managed }: Admission): JsonObject {
   const names = handles.map(({ argument }) => argument);
   const about = { type: 'string', description: 'Names the run of the workflow.' };
@@ -216,15 +220,15 @@ const OUTPUT_SCHEMA = {
   required: ['workflows'],
 } as const;
 
-/** One call of the tool, and who makes it. */
+/** One call of the tool, and its caller. */
 interface AskedStatus {
   readonly admission: Admission;
   readonly incoming: Call;
 }
 
 /**
- * Answers a call of the status tool, for all gates that share it. `'ended'`: the request was
- * answered as a whole.
+ * Answers a call of the status tool for all gates that share it. `ended`: the gate answered the
+ * whole HTTP request.
  */
 export async function answerStatus(
   status: StatusTool,
@@ -241,7 +245,7 @@ export async function answerStatus(
     return 'ended';
   }
   const { id = null, message } = incoming;
-  // Who asked for a task would not parse a plain result.
+  // A client that asked for a task would not parse a plain result.
   if (message.at('params', 'task') !== undefined) {
     const words = `[System: ${status.name} does not run as a task. Call it without one.]`;
     await incoming.answerWith(errorResponse(id, JSON_RPC.INVALID_PARAMS, words));
@@ -261,7 +265,7 @@ export async function answerStatus(
   return 'answered';
 }
 
-/** All that the facts say, for clients that show their model nothing but text. */
+/** The facts in words, for clients that show their model only text. */
 function textOf({ says, next, pass, summary, recent = [] }: WorkflowStatus): string {
   const lines = [says, ...next.map((each) => `- ${each.says}`)];
   if (pass !== undefined && next.length > 0) lines.push(`Pass ${JSON.stringify(pass)} to each.`);
@@ -274,7 +278,7 @@ function textOf({ says, next, pass, summary, recent = [] }: WorkflowStatus): str
   return lines.join('\n');
 }
 
-/** One part for each workflow; `'unknown'` where the session is over. */
+/** One part for each workflow; `unknown` where the session is over. */
 async function partsOf(
   status: StatusTool,
   config: GateConfig,
@@ -302,7 +306,7 @@ async function partsOf(
   return Promise.all(parts.map(statusOfRun));
 }
 
-/** The tools that hand out the handles of new runs. */
+/** The tools that return the handles of new runs. */
 function startersFor({ handles }: Admission): readonly NextTool[] {
   return handles.flatMap((key) =>
     startersOf(key).map((tool) => {
@@ -312,7 +316,7 @@ function startersFor({ handles }: Admission): readonly NextTool[] {
   );
 }
 
-/** The handle by which the call names its run. */
+/** The handle with which the call names its run. */
 function handleIn({ handles }: Admission, { message }: Call): WorkflowStatus['pass'] {
   for (const { argument } of handles) {
     const value = message.at('params', 'arguments', argument);

@@ -1,6 +1,6 @@
 /**
- * What a model is told of one workflow of a run, and no more of it: where it stands, how it goes
- * on, what it waits for. Hides how that is found out from one record of the store.
+ * What the status tool says of one workflow of a run: where it stands, how it goes on, what it
+ * waits for. Hides how all of that is read from one record of the store.
  */
 import { isPrincipalRun } from '../names.ts';
 import type { Run } from '../session/run.ts';
@@ -31,45 +31,45 @@ import {
   storedPosition,
 } from './stands.ts';
 
-/** What is told of one workflow. */
+/** What the model is told of one workflow. */
 export interface WorkflowStatus {
   readonly workflow: string;
   readonly status: StatusFacts['status'];
-  /** All of it but the tools, in words. */
+  /** The same in words, without the tools. */
   readonly says: string;
   readonly state?: string;
   readonly next: readonly NextTool[];
-  /** The handle that names the run, as arguments of the next calls. */
+  /** The handle that names the run, as an argument of the next calls. */
   readonly pass?: Readonly<Record<string, string | number>>;
   readonly waitsFor?: Awaited;
   /** ISO 8601, on the store's clock. */
   readonly leavesAt?: string;
   readonly leavesInMs?: number;
   readonly summary?: Json;
-  /** Oldest first. Absent where the store cannot be asked. */
+  /** Oldest first. Absent where the store fails. */
   readonly recent?: readonly RecentEntry[];
 }
 
-/** Neither what came with a call or an event, nor who made it. */
+/** A trail entry without arguments, payload and actor. */
 interface RecentEntry extends Pick<TrailEntry, 'from'> {
   readonly tool?: string;
-  /** Where no call made the move. */
+  /** Only where no call made the move. */
   readonly event?: string;
   readonly to?: string;
   readonly outcome?: NonNullable<TrailEntry['outcome']>;
 }
 
-/** So many entries of the trail are told of. */
+/** How many entries of the trail are told. */
 const MOST_RECENT = 5;
 
-/** One workflow of a run that is there. */
+/** One workflow of an existing run. */
 export interface RunPart {
   readonly gate: GateConfig;
   readonly run: Run;
   readonly record: RunRecord | undefined;
-  /** What all gates of the route allow. */
+  /** What all gates of the route allow now. */
   readonly outlook: Outlook;
-  /** The tools by which another run begins. */
+  /** The tools that begin another run. */
   readonly starters: readonly NextTool[];
   readonly pass: WorkflowStatus['pass'];
 }
@@ -118,7 +118,7 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
   };
 }
 
-/** With what the run would begin with, where something looks at that. */
+/** The position, with the data that the run would begin with if something reads them. */
 async function begunPosition(
   gate: GateConfig,
   run: Run,
@@ -128,7 +128,7 @@ async function begunPosition(
   return isAsked ? asBegun(gate, run, { ...position, updatedAt, version }) : position;
 }
 
-/** @param words how to come to a run */
+/** @param words how to get a run */
 export function statusWithoutRun(
   { workflow: { id: workflow } }: GateConfig,
   words: string,
@@ -145,7 +145,7 @@ export function unreadable({ workflow: { id: workflow } }: GateConfig): Workflow
   return { workflow, status, says: statusWords({ workflow, status, available: [] }), next: [] };
 }
 
-/** The workflow's own tools that all gates of the route allow a run which nothing holds up. */
+/** The workflow's own tools that all gates of the route allow, in a run without a claim. */
 function nextOf({ gate, run, outlook }: RunPart, stood: Position): readonly NextTool[] {
   const { workflow } = gate;
   const from = shownPosition(gate, run.run, stood);
@@ -153,7 +153,7 @@ function nextOf({ gate, run, outlook }: RunPart, stood: Position): readonly Next
   return outlook.available.flatMap((tool): NextTool[] => {
     if (!workflow.isBound(tool)) return [];
     const found = leads.get(tool);
-    // The machine's own guards stop it; or only some of its calls are gated.
+    // The machine's own guards stop its event, or the gate binds only some of its calls.
     if (found === undefined)
       return workflow.isGrouped(tool) ? [{ tool, leadsTo: [], says: groupedWords(tool) }] : [];
     const states = [...found.to.map(({ state }) => state), ...(found.mayStay ? [from.state] : [])];
@@ -163,7 +163,7 @@ function nextOf({ gate, run, outlook }: RunPart, stood: Position): readonly Next
   });
 }
 
-/** What a run waits for, where no call that is allowed leads on. */
+/** What a run waits for, where no available call leads to another state. */
 function awaited(
   { gate, run, outlook }: RunPart,
   { position: { state, ...position }, updatedAt }: StoredPosition,
@@ -194,7 +194,7 @@ function awaited(
   return leavesAt === undefined ? undefined : { what: 'deadline' };
 }
 
-/** What another gate asks for, to allow a call of the tool whatever its arguments. */
+/** The states in which another gate allows a call of the tool, with any arguments. */
 function demandOf(
   { workflow }: GateConfig,
   tool: string,
@@ -204,7 +204,7 @@ function demandOf(
   return binding && [binding.states];
 }
 
-/** When a state that was entered is left by itself. */
+/** When the run leaves its state without a call. */
 function leavesIn(
   { workflow, clock }: GateConfig,
   { position, updatedAt, isOverdue }: StoredPosition,
@@ -216,7 +216,7 @@ function leavesIn(
   return { leavesAt: new Date(at).toISOString(), leavesInMs };
 }
 
-/** How another run begins, where this one has ended. */
+/** How another run begins after this one has ended, in words. */
 function begunAnew(gate: GateConfig, { run, anew }: Run): string {
   if (beginsAnew(gate, run)) return 'The next call that is available begins a new one';
   if (anew !== undefined) return anew;
@@ -234,7 +234,7 @@ function summaryOf(
   try {
     const { state } = position;
     const made: unknown = status.summary({ state, context: workflow.dataOf(position), principal });
-    // A promise that nothing waits for would end the process if it were rejected.
+    // Nothing awaits what it returned: if that is a promise, its rejection would end the process.
     Promise.resolve(made).catch(() => {});
     return jsonOf(made, 'the summary of a status tool');
   } catch (error) {
