@@ -308,6 +308,7 @@ export async function askGuards(
 ): Promise<GuardRefusal | undefined> {
   const { clock, deadlineMs, onError } = options;
   if (guards.length === 0) return undefined;
+  const tool = JSON.stringify(call.tool);
   let stop = (): void => {};
   const deadline = new Promise<typeof TOO_LATE>((resolve) => {
     stop = clock.after(deadlineMs, () => resolve(TOO_LATE));
@@ -317,16 +318,10 @@ export async function askGuards(
       const answer: unknown = await Promise.race([ask(guard, call), deadline]);
       if (answer === true) continue;
       if (answer === TOO_LATE) {
-        onError(
-          new Error(
-            `a guard of ${JSON.stringify(call.tool)} took longer than ${deadlineMs} ms, so it refuses`,
-          ),
-        );
+        onError(new Error(`a guard of ${tool} took longer than ${deadlineMs} ms, so it refuses`));
       } else if (typeof answer !== 'string' && answer !== false) {
         onError(
-          new Error(
-            `a guard of ${JSON.stringify(call.tool)} answered neither a boolean nor words, so it refuses`,
-          ),
+          new Error(`a guard of ${tool} answered neither a boolean nor words, so it refuses`),
         );
       }
       return { words: typeof answer === 'string' && answer !== '' ? answer : undefined };

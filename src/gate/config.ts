@@ -140,41 +140,40 @@ export class ListedNames {
   #missing(bound: string): string {
     const nearest = nearestName(bound, this.#names);
     return (
-      `the gate "${this.#gate}" binds "${bound}", which the upstream does not list, so nothing is ` +
-      'gated by it' +
+      `the gate "${this.#gate}" binds "${bound}", which the upstream does not list, ` +
+      'so nothing is gated by it' +
       (nearest === undefined ? '.' : `. Did you mean "${nearest}"?`)
     );
   }
 }
 
-/**
- * Whose lists may differ from those of others: a session's, or a principal's where no session joins
- * the requests.
- */
+/** Names the client whose list is read: its session, or its principal where it has no session. */
 export function readerOf(session: { readonly run: string }, principal: string | undefined): string {
   return session.run === '' ? `${PRINCIPAL_RUN}${principal ?? ''}` : session.run;
 }
 
-/** A page of one client's list: what was asked for, and where the list goes on. */
-interface ListPart {
+/**
+ * A page's place in a client's list: the cursor it was asked for with, and that of the next one.
+ */
+export interface ListPart {
   readonly reader: string;
   readonly cursor: unknown;
   readonly nextCursor: unknown;
 }
 
-/** So many clients' lists are told apart; the oldest are forgotten first. */
+/** The lists of so many clients are told apart; the oldest are forgotten first. */
 const MOST_READERS = 10_000;
 
 const NONE: ReadonlySet<string> = new Set();
 
 /**
- * Which bound tools are missing from each client's own list, such as one with a misspelt name: no
- * text may send a client to them. Nothing is kept while no list lacks any.
+ * Which bound tools are missing from a client's own list, for example because of a misspelt name.
+ * No advice may name them. Keeps nothing while no list lacks a tool.
  */
 class MissingTools {
   readonly #bound: readonly string[];
   readonly #missing = new Map<string, ReadonlySet<string>>();
-  /** Of lists whose pages are still to come. */
+  /** Lists with pages still to come. */
   readonly #begun = new Map<string, { left: Set<string>; nextCursor: unknown }>();
   #isAny = false;
 
@@ -186,20 +185,20 @@ class MissingTools {
     return this.#isAny ? (this.#missing.get(reader) ?? NONE) : NONE;
   }
 
-  /** Tells pages apart that teach this something about the reader's list from those that do not. */
+  /** Part of a page's key: pages with the same key teach nothing new about the reader's list. */
   keyOf(reader: string): string {
     if (!this.#isAny) return '';
     const missing = this.#missing.get(reader);
     return missing === undefined ? `unread ${reader}` : `lacks ${JSON.stringify([...missing])}`;
   }
 
-  /** Takes note of one page. `true` where it corrects what was known. */
+  /** Notes one page. `true` where the reader's list lacks other tools than before. */
   note(names: ReadonlySet<string>, { reader, cursor, nextCursor }: ListPart): boolean {
     const begun = this.#begun.get(reader);
     const isNext = begun !== undefined && begun.nextCursor === cursor;
     this.#begun.delete(reader);
     if (cursor !== undefined && !isNext) {
-      // An earlier page was not read. From now on each client's list is, once.
+      // An earlier page was answered unread. From now on each client's list is read once.
       this.#isAny = true;
       return false;
     }
@@ -242,12 +241,12 @@ export class ListedTools {
     this.#missing = new MissingTools(workflow.toolNames);
   }
 
-  /** What a page for that reader hangs on beside the page: of one key, it teaches nothing new. */
+  /** Part of a page's key: the same page with the same key teaches nothing new. */
   keyFor(reader: string): string {
     return `${this.#hints.version + this.#changes} ${this.#missing.keyOf(reader)}`;
   }
 
-  /** The bound tools that the reader's own list does not have, as far as it was seen. */
+  /** The bound tools that the reader's own list is known to lack. */
   missingFor(reader: string): ReadonlySet<string> {
     return this.#missing.of(reader);
   }

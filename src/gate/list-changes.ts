@@ -27,8 +27,8 @@ function changedLists(workflow: Workflow, before: string, after: string): ListKi
   const isOpen = (bound: BoundRead, when: 'before' | 'after'): boolean =>
     workflow.allows(states[when], bound);
   const lists: ListKind[] = workflow.sameTools(before, after) ? [] : ['tools'];
-  if (!reads.samePrompts(isOpen)) lists.push('prompts');
-  if (!reads.sameResources(isOpen)) lists.push('resources');
+  if (reads.bindsPrompts && !reads.samePrompts(isOpen)) lists.push('prompts');
+  if (reads.bindsResources && !reads.sameResources(isOpen)) lists.push('resources');
   return lists;
 }
 
@@ -240,90 +240,4 @@ export class ListenFilter implements Filter {
 
 function subscriptionTo(kind: ListKind): string {
   return `${kind}ListChanged`;
-}
-
-/** The lists that show other things in one state than in another, to all clients. */
-function changedLists(workflow: Workflow, before: string, after: string): ListKind[] {
-  if (before === after) return [];
-  const { reads } = workflow;
-  const states = { before, after };
-  const isOpen = (bound: BoundRead, when: 'before' | 'after'): boolean =>
-    workflow.allows(states[when], bound);
-  const lists: ListKind[] = workflow.sameTools(before, after) ? [] : ['tools'];
-  if (reads.bindsPrompts && !reads.samePrompts(isOpen)) lists.push('prompts');
-  if (reads.bindsResources && !reads.sameResources(isOpen)) lists.push('resources');
-  return lists;
-}
-
-/** The lists that show other things after a move, to the clients of this gate. */
-export function listsChangedBy(
-  rule: Pick<GateConfig, 'workflow' | 'whenEnded'>,
-  run: string,
-  { trail, changesData }: StepMove,
-): ListKind[] {
-  const { workflow } = rule;
-  if (trail.from === trail.to && !changesData) return [];
-  const [from, to] = [shownState(rule, run, trail.from), shownState(rule, run, trail.to)];
-  const changed = changedLists(workflow, from, to);
-  // Some client may see more of them now, or less.
-  return workflow.hides ? [...new Set([...changed, ...veiledLists(workflow)])] : changed;
-}
-
-/** The lists that are not the same for all clients in one state. */
-function veiledLists(workflow: Workflow): ListKind[] {
-  const lists: ListKind[] = workflow.toolNames.some((each) => workflow.isVeiled(each))
-    ? ['tools']
-    : [];
-  if (workflow.reads.veilsPrompts) lists.push('prompts');
-  return workflow.reads.veilsResources ? [...lists, 'resources'] : lists;
-}
-
-/**
- * Tells all who see the run's lists of a move. Where the move comes with an answer on a stream, the
- * caller itself is told in front of that answer.
- */
-export function tellMoved(
-  config: GateConfig,
-  admission: Admission,
-  run: Run,
-  move: StepMove,
-  answer?: { readonly exchange: Exchange; readonly message: Message },
-): void {
-  // Another client may share this run in the other era, where its list hides tools.
-  if (config.visibility === 'stable' || admission.byArgument) return;
-  const lists = listsChangedBy(config, run.run, move);
-  if (lists.length === 0) return;
-  const isOwn = admission.era === 'session' && run === admission.listed;
-  const toldHere = isOwn && answer?.exchange.announceListChange(answer.message, lists) === true;
-  run.listChanged(lists, toldHere);
-}
-
-/** Whether this asks what the server can do, and its lists can change. */
-export function declaresChanges(
-  config: GateConfig,
-  exchange: Exchange,
-  admission: Admission,
-): boolean {
-  const method = exchange.messages[0]?.method;
-  if (method !== (admission.era === 'session' ? 'initialize' : 'server/discover')) return false;
-  return visibilityFor(config, admission) === 'hide';
-}
-
-/**
- * Clients drop `list_changed`, or never listen for it, unless the server has declared it (MCP,
- * Tools, "Capabilities").
- */
-export function declareListChanged(message: Message, lists: readonly ListKind[]): void {
-  for (const kind of lists) {
-    const capability = message.at('result', 'capabilities', kind);
-    if (isObject(capability) && capability.listChanged !== true) {
-      message.set(['result', 'capabilities', kind, 'listChanged'], true);
-    }
-  }
-}
-
-/** The lists of prompts and resources that a gate changes. */
-export function readLists({ reads }: Workflow): ListKind[] {
-  const lists: ListKind[] = reads.bindsPrompts ? ['prompts'] : [];
-  return reads.bindsResources ? [...lists, 'resources'] : lists;
 }

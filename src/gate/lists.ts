@@ -17,7 +17,7 @@ import type { BoundRead, BoundReads } from '../workflow/reads.ts';
 import type { Sight } from '../workflow/visible.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { withArgument } from './argument-schema.ts';
-import { type GateConfig, readerOf } from './config.ts';
+import { type GateConfig, type ListPart, readerOf } from './config.ts';
 import { Gates } from './gates.ts';
 import { sightOf, sightOfAll, stateForLists, visibilityFor } from './stands.ts';
 import { listStatusTool, statusToolKey } from './status-tool.ts';
@@ -50,17 +50,19 @@ export class ShownTools {
    * is used again unread.
    */
   key(): MaybePromise<string | undefined> {
-    const { managed } = this.#admission;
     const { listed } = this.#config;
     if (this.#isStable) {
+      const { managed } = this.#admission;
       const handle = managed === undefined ? '' : JSON.stringify(managed);
       const status = statusToolKey(this.#config.status, this.#admission);
-      return `${nameOf(this.#notes)} ${listed.keyFor(this.#reader)} ${handle} ${status} ${keyOf(this.#unlisted)}`;
+      const known = `${nameOf(this.#notes)} ${listed.keyFor(this.#reader)}`;
+      return `${known} ${handle} ${status} ${keyOf(this.#unlisted)}`;
     }
     return after(this.#shownNow(), (shown) => {
       this.#next = { shown };
       if (shown === undefined) return undefined;
-      return `${nameOf(this.#config)} ${listed.keyFor(this.#reader)} ${keyOf(shown.hidden)} ${shown.state}`;
+      const known = `${nameOf(this.#config)} ${listed.keyFor(this.#reader)}`;
+      return `${known} ${keyOf(shown.hidden)} ${shown.state}`;
     });
   }
 
@@ -90,8 +92,8 @@ export class ShownTools {
     });
   }
 
-  /** Where the page stands in the reader's list; `undefined` of one that comes again. */
-  #partOf({ value }: Message, nextCursor: unknown) {
+  /** Which part of the reader's list the page is; `undefined` for a replay. */
+  #partOf({ value }: Message, nextCursor: unknown): ListPart | undefined {
     const asked = this.#exchange.messages.find(({ id }) => id === value.id);
     if (asked?.method !== 'tools/list') return undefined;
     const cursor = asked.message.at('params', 'cursor');

@@ -121,7 +121,8 @@ export class ReadFilter implements Filter {
 const UNCLEAR = 'uri must be an absolute URI in its normal form';
 const NAME_RUNS =
   'nothing in its request names a run. Prompts and resources belong to the run that sessionKey() ' +
-  'or principalKey() names, and to no handle, see mcp-interlock/docs/build/eras.md#what-names-a-run';
+  'or principalKey() names, and to no handle, ' +
+  'see mcp-interlock/docs/build/eras.md#what-names-a-run';
 
 /** The member of a subscription that lists URIs. */
 const SUBSCRIBED = 'resourceSubscriptions';
