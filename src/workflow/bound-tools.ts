@@ -1,6 +1,6 @@
 /**
  * What the bindings of a tool mean for one call of it. It hides how they add up, which event a call
- * sends, and how a guard's reading of the arguments is held to the server's.
+ * sends, and how a guard's reading of the arguments is held to the upstream's.
  */
 import { InterlockError } from '../errors.ts';
 import { foldCase, foldKey } from '../names.ts';

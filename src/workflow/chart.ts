@@ -1,6 +1,6 @@
 /**
- * The states of a statechart: hides the texts that say which of them are active, and which parts of
- * a machine no pure transition can run.
+ * The states of a statechart. It hides the texts that name the active states, and which parts of a
+ * machine no pure transition can run.
  */
 import { isTable, showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
@@ -19,23 +19,23 @@ export interface ChartNode {
   readonly path: string;
   readonly source: XNode;
   readonly parent: ChartNode | undefined;
-  /** In the order of the definition. History states are none: a run is never in one. */
+  /** In the order of the definition, without history states: a run is never in one. */
   readonly children: ReadonlyMap<string, ChartNode>;
 }
 
-/** What the text of a state says. */
+/** What a state's text means. */
 export interface ActiveStates {
-  /** The same as XState writes it. */
+  /** As XState writes it. */
   readonly value: unknown;
   /** Every state that is active, ancestors included. */
   readonly nodes: readonly ChartNode[];
 }
 
-/** The states of a statechart, and the texts that say which of them are active. */
+/** The states of a statechart, and the texts that name the active ones. */
 export class ChartTree {
   readonly machine: XMachine;
   readonly root: ChartNode;
-  /** All but the root, by path, in the order of the definition. */
+  /** All states but the root, by path, in the order of the definition. */
   readonly nodes: ReadonlyMap<string, ChartNode>;
   #combinations: readonly (readonly ChartNode[])[] | 'too many' | undefined;
 
@@ -48,14 +48,14 @@ export class ChartTree {
   }
 
   /**
-   * A value of XState's as one line: `payment`, `order.packing`,
+   * A state value of XState as one line: `payment`, `order.packing`,
    * `order.(billing.due|packing.started)`.
    */
   textOf(value: unknown): string {
     return write(this.root, value);
   }
 
-  /** What {@link textOf} wrote; `undefined` for any other text. */
+  /** Reads what {@link textOf} wrote; `undefined` for any other text. */
   read(text: string): ActiveStates | undefined {
     const reader = { text, at: 0 };
     const nodes: ChartNode[] = [];
@@ -64,8 +64,8 @@ export class ChartTree {
   }
 
   /**
-   * The states that can be active together, the root among them, for each way in which they can;
-   * `undefined` where there are more ways than `most`. Some may never come about.
+   * The sets of states that can be active together, the root among them; `undefined` where there
+   * are more than `most`. No run may ever come to some of them.
    */
   combinations(most: number): readonly (readonly ChartNode[])[] | undefined {
     this.#combinations ??= combinationsOf(this.root, most) ?? 'too many';
@@ -106,8 +106,8 @@ function grow(
 }
 
 /**
- * A key that contains what the texts are made of says so by a backslash, as in XState's own
- * identifiers.
+ * A backslash stands before each character of a key that means something in these texts, as in
+ * XState's own identifiers.
  */
 function escaped(key: string): string {
   return key.replace(/[\\.|()]/g, '\\$&');
@@ -151,7 +151,7 @@ function parse(node: ChartNode, reader: Reader, nodes: ChartNode[]): unknown {
   return brackets && !skip(reader, ')') ? undefined : Object.fromEntries(regions);
 }
 
-/** One child of a compound state: the text says which. */
+/** The one child of a compound state that the text names. */
 function parseChild(node: ChartNode, reader: Reader, nodes: ChartNode[]): unknown {
   const key = /^(?:[^\\.|()]|\\.)*/s.exec(reader.text.slice(reader.at))?.[0] ?? '';
   const found = [...node.children].find(([name]) => escaped(name) === key);
@@ -174,35 +174,30 @@ function skip(reader: Reader, word: string): boolean {
   return true;
 }
 
-/** Whether an event's name is one that machines send themselves, or a pattern. */
+/** Whether the name is one that XState sends itself, or a pattern. */
 export function isReserved(event: string): boolean {
   return event.startsWith('xstate.') || event === '*' || event.endsWith('.*');
 }
 
-/** Whether a transition's event, which may be `*` or end in `.*`, takes this one. */
+/** Whether a transition's event takes this one. It may be `*`, or end in `.*`. */
 export function covers(descriptor: string, event: string): boolean {
   if (descriptor === '*' || descriptor === event) return true;
   return descriptor.endsWith('.*') && `${event}.`.startsWith(descriptor.slice(0, -1));
 }
 
-/**
- * An object is the event's own properties, as machines read them; anything else is its `payload`.
- */
+/** An event as machines read it: an object becomes its properties, anything else its `payload`. */
 export function chartEvent(type: string, payload: Json | undefined): XEvent {
   if (payload === undefined) return { type };
   const isObject = typeof payload === 'object' && payload !== null && !Array.isArray(payload);
   return isObject ? { ...payload, type } : { type, payload };
 }
 
-/**
- * The events that a state handles itself, patterns included, and without those that XState sends to
- * it.
- */
+/** The events in a state's own transitions, patterns included, without those that XState sends. */
 export function eventsOfNode({ transitions }: XNode): string[] {
   return [...transitions.keys()].filter((event) => !event.startsWith('xstate.'));
 }
 
-/** Those of them that a transition with a guard takes. */
+/** Those of {@link eventsOfNode} that a transition with a guard takes. */
 export function guardedEvents(node: XNode): string[] {
   const isGuarded = (event: string): boolean =>
     node.transitions.get(event)?.some(({ guard }) => guard !== undefined) === true;
@@ -213,14 +208,14 @@ export function guardedEvents(node: XNode): string[] {
 const PURE = ['xstate.assign', 'xstate.raise', 'xstate.enqueueActions'];
 
 /**
- * Built-in actions that say something and need no actor: they are handed on like those that the
- * machine names itself.
+ * Built-in actions that need no actor. They are handed to `onAction` like those that the machine
+ * names itself.
  */
 const TOLD = ['xstate.emit', 'xstate.log'];
 
 const NEEDS_ACTIONS = 'give the gate an "onAction", which does it after the move was saved';
 
-/** Why an action cannot be run by pure transitions, or `undefined` where it can. */
+/** Why pure transitions cannot run an action; `undefined` where they can. */
 export function actionFault(type: string, hasListener: boolean): string | undefined {
   if (PURE.includes(type)) return undefined;
   const isOfXState = type.startsWith('xstate.');
@@ -231,7 +226,7 @@ export function actionFault(type: string, hasListener: boolean): string | undefi
 
 /**
  * The first thing in the machine that pure transitions cannot run, in words; `undefined` where they
- * can run it.
+ * can run it all.
  */
 export function chartFault(
   machine: XMachine,
@@ -300,9 +295,8 @@ function guardFault(machine: XMachine, guard: unknown): string | undefined {
 }
 
 /**
- * Whether entering the state starts a circle of `always` transitions that have no guard. One with
- * guards is not looked for: it depends on the context whether it ends, and it is told where it does
- * not.
+ * Whether entering the state starts a circle of `always` transitions without guards. Whether a
+ * circle with guards ends depends on the context, so a run's own transition finds that out.
  */
 function neverRests(machine: XMachine, tree: ChartTree, start: XNode): boolean {
   const seen = new Set<XNode>();

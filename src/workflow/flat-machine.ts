@@ -137,9 +137,10 @@ function parseDeadline(what: string, after: Record<string, unknown>): Deadline {
   const [[delay, target] = ['', undefined], ...others] = Object.entries(after);
   const ms = Number(delay);
   if (others.length > 0 || !(Number.isSafeInteger(ms) && ms > 0)) {
-    throw configError(
-      `${what}: after: expected one delay in whole milliseconds and where it leads, such as { 900000: "expired" }, got ${showValue(after)}`,
-    );
+    const right = 'one delay in whole milliseconds and where it leads';
+    const example = '{ 900000: "expired" }';
+    const got = showValue(after);
+    throw configError(`${what}: after: expected ${right}, such as ${example}, got ${got}`);
   }
   return { ms, target: parseTarget(what, `after.${delay}`, target) };
 }

@@ -24,9 +24,9 @@ export interface ReadOptions<
   T extends string = string,
 > {
   /**
-   * Asked before the server is. Its `tool` is the prompt's name, or the URI as the client wrote it;
-   * `args` are the prompt's arguments. Where the guard throws, or takes longer than its deadline,
-   * the gate refuses the request. Default: none.
+   * Asked before the upstream is. Its `tool` is the prompt's name, or the URI as the client wrote
+   * it; `args` are the prompt's arguments. Where the guard throws, or takes longer than its
+   * deadline, the gate refuses the request. Default: none.
    */
   readonly guard?: Guard<X, S, T> | undefined;
   /**

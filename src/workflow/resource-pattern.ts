@@ -1,27 +1,27 @@
 /**
- * Globs on the URIs of resources: hides every way in which an upstream may understand a URI, so
- * that no other spelling of it gets past a glob.
+ * Globs on the URIs of resources. It hides every way in which an upstream may understand a URI, so
+ * that no other spelling gets past a glob.
  */
 import { InterlockError } from '../errors.ts';
 import { starsCover } from '../names.ts';
 import { showValue } from '../options.ts';
 
-/** Stands alone between slashes, for zero or more segments. */
+/** Alone between slashes, it stands for zero or more segments. */
 const GLOBSTAR = '**';
 
 /**
- * A glob on URIs. It matches a URI where it matches one of the ways to understand it, so that no
- * other spelling of a URI gets past it; query and fragment are nothing to it.
+ * A glob on URIs that ignores query and fragment. It matches a URI where it matches any way to
+ * understand that URI.
  *
- * - `*` alone between slashes is exactly one segment, the authority being one: `docs://*` matches
- *   `docs://terms`, not `docs://a/b`.
- * - `**` alone between slashes is zero or more.
- * - `*` beside other characters is any run of them within its segment, the empty one too.
+ * - `*` alone between slashes is exactly one segment. The authority counts as one: `docs://*`
+ *   matches `docs://terms`, not `docs://a/b`.
+ * - `**` alone between slashes is zero or more segments.
+ * - `*` beside other characters is any number of characters within its segment.
  */
 export class ResourcePattern {
   /** In small letters. */
   readonly scheme: string;
-  /** One text for all patterns that say the same. */
+  /** One text for all spellings of the same pattern. */
   readonly key: string;
   readonly #globs: readonly string[];
 
@@ -35,15 +35,15 @@ export class ResourcePattern {
     return scheme === this.scheme && readings.some((reading) => globsCover(this.#globs, reading));
   }
 
-  /** Whether it matches each of the URIs that a template makes, as `readTemplate()` gives them. */
+  /** Whether it matches all of the URIs that `readTemplate()` gave for a template. */
   matchesAll(uris: readonly (ReadUri | undefined)[]): boolean {
     return uris.length > 0 && uris.every((uri) => uri !== undefined && this.matches(uri));
   }
 }
 
 /**
- * @throws InterlockError `ERR_INTERLOCK_BINDING` for what is no pattern, and for one that would
- * match another URI than it seems to
+ * @throws InterlockError `ERR_INTERLOCK_BINDING` for what is no pattern, and for a pattern that
+ * would match other URIs than it seems to
  */
 export function parseResourcePattern(pattern: unknown): ResourcePattern {
   const fault =
@@ -65,16 +65,17 @@ function faultOf(pattern: string): string | undefined {
     return 'expected neither query nor fragment, since a binding holds whatever they are';
   if (pattern !== pattern.trim()) return 'expected a URI without white space around it';
   if (readUri(pattern) === undefined) {
-    return 'expected a URI that new URL() takes, without a user, dot segments, backslashes and control characters';
+    const not = 'a user, dot segments, backslashes and control characters';
+    return `expected a URI that new URL() takes, without ${not}`;
   }
   const segments = pattern.slice(pattern.indexOf(':') + 1).split('/');
   const crowded = segments.some((segment) => segment !== GLOBSTAR && segment.includes(GLOBSTAR));
   return crowded ? 'expected ** to stand alone between slashes' : undefined;
 }
 
-/** Each glob is held against each segment once at most, however a client chose them. */
+/** Compares each glob with each segment once at most, so that no client can choose a slow URI. */
 function globsCover(globs: readonly string[], segments: Reading): boolean {
-  /** How many of the segments the globs so far can cover. */
+  /** At each index, whether the globs so far can cover that many segments. */
   let covered = [true, ...segments.map(() => false)];
   for (const glob of globs) {
     const first = covered.indexOf(true);
@@ -92,16 +93,16 @@ function globsCover(globs: readonly string[], segments: Reading): boolean {
   return covered.at(-1) === true;
 }
 
-/** Two values that have nothing in common, so that only a wildcard matches both. */
+/** Two values with nothing in common, so that only a wildcard matches both. */
 const [A, B] = ['a0b', 'c1d'];
 
-/** A template that makes more examples, or longer ones in all, is not looked into. */
+/** A template with more examples, or longer ones in total, counts as none. */
 const MOST_URIS = 256;
 const MOST_CHARACTERS = 65_536;
 
 /**
- * What an expression of RFC 6570 can make, by its operator: enough examples that a glob which
- * matches all of them matches all that it makes. Queries and fragments are nothing to a glob.
+ * Examples of what an expression of RFC 6570 can make, by its operator. A glob that matches all of
+ * them matches all that the expression can make. Globs ignore queries and fragments.
  */
 const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
   '': [A, B],
@@ -114,7 +115,7 @@ const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
   '#': [''],
 };
 
-/** Examples of the URIs that a template makes; none where it is no template, or too long a one. */
+/** Examples of the URIs that a template makes; none where it is no template, or too long. */
 export function readTemplate(template: string): readonly (ReadUri | undefined)[] {
   return urisOf(template).map(readUri);
 }
@@ -122,7 +123,7 @@ export function readTemplate(template: string): readonly (ReadUri | undefined)[]
 function urisOf(template: string): readonly string[] {
   if (template.length > MOST_CHARACTERS) return [];
   let uris = [''];
-  // Every second piece is an expression.
+  // Splitting by a group gives text and expressions in turn.
   for (const [index, piece] of template.split(/\{([^{}]*)\}/).entries()) {
     const isText = index % 2 === 0;
     if (isText && /[{}]/.test(piece)) return [];
@@ -137,10 +138,15 @@ function lengthOf(uris: readonly string[]): number {
   return uris.reduce((sum, uri) => sum + uri.length, 0);
 }
 
-/** One way to understand a URI behind its scheme: the segments of its path, the authority first. */
+/**
+ * One way to understand a URI without its scheme: the segments of its path, the authority first.
+ */
 type Reading = readonly string[];
 
-/** A URI as upstreams may understand it: they compare, parse, decode it or ask a file system. */
+/**
+ * A URI in every way that an upstream may understand it: by comparing, parsing or decoding it, or
+ * as a file's path.
+ */
 export interface ReadUri {
   /** In small letters, without the colon. */
   readonly scheme: string;
@@ -148,13 +154,13 @@ export interface ReadUri {
   readonly readings: readonly Reading[];
 }
 
-/** In characters, as the client wrote it and as `new URL()` writes it, which is ASCII. */
+/** In characters, both as the client wrote it and as `new URL()` writes it. */
 const LONGEST = 4_096;
 const MOST_SEGMENTS = 256;
-/** A URI inside of a URI is encoded twice. */
+/** A URI inside a URI is encoded twice. */
 const MOST_LAYERS = 2;
 
-/** Of a scheme without small letters before, `undefined`: RFC 3986, section 3.1. */
+/** The scheme in small letters; `undefined` where there is none: RFC 3986, section 3.1. */
 export function schemeOf(uri: string): string | undefined {
   return /^([a-z][a-z\d+.-]*):/i.exec(uri)?.[1]?.toLowerCase();
 }
@@ -165,12 +171,13 @@ export function schemeOf(uri: string): string | undefined {
  * - percent-decoded before it is cut into segments, and after;
  * - with its query and fragment and without, with empty segments and without.
  *
- * Letter case, compatibility forms, invisible characters, and dots and spaces at a segment's end
- * are evened out, as by file systems. It takes time in proportion to the URI's length.
+ * It evens out letter case, compatibility forms, invisible characters, and dots and spaces at a
+ * segment's end, as file systems do. Its time is proportional to the URI's length.
  *
- * `undefined` where the URI is odd, so that upstreams would disagree about it: no absolute URI, dot
- * segments, backslashes, control characters, broken UTF-8, many combining marks in a row, a user or
- * a password, encoded more than twice, too long. No client needs those for what a list showed.
+ * `undefined` where the URI is odd, so that upstreams may disagree about it. Odd is a URI that is
+ * not absolute, too long, or encoded more than twice. Odd are also dot segments, backslashes,
+ * control characters, broken UTF-8, many combining marks in a row, a user and a password. No client
+ * needs an odd URI to read what a list showed.
  */
 export function readUri(uri: string): ReadUri | undefined {
   const scheme = schemeOf(uri);
@@ -187,14 +194,14 @@ export function readUri(uri: string): ReadUri | undefined {
   const evened = evenedSegments();
   for (const layer of layers) {
     if (isOdd(layer)) return undefined;
-    // No segment has a line break in it, which would be odd.
+    // Segments have no line breaks, which would be odd.
     for (const reading of readingsOf(layer, evened))
       readings.set(`${reading.length}\n${reading.join('\n')}`, reading);
   }
   return { scheme, readings: [...readings.values()] };
 }
 
-/** What is the same to some upstream is the same here. */
+/** Texts that some upstream takes for the same become the same text. */
 function evenedOut(text: string): string {
   return compatible(text).toUpperCase().toLowerCase();
 }
@@ -203,14 +210,17 @@ function withoutEmpty(segments: readonly string[]): string[] {
   return segments.filter((segment) => segment !== '');
 }
 
-/** Windows has no names that end in dots or spaces: it leaves them out. */
+/** Windows ignores dots and spaces at the end of a name. */
 function withoutTail(segment: string): string {
   let end = segment.length;
   while (isDotOrSpace(segment, end - 1)) end--;
   return segment.slice(0, end);
 }
 
-/** Percent-decoded to the end; `undefined` where that takes too often, or gives no UTF-8. */
+/**
+ * Percent-decoded until nothing is left to decode; `undefined` where that takes too many rounds, or
+ * gives no UTF-8.
+ */
 function fullyDecoded(text: string): string | undefined {
   return layersOf(text)?.at(-1);
 }
@@ -226,7 +236,7 @@ function layersOf(text: string): string[] | undefined {
   return undefined;
 }
 
-/** A percent sign that encodes nothing stands for itself. */
+/** Decodes once. A percent sign that encodes nothing stands for itself. */
 function decodedOnce(text: string): string | undefined {
   if (!text.includes('%')) return text;
   try {
@@ -237,10 +247,11 @@ function decodedOnce(text: string): string | undefined {
 }
 
 function isOdd(text: string): boolean {
-  // Marks in a row are put in order one by one. No writing has more of them (UAX #15, section 13).
+  // Normalising sorts combining marks one by one, and no script needs so many (UAX #15, section
+  // 13).
   if (/[\p{Cc}\p{Cs}\\\ufffd]|\p{M}{31}/u.test(text)) return true;
   const plain = compatible(text);
-  // A character that becomes one of these where it is normalised.
+  // Normalising turns some character into a delimiter.
   if (plain !== text && delimitersOf(plain) !== delimitersOf(text)) return true;
   const segments = plain.split(/[/?#]/);
   return segments.length > MOST_SEGMENTS || segments.some(isDots);
@@ -250,7 +261,7 @@ function delimitersOf(text: string): string {
   return text.match(/[/?#\\%]/g)?.join('') ?? '';
 }
 
-/** Java's servers leave out what is behind a semicolon. */
+/** Servers in Java ignore what follows a semicolon. */
 function isDots(segment: string): boolean {
   let at = 0;
   while (isDotOrSpace(segment, at)) at++;
@@ -272,7 +283,7 @@ function readingsOf(layer: string, evened: (segment: string) => string): Reading
   });
 }
 
-/** Slashes at both ends are nothing. */
+/** Ignores slashes at both ends. */
 function segmentsOf(text: string): string[] {
   let [start, end] = [0, text.length];
   while (text[start] === '/') start++;
@@ -280,7 +291,7 @@ function segmentsOf(text: string): string[] {
   return start === end ? [] : text.slice(start, end).split('/');
 }
 
-/** The ways to understand a URI have most of their segments in common. */
+/** Evens out each segment once, since the ways to understand a URI share most segments. */
 function evenedSegments(): (segment: string) => string {
   const known = new Map<string, string>();
   return (segment) => {
@@ -291,7 +302,7 @@ function evenedSegments(): (segment: string) => string {
 }
 
 function compatible(text: string): string {
-  // In ASCII there is nothing to even out.
+  // ASCII has nothing to even out.
   if (/^[\0-\x7f]*$/.test(text)) return text;
   return text.normalize('NFKC').replace(/[\p{Cf}\p{Default_Ignorable_Code_Point}]+/gu, '');
 }

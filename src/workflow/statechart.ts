@@ -1,3 +1,7 @@
+/**
+ * A machine of XState as a gate's model: hides how runs go to and from the snapshots of XState, and
+ * what of them is kept.
+ */
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
@@ -34,17 +38,22 @@ import {
   type XStateMachine,
 } from './xstate.ts';
 
-/** A machine has countless combinations of parallel states, and a run few of them. */
+/**
+ * How many texts are kept: a machine may have countless combinations of states, but runs are in
+ * few.
+ */
 const MOST_TEXTS_KEPT = 1000;
 
-/** What can be true of a machine with more combinations than these is not worked out. */
+/**
+ * With more combinations than this, the code does not work out which names can be true together.
+ */
 const MOST_COMBINATIONS = 1000;
 
 const ID = /^[\w.-]{1,64}$/;
 
 /**
- * A statechart, run by the machine's own pure functions: no actor is made, and XState itself need
- * not be loaded.
+ * A statechart, which the machine's own pure functions run: no actor is made, and XState itself is
+ * never loaded.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for what pure transitions cannot run
  */
@@ -60,12 +69,12 @@ class Statechart implements Model {
   readonly tags: readonly string[];
   readonly events: readonly string[];
   readonly isFlat = false;
-  /** Its delayed transitions were refused. */
+  /** The constructor refuses delayed transitions. */
   readonly deadlines = [];
   readonly chart: ChartTree;
   readonly #machine: XMachine;
   readonly #hasListener: boolean;
-  /** By the identifiers that XState remembers states by. */
+  /** By the identifiers that XState's history has for states. */
   readonly #paths: ReadonlyMap<string, string>;
   readonly #read = new Map<string, ActiveStates>();
   readonly #finals = new Map<string, boolean>();
@@ -151,7 +160,7 @@ class Statechart implements Model {
     if (!isHandled) return false;
     const snapshot = this.#revive(position);
     if (snapshot.status !== 'active') return false;
-    // XState takes the first transition whose guard says yes, and one without a guard always.
+    // XState takes the first transition whose guard says yes, or that has no guard.
     return this.#machine.getTransitionData(snapshot, chartEvent(event, undefined)).length === 0;
   }
 
@@ -219,8 +228,8 @@ class Statechart implements Model {
   }
 
   /**
-   * Transitions into the history of parallel states can leave regions out. Restoring fills them in,
-   * as XState does with its own snapshots.
+   * A transition into the history of parallel states can leave regions out. Restoring the value
+   * fills them in, as XState does for its own snapshots.
    */
   #textOf(value: unknown): string {
     const text = this.chart.textOf(value);
@@ -276,7 +285,7 @@ class Statechart implements Model {
   }
 }
 
-/** Built-in actions that were done by the transition itself, and are reported all the same. */
+/** Built-in actions that XState reports although the transition has already done them. */
 const PASSING = ['xstate.raise'];
 
 /** Whether one of `bound` is true where these states are active. */
@@ -297,8 +306,8 @@ function historyNodes(node: XNode, path = ''): [string, string][] {
 }
 
 /**
- * Whether this copy of XState reports actions instead of running them: tried out on a machine of
- * one state. Before 5.19 they would be lost.
+ * Whether this copy of XState reports actions instead of running them. A machine of one state
+ * tells. Before 5.19 the actions would be lost.
  */
 function runsPurely(machine: XMachine): boolean {
   const Machine = machine.constructor as new (config: object, implementations: object) => XMachine;

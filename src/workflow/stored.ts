@@ -94,7 +94,8 @@ export function adopt(model: Model, deployment: Deployment, stored: Position): P
   if (migrate === undefined) {
     throw snapshotError(
       version < own
-        ? `${what} was saved by version ${version}; give the gate a "migrate" that takes it to ${own}`
+        ? `${what} was saved by version ${version}; ` +
+            `give the gate a "migrate" that takes it to ${own}`
         : `a run is in ${showValue(stored.state)}, a state that "${model.id}" does not have, ` +
             `${rightNames(stored.state, model.names)}; give the gate a "migrate"`,
     );
@@ -186,7 +187,8 @@ export function openContext(context: Json | undefined): Envelope {
   const format = Object.hasOwn(context, FORMAT_KEY) ? context[FORMAT_KEY] : FORMAT;
   if (typeof format === 'number' && format > FORMAT) {
     throw snapshotError(
-      `a run was saved in format ${format} by a newer version of mcp-interlock, and this one knows formats up to ${FORMAT}; ` +
+      `a run was saved in format ${format} by a newer version of mcp-interlock, ` +
+        `and this one knows formats up to ${FORMAT}; ` +
         'deploy the newer version wherever the store is used',
     );
   }
@@ -249,8 +251,8 @@ export function countFailure(
 }
 
 /**
- * Drops what a run carries for the sake of the state that it left: when it entered that state, and
- * the calls and failures counted in it.
+ * Drops what a run carries about the state that it has left: when it entered it, and the calls and
+ * failures counted there.
  */
 export function arrived(next: Next): Next {
   const { position, changed } = next;
@@ -289,8 +291,8 @@ export function overdue(model: Model, snapshot: FsmSnapshot, now: number): Next 
  * A frozen copy of a JSON value. Properties that are `undefined` are left out, as in JSON.
  *
  * @param where names the value in the error: `'the context'`.
- * @throws Error for a value that no store could give back as it was: a function, a date, a number
- * that is not finite, a cycle
+ * @throws Error for what no store could give back as it was: a function, a date, a cycle, a number
+ * that is not finite
  */
 export function jsonOf(value: unknown, where: string): Json {
   return copy(value, where, new Set());

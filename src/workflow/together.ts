@@ -1,3 +1,7 @@
+/**
+ * Several workflows on one route: hides how a way is found whose every call all of them allow, and
+ * how far the search goes.
+ */
 import type { BoundState, Position } from './position.ts';
 import type { Sight } from './visible.ts';
 import type { Way } from './ways.ts';
@@ -6,39 +10,39 @@ import type { Workflow } from './workflow.ts';
 /** Where a run stands in one of the workflows on a route. */
 export interface Stand {
   readonly workflow: Workflow;
-  /** As its clients see it; `undefined` where that is not known. */
+  /** As its clients see it; `undefined` where it is not known. */
   readonly position: Position | undefined;
-  /** Whether a run that ends is at its start again. */
+  /** Whether a run that ends starts again. */
   readonly beginsAnew: boolean;
-  /** What the client that is told sees of it; absent where every client sees the same. */
+  /** What the client in question sees of it; absent where all clients see the same. */
   readonly sight?: Sight | undefined;
 }
 
 /**
- * What each workflow asks of a position, in the order of the stands: to be in one of the states of
- * each list.
+ * For each workflow, in the order of the stands, lists of states: its position must be in one state
+ * of each list.
  */
 export type Goal = readonly (readonly (readonly BoundState[])[])[];
 
 /**
- * How far a way through several workflows is searched for: combinations of states, fewer with a
+ * The limits of a search through several workflows: combinations of states, fewer with a
  * statechart, and calls.
  */
 const MOST_COMBINATIONS = 500;
 const MOST_CHART_COMBINATIONS = 200;
 const MOST_CALLS = 5_000;
 
-/** From so many places what was searched is kept. */
+/** The searches from so many places are kept. */
 const MOST_SEARCHES = 20;
 
-/** How many names are kept of the tools that several workflows show together. */
+/** How many names of available tools are kept, over all combinations of states. */
 const MOST_NAMES = 100_000;
 
 const NOT_KNOWN: Way = { path: undefined, foreseen: false };
 
 /**
- * Several workflows on one route, of which each call must be allowed by all. What is said of one
- * alone leads to calls that another refuses: so it is said of all together.
+ * Several workflows on one route. Each call must be allowed by all of them, so what is available,
+ * and the way to the rest, must hold for all together.
  */
 export class Together {
   readonly #workflows: readonly Workflow[];
@@ -46,17 +50,14 @@ export class Together {
   readonly #available = new Map<string, readonly string[]>();
   #names = 0;
 
-  /**
-   * The first one is the one that speaks: its tools come first, and among equally short ways its
-   * calls.
-   */
+  /** @param workflows the first one's tools come first, and its calls among equally short ways */
   constructor(workflows: readonly Workflow[]) {
     this.#workflows = workflows;
   }
 
   /**
-   * The tools that some workflow binds, and that all of them show the client. Where one is in a
-   * position that is not known, its tools are left out.
+   * The tools that some workflow binds, and that all show the client. Those of a workflow whose
+   * position is not known are left out.
    */
   available(stands: readonly Stand[]): readonly string[] {
     const available = this.#availableIn(stands);
@@ -64,7 +65,7 @@ export class Together {
     return hidden.length === 0 ? available : available.filter((tool) => !hidden.includes(tool));
   }
 
-  /** The same by the states alone. */
+  /** The same for a client that sees all that the states show. */
   #availableIn(stands: readonly Stand[]): readonly string[] {
     const [only, ...others] = stands;
     if (only === undefined) return [];
@@ -84,10 +85,11 @@ export class Together {
   }
 
   /**
-   * The shortest way to where all workflows allow what is asked for. Each call on it is allowed by
-   * all of them.
+   * The shortest way to where all workflows allow what is asked for. All of them allow each call on
+   * it.
    *
-   * @param tool what is asked for, where it is a tool: the way leads to where the client sees it
+   * @param tool what is asked for, where it is a tool: the way leads to where the client also sees
+   * it
    */
   wayTo(goal: Goal, stands: readonly Stand[], tool?: string): Way {
     const from = stands.map(({ position }) => position);
@@ -106,7 +108,10 @@ export class Together {
     return { path, foreseen };
   }
 
-  /** The first workflow's own way, where no other one has a say in it: it is remembered already. */
+  /**
+   * The way of the first workflow alone, where no other workflow has a say in it. That way is kept
+   * already.
+   */
   #wayOfFirst(goal: Goal, from: Position | undefined): Way | undefined {
     const [first, ...others] = this.#workflows;
     const [[states, ...more] = [], ...demands] = goal;
@@ -127,7 +132,7 @@ export class Together {
 
   #searchFrom(from: readonly Position[], stands: readonly Stand[]): Search {
     const sights = stands.map(({ sight }) => sight);
-    // What one client sees is not kept for others.
+    // Ways that depend on what one client sees are not kept for others.
     const isKept =
       this.#workflows.every(({ isFlat }) => isFlat) && sights.every((each) => each === undefined);
     const restarts = stands.map(({ beginsAnew }) => beginsAnew);
@@ -145,7 +150,7 @@ export class Together {
   }
 }
 
-/** A state may be called anything, so its name is quoted. */
+/** Quoted, since a state may have any name. */
 function placeOf({ position }: Stand): string {
   return position === undefined ? 'unknown' : JSON.stringify(position.state);
 }
@@ -160,23 +165,23 @@ function shows({ workflow, position }: Stand, tool: string): boolean {
     : workflow.isVisible(tool, position.state);
 }
 
-/** A combination of positions, and how it was reached first. */
+/** A combination of positions, and the call that reached it first. */
 interface Node {
   readonly positions: readonly Position[];
   readonly last: { readonly tool: string; readonly from: Node } | undefined;
 }
 
 /**
- * A search breadth first through all workflows at once, which goes on where the last question left
- * it.
+ * A breadth-first search through all workflows at once. A later question goes on where the last one
+ * stopped.
  */
 class Search {
   readonly #workflows: readonly Workflow[];
   readonly #restarts: readonly boolean[];
   readonly #most: number;
-  /** What the client sees of each workflow's run, where not every client sees the same. */
+  /** What the client sees of each workflow's run, where clients differ. */
   readonly #sights: readonly (Sight | undefined)[];
-  /** The same at the positions that were looked at. */
+  /** The same, at the positions that the search has visited. */
   readonly #seenAt = new WeakMap<Position, Sight>();
   readonly #nodes: Node[];
   readonly #seen: Set<string>;
@@ -199,12 +204,12 @@ class Search {
     this.#seen = new Set([keyOf(from)]);
   }
 
-  /** Whether it has left nothing out so far. */
+  /** Whether it has skipped nothing so far. */
   get isWhole(): boolean {
     return this.#isWhole;
   }
 
-  /** Whether the client does not see a tool that is available in that position of a workflow. */
+  /** Whether the client does not see the tool at that position of a workflow. */
   hides(i: number, tool: string, position: Position): boolean {
     const sight = this.#sights[i];
     if (sight === undefined) return false;
@@ -222,7 +227,7 @@ class Search {
     }
   }
 
-  /** `false` where there is nothing left to look at. */
+  /** `false` where nothing is left to visit. */
   #expandNext(): boolean {
     const node = this.#nodes[this.#expanded];
     if (node === undefined) return false;
@@ -257,8 +262,8 @@ class Search {
   }
 
   /**
-   * Where a success of the tool may lead in all workflows at once; nowhere where one of them does
-   * not allow it.
+   * Where a success of the tool may lead in all workflows at once; nowhere where one of them
+   * refuses it.
    */
   #after(tool: string, positions: readonly Position[]): readonly (readonly Position[])[] {
     let all: (readonly Position[])[] = [positions];
@@ -271,8 +276,7 @@ class Search {
       const options = this.#optionsOf(i, workflow, tool, positions[i] as Position);
       all = options.flatMap((option) => all.map((some) => some.with(i, option)));
     }
-    // Which arguments suit one of them is its own business; whether some suit both, nobody can
-    // tell.
+    // Each workflow has its own `when`. The search cannot tell whether some arguments satisfy both.
     if (grouped > 0 && bound > 1) this.#isWhole = false;
     return grouped > 1 ? [] : all;
   }

@@ -1,5 +1,5 @@
 /**
- * What can be read from a run's trail alone: hides which entries are moves of the machine, and how
+ * What a run's trail tells by itself. It hides which entries are moves of the machine, and how
  * entries become a conversation with a model.
  */
 import type { TrailEntry } from '../stores/store.ts';
@@ -7,38 +7,38 @@ import type { StateMachineGate } from './gate.ts';
 import { AFTER, BEGIN, RESTART } from './stored.ts';
 import type { Workflow } from './workflow.ts';
 
-/** Why a trail is not what the gate would have written. */
+/** Where a trail differs from what the gate would have written. */
 export interface ReplayFault {
   /** The index in the array that was given. */
   readonly index: number;
   readonly seq: number;
   /**
-   * `missing`: an entry before it is not there. `from`: it begins elsewhere than the one before it
-   * ended. `state`: it leads to no state of the machine. `event`: the machine would not have gone
-   * there by that event.
+   * - `missing`: the entry before it is missing
+   * - `from`: it begins in another state than the one before it ended in
+   * - `state`: it leads to no state of the machine
+   * - `event`: its event does not lead there
    */
   readonly fault: 'missing' | 'from' | 'state' | 'event';
 }
 
 /** Where a trail leads. */
 export interface Replay {
-  /**
-   * The state that the last move led to, as it is stored; the oldest `from` where there is none.
-   */
+  /** The stored state that the last move led to; the oldest `from` where the trail has no move. */
   readonly state: string;
   /** The run's version then. */
   readonly version: number;
-  /** How many entries are moves, those within a state among them. */
+  /** How many entries are moves. A move may stay in its state. */
   readonly moves: number;
   readonly faults: readonly ReplayFault[];
 }
 
 /**
  * Follows a trail from its oldest entry's `from` to the state that its run is in. It needs no
- * store, and no more of the trail than is kept. The run's data are not replayed, since results are
- * not kept: so a statechart, whose guards read data, is followed by what the trail says, and a
- * fault is told only where no state it is in handles the event. The moves of another `version` of
- * the gate are followed without question.
+ * store, and no entries older than those that the store kept.
+ *
+ * It cannot replay a run's data, since a trail has no results. A statechart's guards read data, so
+ * its moves are taken from the trail; an `event` fault then means that the state does not handle
+ * the event. Moves that another `version` of the gate made are not checked.
  *
  * @param entries oldest first, as `runs.history()` gives them
  */
@@ -68,7 +68,7 @@ function faultOf(
 ): ReplayFault['fault'] | undefined {
   const { seq, from, to, workflowVersion } = entry;
   if (before !== undefined && seq !== before.seq + 1) return 'missing';
-  // A newer deployment may call the same state otherwise.
+  // Another deployment may have another name for the same state.
   const isSameDeployment = before === undefined || before.workflowVersion === workflowVersion;
   if (from !== state && isSameDeployment) return 'from';
   if (to === undefined || workflowVersion !== workflow.version) return undefined;
@@ -76,19 +76,19 @@ function faultOf(
   return isMoveOf(workflow, entry, to) ? undefined : 'event';
 }
 
-/** Whether the machine goes there, as far as that can be told without the run's data. */
+/** Whether the entry's event leads there, as far as one can tell without the run's data. */
 function isMoveOf(workflow: Workflow, entry: TrailEntry, to: string): boolean {
   const { from, event, payload, kind, outcome } = entry;
   if (!workflow.hasState(from)) return true;
   if (event === null) return from === to;
   if (outcome === 'refused' && kind === 'loop') return true;
-  // A machine may have an event of either name: then both moves are possible.
+  // A machine may have an event of the same name as such a move. Then either is possible.
   if (isOwnMove(workflow, entry, to)) return true;
   if (!workflow.handles(from, event)) return from === to;
   return !workflow.isFlat || workflow.next({ state: from }, event, payload).position.state === to;
 }
 
-/** Whether it is a move that a run makes by itself, or that begins it anew. */
+/** Whether a deadline, a beginning or a restart made the move. */
 function isOwnMove(workflow: Workflow, { from, event }: TrailEntry, to: string): boolean {
   if (event === RESTART) return to === workflow.initial;
   if (event === BEGIN && to === from) return true;
@@ -96,16 +96,16 @@ function isOwnMove(workflow: Workflow, { from, event }: TrailEntry, to: string):
   return event === AFTER && left?.position.state === to;
 }
 
-/** One thing that happened, as it is told to a model. */
+/** One entry of a trail, or a part of it, in words for a model. */
 export interface TrailMessage {
-  /** `assistant`: what the model called. `user`: what came of a failure, and what others did. */
+  /** `assistant`: what the model called. `user`: what a call failed with, and what others did. */
   readonly role: 'assistant' | 'user';
   readonly content: string;
   /** The entry's place in the trail. */
   readonly seq: number;
 }
 
-/** What the model is to answer with: one of the tools that are available, by its name. */
+/** The schema of the model's answer: the name of a tool that is available. */
 export interface NextToolSchema {
   readonly type: 'object';
   readonly oneOf: readonly {
@@ -117,7 +117,7 @@ export interface NextToolSchema {
   }[];
 }
 
-/** A conversation that a model can go on with. */
+/** A conversation for a model to go on with. */
 export interface TrailPrompts {
   readonly messages: readonly TrailMessage[];
   /** The state that the trail leads to. */
@@ -129,18 +129,18 @@ export interface TrailPrompts {
 /** Options of {@link trailToPrompts}. */
 export interface TrailPromptsOptions {
   /**
-   * What the model is not to see: names of tools or events, or a function that is given an entry.
-   * An entry is also left out where the move that led to its state is: the model would be told
-   * where it went from, and not how it came there. Default: nothing.
+   * What to leave out: names of tools or events, or a function that answers `true` for an entry.
+   * The entry after an omitted move is left out too, since it begins in a state that the model
+   * never saw. Default: nothing.
    */
   readonly omit?: readonly string[] | ((entry: TrailEntry) => boolean) | undefined;
 }
 
 /**
- * Makes a conversation of a trail, for a model that is to go on with the run. A call is the
- * assistant's; whatever moved the run from outside is the user's. What a call failed with is told
- * to the model as the user's answer, so that it can do better. Of arguments and payloads it says
- * what the trail has. Pure: it asks no store.
+ * Makes a conversation of a trail, so that a model can go on with the run. The assistant says what
+ * was called; the user says what moved the run from outside. The user also says what a call failed
+ * with, so that the model can correct it. Arguments and payloads appear as far as the trail has
+ * them. Pure: it asks no store.
  *
  * @param trail oldest first, as `runs.history()` gives it
  */
@@ -165,7 +165,7 @@ export function trailToPrompts<S extends string, E extends string>(
   return { messages, state, output: available.length === 0 ? undefined : schemaOf(available) };
 }
 
-/** A trail says neither whose run it is nor what its data are, so `visible` is asked of nobody. */
+/** A trail names neither the run nor its data, so `visible` is asked without them. */
 function availableIn(workflow: Workflow, state: string): readonly string[] {
   const viewer = { run: undefined, principal: undefined, onError: () => {} };
   const sight = workflow.sight({ state }, viewer);
@@ -206,7 +206,7 @@ function endWords({ from, to }: TrailEntry): string {
     : `The run is in ${state} now.`;
 }
 
-/** What a model is told of a call that did not succeed. */
+/** A call that did not succeed, in words for the model. */
 function feedbackWords(entry: TrailEntry, tool: string): string {
   const { outcome, kind, attempt } = entry;
   const why = kind === undefined ? '' : ` (${kind})`;

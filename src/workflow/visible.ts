@@ -1,6 +1,6 @@
 /**
- * What one client sees of a run: hides how the `visible` of several bindings add up, and what such
- * a function may answer, throw or promise.
+ * What one client sees of a run. It hides how the `visible` of several bindings add up, and what
+ * such a function may answer or throw.
  */
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';

@@ -1,9 +1,13 @@
+/**
+ * XState as far as a gate needs it: hides how its machines are typed, told from other objects, and
+ * run without an actor.
+ */
 import { isTable } from '../options.ts';
 import type { Json } from '../stores/store.ts';
 
 /**
- * A state machine of XState 5, as far as a gate needs to know: what `createMachine()` and
- * `setup().createMachine()` make. Structural, so that nobody needs XState who does not use it.
+ * A state machine of XState 5, as `createMachine()` and `setup().createMachine()` make it. The type
+ * is structural, so that an app without XState need not install it.
  */
 export interface XStateMachine {
   readonly id: string;
@@ -16,7 +20,7 @@ export interface XStateMachine {
   transition(snapshot: never, event: never, scope: never): object;
 }
 
-/** The names of the events that a machine was typed with; any where it was not. */
+/** The events that a machine is typed with; `string` where it is not. */
 export type XStateEvents<M> = M extends {
   getTransitionData(snapshot: never, event: infer Event): unknown;
 }
@@ -28,17 +32,16 @@ export type XStateEvents<M> = M extends {
   : string;
 
 /**
- * The paths of the states of a machine that was made by `setup().createMachine()`; any for others.
+ * The paths of the states of a machine from `setup().createMachine()`; `string` for other machines.
  */
 export type XStatePaths<M> = PathsOf<ValueOf<M>>;
 
 /**
- * What a gate's `currentState` can be: the path of one state, which any text follows where regions
- * are parallel.
+ * What a gate's `currentState` can be: a path, and any text behind it where regions are parallel.
  */
 export type XStateTexts<M> = TextsOf<ValueOf<M>>;
 
-/** The tags that a machine was typed with; any where it was not. */
+/** The tags that a machine is typed with; `string` where it is not. */
 export type XStateTags<M> = M extends {
   getInitialSnapshot(
     scope: never,
@@ -48,17 +51,14 @@ export type XStateTags<M> = M extends {
   ? Tag
   : string;
 
-/**
- * What guards are given of a machine's context, which is kept as JSON: its type, as far as JSON
- * holds it.
- */
+/** The type of a machine's context as guards read it: as it comes back from JSON. */
 export type XStateContext<M> = M extends {
   getInitialSnapshot(scope: never, input?: never): { readonly context: infer Context };
 }
   ? AsJson<Context>
   : Json | undefined;
 
-/** What `T` is once it was written as JSON and read again. Functions and the like are gone. */
+/** What `T` becomes when it is written as JSON and read again. Functions and the like are gone. */
 type AsJson<T> = unknown extends T
   ? Json
   : T extends string | number | boolean | null
@@ -79,7 +79,7 @@ type ValueOf<M> = M extends {
   ? Value
   : string;
 
-/** One that says no more than "a string or a table" would never end. */
+/** Going through a type that only says "a string or a table" would never end. */
 type IsVague<V> = string extends V ? true : false;
 
 type PathsOf<V> = IsVague<V> extends true ? string : V extends string ? V : PathsIn<V>;
@@ -95,7 +95,7 @@ type TextsIn<V, K extends keyof V & string, All = K> = [K] extends [never]
       : string
     : never;
 
-/** A machine's own view of its states, which is public in XState 5. */
+/** A state as the machine has it. It is public in XState 5. */
 export interface XNode {
   readonly key: string;
   readonly id: string;
@@ -117,7 +117,7 @@ export interface XTransition {
   readonly guard?: unknown;
 }
 
-/** A snapshot, as `resolveState()` makes and `transition()` returns them. */
+/** A snapshot as `resolveState()` and `transition()` return it. */
 export interface XSnapshot {
   readonly value: unknown;
   readonly context: unknown;
@@ -132,7 +132,7 @@ export interface XEvent {
   readonly [property: string]: unknown;
 }
 
-/** The methods of a machine that are pure, as they are called here. */
+/** A machine as our code calls it: its pure methods only. */
 export interface XMachine {
   readonly id: string;
   readonly config: { readonly id?: string };
@@ -147,30 +147,30 @@ export interface XMachine {
   transition(snapshot: XSnapshot, event: XEvent, scope: object): XSnapshot;
 }
 
-/** Whether it is a machine of XState 5, of whichever copy of the module. */
+/** Whether it is a machine of XState 5, from any copy of that module. */
 export function isXStateMachine(value: unknown): value is XStateMachine {
   if (!isTable(value) || !isTable(value.root) || !isTable(value.implementations)) return false;
   const methods = ['getInitialSnapshot', 'getTransitionData', 'resolveState', 'transition'];
   return methods.every((name) => typeof value[name] === 'function');
 }
 
-/** An action that a machine came upon, as XState hands it to whoever runs it. */
+/** An action as XState hands it to the code that runs actions. */
 export interface FoundAction {
   readonly type: string;
   readonly params?: unknown;
 }
 
-/** More steps than this for one event mean that the machine never comes to rest. */
+/** More steps than this for one event mean that the machine never settles. */
 const MOST_STEPS = 1000;
 
-/** Told where an event would keep a machine busy for ever. */
+/** Thrown where an event would keep a machine busy for ever. */
 export class Restless extends Error {
   override readonly name = 'Restless';
 }
 
 /**
- * What XState asks for around a transition (its `ActorScope`), without an actor: actions are
- * collected and not run, and whatever would need an actor throws.
+ * What XState needs for a transition (its `ActorScope`), without an actor. `found` is told of each
+ * action, and none is run. What needs an actor throws.
  */
 export function inertScope(found: (action: FoundAction) => void): object {
   const nothing = (): void => {};
@@ -194,7 +194,7 @@ export function inertScope(found: (action: FoundAction) => void): object {
   };
 }
 
-/** In place of the actor that there is not. */
+/** Stands in place of an actor. */
 const NOBODY: object = new Proxy(Object.freeze({}), {
   get() {
     throw new Error('no actor runs here, so nothing can be spawned, and nothing sent to one');
@@ -204,18 +204,17 @@ const NOBODY: object = new Proxy(Object.freeze({}), {
 let engine: Promise<boolean> | undefined;
 
 /**
- * Loads the optional peer `xstate`. No gate needs that: a machine brings along all that runs it. It
- * tells whether there is one to make machines with.
+ * Loads the optional peer `xstate`, to tell whether an app can make machines with it. No gate needs
+ * that, since a machine brings all the code that runs it.
  *
- * @returns whether it can be used: `false` where it is not installed, or too old for `transition()`
- * as a pure function.
+ * @returns `false` where it is not installed, or too old to have `transition()` as a pure function
  */
 export function initFsmEngine(): Promise<boolean> {
   engine ??= canLoad(() => import('xstate'));
   return engine;
 }
 
-/** Whether `load` resolves to a module with the functions that we use. Never rejects. */
+/** Whether `load` resolves to a module with pure transitions. Never rejects. */
 export async function canLoad(load: () => Promise<object>): Promise<boolean> {
   try {
     const module = await load();
