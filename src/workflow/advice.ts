@@ -1,3 +1,7 @@
+/**
+ * What models are told of a workflow, in words. It hides how refusals, statuses and notes read, and
+ * how outside names are made safe.
+ */
 import { inWords } from '../clock.ts';
 import type { RefusalReason } from '../events.ts';
 import type { TrailEntry, TrailOutcome } from '../stores/store.ts';
@@ -14,33 +18,33 @@ export interface Refusal {
   readonly tool: string;
   readonly reason: RefusalReason;
   /**
-   * The bound tools that are available in that state; where several gates stand on the route, those
-   * that all of them allow.
+   * The bound tools that are available in that state. With several gates on the route, those that
+   * all of them allow.
    */
   readonly available: readonly string[];
   /**
-   * The tools to call first, in order, each of which all gates of the route allow then; absent
-   * where no way is known.
+   * The tools to call first, in order; all gates of the route allow each of them. Absent where no
+   * way is known.
    */
   readonly path?: readonly string[] | undefined;
 }
 
-/** What the text of some refusals says beside the facts. */
+/** What the text of a refusal says beside its facts. */
 export interface RefusalDetails {
   /**
-   * The guard's own words, for `'guard'`; what is wrong with them, for `'arguments'`; how to come
-   * to a run, for `'no-run'`.
+   * For `'guard'` the guard's own words, for `'arguments'` what is wrong with them, for `'no-run'`
+   * how to come to a run.
    */
   readonly words?: string | undefined;
-  /** How to come to a new run, for `'state'` where this one has ended. */
+  /** For `'state'` where the run has ended: how to come to a new one. */
   readonly anew?: string | undefined;
-  /** The tool whose outcome is unknown, for `'held'`. Default: the one that was called. */
+  /** For `'held'`: the tool whose outcome is unknown. Default: the called one. */
   readonly heldTool?: string | undefined;
-  /** Why nothing is read, for `'unavailable'`. Default: that it cannot be. */
+  /** For `'unavailable'`: why. Default: the state cannot be read. */
   readonly cause?: string | undefined;
-  /** Whether every way is known, so that no path means no way. Default `true`. */
+  /** Whether no path means that no way exists. Default `true`. */
   readonly foreseen?: boolean | undefined;
-  /** Whether the state is a set of what is done, which says little to a model. Default `false`. */
+  /** Whether the state is that of rules of order: the text leaves it out. Default `false`. */
   readonly isOrder?: boolean | undefined;
 }
 
@@ -51,8 +55,8 @@ export type ReadRefusalReason = Extract<
 >;
 
 /**
- * The facts of such a refusal, as programs read them in `error.data["mcp-interlock/refusal"]`: it
- * names the prompt, or the URI of the resource.
+ * The facts of such a refusal, as programs read them in `error.data["mcp-interlock/refusal"]`. It
+ * names either the prompt or the URI of the resource.
  */
 export interface ReadRefusal extends Omit<Refusal, 'tool' | 'reason'> {
   readonly prompt?: string | undefined;
@@ -60,32 +64,30 @@ export interface ReadRefusal extends Omit<Refusal, 'tool' | 'reason'> {
   readonly reason: ReadRefusalReason;
 }
 
-/** What the text of some of them says beside the facts. */
-interface ReadRefusalDetails {
-  /** The guard's own words, for `'guard'`; how to come to a run, for `'no-run'`. */
-  readonly words?: string | undefined;
-  /** Whether every way is known, so that no path means no way. */
+/** What the text of such a refusal says beside its facts. */
+interface ReadRefusalDetails extends Pick<RefusalDetails, 'words' | 'isOrder'> {
+  /** Whether no path means that no way exists. */
   readonly foreseen: boolean;
-  /** As of a call. */
-  readonly isOrder?: boolean | undefined;
 }
 
-/** A tool that can be called next, as the status tool tells of it. */
+/** A tool that can be called next, as the status tool shows it. */
 export interface NextTool {
   readonly tool: string;
-  /** The states that a success may lead to; the run's own where it may stay there. */
+  /** The states that a success may lead to, the run's own among them where it may stay there. */
   readonly leadsTo: readonly string[];
   /** The same in words. */
   readonly says: string;
 }
 
-/** What a run waits for that no call of its client brings about. */
+/** What a run waits for, where no call of its client leads on. */
 export interface Awaited {
   /**
-   * `step`: the result of a call that is running. `operator`: a person who finds out what a call
-   * came to. `condition`: the machine's own guards, which stop the tool. `workflow`: another
-   * workflow, which does not allow it yet. `event`: an event from outside. `deadline`: the time at
-   * which the state is left.
+   * - `step`: the result of a call that is running
+   * - `operator`: the operator, who must resolve an unknown outcome
+   * - `condition`: the machine's own guards, which stop the tool
+   * - `workflow`: another workflow, which does not allow the tool yet
+   * - `event`: an event from outside
+   * - `deadline`: the deadline of its state
    */
   readonly what: 'step' | 'operator' | 'condition' | 'workflow' | 'event' | 'deadline';
   /** The tool that is running, held, or not allowed yet. */
@@ -96,7 +98,7 @@ export interface Awaited {
   readonly events?: readonly string[] | undefined;
 }
 
-/** What the words of a status are made of, beside the facts. */
+/** What the words of a status are made of. */
 export interface StatusFacts {
   readonly workflow: string;
   /** Absent where no run is known, or it cannot be read. */
@@ -106,31 +108,33 @@ export interface StatusFacts {
   readonly waitsFor?: Awaited | undefined;
   /** How to come to a run, or to another one. */
   readonly words?: string | undefined;
-  /** In how many milliseconds the run leaves its state by itself. */
+  /** In how many milliseconds a deadline takes the run out of its state. */
   readonly leavesInMs?: number | undefined;
-  /** Of rules of order: what is done. */
+  /** For rules of order: the tools that are done. */
   readonly done?: readonly string[] | undefined;
 }
 
-/** The longest name, and the longest words of a guard, that a text repeats, in characters. */
+/** How many characters a text repeats of a name, and of a guard's words. */
 const NAME_LENGTH = 128;
 const WORDS_LENGTH = 512;
 
-/** Visible ASCII with single spaces and no brackets, as most names are: nothing to take out. */
+/**
+ * Most names: visible ASCII with single spaces and no brackets. Nothing in them is to be taken out.
+ */
 const HARMLESS = /^[!-Z\\^-~]+(?: [!-Z\\^-~]+)*$/;
 
-/** In the place of a tool that the client does not see. */
+/** Stands for a tool that the client does not see. */
 export const ANOTHER = 'another tool';
 
-/** A text names no more tools than these: a model that is told of thousands reads none of them. */
+/** How many tools a text names. A model that is told of thousands reads none of them. */
 const MOST_NAMES = 20;
 
-/** A refusal in words that a model can act on: one line, safe to show whatever the names in it. */
+/** A refusal in words that a model can act on. It is one line, safe to show with any name in it. */
 export function refusalFor(refusal: Refusal, details: RefusalDetails = {}): string {
   return system(SENTENCES[refusal.reason](refusal, details));
 }
 
-/** A refusal of a prompt or a resource in words that a model can act on, as those of calls. */
+/** A refusal of a prompt or a resource, in words that a model can act on. */
 export function readRefusalFor(refusal: ReadRefusal, details: ReadRefusalDetails): string {
   const { prompt, resource = '' } = refusal;
   const subject =
@@ -139,7 +143,7 @@ export function readRefusalFor(refusal: ReadRefusal, details: ReadRefusalDetails
 }
 
 /**
- * What a model is told after a move: `[System: checkout is now in "payment". Available now:
+ * What a model is told after a move, such as `[System: checkout is now in "payment". Available now:
  * cart.pay.]`
  */
 export function announcement(
@@ -236,12 +240,12 @@ export function leadWords(
   return `${name(tool)} ${leads}${mayStay ? `, or ${stays}` : ''}.`;
 }
 
-/** Of a tool that does several things, none of whose gated calls is allowed. */
+/** For a tool that does several things, none of whose gated calls is allowed. */
 export function groupedWords(tool: string): string {
   return `Only some calls of ${name(tool)} are allowed now.`;
 }
 
-/** What happened to a run, in words: one entry of its trail. */
+/** One entry of a trail in words. */
 export function entryWords({
   tool,
   event,
@@ -268,7 +272,7 @@ const OUTCOMES: Record<TrailOutcome, string> = {
   refused: 'was refused',
 };
 
-/** What a list that shows every tool says of a gated one, whatever the run. */
+/** What a list says of a gated tool where it shows the tools of all states. */
 export function availabilityNote({
   workflow,
   isOrder,
@@ -279,8 +283,8 @@ export function availabilityNote({
 }: Whereabouts): string {
   const what = isGrouped ? 'Some calls of it are available' : 'Available';
   const where = isOrder
-    ? `${what} only ${stateWords(states, AFTER)}.`
-    : `${what} only while ${name(workflow)} is ${stateWords(states, IN)}.`;
+    ? `${what} only ${stateWords(states, AFTER_TOOLS)}.`
+    : `${what} only while ${name(workflow)} is ${stateWords(states, IN_STATES)}.`;
   if (path === undefined)
     return system(foreseen ? [where, 'Calling tools does not lead there.'] : [where]);
   if (path.length === 0) return system(isOrder ? [where] : [where, 'A run begins there.']);
@@ -299,36 +303,33 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
           ? way(refusal.path, isGrouped(refusal) ? undefined : name(refusal.tool))
           : []),
   ],
-  guard: (refusal, { words, isOrder }) => [
-    `${subject(refusal)} was refused${isOrder ? '' : during(refusal)}: ${sentence(words ?? 'a condition for it is not met')}`,
-    availability(refusal.workflow, refusal.available),
-  ],
-  arguments: ({ tool }, { words }) => [
-    `${name(tool)} was not run, because its arguments can be read in two ways: ${sentence(words ?? 'a key of them stands twice')}`,
+  guard: (refusal, details) => refusedByGuard(subject(refusal), refusal, details),
+  arguments: ({ tool }, { words = 'a key of them stands twice' }) => [
+    notRun(tool, `its arguments can be read in two ways: ${sentence(words)}`),
     'Correct them, then try again.',
   ],
   busy: ({ tool, workflow }) => [
-    `${name(tool)} was not run, because another call of ${name(workflow)} is running.`,
+    notRun(tool, `another call of ${name(workflow)} is running.`),
     'Wait for its result, then try again.',
   ],
   held: ({ tool, workflow }, { heldTool = tool }) => [
-    `${name(tool)} was not run, because an earlier call of ${name(heldTool)} ended with an unknown outcome.`,
+    notRun(tool, `an earlier call of ${name(heldTool)} ended with an unknown outcome.`),
     `The operator must resolve it before ${name(workflow)} goes on.`,
     'Do not repeat the call.',
   ],
   loop: (refusal, { isOrder }) => [
-    `${name(refusal.tool)} was not run, because it was called again and again without progress.`,
+    notRun(refusal.tool, 'it was called again and again without progress.'),
     ...(refusal.state === undefined || isOrder
       ? []
       : [`${name(refusal.workflow)} is now in ${quoted(refusal.state)}.`]),
     availability(refusal.workflow, refusal.available),
   ],
   'no-run': ({ tool, workflow }, { words }) => [
-    `${name(tool)} was not run, because it belongs to no run of ${name(workflow)}.`,
+    notRun(tool, `it belongs to no run of ${name(workflow)}.`),
     sentence(words ?? 'The operator must choose what names runs'),
   ],
   unavailable: ({ tool, workflow }, { cause }) => [
-    `${name(tool)} was not run, because ${cause ?? `the state of ${name(workflow)} cannot be read now`}.`,
+    notRun(tool, `${cause ?? `the state of ${name(workflow)} cannot be read now`}.`),
     'Try again later.',
   ],
 };
@@ -342,10 +343,7 @@ const READ_SENTENCES: Record<
     availability(refusal.workflow, refusal.available),
     ...(foreseen || refusal.path !== undefined ? way(refusal.path) : []),
   ],
-  guard: (subject, refusal, { words, isOrder }) => [
-    `${subject} was refused${isOrder ? '' : during(refusal)}: ${sentence(words ?? 'a condition for it is not met')}`,
-    availability(refusal.workflow, refusal.available),
-  ],
+  guard: refusedByGuard,
   unavailable: (subject, { workflow }) => [
     `${subject} was not given, because the state of ${name(workflow)} cannot be read now.`,
     'Try again later.',
@@ -356,9 +354,23 @@ const READ_SENTENCES: Record<
   ],
 };
 
+function refusedByGuard(
+  subject: string,
+  refusal: Omit<Refusal, 'tool' | 'reason'>,
+  { words = 'a condition for it is not met', isOrder }: Pick<RefusalDetails, 'words' | 'isOrder'>,
+): string[] {
+  const place = isOrder ? '' : during(refusal);
+  const said = `${subject} was refused${place}: ${sentence(words)}`;
+  return [said, availability(refusal.workflow, refusal.available)];
+}
+
+function notRun(tool: string, because: string): string {
+  return `${name(tool)} was not run, because ${because}`;
+}
+
 /**
- * Of a tool that does several things one call can be refused while the tool is shown: the text must
- * not seem to say both.
+ * A tool that does several things can be available while one of its calls is not. The text must not
+ * say both of the tool.
  */
 function isGrouped({ tool, available }: Refusal): boolean {
   return offerOf(available).tools.has(tool);
@@ -382,7 +394,7 @@ function availability(workflow: string, available: readonly string[]): string {
     : `Available now: ${offerOf(available).names}.`;
 }
 
-/** A list of tools as texts need it: a state's own list is the same object each time. */
+/** A list of tools as texts need it, kept by the list: a state always has the same list object. */
 interface Offer {
   readonly names: string;
   readonly tools: ReadonlySet<string>;
@@ -404,14 +416,14 @@ function listed(names: readonly string[]): string {
   return rest > 0 ? `${named} and ${rest} more` : named;
 }
 
-/** Where the text has named the tool already, it is not named again. */
+/** `tool` is left out where the text has named it already. */
 function way(path: readonly string[] | undefined, tool?: string): string[] {
   if (path === undefined) return [`${tool ?? 'It'} cannot be reached from here by calling tools.`];
   if (path.length === 0) return [];
   return [`To reach ${tool ?? 'it'}, call ${inOrder(path)} first.`];
 }
 
-/** The tool that was called is the last one: where it is the only one, it may be called again. */
+/** The last of `calls` is the tool that was called. Alone, it needs no order. */
 function order(calls: readonly string[]): string[] {
   return calls.length < 2 ? [] : [`Call ${inOrder(calls)}.`];
 }
@@ -435,17 +447,17 @@ function name(text: string): string {
   return plain(text, NAME_LENGTH);
 }
 
-const IN: Preposition = { word: 'in', say: quoted, quote: quoted };
-/** Of rules of order, whose names are tools. */
-const AFTER: Preposition = { word: 'after', say: name, quote: quoted };
+const IN_STATES: Preposition = { word: 'in', say: quoted, quote: quoted };
+/** For rules of order, whose names are tools. */
+const AFTER_TOOLS: Preposition = { word: 'after', say: name, quote: quoted };
 
 function quoted(state: string): string {
   return `"${name(state).replaceAll('"', "'")}"`;
 }
 
 /**
- * Names come from outside, and a model reads them: nothing invisible is left in them, no line
- * break, and no bracket or quote that would end our own and begin another.
+ * Makes text from outside safe for a model to read. It takes out all that is invisible, line
+ * breaks, and brackets that could end our own `[System: …]` and begin another.
  */
 function plain(text: string, length: number): string {
   if (text.length <= length && HARMLESS.test(text)) return text;

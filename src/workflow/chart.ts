@@ -221,7 +221,7 @@ export function actionFault(type: string, hasListener: boolean): string | undefi
   const isOfXState = type.startsWith('xstate.');
   if (isOfXState && !TOLD.includes(type))
     return `${type.slice('xstate.'.length)}() needs an actor, and none runs here`;
-  return hasListener ? undefined : `nobody does the action ${showValue(type)}: ${NEEDS_ACTIONS}`;
+  return hasListener ? undefined : `nothing does the action ${showValue(type)}: ${NEEDS_ACTIONS}`;
 }
 
 /**
@@ -268,7 +268,8 @@ function declaredActionFault(
 ): string | undefined {
   if (typeof action === 'function' && !('resolve' in action)) {
     const name = showValue(action.name === '' ? 'anonymous' : action.name);
-    return `the action ${name} is a function of its own, which nobody calls; name it instead, as in { type: 'notify' }`;
+    const why = 'is a function of its own, and no transition here calls it';
+    return `the action ${name} ${why}; name it instead, as in { type: 'notify' }`;
   }
   const named =
     typeof action === 'string' ? action : isTable(action) ? String(action.type) : undefined;

@@ -1,3 +1,7 @@
+/**
+ * A stop for models that go round in circles. It hides how calls since the last move are told
+ * apart, counted, and kept with the run.
+ */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
@@ -6,7 +10,7 @@ import type { Json } from '../stores/store.ts';
 import type { Model, Next, Position } from './position.ts';
 import { arrived, openContext, sealContext } from './stored.ts';
 
-/** A model that calls again and again without progress, as `onLoop` is told of it. */
+/** A loop as `onLoop` is told of it: a model called again and again without progress. */
 export interface Loop {
   /** The run's key. */
   readonly run: string;
@@ -16,33 +20,32 @@ export interface Loop {
   readonly tool: string;
   /** The run's state before it fell back. */
   readonly state: string;
-  /** How many calls that makes, this one included. */
+  /** How many calls counted together, this one included. */
   readonly calls: number;
   readonly max: number;
 }
 
-/** Told of each loop. What it throws, or rejects with, harms nobody. */
+/** Told of each loop. What it throws, or rejects with, only `onError` is told. */
 export type LoopListener = (loop: Loop) => void;
 
-/** A stop for models that go round in circles. */
+/** Options of a gate's `loopShield`. */
 export interface LoopShieldOptions {
-  /** How many calls are let through without a move. The next one falls back. */
+  /** How many calls the gate lets through without a move. At the next one the run falls back. */
   readonly max: number;
   /**
-   * Which calls count together: `'repeated'` those of one tool, whatever comes between;
-   * `'consecutive'` those of all tools. Default `'repeated'`.
+   * Which calls count together. `'repeated'`: those of one tool, even with others between them.
+   * `'consecutive'`: those of all tools. Default `'repeated'`.
    */
   readonly mode?: 'repeated' | 'consecutive' | undefined;
-  /** With `'repeated'`: only calls with the same arguments count together. Default `false`. */
-  readonly sameArguments?: boolean | undefined;
   /**
-   * Calls longer ago than this count no more, in milliseconds. Default: all since the last move
-   * count.
+   * With `'repeated'`: whether only calls with the same arguments count together. Default `false`.
    */
+  readonly sameArguments?: boolean | undefined;
+  /** How long a call counts, in milliseconds. Default: until the next move. */
   readonly window?: number | undefined;
   /**
-   * Where the run goes: a state of a flat machine, past any guard; or whatever an event does, the
-   * machine's own guards included.
+   * Where the run falls back to: a state of a flat machine, or where an event leads. The machine's
+   * own guards may stop the event.
    */
   readonly fallback: { readonly state: string } | { readonly event: string };
   readonly onLoop?: LoopListener | undefined;
@@ -55,7 +58,7 @@ interface CountedCall {
   readonly digest: string;
 }
 
-/** What a call makes of the count. */
+/** The count with one more call. */
 interface Count {
   /** The position to save, the count included. */
   readonly position: Position;
@@ -64,7 +67,7 @@ interface Count {
   readonly isLoop: boolean;
 }
 
-/** More different calls than this are not told apart: the oldest are forgotten. */
+/** How many kinds of calls are counted at once. Beyond that the oldest kind is forgotten. */
 const MOST_KINDS = 32;
 
 const optionsSchema = z.strictObject({
@@ -84,8 +87,8 @@ const optionsSchema = z.strictObject({
 });
 
 /**
- * Counts the calls of a run between two moves. The count is data in the run's context, so that it
- * survives whatever the run survives; a run that was never counted has none.
+ * Counts the calls of a run between two moves. The count is a part of the run's context, so that it
+ * lives as long as the run.
  */
 export class LoopShield {
   readonly max: number;
@@ -110,7 +113,7 @@ export class LoopShield {
     checkFallback(model, this.#options.fallback);
   }
 
-  /** The count with one more call, made at `now`. */
+  /** Counts one more call, made at `now`. */
   count(position: Position, call: CountedCall, now: number): Count {
     const { max, window = Number.POSITIVE_INFINITY } = this.#options;
     const kind = this.#kindOf(call);
@@ -131,12 +134,12 @@ export class LoopShield {
     };
   }
 
-  /** The event that takes a looping run back, where that is said by an event. */
+  /** The event of the fall-back; `undefined` where it names a state. */
   get fallbackEvent(): string | undefined {
     return this.#options.fallback.event;
   }
 
-  /** Where a looping run goes, with a new count. */
+  /** Where a looping run goes. Its count starts anew there. */
   fallBack(position: Position): Next {
     const from = uncounted(position);
     const { event, state = from.state } = this.#options.fallback;
@@ -156,7 +159,7 @@ export class LoopShield {
   }
 }
 
-/** A position after a move begins a new count. */
+/** The position without a count, as after a move. */
 export function uncounted(position: Position): Position {
   const { loop, ...rest } = openContext(position.context);
   return loop === undefined ? position : { state: position.state, ...sealContext(rest) };
@@ -166,7 +169,7 @@ function withCounts({ state, context }: Position, loop: Json): Position {
   return { state, ...sealContext({ ...openContext(context), loop }) };
 }
 
-/** What a store gave may be anything: what is no count counts for nothing. */
+/** A store may return anything: what is no count is skipped. */
 function countsOf({ context }: Position): [string, number[]][] {
   const { loop } = openContext(context);
   if (!Array.isArray(loop)) return [];
@@ -184,12 +187,14 @@ function checkFallback(
   const what = `loopShield of workflow "${model.id}"`;
   if (event !== undefined) {
     if (model.handlers(event).length > 0) return;
-    const message = `${what}: no state handles ${showValue(event)}, ${rightNames(event, model.events)}`;
-    throw new InterlockError('ERR_INTERLOCK_EVENT', message);
+    const message = `${what}: no state handles ${showValue(event)}`;
+    const right = rightNames(event, model.events);
+    throw new InterlockError('ERR_INTERLOCK_EVENT', `${message}, ${right}`);
   }
   if (!model.isFlat) {
-    const message = `${what}: only a flat machine falls back to a state; name an event, which a statechart's actions belong to`;
-    throw new InterlockError('ERR_INTERLOCK_CONFIG', message);
+    const message = `${what}: only a flat machine falls back to a state`;
+    const remedy = "name an event, which a statechart's actions belong to";
+    throw new InterlockError('ERR_INTERLOCK_CONFIG', `${message}; ${remedy}`);
   }
   if (model.has(state)) return;
   const message = `${what}: ${showValue(state)} does not exist, ${rightNames(state, model.names)}`;

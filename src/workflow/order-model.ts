@@ -1,6 +1,6 @@
 /**
- * Rules of order as a machine: hides how the set of what is done is written as a state, what each
- * success changes, and how a run keeps the calls whose arguments must come again.
+ * Rules of order as a machine. It hides how a set of tools is written as a state, what each success
+ * changes, and how a run remembers arguments.
  */
 import { digestOf } from '../digest.ts';
 import { isTable } from '../options.ts';
@@ -15,42 +15,44 @@ import {
 } from './position.ts';
 import { openContext, sealContext } from './stored.ts';
 
-/** A call that a rule needs, as it is checked. */
+/** An earlier call that a rule needs, checked. */
 export interface Needed {
   readonly tool: string;
-  /** The arguments that must be the same: this tool's names, in the order of the earlier one's. */
+  /** The arguments that must agree, by this tool's names, in the order of `earlier`. */
   readonly own: readonly string[];
-  /** The earlier tool's names of them, sorted; together they name one kind of sameness. */
+  /** The earlier tool's names for them, sorted. */
   readonly earlier: readonly string[];
   readonly consumes: boolean;
 }
 
-/** What a run remembers of the arguments of one call, by digests; `null` where one is missing. */
+/**
+ * Digests of one call's arguments, as a run remembers them; `null` where an argument is missing.
+ */
 export interface CallMemory {
-  /** One for each kind of sameness that rules ask of this tool. */
+  /** One for each list of arguments in {@link Effect.kinds}. */
   readonly own: readonly (string | null)[];
-  /** One for each earlier call that the success uses up. */
+  /** One for each earlier call in {@link Effect.uses}. */
   readonly uses: readonly (string | null)[];
 }
 
-/** What a success of a tool does. */
+/** What a success of a tool changes. */
 export interface Effect {
-  /** Whether it is remembered itself. */
+  /** Whether the run remembers the success. */
   readonly isRemembered: boolean;
-  /** Whose successes it takes back. */
+  /** The tools whose success it undoes. */
   readonly undoes: readonly string[];
-  /** Which earlier calls it uses up. */
+  /** The earlier calls that it uses up. */
   readonly uses: readonly Needed[];
-  /** Of which arguments of its own the values are remembered, for each kind of sameness. */
+  /** The lists of its arguments in which some later call must agree with it. */
   readonly kinds: readonly (readonly string[])[];
 }
 
-/** So many names are tried out in all their combinations, to find out what can be true. */
+/** With more names than this, their combinations are too many to try out. */
 const MOST_NAMES_TRIED = 10;
 
 /**
- * Rules of order as a machine: its state is the set of what is done. There is no product of states,
- * since none is listed: an event adds its tool to the set, and takes others out.
+ * Rules of order as a machine: its state is the set of the tools that are done. An event adds its
+ * tool to the set, and takes others out, so no list of all states is needed.
  */
 export class OrderModel implements Model {
   readonly id: string;
@@ -61,7 +63,7 @@ export class OrderModel implements Model {
   readonly isFlat = false;
   readonly events: readonly string[];
   readonly deadlines = [];
-  /** What a success does, by tool. One that does nothing has no entry. */
+  /** By tool. A tool whose success changes nothing has no entry. */
   readonly effects: ReadonlyMap<string, Effect>;
 
   constructor(id: string, names: readonly string[], effects: ReadonlyMap<string, Effect>) {
@@ -98,7 +100,7 @@ export class OrderModel implements Model {
     return done !== undefined && isTrue(bound, done);
   }
 
-  /** Those that would change anything. */
+  /** The events that would change anything. */
   eventsIn(state: string): readonly string[] {
     const done = this.#doneIn(state);
     if (done === undefined) return [];
@@ -142,7 +144,7 @@ export class OrderModel implements Model {
     };
   }
 
-  /** Without a memory of the call, the payload of an event from outside is its arguments. */
+  /** An event from outside has no call: its payload stands for the arguments. */
   next(position: Position, event: string, payload?: Json, memory?: unknown): Next {
     const before = this.#doneIn(position.state);
     const unchanged = { position, changed: false, handled: false, actions: [] };
@@ -189,17 +191,17 @@ function isTrue(bound: readonly BoundState[], done: ReadonlySet<string>): boolea
   return bound.some((each) => holds(each, (atom) => typeof atom === 'string' && done.has(atom)));
 }
 
-/** A digest of some arguments of a call, in this order; `null` where one of them is missing. */
+/** A digest of these arguments, in this order; `null` where one of them is missing. */
 export function digestOfArguments(
   args: Readonly<Record<string, unknown>>,
   names: readonly string[],
 ): string | null {
   const values = names.map((name) => (Object.hasOwn(args, name) ? args[name] : undefined));
-  // So many characters are 132 bits.
+  // 22 characters are 132 bits.
   return values.includes(undefined) ? null : digestOf(values).slice(0, 22);
 }
 
-/** What a run remembers of a call's arguments. Only those that rules name are read. */
+/** What a run remembers of a call's arguments. It reads only those that rules name. */
 export function memoryOf(
   { kinds, uses }: Effect,
   args: Readonly<Record<string, unknown>>,
@@ -210,23 +212,23 @@ export function memoryOf(
   };
 }
 
-/** More calls than these are not remembered of one tool: the oldest are forgotten. */
+/** How many calls of one tool a run remembers. Beyond that it forgets the oldest. */
 const MOST_CALLS = 64;
 
-/** So many texts are kept as they were read. */
+/** How many texts are kept once they are read. */
 const MOST_TEXTS_KEPT = 10_000;
 
 const read = new Map<string, ReadonlySet<string>>();
 
-/** A name that stands in a text as it is; others are quoted, so that no two sets share a text. */
+/** A name that needs no quotes. Other names are quoted, so that no two sets share a text. */
 const PLAIN = /^[\w./:-]+$/;
 
-/** A set of names as one line: `{}`, `{checkout, verify_identity}`, `{"pay, then go"}`. */
+/** A set of tools as one line: `{}`, `{checkout, verify_identity}`, `{"pay, then go"}`. */
 function textOf(done: readonly string[]): string {
   return `{${done.map((name) => (PLAIN.test(name) ? name : JSON.stringify(name))).join(', ')}}`;
 }
 
-/** What {@link textOf} wrote; `undefined` for any other text. */
+/** Reads what {@link textOf} wrote; `undefined` for any other text. */
 export function readText(text: string): ReadonlySet<string> | undefined {
   const known = read.get(text);
   if (known !== undefined) return known;
@@ -252,12 +254,12 @@ function namesOfText(text: string): string[] | undefined {
   }
 }
 
-/** By one kind of sameness a call is known again: by the arguments with these names. */
+/** A list of arguments as one text, to look up by. */
 export function kindOf(names: readonly string[]): string {
   return names.length === 1 ? String(names[0]) : JSON.stringify(names);
 }
 
-/** One call: a digest for each kind of sameness, `null` where an argument was missing. */
+/** One call: a digest for each list of arguments, `null` where one of them was missing. */
 type Remembered = readonly (string | null)[];
 
 /** The calls of one tool, the oldest first. */
@@ -266,11 +268,11 @@ interface CallsOfTool {
   readonly calls: readonly Remembered[];
 }
 
-/** The calls that a run remembers the arguments of. */
+/** The calls whose arguments a run remembers. */
 export class RememberedCalls {
   readonly #tools: Map<string, CallsOfTool>;
 
-  /** What a store gave may be anything: what is no call counts for nothing. */
+  /** A store may return anything: what is no call is skipped. */
   constructor({ context }: Position) {
     const { 'mcp-interlock/calls': kept } = openContext(context);
     const entries = Array.isArray(kept) ? kept : [];
@@ -284,7 +286,7 @@ export class RememberedCalls {
     return at !== -1 && calls.some((call) => call[at] === digest);
   }
 
-  /** Remembers one more, or anew. */
+  /** Remembers a call, or makes it the latest where it is remembered already. */
   add(tool: string, kinds: readonly (readonly string[])[], call: Remembered): void {
     const named = kinds.map(kindOf);
     const before = this.#tools.get(tool) ?? NO_CALLS;
@@ -300,7 +302,10 @@ export class RememberedCalls {
   }
 
   /**
-   * Forgets those with these values: all where the values are not known, none where one is missing.
+   * Forgets the calls with these values.
+   *
+   * @param digest `undefined` forgets all calls, since the values are not known; `null` forgets
+   * none, since a value is missing
    *
    * @returns whether any call of the tool is left
    */
@@ -314,7 +319,7 @@ export class RememberedCalls {
     return left.length > 0;
   }
 
-  /** A position with these calls in its context. */
+  /** The position with these calls in its context. */
   in({ state, context }: Position): Position {
     const tools = [...this.#tools].map(
       ([tool, { kinds, calls }]): Json => [tool, [...kinds], calls.map((call) => [...call])],

@@ -1,12 +1,12 @@
 /**
- * The ways through rules of order: hides how one is found without going through all sets of what
- * may be done, of which there are too many.
+ * Ways through rules of order. It hides how one is found without a look at all sets of tools, which
+ * are too many.
  */
 import { type AnyBinding, eventNamed, isChosen } from './binding.ts';
 import { type BoundState, holds, type Model, type Position } from './position.ts';
 import type { Way } from './ways.ts';
 
-/** A call that is allowed where `when` is true. */
+/** A call that is allowed where `when` is true, and what its success changes. */
 interface Action {
   readonly tool: string;
   readonly when: BoundState;
@@ -14,7 +14,7 @@ interface Action {
   readonly removes: readonly string[];
 }
 
-/** A name that is to be done, or not to be. */
+/** A tool that is to be done, or is not to be. */
 interface Literal {
   readonly name: string;
   readonly isDone: boolean;
@@ -22,10 +22,10 @@ interface Literal {
 
 type Done = ReadonlySet<string>;
 
-/** So many sets are looked at for the shortest way; beyond that, a way is as good as any. */
+/** How many sets the search for the shortest way visits. Beyond that, any way will do. */
 const MOST_SETS = 1_000;
 
-/** A way that is longer, for each action that there is, goes round in circles. */
+/** A way with more calls than this for each action goes round in circles. */
 const MOST_CALLS_EACH = 3;
 
 /** The ways from so many states are kept. */
@@ -34,11 +34,11 @@ const MOST_STATES_KEPT = 1_000;
 const NO_WAY: Way = Object.freeze({ path: undefined, foreseen: true });
 const NOT_KNOWN: Way = Object.freeze({ path: undefined, foreseen: false });
 
-/** The ways of one workflow of that kind. */
+/** The ways of one workflow that is made of rules of order. */
 export class OrderWays {
   readonly #model: Model;
   readonly #actions: readonly Action[];
-  /** Whether the effect of each call is known. */
+  /** Whether the effect of each call is known beforehand. */
   readonly #isWhole: boolean;
   readonly #ways = new Map<string, WeakMap<readonly BoundState[], Way>>();
 
@@ -67,7 +67,7 @@ export class OrderWays {
   #find(goal: BoundState, from: Done): Way {
     if (isTrue(goal, from)) return { path: Object.freeze([]), foreseen: true };
     const actions = helping(goal, this.#actions);
-    // A set only grows in this reckoning: what it cannot reach, no calls can.
+    // The costs assume that nothing is ever undone. So a goal of infinite cost is out of reach.
     const costs = new Costs(actions, from);
     if (costs.of(goal) === Number.POSITIVE_INFINITY) return this.#isWhole ? NO_WAY : NOT_KNOWN;
     const found = shortest(goal, actions, from);
@@ -77,7 +77,7 @@ export class OrderWays {
   }
 }
 
-/** The actions that may help: those that make true what the goal, or another of them, needs. */
+/** The actions that make true what the goal needs, or what another such action needs. */
 function helping(goal: BoundState, actions: readonly Action[]): readonly Action[] {
   const needed = new Set<string>();
   const chosen = new Set<Action>();
@@ -90,11 +90,11 @@ function helping(goal: BoundState, actions: readonly Action[]): readonly Action[
       goals.push(action.when);
     }
   }
-  // In binding order, which chooses among equally short ways.
+  // Binding order decides among equally short ways.
   return actions.filter((action) => chosen.has(action));
 }
 
-/** Breadth first, as long as there are few sets. */
+/** Searches breadth first, as long as there are few sets. */
 function shortest(
   goal: BoundState,
   actions: readonly Action[],
@@ -132,8 +132,8 @@ function shortest(
 }
 
 /**
- * One call after the other, each the first of what is missing by the cheapest alternative. Each is
- * allowed where it stands, so what comes out is a way, and perhaps not the shortest.
+ * Makes one call after the other, each one that the cheapest alternative still needs. Each call is
+ * allowed where it is made, so the result is a way, though perhaps not the shortest.
  */
 function stepByStep(
   goal: BoundState,
@@ -175,7 +175,9 @@ function nextAction(
   return undefined;
 }
 
-/** What is missing to make an expression true, by the cheapest alternative. */
+/**
+ * What is missing to make the expression true, or false where that is wanted, in the cheapest way.
+ */
 function missing(goal: BoundState, wanted: boolean, done: Done, costs: Costs): readonly Literal[] {
   if (isTrue(goal, done) === wanted) return [];
   const [kind, parts] = partsOf(goal, wanted);
@@ -187,8 +189,8 @@ function missing(goal: BoundState, wanted: boolean, done: Done, costs: Costs): r
 }
 
 /**
- * How many calls it takes at least, or a little more, to make something true, were nothing ever
- * undone. What costs infinitely much cannot be made true.
+ * Roughly how many calls it takes to make something true, if nothing were ever undone. What cannot
+ * be made true costs infinity.
  */
 class Costs {
   readonly #costs = new Map<string, number>();
@@ -231,7 +233,8 @@ class Costs {
 }
 
 /**
- * How an expression is made true, or false where that is wanted: by all of its parts, or by any.
+ * Whether all parts of an expression, or any, must hold to make it true, or false where that is
+ * wanted.
  */
 function partsOf(
   goal: BoundState,
@@ -243,7 +246,7 @@ function partsOf(
   return [wanted ? 'any' : 'all', goal.any];
 }
 
-/** The names that have a say in it, and which way; none of `'*'`. */
+/** The tools in an expression, and whether each is to be done; none for `'*'`. */
 function literalsOf(goal: BoundState, wanted: boolean): readonly Literal[] {
   if (typeof goal === 'string') return goal === '*' ? [] : [{ name: goal, isDone: wanted }];
   if ('tag' in goal) return [];
@@ -251,7 +254,7 @@ function literalsOf(goal: BoundState, wanted: boolean): readonly Literal[] {
   return ('all' in goal ? goal.all : goal.any).flatMap((each) => literalsOf(each, wanted));
 }
 
-/** What an action makes so that may have been otherwise. */
+/** What an action may change. */
 function outcomes({ adds, removes }: Action): readonly Literal[] {
   const removed = removes.map((name) => ({ name, isDone: false }));
   return adds === undefined ? removed : [...removed, { name: adds, isDone: true }];

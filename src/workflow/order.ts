@@ -1,6 +1,6 @@
 /**
- * Rules of the kind "this tool after that one", without a machine: hides how they are read and
- * checked, what each success comes to, and which binding makes each rule hold.
+ * Rules such as "this tool after that one", without a machine. It hides how they are read and
+ * checked, and which bindings make them hold.
  */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
@@ -24,33 +24,32 @@ export interface EarlierCall<N extends string = string> {
   /** Whose success is needed. */
   readonly tool: N;
   /**
-   * Only a call with the same arguments counts: their names; or, where the two tools call them
-   * otherwise, this tool's names and for each the earlier tool's: `{ order_id: 'id' }`. Values are
-   * the same where their JSON is; one that is missing is the same as nothing. Default: any call
-   * counts.
+   * The arguments in which the two calls must agree. Where the tools name one differently, a table
+   * of this tool's names and the earlier tool's: `{ order_id: 'id' }`. Values agree where their
+   * JSON is equal; a missing value agrees with none. Default: any call counts.
    */
   readonly same?: readonly string[] | { readonly [argument: string]: string } | undefined;
   /**
-   * Whether a success of this tool uses the earlier one up, so that it is needed anew each time.
-   * With `same`, it uses up the calls with these values only. Default `false`.
+   * Whether a success of this tool uses the earlier success up, so that each call needs a new one.
+   * With `same`, it uses up only the calls with these values. Default `false`.
    */
   readonly consumes?: boolean | undefined;
 }
 
-/** What a tool needs: another tool's success, all of several, or any of several. */
+/** What a tool needs: the success of another tool, of all of several, or of any of several. */
 export type OrderRequirement<N extends string = string> =
   | N
   | EarlierCall<N>
   | { readonly all: readonly OrderRequirement<N>[] }
   | { readonly any: readonly OrderRequirement<N>[] };
 
-/** When one tool is available, and how long its success counts. */
+/** When a tool is available, and how long its success counts. */
 export interface OrderRule<N extends string = string> {
-  /** What must have succeeded before; of a list, all of it. Default: nothing. */
+  /** What must have succeeded before; all of a list. Default: nothing. */
   readonly after?: OrderRequirement<N> | readonly OrderRequirement<N>[] | undefined;
-  /** The tools whose success takes this tool's success back. Default: none. */
+  /** The tools whose success undoes this tool's success. Default: none. */
   readonly undoneBy?: N | readonly N[] | undefined;
-  /** Whether it may succeed once only, until that is taken back. Default `false`. */
+  /** Whether it may succeed only once, until that is undone. Default `false`. */
   readonly once?: boolean | undefined;
 }
 
@@ -88,13 +87,13 @@ const neededSchema = z.strictObject({
   consumes: z._default(z.boolean(), false),
 });
 
-/** Rules of order, checked. Unchanging. */
+/** Checked rules of order. They never change. */
 export class Order {
-  /** Every tool that a rule is about or names, each in front of what needs it. */
+  /** Every tool in the rules. A tool stands before those that need it. */
   readonly names: readonly string[];
   /** The rules as a machine. */
   readonly model: OrderModel;
-  /** One binding of each tool that has a rule, or does something. */
+  /** One binding for each tool that has a rule, or whose success matters to one. */
   readonly bindings: readonly AnyBinding[];
   readonly #rules: ReadonlyMap<string, Rule>;
   readonly #asked: ReadonlySet<string>;
@@ -110,7 +109,7 @@ export class Order {
     return order;
   }
 
-  /** @param asked what bindings name beside the rules: that is remembered too */
+  /** @param asked further tools to remember, since other bindings name them */
   private constructor(id: string, rules: ReadonlyMap<string, Rule>, asked: ReadonlySet<string>) {
     this.#rules = rules;
     this.#asked = asked;
@@ -148,7 +147,7 @@ export class Order {
     );
   }
 
-  /** The same rules, where these names are remembered too. */
+  /** The same rules, where a run remembers these tools too. */
   remembering(names: readonly string[]): Order {
     const more = names.filter((each) => this.names.includes(each));
     if (more.every((each) => this.model.effects.get(each)?.isRemembered)) return this;
@@ -168,7 +167,7 @@ export class Order {
     });
   }
 
-  /** @throws InterlockError where a tool could never be called, whatever is called before */
+  /** @throws InterlockError where some tool could never be called */
   #assertPossible(what: string): void {
     const possible = new Set(this.names.filter((name) => this.#rules.get(name) === undefined));
     for (let before = -1; before < possible.size; ) {
@@ -267,7 +266,7 @@ function fault(message: string): InterlockError {
   return new InterlockError('ERR_INTERLOCK_CONFIG', message);
 }
 
-/** Every earlier call that a requirement names, in any depth. */
+/** Every earlier call that a requirement names, at any depth. */
 function neededBy(requirement: Requirement | undefined): readonly Needed[] {
   if (requirement === undefined) return [];
   if ('tool' in requirement) return [requirement];
@@ -282,7 +281,7 @@ function isMet(requirement: Requirement | undefined, isDone: (needed: Needed) =>
     : requirement.any.some((each) => isMet(each, isDone));
 }
 
-/** Where a tool is available, by what is done. */
+/** The states in which a tool is available, as an expression over what is done. */
 function expressionOf(after: Requirement | undefined, once: string | undefined): StateExpression {
   const needs = after === undefined ? [] : [namesOf(after)];
   const parts = needs.flatMap((each) =>
@@ -300,7 +299,7 @@ function namesOf(requirement: Requirement): StateExpression {
     : Object.freeze({ any: Object.freeze(requirement.any.map(namesOf)) });
 }
 
-/** The event of a success is the tool itself. */
+/** The event of a success has the name of the tool. */
 function successOf(tool: string, effect: Effect): AnyBinding['success'] {
   const readsArguments = effect.kinds.length > 0 || effect.uses.some(({ own }) => own.length > 0);
   if (!readsArguments) return tool;
@@ -326,7 +325,7 @@ function guardOf(after: Requirement): Guard {
   };
 }
 
-/** Which call is missing: the first one of all, or each one of any. */
+/** Which call is missing, in words: the first one of `all`, or each one of `any`. */
 function missingWords(requirement: Requirement, isMade: (needed: Needed) => boolean): string {
   if ('any' in requirement)
     return requirement.any.map((each) => missingWords(each, isMade)).join(', or ');

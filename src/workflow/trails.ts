@@ -37,7 +37,7 @@ export interface Replay {
  * store, and no entries older than those that the store kept.
  *
  * It cannot replay a run's data, since a trail has no results. A statechart's guards read data, so
- * its moves are taken from the trail; an `event` fault then means that the state does not handle
+ * its moves are taken from the trail. An `event` fault then means that the state does not handle
  * the event. Moves that another `version` of the gate made are not checked.
  *
  * @param entries oldest first, as `runs.history()` gives them
@@ -130,8 +130,8 @@ export interface TrailPrompts {
 export interface TrailPromptsOptions {
   /**
    * What to leave out: names of tools or events, or a function that answers `true` for an entry.
-   * The entry after an omitted move is left out too, since it begins in a state that the model
-   * never saw. Default: nothing.
+   * After an omitted move, the entries up to and including the next move are left out too. Else the
+   * model would not know how the run came to their state. Default: nothing.
    */
   readonly omit?: readonly string[] | ((entry: TrailEntry) => boolean) | undefined;
 }

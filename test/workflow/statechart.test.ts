@@ -387,14 +387,14 @@ describe('what pure transitions cannot run is named at construction:', () => {
   it('an action that nobody does, unless there is an onAction', () => {
     const named = of({ entry: { type: 'notify', params: { to: 'x' } } });
     expect(refusal(named, false).message).toContain(
-      'nobody does the action "notify": give the gate an "onAction"',
+      'nothing does the action "notify": give the gate an "onAction"',
     );
     expect(statechartModel(named, true).startActions).toEqual([
       { type: 'notify', params: { to: 'x' } },
     ]);
     for (const action of [log('hello'), emit({ type: 'X' })])
       expect(refusal(of({ exit: action }), false).message).toContain(
-        'nobody does the action "xstate.',
+        'nothing does the action "xstate.',
       );
     expect(() => statechartModel(of({ entry: assign({}) }), false)).not.toThrow();
   });
@@ -435,7 +435,7 @@ describe('what shows itself only when it happens', () => {
       on: { GO: { actions: enqueueActions(({ enqueue }) => enqueue('notify' as never)) } },
     });
     const silent = statechartModel(queueing, false);
-    expect(() => silent.next(silent.start, 'GO')).toThrow('nobody does the action "notify"');
+    expect(() => silent.next(silent.start, 'GO')).toThrow('nothing does the action "notify"');
     const told = statechartModel(queueing, true);
     expect(told.next(told.start, 'GO').actions).toEqual([{ type: 'notify' }]);
   });
