@@ -355,7 +355,7 @@ const ALLOWING = [
 function slotsOf(
   cache: ListCache,
   exchange: Exchange,
-  { era, principal, taskOwner }: Admission,
+  { era, identity: { principal }, taskOwner }: Admission,
 ): readonly Slot[] {
   const { req, messages, isBatch } = exchange;
   const [asked] = messages;

@@ -177,9 +177,8 @@ export class Admission {
   /** The `sessionStore()` that let it in. A second one would decide differently. */
   readonly owner: object;
   readonly era: Era;
-  /**
-   * The client's other requests, as far as this process can tell that they are the same client's.
-   */
+  readonly identity: Identity;
+  /** The requests that are known to be the same client's. */
   readonly session: LiveSession;
   /** The run that the request names without a call: it filters the lists. */
   readonly listed: Run | undefined;
@@ -188,13 +187,12 @@ export class Admission {
   /** The handle that the schemas of gated tools must ask for. */
   readonly managed: ManagedHandle | undefined;
   readonly #keeper: RunKeeper;
-  readonly #identity: Identity;
   /** The session's own run; none where there is no session. */
   readonly #own: Run | undefined;
   /** The strategies to try, in order, up to one that names the run of each call. */
   readonly #keys: readonly RunKeyStrategy[];
-  readonly #runs = new Map<string, Run>();
-  readonly #ofCalls = new Map<Call, Run | NoRun>();
+  #runs: Map<string, Run> | undefined;
+  #ofCalls: Map<Call, Run | NoRun> | undefined;
 
   /** @param own the session's own run */
   constructor(
@@ -207,7 +205,7 @@ export class Admission {
     this.era = caller.era;
     this.session = caller.session;
     this.#keeper = keeper;
-    this.#identity = caller.identity;
+    this.identity = caller.identity;
     this.#own = own;
     const { keys } = keeper;
     const last = keys.findIndex((key) => this.#named(key) !== undefined);
@@ -218,10 +216,6 @@ export class Admission {
     this.byArgument = this.#keys.some(({ kind }) => kind === 'handle' || kind === 'managed');
   }
 
-  get identity(): Identity {
-    return this.#identity;
-  }
-
   /** The strategies by which an argument may name the run, in order of preference. */
   get handles(): readonly (HandleKey | ManagedHandle)[] {
     return this.#keys.filter((key) => key.kind === 'handle' || key.kind === 'managed');
@@ -230,6 +224,7 @@ export class Admission {
   /** The run of a call. It stays the same if the call's arguments are changed later. */
   runOf(call: Call): Run | NoRun {
     if (this.listed !== undefined && !this.byArgument) return this.listed;
+    this.#ofCalls ??= new Map();
     const known = this.#ofCalls.get(call);
     if (known !== undefined) return known;
     const run = this.#find(call);
@@ -237,22 +232,23 @@ export class Admission {
     return run;
   }
 
-  /** As {@link Identity} has it. */
-  get principal(): string | undefined {
-    return this.#identity.principal;
+  /** For the developer: why each gated call of this client is refused, if that is known before. */
+  get unnamed(): string | undefined {
+    const isOpen = this.#own === undefined && this.#keys.every(({ kind }) => kind === 'session');
+    return isOpen ? UNNAMED.warning : undefined;
   }
 
   /** Whose tasks this request means by their ids. */
   get taskOwner(): readonly [kind: 'session' | 'principal', name: string | null] {
     return this.#own === undefined
-      ? ['principal', this.#identity.binding ?? null]
+      ? ['principal', this.identity.binding ?? null]
       : ['session', this.#own.run];
   }
 
   /** A run by its key. The caller must have made sure that it is the client's. */
   runNamed(run: string): Run {
     if (this.#own?.run === run) return this.#own;
-    return this.#runs.get(run) ?? this.#newRun(run, {});
+    return this.#runs?.get(run) ?? this.#newRun(run, {});
   }
 
   /**
@@ -280,7 +276,7 @@ export class Admission {
         // The upstream may read another handle there, so no run may judge the call.
         if (handle === null) return { advice: goneAdvice(key), warning: undefined };
         if (handle !== undefined)
-          return this.#known(key.runKey(handle, this.#identity.binding), { handle: key });
+          return this.#known(key.runKey(handle, this.identity.binding), { handle: key });
         found ??= withoutHandle(call, key);
       } else {
         const named = this.#named(key);
@@ -292,21 +288,16 @@ export class Admission {
     );
   }
 
-  /** For the developer: why each gated call of this client is refused, if that is known before. */
-  get unnamed(): string | undefined {
-    const isOpen = this.#own === undefined && this.#keys.every(({ kind }) => kind === 'session');
-    return isOpen ? UNNAMED.warning : undefined;
-  }
-
   /** The run that a strategy names without looking at the call. */
   #named(key: RunKeyStrategy): Run | undefined {
     if (key.kind === 'session') return this.#own;
-    const { principal } = this.#identity;
+    const { principal } = this.identity;
     if (key.kind !== 'principal' || principal === undefined) return undefined;
     return this.#known(key.runKey(principal), { create: { principal } });
   }
 
   #known(run: string, origin: RunOrigin): Run {
+    this.#runs ??= new Map();
     const known = this.#runs.get(run) ?? this.#newRun(run, origin);
     this.#runs.set(run, known);
     return known;
@@ -314,7 +305,7 @@ export class Admission {
 
   #newRun(run: string, origin: RunOrigin): Run {
     const { era, session } = this;
-    return new Run(run, this.#keeper, { era, session, actor: this.#identity.binding }, origin);
+    return new Run(run, this.#keeper, { era, session, actor: this.identity.binding }, origin);
   }
 }
 
