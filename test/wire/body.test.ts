@@ -6,7 +6,16 @@ import fc from 'fast-check';
 import { createProxyMiddleware, fixRequestBody } from 'http-proxy-middleware';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { Exchange } from '../../src/wire/exchange.ts';
-import { type Answer, ask, express4, header, serve, type Upstream, wiring } from './wire-server.ts';
+import {
+  type Answer,
+  ask,
+  express4,
+  header,
+  rawHead,
+  serve,
+  type Upstream,
+  wiring,
+} from './wire-server.ts';
 
 const MIB = 1024 * 1024;
 const PING = '{"jsonrpc":"2.0","id":1.0,"method":"ping"}';
@@ -18,7 +27,7 @@ async function textOf(stream: Readable): Promise<string> {
   return Buffer.concat(chunks).toString();
 }
 
-/** What an upstream finds, in each of the places where it may look. */
+/** The body as the upstream finds it in each of its places. */
 interface Seen {
   readonly stream: string;
   readonly body?: unknown;
@@ -37,33 +46,33 @@ const tell: Upstream = async (req, res) => {
   res.writeHead(200, { 'content-type': 'text/plain' }).end(JSON.stringify(seen));
 };
 
-/** Without requests in it a response of any type passes. */
+/** A body without requests, so that a response of any type passes. */
 const NOTICE = '{"jsonrpc":"2.0","method":"notifications/é"}';
 const seenIn = ({ body }: Answer): Seen => JSON.parse(body.toString()) as Seen;
 const codeIn = ({ body }: Answer): unknown => JSON.parse(body.toString()).error.code;
 
-/** Sets a member of the first message, as a claim does. */
+/** Sets a member of the first message, as a gate does when it claims. */
 const amend = (exchange: Exchange): never[] => {
   exchange.messages[0]?.message.set(['params'], { é: '💶' });
   return [];
 };
 const AMENDED_NOTICE = '{"jsonrpc":"2.0","method":"notifications/é","params":{"é":"💶"}}';
 
-describe('a body that nobody has read', () => {
+describe('a body that no parser has read', () => {
   it.each<[string, string | Buffer[]]>([
     ['with its length', NOTICE],
     ['in chunks', [Buffer.from(NOTICE)]],
     ['in single bytes', Array.from(Buffer.from(NOTICE), (byte) => Buffer.of(byte))],
     ['with a byte order mark', `\ufeff${NOTICE}`],
     ['with space around it', ` \r\n${NOTICE}\n `],
-  ])('is there for the upstream as it came: %s', async (_, body) => {
+  ])('reaches the upstream as it came: %s', async (_, body) => {
     const { url } = await serve(tell);
     const came =
       Buffer.isBuffer(body) || typeof body === 'string' ? body : Buffer.concat(body).toString();
     expect(seenIn(await ask(url, { body })).stream).toBe(came);
   });
 
-  it('is there for the upstream as it came, wherever the network cut it', async () => {
+  it('reaches the upstream as it came, wherever the network cut it', async () => {
     const { url } = await serve(tell);
     await fc.assert(
       fc.asyncProperty(
@@ -82,7 +91,7 @@ describe('a body that nobody has read', () => {
     );
   });
 
-  it('may be as large as the limit, and comes to the upstream whole', async () => {
+  it('may be as large as the limit, and reaches the upstream whole', async () => {
     const { url } = await serve(tell);
     const [head, tail] = ['{"jsonrpc":"2.0","method":"x","params":{"a":"', '"}}'];
     const body = head + 'é'.repeat((4 * MIB - head.length - tail.length) / 2) + tail;
@@ -95,9 +104,7 @@ describe('a body that nobody has read', () => {
   it('may come slowly', async () => {
     const { url } = await serve(tell);
     const socket = connect(Number(url.port), url.hostname);
-    socket.write(
-      `POST /mcp HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: ${Buffer.byteLength(NOTICE)}\r\n\r\n`,
-    );
+    socket.write(rawHead(Buffer.byteLength(NOTICE), 'connection: close'));
     for (const byte of Buffer.from(NOTICE)) {
       socket.write(Buffer.of(byte));
       await new Promise(setImmediate);
@@ -105,12 +112,12 @@ describe('a body that nobody has read', () => {
     expect(await textOf(socket)).toContain(JSON.stringify(NOTICE).slice(1, -1));
   });
 
-  it('is there in `rawBody` too, for adapters that refuse a stream which was read', async () => {
+  it('is in `rawBody` too, for adapters that refuse a stream which was read', async () => {
     const { url } = await serve(tell);
     expect(seenIn(await ask(url, { body: NOTICE })).raw).toBe(NOTICE);
   });
 
-  it('and that nobody reads in the end is not in the way of the next request on its connection', async () => {
+  it('does not block the next request on its connection where no handler reads it', async () => {
     const refusing = (exchange: Exchange): never[] => {
       for (const incoming of exchange.messages) void incoming.drop();
       return [];
@@ -118,12 +125,12 @@ describe('a body that nobody has read', () => {
     const { url } = await serve(tell, { parts: refusing });
     const socket = connect(Number(url.port), url.hostname);
     const body = JSON.stringify({ jsonrpc: '2.0', method: 'x', params: 'x'.repeat(MIB) });
-    const request = `POST /mcp HTTP/1.1\r\nhost: x\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
-    socket.write(request + request + request.replace('host: x', 'host: x\r\nconnection: close'));
+    const request = rawHead(body.length) + body;
+    socket.write(request + request + rawHead(body.length, 'connection: close') + body);
     expect((await textOf(socket)).match(/^HTTP\/1.1 202 /gm)).toHaveLength(3);
   });
 
-  it('is given to whoever pipes it', async () => {
+  it('can be piped', async () => {
     const behind = await serve(tell, { wired: false });
     const proxy = createProxyMiddleware({ target: behind.url.origin, changeOrigin: true });
     const { url } = await serve(tell, { host: 'express 5', behind: [proxy as RequestHandler] });
@@ -141,7 +148,7 @@ describe('a body that nobody has read', () => {
     }
   });
 
-  it('may be read as text by somebody in front', async () => {
+  it('may be read as text by a middleware in front', async () => {
     for (const encoding of ['utf8', 'latin1', 'base64'] as const) {
       const upstream: Upstream = async (req, res) => {
         let text = '';
@@ -213,7 +220,7 @@ describe('a body that was read in front', () => {
     expect(seenIn(await ask(url, { body: NOTICE })).stream).toBe(AMENDED_NOTICE);
   });
 
-  it('and kept by a host as `rawBody`, in text or in bytes, is amended there too', async () => {
+  it('is amended in `rawBody` too, as text or as bytes', async () => {
     for (const raw of [NOTICE, Buffer.from(NOTICE)]) {
       const keep: RequestHandler = (req, _res, next) =>
         void next(Object.assign(req, { rawBody: raw }) && undefined);
@@ -229,7 +236,7 @@ describe('a body that was read in front', () => {
     }
   });
 
-  it('is read once where the host parses it only when it is asked for', async () => {
+  it('is read once where the host parses it on demand', async () => {
     let reads = 0;
     const lazy: RequestHandler = (req, _res, next) => {
       const get = (): unknown => {
@@ -245,7 +252,7 @@ describe('a body that was read in front', () => {
     expect(reads).toBe(1);
   });
 
-  it('is no JSON where the host throws when it is asked for it', async () => {
+  it('is refused as no JSON where the host throws on demand', async () => {
     const lazy: RequestHandler = (req, _res, next) => {
       const get = (): never => {
         throw new SyntaxError('Invalid JSON');
@@ -258,7 +265,7 @@ describe('a body that was read in front', () => {
     expect([answer.status, codeIn(answer)]).toEqual([400, -32700]);
   });
 
-  it('without leaving anything behind is no JSON', async () => {
+  it('is refused as no JSON where the reader kept nothing', async () => {
     const swallow: RequestHandler = (req, _res, next) =>
       void req.resume().once('end', () => next());
     const { url } = await serve(tell, { host: 'express 5', front: [swallow] });
@@ -268,7 +275,7 @@ describe('a body that was read in front', () => {
 });
 
 describe('an amended body', () => {
-  it('is what every reader of the stream gets, with its own length', async () => {
+  it('reaches every reader of the stream, with its own length', async () => {
     const { url } = await serve(tell, { parts: amend });
     const length = String(Buffer.byteLength(AMENDED_NOTICE));
     expect(seenIn(await ask(url, { body: NOTICE }))).toEqual({
@@ -282,7 +289,7 @@ describe('an amended body', () => {
     });
   });
 
-  it('is what is piped and what a parser behind reads', async () => {
+  it('is piped, and read by a parser behind', async () => {
     const behind = await serve(tell, { wired: false });
     const proxy = createProxyMiddleware({ target: behind.url.origin });
     const piped = await serve(tell, {
@@ -301,7 +308,7 @@ describe('an amended body', () => {
     ['a value', express.json(), JSON.parse(AMENDED_NOTICE)],
     ['text', express.text({ type: () => true }), AMENDED_NOTICE],
     ['bytes', express.raw({ type: () => true }), `bytes: ${AMENDED_NOTICE}`],
-  ])('may have been read into %s between two middlewares', async (_, parser, body) => {
+  ])('may be read into %s between two middlewares', async (_, parser, body) => {
     const errors: unknown[] = [];
     const { url } = await serve(tell, {
       host: 'express 5',
@@ -315,7 +322,7 @@ describe('an amended body', () => {
     expect(errors).toEqual([]);
   });
 
-  it('keeps every character that was not amended, big numbers and escapes too', async () => {
+  it('keeps every character that was not amended, also of big numbers and escapes', async () => {
     const body =
       '{"jsonrpc":"2.0","method":"x","params":{"n":12345678901234567890,"f":1.0,"e":"\\u00e9"}}';
     const { url } = await serve(tell, {
@@ -327,7 +334,7 @@ describe('an amended body', () => {
     expect(seenIn(await ask(url, { body })).stream).toBe(`${body.slice(0, -2)},"key":"k"}}`);
   });
 
-  it('that somebody has consumed without a trace is not handed on as it was', async () => {
+  it('is not handed on as it was where other code has read the stream', async () => {
     const swallow: RequestHandler = (req, _res, next) =>
       void req.resume().once('end', () => next());
     let reached = false;
@@ -344,8 +351,8 @@ describe('an amended body', () => {
   });
 });
 
-describe('a body that cannot be had', () => {
-  it('because it is encoded is a 415, unless a parser in front has decoded it', async () => {
+describe('a body that is refused', () => {
+  it('with a 415 if it is encoded, unless a parser in front has decoded it', async () => {
     const { gzipSync } = await import('node:zlib');
     const headers = { 'content-encoding': 'GZip' };
     const bare = await serve(tell);
@@ -368,8 +375,8 @@ describe('a body that cannot be had', () => {
     "application/json; charset='utf-7'",
     'application/json; charset="utf\\-7"',
     'application/json; charset=latin1',
-  ])('because a parser behind would read other text in it is a 415: %s', async (type) => {
-    // `+ACI-` is a quote in UTF-7: a parser that heeds the charset sees another method here.
+  ])('with a 415 where a parser behind would read other text in it: %s', async (type) => {
+    // `+ACI-` is a quote in UTF-7: a parser that goes by the charset reads another method here.
     const body = '{"jsonrpc":"2.0","method":"x","a":"+ACI-,+ACI-method+ACI-:+ACI-tools/call"}';
     for (const front of [[], [express.raw({ type: () => true })]]) {
       const { url } = await serve(tell, { host: 'express 5', front, behind: [express.json()] });
@@ -382,7 +389,7 @@ describe('a body that cannot be had', () => {
     'application/json; charset=utf-8',
     'application/json;charset="UTF-8"',
     'application/json; charset=UTF8',
-  ])('is not one that says that it is UTF-8: %s', async (type) => {
+  ])('is not one whose type says UTF-8: %s', async (type) => {
     const { url } = await serve(tell);
     expect(seenIn(await ask(url, { headers: { 'content-type': type }, body: NOTICE })).stream).toBe(
       NOTICE,
@@ -393,7 +400,7 @@ describe('a body that cannot be had', () => {
     ['with its length', 'x'.repeat(8 * MIB)],
     ['in chunks', ['{"a":"', ...Array.from({ length: 8 }, () => 'x'.repeat(MIB)), '"}']],
   ])(
-    'because it is too large is a 413 that reaches a client which is still sending, %s',
+    'as too large gets a 413, which reaches a client that is still sending, %s',
     async (_, body) => {
       const { url } = await serve(tell);
       const answer = await ask(url, { body });
@@ -405,7 +412,7 @@ describe('a body that cannot be had', () => {
   it.each([
     ['too large', 413, ''],
     ['encoded', 415, 'content-encoding: gzip\r\n'],
-  ])('because it is %s is not listened to for ever', async (_, status, header) => {
+  ])('as %s is not read for ever', async (_, status, header) => {
     const { url } = await serve(tell);
     const socket = connect(Number(url.port), url.hostname);
     socket.on('error', () => {});
@@ -427,12 +434,12 @@ describe('a body that cannot be had', () => {
     expect(answer).toMatch(new RegExp(`^HTTP/1.1 ${status} `));
     expect(answer.toLowerCase()).toContain('\r\nconnection: close\r\n');
     expect(answer).toContain('"jsonrpc":"2.0"');
-    // What is in the buffers of both sides comes on top.
+    // The buffers of both sides hold some more.
     expect(sent).toBeGreaterThan(16);
     expect(sent).toBeLessThan(64);
   });
 
-  it('because it is too large is waited for no longer than a second', async () => {
+  it('as too large is read for no longer than a second', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     onTestFinished(() => void vi.useRealTimers());
     const { url } = await serve(tell, { limits: { maxBodyBytes: 10 } });
@@ -448,7 +455,7 @@ describe('a body that cannot be had', () => {
     await closed;
   });
 
-  it('because it is too large is a 413 where a parser in front has read it into text or bytes', async () => {
+  it('as too large gets a 413 where a parser in front has read it as text or bytes', async () => {
     const body = `{"a":"${'é'.repeat(600)}"}`;
     for (const parser of [express.text({ type: () => true }), express.raw({ type: () => true })]) {
       const { url } = await serve(tell, {
@@ -460,7 +467,7 @@ describe('a body that cannot be had', () => {
     }
   });
 
-  it('because the client aborts in the middle reaches no upstream, and harms nothing', async () => {
+  it('as aborted by its client reaches no upstream, and harms nothing', async () => {
     let reached = 0;
     const upstream: Upstream = (req, res) => {
       reached++;
@@ -476,7 +483,7 @@ describe('a body that cannot be had', () => {
     expect(seenIn(await ask(url, { body: NOTICE })).stream).toBe(NOTICE);
   });
 
-  it('because the client is gone already reaches no upstream', async () => {
+  it('as its client has left reaches no upstream', async () => {
     let reached = false;
     const gone = new Promise<void>((resolve) => {
       const front: RequestHandler = (req, res, next) => {
@@ -497,7 +504,7 @@ describe('a body that cannot be had', () => {
     expect(reached).toBe(false);
   });
 
-  it('is empty for a request of another method, and nobody looks for it', async () => {
+  it('is not even read for another method than POST', async () => {
     const { url } = await serve(tell);
     const answer = await ask(url, { method: 'PUT', body: 'not JSON' });
     expect(seenIn(answer).stream).toBe('not JSON');
@@ -506,7 +513,7 @@ describe('a body that cannot be had', () => {
 });
 
 describe('the amended message', () => {
-  it('is the one that was sent, but for what was amended', async () => {
+  it('is the sent one, but for the amended member', async () => {
     const { url } = await serve(
       async (req, res) => {
         res.setHeader('content-type', 'application/json').end(await textOf(req));

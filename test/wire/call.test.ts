@@ -53,11 +53,11 @@ describe('a message that parsers read in different ways', () => {
       '"Method" must be spelled "method"',
     ],
     ['{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":1,"X":2}}', '"X" stands twice'],
-  ])('is refused where a parser has read it already: %s', (text, fault) => {
+  ])('is refused where a parser has read it: %s', (text, fault) => {
     expect(faultIn(text, true)).toEqual(invalid(1, `the member ${fault}`));
   });
 
-  it('in a batch is refused with its own id, and the batch with it', () => {
+  it('in a batch is refused with its own id, and the whole batch with it', () => {
     const good = '{"jsonrpc":"2.0","id":1,"method":"a"}';
     expect(faultIn(`[${good},{"jsonrpc":"2.0","id":"x","method":"a","id":"x"}]`)).toEqual(
       invalid('x', 'the member "id" stands twice'),
@@ -65,17 +65,18 @@ describe('a message that parsers read in different ways', () => {
   });
 
   it.each([
-    '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":{"Name":1,"name":2}}}',
+    '{"jsonrpc":"2.0","id":1,"method":"tools/call",' +
+      '"params":{"name":"a","arguments":{"Name":1,"name":2}}}',
     '{"jsonrpc":"2.0","id":1,"method":"other","params":{"Name":"a"}}',
     '{"jsonrpc":"2.0","id":1,"method":"a","params":[1,2]}',
     '{"jsonrpc":"2.0","id":1,"method":"a","x-Own":1,"constructor":1}',
-  ])('is not one whose keys are nobody’s: %s', (text) => {
+  ])('is not one with odd keys that we do not read: %s', (text) => {
     expect([faultIn(text), faultIn(text, true)]).toEqual([undefined, undefined]);
   });
 });
 
 describe('the messages of a batch', () => {
-  it('keep the text that they came in', () => {
+  it('keep their text', () => {
     const texts = [
       '{"jsonrpc":"2.0", "id":1.0,"method":"a"}',
       '{"jsonrpc":"2.0","method":"\\u0061"}',
@@ -90,7 +91,7 @@ describe('the messages of a batch', () => {
     ]);
   });
 
-  it('may be as many as the limit says, and not one more', () => {
+  it('may be as many as the limit, and not one more', () => {
     const many = (count: number) =>
       `[${Array.from({ length: count }, () => '{"jsonrpc":"2.0","method":"a"}').join(',')}]`;
     expect(faultIn(many(50))).toBeUndefined();

@@ -15,6 +15,7 @@ import {
   MARKER,
   ONLOOKER,
   open,
+  rawHead,
   serve,
   type Upstream,
 } from './wire-server.ts';
@@ -86,11 +87,8 @@ describe.each(HOSTS)('compression in front of us, on %s', (host) => {
 
   it.each<[string, Filter[]]>([
     ['as it is', []],
-    [
-      'while somebody thinks about it',
-      [{ ...ONLOOKER, onMessage: () => new Promise(setImmediate) }],
-    ],
-  ])('lets a pipe go on when its own stream drains: %s', async (_, parts) => {
+    ['while a filter thinks', [{ ...ONLOOKER, onMessage: () => new Promise(setImmediate) }]],
+  ])('lets a pipe go on once its own stream drains: %s', async (_, parts) => {
     const event = `data: {"jsonrpc":"2.0","method":"${'x'.repeat(9_000)}"}\n\n`;
     const upstream: Upstream = (_req, res) =>
       pipeline(
@@ -103,7 +101,7 @@ describe.each(HOSTS)('compression in front of us, on %s', (host) => {
     expect(gunzipSync(answer.body).toString()).toBe(event.repeat(300));
   });
 
-  it('lets a pump go on whose client left, so that its outcome is seen', async () => {
+  it('lets an upstream go on whose client left, so that its outcome is seen', async () => {
     const [left, done] = [latch(), latch()];
     const upstream: Upstream = async (_req, res) => {
       res.writeHead(200, { 'content-type': 'text/event-stream' });
@@ -133,9 +131,7 @@ describe.each(HOSTS)('compression in front of us, on %s', (host) => {
       },
     });
     const socket = connect(Number(url.port), url.hostname);
-    socket.write(
-      `POST /mcp HTTP/1.1\r\nhost: x\r\naccept-encoding: gzip\r\ncontent-type: application/json\r\ncontent-length: ${CALL.length}\r\n\r\n${CALL}`,
-    );
+    socket.write(rawHead(CALL.length, 'accept-encoding: gzip') + CALL);
     socket.pause();
     await left.opened;
     socket.resetAndDestroy();
@@ -145,7 +141,7 @@ describe.each(HOSTS)('compression in front of us, on %s', (host) => {
 });
 
 describe.each(HOSTS)('compression behind us, on %s', (host) => {
-  it('is asked for nothing, and what it leaves plain is read', async () => {
+  it('is asked not to compress, and its plain response is read', async () => {
     const { url, errors } = await serve(json, {
       host,
       behind: [compression()],
@@ -159,7 +155,7 @@ describe.each(HOSTS)('compression behind us, on %s', (host) => {
     expect(errors).toEqual([]);
   });
 
-  it('leaves streams as they come', async () => {
+  it('leaves streams alone', async () => {
     const upstream: Upstream = async (_req, res) => {
       res.writeHead(200, { 'content-type': 'text/event-stream' });
       for (let n = 0; n < 200; n++) {
@@ -174,7 +170,7 @@ describe.each(HOSTS)('compression behind us, on %s', (host) => {
     );
   });
 
-  it('that compresses all the same is refused', async () => {
+  it('is refused where it compresses all the same', async () => {
     const { url, errors } = await serve(
       (_req, res) => {
         res

@@ -23,7 +23,7 @@ const request = (id: unknown, method = 'tools/call'): JsonObject => ({
 const refusal = (id: unknown): JsonObject => ({ jsonrpc: '2.0', id, result: { isError: true } });
 const jsonIn = ({ body }: Answer): unknown => JSON.parse(body.toString());
 
-/** Notes what it is given, and answers each request in it. */
+/** Records each body, and answers each request in it. */
 function recording(): { upstream: Upstream; given: unknown[] } {
   const given: unknown[] = [];
   const upstream: Upstream = async (req, res) => {
@@ -41,7 +41,7 @@ function recording(): { upstream: Upstream; given: unknown[] } {
   return { upstream, given };
 }
 
-/** Serves with several middlewares, mounted one behind the other. */
+/** Serves with several middlewares, one behind the other. */
 const serveAll = (
   upstream: Upstream,
   mounts: NonNullable<WireOptions['parts']>[],
@@ -69,7 +69,7 @@ const refuse =
   };
 
 describe('an exchange', () => {
-  it('is one and the same for every middleware that a request passes', async () => {
+  it('is the same for every middleware of a request', async () => {
     const seen: Exchange[] = [];
     const note = (exchange: Exchange): Filter[] => {
       seen.push(exchange);
@@ -101,12 +101,12 @@ describe('an exchange', () => {
       const { url } = await serve(upstream, { wired: false, front, host: 'express 5' });
       await ask(url, { body: LIST });
       await ask(url, { method: 'GET' });
-      // Only a body that is still to be read has to be waited for.
+      // Only an unread body must be awaited.
       expect(seen).toEqual([!parsed, false]);
     },
   );
 
-  it('knows its requests, and which of them are still to be forwarded', async () => {
+  it('knows which of its requests are still to be forwarded', async () => {
     const seen: unknown[] = [];
     const { upstream } = recording();
     const { url } = await serve(upstream, {
@@ -132,7 +132,7 @@ describe('an exchange', () => {
 describe('what is forwarded', () => {
   const batch = JSON.stringify([request(1), request(2), request(3)]);
 
-  it('is what came, to the letter, where nobody changed anything', async () => {
+  it('is what came, to the letter, where no middleware changed it', async () => {
     const text = ' {"jsonrpc":"2.0", "id":1.0 ,"method":"x"}\n';
     const { url } = await serve(
       async (req, res) => {
@@ -155,7 +155,7 @@ describe('what is forwarded', () => {
   it.each([
     ['unparsed', []],
     ['parsed', [express.json()]],
-  ])('leaves out what was answered, by whichever middleware, %s', async (_, front) => {
+  ])('leaves out what any middleware answered, %s', async (_, front) => {
     const { upstream, given } = recording();
     const { url } = await serveAll(upstream, [refuse(1), edit(2), refuse(3)], { front });
     expect(jsonIn(await ask(url, { body: batch }))).toEqual([
@@ -167,7 +167,7 @@ describe('what is forwarded', () => {
   });
 
   it.each([1, 2, 3])(
-    'leaves out what one middleware amended and the next one answered: %i',
+    'leaves out a message that one middleware amended and the next one answered: %i',
     async (id) => {
       const { upstream, given } = recording();
       const { url } = await serveAll(upstream, [edit(id), refuse(id)]);
@@ -176,14 +176,14 @@ describe('what is forwarded', () => {
     },
   );
 
-  it('is a batch although one message of it is left', async () => {
+  it('stays a batch where one message of it is left', async () => {
     const { upstream, given } = recording();
     const { url } = await serveAll(upstream, [refuse(1), refuse(3)]);
     await ask(url, { body: batch });
     expect(given).toEqual([[request(2)]]);
   });
 
-  it('is nothing where nothing is left, and the answers have the shape of the request', async () => {
+  it('is nothing where all is answered, in the shape of the request', async () => {
     const { upstream, given } = recording();
     const all = (exchange: Exchange): Filter[] => [1, 2, 3].flatMap((id) => refuse(id)(exchange));
     const { url } = await serve(upstream, { parts: all });
@@ -192,7 +192,7 @@ describe('what is forwarded', () => {
     expect(given).toEqual([]);
   });
 
-  it('is not what was dropped, which nobody answers either', async () => {
+  it('has no dropped message, which gets no answer either', async () => {
     const drop = (exchange: Exchange): Filter[] => {
       const [first] = exchange.messages;
       if (first !== undefined) void first.drop();
@@ -207,7 +207,7 @@ describe('what is forwarded', () => {
     expect(given).toEqual([[request(2)]]);
   });
 
-  it('is let go of by those who hold what is not, one after another', async () => {
+  it('lacks answered calls, of which each holder lets go, one after another', async () => {
     const told: string[] = [];
     const holder = (name: string, { id }: Call) => ({
       withdraw: async () => {
@@ -272,7 +272,7 @@ describe('a body that is refused', () => {
       413,
       -32600,
     ],
-  ])('because it %s reaches nobody', async (_, body, status, code) => {
+  ])('because it %s reaches no upstream', async (_, body, status, code) => {
     const { upstream, given } = recording();
     const { url, exchanges } = await serve(upstream, { parts: () => [ONLOOKER] });
     const answer = await ask(url, { body });
@@ -284,8 +284,8 @@ describe('a body that is refused', () => {
   });
 });
 
-describe('the news that a list changed', () => {
-  it('goes out in front of the message on a stream, once, and is left to others otherwise', async () => {
+describe('the message that a list changed', () => {
+  it('goes out once in front of a message on a stream, and on no other response', async () => {
     const said: boolean[] = [];
     const announcing = (exchange: Exchange): Filter[] => [
       {
@@ -321,7 +321,7 @@ describe('the news that a list changed', () => {
 });
 
 describe('a request object that is replaced between two middlewares', () => {
-  it('is a mistake that is named, since the response could not lead to two of them', async () => {
+  it('is a mistake that the error names, since one response cannot serve both', async () => {
     let failure: unknown;
     const { url } = await serve(
       async (req, res) => {

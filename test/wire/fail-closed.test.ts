@@ -32,7 +32,7 @@ const sending =
     res.end();
   };
 
-/** The ids of the errors that stand in place of the response. */
+/** The ids of the errors that replace the response. */
 function refusedIds({ body, headers }: Answer): unknown[] {
   const text = body.toString();
   const isStream = headers.some(([, value]) => value === 'text/event-stream');
@@ -91,12 +91,12 @@ describe('a response that cannot be inspected is refused:', () => {
       'an event that never ends',
       sending(SSE_TYPE, `data: ${LISTED}`, ' '.repeat(500), ' '.repeat(2_000)),
     ],
-  ])('%s that is larger than what is held', async (_, upstream) => {
+  ])('%s that is larger than the limit', async (_, upstream) => {
     const errors = await expectRefusal(upstream, [ONLOOKER], { maxMessageBytes: 1_000 });
     expect(String(errors[0])).toContain('larger than maxMessageBytes, 1000');
   });
 
-  it('but a body of just that size is not', async () => {
+  it('but not a body of just that size', async () => {
     const { url } = await serve(sending(JSON_TYPE, LISTED), {
       parts: () => [ONLOOKER],
       limits: { maxMessageBytes: LISTED.length },
@@ -104,7 +104,7 @@ describe('a response that cannot be inspected is refused:', () => {
     expect((await ask(url, { body: LIST })).body.toString()).toBe(LISTED);
   });
 
-  it('an event is left out, and the ones around it come', async () => {
+  it('an event that is no message is left out, and those around it come', async () => {
     const { url, errors } = await serve(
       sending(SSE_TYPE, EVENT.replace('secret', 'a'), 'data: no JSON\n\n', ': b\n\n'),
       {
@@ -117,14 +117,14 @@ describe('a response that cannot be inspected is refused:', () => {
     expect(String(errors[0])).toContain('not JSON-RPC');
   });
 
-  it('a half event at the end of a stream never goes out', async () => {
+  it('half an event at the end of a stream never goes out', async () => {
     const { url } = await serve(sending(SSE_TYPE, `data: ${LISTED}\n`), {
       parts: () => [ONLOOKER],
     });
     expect((await ask(url, { body: LIST })).body.toString()).toBe('');
   });
 
-  it('a batch, for each of its requests, and with what was answered here', async () => {
+  it('a batch, with an error for each request that was not answered here', async () => {
     const parts = (exchange: Exchange): Filter[] => {
       const [first] = exchange.messages;
       if (first !== undefined) void first.answerWith({ jsonrpc: '2.0', id: 1, result: {} });
@@ -140,7 +140,7 @@ describe('a response that cannot be inspected is refused:', () => {
     expect(refusedIds(await ask(whole.url, { body: BATCH }))).toEqual([1, 'two']);
   });
 
-  it('a stream that has begun ends with an error for each request that has no response yet', async () => {
+  it('a stream that has begun, with an error for each unanswered request', async () => {
     const upstream = sending(
       SSE_TYPE,
       'data: {"jsonrpc":"2.0","id":1,"result":{}}\n\n',
@@ -155,7 +155,7 @@ describe('a response that cannot be inspected is refused:', () => {
   });
 });
 
-describe('a part that fails', () => {
+describe('a filter that fails', () => {
   const failing = (method: keyof Filter, how: 'throws' | 'rejects'): Filter => ({
     ...ONLOOKER,
     [method]: () => {
@@ -167,7 +167,7 @@ describe('a part that fails', () => {
     (['onHead', 'onMessage', 'onEnd'] as const).map((method) => [method, how] as const),
   );
 
-  it.each(ways)('in %s, and %s, lets nothing through of a JSON body', async (method, how) => {
+  it.each(ways)('in %s, and %s, lets no JSON body through', async (method, how) => {
     const errors = await expectRefusal(sending(JSON_TYPE, LISTED), [failing(method, how)]);
     expect(errors.map(String)).toEqual(['Error: a store is down: password']);
   });
@@ -204,14 +204,14 @@ describe('a part that fails', () => {
   });
 
   it.each(['throws', 'rejects'] as const)(
-    'even in onUnreadable, and %s, leaves the client its answer',
+    'in onUnreadable, and %s, still leaves the client its answer',
     async (how) => {
       const errors = await expectRefusal(sending(JSON_TYPE, 'x'), [failing('onUnreadable', how)]);
       expect(errors).toHaveLength(2);
     },
   );
 
-  it('twice cuts the connection, rather than to let anything through', async () => {
+  it('twice cuts the connection, and lets nothing through', async () => {
     let thrown = 0;
     const part: Filter = {
       ...ONLOOKER,
@@ -226,7 +226,7 @@ describe('a part that fails', () => {
   });
 
   it.each(['onClose', 'onDepart'] as const)(
-    'in %s harms nothing, and the other parts are told',
+    'in %s harms nothing, and the other filters are told',
     async (method) => {
       const { opened: told, open: tell } = latch();
       const parts = ({ tap }: Exchange): Filter[] => {
@@ -247,7 +247,7 @@ describe('a part that fails', () => {
     },
   );
 
-  it('is reported to an observer that throws itself, and the client has its answer', async () => {
+  it('is reported to an observer that throws, and the client gets its answer', async () => {
     const { url, errors } = await serve(sending(JSON_TYPE, LISTED), {
       parts: () => [failing('onMessage', 'throws')],
       onError: () => {
@@ -265,7 +265,7 @@ describe.each(['express 4', 'express 5'] as const)('an upstream that throws, on 
   };
   const rejects: Upstream = () => Promise.reject(new Error('upstream'));
 
-  // Express 4 knows nothing of promises.
+  // Express 4 does not know promises.
   it.each(host === 'express 4' ? [throws] : [throws, rejects])(
     'is answered as without us',
     async (upstream) => {
@@ -279,7 +279,7 @@ describe.each(['express 4', 'express 5'] as const)('an upstream that throws, on 
     },
   );
 
-  it('after its headers has its connection cut as without us, and nothing gets through', async () => {
+  it('after its headers loses its connection as without us, and nothing gets through', async () => {
     const upstream: Upstream = (_req, res) => {
       res.writeHead(200, JSON_TYPE);
       res.write(LISTED);
@@ -291,7 +291,7 @@ describe.each(['express 4', 'express 5'] as const)('an upstream that throws, on 
 });
 
 describe.each(HOSTS)('an upstream, on %s,', (host) => {
-  it('that destroys the socket tells its parts, and ends nothing else', async () => {
+  it('that destroys the socket tells its filters, and ends nothing else', async () => {
     const { opened, open: tell } = latch();
     const { url } = await serve((req) => void req.socket.destroy(), {
       host,
@@ -301,7 +301,7 @@ describe.each(HOSTS)('an upstream, on %s,', (host) => {
     await opened;
   });
 
-  it('that never answers tells its parts when the client leaves', async () => {
+  it('that never answers tells its filters when the client leaves', async () => {
     const [reached, closed] = [latch(), latch()];
     const { url, errors } = await serve(reached.open, {
       host,
@@ -314,7 +314,7 @@ describe.each(HOSTS)('an upstream, on %s,', (host) => {
     expect(errors).toEqual([]);
   });
 
-  it('that writes on after its client left harms nothing', async () => {
+  it('that writes on after its client left does no harm', async () => {
     const [left, written] = [latch(), latch()];
     const { url, errors } = await serve(
       async (_req, res) => {

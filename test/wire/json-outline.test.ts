@@ -12,7 +12,7 @@ const inner = (piece: Piece): readonly Piece[] => [
   ...(piece.elements ?? []),
 ];
 
-/** Slow and plain, on the pieces of the text. */
+/** The outline's reference: slow and plain, on the pieces of the text. */
 function hasDoubled(piece: Piece): boolean {
   const keys = (piece.members ?? []).map(({ key }) => key);
   return new Set(keys).size < keys.length || inner(piece).some(hasDoubled);
@@ -54,7 +54,7 @@ const messageText = fc
   });
 
 describe('the outline of a message', () => {
-  it('says whether a key of it stands twice in one object, at any depth', () => {
+  it('tells whether an object has a key twice, at any depth', () => {
     fc.assert(
       fc.property(objectText, (text) => {
         const { plain, outline } = outlined(text);
@@ -64,7 +64,7 @@ describe('the outline of a message', () => {
     );
   });
 
-  it('says so of objects with any number of keys, in any order', () => {
+  it('tells so for objects with any number of keys, in any order', () => {
     const key = fc.oneof(
       fc.nat(300).map(String),
       fc.string({ maxLength: 3 }),
@@ -73,7 +73,7 @@ describe('the outline of a message', () => {
     fc.assert(
       fc.property(fc.array(key, { maxLength: 150 }), fc.nat(), (keys, at) => {
         const members = keys.map((each) => `${JSON.stringify(each)}:{"a":[{"b":1,"c":2}]}`);
-        // Objects in objects keep lists of their own.
+        // Objects in objects have their own lists of keys.
         members.splice(at % (members.length + 1), 0, `"n":{${members.join(',')}}`);
         const { outline } = outlined(`{"x":{${members.join(',')}}}`);
         const isDoubled = new Set(keys).size < keys.length || keys.includes('n');
@@ -82,7 +82,7 @@ describe('the outline of a message', () => {
     );
   });
 
-  it('has the places of its parts, whatever they are and wherever they stand', () => {
+  it('has the places of its parts, of any kind and in any order', () => {
     fc.assert(
       fc.property(messageText, (text) => {
         const { plain, outline } = outlined(text);
@@ -108,7 +108,7 @@ describe('the outline of a message', () => {
     );
   });
 
-  it('is taken down of each message of a batch', () => {
+  it('is made for each message of a batch', () => {
     fc.assert(
       fc.property(fc.array(objectText, { maxLength: 5 }), (texts) => {
         const body = `[ ${texts.join(' , ')} ]`;
@@ -125,7 +125,7 @@ describe('the outline of a message', () => {
     );
   });
 
-  it('is had of a body however deep it is, and however many keys it has', () => {
+  it('is made for a body of any depth, with any number of keys', () => {
     const deep = `{"params":{"arguments":${'{"a":['.repeat(300_000)}${']}'.repeat(300_000)}}}`;
     expect(outlined(deep).outline).toMatchObject({ doubled: undefined, end: deep.length });
     const keys = Array.from({ length: 100_000 }, (_, i) => `"${(i * 7_919) % 100_003}":0`);
@@ -147,7 +147,7 @@ describe('a message whose parts have known places', () => {
   const kinds = fc.constantFrom('set', 'assign', 'remove');
   const step = fc.tuple(kinds, path, fc.jsonValue({ maxDepth: 1 }));
 
-  it('comes to the same as one whose places are not known, however it is edited', () => {
+  it('comes out like one without known places, after any edits', () => {
     fc.assert(
       fc.property(messageText, fc.array(step, { maxLength: 5 }), (text, steps) => {
         const { plain, outline } = outlined(text);
@@ -174,7 +174,7 @@ describe('a message whose parts have known places', () => {
     );
   });
 
-  it('keeps every character around what is set', () => {
+  it('keeps every character around an edit', () => {
     const text =
       '{ "id":1.0,"params" : {"arguments":{"n":12345678901234567890 },"name":"a", "_meta":{} } }';
     const { plain, outline } = outlined(text);
@@ -185,7 +185,8 @@ describe('a message whose parts have known places', () => {
     message.assign(['params', '_meta'], { a: '1', b: '"' });
     expect(message.edits).toBe(4);
     expect(message.text).toBe(
-      '{ "id":1.0,"params" : {"arguments":{"n":12345678901234567890 },"name":"b", "_meta":{"key":"k","a":"1","b":"\\""} } }',
+      '{ "id":1.0,"params" : {"arguments":{"n":12345678901234567890 },' +
+        '"name":"b", "_meta":{"key":"k","a":"1","b":"\\""} } }',
     );
     expect(spanAt(message.text, ['params', '_meta', 'key'])).toBeDefined();
   });

@@ -32,7 +32,7 @@ const rawMembers = (piece: Piece): [string, string][] =>
 const rawElements = (text: string): string[] =>
   (takeApart(text).elements ?? []).map(({ raw }) => raw);
 
-/** `1e400` is infinite to JavaScript, and `-0` is not `0`: nothing is forgiven. */
+/** Strict: `1e400` is infinite to JavaScript, and `-0` is not `0`. */
 function expectSame(actual: unknown, expected: unknown): void {
   if (!isDeepStrictEqual(actual, expected)) expect(actual).toEqual(expected);
   expect(isDeepStrictEqual(actual, expected)).toBe(true);
@@ -44,7 +44,7 @@ describe('a text with plain keys', () => {
     ...elements.flatMap(keysIn),
   ];
 
-  it('has the same keys, with no escapes in them but those that JSON asks for', () => {
+  it('has the same keys, with no escapes in them but those that JSON demands', () => {
     fc.assert(
       fc.property(fc.oneof(spacedObjectText, arrayText), (text) => {
         const plain = withPlainKeys(text);
@@ -58,7 +58,7 @@ describe('a text with plain keys', () => {
     );
   });
 
-  it('has everything else as it was', () => {
+  it('keeps everything else', () => {
     const text = '{"\\u006dethod":"\\u0061", "a\\"":{"\\u00e9" : ["\\n:", 1.0]}}';
     expect(withPlainKeys(text)).toBe('{"method":"\\u0061", "a\\"":{"é" : ["\\n:", 1.0]}}');
     expect(parseJson(text).value).toEqual({ method: 'a', 'a"': { é: ['\n:', 1] } });
@@ -66,7 +66,7 @@ describe('a text with plain keys', () => {
 });
 
 describe('the places of values in a text', () => {
-  it('are those of the grammar, however the text is written', () => {
+  it('follow the grammar, in any way of writing', () => {
     const check = (text: string, piece: Piece): void => {
       for (const { value } of piece.members ?? []) check(text, value);
       for (const element of piece.elements ?? []) check(text, element);
@@ -100,7 +100,7 @@ describe('the places of values in a text', () => {
     );
   });
 
-  it('of a path is that of the value which JSON.parse finds there', () => {
+  it('at a path are those of the value that JSON.parse finds there', () => {
     fc.assert(
       fc.property(objectText, fc.array(anyKey, { maxLength: 3 }), (text, path) => {
         const span = spanAt(text, path);
@@ -113,7 +113,7 @@ describe('the places of values in a text', () => {
 });
 
 describe('a member', () => {
-  it('that is set has its value, and every other one keeps its characters', () => {
+  it('that is set has its value, and the others keep their characters', () => {
     fc.assert(
       fc.property(spacedObjectText, anyKey, valueText, (text, key, value) => {
         const edited = withMember(text, key, value);
@@ -127,7 +127,7 @@ describe('a member', () => {
     );
   });
 
-  it('that is taken out is gone in each of its spellings, and every other one keeps its characters', () => {
+  it('that is taken out is gone in all spellings, and the others keep their characters', () => {
     fc.assert(
       fc.property(spacedObjectText, anyKey, (text, key) => {
         const edited = withoutMember(text, key);
@@ -138,7 +138,7 @@ describe('a member', () => {
     );
   });
 
-  it('that is not there is no reason to touch a character', () => {
+  it('that is missing can be taken out without a change', () => {
     fc.assert(
       fc.property(spacedObjectText, (text) => {
         expect(withoutMember(text, 'a key that is never made')).toBe(text);
@@ -146,7 +146,7 @@ describe('a member', () => {
     );
   });
 
-  it('is set at any depth, through objects that are made where they are missing', () => {
+  it('is set at any depth, in objects that are made where they are missing', () => {
     const setAt = (value: unknown, [key, ...rest]: string[], leaf: unknown): unknown => {
       if (key === undefined) return leaf;
       const object =
@@ -178,7 +178,8 @@ describe('a message', () => {
     fc.dictionary(anyKey, fc.oneof(fc.string(), fc.integer(), fc.constant(null)), { maxKeys: 2 }),
   );
   const messageWith = (tools: string): Message => {
-    const text = `{"jsonrpc":"2.0", "id":12345678901234567890,"result":{"a": 1.0 ,"tools": ${tools},"z":"\\u0041"}}`;
+    const result = `{"a": 1.0 ,"tools": ${tools},"z":"\\u0041"}`;
+    const text = `{"jsonrpc":"2.0", "id":12345678901234567890,"result":${result}}`;
     return new Message(JSON.parse(text) as JsonObject, text);
   };
   const amended = (element: unknown, change: ElementEdit): unknown => {
@@ -191,7 +192,7 @@ describe('a message', () => {
     );
   };
 
-  it('of which elements are edited keeps order and characters of the others, and everything around them', () => {
+  it('with edited elements keeps the others, in order, and all else to the letter', () => {
     fc.assert(
       fc.property(arrayText, fc.infiniteStream(edit), (tools, edits) => {
         const elements = JSON.parse(tools) as unknown[];
@@ -216,7 +217,7 @@ describe('a message', () => {
     );
   });
 
-  it('takes a further element at either end of an array, and touches no other', () => {
+  it('takes an element at either end of an array, and touches no other', () => {
     fc.assert(
       fc.property(arrayText, fc.constantFrom('start', 'end'), (tools, where) => {
         const message = messageWith(tools);
@@ -250,7 +251,7 @@ describe('a message', () => {
     );
   });
 
-  it('comes to the same whether its text could be written from its value or not, and changes nothing that it gave out', () => {
+  it('comes out the same in each way of editing, and changes no value that it gave out', () => {
     const step = fc.oneof(
       fc.tuple(fc.constant('set' as const), anyKey, fc.jsonValue()),
       fc.tuple(fc.constant('assign' as const), anyKey, fc.string()),
@@ -286,10 +287,9 @@ describe('a message', () => {
     );
   });
 
-  // How deep `JSON.stringify` gets is different in each version of V8, and for each object that it
-  // is given.
+  // How deep `JSON.stringify` gets differs between versions of V8, and between objects.
   it.each([1000, 3000, 6000, 10_000, 50_000])(
-    'whose value nests %d levels deep is written again, whether it came as a text or as a value',
+    'whose value nests %d levels deep is written again, from text and from value',
     (levels) => {
       const text = `{"id":1,"deep":${'{"a":['.repeat(levels)}1${']}'.repeat(levels)}}`;
       for (const message of [new Message(JSON.parse(text), text), new Message(JSON.parse(text))]) {
@@ -321,7 +321,7 @@ describe('a message', () => {
     },
   );
 
-  it('is left alone by an edit of what it does not have', () => {
+  it('is not changed by an edit of a missing member', () => {
     const text = '{"id":1.0,"result":{"tools":{"not":"an array"},"meta":"text"}}';
     const message = new Message(JSON.parse(text) as JsonObject, text);
     message.editElements(['result', 'tools'], () => 'drop');
@@ -333,7 +333,7 @@ describe('a message', () => {
     expect([message.text, message.changed]).toEqual([text, false]);
   });
 
-  it('amends no element that is not an object, and writes null for what JSON cannot hold', () => {
+  it('amends only elements that are objects, and writes null for what JSON cannot hold', () => {
     const text = '{"list":[1.0,"x",[],{"a":1}]}';
     const message = new Message(JSON.parse(text) as JsonObject, text);
     message.editElements(['list'], () => ({ b: undefined }));
@@ -342,7 +342,7 @@ describe('a message', () => {
     expect(message.text).toBe('{"list":[1.0,"x",[],{"a":1,"b":null},null],"c":null}');
   });
 
-  it('without a text is written from its value, when that is asked for', () => {
+  it('without a text is written from its value on demand', () => {
     const message = new Message({ jsonrpc: '2.0', id: 1 });
     expect([message.text, message.changed]).toEqual(['{"jsonrpc":"2.0","id":1}', false]);
     message.replace({ id: 2 });
@@ -376,7 +376,7 @@ describe('a value that nests deeply', () => {
     );
   });
 
-  it('leaves out, or writes as null, what JSON has no text for', () => {
+  it('leaves out, or writes as null, what JSON cannot hold', () => {
     const odd = {
       f() {},
       u: undefined,

@@ -6,7 +6,7 @@ const message = () => new Message({ jsonrpc: '2.0', id: 1, result: {} });
 const mark = (name: string) => (late: Message) => late.set(['result', name], true);
 
 describe('a response that comes late', () => {
-  it('has done to it what each part would have done, in order, each time that it comes', async () => {
+  it('is changed as each part would have done, in order, each time that it comes', async () => {
     const late = new LateResponses();
     const order: string[] = [];
     late.expect(1, 'gate', async () => void order.push('gate'));
@@ -16,7 +16,7 @@ describe('a response that comes late', () => {
     expect(order).toEqual(['gate', 'sync', 'gate', 'sync']);
   });
 
-  it('is told from another one whose id looks alike', () => {
+  it('is not mistaken for one whose id looks alike', () => {
     const late = new LateResponses();
     late.expect(1, 'gate', mark('number'));
     late.expect('1', 'gate', mark('string'));
@@ -25,7 +25,7 @@ describe('a response that comes late', () => {
     expect(came.at('result')).toEqual({ string: true });
   });
 
-  it('has the last word of a part done to it', () => {
+  it('is changed by the last function of a part', () => {
     const late = new LateResponses();
     late.expect(1, 'gate', mark('first'));
     late.expect(1, 'gate', mark('second'));
@@ -34,7 +34,7 @@ describe('a response that comes late', () => {
     expect([came.at('result'), late.size]).toEqual([{ second: true }, 1]);
   });
 
-  it('that nobody expects is left as it is, and the oldest expectations are forgotten', () => {
+  it('that no part expects is left as it is, and the oldest requests are forgotten', () => {
     const late = new LateResponses();
     for (let id = 0; id <= 100; id++) late.expect(id, 'gate', mark('seen'));
     const [forgotten, known] = [message(), message()];

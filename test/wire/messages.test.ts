@@ -59,7 +59,7 @@ function eventsIn(body: Buffer): Read[] {
 
 const dataIn = ({ body }: Answer): unknown[] => eventsIn(body).map(({ data }) => JSON.parse(data));
 
-/** Answers the messages of those ids here. */
+/** Answers the messages with these ids, in front of the upstream. */
 const answering =
   (...ids: unknown[]) =>
   (exchange: Exchange): Filter[] => {
@@ -76,8 +76,8 @@ const answering =
 const here = (id: unknown): JsonObject => ({ jsonrpc: '2.0', id, result: { answered: 'here' } });
 const BATCH = '[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":2,"method":"b"}]';
 
-describe('a message that somebody changes', () => {
-  it('in a JSON body goes out with the length of what it is now, and without what described the other bytes', async () => {
+describe('a message that a filter changes', () => {
+  it('in a JSON body goes out with its new length, without headers of the old bytes', async () => {
     const headers = {
       etag: '"x"',
       digest: 'y',
@@ -93,7 +93,7 @@ describe('a message that somebody changes', () => {
     expect([header(answer, 'etag'), header(answer, 'digest')]).toEqual([undefined, undefined]);
   });
 
-  it('may have come in chunks, under a transfer encoding and with a trailer', async () => {
+  it('may come in chunks, with a transfer encoding and a trailer', async () => {
     const upstream: Upstream = (_req, res) => {
       res.writeHead(200, { ...JSON_TYPE, 'transfer-encoding': 'chunked', trailer: 'x' });
       res.write(RESULT.slice(0, 5));
@@ -105,12 +105,12 @@ describe('a message that somebody changes', () => {
     expect(header(answer, 'transfer-encoding')).toBeUndefined();
   });
 
-  it('in a batch leaves the characters of the others', async () => {
+  it('in a batch leaves the others to the letter', async () => {
     const { url } = await serve(json(` [ ${NOTICE}, ${RESULT} ]`), { parts: () => [MARKER] });
     expect((await ask(url, { body: LIST })).body.toString()).toBe(`[${NOTICE},${MARKED}]`);
   });
 
-  it('in an event leaves its id, its comments and its retry time, wherever the stream was cut', async () => {
+  it('in an event leaves its id, comments and retry time, wherever the stream is cut', async () => {
     const stream =
       `: one\nid: 7\nretry: 5\ndata: {"jsonrpc":"2.0",\ndata: "id":1,"result":{"é":"💶"}}\n\n` +
       `id: 8\r\ndata: ${NOTICE}\r\n\r\n` +
@@ -143,7 +143,7 @@ describe('a message that somebody changes', () => {
     );
   });
 
-  it('may be changed by several parts, each of which sees what the one before it made', async () => {
+  it('may be changed by several filters, each after the one before', async () => {
     const order: string[] = [];
     const part = (stage: Filter['stage']): Filter => ({
       stage,
@@ -163,11 +163,11 @@ describe('a message that somebody changes', () => {
   });
 });
 
-describe('a message that nobody wants', () => {
+describe('a message that no filter wants', () => {
   it.each([
     ['a JSON body', json('{"not even JSON')],
     ['an event', sse('data: {"not even JSON\n\n')],
-  ])('is not read at all, in %s', async (_, upstream) => {
+  ])('is not parsed, in %s', async (_, upstream) => {
     const part: Filter = {
       stage: 'gate',
       wants: () => false,
@@ -182,14 +182,14 @@ describe('a message that nobody wants', () => {
     ]);
   });
 
-  it('is not held back by an `initialize` either', async () => {
+  it('is not held back for an `initialize` either', async () => {
     const part: Filter = { stage: 'sync', wants: () => false };
     const { url } = await serve(sse(`data: ${RESULT}\n\n`), { parts: () => [part] });
     expect(dataIn(await ask(url, { body: INITIALIZE }))).toHaveLength(1);
   });
 });
 
-describe('a message of the middleware', () => {
+describe('a message of our own', () => {
   const announcing: Filter = {
     ...ONLOOKER,
     onMessage(message) {
@@ -199,7 +199,7 @@ describe('a message of the middleware', () => {
   };
   const changed = { jsonrpc: '2.0', method: 'changed' };
 
-  it('goes out right before the one that it belongs to, which keeps its bytes', async () => {
+  it('goes out right before its message, which keeps its bytes', async () => {
     const event = `id: 4\r\ndata: ${RESULT}\r\n\r\n`;
     const { url } = await serve(sse(`data: ${NOTICE}\n\n`, event), { parts: () => [announcing] });
     const { body } = await ask(url, { body: CALL });
@@ -233,7 +233,7 @@ describe('a message of the middleware', () => {
     ]);
   });
 
-  it('is put on a stream between two events, and nowhere into another body', async () => {
+  it('is put on a stream between two events, and into no other body', async () => {
     for (const upstream of [sse(`data: ${RESULT}\n\n`), json(RESULT)]) {
       const inject = ({ tap }: Exchange): Filter[] => [
         {
@@ -269,7 +269,7 @@ describe('a message of the middleware', () => {
   });
 });
 
-describe('answers given here, and the rest by the upstream,', () => {
+describe('our answers to some calls, and the upstream’s to the others,', () => {
   const second = '{"jsonrpc":"2.0","id":2,"result":1.0}';
 
   it('come in one JSON batch', async () => {
@@ -288,24 +288,21 @@ describe('answers given here, and the rest by the upstream,', () => {
     expect(dataIn(await ask(silent.url, { body: BATCH }))).toEqual([here(1)]);
   });
 
-  it.each([202, 204])(
-    'come in a 200 where the upstream has nothing to say but %i',
-    async (status) => {
-      const body = '[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","method":"b"}]';
-      const { url } = await serve((_req, res) => res.writeHead(status, 'Quiet').end(), {
-        parts: answering(1),
-      });
-      const answer = await ask(url, { body });
-      expect([answer.status, answer.reason, answer.body.toString()]).toEqual([
-        200,
-        'OK',
-        JSON.stringify([here(1)]),
-      ]);
-      expect(header(answer, 'content-type')).toBe('application/json');
-    },
-  );
+  it.each([202, 204])('come in a 200 where the upstream says only %i', async (status) => {
+    const body = '[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","method":"b"}]';
+    const { url } = await serve((_req, res) => res.writeHead(status, 'Quiet').end(), {
+      parts: answering(1),
+    });
+    const answer = await ask(url, { body });
+    expect([answer.status, answer.reason, answer.body.toString()]).toEqual([
+      200,
+      'OK',
+      JSON.stringify([here(1)]),
+    ]);
+    expect(header(answer, 'content-type')).toBe('application/json');
+  });
 
-  it('come although nobody wants to see what the upstream says', async () => {
+  it('come although no filter wants to see the response', async () => {
     const parts = (exchange: Exchange): Filter[] => {
       answering(1)(exchange);
       return [{ stage: 'sync', wants: () => false }];
@@ -326,7 +323,7 @@ describe('answers given here, and the rest by the upstream,', () => {
 });
 
 describe('the headers of an `initialize`', () => {
-  /** Sets a header once a response was seen, as the handshake of a session does. */
+  /** Sets a header once it saw a response, as a session's handshake does. */
   const minting = ({ tap }: Exchange): Filter[] => [
     {
       stage: 'session',
@@ -360,7 +357,7 @@ describe('the headers of an `initialize`', () => {
     expect(answer.body.toString()).toContain(RESULT);
   });
 
-  it('go without it where none comes, and so does what was held', async () => {
+  it('go without it where none comes, with the events that waited', async () => {
     const { url } = await serve(sse('id: 1\ndata: \n\n', `data: ${NOTICE}\n\n`), {
       parts: minting,
     });
@@ -369,7 +366,7 @@ describe('the headers of an `initialize`', () => {
     expect(eventsIn(answer.body).map(({ data }) => data)).toEqual(['', NOTICE]);
   });
 
-  it.each([401, 500])('go with the body of a refusal that is no message: %i', async (status) => {
+  it.each([401, 500])('go with a refusal’s body that is no message: %i', async (status) => {
     const upstream: Upstream = (_req, res) => {
       res.writeHead(status, { 'content-type': 'text/plain', 'content-length': 12 });
       res.write('Unauth');
@@ -385,7 +382,7 @@ describe('the headers of an `initialize`', () => {
   });
 });
 
-describe('a response of the middleware’s own', () => {
+describe('a response of our own', () => {
   it('has its length, and its type where it has a body', async () => {
     const dropping = (exchange: Exchange): Filter[] => {
       for (const incoming of exchange.messages) void incoming.drop();
@@ -405,7 +402,7 @@ describe('a response of the middleware’s own', () => {
     }
   });
 
-  it('takes the place of what the upstream says: a stream', async () => {
+  it('replaces the upstream’s response: a stream', async () => {
     const taking = ({ tap }: Exchange): Filter[] => [
       {
         stage: 'session',
@@ -423,7 +420,7 @@ describe('a response of the middleware’s own', () => {
     };
     const { url, exchanges } = await serve(upstream, { parts: taking });
     const asking = ask(url, { method: 'GET' });
-    // The upstream is done with it, long before the stream ends.
+    // The upstream is done long before the stream ends.
     await over.opened;
     expect(exchanges[0]?.tap.mode).toBe('stream');
     exchanges[0]?.tap.inject({ jsonrpc: '2.0', method: 'changed' });
@@ -437,7 +434,7 @@ describe('a response of the middleware’s own', () => {
     expect(dataIn(answer)).toEqual([{ jsonrpc: '2.0', method: 'changed' }]);
   });
 
-  it('takes the place of what the upstream says: nothing but headers', async () => {
+  it('replaces the upstream’s response: headers alone', async () => {
     const taking = ({ tap }: Exchange): Filter[] => [
       {
         stage: 'session',

@@ -15,7 +15,7 @@ const page = (id: string, tools?: string): PageBytes => {
 };
 
 describe('the bytes of a page', () => {
-  it('are the same page whatever their id, as long as nothing else differs', () => {
+  it('are the same page with any id, where nothing else differs', () => {
     const known = page('1');
     expect(known.isIn(bytes(text('"seven"')), bytes('"seven"'))).toBe(true);
     expect(known.isIn(bytes(text('7')), bytes('8'))).toBe(false);
@@ -35,7 +35,7 @@ describe('the memory of pages', () => {
   const id = bytes('1');
   const shown = page('1', '["shown"]');
 
-  it('keeps what each key makes of a page apart', () => {
+  it('keeps one outcome of a page for each key', () => {
     const memory = new PageMemory();
     memory.keep('a', { sent: page('1', '[10]'), shown });
     expect(shownOf(memory, 'a', '[10]')).toBe(text('1', '["shown"]'));
@@ -63,8 +63,8 @@ describe('the memory of pages', () => {
   });
 });
 
-describe('what lists teach of tools', () => {
-  it('is another version only where a page says something else than what is known', () => {
+describe('the hints of tools', () => {
+  it('get a new version only where a page changes one', () => {
     const hints = new ToolHints();
     const versions = new Set<number>();
     const note = (...tools: readonly unknown[]): number => {

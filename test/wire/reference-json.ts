@@ -1,9 +1,6 @@
 import fc from 'fast-check';
 
-/**
- * A JSON text taken to pieces by the grammar of RFC 8259, each piece with the characters that it
- * was written in.
- */
+/** A JSON text, taken to pieces by the grammar of RFC 8259. Each piece keeps its characters. */
 export interface Piece {
   readonly start: number;
   readonly end: number;
@@ -16,7 +13,7 @@ export interface Piece {
   readonly elements?: readonly Piece[];
 }
 
-/** Slow, plain and written apart from the code under test. */
+/** A slow and plain parser, which shares nothing with the code under test. */
 export function takeApart(text: string): Piece {
   let at = 0;
   const space = (): void => {
@@ -95,16 +92,13 @@ const character = fc.oneof(
 
 const stringText = fc.string({ unit: character, maxLength: 6 }).map((inside) => `"${inside}"`);
 
-/**
- * Once it had a key with a backslash, V8 may take one that is written with an escape for it
- * (nodejs/node#63785).
- */
+/** After a key with a backslash, V8 may mistake a key with an escape for it (nodejs/node#63785). */
 function parsesAsWritten(): boolean {
   JSON.parse('{"h":[],"\\\\":0}');
   return Object.keys(JSON.parse('{"h":1,"\\"":2}')).includes('"');
 }
 
-/** Keys that meet often, so that some stand twice, and such as objects inherit. */
+/** A few keys, so that some repeat, with some that objects inherit. */
 export const keyText = fc
   .oneof(
     fc.constantFrom('"a"', '"b"', '"\\u0061"', '""', '"__proto__"', '"constructor"', '"7"'),
@@ -112,7 +106,7 @@ export const keyText = fc
   )
   .filter(parsesAsWritten() ? () => true : (text) => !text.includes('\\\\'));
 
-/** What a parser in JavaScript loses or changes. */
+/** Values that JavaScript's parser loses or changes. */
 const scalarText = fc.oneof(
   fc.constantFrom(
     '12345678901234567890',
@@ -148,13 +142,13 @@ const nested = fc.letrec<{ value: string; object: string; array: string }>((tie)
     .map(([inside, elements]) => `[${elements.length === 0 ? inside : elements.join(',')}]`),
 }));
 
-/** The text of any JSON value, written in any way. */
+/** Any JSON value, written in any way. */
 export const valueText = nested.value;
 export const objectText = nested.object;
 export const arrayText = nested.array;
 export const spacedObjectText = spaced(nested.object);
 
-/** Sets an own property of whatever name. */
+/** Sets an own property of any name. */
 export function withOwn(object: object, key: string, value: unknown): object {
   const copy = withoutOwn(object, key);
   Object.defineProperty(copy, key, { value, enumerable: true, configurable: true, writable: true });

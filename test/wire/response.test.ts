@@ -22,10 +22,10 @@ const SLOW_ONLOOKER: Filter = {
 };
 
 const PARTS: [string, Filter[]][] = [
-  ['nobody takes part', []],
-  ['nobody wants anything', [BYSTANDER]],
-  ['somebody looks at everything', [ONLOOKER]],
-  ['somebody looks at everything and takes time', [SLOW_ONLOOKER, ONLOOKER]],
+  ['no filter', []],
+  ['a filter that wants nothing', [BYSTANDER]],
+  ['a filter that sees everything', [ONLOOKER]],
+  ['a slow filter that sees everything', [SLOW_ONLOOKER, ONLOOKER]],
 ];
 
 function asking(way: Way) {
@@ -34,8 +34,8 @@ function asking(way: Way) {
 }
 
 /**
- * The same, but for the order of headers, which Node itself changes with how they are given, and
- * the framing of a stream.
+ * A response without the order of its headers, which Node changes with the way of setting them, and
+ * without the framing of a stream.
  */
 function sameAs(answer: Answer): unknown {
   const isStream = header(answer, 'content-type') === 'text/event-stream';
@@ -46,7 +46,7 @@ function sameAs(answer: Answer): unknown {
   return { ...answer, headers, body: answer.body.toString('latin1') };
 }
 
-describe.each(HOSTS)('a response that nobody changes, on %s', (host: Host) => {
+describe.each(HOSTS)('a response that no filter changes, on %s', (host: Host) => {
   const ways = WAYS.filter(({ needsExpress }) => host !== 'node' || needsExpress !== true);
 
   it.each(ways)('arrives as from the bare upstream: $name', async (way) => {

@@ -29,7 +29,7 @@ const field = fc.oneof(
   fc.constantFrom('foo: bar', 'Data: no', ' data: no', ':', ': comment', 'data : no'),
   text.map((value) => `:${value}`),
 );
-/** At most one id: parsers differ about a second one. */
+/** At most one id: parsers disagree about a second one. */
 const lines = fc
   .tuple(
     fc.option(fc.constantFrom('id: 7', 'id:', 'id: a\0b', 'id: é')),
@@ -40,7 +40,7 @@ const block = fc
   .tuple(lines, fc.infiniteStream(lineEnd))
   .map(([fields, ends]) => [...fields, ''].map((line) => line + ends.next().value).join(''));
 
-/** A stream with every kind of line end, cut anywhere, in the middle of characters too. */
+/** A stream with every kind of line end, cut anywhere, also inside of characters. */
 const stream = fc
   .tuple(fc.boolean(), fc.array(block, { maxLength: 8 }))
   .map(([marked, blocks]) => Buffer.from(`${marked ? '\ufeff' : ''}${blocks.join('')}: end\n\n`));
@@ -73,7 +73,7 @@ function oracle(bytes: Buffer): { data: string; type: string; hasId: boolean }[]
 }
 
 describe('a stream of events that is cut anywhere', () => {
-  it('is given out as the bytes that came', () => {
+  it('comes out as the same bytes', () => {
     fc.assert(
       fc.property(cut, (chunks) => {
         const { blocks, rest } = splitAll(chunks);
@@ -82,7 +82,7 @@ describe('a stream of events that is cut anywhere', () => {
     );
   });
 
-  it('holds the events that another parser finds in it', () => {
+  it('has the events that another parser finds in it', () => {
     fc.assert(
       fc.property(cut, (chunks) => {
         const found = readAll(splitAll(chunks).blocks).flatMap(({ data, type, hasId }) =>
@@ -105,7 +105,7 @@ describe('a stream of events that is cut anywhere', () => {
     );
   });
 
-  it('counts the bytes that it holds, and holds no memory of its writer', () => {
+  it('counts the bytes that it holds, and copies them', () => {
     const splitter = new SseSplitter();
     const chunk = Buffer.from('data: {"a"');
     expect([splitter.push(chunk), splitter.heldBytes]).toEqual([[], 10]);
@@ -114,11 +114,11 @@ describe('a stream of events that is cut anywhere', () => {
     expect(splitter.heldBytes).toBe(0);
   });
 
-  it('is cut in one pass, also where its lines end with nothing but CR', () => {
+  it('is cut in one pass, also where its lines end with CR alone', () => {
     const many = Buffer.from('data: x\r\r'.repeat(200_000));
     const started = process.cpuUsage().user;
     expect(new SseSplitter().push(many)).toHaveLength(200_000);
-    // Looking for LF from each line on would take minutes.
+    // A search for LF from each line on would take minutes.
     expect(process.cpuUsage().user - started).toBeLessThan(5_000_000);
   });
 });

@@ -7,7 +7,16 @@ import type { RequestHandler } from 'express';
 import { describe, expect, it } from 'vitest';
 import type { Filter } from '../../src/wire/filter.ts';
 import { latch } from '../helpers/latch.ts';
-import { CALL, HOSTS, MARKER, ONLOOKER, open, serve, type Upstream } from './wire-server.ts';
+import {
+  CALL,
+  HOSTS,
+  MARKER,
+  ONLOOKER,
+  open,
+  rawHead,
+  serve,
+  type Upstream,
+} from './wire-server.ts';
 
 const SSE_TYPE = { 'content-type': 'text/event-stream' };
 const PROGRESS =
@@ -18,12 +27,12 @@ const SLOW: Filter = { ...ONLOOKER, onMessage: () => new Promise(setImmediate) }
 
 describe.each(HOSTS)('a stream of events, on %s', (host) => {
   it.each<[string, Filter[]]>([
-    ['nobody looks at', []],
-    ['somebody looks at', [ONLOOKER]],
-    ['somebody changes', [MARKER]],
-    ['somebody thinks about', [SLOW]],
+    ['no filter reads', []],
+    ['a filter reads', [ONLOOKER]],
+    ['a filter changes', [MARKER]],
+    ['a slow filter reads', [SLOW]],
   ])('that %s arrives event by event, and not at the end', async (_, parts) => {
-    // The upstream does not go on before the client has what it sent.
+    // The upstream does not go on before the client has the last event.
     const [headersCame, firstCame, secondCame] = [latch(), latch(), latch()];
     const upstream: Upstream = async (_req, res) => {
       res.writeHead(200, SSE_TYPE);
@@ -75,7 +84,7 @@ describe.each(HOSTS)('a stream of events, on %s', (host) => {
     expect(flushed).toBe(follows ? 0 : 1);
   });
 
-  it('goes on behind an event that somebody thinks about, in order', async () => {
+  it('goes on in order behind an event that a filter still reads', async () => {
     const { opened, open: let1Go } = latch();
     const part: Filter = {
       ...ONLOOKER,
@@ -102,7 +111,7 @@ describe.each(HOSTS)('a stream of events, on %s', (host) => {
 });
 
 describe('a raw body', () => {
-  it('streams too, and its headers go when they are flushed', async () => {
+  it('streams too, and its headers are sent when they are flushed', async () => {
     const [headersCame, firstCame] = [latch(), latch()];
     const { url } = await serve(
       async (_req, res) => {
@@ -124,13 +133,11 @@ describe('a raw body', () => {
 });
 
 describe('a client that does not read', () => {
-  const EVENT = `data: {"jsonrpc":"2.0","method":"x","params":{"text":"${'x'.repeat(64_000)}"}}\n\n`;
+  const PARAMS = `{"text":"${'x'.repeat(64_000)}"}`;
+  const EVENT = `data: {"jsonrpc":"2.0","method":"x","params":${PARAMS}}\n\n`;
   const EVENTS = 800;
 
-  /**
-   * Each a way in which upstreams keep to the pace of their client. `sent` counts what they have
-   * handed over.
-   */
+  /** The ways in which upstreams keep their client's pace. `sent` counts the events. */
   const pumps: [string, (sent: { events: number }) => Upstream][] = [
     [
       'a pipe',
@@ -165,7 +172,7 @@ describe('a client that does not read', () => {
       },
     ],
     [
-      'a loop that looks whether a drain is due',
+      'a loop that polls `writableNeedDrain`',
       (sent) => async (_req, res) => {
         res.writeHead(200, SSE_TYPE);
         for (sent.events = 0; sent.events < EVENTS; sent.events++) {
@@ -178,22 +185,20 @@ describe('a client that does not read', () => {
   ];
 
   const parts: [string, Filter[]][] = [
-    ['nobody looks at them', []],
-    ['somebody thinks about them', [SLOW]],
+    ['no filter', []],
+    ['a slow filter', [SLOW]],
   ];
 
   it.each(pumps.flatMap(([pump, make]) => parts.map(([who, each]) => ({ pump, make, who, each }))))(
-    'is not sent 50 MB of events that would have to be kept for it: $pump, and $who',
+    'does not have 50 MB of events kept for it: $pump, $who',
     async ({ make, each }) => {
       const sent = { events: 0 };
       const { url } = await serve(make(sent), { parts: () => each });
       const socket = connect(Number(url.port), url.hostname);
-      socket.write(
-        `POST /mcp HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: ${CALL.length}\r\n\r\n${CALL}`,
-      );
+      socket.write(rawHead(CALL.length, 'connection: close') + CALL);
       socket.pause();
       await untilItStands(() => sent.events);
-      // What the sockets of both sides hold is the system's affair, and far less than all of it.
+      // The sockets of both sides hold some bytes, but far less than all.
       expect(sent.events * EVENT.length).toBeLessThan(12_000_000);
       expect(sent.events).toBeGreaterThan(0);
       let received = 0;
@@ -207,7 +212,7 @@ describe('a client that does not read', () => {
     },
   );
 
-  /** Until the number has not changed for many turns of the process. */
+  /** Waits until the number has not changed for many turns of the process. */
   async function untilItStands(read: () => number): Promise<void> {
     for (let last = 0, turns = 0; turns < 100; turns++) {
       await new Promise((resolve) => setTimeout(resolve));

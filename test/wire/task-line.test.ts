@@ -16,14 +16,14 @@ describe('a line of tasks', () => {
     return { done, line };
   };
 
-  it('runs them at once while none has to be awaited', () => {
+  it('runs them at once while none must be awaited', () => {
     const { done, line } = watched();
     line.add(() => void done.push('a'));
     line.add(() => void done.push('b'));
     expect([done, line.busy]).toEqual([['a', 'b'], false]);
   });
 
-  it('runs them one after another, in order, and says when it has caught up', async () => {
+  it('runs them one after another, in order, and tells when it is idle', async () => {
     const { done, line } = watched();
     const first = latch();
     line.add(() => first.opened.then(() => void done.push('a')));
@@ -35,7 +35,7 @@ describe('a line of tasks', () => {
     expect(line.busy).toBe(false);
   });
 
-  it('puts a task that another one adds behind it', () => {
+  it('runs a task that another one adds after that one', () => {
     const { done, line } = watched();
     line.add(() => {
       line.add(() => void done.push('inner'));
@@ -44,24 +44,21 @@ describe('a line of tasks', () => {
     expect(done).toEqual(['outer', 'inner']);
   });
 
-  it.each(['throws', 'rejects'] as const)(
-    'deals with one that %s before it goes on',
-    async (how) => {
-      const dealt = latch();
-      const { done, line } = watched(async () => {
-        done.push('failure');
-        await dealt.opened;
-        done.push('dealt with');
-      });
-      line.add(failing[how]);
-      line.add(() => void done.push('next'));
-      await expect.poll(() => done).toEqual(['failure']);
-      dealt.open();
-      await expect.poll(() => done).toEqual(['failure', 'dealt with', 'next', 'idle']);
-    },
-  );
+  it.each(['throws', 'rejects'] as const)('handles one that %s before it goes on', async (how) => {
+    const dealt = latch();
+    const { done, line } = watched(async () => {
+      done.push('failure');
+      await dealt.opened;
+      done.push('dealt with');
+    });
+    line.add(failing[how]);
+    line.add(() => void done.push('next'));
+    await expect.poll(() => done).toEqual(['failure']);
+    dealt.open();
+    await expect.poll(() => done).toEqual(['failure', 'dealt with', 'next', 'idle']);
+  });
 
-  it('is long without harm', async () => {
+  it('may be very long', async () => {
     const { done, line } = watched();
     const { opened, open } = latch();
     line.add(() => opened);
@@ -73,15 +70,15 @@ describe('a line of tasks', () => {
   });
 });
 
-describe('steps in order', () => {
-  it('stay in the turn while nothing has to be awaited', () => {
+describe('a row of items in order', () => {
+  it('stays in the turn while none must be awaited', () => {
     const seen: number[] = [];
     expect(inOrder([1, 2, 3], (n) => void seen.push(n))).toBeUndefined();
     expect(seen).toEqual([1, 2, 3]);
     expect(andThen(1, (n) => n + 1)).toBe(2);
   });
 
-  it('wait for each one that has to be awaited', async () => {
+  it('waits for each one that must be awaited', async () => {
     const seen: number[] = [];
     const each = (n: number): void | Promise<void> => {
       if (n % 2 === 1) seen.push(n);
@@ -92,7 +89,7 @@ describe('steps in order', () => {
     expect(await andThen(Promise.resolve(1), (n) => n + 1)).toBe(2);
   });
 
-  it('stop at the first that fails', async () => {
+  it('stops at the first that fails', async () => {
     const seen: number[] = [];
     const run = inOrder([1, 2, 3], async (n) => {
       seen.push(n);

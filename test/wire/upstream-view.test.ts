@@ -14,13 +14,13 @@ const EVENT = `data: ${RESULT}\n\n`;
 
 const codeOf = (error: unknown): unknown => (error as { code?: unknown } | null | undefined)?.code;
 
-/** Nothing of what the upstream writes goes out before a test says so. */
+/** Holds back all that the upstream writes until the test releases it. */
 function holding(): { part: Filter; release(): void } {
   const { opened, open } = latch();
   return { part: { ...ONLOOKER, onMessage: () => opened }, release: open };
 }
 
-/** Runs an upstream's code on a response, and gives what it came to. */
+/** Runs an upstream's code on a response, and returns its result. */
 async function seeing<T>(
   look: (res: ServerResponse) => T | Promise<T>,
   parts: Filter[] = [ONLOOKER],
@@ -44,7 +44,7 @@ async function seeing<T>(
 }
 
 describe('an upstream', () => {
-  it('sees its headers sent once it has given them, and not before', async () => {
+  it('sees its headers sent once it has given them, and no sooner', async () => {
     const seen = await seeing((res) => {
       const before = res.headersSent;
       res.writeHead(200, JSON_TYPE);
@@ -68,7 +68,7 @@ describe('an upstream', () => {
     expect(seen).toBe(true);
   });
 
-  it('cannot write its headers twice, although they are still here', async () => {
+  it('cannot write its headers twice, although we have not sent them', async () => {
     const seen = await seeing((res) => {
       res.writeHead(200, JSON_TYPE);
       const again = (): unknown => res.writeHead(500);
@@ -80,7 +80,7 @@ describe('an upstream', () => {
     expect(seen).toBe(200);
   });
 
-  it('sees its response ended once it has ended it, and finished once that has gone out', async () => {
+  it('sees its response ended once it has ended it, and finished once all was sent', async () => {
     const { part, release } = holding();
     const seen = await seeing(
       async (res) => {
@@ -97,7 +97,7 @@ describe('an upstream', () => {
     expect(seen).toEqual([true, false, true]);
   });
 
-  it('is called back when its bytes went out, and when its response is finished, in that order', async () => {
+  it('is called back when its bytes were sent, then when its response is finished', async () => {
     const { part, release } = holding();
     const seen = await seeing(
       async (res) => {
@@ -129,7 +129,7 @@ describe('an upstream', () => {
     expect(seen).toContain('finish');
   });
 
-  it('is told by the callback, and by nothing louder, that it wrote after the end', async () => {
+  it('hears of a write after the end by the callback alone', async () => {
     const seen = await seeing(async (res) => {
       res.on('error', () => expect.unreachable('no error is emitted'));
       res.writeHead(200, JSON_TYPE).end(RESULT);
@@ -146,7 +146,7 @@ describe('an upstream', () => {
     expect(seen).toEqual([false, late, late, 'ERR_STREAM_ALREADY_FINISHED']);
   });
 
-  it('may write a little while somebody thinks about what it wrote, and is asked to wait with more', async () => {
+  it('may write a little while a filter thinks, and must wait with more', async () => {
     const { part, release } = holding();
     const seen = await seeing(
       async (res) => {
@@ -175,7 +175,7 @@ describe('an upstream', () => {
     expect(seen).toBe(true);
   });
 
-  it('may wait for its response with the means of streams', async () => {
+  it('may wait for its response as for a stream', async () => {
     const seen = await seeing(async (res) => {
       res.writeHead(200, SSE_TYPE).end(EVENT);
       await finished(res);
@@ -184,8 +184,8 @@ describe('an upstream', () => {
     expect(seen).toBe(true);
   });
 
-  it('sees in the middleware that is mounted behind what it saw without us: headers can be set at the last moment', async () => {
-    // As `on-headers` does, on which sessions, timings and compression rely.
+  it('may have a middleware behind us that sets headers at the last moment', async () => {
+    // As `on-headers` does, which sessions, timings and compression use.
     const behind: RequestHandler = (_req, res, next) => {
       const { writeHead } = res;
       Object.assign(res, {
@@ -209,7 +209,7 @@ describe('an upstream', () => {
     }
   });
 
-  it('sees its own headers, and none that the middleware sets later', async () => {
+  it('sees its own headers, and none that we set later', async () => {
     const part: Filter = {
       ...ONLOOKER,
       onHead() {
@@ -231,7 +231,7 @@ describe('an upstream', () => {
     expect(seen).toEqual(['application/json', undefined]);
   });
 
-  it('is asked for plain bytes, in each of the places where it may look, and what stands in front is not', async () => {
+  it('is asked for plain bytes wherever it looks, and a middleware in front is not', async () => {
     const seen: unknown[] = [];
     const { url } = await serve(
       (req, res) => {
@@ -244,13 +244,13 @@ describe('an upstream', () => {
     );
     await ask(url, { body: LIST, headers: { 'Accept-Encoding': 'gzip, br' } });
     await ask(url, { body: LIST });
-    // Where the client sent no such header, an upstream encodes nothing, and none is added.
+    // Where the client sent no such header, no upstream compresses, and none is added.
     expect(seen).toEqual(['identity', 'identity', 'gzip, br', undefined, undefined, undefined]);
   });
 });
 
 describe('an upstream that destroys its response', () => {
-  it('cuts the connection, and its parts are told once', async () => {
+  it('cuts the connection, and its filters are told once', async () => {
     let closed = 0;
     const part: Filter = {
       ...ONLOOKER,

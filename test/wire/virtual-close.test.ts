@@ -14,6 +14,7 @@ import {
   LIST,
   ONLOOKER,
   open,
+  rawHead,
   send,
   serve,
   type Upstream,
@@ -23,7 +24,7 @@ const SSE_TYPE = { 'content-type': 'text/event-stream' };
 const PROGRESS = 'data: {"jsonrpc":"2.0","method":"notifications/progress"}\n\n';
 const RESULT = 'data: {"jsonrpc":"2.0","id":1,"result":{}}\n\n';
 
-/** A part that holds a claim, and notes in order what it is told. */
+/** A filter that holds a claim, and records in order what it is told. */
 function claiming(told: string[]) {
   const note =
     (event: string) =>
@@ -75,12 +76,12 @@ const HEALTHY: Shown = {
   writableFinished: false,
 };
 
-/** Settles when the connection is closed in truth, whatever the response says. */
+/** Settles when the connection has really closed, which the response may not tell. */
 const trulyClosed = (req: IncomingMessage): Promise<unknown> =>
   req.socket.destroyed ? Promise.resolve() : once(req.socket, 'close');
 
 describe.each(HOSTS)('a client that leaves in the middle of a step, on %s,', (host) => {
-  it('is unknown to the upstream, whose messages are seen to the end, and which then learns of it', async () => {
+  it('goes unnoticed by the upstream until it is done, and its messages are all seen', async () => {
     const told: string[] = [];
     const seen: unknown[] = [];
     const done = latch();
@@ -118,7 +119,7 @@ describe.each(HOSTS)('a client that leaves in the middle of a step, on %s,', (ho
     expect(errors).toEqual([]);
   });
 
-  it('before the headers is unknown too, and they are prepared all the same', async () => {
+  it('before the headers goes unnoticed too, and they are prepared all the same', async () => {
     const told: string[] = [];
     const [reached, done] = [latch(), latch()];
     const upstream: Upstream = async (req, res) => {
@@ -157,9 +158,7 @@ describe.each(HOSTS)('a client that leaves in the middle of a step, on %s,', (ho
     const { url } = await serve(upstream, { host, parts: claiming(told) });
     const socket = connect(Number(url.port), url.hostname);
     socket.on('error', () => {});
-    socket.write(
-      `POST /mcp HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${CALL.length}\r\n\r\n${CALL}`,
-    );
+    socket.write(rawHead(CALL.length) + CALL);
     socket.pause();
     await full.opened;
     socket.resetAndDestroy();
@@ -170,7 +169,7 @@ describe.each(HOSTS)('a client that leaves in the middle of a step, on %s,', (ho
     if (what !== 'drain') expect(noted[0] ?? undefined).toBeUndefined();
   });
 
-  it('comes to the knowledge of the upstream as soon as that is wanted', async () => {
+  it('is told to the upstream as soon as that is wanted', async () => {
     const told: string[] = [];
     const [closed, done] = [latch(), latch()];
     const upstream: Upstream = async (_req, res) => {
@@ -198,7 +197,7 @@ describe.each(HOSTS)('a client that leaves in the middle of a step, on %s,', (ho
     expect(told).toContain('message 1');
   });
 
-  it('is given up on together with an upstream that destroys its response', async () => {
+  it('is told to an upstream that destroys its response', async () => {
     const told: string[] = [];
     const upstream: Upstream = async (req, res) => {
       res.writeHead(200, SSE_TYPE);
@@ -216,7 +215,7 @@ describe.each(HOSTS)('a client that leaves in the middle of a step, on %s,', (ho
     expect(told.filter((each) => each === 'close')).toHaveLength(1);
   });
 
-  it('is given up on with the step, and what the upstream still says is seen all the same', async () => {
+  it('may have its step abandoned, and the upstream is still seen to its end', async () => {
     const told: string[] = [];
     const [left, wrote] = [latch(), latch()];
     const upstream: Upstream = async (_req, res) => {
@@ -243,7 +242,7 @@ describe.each(HOSTS)('a client that leaves in the middle of a step, on %s,', (ho
 });
 
 describe('a client that stays', () => {
-  it('sees no difference, and the upstream neither', async () => {
+  it('sees no difference, and neither does the upstream', async () => {
     const told: string[] = [];
     const seen: string[] = [];
     const upstream: Upstream = (_req, res) => {
@@ -259,7 +258,7 @@ describe('a client that stays', () => {
     expect(told).toEqual(['message 1', 'head', 'end', 'close']);
   });
 
-  it('and whose step is given up on is told so, while the upstream goes on undisturbed, and is seen to its end', async () => {
+  it('is told when its step is abandoned, and the upstream is seen to its end', async () => {
     for (const type of ['text/event-stream', 'application/json', undefined] as const) {
       const told: string[] = [];
       const seen: unknown[] = [];
@@ -303,7 +302,7 @@ describe('a client that stays', () => {
   });
 });
 
-describe('a client that does not read what it was told', () => {
+describe('a client that does not read the end of an abandoned step', () => {
   it('does not stall an upstream that waits for drain', async () => {
     const told: string[] = [];
     const [full, done] = [latch(), latch()];
@@ -319,9 +318,7 @@ describe('a client that does not read what it was told', () => {
     const { url, exchanges } = await serve(upstream, { parts: claiming(told) });
     const socket = connect(Number(url.port), url.hostname);
     socket.on('error', () => {});
-    socket.write(
-      `POST /mcp HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${CALL.length}\r\n\r\n${CALL}`,
-    );
+    socket.write(rawHead(CALL.length) + CALL);
     socket.pause();
     await full.opened;
     exchanges[0]?.tap.abandon([{ jsonrpc: '2.0', id: 1, error: { code: 0, message: '' } }]);
@@ -333,7 +330,7 @@ describe('a client that does not read what it was told', () => {
 });
 
 describe('a client that left before its step began', () => {
-  it('is no secret: the parts that join are told, and told again after the headers', async () => {
+  it('is told to the filters that join, and again after the headers', async () => {
     const told: string[] = [];
     const [reached, done] = [latch(), latch()];
     const { url, exchanges } = await serve(
@@ -357,7 +354,7 @@ describe('a client that left before its step began', () => {
   });
 });
 
-describe('what a tap keeps of a close', () => {
+describe('a close that a tap withholds', () => {
   const watched = (emitClose: () => void = () => {}) => {
     const told: string[] = [];
     const host = silentHost((event) => {
@@ -381,7 +378,7 @@ describe('what a tap keeps of a close', () => {
     return { told, tap };
   };
 
-  it('is nothing where it was not asked to, nor of a response that is finished', () => {
+  it('is withheld only if asked for, and never of a finished response', () => {
     const { told, tap } = watched();
     expect([tap.close(), tap.closed, tap.departed, told]).toEqual([false, true, false, ['close']]);
     const finished = watched();
@@ -390,14 +387,14 @@ describe('what a tap keeps of a close', () => {
     expect([finished.tap.close(), finished.told]).toEqual([false, ['close']]);
   });
 
-  it('begins nothing after the client has left', () => {
+  it('is not withheld once the client has left', () => {
     const { told, tap } = watched();
     tap.close();
     tap.withholdClose();
     expect([tap.close(), tap.closeWithheld, told]).toEqual([false, false, ['close']]);
   });
 
-  it('is told once, however often it is asked to', () => {
+  it('is told once, also if it is released twice', () => {
     const { told, tap } = watched();
     tap.withholdClose();
     expect([tap.close(), tap.close(), tap.closeWithheld]).toEqual([true, true, true]);
@@ -407,7 +404,7 @@ describe('what a tap keeps of a close', () => {
     expect(told).toEqual(['depart', 'emit', 'close']);
   });
 
-  it('is told to the parts even if a listener of the upstream throws', () => {
+  it('is told to the filters even if a listener of the upstream throws', () => {
     const { told, tap } = watched(() => {
       throw new Error('a listener');
     });
@@ -418,7 +415,7 @@ describe('what a tap keeps of a close', () => {
   });
 });
 
-/** A connection without a network, of which only the events are heard. */
+/** A connection without a network, which only emits events. */
 function silentHost(onEvent: (event: string) => void): Host {
   const head = new Map<string, unknown>();
   return {

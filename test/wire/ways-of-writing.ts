@@ -8,11 +8,12 @@ export const RESULT =
 const JSON_TYPE = { 'content-type': 'application/json' };
 const SSE_TYPE = { 'content-type': 'text/event-stream', 'cache-control': 'no-cache, no-transform' };
 
-/** Events as different servers write them. */
+/** Events, as different servers write them. */
 export const EVENTS =
   ': hello\n\n' +
   'id: 1\ndata: \n\n' +
-  'retry: 20\r\nevent: message\r\nid: 2\r\ndata: {"jsonrpc":"2.0","method":"notifications/progress"}\r\n\r\n' +
+  'retry: 20\r\nevent: message\r\nid: 2\r\n' +
+  'data: {"jsonrpc":"2.0","method":"notifications/progress"}\r\n\r\n' +
   `event: message\rid: é\rdata:${RESULT}\r\r` +
   'event: ping\ndata: {"result":"not a message"}\n\n' +
   'data: {"jsonrpc":"2.0",\ndata:  "id":2,\ndata: "result":{}}\n\n' +
@@ -22,12 +23,12 @@ const bytes = Buffer.from(EVENTS);
 export interface Way {
   readonly name: string;
   readonly write: Upstream;
-  /** How it is asked; by default with a request that waits for a response. */
+  /** The request; by default one that waits for a response. */
   readonly ask?: 'GET' | 'HEAD' | 'notification';
   readonly needsExpress?: boolean;
 }
 
-/** Each way in which an upstream may write a response. */
+/** The ways in which an upstream may write a response. */
 export const WAYS: readonly Way[] = [
   {
     name: 'writeHead, write, end',

@@ -12,7 +12,7 @@ import { onTestFinished } from 'vitest';
 import { DEFAULT_LIMITS, Exchange, type WireLimits } from '../../src/wire/exchange.ts';
 import type { Filter } from '../../src/wire/filter.ts';
 
-/** Its own types are those of Express 5 as far as they are used here. */
+/** As far as they are used here, its types are those of Express 5. */
 export const express4 = untypedExpress4 as typeof express5;
 
 export type Upstream = (req: IncomingMessage & { body?: unknown }, res: ServerResponse) => unknown;
@@ -23,7 +23,7 @@ export const HOSTS: readonly Host[] = ['node', 'express 4', 'express 5'];
 export interface WireServer {
   readonly url: URL;
   readonly server: Server;
-  /** What the parts and the wire complained of. */
+  /** The errors that the filters and the wire reported. */
   readonly errors: unknown[];
   /** The exchanges, in the order in which they began. */
   readonly exchanges: Exchange[];
@@ -32,7 +32,7 @@ export interface WireServer {
 export interface WireOptions {
   /** `false` leaves the upstream bare. */
   readonly wired?: boolean;
-  /** What takes part in each exchange. */
+  /** The filters of each exchange. */
   readonly parts?: (exchange: Exchange) => readonly Filter[];
   readonly limits?: Partial<WireLimits>;
   readonly onError?: (error: unknown) => void;
@@ -42,10 +42,7 @@ export interface WireOptions {
   readonly behind?: readonly RequestHandler[];
 }
 
-/**
- * A middleware that does nothing but what every one of ours does: it opens the exchange, takes part
- * and hands the request on.
- */
+/** A middleware that does what all of ours do: opens the exchange, joins it and hands it on. */
 export function wiring(
   parts: WireOptions['parts'],
   errors: unknown[],
@@ -66,7 +63,7 @@ export function wiring(
   };
 }
 
-/** Serves an upstream behind the wire on a free port, until the test is over. */
+/** Serves an upstream behind the wire on a free port until the test ends. */
 export async function serve(upstream: Upstream, options: WireOptions = {}): Promise<WireServer> {
   const { wired = true, host = 'node', front = [], behind = [], parts, limits, onError } = options;
   const errors: unknown[] = [];
@@ -107,22 +104,22 @@ export async function serve(upstream: Upstream, options: WireOptions = {}): Prom
 export interface Asked {
   readonly method?: string;
   readonly headers?: Record<string, string>;
-  /** Written one after another, each on its own. */
+  /** Written one after another, each in a write of its own. */
   readonly body?: string | Buffer | readonly (string | Buffer)[];
 }
 
-/** A response, to the byte. */
+/** A response to the byte. */
 export interface Answer {
   readonly status: number;
   readonly reason: string;
-  /** As they came, without the date. */
+  /** In their order, without the date. */
   readonly headers: readonly (readonly [string, string])[];
   readonly body: Buffer;
-  /** Whether it came to its proper end. */
+  /** Whether all of it came. */
   readonly complete: boolean;
 }
 
-/** A `tools/list` and a `tools/call`, the text of which no test looks at. */
+/** A `tools/list` and a `tools/call` whose text no test reads. */
 export const LIST = '{"jsonrpc":"2.0","id":1,"method":"tools/list"}';
 export const CALL =
   '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","arguments":{}}}';
@@ -153,7 +150,7 @@ export async function ask(url: URL, asked: Asked = {}): Promise<Answer> {
 export interface Reading {
   readonly response: IncomingMessage;
   readonly bytes: Buffer;
-  /** Settles once the text has come, and never by time. */
+  /** Settles once the text has come, and not by time. */
   until(text: string): Promise<void>;
   /** Settles when the response ended or was cut off. */
   readonly done: Promise<void>;
@@ -195,7 +192,7 @@ export async function open(url: URL, asked: Asked = {}): Promise<Reading> {
   };
 }
 
-/** Sends a request, whatever comes of it. */
+/** Sends a request and ignores the answer. */
 export function send(url: URL, { method = 'POST', headers = {}, body = [] }: Asked) {
   const pieces = typeof body === 'string' || Buffer.isBuffer(body) ? [body] : body;
   const type = pieces.length === 0 ? {} : { 'content-type': 'application/json' };
@@ -205,14 +202,20 @@ export function send(url: URL, { method = 'POST', headers = {}, body = [] }: Ask
   return sent.end();
 }
 
+/** The head of a POST, for a test that writes to a socket. */
+export function rawHead(length: number, ...headers: readonly string[]): string {
+  const lines = ['POST /mcp HTTP/1.1', 'host: x', `content-length: ${length}`, ...headers];
+  return `${lines.join('\r\n')}\r\ncontent-type: application/json\r\n\r\n`;
+}
+
 export function header(answer: Answer, name: string): string | undefined {
   return answer.headers.find(([key]) => key.toLowerCase() === name)?.[1];
 }
 
-/** A part that looks at everything and changes nothing. */
+/** A filter that sees everything and changes nothing. */
 export const ONLOOKER: Filter = { stage: 'sync', wants: () => true, onMessage() {} };
 
-/** A part that sets a member in each message with a result. */
+/** A filter that sets a member in each message with a result. */
 export const MARKER: Filter = {
   stage: 'sync',
   wants: () => true,
