@@ -4,7 +4,7 @@ import { BusUnavailable, type NotificationBus } from '../../src/notify/bus.ts';
 import { heardBefore, listenTo } from './hearing.ts';
 
 export interface BusSetup {
-  /** A bus on a connection of its own, as another instance of the app has it. */
+  /** A bus on its own connection, like another instance of the app. */
   connect(onError: (error: unknown) => void): Promise<NotificationBus>;
   close(): Promise<void>;
 }
@@ -27,7 +27,7 @@ const REFUSED: Readonly<Record<string, string>> = {
   'more than 1 KiB in UTF-8': JSON.stringify('€'.repeat(341)),
 };
 
-/** What every bus promises, on whatever it goes. Only a cluster does not keep the order. */
+/** What every bus promises. A cluster keeps all of it but the order. */
 export function describeBus(
   name: string,
   setUp: () => Promise<BusSetup>,
@@ -62,7 +62,7 @@ export function describeBus(
     });
 
     if (ordered) {
-      it('keeps the order of messages that are awaited one after the other', async () => {
+      it('keeps the order of messages that the caller awaits one by one', async () => {
         const hearing = await listenTo(there);
         const messages = Array.from({ length: 200 }, (_, index) => JSON.stringify({ index }));
         for (const message of messages) await here.publish(message);
@@ -78,7 +78,7 @@ export function describeBus(
       expect(new Set(hearing.heard)).toEqual(new Set(messages));
     });
 
-    it('carries equal messages that are sent at once as often as they were sent', async () => {
+    it('carries equal messages as often as they are sent, also at once', async () => {
       const hearing = await listenTo(there);
       const messages = ['"a"', '"a"', '"b"', '"a"', '"b"'];
       await Promise.all(messages.map((message) => here.publish(message)));
@@ -91,7 +91,7 @@ export function describeBus(
       await expect.poll(() => hearing.heard).toEqual([message]);
     });
 
-    it('carries whatever JSON.stringify() writes', async () => {
+    it('carries anything that JSON.stringify() writes', async () => {
       const hearing = await listenTo(there);
       const short = fc.json({ maxDepth: 3 }).filter((text) => Buffer.byteLength(text) <= 1024);
       await fc.assert(
@@ -112,7 +112,7 @@ export function describeBus(
       expect(await heardBefore('"last"', here, hearing)).toEqual([]);
     });
 
-    it('calls a listener no more once it has unsubscribed, and the others as before', async () => {
+    it('does not call a listener that has unsubscribed, but the others', async () => {
       const [gone, kept, far] = [await listenTo(here), await listenTo(here), await listenTo(there)];
       await gone.stop();
       await gone.stop();
@@ -122,7 +122,7 @@ export function describeBus(
       expect(gone.heard).toEqual([]);
     });
 
-    it('calls a function that is subscribed twice twice, until each of them has unsubscribed', async () => {
+    it('calls a function twice that is subscribed twice, until both are unsubscribed', async () => {
       const heard: string[] = [];
       const listener = (message: string) => heard.push(message);
       const [stop] = [await here.subscribe(listener), await here.subscribe(listener)];
@@ -157,7 +157,7 @@ export function describeBus(
   });
 }
 
-/** The same bus, with every way to unsubscribe kept for the end of a test. */
+/** The same bus, which unsubscribes all its listeners at the end of a test. */
 function stoppable(bus: NotificationBus, stops: (() => Promise<void>)[]): NotificationBus {
   return {
     publish: (message) => bus.publish(message),

@@ -13,7 +13,7 @@ export async function listenTo(bus: NotificationBus): Promise<Hearing> {
   return { heard, stop };
 }
 
-/** Sends a last message, and resolves to what was heard before it. */
+/** Sends a last message, and resolves to those that were heard before it. */
 export async function heardBefore(
   last: string,
   bus: NotificationBus,
@@ -24,7 +24,7 @@ export async function heardBefore(
   return heard.slice(0, heard.indexOf(last));
 }
 
-/** Publishes until it is heard, as after an outage. */
+/** Publishes until the listener hears it, as after an outage. */
 export async function heardAtLast(
   bus: NotificationBus,
   ...hearings: readonly Hearing[]

@@ -6,7 +6,7 @@ import { redisBus } from '../../src/bus/redis.ts';
 import type { NotificationBus } from '../../src/notify/bus.ts';
 import { latch } from '../helpers/latch.ts';
 
-/** Hears a message, lets go of everything but perhaps the bus, and should end then. */
+/** Hears a message, closes all but the bus, and should then end. */
 const [kind, url = '', unsubscribes] = process.argv.slice(2);
 
 const { bus, close } = await open();

@@ -15,7 +15,7 @@ describeBus('localBus()', async () => {
 });
 
 describe('localBus()', () => {
-  it('calls no listener inside the call that publishes', async () => {
+  it('calls no listener inside of the publisher’s call', async () => {
     const bus = localBus();
     const heard: string[] = [];
     await bus.subscribe((message) => heard.push(message));
@@ -25,14 +25,14 @@ describe('localBus()', () => {
     expect(heard).toEqual(['"a"']);
   });
 
-  it('shares nothing with another one', async () => {
+  it('shares nothing with another local bus', async () => {
     const heard: string[] = [];
     await localBus().subscribe((message) => heard.push(message));
     await localBus().publish('"a"');
     expect(heard).toEqual([]);
   });
 
-  it('goes on where onError throws too', async () => {
+  it('goes on where onError throws as well', async () => {
     const complaints: unknown[] = [];
     const { error } = console;
     console.error = (complaint: unknown) => complaints.push(complaint);

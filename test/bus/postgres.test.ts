@@ -9,14 +9,14 @@ import { describeBus } from './describe-bus.ts';
 import { heardAtLast, heardBefore, listenTo } from './hearing.ts';
 import { startSilentProxy } from './silent-proxy.ts';
 
-/** A server that the tests here may kill. */
+/** A server of our own, which these tests may kill. */
 const postgres = await startPostgres();
 afterAll(() => postgres.stop());
 
 const pools: Pool[] = [];
 const connect = (url: string, max = 4) => {
   const pool = new Pool({ connectionString: url, max });
-  // An idle connection that the server ends is an event of the pool, which is the caller's.
+  // Where the server ends an idle connection, the caller's pool emits an error.
   pool.on('error', () => {});
   pools.push(pool);
   return pool;
@@ -36,7 +36,7 @@ describeBus('postgresBus()', async () => {
 });
 
 describe('postgresBus()', { timeout: 60_000 }, () => {
-  it('goes on after the server was killed and started again, and refuses to publish meanwhile', async () => {
+  it('goes on after a kill and restart of the server, and rejects messages meanwhile', async () => {
     const errors: unknown[] = [];
     const onError = (error: unknown) => errors.push(error);
     const here = postgresBus({ pool: connect(postgres.url), onError });
@@ -57,7 +57,7 @@ describe('postgresBus()', { timeout: 60_000 }, () => {
     for (const { stop } of hearings) await stop();
   });
 
-  it('goes on after the server was shut down in good order and started again', async () => {
+  it('goes on after an orderly shutdown and restart of the server', async () => {
     const bus = postgresBus({ pool: connect(postgres.url), onError: () => {} });
     const hearing = await listenTo(bus);
     await postgres.restart();
@@ -65,7 +65,7 @@ describe('postgresBus()', { timeout: 60_000 }, () => {
     await hearing.stop();
   });
 
-  it('listens as soon as the server comes up, where it is down at first', async () => {
+  it('listens once the server comes up, where it was down at first', async () => {
     await postgres.kill9();
     const bus = postgresBus({ pool: connect(postgres.url), onError: () => {} });
     const listening = listenTo(bus);
@@ -75,7 +75,7 @@ describe('postgresBus()', { timeout: 60_000 }, () => {
     await hearing.stop();
   });
 
-  it('takes a new connection where an administrator ended its own, and reports that once', async () => {
+  it('opens a new connection where an administrator ended one, and reports it once', async () => {
     const errors: unknown[] = [];
     const bus = postgresBus({
       pool: connect(postgres.url),
@@ -88,7 +88,7 @@ describe('postgresBus()', { timeout: 60_000 }, () => {
     await hearing.stop();
   });
 
-  it('survives the end of its connection though nobody listens to the errors of the pool', async () => {
+  it('survives the end of its connection where the pool has no error listener', async () => {
     const silent = new Pool({ connectionString: postgres.url, max: 2 });
     pools.push(silent);
     const bus = postgresBus({ pool: connect(postgres.url), listenPool: silent, onError: () => {} });
@@ -98,7 +98,7 @@ describe('postgresBus()', { timeout: 60_000 }, () => {
     await hearing.stop();
   });
 
-  it('takes one connection of the pool to publish, however many messages wait', async () => {
+  it('publishes on one connection of the pool, even where many messages wait', async () => {
     const pool = connect(postgres.url, 10);
     const bus = postgresBus({ pool, listenPool: connect(postgres.url) });
     const hearing = await listenTo(bus);
@@ -109,7 +109,7 @@ describe('postgresBus()', { timeout: 60_000 }, () => {
     await hearing.stop();
   });
 
-  it('refuses whatever waits behind a message that could not be handed over', async () => {
+  it('refuses all messages that wait behind one that could not be sent', async () => {
     const pool = connect(postgres.url);
     const bus = postgresBus({ pool });
     await pool.end();
@@ -122,7 +122,7 @@ describe('postgresBus()', { timeout: 60_000 }, () => {
     );
   });
 
-  it('gives a message up where the server does not answer, and sends the next on another connection', async () => {
+  it('gives up a message without an answer, and sends the next on another connection', async () => {
     const proxy = await startSilentProxy(Number(new URL(postgres.url).port));
     const through = new URL(postgres.url);
     through.port = String(proxy.port);
@@ -151,7 +151,7 @@ describe('postgresBus()', { timeout: 60_000 }, () => {
     expect([pool.totalCount, listenPool.totalCount]).toEqual([1, 0]);
   });
 
-  it('leaves no connection behind once nobody listens', async () => {
+  it('leaves no connection open once it has no listeners', async () => {
     const pool = connect(postgres.url);
     const bus = postgresBus({ pool });
     const [one, other] = [await listenTo(bus), await listenTo(bus)];
@@ -163,7 +163,7 @@ describe('postgresBus()', { timeout: 60_000 }, () => {
     expect(pool.totalCount).toBe(0);
   });
 
-  it('hears nothing of another channel, whatever its name is', async () => {
+  it('hears nothing from another channel, also with an odd name', async () => {
     const pool = connect(postgres.url);
     const names = ['Interlock', 'interlock', 'a"b; --', 'x'.repeat(63)];
     const buses = names.map((channel) =>
@@ -177,7 +177,7 @@ describe('postgresBus()', { timeout: 60_000 }, () => {
     }
   });
 
-  it('takes a new connection where its session no longer listens, as behind a pooler', async () => {
+  it('opens a new connection where its session does not listen, as behind a pooler', async () => {
     const listenPool = connect(postgres.url);
     const errors: unknown[] = [];
     const sessions: PoolClient[] = [];
@@ -205,7 +205,7 @@ describe('postgresBus() options', () => {
     expect(() => postgresBus({ pool: value as never })).toThrow(/pool: expected a Pool of pg/);
   });
 
-  it('refuse a pool of one connection, which would be the one that listens', () => {
+  it('refuse a pool of one connection, which would have to listen', () => {
     const single = new Pool({ max: 1 });
     expect(() => postgresBus({ pool: single })).toThrow(/pool: expected more than one connection/);
     expect(() => postgresBus({ pool: single, listenPool: single })).toThrow(/or a listenPool/);

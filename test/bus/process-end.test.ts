@@ -19,7 +19,7 @@ describe.each([
     'ends by itself %s',
     async (_when, unsubscribes) => {
       const args = ['--import', 'tsx', CHILD, kind, await serverUrl(), unsubscribes];
-      // Rejects where the process has to be killed, or ends with another status than 0.
+      // Rejects where the process must be killed, or fails.
       const { stdout, stderr } = await run(process.execPath, args, { timeout: 60_000 });
       expect({ stdout, stderr }).toEqual({ stdout: 'done', stderr: '' });
     },

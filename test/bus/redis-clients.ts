@@ -16,7 +16,7 @@ export interface PubSubDriver {
   connectCluster(urls: readonly string[]): Promise<PubSubClient>;
 }
 
-/** Every major version of every driver that `redisBus()` takes. */
+/** Every major version of each driver that `redisBus()` takes. */
 export const PUB_SUB_DRIVERS: readonly PubSubDriver[] = [
   {
     name: 'node-redis 6',

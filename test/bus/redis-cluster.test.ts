@@ -39,7 +39,7 @@ describe.each(PUB_SUB_DRIVERS)(
   'redisBus() on a cluster through $name',
   { timeout: 30_000 },
   (driver) => {
-    it('goes on after the node that it listens on was killed and started again', async () => {
+    it('goes on after a kill and restart of the node that it listens on', async () => {
       const bus = redisBus({ client: await connect(driver), onError: () => {} });
       const hearing = await listenTo(bus);
       const listening = await Promise.all(cluster.urls.map(subscribers));

@@ -13,7 +13,7 @@ import { describeBus } from './describe-bus.ts';
 import { heardAtLast, heardBefore, listenTo } from './hearing.ts';
 import { PUB_SUB_DRIVERS, type PubSubClient, type PubSubDriver } from './redis-clients.ts';
 
-/** A server that the tests here may kill. */
+/** A server of our own, which these tests may kill. */
 const redis = await startRedis();
 afterAll(() => redis.stop());
 
@@ -58,7 +58,7 @@ for (const driver of PUB_SUB_DRIVERS) {
 }
 
 describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', { timeout: 30_000 }, (driver) => {
-  it('goes on after the server was killed and started again, and refuses to publish meanwhile', async () => {
+  it('goes on after a kill and restart of the server, and rejects messages meanwhile', async () => {
     const errors: unknown[] = [];
     const onError = (error: unknown) => errors.push(error);
     const [here, there] = [
@@ -83,7 +83,7 @@ describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', { timeout: 30_000 }, 
     for (const { stop } of hearings) await stop();
   });
 
-  it('listens as soon as the server comes up, where it is down at first', async () => {
+  it('listens once the server comes up, where it was down at first', async () => {
     const client = await connect(driver, redis.url);
     await redis.kill9();
     const bus = redisBus({ client, onError: () => {} });
@@ -94,7 +94,7 @@ describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', { timeout: 30_000 }, 
     await hearing.stop();
   });
 
-  it('takes a new connection where its own is closed by the server', async () => {
+  it('opens a new connection where the server closes one', async () => {
     const client = await connect(driver, redis.url);
     const bus = redisBus({ client, onError: () => {} });
     const hearing = await listenTo(bus);
@@ -103,7 +103,7 @@ describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', { timeout: 30_000 }, 
     await hearing.stop();
   });
 
-  it('leaves no connection behind once nobody listens', async () => {
+  it('leaves no connection open once it has no listeners', async () => {
     const bus = redisBus({ client: await connect(driver, redis.url) });
     const [one, other] = [await listenTo(bus), await listenTo(bus)];
     expect(await subscribers(redis.url)).toBe(1);
@@ -113,7 +113,7 @@ describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', { timeout: 30_000 }, 
     await expect.poll(() => subscribers(redis.url)).toBe(0);
   });
 
-  it('leaves no connection behind where it is given up while it connects', async () => {
+  it('leaves no connection open where the caller aborts while it connects', async () => {
     const client = await connect(driver, redis.url);
     const before = await connections(redis.url);
     const bus = redisBus({ client, onError: () => {} });
@@ -126,7 +126,7 @@ describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', { timeout: 30_000 }, 
     await expect.poll(() => connections(redis.url)).toBe(before);
   });
 
-  it('hears nothing of another channel', async () => {
+  it('hears nothing from another channel', async () => {
     const client = await connect(driver, redis.url);
     const [one, other] = [
       redisBus({ client, channel: 'one' }),
@@ -138,7 +138,7 @@ describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', { timeout: 30_000 }, 
     await hearing.stop();
   });
 
-  it("leaves the caller's subscriber connected, with its other subscriptions", async () => {
+  it("keeps the caller's subscriber connected, with its other subscriptions", async () => {
     const client = await connect(driver, redis.url);
     const subscriber = await connect(driver, redis.url);
     const [one, other] = [
@@ -157,7 +157,7 @@ describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', { timeout: 30_000 }, 
 
 describe('redisBus()', { timeout: 30_000 }, () => {
   it.each(NODE_REDIS)(
-    'leaves no connection of $name behind where it is left while it connects again',
+    'leaves no connection of $name open where the caller leaves while it reconnects',
     async (driver) => {
       const client = await connect(driver, redis.url);
       const before = await connections(redis.url);
@@ -173,7 +173,7 @@ describe('redisBus()', { timeout: 30_000 }, () => {
     },
   );
 
-  it('listens again where node-redis gives its connection up', async () => {
+  it('listens again where node-redis gives up its connection', async () => {
     const client = createClient({ url: redis.url, socket: { reconnectStrategy: false } });
     client.on('error', () => {});
     await client.connect();
@@ -185,7 +185,7 @@ describe('redisBus()', { timeout: 30_000 }, () => {
     client.destroy();
   });
 
-  it('listens again where ioredis gives its connection up, and with settings made for commands', async () => {
+  it('listens again where ioredis gives up, also with settings made for commands', async () => {
     const client = new Redis(redis.url, {
       autoResubscribe: false,
       enableOfflineQueue: false,
@@ -207,7 +207,7 @@ describe('redisBus()', { timeout: 30_000 }, () => {
     ['ioredis 6', (url: string) => new Redis(url, { autoResubscribe: false })],
     ['ioredis 5', (url: string) => new Redis5(url, { autoResubscribe: false })],
   ] as const)(
-    'subscribes again on a subscriber of %s that does not do so by itself',
+    'subscribes again on a subscriber of %s that does not do so itself',
     async (_, connectTo) => {
       const client = new Redis(redis.url);
       const subscriber = connectTo(redis.url);
@@ -221,7 +221,7 @@ describe('redisBus()', { timeout: 30_000 }, () => {
     },
   );
 
-  it('publishes through one driver to a subscriber of the other, and to one that hands out bytes', async () => {
+  it('publishes through one driver to a subscriber of the other, also one of bytes', async () => {
     const client = new Redis(redis.url);
     const subscriber = createClient({
       url: redis.url,

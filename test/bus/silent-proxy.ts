@@ -2,18 +2,12 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 
 export interface SilentProxy {
   readonly port: number;
-  /**
-   * From now on nothing passes on the connections that are open, and none of them is closed. New
-   * ones work.
-   */
+  /** From now on nothing passes on the open connections, which stay open. New ones work. */
   fallSilent(): void;
   stop(): Promise<void>;
 }
 
-/**
- * Stands between a client and a server, and forgets connections as a router does: neither side is
- * told.
- */
+/** A proxy that forgets connections as a router does: neither side is told. */
 export async function startSilentProxy(target: number): Promise<SilentProxy> {
   const pairs = new Set<readonly [Socket, Socket]>();
   const server = createServer((client) => {

@@ -104,7 +104,7 @@ describe('a bus whose network forgot the connection that listens, without tellin
 });
 
 describe('a standing link', () => {
-  /** A link to a server that is away until the test says otherwise. */
+  /** A link to a server that is away until the test brings it up. */
   function startLink() {
     const server = { away: true };
     const open: LinkEvents[] = [];
@@ -126,7 +126,7 @@ describe('a standing link', () => {
     return { server, open, heard, errors, link };
   }
 
-  it('reports an outage once, however often it tries, and the next one again', async () => {
+  it('reports an outage once, and not for each try, and the next one again', async () => {
     const { server, open, errors, link } = startLink();
     const report = { name: 'BusUnavailable', cause: { message: 'the server is away' } };
     await expect.poll(() => open.length, { timeout: 5000 }).toBeGreaterThan(2);
@@ -139,7 +139,7 @@ describe('a standing link', () => {
     expect(errors).toMatchObject([report, report]);
   });
 
-  it('hears nothing more of a connection that it gave up', async () => {
+  it('hears nothing more on a connection that it gave up', async () => {
     const { server, open, heard, link } = startLink();
     server.away = false;
     await link.listening;
@@ -168,7 +168,7 @@ describe('a standing link', () => {
 describe('the delay before a lost connection is opened again', () => {
   const fraction = fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true });
 
-  it('is between 50 ms and two seconds, however often it failed', () => {
+  it('is between 50 ms and two seconds, after any number of failures', () => {
     fc.assert(
       fc.property(fc.nat({ max: 10_000 }), fraction, (failures, random) => {
         const delay = retryDelayMs(failures, () => random);
@@ -178,7 +178,7 @@ describe('the delay before a lost connection is opened again', () => {
     );
   });
 
-  it('doubles with each failure until it is at its longest', () => {
+  it('doubles with each failure up to its longest', () => {
     const delays = Array.from({ length: 7 }, (_, failures) => retryDelayMs(failures, () => 0));
     expect(delays).toEqual([50, 100, 200, 400, 800, 1000, 1000]);
   });

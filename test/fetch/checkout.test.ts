@@ -12,7 +12,7 @@ const withProgress = (id: number, tool: string) => {
 };
 
 describe.each(HOSTS)('a checkout, $host $mode $answers', (shape) => {
-  it("is walked by the SDK's client: each list shows what is valid, and each move is told", async () => {
+  it("works with the SDK's client: each list shows what is valid, each move is told", async () => {
     const app = await scene({
       shape,
       sync: { policies: [{ match: 'cart.pay', invalidates: ['cart.*'] }] },
@@ -42,7 +42,7 @@ describe.each(HOSTS)('a checkout, $host $mode $answers', (shape) => {
     expect(app.ledger.calls).toEqual([]);
   });
 
-  it('runs of three parallel payments one', async () => {
+  it('runs one of three parallel payments', async () => {
     const app = await scene({ shape });
     const session = await app.sessionAt('payment');
     const answers = await Promise.all([1, 2, 3].map(() => session.call('cart.pay')));
@@ -79,7 +79,7 @@ describe.each([
   { host: 'mcp-handler', mode: 'stateless', answers: 'sse' },
   { host: 'hono', mode: 'stateless', answers: 'json' },
 ] as const)('a session of a handler that has none, $host $answers', (shape) => {
-  it("gets a stream of the middleware's own, which is kept alive for as long as the client stays", async () => {
+  it('gets a stream of our own, which is kept alive while the client stays', async () => {
     const app = await scene({ shape, session: { keepAliveMs: 20_000 } });
     const session = await app.session();
     const listening = await session.listen();
@@ -95,7 +95,7 @@ describe.each([
     await staysQuiet(app);
   });
 
-  it('is told once that its list changed, on the stream of the call or else on its own', async () => {
+  it('is told once that its list changed, on the call’s stream or on ours', async () => {
     const app = await scene({ shape });
     const session = await app.session();
     const listening = await session.listen();

@@ -27,7 +27,7 @@ function post(
   return new Request(URL, { method: 'POST', body: text, headers: all, ...init });
 }
 
-/** Answers each request with a result that says what was called. */
+/** Answers each request with a result that names the called tool. */
 async function echo(request: Request): Promise<Response> {
   const message = (await request.json()) as WireMessage;
   const text = message.params?.name ?? message.method;
@@ -35,7 +35,7 @@ async function echo(request: Request): Promise<Response> {
   return Response.json({ jsonrpc: '2.0', id: message.id, result });
 }
 
-/** The checkout behind `gateFetch()`, whose handler is the test's. */
+/** The checkout behind `gateFetch()`, with the test's own handler. */
 function openShop(
   handler: FetchHandler = echo,
   options?: GateFetchOptions & { readonly session?: SessionStoreOptions },
@@ -43,12 +43,12 @@ function openShop(
   const { session, ...rest } = options ?? {};
   const { stage, middlewares } = makeStage({ session: { sessionCacheMs: 0, ...session } });
   const fetch = gateFetch(handler, middlewares, rest);
-  // What leads up to a test is answered by a handler that is not the test's.
+  // Another handler answers the calls that lead up to a test.
   const lead = gateFetch(echo, middlewares, rest);
   return {
     ...stage,
     fetch,
-    /** The headers of a session that has come as far as `payment`. */
+    /** The headers of a session in `payment`. */
     async begin(headers: Record<string, string> = {}): Promise<Record<string, string>> {
       const { headers: answered } = await lead(post(INITIALIZE, headers));
       const id = answered.get('mcp-session-id') ?? '';
@@ -93,7 +93,7 @@ describe('gateFetch() turns away, before the handler sees it,', () => {
     expect(await errorOf(await openShop(never).fetch(post(body, headers)))).toEqual(answer);
   });
 
-  it('a large body that does not say how large it is', async () => {
+  it('a large body without a stated length', async () => {
     const chunk = new Uint8Array(1024 * 1024).fill(32);
     let left = 6;
     const body = new ReadableStream({
@@ -109,7 +109,7 @@ describe('gateFetch() turns away, before the handler sees it,', () => {
   it.each([
     [413, {}],
     [415, { 'content-encoding': 'gzip' }],
-  ])('a body without an end, with a %i, and soon stops to read it', async (status, headers) => {
+  ])('a body without end, with a %i, and soon stops reading it', async (status, headers) => {
     const chunk = new Uint8Array(1024 * 1024).fill(32);
     let pulled = 0;
     const stopped = latch();
@@ -127,7 +127,7 @@ describe('gateFetch() turns away, before the handler sees it,', () => {
     expect(pulled).toBeLessThan(32);
   });
 
-  it('a body that stalls, and waits for the rest of it no longer than a second', async () => {
+  it('a body that stalls, and waits no longer than a second for the rest', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     onTestFinished(() => void vi.useRealTimers());
     const stopped = latch();
@@ -155,7 +155,7 @@ describe('gateFetch() turns away, before the handler sees it,', () => {
     expect(await errorOf(await shop.fetch(elsewhere))).toEqual([503, -32000]);
   });
 
-  it('a PUT, and a GET of nobody that asks for a stream', async () => {
+  it('a PUT, and a GET for a stream without a session', async () => {
     const shop = openShop(never);
     const put = await shop.fetch(new Request(URL, { method: 'PUT', body: '{}' }));
     expect([put.status, put.headers.get('allow')]).toEqual([405, 'GET, POST, DELETE']);
@@ -165,7 +165,7 @@ describe('gateFetch() turns away, before the handler sees it,', () => {
 });
 
 describe('the handler behind gateFetch()', () => {
-  it("is given the client's request: method, URL, headers and body, with any other arguments of its host", async () => {
+  it('gets the client’s request, and the other arguments of its host', async () => {
     const seen: unknown[] = [];
     const gated = gateFetch(
       async (request: Request, context: { params: string }) => {
@@ -187,7 +187,7 @@ describe('the handler behind gateFetch()', () => {
     expect(seen).toEqual(['POST', URL, 'yes', body, { params: 'p' }]);
   });
 
-  it('finds the step that it runs in, and an idempotency key in the body that it reads', async () => {
+  it('finds its step, and an idempotency key in its body', async () => {
     const seen: unknown[] = [];
     const shop = openShop(async (request) => {
       const { params } = (await request.clone().json()) as WireMessage;
@@ -204,7 +204,7 @@ describe('the handler behind gateFetch()', () => {
     expect(seen).toEqual(['cart.pay', 'payment', true]);
   });
 
-  it('lets a browser read the session id that it does not know of', async () => {
+  it('lets a browser read the session id, which is not its own', async () => {
     const origin = { 'access-control-allow-origin': 'https://app.example' };
     const shop = openShop(async (request) => {
       const answer = await echo(request);
@@ -216,7 +216,7 @@ describe('the handler behind gateFetch()', () => {
     expect(headers.get('access-control-expose-headers')).toBe('Mcp-Session-Id');
   });
 
-  it('is asked of a preflight as it came', async () => {
+  it('gets a preflight as it came', async () => {
     const request = new Request(URL, { method: 'OPTIONS' });
     const same: boolean[] = [];
     const shop = openShop(async (given) => {
@@ -227,7 +227,7 @@ describe('the handler behind gateFetch()', () => {
     expect(same).toEqual([true]);
   });
 
-  it('is asked of no preflight that has a body, for it is none', async () => {
+  it('gets no OPTIONS with a body, which is no preflight', async () => {
     let asked = 0;
     const shop = openShop(async () => {
       asked++;
@@ -238,7 +238,7 @@ describe('the handler behind gateFetch()', () => {
     expect(asked).toBe(0);
   });
 
-  it.each([401, 404, 500])('says %s with its own headers and body', async (status) => {
+  it.each([401, 404, 500])('answers %s with its own headers and body', async (status) => {
     const shop = openShop(
       async () => new Response('no', { status, headers: { 'www-authenticate': 'Bearer' } }),
     );
@@ -251,7 +251,7 @@ describe('the handler behind gateFetch()', () => {
     ]);
   });
 
-  it('may answer with something encoded, which nobody can inspect: the client is told so', async () => {
+  it('may compress its answer: it cannot be read, and the client gets an error', async () => {
     const headers = { 'content-type': 'application/json', 'content-encoding': 'br' };
     const shop = openShop(async () => new Response('???', { headers }));
     const answer = await shop.fetch(post(callOf(1, 'cart.view'), await shop.begin()));
@@ -259,7 +259,7 @@ describe('the handler behind gateFetch()', () => {
     expect(answer.headers.has('content-encoding')).toBe(false);
   });
 
-  it('throws on through it, and the outcome of its step is unknown', async () => {
+  it('throws through gateFetch(), and leaves its step’s outcome unknown', async () => {
     const failure = new Error('the database is gone');
     const shop = openShop(async () => {
       throw failure;
@@ -271,7 +271,7 @@ describe('the handler behind gateFetch()', () => {
     ]);
   });
 
-  it('throws in the middle of its body: so does the body that the client reads', async () => {
+  it('breaks in the middle of its body, and so does the client’s body', async () => {
     const failure = new Error('the database is gone');
     const type = { 'content-type': 'text/event-stream' };
     const shop = openShop(async () => {
@@ -294,7 +294,7 @@ describe('the handler behind gateFetch()', () => {
     );
   });
 
-  it('that answers after its step was given up on is heard by nobody, and fails nothing', async () => {
+  it('may answer after its step was abandoned, which fails nothing', async () => {
     const clock = new ManualClock();
     const handler = { ...latch(), asked: latch(), signal: undefined as AbortSignal | undefined };
     const errors: unknown[] = [];
@@ -325,7 +325,7 @@ describe('the handler behind gateFetch()', () => {
     expect(errors.map(String)).toEqual([expect.stringContaining('is unknown')]);
   });
 
-  it('is not asked where the body was read before', async () => {
+  it('is not called where the body was read before', async () => {
     const request = post(INITIALIZE);
     await request.text();
     await expect(openShop().fetch(request)).rejects.toThrow('was read before gateFetch()');
@@ -335,7 +335,7 @@ describe('the handler behind gateFetch()', () => {
 describe('the caller behind gateFetch()', () => {
   const claims = (sub: string) => ({ clientId: 'app', extra: { iss: 'https://id.example', sub } });
 
-  it('is who request.auth says, and a session answers to nobody else; the handler finds it there too', async () => {
+  it('is named by request.auth, which the handler gets too, and owns its session', async () => {
     const seen: unknown[] = [];
     const shop = openShop(async (request) => {
       seen.push((request as { auth?: unknown }).auth);
@@ -350,7 +350,7 @@ describe('the caller behind gateFetch()', () => {
     expect(seen).toEqual([claims('ann'), claims('ann')]);
   });
 
-  it('is who the option auth says, at once or later', async () => {
+  it('is named by the option auth, at once or later', async () => {
     const auth = async (request: Request) => claims(request.headers.get('x-user') ?? '');
     const shop = openShop(echo, { auth });
     const headers = await shop.begin({ 'x-user': 'ann' });
@@ -360,7 +360,7 @@ describe('the caller behind gateFetch()', () => {
     ).toBe(404);
   });
 
-  it('is named by principal(), which is given the method, the URL, the headers and what auth gave', async () => {
+  it('is named by principal(), which gets method, URL, headers and auth', async () => {
     const seen: CallerRequest[] = [];
     const principal = (req: CallerRequest) => {
       seen.push(req);
@@ -422,7 +422,7 @@ describe('a client that leaves', () => {
   it.each([
     ['cart.view', true],
     ['cart.pay', false],
-  ])('by no longer reading a stream, in %s: the handler is cut off: %s', async (tool, cutOff) => {
+  ])('by no longer reading a stream, in %s: the handler is aborted: %s', async (tool, cutOff) => {
     const handler = { cancelled: false, signal: undefined as AbortSignal | undefined, ...latch() };
     const encoder = new TextEncoder();
     const shop = openShop(async (request) => {
@@ -459,7 +459,7 @@ describe('a client that leaves', () => {
       expect(reasonOf((await (await pay).json()) as WireMessage)).toBe('state');
   });
 
-  it('while its body is read, is not answered as if it were there', async () => {
+  it('while its body is read, gets no answer', async () => {
     const client = new AbortController();
     const body = new ReadableStream({
       start(controller) {
@@ -481,7 +481,7 @@ describe('bytes behind gateFetch()', () => {
   const pass = (handler: FetchHandler) => gateFetch(handler, [stateSync({ policies: [] })]);
 
   it.each(['text/event-stream', 'application/json', 'text/plain'])(
-    'of %s come as they went, wherever they were cut',
+    'of %s arrive as they were sent, wherever they were cut',
     async (type) => {
       const message = '{"jsonrpc":"2.0","id":1,"result":{"n":12345678901234567890,"é":"🛒"}}';
       const text = type === 'text/event-stream' ? `id: 1\ndata: ${message}\n\n: bye\n\n` : message;
@@ -529,7 +529,7 @@ describe('bytes behind gateFetch()', () => {
     expect([whole.byteLength, pulled]).toEqual([1000 * event.length, 1001]);
   });
 
-  it('are none where there are none: 204, HEAD', async () => {
+  it('are none of a 204, and none of HEAD', async () => {
     const gated = pass(
       async ({ method }) => new Response(null, { status: method === 'HEAD' ? 200 : 204 }),
     );
@@ -537,7 +537,7 @@ describe('bytes behind gateFetch()', () => {
     expect((await gated(new Request(URL, { method: 'HEAD' }))).body).toBeNull();
   });
 
-  it('of HEAD are none, and a handler that streams is told that nobody reads', async () => {
+  it('are none of HEAD, and a handler that streams is told to stop', async () => {
     let cancelled = false;
     const bytes = new TextEncoder().encode('x'.repeat(65_536));
     const body = new ReadableStream({

@@ -6,10 +6,10 @@ const handler = async (): Promise<Response> => new Response();
 const sync = stateSync({ policies: [] });
 const checkout = (id = 'checkout', tool = 'pay') =>
   new StateMachineGate({ id, initial: 'open', states: { open: {} } }).bindTool(tool, 'open');
-/** As JavaScript calls it, whose compiler refuses nothing. */
+/** `gateFetch()` as JavaScript calls it, without types. */
 const gate = gateFetch as (...args: unknown[]) => unknown;
 
-describe('gateFetch() refuses, at once and with what is wrong,', () => {
+describe('gateFetch() refuses at once, and names what is wrong,', () => {
   it.each([
     ['a handler that is none', [{}, [sync]], 'the handler must be a function'],
     ['middlewares that are no list', [handler, sync], 'the middlewares must be an array'],
@@ -32,7 +32,7 @@ describe('gateFetch() refuses, at once and with what is wrong,', () => {
     );
   });
 
-  it('but takes options that are undefined', () => {
+  it('but takes undefined options', () => {
     expect(gateFetch(handler, [sync], { auth: undefined })).toBeTypeOf('function');
   });
 });
@@ -65,7 +65,7 @@ describe('gateFetch() refuses, before any request,', () => {
     );
   });
 
-  it('but takes stateSync() in any place, and a middleware that stands there twice', () => {
+  it('but takes stateSync() in any place, and a middleware twice', () => {
     const [sessions, first] = [sessionStore(), fsmGate(checkout())];
     const list = [sync, sessions, sync, first, other(), sessions, first];
     expect(gate(handler, list)).toBeTypeOf('function');

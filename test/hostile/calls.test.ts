@@ -9,10 +9,7 @@ const deep = (depth: number): string => `${'['.repeat(depth)}${']'.repeat(depth)
 const call = (params: string): string =>
   `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":${params}}`;
 
-/**
- * An upstream that is as careless as can be: it runs whatever looks like a call to it, request or
- * not.
- */
+/** A most careless upstream: it runs all that looks like a call, request or not. */
 function carelessUpstream(ran: string[]): RequestHandler {
   const fold = (value: unknown, key: string): unknown =>
     Object.entries(value ?? {}).find(([name]) => name.toLowerCase() === key)?.[1];
@@ -28,7 +25,7 @@ function carelessUpstream(ran: string[]): RequestHandler {
   };
 }
 
-describe.each(MODES)('a call that is no proper one, %s', (mode) => {
+describe.each(MODES)('an odd call, %s', (mode) => {
   it.each<[string, string]>([
     ['has no name', '{}'],
     ['has no params', 'null'],
@@ -65,7 +62,7 @@ describe.each(MODES)('a call that is no proper one, %s', (mode) => {
     ['the name of a gated tool with an invisible character', '{"name":"cart\\u200b.pay"}'],
     ['the name of a gated tool in a look-alike script', '{"name":"c\\u0430rt.pay"}'],
     ['the longest name that fits', `{"name":"${'x'.repeat(100_000)}"}`],
-  ])('reaches the upstream as what it is, and is no gated tool: %s', async (_, params) => {
+  ])('reaches the upstream as it is, and is no gated tool: %s', async (_, params) => {
     const app = await scene({ shape: { mode } });
     const session = await app.session();
     const { status, messages } = await session.post(call(params));
@@ -113,7 +110,7 @@ describe.each(MODES)('a call that is no proper one, %s', (mode) => {
       'with arguments that are very deep',
       `{"name":"cart.add_item","arguments":{"sku":${deep(10_000)}}}`,
     ],
-  ])('that is allowed, but that the upstream refuses, moves nothing: %s', async (_, params) => {
+  ])('that is allowed, and that the upstream refuses, moves nothing: %s', async (_, params) => {
     const app = await scene({ shape: { mode } });
     const session = await app.session();
     const { messages } = await session.post(call(params));
@@ -132,7 +129,7 @@ describe.each(MODES)('a call that is no proper one, %s', (mode) => {
     '💶'.repeat(1_000),
     -0,
     2 ** 53 - 1,
-  ])('is answered with its id, however odd that is: %j', async (id) => {
+  ])('is answered with its id, also an odd one: %j', async (id) => {
     const app = await scene({ shape: { mode } });
     const session = await app.session();
     const wire = JSON.parse(JSON.stringify(id));
@@ -147,7 +144,7 @@ describe.each(MODES)('a call that is no proper one, %s', (mode) => {
   });
 
   it.each(['__proto__', 'constructor', 'tools/call ', 'TOOLS/CALL'])(
-    'of the method %j is no call, and is left to the upstream',
+    'of the method %j is no call, and goes to the upstream',
     async (method) => {
       const app = await scene({ shape: { mode } });
       const session = await app.session();
@@ -202,7 +199,7 @@ describe('an idempotency key', () => {
   );
 
   it.each([`{"mcp-interlock\\/idempotency\\u004bey":"forged"}`, `{"${KEY}":{"deep":"forged"}}`])(
-    'of the client is taken out in each of its spellings: %s',
+    'of the client is taken out in all spellings: %s',
     async (meta) => {
       const texts: string[] = [];
       const app = await scene({
@@ -225,7 +222,7 @@ describe('an idempotency key', () => {
   );
 });
 
-describe('an upstream that runs whatever looks like a call', () => {
+describe('an upstream that runs all that looks like a call', () => {
   async function startCareless(ran: string[]) {
     const upstream = carelessUpstream(ran);
     const app = await scene({
@@ -245,7 +242,7 @@ describe('an upstream that runs whatever looks like a call', () => {
     ['as a notification in a batch', ({ id: _, ...gated }) => [callOf(1, 'cart.view'), gated]],
     ['beside a result', (gated) => ({ ...gated, result: {} })],
     ['with the params as members too', (gated) => ({ ...gated, ...gated.params })],
-  ])('is never given a gated tool that is not available: %s', async (_, form) => {
+  ])('never gets a gated tool that is not available: %s', async (_, form) => {
     const ran: string[] = [];
     const app = await startCareless(ran);
     const session = await app.session();
@@ -256,7 +253,7 @@ describe('an upstream that runs whatever looks like a call', () => {
   });
 
   it.each(['PUT', 'PATCH', 'SEARCH', 'M-SEARCH'])(
-    'is given none by another method either: %s',
+    'gets none by another method either: %s',
     async (method) => {
       const ran: string[] = [];
       const app = await startCareless(ran);
@@ -276,7 +273,7 @@ describe('an upstream that runs whatever looks like a call', () => {
     ['GET', 400],
     ['DELETE', 400],
     ['OPTIONS', 405],
-  ])('is given none by a %s that has a body', async (method, status) => {
+  ])('gets none by a %s that has a body', async (method, status) => {
     const ran: string[] = [];
     const app = await startCareless(ran);
     const { headers } = await app.session();
@@ -293,7 +290,7 @@ describe('an upstream that runs whatever looks like a call', () => {
     expect(ran).toEqual([]);
   });
 
-  it('is given none whose method is written so that V8 may read another one (nodejs/node#63785)', async () => {
+  it('gets none whose method V8 may misread (nodejs/node#63785)', async () => {
     const passed: string[] = [];
     const app = await scene({
       shape: { mode: 'stateless' },
@@ -308,7 +305,7 @@ describe('an upstream that runs whatever looks like a call', () => {
     const session = await app.session();
     const message = (key: string): string =>
       `{"jsonrpc":"2.0","id":7,"${key}":"tools/call","result":{},"params":{"name":"cart.pay"}}`;
-    // What an object had once for a key, V8 takes a later key for whose text begins like it.
+    // V8 may mistake a later key for an earlier one that begins with the same characters.
     for (let turn = 0; turn < 20; turn++)
       await session.post(message('\\\\u006d'), { 'x-careless': '1' });
     const refused = await session.post(message('\\u006dethod'), { 'x-careless': '1' });
@@ -316,7 +313,7 @@ describe('an upstream that runs whatever looks like a call', () => {
     expect(reasonOf(refused.messages[0])).toBe('state');
   });
 
-  it('is given none before there is a session', async () => {
+  it('gets none before there is a session', async () => {
     const ran: string[] = [];
     const app = await startCareless(ran);
     const headers = { 'x-careless': '1' };
@@ -341,7 +338,7 @@ describe('a session id', () => {
     ['is two', 'a, b', 404],
     ['is not ASCII', '\u00e9', 404],
     ['looks like a key of a store', 'checkout:*', 404],
-  ])('that %s is an unknown one', async (_, id, status) => {
+  ])('that %s is unknown', async (_, id, status) => {
     const app = await scene();
     const before = await app.session();
     const refused = await send(app.url, {

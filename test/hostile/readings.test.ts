@@ -11,13 +11,10 @@ const PARSE = -32700;
 const MISMATCH = -32020;
 const JSON_BODY = { 'content-type': 'application/json' };
 
-/** The two kinds of host that read bodies. */
+/** The two kinds of hosts that read bodies. */
 const HOSTS = ['express', 'hono'] as const;
 
-/**
- * One tool of several actions, of which only a refund is gated; and one whose event goes by its
- * arguments.
- */
+/** A tool whose action `refund` is gated, and one whose arguments pick its event. */
 function bank(): StateMachineGate<string, string> {
   return new StateMachineGate({
     id: 'bank',
@@ -54,7 +51,7 @@ async function openBank(options: SceneOptions = {}): Promise<{ app: Scene; sessi
 const call = (tool: string, args: string): string =>
   `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"${tool}","arguments":${args}}}`;
 
-describe.each(HOSTS)('keys that stand twice, behind %s', (host) => {
+describe.each(HOSTS)('repeated keys, behind %s', (host) => {
   it.each([
     '{"action":"view","action":"refund"}',
     '{"action":"view","\\u0061ction":"refund"}',
@@ -62,7 +59,7 @@ describe.each(HOSTS)('keys that stand twice, behind %s', (host) => {
     `{${Array.from({ length: 100 }, (_, i) => `"k${i}":1`).join(',')},"k50":2}`,
     '{"":1,"":2}',
     '{"a\\"b":1,"a\\"b":2}',
-  ])('in the arguments are refused, whatever is called: %s', async (args) => {
+  ])('in the arguments are refused for any tool: %s', async (args) => {
     const { app, session } = await openBank({ shape: { host } });
     for (const tool of ['money', 'free']) {
       const { status, messages } = await session.post(call(tool, args));
@@ -80,7 +77,7 @@ describe.each(HOSTS)('keys that stand twice, behind %s', (host) => {
     expect(app.ledger.calls).toEqual([]);
   });
 
-  it('in a string, or in two objects, are none', async () => {
+  it('are none in a string, or in two objects', async () => {
     const { app, session } = await openBank({ shape: { host } });
     const args = '{"a":"{\\"x\\":1,\\"x\\":2}","b":{"x":1},"c":{"x":1},"d":[{"x":1},{"x":2}]}';
     await session.post(call('free', args));
@@ -88,7 +85,7 @@ describe.each(HOSTS)('keys that stand twice, behind %s', (host) => {
   });
 });
 
-describe('a key whose letter case tells readers apart', () => {
+describe('a key in another letter case, which some readers take for the same', () => {
   const { stringify } = JSON;
 
   it.each<[string, unknown]>([
@@ -100,7 +97,7 @@ describe('a key whose letter case tells readers apart', () => {
     ['guarded', { order: { sum: 1, SUM: 100 } }],
     ['sender', { Close: true }],
     ['sender', { close: false, cLose: true }],
-  ])('is refused where the gate asks for it, and %s is not run with %j', async (tool, args) => {
+  ])('is refused where the gate reads it, and %s is not run with %j', async (tool, args) => {
     for (const parser of [true, false]) {
       const { app, session } = await openBank({ shape: { parser } });
       const { status, messages } = await session.post(call(tool, stringify(args)));
@@ -119,13 +116,13 @@ describe('a key whose letter case tells readers apart', () => {
     ['sender', { '': 1, ' ': 2, ß: 3 }],
     ['plain', { Close: true, close: false }],
     ['free', { Action: 'refund', action: 'view' }],
-  ])('is the app’s own where no function asks for it: %s runs with %j', async (tool, args) => {
+  ])('is the app’s own where no function reads it: %s runs with %j', async (tool, args) => {
     const { app, session } = await openBank();
     await session.post(call(tool, stringify(args)));
     expect([app.ledger.calls, app.errors]).toEqual([[tool], []]);
   });
 
-  it('leaves the outcome unknown where a function asks for it only when it has the result', async () => {
+  it('leaves the outcome unknown where a function reads it with the result', async () => {
     const { app, session } = await openBank();
     const { messages } = await session.post(call('late', '{"Close":true}'));
     expect(messages[0]?.error ?? messages[0]?.result.isError).toBeTruthy();
@@ -135,7 +132,7 @@ describe('a key whose letter case tells readers apart', () => {
     expect(reasonOf(await session.call('plain'))).toBe('held');
   });
 
-  it('is refused where the whole of the arguments is gone through', async () => {
+  it('is refused where a function reads all of the arguments', async () => {
     const seen: unknown[] = [];
     const workflow = new StateMachineGate({ initial: 'open', states: { open: {} } })
       .bindTool('free', 'open', {
@@ -157,11 +154,12 @@ describe('a key whose letter case tells readers apart', () => {
 
 describe.each(HOSTS)('"__proto__" as a key, behind %s', (host) => {
   it.each([
-    '{"jsonrpc":"2.0","id":7,"result":{},"__proto__":{"method":"tools/call","params":{"name":"money"}}}',
-    '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"free","__proto__":{"name":"money"}}}',
-    '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"free","_meta":{"__proto__":{}}}}',
-    '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"free","_meta":{"\\u005f_proto__":{}}}}',
-  ])('is refused in the envelope, in params and in _meta: %s', async (body) => {
+    '"result":{},"__proto__":{"method":"tools/call","params":{"name":"money"}}',
+    '"method":"tools/call","params":{"name":"free","__proto__":{"name":"money"}}',
+    '"method":"tools/call","params":{"name":"free","_meta":{"__proto__":{}}}',
+    '"method":"tools/call","params":{"name":"free","_meta":{"\\u005f_proto__":{}}}',
+  ])('is refused in the envelope, in params and in _meta: %s', async (members) => {
+    const body = `{"jsonrpc":"2.0","id":7,${members}}`;
     for (const parser of host === 'express' ? [true, false] : [false]) {
       const { app, session } = await openBank({ shape: { host, parser } });
       const { status, messages } = await session.post(body);
@@ -174,19 +172,16 @@ describe.each(HOSTS)('"__proto__" as a key, behind %s', (host) => {
     '{"__proto__":{"action":"refund"}}',
     '{"a":[{"b":{"__proto__":1}}]}',
     '{"a":{"\\u005f\\u005fproto__":1}}',
-  ])(
-    'is refused at any depth of the arguments of a bound tool, and of no other: %s',
-    async (args) => {
-      for (const parser of host === 'express' ? [true, false] : [false]) {
-        const { app, session } = await openBank({ shape: { host, parser } });
-        const { status, messages } = await session.post(call('money', args));
-        expect([status, reasonOf(messages[0])]).toEqual([200, 'arguments']);
-        expect(app.ledger.calls).toEqual([]);
-        await session.post(call('free', args));
-        expect(app.ledger.calls).toEqual(['free']);
-      }
-    },
-  );
+  ])('is refused at any depth of a bound tool’s arguments, and of no other: %s', async (args) => {
+    for (const parser of host === 'express' ? [true, false] : [false]) {
+      const { app, session } = await openBank({ shape: { host, parser } });
+      const { status, messages } = await session.post(call('money', args));
+      expect([status, reasonOf(messages[0])]).toEqual([200, 'arguments']);
+      expect(app.ledger.calls).toEqual([]);
+      await session.post(call('free', args));
+      expect(app.ledger.calls).toEqual(['free']);
+    }
+  });
 });
 
 describe.each(HOSTS)('bytes that are no UTF-8, behind %s', (host) => {
@@ -196,7 +191,7 @@ describe.each(HOSTS)('bytes that are no UTF-8, behind %s', (host) => {
     ['half a pair of surrogates', [0xed, 0xa0, 0x80]],
     ['a character that is cut off', [0xe2, 0x82]],
     ['a code beyond the last one', [0xf4, 0x90, 0x80, 0x80]],
-  ])('are a 400, and nobody repairs them: %s', async (_, bytes) => {
+  ])('are a 400, and are not repaired: %s', async (_, bytes) => {
     const { app, session } = await openBank({ shape: { host } });
     const [before = '', after = ''] = call('pl|ain', '{}').split('|');
     const body = Buffer.concat([Buffer.from(before), Buffer.from(bytes), Buffer.from(after)]);
@@ -205,7 +200,7 @@ describe.each(HOSTS)('bytes that are no UTF-8, behind %s', (host) => {
     expect(app.ledger.calls).toEqual([]);
   });
 
-  it('are told from every text that is', async () => {
+  it('are told from any text that is UTF-8', async () => {
     const { app, session } = await openBank({ shape: { host } });
     await fc.assert(
       fc.asyncProperty(fc.string({ unit: 'binary', maxLength: 3_000 }), async (text) => {
@@ -235,7 +230,7 @@ describe.each(HOSTS)('a media type, behind %s', (host) => {
     const media = { 'content-type': type };
     const { status, messages } = await session.post(call('free', '{}'), media);
     expect([status, app.ledger.calls]).toEqual([415, []]);
-    // The upstream's own refusal, of those that have one, is another.
+    // Some upstreams have a refusal of their own, which is another one.
     expect(messages[0]?.error.message).toMatch(/^the request body must be/);
   });
 
@@ -246,7 +241,7 @@ describe.each(HOSTS)('a media type, behind %s', (host) => {
     'application/json;profile="a b"',
   ])('of JSON is taken: %s', async (type) => {
     const { session } = await openBank({ shape: { host } });
-    // What the upstream's own transport makes of it is its own affair.
+    // The upstream's transport may refuse it all the same.
     const { status, messages } = await session.post(call('money', '{"action":"refund"}'), {
       'content-type': type,
     });
@@ -259,7 +254,7 @@ describe('a media type', () => {
     ['express.json()', express.json({ type: () => true })],
     ['express.urlencoded()', express.urlencoded({ extended: false })],
     ['express.text()', express.text({ type: () => true })],
-  ])('other than JSON is a 415 although %s has read the body', async (_, parser) => {
+  ])('other than JSON is a 415, even where %s has read the body', async (_, parser) => {
     const { app, session } = await openBank({ before: [parser] });
     const body = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"free"}}`;
     const form = { 'content-type': 'application/x-www-form-urlencoded' };
@@ -271,7 +266,7 @@ describe('a media type', () => {
     expect(app.ledger.calls).toEqual([]);
   });
 
-  it('that comes twice is a 415, since one reader takes the first and another the last', async () => {
+  it('that comes twice is a 415: readers take the first or the last', async () => {
     const { app, session } = await openBank();
     const doubled = ['application/json', 'application/x-www-form-urlencoded'];
     const { status, messages } = await send(app.url, {
@@ -291,7 +286,7 @@ describe('a media type', () => {
   });
 });
 
-describe.each(HOSTS)('a header that says other than the body, behind %s', (host) => {
+describe.each(HOSTS)('a header that differs from the body, behind %s', (host) => {
   const base64 = (text: string): string => `=?base64?${Buffer.from(text).toString('base64')}?=`;
 
   it.each<[string, Record<string, string>]>([
@@ -303,7 +298,7 @@ describe.each(HOSTS)('a header that says other than the body, behind %s', (host)
     ['no tool', { 'mcp-name': '' }],
     ['an encoding that is none', { 'mcp-name': '=?base64?ZnJlZQ?=' }],
     ['the right method and another tool', { 'mcp-method': 'tools/call', 'mcp-name': 'money' }],
-  ])('is refused, whatever tool the body names: %s', async (_, headers) => {
+  ])('is refused for any tool: %s', async (_, headers) => {
     const { app, session } = await openBank({ shape: { host } });
     for (const body of [call('free', '{}'), `[${call('free', '{}')}]`]) {
       const { status, messages } = await session.post(body, headers);
@@ -317,18 +312,18 @@ describe.each(HOSTS)('a header that says other than the body, behind %s', (host)
     ['the name alone', { 'mcp-name': 'free' }],
     ['the name encoded', { 'mcp-name': base64('free') }],
     ['none', {}],
-  ])('is not one that says the same: %s', async (_, headers) => {
+  ])('is not one with the same value: %s', async (_, headers) => {
     const { app, session } = await openBank({ shape: { host } });
     await session.post(call('free', '{}'), headers);
     expect(app.ledger.calls).toEqual(['free']);
   });
 
-  it('is refused beside a batch with any message that it does not name', async () => {
+  it('is refused where it does not name each message of a batch', async () => {
     const { app, session } = await openBank({ shape: { host } });
     const named = { 'mcp-method': 'tools/call', 'mcp-name': 'money' };
     const refused = call('money', '{"action":"refund"}');
     const ping = '{"jsonrpc":"2.0","id":8,"method":"ping"}';
-    // What is left of it would be taken for what the header still names.
+    // A gateway would take the rest of the batch for the tool that the header names.
     for (const body of [`[${ping},${refused}]`, `[${refused},${call('free', '{}')}]`]) {
       const { status, messages } = await session.post(body, named);
       expect([status, messages[0]?.error?.code]).toEqual([400, MISMATCH]);
@@ -338,7 +333,7 @@ describe.each(HOSTS)('a header that says other than the body, behind %s', (host)
     expect(app.ledger.calls).toEqual(['money']);
   });
 
-  it('is refused beside a body that calls nothing', async () => {
+  it('is refused where the body calls nothing', async () => {
     const { session } = await openBank({ shape: { host } });
     const named = { 'mcp-method': 'tools/call', 'mcp-name': 'money' };
     for (const body of [
@@ -351,7 +346,7 @@ describe.each(HOSTS)('a header that says other than the body, behind %s', (host)
     }
   });
 
-  it('is not believed of the arguments of a bound tool, whether its schema is known or not', async () => {
+  it('is refused for a bound tool’s arguments, with a known schema and without', async () => {
     const { app, session } = await openBank({ shape: { host } });
     const args = { region: 'eu', amount: 42, urgent: true, note: 'Grüße' };
     const post = (headers: Record<string, string>) =>
@@ -367,7 +362,7 @@ describe.each(HOSTS)('a header that says other than the body, behind %s', (host)
   });
 });
 
-describe('two sources of one body', () => {
+describe('two copies of one body', () => {
   const keep = (raw: (body: Buffer) => unknown): RequestHandler[] => [
     express.json({
       verify: (req, _res, body) => void Object.assign(req, { rawBody: raw(body) }),
@@ -388,14 +383,14 @@ describe('two sources of one body', () => {
     ['has another method', call('free', '{"a":2}').replace('tools/call', 'tools/list')],
     ['is a batch', `[${call('free', '{"a":2}')}]`],
     ['is a notification', call('free', '{"a":2}').replace('"id":7,', '')],
-  ])('are refused where the text that somebody kept %s', async (_, raw) => {
+  ])('are refused where the kept text %s', async (_, raw) => {
     const { app, session } = await openBank({ before: keep(() => raw) });
     const headers = { ...session.headers, ...JSON_BODY };
     const { status } = await send(app.url, { headers, body: call('free', '{"a":2}') });
     expect([status, app.ledger.calls]).toEqual([400, []]);
   });
 
-  it('are refused where the bytes that somebody kept are no UTF-8, and repaired in the other one', async () => {
+  it('are refused where the kept bytes are no UTF-8, and the parser repaired them', async () => {
     const { app, session } = await openBank({ before: keep((body) => body) });
     const body = Buffer.from(call('free', '{"a":"x"}'));
     body[body.indexOf('"x"') + 1] = 0xff;
@@ -403,7 +398,7 @@ describe('two sources of one body', () => {
     expect(app.ledger.calls).toEqual([]);
   });
 
-  it('agree on arguments that were changed between them, in the words of what was judged', async () => {
+  it('agree where a middleware changed arguments: the upstream gets the judged ones', async () => {
     passed.length = 0;
     const sanitize: RequestHandler = (req, _res, next) => {
       if (req.body?.params?.arguments) req.body.params.arguments = { a: 'clean' };
@@ -421,7 +416,7 @@ describe('two sources of one body', () => {
     }
   });
 
-  it('that say the same keep every character', async () => {
+  it('that are the same keep every character', async () => {
     passed.length = 0;
     const { session } = await openBank({ before: keep((body) => body), behind: [note] });
     await session.post(call('plain', '{ "n": 12345678901234567890, "f": 1.0 }'));
@@ -429,7 +424,7 @@ describe('two sources of one body', () => {
     expect(passed.at(-1)).toContain('mcp-interlock/idempotencyKey');
   });
 
-  it('are both amended where a host set `req.body` and left the stream', async () => {
+  it('are both amended where a host set `req.body` and left the stream unread', async () => {
     const left: RequestHandler = (req, _res, next) => {
       const chunks: Buffer[] = [];
       const body = { jsonrpc: '2.0', id: 7, method: 'tools/call', params: { name: 'plain' } };
@@ -459,7 +454,7 @@ describe('two sources of one body', () => {
   });
 });
 
-describe.each(HOSTS)('a NUL, at which strings of C are over, behind %s', (host) => {
+describe.each(HOSTS)('a NUL, which ends strings of C, behind %s', (host) => {
   const view = call('free', '{}');
 
   it.each<[string, string]>([
@@ -475,7 +470,7 @@ describe.each(HOSTS)('a NUL, at which strings of C are over, behind %s', (host) 
     expect(app.ledger.calls).toEqual([]);
   });
 
-  it('is refused in a key of the arguments that a gate asks for, and passes in any other', async () => {
+  it('is refused in a key of the arguments that a gate reads, and in no other', async () => {
     const { app, session } = await openBank({ shape: { host } });
     const { messages } = await session.post(call('money', '{"action\\u0000x":"refund"}'));
     expect(reasonOf(messages[0])).toBe('arguments');

@@ -7,13 +7,13 @@ import { scene, settle } from '../helpers/scene.ts';
 
 interface Wire {
   readonly socket: Socket;
-  /** Everything that came back. */
+  /** All bytes that came back. */
   readonly text: string;
-  /** The JSON-RPC messages in it, whatever frames they came in. */
+  /** The JSON-RPC messages in them, of JSON bodies and of streams. */
   readonly messages: WireMessage[];
 }
 
-/** A bare connection. What is written to it is what goes out. */
+/** A bare connection: the test's bytes go out as they are. */
 async function dial(url: URL): Promise<Wire> {
   const socket = connect(Number(url.port), url.hostname);
   let text = '';
@@ -29,7 +29,7 @@ async function dial(url: URL): Promise<Wire> {
       return text;
     },
     get messages() {
-      // A JSON body has no line break at its end, so the next response begins on its line.
+      // A JSON body does not end with a line break: the next response begins on the same line.
       const lines = text.replaceAll('HTTP/1.1 ', '\nHTTP/1.1 ');
       return [...lines.matchAll(/^(?:data: )?(\{"(?:jsonrpc|result|error)".*\})\r?$/gm)].map(
         ([, json]) => JSON.parse(json ?? '') as WireMessage,
@@ -38,7 +38,7 @@ async function dial(url: URL): Promise<Wire> {
   };
 }
 
-/** A POST as bytes, with a body as long as it says, unless `length` says otherwise. */
+/** A POST as bytes. `length` states another length than its body has. */
 function postOf({ url, headers }: RawSession, body: unknown, length?: number): string {
   const text = JSON.stringify(body);
   const lines = Object.entries({
@@ -59,7 +59,7 @@ describe.each([
   ['stateless', 'sse'],
   ['stateless', 'json'],
 ] as const)('two calls that are pipelined on one connection, %s %s', (mode, answers) => {
-  it('are both answered, each tested against the state that the one before it left', async () => {
+  it('are both answered, each by the state that the one before has left', async () => {
     const app = await scene({ shape: { mode, answers } });
     const session = await app.sessionAt('has_items');
     const wire = await dial(app.url);
@@ -75,7 +75,7 @@ describe.each([
     expect(app.ledger.calls).toEqual(['cart.checkout', 'cart.pay']);
   });
 
-  it('do not both run, where only one may', async () => {
+  it('do not both run where only one may', async () => {
     const app = await scene({ shape: { mode, answers } });
     const session = await app.sessionAt('payment');
     const wire = await dial(app.url);
@@ -92,7 +92,7 @@ describe.each([
 });
 
 describe('a call that is pipelined behind one that runs', () => {
-  it('is never forwarded, if the connection is gone before its turn comes', async () => {
+  it('is never forwarded if the connection ends before its turn', async () => {
     const app = await scene();
     const session = await app.sessionAt('has_items');
     const handler = latch();
@@ -113,7 +113,7 @@ describe('a call that is pipelined behind one that runs', () => {
 });
 
 describe('a client that hangs up in the middle of its request', () => {
-  it('wherever that is, is forgotten: nothing runs, nothing is held, and the server goes on', async () => {
+  it('at any byte is forgotten: nothing runs, nothing is held, the server goes on', async () => {
     const app = await scene();
     const session = await app.sessionAt('payment');
     const request = postOf(session, callOf(1, 'cart.pay'));
@@ -129,7 +129,7 @@ describe('a client that hangs up in the middle of its request', () => {
     expect((await session.post(callOf(1, 'cart.pay'))).status).toBe(200);
   });
 
-  it('with half of its connection only, is answered all the same', async () => {
+  it('with only half of its connection is answered all the same', async () => {
     const app = await scene();
     const session = await app.session();
     const wire = await dial(app.url);
@@ -138,7 +138,7 @@ describe('a client that hangs up in the middle of its request', () => {
     expect((await session.post(callOf(1, 'cart.view'))).status).toBe(200);
   });
 
-  it('after more than it announced, runs nothing of the rest', async () => {
+  it('after more bytes than it announced runs nothing of the rest', async () => {
     const app = await scene();
     const session = await app.session();
     const wire = await dial(app.url);
@@ -151,7 +151,7 @@ describe('a client that hangs up in the middle of its request', () => {
 });
 
 describe('a client that sends its request very slowly', () => {
-  it('keeps nobody else waiting, and is served when it is done', async () => {
+  it('keeps no other client waiting, and is served at its end', async () => {
     const app = await scene();
     const session = await app.sessionAt('payment');
     const slow = await dial(app.url);
@@ -166,7 +166,7 @@ describe('a client that sends its request very slowly', () => {
     await expect.poll(() => slow.text).toContain('cart.pay done');
   });
 
-  it('and never ends it, costs its own connection only', async () => {
+  it('and never ends it costs only its own connection', async () => {
     const app = await scene();
     const session = await app.sessionAt('payment');
     const wires = await Promise.all(Array.from({ length: 50 }, () => dial(app.url)));
@@ -213,8 +213,8 @@ describe('a connection that is kept alive', () => {
   });
 });
 
-describe('a client that leaves while it is being answered', () => {
-  it('at any time, leaves a server that serves', async () => {
+describe('a client that leaves during its answer', () => {
+  it('at any time leaves a server that serves', async () => {
     const app = await scene();
     const session = await app.session();
     const view = latch();

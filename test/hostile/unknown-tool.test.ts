@@ -23,11 +23,11 @@ import {
 } from '../helpers/two-eras.ts';
 import { cartServer, type UpstreamShape } from '../helpers/upstream.ts';
 
-/** Of one length, so that the lengths of the answers can be compared too. */
+/** The names have one length, so that the answers must have one too. */
 const HIDDEN = 'cart.pay';
 const ABSENT = 'cart.nay';
 
-/** All that a client can see of an answer, but for what names it and what differs each time. */
+/** All that a client sees of an answer, without the tool's name and without what always differs. */
 function seen({ status, headers, text }: RawResponse, name: string): unknown {
   const { date, ...others } = headers;
   const told = JSON.stringify([status, Object.entries(others), text]);
@@ -48,7 +48,7 @@ const call = (name: string, more: object = {}) => ({
 });
 const base64 = (name: string) => `=?base64?${Buffer.from(name).toString('base64')}?=`;
 
-/** What a client may try to find out whether there is such a tool. */
+/** The requests by which a client may try to find out whether a tool exists. */
 const PROBES: Readonly<Record<string, (name: string) => Probe>> = {
   'a call': (name) => ({ body: call(name) }),
   'a call with an id that is text': (name) => ({ body: { ...call(name), id: 'seven' } }),
@@ -125,7 +125,7 @@ const PROBES: Readonly<Record<string, (name: string) => Probe>> = {
   }),
 };
 
-/** A server that somebody wrote by hand: Express makes an ETag of each answer. */
+/** A server without an SDK: Express makes an ETag of each answer. */
 const byHand: RequestHandler = (req, res, next) => {
   const { id, method, params: asked } = req.body ?? {};
   if (method !== 'tools/call') return next();
@@ -178,7 +178,7 @@ describe.each(Object.keys(UPSTREAMS))('a hidden tool of %s cannot be told from n
 const BY_SDKS = Object.keys(UPSTREAMS).filter((name) => name !== 'one written by hand');
 
 describe.each(BY_SDKS)('a hidden tool of %s cannot be told from none', (name) => {
-  it('while a step of its run is at work, which others wait for', async () => {
+  it('while other calls wait for a step of its run', async () => {
     const app = await start(name);
     const session = await app.sessionAt('has_items');
     const step = await begins(app, 'cart.add_item', () => session.call('cart.add_item'));
@@ -222,7 +222,7 @@ describe('a hidden tool cannot be told from none', () => {
     await expectAlike(session, plain);
   });
 
-  it('by a caller of whom no run is known', async () => {
+  it('by a caller without a run', async () => {
     const key = principalKey();
     const app = await scene({
       shape: { mode: 'stateless', answers: 'json' },
@@ -234,7 +234,7 @@ describe('a hidden tool cannot be told from none', () => {
     expect(app.warnings.join()).toContain('a request names no principal');
   });
 
-  it('on a stream that its client resumes', async () => {
+  it('on a resumed stream', async () => {
     const app = await scene({
       gate: { refusal: 'unknown-tool' },
       eventStore: () => new ListEventStore(),
@@ -254,7 +254,7 @@ describe('a hidden tool cannot be told from none', () => {
     expect(hidden).toBe(await replay(ABSENT));
   });
 
-  it('by a call that another gate has let through', async () => {
+  it('by a call that another gate lets through', async () => {
     const open = new StateMachineGate({
       id: 'open',
       initial: 'a',
@@ -273,7 +273,7 @@ describe('a hidden tool cannot be told from none', () => {
     }
   });
 
-  it('and what is shown is refused in words, also as the second step of a batch', async () => {
+  it('and a shown tool is refused in words, also as a batch’s second step', async () => {
     const app = await start('SDK v1, stateful, JSON');
     const session = await app.sessionAt('has_items');
     const { messages } = await session.post([
@@ -337,7 +337,7 @@ describe('a hidden prompt or resource cannot be told from none', () => {
     const pairs: (readonly [method: string, hidden: string, absent: string])[] = [
       ...Object.keys(ofPrompt).map((method) => [method, 'order.summary', 'order.absence'] as const),
       ['resources/read', 'docs://receipts/7', 'docs://absences/7'],
-      // Upstreams that parse a URI tell of its normal form.
+      // Some upstreams parse a URI and answer with its normal form.
       ['resources/read', 'DOCS://receipts/a b', 'DOCS://absences/a b'],
       ['resources/read', 'docs://receipts/caf\u00e9', 'docs://absences/caf\u00e9'],
       ['completion/complete', 'docs://receipts/{id}', 'docs://absences/{id}'],
@@ -377,7 +377,7 @@ describe('an upstream of SDK v2', () => {
     return app;
   }
 
-  it('tells a hidden tool from none by no request of the era with sessions', async () => {
+  it('tells a hidden tool from none by no request of the session era', async () => {
     const { url, calls } = await serve({});
     const session = await RawSession.begin(url);
     await session.call('cart.add_item');
@@ -413,7 +413,7 @@ describe('an upstream of SDK v2', () => {
     expect(calls).toEqual([]);
   });
 
-  it('is not asked for it while a step of the same principal is at work', async () => {
+  it('is not asked for it during a step of the same principal', async () => {
     const app = await serve({ principal: true });
     const alice = { user: 'alice' };
     await callStateless(app.url, 'cart.add_item', {}, alice);

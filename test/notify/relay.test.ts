@@ -6,7 +6,7 @@ import { begins, type Scene, scene } from '../helpers/scene.ts';
 
 type Instance = Pick<Scene, 'url'>;
 
-/** Several instances of an app: they share a store and a bus, and nothing else. */
+/** Several instances of an app, which share a store and a bus, and nothing else. */
 async function instances(count: number, bus: NotificationBus = localBus()) {
   const session = { bus };
   const shape = { mode: 'stateless', answers: 'json' } as const;
@@ -51,17 +51,14 @@ async function call({ url }: Instance, headers: Record<string, string>, name: st
 const methods = ({ messages }: RawStream): unknown[] => messages.map(({ method }) => method);
 const CHANGED = 'notifications/tools/list_changed';
 
-/**
- * Lets everything that is on its way arrive: hints go over the local bus, messages over real
- * sockets.
- */
+/** Waits until all hints on the local bus and all messages on real sockets have arrived. */
 async function settle({ url }: Instance, headers: Record<string, string>): Promise<void> {
   for (let i = 0; i < 3; i++)
     await send(url, { headers, body: { jsonrpc: '2.0', id: randomUUID(), method: 'ping' } });
 }
 
 describe('a move', () => {
-  it('is told on the stream of whichever instance has one, once', async () => {
+  it('is told once, on the stream of the instance that has one', async () => {
     const [a, b, c] = await instances(3);
     const session = await initialize(a);
     const there = await listen(b, session);
@@ -71,13 +68,13 @@ describe('a move', () => {
     await expect.poll(() => methods(there)).toEqual([CHANGED, CHANGED]);
   });
 
-  it('is told on the newest stream only, where a client has left one behind on another instance', async () => {
+  it('is told on the newest stream only, where another instance holds an old one', async () => {
     const [a, b] = await instances(2);
     const session = await initialize(a);
     const old = await listen(a, session);
     a.clock.advance(1);
     const young = await listen(b, session);
-    // Even a move on the very instance of the old stream.
+    // Also where the instance with the old stream makes the move.
     await call(a, session, 'cart.add_item');
     await expect.poll(() => methods(young)).toEqual([CHANGED]);
     await settle(a, session);
@@ -99,7 +96,7 @@ describe('a move', () => {
     await expect.poll(() => methods(old)).toEqual([CHANGED]);
   });
 
-  it('is told on the old stream again once the instance of the newer one has been silent for three heartbeats', async () => {
+  it('is told on the old stream after three silent heartbeats of the other instance', async () => {
     const [a, b] = await instances(2);
     const session = await initialize(a);
     const old = await listen(a, session);
@@ -111,7 +108,7 @@ describe('a move', () => {
     await expect.poll(() => methods(old)).toEqual([CHANGED]);
   });
 
-  it('reaches nobody twice where two streams were opened at the same time', async () => {
+  it('reaches no client twice where two streams were opened at the same time', async () => {
     const [a, b] = await instances(2);
     const session = await initialize(a);
     const both = [await listen(a, session), await listen(b, session)];
@@ -122,7 +119,7 @@ describe('a move', () => {
     expect(both.flatMap(methods)).toEqual([CHANGED]);
   });
 
-  it('is a saved move even where the bus is down: only the hint is lost, and the failure is logged', async () => {
+  it('is saved even where the bus is down: only the hint is lost, with a report', async () => {
     const down: NotificationBus = {
       publish: () => Promise.reject(new Error('the bus is down')),
       subscribe: () => Promise.reject(new Error('the bus is down')),
@@ -140,7 +137,7 @@ describe('a move', () => {
 });
 
 describe('a cancellation that lands on another instance', () => {
-  it('reaches the call that waits: it is never forwarded', async () => {
+  it('reaches the waiting call, which is never forwarded', async () => {
     const [a, b] = await instances(2);
     const session = await initialize(a);
     const first = await begins(a, 'cart.add_item', () => call(a, session, 'cart.add_item'));
@@ -175,7 +172,7 @@ describe('a cancellation that lands on another instance', () => {
 });
 
 describe('a session that ends on one instance', () => {
-  it('is unknown on the others at once, and its streams end there', async () => {
+  it('is unknown to the others at once, and its streams end there', async () => {
     const [a, b] = await instances(2);
     const session = await initialize(a);
     const there = await listen(b, session);
@@ -190,7 +187,7 @@ describe('a session that ends on one instance', () => {
 });
 
 describe('close()', () => {
-  it('ends the streams of this process, so that it can end in order; the session lives on elsewhere', async () => {
+  it('ends the streams of this process, while the session lives on elsewhere', async () => {
     const [a, b] = await instances(2);
     const session = await initialize(a);
     const here = await listen(a, session);
@@ -201,7 +198,7 @@ describe('close()', () => {
 });
 
 describe('a bus that throws', () => {
-  it('is as one that is down, also where nobody called', async () => {
+  it('is like one that is down, also in timers', async () => {
     const bus = localBus();
     const broken: NotificationBus = {
       publish() {
@@ -218,14 +215,14 @@ describe('a bus that throws', () => {
     a.errors.length = 0;
     a.clock.advance(15_000);
     await expect.poll(() => a.errors.map(String)).toEqual(['Error: no connection']);
-    // That the stream is closed is one more thing that nobody can be told.
+    // The bus cannot tell either that the stream has closed.
     here.cut();
     await expect.poll(() => a.errors).toHaveLength(2);
   });
 });
 
 describe('what goes over the bus', () => {
-  it('is no session id, and nothing that a stranger sends there does harm', async () => {
+  it('names no session id, and no stranger’s message does harm', async () => {
     const bus = localBus();
     const published: string[] = [];
     const spied: NotificationBus = {
