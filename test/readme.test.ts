@@ -190,6 +190,9 @@ const BLOCKS_APART: readonly string[] = ['docs/build/eras.md'];
 const SURROUNDINGS: Readonly<Record<string, string>> = {
   'README.md': `import { StateMachineGate } from 'mcp-interlock';`,
   'docs/build/machines.md': '',
+  'docs/reference/errors.md': `
+    import { type FsmConfig, InterlockError, StateMachineGate } from 'mcp-interlock';
+    declare const definition: FsmConfig;`,
   'docs/reference/events.md': `
     import { fsmGate, type StateMachineGate } from 'mcp-interlock';
     declare const checkout: StateMachineGate;`,
