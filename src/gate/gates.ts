@@ -55,9 +55,9 @@ export interface Outlook {
  * that is mounted twice acts once.
  */
 export function passGate(exchange: Exchange, config: GateConfig): boolean {
-  const passed = exchange.kept.gates as Map<string, GateConfig> | undefined;
+  const passed = exchange.gates as Map<string, GateConfig> | undefined;
   const gates = passed ?? new Map<string, GateConfig>();
-  exchange.kept.gates = gates;
+  exchange.gates = gates;
   const { id } = config.workflow;
   const earlier = gates.get(id);
   // Two gates of one id would share a snapshot.

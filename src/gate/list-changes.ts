@@ -146,13 +146,12 @@ export class ListenFilter implements Filter {
     this.#run = run;
     this.#id = id;
     this.#lists = lists;
-    const { kept } = exchange;
-    this.#shared = (kept.subscription as Subscription | undefined) ?? {
+    this.#shared = (exchange.subscription as Subscription | undefined) ?? {
       heard: new Set(),
       isOurs: false,
       isHeldOpen: false,
     };
-    kept.subscription = this.#shared;
+    exchange.subscription = this.#shared;
   }
 
   /** `undefined` unless the client asks for changes of a list that this gate changes. */

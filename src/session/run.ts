@@ -310,11 +310,11 @@ export class Admission {
 }
 
 export function admissionOf(exchange: Exchange): Admission | undefined {
-  return exchange.kept.admission as Admission | undefined;
+  return exchange.admission as Admission | undefined;
 }
 
 export function letIn(exchange: Exchange, admission: Admission): Admission {
-  exchange.kept.admission = admission;
+  exchange.admission = admission;
   return admission;
 }
 

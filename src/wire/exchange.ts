@@ -94,12 +94,10 @@ export class Exchange implements ResponseOwner {
   isJudged = false;
   /** The observers of the `sessionStore()` in front, for the middlewares behind it. */
   observers: Observers | undefined;
-  /** Private data of the rooms above: only the room that puts it here knows its type. */
-  readonly kept: {
-    admission: object | undefined;
-    gates: ReadonlyMap<string, object> | undefined;
-    subscription: object | undefined;
-  } = { admission: undefined, gates: undefined, subscription: undefined };
+  /** These three belong to the rooms above: only the room that sets one knows its type. */
+  admission: object | undefined;
+  gates: ReadonlyMap<string, object> | undefined;
+  subscription: object | undefined;
   readonly #host: Host;
   readonly #body: BodyPort | undefined;
   readonly #onError: (error: unknown) => void;
