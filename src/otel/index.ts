@@ -36,13 +36,13 @@ export interface InstrumentOptions {
   /** Makes the metrics. Default: the one that the app has registered before. */
   meterProvider?: MeterProvider | undefined;
   /**
-   * Whether spans name a run by its key. The key of a session is a credential: who reads it there
-   * can act as the client. Default `false`: by the first 16 hex digits of its SHA-256 digest.
+   * Whether spans name a run by its key. The key of a session is a credential: a reader of the span
+   * can act as the client. Default `false`: the first 16 hex digits of its SHA-256 digest.
    */
   runKeys?: boolean | undefined;
   /**
-   * Workflows whose runs are counted each time that metrics are collected, by `count()`: those that
-   * have not ended, those that are held, and the steps that run. The store must have an index.
+   * What `runsOf()` returned for the workflows whose runs to count, each time that metrics are
+   * collected: runs that have not ended, held runs, running steps. Their stores need an index.
    * Default: none.
    */
   runs?: readonly CountedRuns[] | undefined;
@@ -95,7 +95,8 @@ export function instrument(options?: InstrumentOptions): Instrumentation {
   if (current !== undefined) {
     throw new InterlockError(
       'ERR_INTERLOCK_CONFIG',
-      'instrument() was called before in this process, and each call would be counted twice. Call disable() on what it returned first',
+      'instrument() was called before in this process, and each call would be counted twice. ' +
+        'Call disable() on what it returned first',
     );
   }
   const meter = (config.meterProvider ?? metrics.getMeterProvider()).getMeter(SCOPE);
@@ -124,7 +125,7 @@ export function instrument(options?: InstrumentOptions): Instrumentation {
   return instrumentation;
 }
 
-/** Observes how many runs there are, by one question for each workflow; returns how that ends. */
+/** Counts runs at each collection, with one `count()` for each workflow. Returns what ends it. */
 export function countRuns(meter: Meter, counted: readonly CountedRuns[]): () => void {
   if (counted.length === 0) return () => {};
   const gauge = (name: string, unit: string, description: string) =>

@@ -18,7 +18,7 @@ import {
 } from '@opentelemetry/api';
 import type { CallOutcome, InterlockEvent } from '../events.ts';
 
-/** The bounds that the conventions name, in seconds. What takes less is worth knowing too. */
+/** The bounds that the conventions name, in seconds. Steps are faster, and need finer ones. */
 const OPERATION_BOUNDS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300];
 const OWN_BOUNDS = [0.001, 0.002, 0.005, ...OPERATION_BOUNDS];
 
@@ -88,10 +88,10 @@ type EventOf<Type extends InterlockEvent['type']> = Extract<
   { readonly type: Type }
 >;
 
-/** A step's end, of whichever kind. */
+/** The end of a step. */
 type StepEnd = EventOf<'step.committed' | 'step.failed' | 'step.released' | 'step.unknown'>;
 
-/** What the conventions say of every call of a tool. */
+/** The attributes that the conventions give each call of a tool. */
 const EVERY_CALL = {
   'mcp.method.name': 'tools/call',
   'gen_ai.operation.name': 'execute_tool',
@@ -101,10 +101,10 @@ const EVERY_CALL = {
 const TOOL = 'gen_ai.tool.name';
 const VERSION = 'mcp.protocol.version';
 
-/** JSON-RPC codes by which the client erred: a server "SHOULD NOT" count them as its errors. */
+/** JSON-RPC codes for errors of the client, which a server "SHOULD NOT" count as its own. */
 const CLIENT_FAULTS: readonly number[] = [-32700, -32600, -32601, -32602, -32002];
 
-/** Each is a series of its own, and clients choose them. */
+/** Clients choose these names, and each makes a series of metrics, so their number is limited. */
 const MOST_TOOLS = 1_000;
 const MOST_VERSIONS = 16;
 
@@ -114,15 +114,16 @@ const NO_CALL = 0;
 /** A call that has not ended. */
 interface OpenSpan {
   readonly span: Span;
-  /** That of what the call does. */
+  /** The context for metrics and spans inside of the call. */
   readonly context: Context;
   readonly protocolVersion: string | undefined;
+  /** Whether the span's name has the tool in it. */
   isNamed: boolean;
-  /** The gate that the span's own attributes speak of. */
+  /** The gate that the span's attributes are about. */
   workflow: string | undefined;
 }
 
-/** Turns each event into what it says of a span, and of metrics. */
+/** Turns each event into attributes of a span, and into metrics. */
 export class Telemetry {
   readonly #tracer: Tracer;
   readonly #instruments: Instruments;
@@ -137,7 +138,7 @@ export class Telemetry {
     this.#runKeys = runKeys;
   }
 
-  /** Beside what these say, an event is of no interest here. */
+  /** Events of other types become no telemetry. */
   readonly #hearing: {
     readonly [Type in InterlockEvent['type']]?: (event: EventOf<Type>) => void;
   } = {
@@ -149,12 +150,12 @@ export class Telemetry {
       this.#instruments.waits.record(event.waitedMs / 1000, attributes, this.#contextOf(event));
     },
     'step.started': (event) => this.#describe(event, {}),
-    'step.committed': (event) => this.#settle(event, event.outcome, { [OWN.stateTo]: event.to }),
-    'step.failed': (event) => this.#settle(event, 'failed'),
-    'step.released': (event) => this.#settle(event, event.why),
+    'step.committed': (event) => this.#endStep(event, event.outcome, { [OWN.stateTo]: event.to }),
+    'step.failed': (event) => this.#endStep(event, 'failed'),
+    'step.released': (event) => this.#endStep(event, event.why),
     'step.unknown': (event) => {
       this.#instruments.unknown.add(1, ofTool(event), this.#contextOf(event));
-      this.#settle(event, 'unknown');
+      this.#endStep(event, 'unknown');
     },
     'step.held': (event) => this.#instruments.held.add(1, ofTool(event)),
     'run.begun': ({ workflow }) => this.#instruments.begun.add(1, { [OWN.workflow]: workflow }),
@@ -178,7 +179,7 @@ export class Telemetry {
     hear?.(event);
   }
 
-  /** Ends what has not ended. */
+  /** Ends the spans that are open. */
   end(): void {
     for (const { span } of this.#open.values()) span.end();
     this.#open.clear();
@@ -236,7 +237,7 @@ export class Telemetry {
     this.#describe(event, { ...reason, [OWN.outcome]: 'refused' });
   }
 
-  #settle(event: StepEnd, outcome: string, more: Attributes = {}): void {
+  #endStep(event: StepEnd, outcome: string, more: Attributes = {}): void {
     if (event.isLate) return;
     const { steps, storeTimes } = this.#instruments;
     const attributes = { ...ofTool(event), [OWN.outcome]: outcome };
@@ -246,7 +247,7 @@ export class Telemetry {
     this.#describe(event, { ...more, [OWN.outcome]: outcome });
   }
 
-  /** A tool that a gate binds, or that was called with success, is there. */
+  /** The tool exists: a gate binds it, or it was called with success. */
   #noteTool(call: OpenSpan, tool: string): void {
     this.#tools.learn(tool);
     if (call.isNamed || !this.#tools.has(tool)) return;
@@ -259,8 +260,8 @@ export class Telemetry {
   }
 
   /**
-   * Says on the call's span what a gate did about it. Where several gates claim one call, the span
-   * speaks of the first, unless one refuses it.
+   * Puts on the call's span what a gate did. Where several gates claim one call, the span is about
+   * the first, or about the one that refuses.
    */
   #describe(
     event: EventOf<'call.refused' | 'step.started'> | StepEnd,
@@ -287,12 +288,12 @@ function spanName(tool: string): string {
   return `${EVERY_CALL['mcp.method.name']} ${tool}`;
 }
 
-/** Outcomes of a call that no step tells. */
+/** Outcomes of a call that no step's event tells of. */
 const OWN_OUTCOMES: readonly CallOutcome[] = ['refused', 'unknown', 'unanswered'];
 
 /**
- * What the conventions say of how a call ended. What a gate answers is a result with `isError`, or
- * a JSON-RPC error. A call whose client left before an answer did not fail for that.
+ * The attributes that the conventions give the end of a call. A call whose client left before the
+ * answer has not failed.
  */
 function resultOf({ outcome, code }: EventOf<'call.ended'>): Attributes {
   if (code !== undefined) {
@@ -306,21 +307,19 @@ function resultOf({ outcome, code }: EventOf<'call.ended'>): Attributes {
   return isGood ? {} : { 'error.type': 'tool_error' };
 }
 
-/**
- * The span that was active, where the caller's own trace goes on instead ("Context propagation").
- */
+/** A link to the active span, where the caller's own trace goes on ("Context propagation"). */
 function linksTo(ambient: Context, parent: Context): Link[] {
   const active = trace.getSpanContext(ambient);
   if (active === undefined || !isSpanContextValid(active)) return [];
   return trace.getSpanContext(parent) === active ? [] : [{ context: active }];
 }
 
-/** By name only: a run is nothing for metrics, and its events name bound tools. */
+/** Without the run, which would make a series of its own. Only bound tools come here. */
 function ofTool(event: { readonly workflow: string; readonly tool: string }): Attributes {
   return { [OWN.workflow]: event.workflow, [TOOL]: event.tool };
 }
 
-/** Names that clients choose: those that turned out to exist, and no more than so many. */
+/** Names that clients have sent and that exist, up to a number. */
 class KnownNames {
   readonly #names = new Set<string>();
   readonly #most: number;

@@ -1,56 +1,52 @@
+/**
+ * Which policy holds for a tool. Hides how policies are checked and made ready, and the memory of
+ * names that were asked for.
+ */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { parseOptions, showValue } from '../options.ts';
 import { globFault, matchSegments, splitName } from './glob.ts';
 
 /**
- * What an earlier answer of a tool is worth: `no-store` is to be fetched anew before use,
- * `immutable` never changes.
+ * Whether the model may use an earlier answer of a tool. `no-store`: it must call the tool again
+ * before use. `immutable`: the answer never changes.
  */
 export type CacheDirective = 'no-store' | 'immutable';
 
 /**
- * What is true of every tool whose name matches. Of several policies that match, the first one
- * counts. `D` is what TypeScript knows of the directives: `string` where it has widened them.
+ * What holds for each tool whose name matches. Of several policies that match, the first one
+ * counts. `D` is `string` where TypeScript has widened the directives of a configuration.
  */
 export interface SyncPolicy<D extends string = CacheDirective> {
-  /**
-   * A glob over the tool's name on the wire, as `matchGlob()` reads it: `sprints.get`, `sprints.*`,
-   * `sprints.**`.
-   */
+  /** A glob for tool names, as `matchGlob()` reads it: `sprints.get`, `sprints.*`, `sprints.**`. */
   readonly match: string;
-  /** Shown in the tool's description. Default: that of the configuration's `defaults`. */
+  /** Shown in the tool's description. Default: that of `defaults`. */
   readonly cacheControl?: D | undefined;
-  /**
-   * Globs over the tools whose answers are stale once a call of this one has succeeded. Default:
-   * none.
-   */
+  /** Globs for the tools whose answers a successful call of this one makes stale. Default: none. */
   readonly invalidates?: readonly string[] | undefined;
 }
 
-/** What holds for a tool where its policy, if it has one, says nothing. */
+/** What holds for a tool that has no policy, or whose policy leaves it out. */
 export interface PolicyDefaults<D extends string = CacheDirective> {
   /** Default: no directive, and so no decoration. */
   readonly cacheControl?: D | undefined;
 }
 
-/** How `stateSync()` tells the model which data went stale. */
+/** The policies, and who hears that data went stale. */
 export interface StateSyncConfig<D extends string = CacheDirective> {
   readonly policies: readonly SyncPolicy<D>[];
   readonly defaults?: PolicyDefaults<D> | undefined;
-  /** Called after each invalidation, for logs and metrics. What it throws is swallowed. */
+  /** Called after each invalidation, for logs and metrics. What it throws is ignored. */
   readonly onInvalidation?: ((event: InvalidationEvent) => void) | undefined;
-  /**
-   * Given one notification for each invalidated pattern. Never awaited; a rejection is swallowed.
-   */
+  /** Given one notification for each invalidated pattern. Never awaited; a rejection is ignored. */
   readonly notificationSink?:
     | ((notification: ResourceNotification) => void | Promise<void>)
     | undefined;
 }
 
-/** One successful call that made data stale. */
+/** A successful call that made data stale. */
 export interface InvalidationEvent {
-  /** The tool's name on the wire, as it came: escape it before you print it. */
+  /** The tool's name, as the client sent it: escape it before you print it. */
   readonly causedBy: string;
   /** The policy's `invalidates`, in its order. */
   readonly patterns: readonly string[];
@@ -65,21 +61,21 @@ export interface ResourceNotification {
 }
 
 /**
- * What a tool's name comes to. Frozen; a key that has no value is absent, and `invalidates` is
- * never empty.
+ * What holds for one tool. Frozen. A key without a value is absent, and `invalidates` is never
+ * empty.
  */
 export interface ResolvedPolicy {
   readonly cacheControl?: CacheDirective;
   readonly invalidates?: readonly string[];
 }
 
-/** A policy that can never apply. Indices count from 0 in the list that was given. */
+/** A policy that can never apply. */
 export interface OverlapWarning {
-  /** The earlier policy that takes the names; the first one where it takes several together. */
+  /** The earlier policy that takes its names, or the first of several that do so together. */
   readonly shadowingIndex: number;
-  /** The policy that never applies. */
+  /** The policy that never applies, counted from 0. */
   readonly shadowedIndex: number;
-  /** Says so in words, with both patterns and what to do. */
+  /** Names the patterns, and says what to do. */
   readonly message: string;
 }
 
@@ -98,7 +94,7 @@ const policySchema = z.strictObject({
 
 const defaultsSchema = z.strictObject({ cacheControl: z.optional(directive) });
 
-/** Checked copies of the policies, which later changes to the originals do not reach. */
+/** Checked copies of the policies. Later changes to the originals have no effect. */
 export function parsePolicies(policies: unknown): SyncPolicy[] {
   if (!Array.isArray(policies)) {
     throw new InterlockError(
@@ -112,7 +108,6 @@ export function parsePolicies(policies: unknown): SyncPolicy[] {
   );
 }
 
-/** A checked copy of the defaults; leaving them out is giving none. */
 export function parseDefaults(defaults: unknown): PolicyDefaults {
   return parseOptions('defaults', defaultsSchema, defaults);
 }
@@ -121,7 +116,7 @@ export function parseDefaults(defaults: unknown): PolicyDefaults {
 const LONGEST_KEPT_NAME = 256;
 const KEPT_NAMES = 2048;
 
-/** A policy made ready: its pattern split, and the one frozen object that all its tools share. */
+/** A policy with its pattern split, and the one frozen object that all its tools share. */
 interface Rule {
   readonly match: string;
   readonly pattern: readonly string[];
@@ -131,13 +126,12 @@ interface Rule {
 /**
  * Answers which policy holds for a tool.
  *
- * The first policy that matches counts, and no other one adds to it; a directive that it leaves out
- * is that of `defaults`. Where none matches, `defaults` alone hold. The first question for a name
- * goes through the policies in turn; the answer is kept in a memory of 2,048 names, which is
- * emptied when it is full.
+ * Only the first policy that matches counts. A directive that it leaves out is that of `defaults`,
+ * which hold alone where no policy matches. The first question for a name tries each policy in
+ * turn; the answers for 2,048 names are remembered.
  *
  * Throws `ERR_INTERLOCK_POLICY` for a malformed policy and `ERR_INTERLOCK_CONFIG` for malformed
- * defaults. Later changes to the objects that were given have no effect.
+ * defaults. Later changes to the policies that it was given have no effect.
  */
 export class PolicyEngine {
   readonly #find: (name: string) => Rule | undefined;
@@ -155,18 +149,14 @@ export class PolicyEngine {
   }
 
   /**
-   * What holds for a tool, by its name on the wire; `undefined` where no policy matches and there
-   * are no defaults. One policy always answers with the same frozen object, which is empty where
-   * the policy says nothing.
+   * What holds for a tool, by its name on the wire. `undefined` where no policy matches and there
+   * are no defaults. One policy always gives the same frozen object, which may be empty.
    */
   resolve(name: string): ResolvedPolicy | undefined {
     return this.#find(name)?.resolved ?? this.#unmatched;
   }
 
-  /**
-   * The `match` of the policy that counts for a tool, as it was given; `undefined` where none
-   * matches.
-   */
+  /** The `match` of the policy that counts for a tool; `undefined` where none matches. */
   matchOf(name: string): string | undefined {
     return this.#find(name)?.match;
   }
@@ -191,19 +181,13 @@ function resolved(
 }
 
 interface MemoLimits {
-  /**
-   * How many names are kept. One more empties the memory, which is cheaper than tracking which was
-   * used last.
-   */
+  /** How many names to keep. One more empties the memory, which costs less than tracking use. */
   readonly entries: number;
-  /**
-   * Longer names are computed each time, so that what a stranger sends is not kept. In UTF-16
-   * units.
-   */
+  /** The longest name to keep, in UTF-16 units: clients choose the names that they send. */
   readonly nameLength: number;
 }
 
-/** Remembers what a pure function of a name came to. */
+/** Remembers the results of a pure function of a name. */
 export function memoise<Value>(
   compute: (name: string) => Value,
   limits: MemoLimits,

@@ -1,46 +1,46 @@
+/** Globs over tool names: what they match, in bounded time, and what makes one malformed. */
 import { starsCover } from '../names.ts';
 
 /**
- * How many steps one match may take. A call's name comes from outside, so the work that it can
- * cause is bounded; beyond this a name does not match.
+ * How many steps one match may take. Clients choose the names, so their work is bounded: beyond
+ * this a name does not match.
  */
 export const MAX_ITERATIONS = 1024;
 
-/** Stands alone between dots, for zero or more segments. */
+/** Stands alone between dots for zero or more segments. */
 export const GLOBSTAR = '**';
 
 /**
- * Whether the whole of a dot-separated name matches a glob. Upper and lower case differ.
+ * Whether a glob matches the whole of a dot-separated name. Upper and lower case differ.
  *
  * - `*` alone between dots is exactly one segment: `sprints.*` matches `sprints.get`, not
  *   `sprints.tasks.get`.
- * - `**` alone between dots is zero or more: `sprints.**` matches both, and `sprints`.
- * - `*` beside other characters is any run of them within its segment, the empty one too: `get_*`
+ * - `**` alone between dots is zero or more segments: `sprints.**` matches both, and `sprints`.
+ * - `*` beside other characters is any number of characters within its segment, or none: `get_*`
  *   matches `get_user`, not `get_user.name`.
  *
- * Nothing else is special. Never throws, whatever the strings: `PolicyEngine` refuses a malformed
- * pattern. A step is spent on each segment, and on each again that a `**` has to give up; after
- * {@link MAX_ITERATIONS} steps the name does not match.
+ * Nothing else is special. Never throws: `PolicyEngine` is what refuses a malformed pattern. After
+ * {@link MAX_ITERATIONS} steps the name does not match: each segment takes one, and one more each
+ * time that a `**` takes it again.
  */
 export function matchGlob(pattern: string, name: string): boolean {
   return matchSegments(pattern.split('.'), splitName(name));
 }
 
 /**
- * A name's segments, cut where no match can get to: each costs a step and the end one more. Only a
- * last `**`, which takes the rest unseen, matches so long a name.
+ * A name's segments, as many as a match can reach. Only a `**` at the end of a pattern can match a
+ * longer name, because it takes the rest unseen.
  */
 export function splitName(name: string): string[] {
   return name.split('.', MAX_ITERATIONS);
 }
 
-/** {@link matchGlob} on what is already split. */
+/** {@link matchGlob} for segments. */
 export function matchSegments(pattern: readonly string[], name: readonly string[]): boolean {
   let p = 0;
   let n = 0;
-  // Where to go on after a mismatch: behind the last globstar, which then takes one segment more.
-  // An earlier globstar need never be tried again: whatever it could still take, the last one can
-  // take as well.
+  // After a mismatch the match goes on behind the last globstar, which takes one segment more. No
+  // earlier globstar need be tried again: the last one can take the same segments.
   let resumeP = -1;
   let resumeN = -1;
   for (let iteration = 0; iteration < MAX_ITERATIONS; iteration++) {
@@ -66,8 +66,8 @@ export function matchSegments(pattern: readonly string[], name: readonly string[
 }
 
 /**
- * What a malformed pattern should have been, or `undefined` for a good one. The syntax of other
- * globs is refused, because it would silently match nothing.
+ * Why a pattern is malformed; `undefined` for a good one. The syntax of other globs is refused,
+ * because it would silently match nothing.
  */
 export function globFault(pattern: string): string | undefined {
   if (pattern === '') return 'expected a name or a glob';

@@ -2,8 +2,7 @@ import { type OverlapWarning, parsePolicies, type SyncPolicy } from './engine.ts
 import { GLOBSTAR, matchSegments } from './glob.ts';
 
 /**
- * How many examples of one pattern are tried. A pattern that needs more, with seven `**` or so, is
- * not judged.
+ * How many examples of a pattern to try. A pattern that needs more, with seven `**`, is not judged.
  */
 const MAX_EXAMPLES = 4096;
 
@@ -17,12 +16,12 @@ interface Candidate {
 
 /**
  * Finds the policies that can never apply, because earlier ones match every name that they match.
- * Run it at startup or in a test: such a policy is silent otherwise.
+ * Run it at startup or in a test: nothing else reports such a policy.
  *
- * One warning for each such policy, naming the first earlier one that is enough by itself, or else
- * a few that are enough together. A policy that loses only some of its names is not reported: an
- * exception before its rule is what first-match-wins is for. A pattern with very many `**` is not
- * judged, and names so long that `matchGlob()` gives them up are left out of account.
+ * Each warning names the first earlier policy that takes all the names, or else a few that do so
+ * together. A policy that loses only some of its names is not reported: an exception may stand
+ * before its rule. A pattern with very many `**` is not judged, and names that are too long for
+ * `matchGlob()` do not count.
  *
  * Throws `ERR_INTERLOCK_POLICY` for a malformed policy.
  */
@@ -37,14 +36,14 @@ export function detectOverlaps(policies: readonly SyncPolicy<string>[]): Overlap
     const [first] = shadowing;
     if (first === undefined) return [];
     return [
-      { shadowingIndex: first.index, shadowedIndex: index, message: describe(shadowing, later) },
+      { shadowingIndex: first.index, shadowedIndex: index, message: messageFor(shadowing, later) },
     ];
   });
 }
 
 /**
- * The earlier ones that leave the later pattern no name: one where one is enough, none where it
- * keeps a name.
+ * The earlier policies that take all names of the later pattern: a single one if there is one, and
+ * none if it keeps a name.
  */
 function findShadowing(earlier: readonly Candidate[], later: Segments): readonly Candidate[] {
   const alone = earlier.find((candidate) => covers([candidate], later));
@@ -59,12 +58,11 @@ function findShadowing(earlier: readonly Candidate[], later: Segments): readonly
 }
 
 /**
- * Whether every name that `later` matches is matched by one of `earlier`.
+ * Whether the `earlier` patterns together match each name that `later` matches.
  *
- * A pattern read as a name is its own most general example: a star in it can only be matched by a
- * star. So it is enough to try the pattern itself, with each `**` written out as none, one, two …
- * `*`. More of them than the longest run of `*` plus one tell nothing new: whatever counts them has
- * reached its end by then.
+ * A pattern read as a name is its own most general example, because only a star matches a star. So
+ * it is enough to try the pattern itself, with each `**` written out as none, one, two … `*`. One
+ * more than the longest run of `*` in an earlier pattern is enough: no pattern can count further.
  */
 function covers(earlier: readonly Candidate[], later: Segments): boolean {
   const most = Math.max(0, ...earlier.map(({ segments }) => longestStarRun(segments))) + 1;
@@ -91,7 +89,7 @@ function* examples(pattern: Segments, most: number): Generator<Segments> {
   }
 }
 
-/** The most `*` in one stretch of `*` and `**`. */
+/** How many `*` the longest stretch of `*` and `**` has. */
 function longestStarRun(pattern: Segments): number {
   let longest = 0;
   let run = 0;
@@ -103,7 +101,7 @@ function longestStarRun(pattern: Segments): number {
   return longest;
 }
 
-/** Takes `a.**.**` for `a.**`, which has fewer examples. */
+/** Reads `a.**.**` as `a.**`, which has fewer examples. */
 function split(match: string): Segments {
   const segments = match.split('.');
   return segments.filter(
@@ -111,9 +109,10 @@ function split(match: string): Segments {
   );
 }
 
-function describe(shadowing: readonly Candidate[], shadowed: Candidate): string {
+function messageFor(shadowing: readonly Candidate[], shadowed: Candidate): string {
   const name = ({ index, match }: Candidate) => `policies[${index}] (${JSON.stringify(match)})`;
   const verb = shadowing.length > 1 ? 'together match' : 'matches';
-  const reason = `${shadowing.map(name).join(' and ')} before it ${verb} every name that it matches`;
+  const earlier = shadowing.map(name).join(' and ');
+  const reason = `${earlier} before it ${verb} every name that it matches`;
   return `${name(shadowed)} never applies: ${reason}. Put it first, or take it out.`;
 }

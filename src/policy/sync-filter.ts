@@ -1,3 +1,7 @@
+/**
+ * Shows policies to the model: directives in the descriptions of tools, and a note in the answer
+ * that made data stale. Hides how a note is written once, also where an answer is replayed.
+ */
 import type { Events } from '../events.ts';
 import { LateResponses } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
@@ -15,7 +19,7 @@ import type {
   StateSyncConfig,
 } from './engine.ts';
 
-/** A mounted `stateSync()`: everything that is worked out once, at construction. */
+/** What all requests of one mounted `stateSync()` share. */
 export interface SyncConfig extends Pick<StateSyncConfig, 'onInvalidation' | 'notificationSink'> {
   readonly engine: PolicyEngine;
   readonly placement: 'append' | 'prepend';
@@ -35,7 +39,7 @@ interface Mutation {
 
 const TOOLS = Buffer.from('"tools"');
 
-/** Decorates lists and marks successful changes in one exchange. */
+/** Decorates the lists and the successful changes of one exchange. */
 export class SyncFilter implements Filter {
   readonly stage = 'sync';
   readonly config: SyncConfig;
@@ -81,7 +85,7 @@ export class SyncFilter implements Filter {
     return `${nameOf(this.config)} ${this.config.hints.version}`;
   }
 
-  /** A response that did not come here comes on the stream that the client resumes. */
+  /** A response that is still missing comes on the stream that the client resumes. */
   onEnd(): JsonObject[] {
     if (this.#exchange.tap.resumable) {
       for (const [, mutation] of this.#mutations) this.#expectReplay(mutation);
@@ -106,7 +110,7 @@ export class SyncFilter implements Filter {
     return description === plain ? 'keep' : { description };
   }
 
-  /** A change that failed, or is not complete, made nothing stale. */
+  /** Adds the note. A change that failed, or is not complete, made nothing stale. */
   #markStale(mutation: Mutation, message: Message): void {
     const { result } = message.value;
     if (!isObject(result) || result.isError === true || result.task !== undefined) return;
@@ -126,7 +130,7 @@ export class SyncFilter implements Filter {
     notes.expect(mutation.id, 'sync', (again) => this.#markStale(mutation, again));
   }
 
-  /** Observers are told once; what they throw or reject is theirs. */
+  /** Tells the app once. What its functions throw, or reject with, is ignored. */
   #tell({ tool, patterns, id: requestId }: Mutation): void {
     if (this.#events.isOn) this.#events.publish({ type: 'invalidated', tool, patterns, requestId });
     const { onInvalidation, notificationSink, now } = this.config;
@@ -143,8 +147,8 @@ export class SyncFilter implements Filter {
 }
 
 /**
- * What a success of a tool makes stale. A glob such as `cart.*` takes in tools that only read: they
- * change nothing unless a policy names them. And a caller has just read its own answer.
+ * What a success of a tool makes stale. Tools that only read, and that a glob such as `cart.*`
+ * matches, make nothing stale. Nor does a tool that invalidates itself alone: its answer is new.
  */
 function staleAfter(tool: string, { engine, hints }: SyncConfig): readonly string[] | undefined {
   const patterns = engine.resolve(tool)?.invalidates;
@@ -154,19 +158,16 @@ function staleAfter(tool: string, { engine, hints }: SyncConfig): readonly strin
 
 const MAX_SESSIONS = 10_000;
 
-/**
- * What is remembered for replays of responses, by the session id that requests carry. The oldest
- * sessions are forgotten first.
- */
+/** The notes for answers that may be replayed, by session. The oldest sessions are forgotten. */
 export class LateNotes {
   readonly #sessions = new Map<string, LateResponses>();
 
-  /** The notes of this exchange's session, if there are any. */
+  /** The notes of this exchange's session, if it has any. */
   find(exchange: Exchange): LateResponses | undefined {
     return this.#sessions.get(sessionOf(exchange));
   }
 
-  /** The same, begun where there are none. */
+  /** The notes of this exchange's session. Makes them where there are none. */
   open(exchange: Exchange): LateResponses {
     const known = this.find(exchange);
     if (known !== undefined) return known;
@@ -188,8 +189,8 @@ const TAGS: Readonly<Record<CacheDirective, string>> = {
 };
 
 /**
- * A tool's description with its directive at the end: `Manage workspace sprints. [Cache-Control:
- * no-store]`. A directive that is there already is replaced, so decorating again changes nothing.
+ * A tool's description with its directive at the end, such as `… [Cache-Control: no-store]`. It
+ * replaces a directive that is there already, so decorating twice changes nothing.
  */
 export function decorateDescription(
   description: string | undefined,
@@ -213,25 +214,25 @@ function tagAtEnd(text: string): string | undefined {
   return Object.values(TAGS).find((tag) => text.endsWith(tag));
 }
 
-/** The longest name that is put into a text, in UTF-16 units. */
+/** How much of a name to put into a text, in UTF-16 units. */
 const LONGEST_NAME = 128;
 
 /**
- * What would let a name from outside end the line or the brackets that it is put in, or hide text
- * in it: control, format and default-ignorable characters, line separators, lone surrogates, square
- * brackets.
+ * Control, format and default-ignorable characters, line separators, lone surrogates and square
+ * brackets. By them a name could end its line or its brackets, or hide text.
  */
 const UNSAFE = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}[\]]/gu;
 
 /**
- * The text that tells a model what went stale, on one line and in one pair of brackets whatever the
- * names: `[System: Cache invalidated for tasks.*, sprints.* — caused by tasks.update]`.
+ * Tells a model what went stale: `[System: Cache invalidated for tasks.*, sprints.* — caused by
+ * tasks.update]`. Always one line in one pair of brackets.
  */
 export function invalidationText(causedBy: string, patterns: readonly string[]): string {
-  return `[System: Cache invalidated for ${patterns.map(legible).join(', ')} — caused by ${legible(causedBy)}]`;
+  const stale = patterns.map(legible).join(', ');
+  return `[System: Cache invalidated for ${stale} — caused by ${legible(causedBy)}]`;
 }
 
-/** Cut last, and then once more rid of the half that a cut pair of surrogates leaves. */
+/** A name without unsafe characters, cut to length: a cut may leave half of a surrogate pair. */
 function legible(name: string): string {
   return name
     .replace(UNSAFE, '')
@@ -239,14 +240,12 @@ function legible(name: string): string {
     .replace(/\p{Cs}$/u, '');
 }
 
-/**
- * Names what went stale as a resource: `interlock://stale/sprints.*`, encoded where a URI needs it.
- */
+/** The resource that stands for a stale pattern, such as `interlock://stale/sprints.*`. */
 export function staleUri(pattern: string): string {
   return `interlock://stale/${encodeURIComponent(pattern.replace(/\p{Cs}/gu, '\uFFFD'))}`;
 }
 
-/** The notification that what a pattern matches has changed. */
+/** The notification that the data of a pattern have changed. */
 export function staleNotification(pattern: string): ResourceNotification {
   return { method: 'notifications/resources/updated', params: { uri: staleUri(pattern) } };
 }
