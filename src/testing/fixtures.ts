@@ -79,8 +79,8 @@ export function stageOf(
   const isAtomic = isAtomicStore(store);
   const began = performance.now();
   let waited = 0;
-  let ahead = 0;
-  const now = (): number => Date.now() + ahead;
+  let time = Date.now();
+  const now = (): number => time;
   const adapted = (plain: StateStore): AtomicStateStore =>
     isAtomicStore(plain) ? plain : adaptStateStore(plain, { now, onWarning() {} });
   assert.ok(
@@ -98,7 +98,7 @@ export function stageOf(
     },
     wait: async (ms) => {
       const asked = performance.now();
-      if (!isAtomic) ahead += ms;
+      if (!isAtomic) time += ms;
       if (advance) await advance(ms);
       else if (isAtomic) await sleep(ms + TIMER_SLACK);
       waited += performance.now() - asked;
