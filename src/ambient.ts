@@ -1,7 +1,7 @@
 /**
- * `import 'mcp-interlock/ambient'` lets code find out by itself that it runs inside of a step: the
- * bare `currentStep()`, and `runs.send()` and `runs.update()` without `{ step }`. Each forwarded
- * step pays for the context that Node keeps for it, so only this entry makes one.
+ * `import 'mcp-interlock/ambient'` lets code know that it runs inside a step: `currentStep()`
+ * without an argument, and `runs.send()` and `runs.update()` without `{ step }`. Node keeps a
+ * context for that, which costs each step some time, so only this entry makes one.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { turnOnAmbient } from './session/current-step.ts';

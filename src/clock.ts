@@ -1,26 +1,25 @@
 /**
- * Hides what runs out: the time that passes, which a test can move, and the order in which things
- * were last used, the oldest of which make way.
+ * Hides how things get old: by a clock, which a test can move, and by the order of their last use.
  */
 
-/** Time, so that a test can move it. */
+/** The time and timers. A test can give another one. */
 export interface Clock {
   /** Milliseconds since the epoch. */
   now(): number;
   /**
-   * Runs `task` once after `ms` milliseconds; the returned function calls it off. Never keeps a
+   * Runs `task` once after `ms` milliseconds. The returned function cancels it. The timer keeps no
    * process alive.
    */
   after(ms: number, task: () => void): () => void;
 }
 
-/** How long a run lives after its last use: long enough for an order that waits over night. */
+/** How long a run lives after its last use. An order may wait over night. */
 export const DEFAULT_IDLE_MS = 24 * 60 * 60 * 1000;
 
-/** Node's timers count to this, 24 days, and fire at once for more. */
+/** The longest time of a timer in Node: 24 days. A longer one fires at once. */
 export const LONGEST_MS = 2 ** 31 - 1;
 
-/** A duration as a model is told of it: `24 hours`, `1 minute`, `20 seconds`. */
+/** A duration in a text for models: `24 hours`, `1 minute`, `20 seconds`. */
 export function inWords(ms: number): string {
   const minutes = ms / 60_000;
   if (minutes >= 120) return counted(Math.floor(minutes / 60), 'hour');
@@ -42,18 +41,17 @@ export const systemClock: Clock = {
   },
 };
 
-/**
- * What stands in an order of use: between its neighbours, or nowhere. Only the order writes them.
- */
+/** A thing in an order of use, with its neighbours there. Only the order writes them. */
 export interface Placed<P> {
   older?: P | undefined;
   newer?: P | undefined;
 }
 
 /**
- * Things in the order of their last use, each of which can be found again by itself. A ring that
- * links the newest one to the oldest, since the order of a `Map` costs a search through its deleted
- * entries each time that its first one is asked for.
+ * Things in the order of their last use. Any of them can be moved or removed at once.
+ *
+ * It is a ring, in which the newest links to the oldest. A `Map` would be slower: it searches
+ * through its deleted entries each time that its first one is asked for.
  */
 export class UseOrder<P extends Placed<P>> {
   #oldest: P | undefined;
@@ -62,7 +60,7 @@ export class UseOrder<P extends Placed<P>> {
     return this.#oldest;
   }
 
-  /** Makes it the newest one, whether it was in the order or not. */
+  /** Makes it the newest, also where it was not in the order yet. */
   touch(place: P): void {
     this.remove(place);
     const oldest = this.#oldest ?? place;
@@ -74,7 +72,7 @@ export class UseOrder<P extends Placed<P>> {
     this.#oldest = oldest;
   }
 
-  /** Takes it out, if it is in. */
+  /** Does nothing where it is not in the order. */
   remove(place: P): void {
     const { older, newer } = place;
     if (older === undefined || newer === undefined) return;
@@ -87,9 +85,10 @@ export class UseOrder<P extends Placed<P>> {
 }
 
 /**
- * Two orders of use: what belongs to no principal makes way before all that belongs to one. Looked
- * at in that order, so many of each, since nothing limits how many of the first kind there are that
- * cannot make way.
+ * Two orders of use. What belongs to no principal makes way before what belongs to one.
+ *
+ * A search for room looks at the same number of both. Nothing limits how many of the first kind
+ * cannot make way, and they would use up the whole search.
  */
 export class YieldOrder<P extends Placed<P>> {
   readonly #nameless = new UseOrder<P>();

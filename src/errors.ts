@@ -1,6 +1,6 @@
 /**
- * Every mistake that a developer can make has a stable code, a message that names the wrong
- * value and the right ones, and a section in the documentation.
+ * A developer's mistakes. Each has a stable code, a section in the documentation, and a message
+ * with the wrong value and the right ones.
  */
 export const ERROR_CODES = {
   ERR_INTERLOCK_CONFIG: 'an option or a workflow has the wrong shape, or an unknown key',
@@ -12,7 +12,8 @@ export const ERROR_CODES = {
   ERR_INTERLOCK_DISPOSED: 'a gate was used after dispose()',
   ERR_INTERLOCK_POLICY: 'a synchronisation policy or a glob pattern is malformed',
   ERR_INTERLOCK_STORE:
-    'the store has neither load and save nor the operations of AtomicStateStore, or loses what it is given',
+    'the store has neither load and save nor the operations of AtomicStateStore, or loses what ' +
+    'it is given',
   ERR_INTERLOCK_STEP:
     'currentStep() was called without what its handler was given, or with something else',
   ERR_INTERLOCK_MOUNT: 'the middlewares are mounted in an order or number that cannot work',

@@ -1,6 +1,7 @@
 /**
- * What a gate would say: of each tool where a run stands, and of a move that nobody makes. Hides the
- * order in which a call is judged. It asks no store and no function of a binding, and saves nothing.
+ * Explains a gate: what it says of each tool at a position, and where a move would lead. Hides the
+ * order in which a call is judged. It reads no store, calls no function of a binding, and saves
+ * nothing.
  */
 import { InterlockError } from './errors.ts';
 import { eventOfHeld, failureOfHeld, moveOfHeld } from './gate/outside.ts';
@@ -18,63 +19,62 @@ import { Together } from './workflow/together.ts';
 import type { Workflow } from './workflow/workflow.ts';
 
 /**
- * Where a run stands: what `runs.read()` returned, or a snapshot alone. Only with `available` is it
- * known which tools a `visible` hides from the run's own client.
+ * Where a run stands: what `runs.read()` returned, or a snapshot alone. Only `available` says which
+ * tools a `visible` hides from the run's client.
  */
 export type ExplainedRun = Pick<RunView, 'snapshot'> &
   Partial<Pick<RunView, 'run' | 'claim' | 'available'>>;
 
-/** What a model gets of one bound tool. */
+/** What a model sees of one bound tool. */
 export interface ExplainedTool {
   readonly tool: string;
-  /** Whether a list shows it that hides what is not available. */
+  /** Whether it is in a list that hides what is not available. */
   readonly shown: boolean;
   /**
-   * Why a call of it would be refused. One that is shown may be refused too: while a step is running
-   * or held, or where the machine's own guards stop it. Absent where nothing refuses it that is
-   * known before the call; a guard that reads arguments may.
+   * Why the gate would refuse a call. It may refuse a shown tool too: while a step is running or
+   * held, or where the machine's own guards stop it. Absent where nothing known before the call
+   * refuses it; a guard that reads arguments still may.
    */
   readonly refusal?: Refusal;
-  /** The refusal in the words that a model is given. */
+  /** The refusal in the words for a model. */
   readonly says?: string;
-  /** The states that a success may lead to. Empty where it leads nowhere else. */
+  /** The states that a success may lead to. Empty where the run stays. */
   readonly leadsTo: readonly string[];
-  /** Whether what a call needs depends on its arguments, so that only its kind is told of. */
+  /** Whether the states that a call needs depend on its arguments, so that this is not all. */
   readonly isPartial: boolean;
 }
 
-/** What a gate says of a position. */
+/** What a gate says at a position. */
 export interface Explained {
   /** Where the run stands for its clients. */
   readonly state: string;
-  /** What was explained, as the gate understands it. */
+  /** The explained position, as the gate understands it. */
   readonly snapshot: FsmSnapshot;
   /** The shared data in it; for a statechart its context. */
   readonly context?: Json;
   readonly ended: boolean;
   /** Each bound tool, in binding order. */
   readonly tools: readonly ExplainedTool[];
-  /** The events that the state can handle, as far as the state alone can tell. */
+  /** The events that the state handles, before any guard is asked. */
   readonly events: readonly string[];
-  /** When the run leaves its state by itself, on the clock that stamped the snapshot. */
+  /** When the run leaves its state by itself, by the clock that stamped the snapshot. */
   readonly leavesAt?: number;
   /** The gate's `version`, where it has one. */
   readonly version?: number;
 }
 
 /**
- * What a gate says of each of its tools where a run stands, in the words of its refusals: for an
- * operator who asks why a model does not call one. As a gate that stands alone on its route, with
- * its default options, says it. A flat machine's paths are worked out once, others each time: ask
- * of one run, and not of a list.
+ * What a gate says of each of its tools where a run stands, in the words of its refusals. It is for
+ * an operator who asks why a model does not call a tool. It speaks for a gate alone on its route,
+ * with default options. Ask it about one run, not about a list: the paths of a statechart are
+ * worked out each time.
  *
- * @param at what `runs.read()` returned, or any `{ snapshot }`. Default: where every run begins.
+ * @param at what `runs.read()` returned, or any `{ snapshot }`. Default: where each run begins
  * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where the gate does not understand the snapshot
  */
 export function explain(gate: Pick<StateMachineGate, 'compile'>, at?: ExplainedRun): Explained {
   const workflow = gate.compile();
-  const found = { ...workflow.start, updatedAt: 0, ...at?.snapshot };
-  const snapshot = { ...found, ...workflow.adopt(found) };
+  const snapshot = understood(workflow, at);
   const position = shownPosition({ workflow, whenEnded: undefined }, at?.run ?? '', snapshot);
   const { state } = position;
   const isMoved = state !== snapshot.state;
@@ -95,9 +95,15 @@ export function explain(gate: Pick<StateMachineGate, 'compile'>, at?: ExplainedR
   };
 }
 
+/** @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` */
+function understood(workflow: Workflow, at: ExplainedRun | undefined): FsmSnapshot {
+  const found = { ...workflow.start, updatedAt: 0, ...at?.snapshot };
+  return { ...found, ...workflow.adopt(found) };
+}
+
 type Position = Pick<FsmSnapshot, 'state' | 'context'>;
 
-/** What a tool is explained of. */
+/** Where a tool is explained. */
 interface About {
   readonly position: Position;
   /** The tools that the client sees there. */
@@ -121,7 +127,7 @@ function explainTool(workflow: Workflow, tool: string, about: About): ExplainedT
 function refusalOf(
   workflow: Workflow,
   tool: string,
-  /** `undefined` where that depends on the arguments. */
+  /** `undefined` where it depends on the arguments. */
   binding: CallBinding | undefined,
   { position, available, claim }: About,
 ): Pick<ExplainedTool, 'refusal' | 'says'> | undefined {
@@ -136,7 +142,7 @@ function refusalOf(
   }
   if (!available.includes(tool)) {
     const refusal = { ...facts, reason: 'state' } as const;
-    // Where the state shows it, this client does not see it: no way is known that changes that.
+    // The state shows it, and a `visible` hides it from this client: no path changes that.
     if (workflow.isVisible(tool, state))
       return { refusal, says: refusalFor(refusal, { foreseen: false, isOrder }) };
     const states = binding?.states ?? workflow.whereabouts(tool)?.states ?? [];
@@ -159,19 +165,19 @@ function isStopped(workflow: Workflow, position: Position, binding: CallBinding)
   }
 }
 
-/** What a held run's outcome would do. */
+/** What an outcome would do with a held run. */
 export interface HeldOutcome {
   readonly outcome: 'succeeded' | 'failed';
   /**
-   * The event that it sends; `null` where it sends none, and the run stays. Absent where that
-   * depends on the call's arguments or its result: `resolve()` must be given one then.
+   * The event that it sends; `null` where it sends none, and the run stays. Absent where the event
+   * depends on the call's arguments or its result: then give `resolve()` one.
    */
   readonly event?: string | null;
-  /** Where it leads; absent where that cannot be told without the call. */
+  /** Where it leads. Absent where that depends on the call. */
   readonly leadsTo?: string;
 }
 
-/** What `resolve()` would do with a run that is held. Empty where it is not. */
+/** What `resolve()` would do with a held run. Empty where the run is not held. */
 export function heldOutcomes(
   gate: Pick<StateMachineGate, 'compile'>,
   { snapshot, claim }: ExplainedRun,
@@ -191,17 +197,17 @@ export function heldOutcomes(
       const leadsTo = moveOfHeld(workflow, snapshot, event, {}).trail.to;
       return { outcome, event, leadsTo };
     } catch {
-      // Code of the machine that needs what came with the event.
+      // The machine's code needs the payload of the event.
       return { outcome, event };
     }
   });
 }
 
-/** A move that nobody makes. */
+/** A move that is only thought of. */
 export type WhatIfMove =
   /**
-   * A tool is called and comes out so. `event`: the one it sends, where that depends on the call's
-   * arguments or its result. Default: what the tool is bound to.
+   * A call of the tool ends like that. `event`: what it sends, where that depends on the call's
+   * arguments or its result. Default: the event that the tool is bound to.
    */
   | {
       readonly tool: string;
@@ -210,34 +216,34 @@ export type WhatIfMove =
     }
   /** An event comes from outside. */
   | { readonly event: string; readonly payload?: Json | undefined }
-  /** The time of the state is over. */
+  /** The time limit of the state is over. */
   | { readonly deadline: true };
 
 /** Where such a move leads. */
 export interface WhatIf {
   /**
-   * `moved`: to another state. `stayed`: the same state. `unhandled`: the state does not know the
-   * event, or has no deadline. `refused`: as {@link refusal} says. `choose-event`: which event it
-   * sends depends on the call; give one.
+   * `moved`: to another state. `stayed`: in the same state. `unhandled`: the state does not know
+   * the event, or has no deadline. `refused`: as {@link refusal} says. `choose-event`: the event
+   * depends on the call, so give one.
    */
   readonly result: 'moved' | 'stayed' | 'unhandled' | 'refused' | 'choose-event';
-  /** Where the run would stand: give it as `{ snapshot }` to go on from there. */
+  /** Where the run would stand. Give it as `{ snapshot }` to go on from there. */
   readonly snapshot: FsmSnapshot;
   /** The event that was sent. */
   readonly event?: string;
   readonly refusal?: Refusal;
-  /** The refusal in the words that a model is given. */
+  /** The refusal in the words for a model. */
   readonly says?: string;
-  /** What a statechart asks to be done, by name. Nothing of it is done. */
+  /** The names of a statechart's actions, none of which is run. */
   readonly actions: readonly string[];
 }
 
 /**
- * Where a move would lead. It touches no run and calls no function of a binding; a statechart's own
- * guards and assignments run, which are pure.
+ * Where a move would lead. It changes no run and calls no function of a binding. It runs a
+ * statechart's own guards and assignments, which are pure.
  *
  * @throws InterlockError `ERR_INTERLOCK_BINDING` for a tool that is not bound,
- * `ERR_INTERLOCK_SNAPSHOT` as {@link explain}; and whatever a statechart's own code throws
+ * `ERR_INTERLOCK_SNAPSHOT` as {@link explain}; also what a statechart's own code throws
  */
 export function whatIf(
   gate: Pick<StateMachineGate, 'compile'>,
@@ -245,8 +251,7 @@ export function whatIf(
   move: WhatIfMove,
 ): WhatIf {
   const workflow = gate.compile();
-  const found = { ...workflow.start, updatedAt: 0, ...at?.snapshot };
-  const snapshot = { ...found, ...workflow.adopt(found) };
+  const snapshot = understood(workflow, at);
   const stay = (result: WhatIf['result']): WhatIf => ({ result, snapshot, actions: [] });
   if ('deadline' in move) {
     const next = workflow.overdue(snapshot, workflow.leavesAt(snapshot) ?? 0);

@@ -5,14 +5,14 @@ import { functionOption, isGate, parseOptions, showValue } from './options.ts';
 import { Exchange } from './wire/exchange.ts';
 import { FetchHost } from './wire/fetch-host.ts';
 
-/** A handler of the Fetch API, with what its host gives it beside the request. */
+/** A handler of the Fetch API. `Rest` is what its host gives it beside the request. */
 export type FetchHandler<Rest extends unknown[] = []> = (
   request: Request,
   ...rest: Rest
 ) => Response | Promise<Response>;
 
 /**
- * Who makes a request: the SDK's `AuthInfo`, or anything else with `extra`, `payload` or claims of
+ * Who makes a request: the SDK's `AuthInfo`, or another object with `extra`, `payload` or claims of
  * its own.
  */
 export interface FetchAuth {
@@ -23,8 +23,8 @@ export interface FetchAuth {
 /** Options of {@link gateFetch}. */
 export interface GateFetchOptions {
   /**
-   * Says who makes a request. The middlewares read issuer and subject off it as off `req.auth` in
-   * Node (`extra.iss`, `extra.sub`), and the handler finds it in `request.auth`. Default:
+   * Says who makes a request. The middlewares read issuer and subject from it (`extra.iss`,
+   * `extra.sub`), as from `req.auth` in Node. The handler finds it in `request.auth`. Default:
    * `request.auth`, where `withMcpAuth()` of `mcp-handler` leaves it.
    */
   auth?: ((request: Request) => FetchAuth | undefined | Promise<FetchAuth | undefined>) | undefined;
@@ -36,12 +36,11 @@ const optionsSchema = z.strictObject({
 
 /**
  * Puts the middlewares in front of an MCP handler of the Fetch API: a Next.js route handler, a Hono
- * app, one of the SDK's own. They are the ones that Express takes, in the same order, and do the
- * same.
+ * app, or one of the SDK's. It takes the same middlewares as Express, in the same order.
  *
- * The handler is given a new `Request` with the client's method, URL, headers, body and `auth`, and
- * what it throws is thrown on. Where there are sessions, its `signal` is not aborted when the
- * client leaves in the middle of a step.
+ * The handler is given a new `Request` with the client's method, URL, headers, body and `auth`.
+ * What it throws, the returned function throws. Where there are sessions, the request's `signal` is
+ * not aborted when the client leaves in the middle of a step.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`; `ERR_INTERLOCK_MOUNT` where the middlewares cannot
  * stand together, or in that order
@@ -55,8 +54,7 @@ export function gateFetch<Rest extends unknown[]>(
   const { auth } = parseOptions('gateFetch()', optionsSchema, options);
   const stages = stagesOf(middlewares);
   return async (request, ...rest) => {
-    // A preflight asks about the route, and carries neither session nor message. What carries one
-    // is none.
+    // A preflight has no body; an OPTIONS with a body is gated.
     if (request.method === 'OPTIONS' && request.body === null) return handler(request, ...rest);
     const host = new FetchHost(request, await auth(request), stages[0].observers().onError);
     run(host, stages, (own) => handler(own, ...rest)).catch((error) => host.fail(error));
@@ -86,7 +84,7 @@ function stagesOf(middlewares: unknown): Stages {
   const [first, ...others] = middlewares.map(stageOf);
   if (first === undefined) throw wrong('there must be a middleware', middlewares);
   const stages: Stages = [first, ...others];
-  // A stage that stands there twice acts once, where it stands first.
+  // A stage that the list has twice acts once, at its first place.
   const acting = [...new Set(stages)];
   for (const [i, stage] of acting.entries()) stage.assertBehind?.(acting.slice(0, i));
   return stages;

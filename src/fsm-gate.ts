@@ -37,81 +37,79 @@ import { assertGate, type StateMachineGate } from './workflow/gate.ts';
 /** Options of {@link fsmGate}. */
 export interface FsmGateOptions extends CommonOptions {
   /**
-   * Also say in words, at the end of the result, what is available after a move: for clients that
-   * never list again. Default `false`.
+   * Whether the result of a call that moved the run ends with what is available now, in words: for
+   * clients that never list again. Default `false`.
    */
   announce?: boolean | undefined;
   /**
-   * `hide` lists only what is available in the run's state. `stable` lists every tool, and says of
-   * each gated one where it is available: for clients that never list again, and for models' prompt
-   * caches. Default: `hide` where there are sessions, `stable` since MCP 2026-07-28, where a list
-   * must not vary as a side effect of other requests.
+   * `hide` lists only what is available in the run's state. `stable` lists every tool, and says
+   * where each gated one is available: for clients that never list again, and for models' prompt
+   * caches. Default: `hide` where there are sessions, and `stable` since MCP 2026-07-28, where a
+   * list must not vary as a side effect of other requests.
    */
   visibility?: Visibility | undefined;
   /**
-   * Answers lists of tools without the upstream, for as long as they are good. `true` keeps each
-   * session's list, and in the stateless era each principal's, for five seconds unless the upstream
-   * gives a `ttlMs` of its own. Default: only what a stateless-era upstream calls `public`, for as
-   * long as it says; `false` keeps nothing. See docs/build/eras.md, "Lists that are kept".
+   * Keeps lists of tools, and answers with them without the upstream. `true` keeps the list of each
+   * session, and in the stateless era of each principal, for the upstream's `ttlMs` or else five
+   * seconds. `false` keeps none. Default: keeps what a stateless-era upstream calls `public`, for
+   * its `ttlMs`. See docs/build/eras.md, "Lists that are kept".
    */
   listCache?: boolean | ListCacheOptions | undefined;
   /**
-   * How a call out of order is refused: `explain` says what is available and how to get there.
-   * `unknown-tool` is answered as the upstream answers for a tool that it does not have, where the
-   * list hides it; each call of a bound tool costs one read of the store more. Default `explain`.
+   * How the gate refuses a call out of order. `explain` says what is available and how to get
+   * there. `unknown-tool` answers for a hidden tool as the upstream does for one that it does not
+   * have. Each call of a bound tool then costs one more read of the store. Default `explain`.
    */
   refusal?: 'explain' | 'unknown-tool' | undefined;
   /**
-   * What becomes of a run in a final state. `keep`: it stays there, and every call is refused that
-   * its bindings do not allow there. `restart`: the next call that the initial state allows begins
-   * it anew, and lists and refusals are the initial state's from the end on. Default: `restart` for
-   * runs of principals, who have no other one; `keep` for those of sessions and handles.
+   * What becomes of a run in a final state. `keep`: it stays there, and the gate refuses each call
+   * that is not bound to that state. `restart`: lists and refusals are those of the initial state,
+   * and the next call that it allows begins the run again. Default: `restart` for runs of
+   * principals, who have no other run; `keep` for those of sessions and handles.
    */
   whenEnded?: WhenEnded | undefined;
   /**
-   * Gives the shared data that a run begins with, of a statechart its context: asked before the
-   * first call of it, and where it begins anew, for at most 5 seconds. Guards see it, and it is
-   * saved with the first move. Where it throws, the call is refused as `unavailable`, and `onError`
-   * is told. It may be asked several times for one run, so let it change nothing. Default: the
-   * machine's own data.
+   * Gives the shared data that a run begins with; for a statechart its context. The gate calls it
+   * before the run's first call, and before it begins again. Guards see the data, and the first
+   * move saves it. Where `begin` throws, or takes longer than 5 seconds, the call is refused as
+   * `unavailable`, and `onError` is told. It may be called several times for one run, so it should
+   * change nothing. Default: the machine's own data.
    */
   begin?: Begin | undefined;
   /**
-   * What the trail keeps of calls, beside an entry of each one that was forwarded: refused calls,
-   * and arguments as far as a function of yours lets them through. Default: neither.
+   * What the trail keeps beside an entry for each forwarded call: refused calls, and those parts of
+   * the arguments that a function of yours returns. Default: neither.
    */
   trail?: TrailOptions | undefined;
   /**
-   * Lists and answers a tool by which a model finds out how to go on: where the run stands, what it
-   * can call, what is waited for and what happened last. Its name, or its name with more. Gates of
-   * one route that give the same name share the tool. Not together with `refusal: 'unknown-tool'`.
-   * Default: none.
+   * Adds a tool by which a model finds out how to go on. It says where the run stands, what the
+   * model can call, what the run waits for, and what happened last. Give its name, or an object
+   * with its name. Gates of one route that give the same name share the tool. Not together with
+   * `refusal: 'unknown-tool'`. Default: none.
    */
   statusTool?: string | StatusToolOptions | undefined;
   /** How long a call waits for another one of the same run, in milliseconds. Default 10,000. */
   waitMs?: number | undefined;
   /**
-   * The most calls that wait for one run in this process; the next is refused as `busy`. Default
-   * 100.
+   * The most calls that wait for one run in this process. The gate refuses the next as `busy`.
+   * Default 100.
    */
   maxWaiting?: number | undefined;
-  /**
-   * The most bytes of request bodies that wait for one run, as {@link maxWaiting}. Default 8 MiB.
-   */
+  /** As {@link maxWaiting}, in bytes of their request bodies. Default 8 MiB. */
   maxWaitingBytes?: number | undefined;
   /**
-   * How long a claim lives without being renewed, in milliseconds. Default 8,000. Best shorter than
-   * `waitMs`: then a call that waits outlives the claim of a process that died.
+   * How long a claim lives without a renewal, in milliseconds. Keep it shorter than `waitMs`: then
+   * a waiting call outlives the claim of a process that died. Default 8,000.
    */
   leaseMs?: number | undefined;
   /**
-   * A step that runs longer is given up on: its outcome is unknown, and its upstream learns that
-   * its client left. In milliseconds, default 10 minutes.
+   * The longest that a step may run, in milliseconds. Then its outcome is unknown, and its upstream
+   * sees that the client left. Default 10 minutes.
    */
   maxStepMs?: number | undefined;
   /**
-   * How long the client of a cancelled step waits for its outcome, in milliseconds. Default 5,000.
-   * An outcome that comes later is saved, unless the run was resolved or taken over before.
+   * How long the client of a cancelled step waits for its outcome, in milliseconds. A later outcome
+   * is saved, unless the run was resolved or taken over before. Default 5,000.
    */
   cancelGraceMs?: number | undefined;
   /** Time, for tests. Default: the system's. */
@@ -157,11 +155,11 @@ const optionsSchema = z.strictObject({
 });
 
 /**
- * Shows a client only the tools that are available in its run's state, refuses every other gated
- * call, moves the run on when a call succeeds, and tells the client that its list changed.
+ * Shows a client only the tools that are available in its run's state, and refuses every other
+ * gated call. A call that succeeds moves the run, and the client is told that its list changed.
  *
- * The gate is a template: each run has a position of its own, and `gate.currentState` never moves.
- * Mount it after `sessionStore()`; without one, runs are kept in this process's memory.
+ * The gate is a template: each run has its own position, and `gate.currentState` never moves. Mount
+ * it after `sessionStore()`. Without one, this process keeps the runs in its memory.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`
  */

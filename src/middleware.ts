@@ -8,7 +8,7 @@ import { hasBody } from './wire/headers.ts';
 import { JSON_RPC } from './wire/json-rpc.ts';
 import { isPromise, type MaybePromise } from './wire/task-line.ts';
 
-/** Where a middleware carries what it does with an exchange, for hosts that are not Node's. */
+/** Holds a middleware's stage, for hosts that are not Node's. */
 export const STAGE: unique symbol = Symbol('mcp-interlock.stage');
 
 /** Middleware for Express 4, Express 5 and Connect-style hosts, and for `gateFetch()`. */
@@ -19,20 +19,17 @@ export interface Middleware {
 
 /** Options that each of the three middlewares takes. */
 export interface CommonOptions {
-  /**
-   * The largest request body, in bytes. Default 4 MiB. The middleware that is mounted first
-   * decides.
-   */
+  /** The largest request body, in bytes. Default 4 MiB. The first middleware decides. */
   maxBodyBytes?: number | undefined;
-  /** The most messages in one batch. Default 50. The middleware that is mounted first decides. */
+  /** The most messages in one batch. Default 50. The first middleware decides. */
   maxBatch?: number | undefined;
   /**
-   * The largest message of a response that is held for inspection, in bytes. Default 16 MiB. The
-   * middleware that is mounted first decides.
+   * The largest message of a response that the middlewares hold to inspect it, in bytes. Default
+   * 16 MiB. The first middleware decides.
    */
   maxMessageBytes?: number | undefined;
   /**
-   * Told of every failure that no client is told of, with the store's own error as `cause`.
+   * Told of each failure whose reason no client is told. The store's own error is its `cause`.
    * Default: that of the `sessionStore()` in front, else `console.error`.
    */
   onError?: ((error: unknown) => void) | undefined;
@@ -42,8 +39,8 @@ export interface CommonOptions {
    */
   onWarning?: ((warning: string) => void) | undefined;
   /**
-   * Told of everything that happens, at once and in order: see docs/operate/operations.md, "Events". What
-   * it throws or rejects with is `onError`'s; what it does before it returns is waited for.
+   * Told of each event, at once and in order: see docs/reference/events.md. `onError` is told what
+   * it throws or rejects with. Requests wait until it returns, and not for a promise.
    * Default: that of the `sessionStore()` in front, else none.
    */
   onEvent?: EventListener | undefined;
@@ -61,7 +58,7 @@ export const commonShape = {
   onEvent: z.optional(functionOption<EventListener>()),
 };
 
-/** What is left of {@link CommonOptions} once they are parsed. */
+/** {@link CommonOptions} as they are parsed. */
 export type CommonConfig = WireLimits & Pick<CommonOptions, 'onError' | 'onWarning' | 'onEvent'>;
 
 const events = new Events({ onError: (error) => console.error(error) });
@@ -72,7 +69,7 @@ const DEFAULTS: Observers = {
   onWarning: (warning) => process.emitWarning(warning, 'InterlockWarning'),
 };
 
-/** Whom a middleware tells: its own observers, or where it was given none those of another one. */
+/** The observers of a middleware: its own, and for those that it lacks the `others`. */
 export function observersOf(own: Partial<CommonConfig>, others: Observers = DEFAULTS): Observers {
   const { onError, onWarning = others.onWarning, onEvent } = own;
   const events = others.events.with({ onEvent, onError: onError && safely(onError) });
@@ -80,17 +77,17 @@ export function observersOf(own: Partial<CommonConfig>, others: Observers = DEFA
 }
 
 /**
- * What a middleware does with an exchange: `false` where it answered it, so nothing goes on. It
- * gives a promise only where something has to wait.
+ * What a middleware does with an exchange. `false`: it answered, and nothing is handed on. It gives
+ * a promise only where it has to wait.
  */
 export type Enter = (exchange: Exchange, observers: Observers) => MaybePromise<boolean>;
 
-/** What a middleware is, whatever hosts it. */
+/** A middleware without its host: what Node's form and `gateFetch()` share. */
 export interface Stage {
   readonly limits: WireLimits;
   /**
-   * Whom it tells of an exchange, before one is opened too. The same object for the same
-   * `sessionStore()` in front.
+   * The observers for an exchange, or for a request whose exchange is not open yet. The same object
+   * for the same `sessionStore()` in front.
    */
   observers(exchange?: Exchange): Observers;
   readonly enter: Enter;
@@ -102,7 +99,7 @@ export interface Stage {
   assertBehind?(earlier: readonly Stage[]): void;
 }
 
-/** A middleware of Node's form, which also carries its stage for other hosts. */
+/** Makes a middleware of Node's form, which carries its stage for other hosts. */
 export function withExchange(
   config: CommonConfig,
   enter: Enter,
@@ -121,7 +118,7 @@ export function withExchange(
   return Object.assign(interlock, { [STAGE]: stage } as const);
 }
 
-/** The observers of a middleware, worked out once for each `sessionStore()` in front of it. */
+/** Remembers the observers for each `sessionStore()` in front. */
 function inheriting(own: CommonConfig): Stage['observers'] {
   const alone = observersOf(own);
   const behind = new WeakMap<Observers, Observers>();
@@ -160,14 +157,14 @@ function passInNode(
 }
 
 /**
- * Tells the middlewares that your app sent nothing of this request on: for the error handler of a
- * proxy whose server refused the connection. The request's steps let their runs go at once, and
- * keep the idempotency keys of earlier tries. Answer the request as you would without the
- * middlewares.
+ * Tells the middlewares that your app forwarded nothing of this request. Call it in the error
+ * handler of a proxy whose server refused the connection, and answer as you would without the
+ * middlewares. The request's steps release their runs at once, and keep the idempotency keys of
+ * earlier tries.
  *
  * Call it only where nothing can have run. `ECONNRESET` or a time-out may come after something was
- * sent. Never go by what the server says, and follow no redirects: only the last connection is
- * refused then. A request that is answered, or that no middleware saw, is left alone.
+ * sent, and after a redirect only the last connection was refused. Do not go by what the server
+ * says. Nothing happens where the request is answered, or no middleware saw it.
  *
  * @param request what your handler got: Node's request, or the `Request` of `gateFetch()`
  * @returns a promise that never rejects; you need not wait for it
@@ -177,8 +174,8 @@ export async function notForwarded(request: IncomingMessage | Request): Promise<
 }
 
 /**
- * Runs one stage of an exchange, and what comes behind it. A stage that fails forwards nothing, and
- * its error does not escape. What `next` throws does: it is not ours.
+ * Runs one stage of an exchange, and then what stands behind it. Where the stage fails, nothing is
+ * forwarded, and `onError` is told. What `next` throws is the app's, and escapes.
  */
 export function passStage(stage: Stage, exchange: Exchange, next: () => void): void {
   const observers = stage.observers(exchange);
@@ -209,7 +206,7 @@ async function failClosed(exchange: Exchange): Promise<void> {
   else await exchange.reject(500, JSON_RPC.INTERNAL_ERROR, 'Internal error');
 }
 
-/** An observer's own failure must not become a client's. */
+/** An observer that throws must not fail a client's request. */
 export function safely(observer: (error: unknown) => void): (error: unknown) => void {
   return (error) => {
     try {

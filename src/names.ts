@@ -1,19 +1,19 @@
 /**
- * Hides how a name is compared with others, near ones and globs, and what the names look like that
- * are made here: ids of sessions, tokens, and the keys of runs.
+ * Hides how names are compared, with near ones and with globs, and how ids, tokens and the keys of
+ * runs look.
  */
 import { randomBytes } from 'node:crypto';
 import { quoteNames } from './errors.ts';
 
-/** Longer names are not compared: the cost grows with the square, and nobody mistypes one. */
+/** Longer names are not compared: the cost grows with the square of the length. */
 const LONGEST = 128;
 
-/** Two fifths of the longer name may differ: enough for a typo, too little for another word. */
+/** The share of the longer name that may differ: enough for a typo, too little for another word. */
 const TOLERANCE = 0.4;
 
 /**
- * The candidate that `name` was probably meant to be, by edit distance and regardless of case, or
- * `undefined` where none is near. The first of equally near ones wins.
+ * The candidate that `name` was probably meant to be, or `undefined` where none is near. It goes by
+ * edit distance, regardless of case. The first of equally near candidates wins.
  */
 export function nearestName(name: string, candidates: Iterable<string>): string | undefined {
   if (name.length > LONGEST) return undefined;
@@ -42,23 +42,20 @@ export function rightNames(name: string, known: Iterable<string>): string {
 }
 
 /**
- * Without its letter case, both ways, as Unicode folds: the long s has an s for its capital, and
- * the Kelvin sign a k for its small letter.
+ * The name without its letter case. Both directions are needed: the capital of the long s is an S,
+ * and the small letter of the Kelvin sign is a k.
  */
 export function foldCase(name: string): string {
   return name.toUpperCase().toLowerCase();
 }
 
-/**
- * A key as a careless reader has it: without its letter case, and over at a NUL, as strings of C
- * are.
- */
+/** A key as a careless parser reads it: regardless of case, and cut at a NUL, as in C. */
 export function foldKey(key: string): string {
   const end = key.indexOf('\0');
   return foldCase(end === -1 ? key : key.slice(0, end));
 }
 
-/** Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`. */
+/** How many insertions, deletions, substitutions and swaps of neighbours turn `a` into `b`. */
 function editDistance(a: string, b: string): number {
   let beforeLast: number[] = [];
   let last = Array.from({ length: b.length + 1 }, (_, j) => j);
@@ -80,9 +77,10 @@ function at(row: readonly number[], index: number): number {
 }
 
 /**
- * Whether a glob of one segment, in which a star stands for any text, covers a segment. What is
- * between the stars is placed from left to right, each as early as it can be, to leave the most for
- * the rest: no backtracking, whoever chose the texts.
+ * Whether a glob of one segment covers a segment; a star stands for any text.
+ *
+ * Each piece between two stars is placed as early as it fits, which leaves the most for the rest.
+ * So no text that an attacker chooses can cause backtracking.
  */
 export function starsCover(glob: string, segment: string): boolean {
   const [head = '', ...pieces] = glob.split('*');
@@ -99,7 +97,7 @@ export function starsCover(glob: string, segment: string): boolean {
   return true;
 }
 
-/** Where a session's id travels, in both directions. */
+/** Carries a session's id, in requests and in the answer to `initialize`. */
 export const SESSION_HEADER = 'mcp-session-id';
 
 /**
@@ -110,7 +108,7 @@ export function newSessionId(): string {
   return randomBytes(24).toString('base64url');
 }
 
-/** A claim's token, and the idempotency key of the step that it is for. */
+/** A new random token for a claim, or an idempotency key for its step. */
 export function newToken(): string {
   if (drawn.length < TOKEN_BYTES) drawn = randomBytes(100 * TOKEN_BYTES);
   const token = drawn.toString('base64url', 0, TOKEN_BYTES);
@@ -120,21 +118,21 @@ export function newToken(): string {
 
 const TOKEN_BYTES = 18;
 
-/** Random bytes for the next tokens: drawing few of them costs as much as drawing many. */
+/** Random bytes for the next tokens: to draw a few costs as much as to draw many. */
 let drawn = Buffer.alloc(0);
 
 /**
- * Begins the key of a principal's run. With a space in it, which no session id contains (MCP
- * 2025-11-25: visible ASCII), so that no client can name it by that header.
+ * Begins the key of a principal's run. No session id contains a space (MCP 2025-11-25: visible
+ * ASCII), so no client can name such a run by the session header.
  */
 export const PRINCIPAL_RUN = 'principal ';
 
-/** Whether a run is a principal's, as its key says. */
+/** Whether the key is that of a principal's run. */
 export function isPrincipalRun(run: string): boolean {
   return run.startsWith(PRINCIPAL_RUN);
 }
 
-/** Whether a run is a session's: the keys of all others have a space in them. */
+/** Whether the key is that of a session's run: all other keys contain a space. */
 export function isSession(run: string): boolean {
   return !run.includes(' ');
 }

@@ -1,38 +1,34 @@
 /**
- * Hides how options are checked, and how a message says what is wrong with one: what was given, what
- * was probably meant, and what is right.
+ * Hides how options are checked, and how a message names what was given, what was probably meant,
+ * and what is right.
  */
 import * as z from 'zod/mini';
 import { InterlockError, type InterlockErrorCode, quoteNames } from './errors.ts';
 import { rightNames } from './names.ts';
 
 /**
- * The words of faults that have none of their own: `zod/mini` knows no language. They are given to
- * each check, because zod's settings are global and belong to the app.
+ * The words for faults that have none of their own, since `zod/mini` knows no language. Each check
+ * is given them: zod's settings are global, and belong to the app.
  */
 const IN_ENGLISH = { error: z.locales.en().localeError };
 
-/** A schema for an option that is a function, since zod has none that leaves it as it is. */
+/** A schema for a function. Zod's own would wrap it. */
 export function functionOption<F>(): z.ZodMiniType<F> {
   return z.custom<F>((value) => typeof value === 'function', 'expected a function');
 }
 
-/**
- * A schema for a table of user-chosen names. Its values are unchecked: zod's own records lose
- * `__proto__`.
- */
+/** A schema for a table whose keys users choose: zod's own records lose `__proto__`. */
 export function tableOption(): z.ZodMiniType<Record<string, unknown>> {
   return z.custom<Record<string, unknown>>(isTable, 'expected an object');
 }
 
 /**
- * Checks options against a `z.strictObject` and fills in its defaults. Leaving the options out is
- * the same as giving none, and an explicit `undefined` is the same as leaving that option out. Only
- * own properties count.
+ * Checks options against a `z.strictObject`, and fills in its defaults. An option that is
+ * `undefined` counts as left out. Only own properties count.
  *
- * @param what begins the message: `'sessionStore()'`.
- * @throws InterlockError naming each wrong value with what is right, and each unknown key with the
- * nearest right one.
+ * @param what begins the message: `'sessionStore()'`
+ * @throws InterlockError that names each wrong value with what is right, and each unknown key with
+ * the nearest known one
  */
 export function parseOptions<T extends z.ZodMiniObject>(
   what: string,
@@ -54,7 +50,7 @@ export function parseOptions<T extends z.ZodMiniObject>(
   throw new InterlockError(code, `${what}: ${faults?.join('; ')}${hint}`);
 }
 
-/** What was meant to be an option, and is given in the place of the options. */
+/** What stands in the place of the options, where that is another object: a client, a class. */
 function foreignKind(value: unknown, schema: z.ZodMiniObject): string | undefined {
   if (!isTable(value)) return undefined;
   const kind = kindOf(value);
@@ -65,10 +61,10 @@ function foreignKind(value: unknown, schema: z.ZodMiniObject): string | undefine
   return isClass ? `an instance of ${made.name}` : undefined;
 }
 
-/** An object that no option was made for: what takes it takes any object. */
+/** An option that takes this takes any object, so it says nothing of what was meant. */
 const ANYTHING = new (class {})();
 
-/** How to write it: what was given as the option that it is right for, or what has to be there. */
+/** How to write the options, by what was given in their place or by what they must have. */
 function meantAs(what: string, value: unknown, { shape }: z.ZodMiniObject): string {
   const [made] = /^\w+(?=\(\))/.exec(what) ?? [];
   if (made === undefined) return '';
@@ -90,7 +86,7 @@ function meantAs(what: string, value: unknown, { shape }: z.ZodMiniObject): stri
   return other === undefined ? '' : `; write ${other}`;
 }
 
-/** Without a prototype, because zod would read inherited properties too. */
+/** Without a prototype: zod would also read inherited properties. */
 function ownCopy(value: object): object {
   return Object.assign(Object.create(null), value);
 }
@@ -102,10 +98,10 @@ function withoutUndefined<T extends object>(data: T): T {
 type Issue = z.core.$ZodIssue;
 type Path = readonly PropertyKey[];
 
-/** More unknown keys than this are no typos: something else was given. */
+/** More unknown keys than this are no typos: another object was given. */
 const MOST_TYPOS = 3;
 
-/** One zod issue in a developer's words: where, what is right, and what was given instead. */
+/** One zod issue in words: where it is, what is right, and what was given instead. */
 function describeFault(issue: Issue, schema: unknown, root: unknown): string {
   const where = issue.path.length === 0 ? '' : `${pathText(issue.path)}: `;
   if (issue.code === 'unrecognized_keys') {
@@ -124,7 +120,7 @@ function describeFault(issue: Issue, schema: unknown, root: unknown): string {
   return `${where}${expectation(issue)}, got ${showValue(valueAt(root, issue.path))}`;
 }
 
-/** A value as a message shows it: short, on one line, and without what is inside an object. */
+/** A value as messages show it: short, on one line, and without the contents of an object. */
 export function showValue(value: unknown): string {
   if (typeof value === 'string') {
     const shown = withoutPassword(value);
@@ -158,7 +154,9 @@ function expectation(issue: Issue): string {
     case 'invalid_type':
       return issue.expected === 'nonoptional' ? 'expected a value' : `expected ${issue.expected}`;
     case 'invalid_value':
-      return `expected ${issue.values.length > 1 ? 'one of ' : ''}${quoteNames(issue.values.map(String))}`;
+      return issue.values.length > 1
+        ? `expected one of ${quoteNames(issue.values.map(String))}`
+        : `expected ${quoteNames(issue.values.map(String))}`;
     case 'invalid_union':
       return [...new Set(issue.errors.flat().map(expectation))]
         .join(' or ')
@@ -168,10 +166,7 @@ function expectation(issue: Issue): string {
   }
 }
 
-/**
- * Of a union, the alternative that the value was meant to be has the right type and is wrong
- * further down.
- */
+/** Whether the value was meant to be this alternative of a union: it is only wrong further down. */
 function fitsAtTheTop(alternative: readonly Issue[]): boolean {
   return alternative.every((issue) => issue.path.length > 0 || issue.code === 'unrecognized_keys');
 }
@@ -229,7 +224,7 @@ interface Kind {
   is(value: object): boolean;
 }
 
-/** Earlier ones win: a client of Redis could also be taken for a bus. */
+/** The first that fits counts. */
 const KINDS: readonly Kind[] = [
   {
     name: 'a client of node-redis',

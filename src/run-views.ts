@@ -1,6 +1,7 @@
 /**
  * Runs as operators see them: one run, and lists of those that need a person. Hides what a store
- * keeps of a run, by which names it keeps a statechart's states, and that a list meets held claims.
+ * keeps of a run, and under which names it keeps a statechart's states. A held run that a list
+ * meets is told as an event.
  */
 import { InterlockError } from './errors.ts';
 import { statusOf } from './gate/stands.ts';
@@ -17,22 +18,22 @@ import type {
 import type { Viewer } from './workflow/visible.ts';
 import type { Workflow } from './workflow/workflow.ts';
 
-/** A run, and the position that was saved: its state's time may be over by now. */
+/** A run as its clients see it, and as it is stored: its state's deadline may have passed since. */
 export interface StandingRun {
   readonly view: RunView;
   readonly stored: FsmSnapshot;
-  /** What time it is, on the clock that stamped it. */
+  /** The time, by the clock that stamped it. */
   readonly now: number;
 }
 
-/** A run, and the one it belongs to: what `available` says, it says of that one. */
+/** A run, and its principal, whose tools `available` names. */
 interface SeenRun extends Viewer {
   readonly workflow: Workflow;
   readonly run: string;
 }
 
 /**
- * Where a run stands at `now`, on the store's clock. Without a record no step of it was ever
+ * Where a run stands at `now`, by the store's clock. Without a record, no step of it was ever
  * claimed.
  *
  * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where the gate does not understand what is stored
@@ -87,13 +88,13 @@ function viewOf(
   };
 }
 
-/** A part of the runs that are held, the longest first. Each of them is told of once. */
+/** A part of the held runs, the longest held first. Each is told as an event, once. */
 export async function heldRuns(mover: RunsMover, page: PageQuery): Promise<RunViews> {
   const { held } = indexOf(mover, 'held()');
   return viewsOf(mover, await held({ workflow: mover.workflow.id, ...page }));
 }
 
-/** A part of the runs that have not moved for so long, the longest first. */
+/** A part of the runs that have not moved for `forMs`, the oldest first. */
 export async function stuckRuns(
   mover: RunsMover,
   { state, forMs, ...page }: StuckOptions & PageQuery,
@@ -112,8 +113,8 @@ export async function stuckRuns(
 }
 
 /**
- * By which names the runs are stored that stand there; `undefined` where they may have any. Each
- * combination of a statechart's parallel states has a name of its own, so those are asked for that
+ * The stored names of the states that the caller asked for; `undefined` where they may be any. Each
+ * combination of a statechart's parallel states has its own name, so the store is asked which names
  * runs have.
  */
 async function storedStates(
@@ -127,7 +128,7 @@ async function storedStates(
   return states.map(({ state }) => state).filter((name) => workflow.standsIn(name, asked));
 }
 
-/** How many runs are under way. */
+/** Counts the runs that have not ended. */
 export async function countRuns(
   mover: RunsMover,
   { forMs }: { readonly forMs?: number | undefined },
@@ -150,7 +151,7 @@ export async function countRuns(
 
 type Index = Required<Pick<AtomicStateStore, 'held' | 'stuck' | 'count' | 'list'>>;
 
-/** Whether the store of these runs can list them. */
+/** Whether the store can list its runs. */
 export function hasIndex({ store }: Pick<RunsMover, 'store'>): boolean {
   return Boolean(store.held && store.stuck && store.count && store.list);
 }
@@ -160,8 +161,9 @@ export function indexOf(mover: Pick<RunsMover, 'store'>, what: string): Index {
   if (hasIndex(mover)) return mover.store as Index;
   throw new InterlockError(
     'ERR_INTERLOCK_STORE',
-    `${what}: this store keeps no index of its runs. Those of memoryStore(), sqliteStore(), redisStore(), ` +
-      'upstashStore() and postgresStore() do; one of your own needs "held", "stuck", "count" and "list"',
+    `${what}: this store keeps no index of its runs. memoryStore(), sqliteStore(), redisStore(), ` +
+      'upstashStore() and postgresStore() keep one. A store of your own needs "held", "stuck", ' +
+      '"count" and "list"',
   );
 }
 
@@ -175,13 +177,13 @@ function viewsOf(mover: RunsMover, { runs, next, now = mover.clock.now() }: Runs
   };
 }
 
-/** One run that is not understood must not hide the others. */
+/** A run that the gate does not understand must not hide the others. */
 function viewOfFound(
   { workflow, onError }: RunsMover,
   { run, ...record }: FoundRun,
   now: number,
 ): RunView {
-  // Whose runs they are, a list does not say.
+  // A list does not say whose runs they are.
   const seen = { workflow, run, principal: undefined, onError };
   try {
     return standingRun(seen, record, now).view;

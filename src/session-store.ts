@@ -24,74 +24,73 @@ import { after } from './wire/task-line.ts';
 
 /** Options of {@link sessionStore}. */
 export interface SessionStoreOptions extends CommonOptions {
-  /** Where runs are kept. Default: in the memory of this process, at most `maxSessions` of them. */
+  /** Keeps the runs. Default: the memory of this process, with at most `maxSessions` of them. */
   store?: StateStore | undefined;
   /**
    * What names the run of a call: `sessionKey()`, `principalKey()`, `handleKey()`,
-   * `managedHandle()`, or a list of them in order of preference. A call that none of them names a
-   * run for is refused. Default: `sessionKey()`, which names none since MCP 2026-07-28.
+   * `managedHandle()`, or a list of them in order of preference. The gate refuses a call whose run
+   * has no name. Default: `sessionKey()`, which names none since MCP 2026-07-28.
    */
   key?: RunKeyStrategy | readonly RunKeyStrategy[] | undefined;
   /**
-   * Names the caller, however the app authenticates; `undefined` is nobody in particular. A session
+   * Names the caller, however the app authenticates; `undefined` for an anonymous one. A session
    * answers only to the principal that began it. Default: issuer and subject of `req.auth`, or with
-   * a warning the nearest thing to it, such as a client id. Anything but a non-empty string or
-   * `undefined` is an error, and so is a promise: the request is refused.
+   * a warning what comes nearest, such as a client id. It must return a non-empty string or
+   * `undefined`, and no promise: else the request is refused.
    */
   principal?: PrincipalOf | undefined;
   /**
-   * A session, and any other run, that was not used for this long is unknown, in milliseconds.
-   * Default 24 hours.
+   * How long a session, or another run, lives after its last use, in milliseconds. Default 24
+   * hours.
    */
   idleMs?: number | undefined;
   /**
-   * For how long a process takes a session for granted without asking the store, in milliseconds;
-   * never for more than a tenth of `idleMs`. Default 5,000.
+   * How long a process trusts that a session still exists without asking the store, in
+   * milliseconds. At most a tenth of `idleMs`. Default 5,000.
    */
   sessionCacheMs?: number | undefined;
   /**
-   * The most sessions that a process keeps in memory. The least recently used is forgotten first.
+   * The most sessions that a process keeps in memory. It forgets the least recently used first.
    * Default 10,000.
    */
   maxSessions?: number | undefined;
   /**
-   * The most live sessions of one principal in a process, and the most GET streams of one that was
-   * given no session. With one more the principal's least recently used session ends, unless
-   * requests or steps are under way in it; where each has some, `initialize` is answered 429.
-   * Default 1,000.
+   * The most live sessions of one principal in a process, and the most GET streams of a principal
+   * without a session. One more ends the least recently used session in which no request or step is
+   * under way. Where there is none, `initialize` is answered 429. Default 1,000.
    */
   maxSessionsPerPrincipal?: number | undefined;
   /**
-   * Says what a request came from, such as an address (`req.ip`, where that is not a balancer's),
-   * so that callers without a principal are limited too, and no others. `undefined` is not limited.
-   * Anything else but a non-empty string is an error, and so is a promise: the request is refused.
-   * Default: none is limited.
+   * Names the client of a caller without a principal, so that those are limited too. Where
+   * `req.ip` is not a balancer's, it may be that. `undefined`: this caller is not limited. It
+   * must return a non-empty string or `undefined`, and no promise: else the request is refused.
+   * Default: such callers are not limited.
    */
   clientOf?: ClientOf | undefined;
   /**
-   * The same limit for the sessions of one client, among callers without a principal. Default
+   * As {@link maxSessionsPerPrincipal}, for the sessions of one client without a principal. Default
    * 1,000.
    */
   maxSessionsPerClient?: number | undefined;
   /**
-   * The most GET streams that the middleware serves for one session, where the upstream has none.
-   * Default 4.
+   * The most GET streams that the middleware serves for one session, where the upstream serves
+   * none. Default 4.
    */
   maxStreams?: number | undefined;
   /**
-   * Whether to serve a GET stream where the upstream answers 405. Turn it off where no process
-   * lives long. Default `true`.
+   * Whether the middleware serves a GET stream where the upstream answers 405. Turn it off where no
+   * process lives long. Default `true`.
    */
   serveStreams?: boolean | undefined;
   /**
-   * How often a quiet stream of the middleware's own gets a comment, in milliseconds. Default
-   * 15,000.
+   * How often the middleware writes a comment to a quiet stream of its own, in milliseconds.
+   * Default 15,000.
    */
   keepAliveMs?: number | undefined;
   /**
-   * Carries `list_changed` to the instance that holds the client's stream: `redisBus()`,
-   * `postgresBus()` or your own. Needed only where an app runs in several processes. Default: none,
-   * and a move is told only in the process where it was made.
+   * Carries `list_changed` to the process that holds the client's stream: `redisBus()`,
+   * `postgresBus()` or your own. An app in one process needs none. Default: none, and only the
+   * process that made a move tells its clients.
    */
   bus?: NotificationBus | undefined;
   /** The longest that a call to the store may take, in milliseconds. Default 2,000. */
@@ -100,17 +99,14 @@ export interface SessionStoreOptions extends CommonOptions {
   clock?: Clock | undefined;
 }
 
-/**
- * Where a session middleware carries its sessions, for those who move runs from outside of a
- * request.
- */
+/** Holds a middleware's sessions, for `runsOf()`. */
 export const SESSIONS: unique symbol = Symbol('mcp-interlock.sessions');
 
 /** Options of {@link SessionMiddleware.close}. */
 export interface CloseOptions {
   /**
-   * How long to wait for steps that run, in milliseconds. Default 0. `onError` is told of those
-   * that still run then.
+   * How long to wait for running steps, in milliseconds. `onError` is told of those that still run
+   * then. Default 0.
    */
   drainMs?: number | undefined;
 }
@@ -122,10 +118,10 @@ export interface SessionMiddleware extends Middleware {
   /** For `runsOf(gate, { sessions })`. */
   readonly [SESSIONS]: Sessions;
   /**
-   * For an orderly end of the process, while its server still listens. From now on new steps are
-   * refused as `unavailable` and new sessions with 503. Waits for the steps that run, but for those
-   * that tasks carry; then ends the streams that this process serves, and leaves the bus. Sessions
-   * stay in the store.
+   * For an orderly end of the process, while its server still listens. From now on gates refuse new
+   * steps as `unavailable`, and new sessions are answered 503. It waits for the running steps, but
+   * not for those of tasks. Then it ends the streams that this process serves, and leaves the bus.
+   * Sessions stay in the store.
    *
    * @throws InterlockError `ERR_INTERLOCK_CONFIG`
    */
@@ -166,14 +162,17 @@ const optionsSchema = z.strictObject({
 });
 
 /**
- * Finds out which run of a workflow a request belongs to, and keeps it in a store.
+ * Finds out which run of a workflow a request belongs to, and keeps it in a store. Mount it on the
+ * MCP route itself, after authentication and before `fsmGate()`: `app.all('/mcp', sessionStore(),
+ * fsmGate(gate), handler)`.
  *
- * Takes over the upstream's `Mcp-Session-Id`, or makes one up where the upstream has none. A
- * request without one is answered 400, one with an unknown, expired or ended one 404 (MCP
- * 2025-11-25, Transports, "Session Management"), and so is one of another principal. A store that
- * cannot be asked is a 503. A GET or HEAD that asks for no stream, names no session and resumes
- * nothing is another route's: it passes, as without a run. Mount it on the MCP route itself, after
- * authentication and before `fsmGate()`: `app.all('/mcp', sessionStore(), fsmGate(gate), handler)`.
+ * It uses the upstream's `Mcp-Session-Id`, or makes one where the upstream makes none. A request
+ * without a session's id is answered 400. One whose session is unknown, over or another principal's
+ * is answered 404 (MCP 2025-11-25, Transports, "Session Management"). Where the store cannot be
+ * asked, the answer is 503.
+ *
+ * A GET or HEAD that asks for no stream, names no session and resumes nothing is not MCP's, and
+ * passes without a run.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_STORE`
  */
@@ -188,7 +187,7 @@ export function sessionStore(options?: SessionStoreOptions): SessionMiddleware {
   };
   const middleware = withExchange(config, enter, {
     assertBehind(earlier) {
-      // Only stateSync() decides nothing of a run.
+      // stateSync() may stand in front: it needs no run.
       if (earlier.some((stage) => stage.assertBehind !== undefined)) throw misplaced();
     },
   });
@@ -199,7 +198,7 @@ export function sessionStore(options?: SessionStoreOptions): SessionMiddleware {
   } as const);
 }
 
-/** What stands behind {@link sessionStore}, for gates that are mounted without one. */
+/** The sessions of {@link sessionStore}, or of a gate that is mounted without it. */
 export function createSessions(what: string, options: SessionStoreOptions | undefined) {
   const config = parseOptions(what, optionsSchema, options);
   const { clock } = config;
@@ -224,10 +223,7 @@ export function createSessions(what: string, options: SessionStoreOptions | unde
   };
 }
 
-/**
- * Hosts that run one app in several processes, or in another one tomorrow, by the variables that
- * they set.
- */
+/** Hosts that may run one app in several processes, by the variables that they set. */
 const HOSTS: readonly (readonly [host: string, ...variables: string[]])[] = [
   ['PM2', 'pm_id', 'NODE_APP_INSTANCE'],
   ['Vercel', 'VERCEL'],
@@ -235,10 +231,7 @@ const HOSTS: readonly (readonly [host: string, ...variables: string[]])[] = [
   ['Cloud Run', 'K_SERVICE'],
 ];
 
-/**
- * What is likely wrong with runs in memory where a process is one of several; nothing where it does
- * not look like that.
- */
+/** A warning where runs are in memory and the process looks like one of several. */
 export function aloneInMemory(env: NodeJS.ProcessEnv, isWorker: boolean): string | undefined {
   const [host, ...variables] = HOSTS.find(([, ...names]) => names.some((name) => env[name])) ?? [];
   const set = variables.find((name) => env[name]);
@@ -247,8 +240,8 @@ export function aloneInMemory(env: NodeJS.ProcessEnv, isWorker: boolean): string
   return (
     `runs are kept in the memory of this process, and ${where} may send the next request of a ` +
     'session to another one, which answers "Session not found". Give sessionStore({ store }) a ' +
-    'store that all processes share, such as redisStore(). Where there is one process alone, or ' +
-    'each client always gets to the same one, nothing is wrong'
+    'store that all processes share, such as redisStore(). Nothing is wrong where there is one ' +
+    'process, or each client always gets to the same one'
   );
 }
 

@@ -21,12 +21,12 @@ export interface StateSyncOptions<D extends string = CacheDirective>
   /** Policies of single tools, declared with `tool()`. They come before `policies`. */
   readonly tools?: readonly ToolDeclaration<string, string>[] | undefined;
   /**
-   * Where the invalidation block goes. Default `append`: after the tool's own content, since
+   * Where the invalidation block goes. Default `append`: after the tool's own content, because
    * clients read `content[0]`.
    */
   readonly placement?: 'append' | 'prepend' | undefined;
   /**
-   * The clock of `InvalidationEvent.timestamp`, in milliseconds since the epoch. Default
+   * The clock for `InvalidationEvent.timestamp`, in milliseconds since the epoch. Default
    * `Date.now`.
    */
   readonly now?: (() => number) | undefined;
@@ -49,9 +49,9 @@ const optionsSchema = z.strictObject({
 });
 
 /**
- * Writes cache directives into tool descriptions, and tells the model after a successful call which
- * data went stale. Needs no store and no other middleware. Directives that TypeScript has widened
- * to strings, as in `const policies = [{ … }]`, are checked here.
+ * Writes cache directives into tool descriptions. After a successful call it tells the model which
+ * data went stale. It needs no store and no other middleware. TypeScript may have widened the
+ * directives to strings, as in `const policies = [{ … }]`: they are checked here.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_POLICY`
  */
@@ -73,7 +73,7 @@ export function stateSync(options: StateSyncOptions<string>): Middleware {
     pages: new PageMemory(),
   };
   return withExchange(parsed, (exchange, { events }) => {
-    // Mounted on two paths that match, it still acts once.
+    // It may be mounted on two paths that match, and acts once.
     const isJoined = exchange.filters.some(
       (filter) => filter instanceof SyncFilter && filter.config === config,
     );

@@ -11,7 +11,7 @@ import {
 } from './workflow/binding.ts';
 import type { BoundState, StateTag } from './workflow/position.ts';
 
-/** What an expression is made of, in any depth. One that may be anything is made of any names. */
+/** The names and tags in an expression, at any depth. */
 type AtomOf<B> = BoundState extends B
   ? string | StateTag
   : B extends string | StateTag
@@ -29,8 +29,8 @@ type NameOf<B> = NameIn<AtomOf<B>>;
 type TagOf<B> = TagIn<AtomOf<B>>;
 
 /**
- * One tool, declared in one place for `gate.bind()` and `stateSync()`. Unchanging: each method
- * returns a new one, in whatever order they are called.
+ * One tool, declared in one place for `gate.bind()` and `stateSync()`. It never changes: each
+ * method returns a new declaration. Their order does not matter.
  */
 export class ToolDeclaration<
   S extends string = never,
@@ -41,7 +41,7 @@ export class ToolDeclaration<
   /** The tool's name on the wire. */
   readonly name: string;
   readonly bindings: readonly Binding<S, E, T, X>[];
-  /** For `stateSync()`; `undefined` where the declaration says nothing about the tool's data. */
+  /** For `stateSync()`. `undefined`: the declaration says nothing about the tool's data. */
   readonly policy: SyncPolicy | undefined;
 
   /** Use {@link tool}. */
@@ -58,8 +58,8 @@ export class ToolDeclaration<
 
   /**
    * Makes the tool available in `states`, or where an expression of them is true (`{ tag }`, `{ all
-   * }`, `{ any }`, `{ not }`); a successful call of it sends `event`. Said twice, it adds up. The names are checked where a gate takes the
-   * declaration, for literals at compile time.
+   * }`, `{ any }`, `{ not }`). A successful call of it sends `event`. A second call of this adds to
+   * the first. The gate that takes the declaration checks the names, and so does TypeScript.
    *
    * @throws InterlockError `ERR_INTERLOCK_BINDING`, `ERR_INTERLOCK_EVENT`, `ERR_INTERLOCK_CONFIG`
    */
@@ -78,25 +78,27 @@ export class ToolDeclaration<
   }
 
   /**
-   * A successful call makes the data of every tool that matches one of `patterns` stale. Said
-   * twice, it adds up.
+   * A successful call makes the data of each tool stale that matches one of `patterns`. A second
+   * call of this adds to the first.
    *
-   * @throws InterlockError `ERR_INTERLOCK_POLICY` where there is none, or one is malformed
+   * @throws InterlockError `ERR_INTERLOCK_POLICY` where there is no pattern, or one is malformed
    */
   invalidates(...patterns: readonly string[]): ToolDeclaration<S, E, T, X> {
     if (patterns.length === 0)
-      throw this.#policyError('invalidates() expects a glob or more, got none');
+      throw this.#policyError('invalidates() expects at least one glob, got none');
     for (const pattern of patterns) this.#checkGlob(pattern);
     const invalidates = Object.freeze([...(this.policy?.invalidates ?? []), ...patterns]);
     return this.#withPolicy({ invalidates });
   }
 
-  /** Reference data, which never changes: `[Cache-Control: immutable]`. Undoes `stale()`. */
+  /** Its data never changes: `[Cache-Control: immutable]`. Undoes `stale()`. */
   cached(): ToolDeclaration<S, E, T, X> {
     return this.#withPolicy({ cacheControl: 'immutable' });
   }
 
-  /** Data to be fetched anew before each use: `[Cache-Control: no-store]`. Undoes `cached()`. */
+  /**
+   * Its data must be fetched again before each use: `[Cache-Control: no-store]`. Undoes `cached()`.
+   */
   stale(): ToolDeclaration<S, E, T, X> {
     return this.#withPolicy({ cacheControl: 'no-store' });
   }
@@ -104,7 +106,7 @@ export class ToolDeclaration<
   #withPolicy(change: Omit<SyncPolicy, 'match'>): ToolDeclaration<S, E, T, X> {
     this.#checkGlob(this.name);
     if (this.name.includes('*'))
-      throw this.#policyError('a policy would take this name for many tools');
+      throw this.#policyError('a policy takes a name with a star for the names of many tools');
     const policy = Object.freeze({ ...this.policy, ...change, match: this.name });
     return new ToolDeclaration(this.name, this.bindings, policy);
   }
@@ -123,9 +125,8 @@ export class ToolDeclaration<
  * Begins the declaration of one tool: `tool('tasks.update').bindState('open',
  * 'UPDATE').invalidates('tasks.*')`.
  *
- * `X` is the context that the functions of its bindings are given; a gate whose context is another
- * one does not take the declaration. Say it for a statechart:
- * `tool<XStateContext<typeof machine>>('pay')`.
+ * `X` is the context that the functions of its bindings are given. Only a gate with that context
+ * takes the declaration. Say it for a statechart: `tool<XStateContext<typeof machine>>('pay')`.
  *
  * @throws InterlockError `ERR_INTERLOCK_BINDING` unless the name is a non-empty string
  */
