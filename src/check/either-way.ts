@@ -1,17 +1,17 @@
 /**
- * A statechart without its data: hides how a machine of XState is made whose guards answer either
- * way, so that what holds of it holds whatever a run's data are. XState's own graph utilities do
- * not do: they follow the guards of one context, and handlers change a run's data behind them.
+ * A statechart without its data. It hides how a copy of an XState machine is made whose guards
+ * answer either way, so that proofs hold for any data. XState's own graph utilities do not suffice:
+ * they follow the guards of one context, and handlers may change a run's data.
  */
 import type { ChartTree } from '../workflow/chart.ts';
 import type { Model, Position } from '../workflow/position.ts';
 import { statechartModel } from '../workflow/statechart.ts';
 import type { XMachine, XNode, XSnapshot, XTransition } from '../workflow/xstate.ts';
 
-/** So many ways of answering are tried for one event. */
+/** How many ways of answering are tried for one event. */
 const MOST_ANSWERS = 512;
 
-/** An event's results, whatever the guards of the machine say. */
+/** Where an event may lead, over all answers of the machine's guards. */
 export interface EitherWay {
   readonly positions: readonly Position[];
   /** Whether a guard was asked at all. */
@@ -20,14 +20,14 @@ export interface EitherWay {
 
 /** A statechart whose guards may say yes or no, and whose actions do nothing but raise events. */
 export class EitherWayChart {
-  /** Why there may be moves that it does not know; `undefined` where there are none. */
+  /** Why it may miss some moves; `undefined` where it misses none. */
   #gap: string | undefined;
   readonly #model: Model;
-  /** The answers to give, in the order of the questions; and how many were asked. */
+  /** The answers to give, in the order of the questions. */
   #script: boolean[] = [];
   #asked = new Map<string, boolean>();
   readonly #names = new Map<unknown, number>();
-  /** Whether a circle of transitions could come to another end each time round. */
+  /** Whether a circle of transitions may end elsewhere after each round. */
   #remembers = false;
   #isRestive = false;
 
@@ -51,7 +51,9 @@ export class EitherWayChart {
     return this.#gap;
   }
 
-  /** Whether transitions wait for no event: any event may take them, once the data are right. */
+  /**
+   * Whether some transitions wait for no event. Any event may take them, once the data are right.
+   */
   get isRestive(): boolean {
     return this.#isRestive;
   }
@@ -82,15 +84,15 @@ export class EitherWayChart {
     try {
       return this.#model.next(position, event).position;
     } catch {
-      // A circle that never comes to rest moves no run: its call is refused. Without a memory, what
-      // comes to rest after some rounds does so after none as well.
+      // A circle that never settles moves no run, since the gate refuses its call. Without a
+      // memory, a circle that settles after some rounds also does so after none.
       if (this.#remembers || this.#asked.size === 0)
         this.#gap ??= 'a circle of transitions may come to rest in ways that are not looked at';
       return undefined;
     }
   }
 
-  /** One that is asked for an answer, in place of one that reads data. */
+  /** A guard that takes its answer from the script, in place of one that reads data. */
   #guard(guard: unknown): unknown {
     if (typeof guard !== 'function') return guard;
     const parts: unknown = Reflect.get(guard, 'guards');
@@ -98,7 +100,7 @@ export class EitherWayChart {
     if (Array.isArray(parts)) {
       return Object.assign(() => false, { check, guards: parts.map((part) => this.#guard(part)) });
     }
-    // stateIn() looks at the states alone.
+    // stateIn() reads the states only, so it stays as it is.
     if (check !== undefined) return guard;
     const name = this.#names.get(guard) ?? this.#names.size;
     this.#names.set(guard, name);
@@ -128,7 +130,7 @@ export class EitherWayChart {
     for (const child of Object.values(node.states)) this.#strip(machine, child);
   }
 
-  /** With parameters it is a question of its own. */
+  /** A guard with parameters is a question of its own. */
   #named(machine: XMachine, { guard }: XTransition): unknown {
     if (typeof guard === 'function') return this.#guard(guard);
     const params = guard instanceof Object ? Reflect.get(guard, 'params') : undefined;
@@ -163,7 +165,7 @@ export class EitherWayChart {
   }
 }
 
-/** What tells positions apart. */
+/** A position as one text, to look up by. */
 export function keyOf({ state, context }: Position): string {
   return context === undefined ? state : `${state} ${JSON.stringify(context)}`;
 }

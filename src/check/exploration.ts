@@ -1,6 +1,6 @@
 /**
- * Every position that a run can come to: hides which moves there are, and what is not known of
- * them. A guard, the data that it reads, a `when` and a function of a result may each say anything.
+ * Every position that a run can come to: hides which moves exist, and what is not known of them.
+ * Guards, the data they read, a `when` and an event function may each answer anything.
  */
 import type { AnyBinding, AnyEventSource } from '../workflow/binding.ts';
 import { covers } from '../workflow/chart.ts';
@@ -13,39 +13,39 @@ export type CallOutcome = 'success' | 'failure';
 
 /** One move of a run on its way. */
 export interface ProofStep {
-  /** What made it: a call of a tool, the time of a state that is over, or `runs.send()`. */
+  /** What made it: a call of a tool, a deadline, or `runs.send()`. */
   readonly by: 'call' | 'deadline' | 'outside';
-  /** Of a call. */
+  /** For a call. */
   readonly tool?: string;
-  /** Of a call. */
+  /** For a call. */
   readonly outcome?: CallOutcome;
-  /** Of a failure that sends its event only after so many others, by `retries`: how many calls. */
+  /** For a failure with `retries`: how many calls it takes to send the event. */
   readonly times?: number;
-  /** Absent where none is sent: by a deadline, and by a call that moves nothing. */
+  /** Absent where no event is sent: for a deadline, and for a call that moves nothing. */
   readonly event?: string;
-  /** The state before it, as runs and trails have it. */
+  /** The state before it, as runs and trails name it. */
   readonly from: string;
   /** The state after it. */
   readonly to: string;
   /**
-   * Whether it takes more than the call: that a guard lets it through, that its arguments are those
-   * of a `when`, that a function returns this event, or that the run's data are right.
+   * Whether more than the call must be right: a guard's answer, its arguments, the event that a
+   * function chooses, or the run's data.
    */
   readonly isGuarded: boolean;
 }
 
-/** More take seconds, and a machine that has more hardly has fewer than millions. */
+/** More would take seconds, and a machine with more usually has millions. */
 export const MAX_POSITIONS = 5000;
 
-/** Which moves there are. */
+/** The moves that a search takes. */
 export interface Moves {
-  /** Events that `runs.send()` may send; `true` for all that the machine handles. */
+  /** The events that `runs.send()` may send; `true` for all that the machine handles. */
   readonly outside: readonly string[] | boolean;
-  /** Whether a call counts. */
+  /** Whether to take a call's move. Default: yes. */
   readonly counts?: (tool: string, outcome: CallOutcome, event: string) => boolean;
-  /** Whether only moves count that nothing has a say in. */
+  /** Whether to take only moves that need no guard, argument, function or data to be right. */
   readonly unguarded?: boolean;
-  /** How many positions are looked at, where they are not just a flat machine's states. */
+  /** How many positions to visit, unless they are just the states of a flat machine. */
   readonly maxPositions: number;
 }
 
@@ -60,15 +60,15 @@ export interface Reached {
   readonly gap: string | undefined;
 }
 
-/** What a search came to. */
+/** The result of a search. */
 export interface Found {
-  /** The shortest way to what was looked for; `undefined` where none was found. */
+  /** The shortest way to the goal; `undefined` where none was found. */
   readonly steps: readonly ProofStep[] | undefined;
   /** Where it ends. */
   readonly at: Position | undefined;
-  /** Why there may be positions that were not looked at; `undefined` where there are none. */
+  /** Why the search may have missed positions; `undefined` where it missed none. */
   readonly gap: string | undefined;
-  /** Whether there were moves that something has a say in, and that did not count. */
+  /** Whether the search left out moves because `unguarded` asked for it. */
   readonly isPartial: boolean;
 }
 
@@ -90,7 +90,7 @@ export class Exploration {
     const reached = new Map<string, Arrival>([
       [keyOf(start), { position: start, last: undefined }],
     ]);
-    // A map iterates over what is added meanwhile, so it is the queue as well.
+    // A map also iterates over what is added meanwhile, so it serves as the queue.
     this.#skipped = false;
     for (const [key, { position }] of reached) {
       if (isGoal(position)) return this.#found({ steps: stepsTo(reached, key), at: position });
@@ -120,14 +120,14 @@ export class Exploration {
     return { steps, at, gap, isPartial: this.#skipped };
   }
 
-  /** Whether a move counts that something has a say in, or not. */
+  /** Whether `unguarded` leaves such a move out. It remembers that it did. */
   #isLeftOut(moves: Moves, isGuarded: boolean): boolean {
     const isLeftOut = moves.unguarded === true && isGuarded;
     this.#skipped ||= isLeftOut;
     return isLeftOut;
   }
 
-  /** The moves to other positions; a call that leads back to where it began is none. */
+  /** The moves to other positions. A call that leads back to where it began is none. */
   *movesFrom(from: Position, moves: Moves): Generator<{ step: ProofStep; to: Position }> {
     const { workflow } = this;
     if (workflow.hasEnded(from.state)) return;
@@ -149,10 +149,10 @@ export class Exploration {
   }
 
   /**
-   * A call of a tool that is let through in a position, one that nothing has a say in if there is
-   * one; `undefined` where none is.
+   * A call of the tool that the gate lets through at a position, preferably an unguarded one;
+   * `undefined` where it lets none through.
    *
-   * @param event what it is to send; absent where that is all the same
+   * @param event the event that the call must send; `undefined` for any
    */
   callAt(
     tool: string,
@@ -165,7 +165,7 @@ export class Exploration {
     return calls.find(({ isGuarded }) => !isGuarded) ?? calls[0];
   }
 
-  /** The ways in which a call that is let through can end, those that move nothing too. */
+  /** The ways in which a call can end that the gate lets through, even those that move nothing. */
   *#endingsOf(tool: string, from: Position): Generator<ProofStep> {
     const { state } = from;
     let isSure = false;
@@ -225,14 +225,15 @@ export class Exploration {
   }
 
   /**
-   * What a call may send in a state. The first binding that is about the call decides, so nothing
-   * after one that is about every call can.
+   * What a call may send in a state. The first binding that is about the call decides, so those
+   * after one without a `when` are not looked at.
    */
   #sendersOf(tool: string, outcome: CallOutcome, state: string): Sender[] {
     const { workflow } = this;
     const found: Sender[] = [];
     const bindings = workflow.bindingsOf(tool);
-    // Each binding that is about a call is asked, and not only the one that decides.
+    // The gate asks the guards of every binding that is about a call, not only of the one that
+    // decides.
     const isGuarded = bindings.some(isAsked);
     for (const binding of bindings) {
       const source = binding[outcome];
@@ -249,7 +250,7 @@ export class Exploration {
     return found;
   }
 
-  /** A function may return any event, and none. */
+  /** A function may choose any event, or none. */
   #eventsOf(source: AnyEventSource, state: string): readonly (string | undefined)[] {
     if (typeof source === 'string') return [source];
     return [...this.#named(this.#takenIn(state)), undefined];
@@ -262,12 +263,15 @@ export class Exploration {
     return outside.filter((event) => taken.some((each) => covers(each, event)));
   }
 
-  /** What moves something: any event where a transition waits for none. */
+  /** The events that may move a run: any event, where a transition waits for none. */
   #takenIn(state: string): readonly string[] {
     return this.#chart?.isRestive === true ? this.workflow.events : this.workflow.eventsIn(state);
   }
 
-  /** Events by name: a pattern stands for one that no other takes, and for all that are named. */
+  /**
+   * The events by name. A pattern stands for all that it covers, and for one more that only it
+   * covers.
+   */
   #named(events: readonly string[]): readonly string[] {
     const { workflow } = this;
     const all = events.flatMap((event) => {
@@ -315,12 +319,12 @@ function isAsked({ guard, visible }: AnyBinding): boolean {
   return guard !== undefined || visible !== undefined;
 }
 
-/** Whether it takes more than a call of its tool for the binding to let it through. */
+/** Whether the binding may refuse a call, or be about other calls. */
 function isSaid(binding: AnyBinding): boolean {
   return isAsked(binding) || binding.when !== undefined;
 }
 
-/** Nobody asks when a state was entered: it may be any time. */
+/** Drops when the run entered its state, which may be at any time. */
 function withoutTime({ state }: Position): Position {
   return { state };
 }

@@ -1,7 +1,4 @@
-/**
- * What is wrong with a gate, found before a model comes upon it: hides how each fault is looked
- * for.
- */
+/** What is wrong with a gate, found before a model meets it: hides how each fault is looked for. */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { nearestName, rightNames } from '../names.ts';
@@ -16,7 +13,7 @@ import type { Workflow } from '../workflow/workflow.ts';
 import type { XTransition } from '../workflow/xstate.ts';
 import { Exploration, MAX_POSITIONS, type Reached } from './exploration.ts';
 
-/** What {@link checkWorkflow} looks for, and how bad each is. */
+/** What {@link checkWorkflow} looks for, and how severe each finding is. */
 export const FINDING_CODES = {
   'state-unreachable': 'error',
   'tool-unavailable': 'error',
@@ -36,13 +33,13 @@ export const FINDING_CODES = {
 /** Stable across versions. */
 export type FindingCode = keyof typeof FINDING_CODES;
 
-/** Something that is wrong with a gate, or odd. */
+/** Something in a gate that is wrong, or odd. */
 export interface Finding {
   readonly code: FindingCode;
-  /** An error keeps a tool or a state from ever being used; a warning is odd, and may be meant. */
+  /** An error keeps a tool or a state from ever being used. A warning is odd, but may be meant. */
   readonly severity: 'error' | 'warning';
   /**
-   * What it is about: the name of a state, a tool or an event, or a place in the policies such as
+   * The name of a state, a tool or an event, or a place in the policies such as
    * `policies[0].invalidates[1]`.
    */
   readonly place: string;
@@ -52,11 +49,11 @@ export interface Finding {
   readonly remedy: string;
 }
 
-/** Options of {@link checkWorkflow}. Each tells more than the gate says, and so more is found. */
+/** Options of {@link checkWorkflow}. Each adds what the gate cannot know, so that more is found. */
 export interface CheckOptions {
-  /** Every tool that the server has, by name or as `tools/list` gives them. Default: not known. */
+  /** Every tool of the server, by name or as `tools/list` returns it. Default: not known. */
   readonly tools?: readonly (string | { readonly name: string })[] | undefined;
-  /** What `stateSync()` is given. Default: nothing. */
+  /** The options of `stateSync()`. Default: none. */
   readonly sync?:
     | {
         readonly policies?: readonly SyncPolicy<string>[] | undefined;
@@ -69,7 +66,7 @@ export interface CheckOptions {
   readonly outside?: readonly string[] | undefined;
   /** The `idleMs` of the session store, in milliseconds. Default: not known. */
   readonly idleMs?: number | undefined;
-  /** Findings to leave out, by code or by code and place: `'dead-end'`, `'dead-end:paid'`. */
+  /** The findings to leave out, by code, or by code and place: `'dead-end'`, `'dead-end:paid'`. */
   readonly ignore?: readonly string[] | undefined;
 }
 
@@ -86,18 +83,18 @@ const optionsSchema = z.strictObject({
   ignore: z._default(z.array(z.string()), () => []),
 });
 
-/** A person may come back on the next day. */
+/** A person may come back the next day. */
 const A_DAY = 86_400_000;
 
-/** What OpenAI and Anthropic take for a tool's name: docs/start/providers.md. */
+/** The names of tools that OpenAI and Anthropic accept: docs/start/providers.md. */
 const PROVIDER_NAME = /^[a-zA-Z0-9_-]{1,64}$/;
 
 /**
- * Finds what is wrong with a gate before a model comes upon it; nothing where nothing is. It reads
- * the gate and changes nothing of it.
+ * Finds what is wrong with a gate before a model meets it. It reads the gate, and changes nothing
+ * in it.
  *
- * @throws InterlockError `ERR_INTERLOCK_CONFIG` for wrong options, such as a code to ignore that
- * does not exist, `ERR_INTERLOCK_EVENT` for an event from outside that no state handles,
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` for wrong options, such as an unknown code in
+ * `ignore`; `ERR_INTERLOCK_EVENT` for an event in `outside` that no state handles;
  * `ERR_INTERLOCK_POLICY` for a malformed policy
  */
 export function checkWorkflow<S extends string, E extends string>(
@@ -154,13 +151,13 @@ class Check {
 
   #states(): void {
     const { id, states, toolNames } = this.#workflow;
-    // Rules of order are checked when they are read, and have no states to be reached or left.
+    // Rules of order were checked when the gate was made. They have no states to reach or leave.
     if (this.#workflow.isOrder) return;
     const unreached = new Set(
       states.filter((state) => !this.#isReached([state]) && !this.#isPassed(state)),
     );
     for (const state of unreached) {
-      // One finding is enough for all that is inside.
+      // One finding is enough for a state and all states inside it.
       if ([...unreached].some((outer) => this.#isInside(state, outer))) continue;
       const lost = toolNames.filter((tool) => this.#namesOnly(tool, new Set([state])));
       const tools = lost.length === 0 ? '' : `, so ${list(lost)} can never be called`;
@@ -176,7 +173,8 @@ class Check {
       this.#add(
         'dead-end',
         state,
-        `a run that comes to ${showValue(state)} of workflow "${id}" can never leave it, and never ends`,
+        `a run that comes to ${showValue(state)} of workflow "${id}" ` +
+          'can never leave it, and never ends',
         'Give the state type "final" if the workflow ends there, or a transition that leads on.',
       );
     }
@@ -188,20 +186,21 @@ class Check {
       this.#add(
         'tool-unavailable',
         tool,
-        `tool ${showValue(tool)} can never be called: no run of workflow "${id}" comes to ${named.join(' or ')}`,
+        `tool ${showValue(tool)} can never be called: ` +
+          `no run of workflow "${id}" comes to ${named.join(' or ')}`,
         'Bind it to states in which a run can be at the same time.',
       );
     }
   }
 
-  /** Whether a run can come there, as far as that is known. */
+  /** Whether a run can come to one of the states. `true` where that is not known. */
   #isReached(states: Parameters<Workflow['allows']>[1]['states']): boolean {
     const { positions, gap } = this.#reached;
     if (gap !== undefined) return true;
     return positions.some(({ state }) => this.#workflow.allows(state, { states }));
   }
 
-  /** Whether no run ever rests in a state of a statechart, because it is left at once. */
+  /** Whether every run leaves the state at once, by an `always` transition without a guard. */
   #isPassed(state: string): boolean {
     const always = this.#workflow.chart?.nodes.get(state)?.source.always ?? [];
     return always.some(({ guard }) => guard === undefined);
@@ -212,7 +211,7 @@ class Check {
     return chart !== undefined && state !== outer && state.startsWith(`${outer}.`);
   }
 
-  /** Whether every binding of a tool names just such states. */
+  /** Whether every binding of the tool names only these states. */
   #namesOnly(tool: string, states: ReadonlySet<string>): boolean {
     const named = this.#workflow.bindingsOf(tool).flatMap((binding) => binding.states);
     return named.every((each) => typeof each === 'string' && states.has(each));
@@ -236,7 +235,8 @@ class Check {
         this.#add(
           'tool-name',
           tool,
-          `OpenAI and Anthropic take no tool that is called ${showValue(tool)}: they take 1 to 64 letters, digits, "_" and "-"`,
+          `OpenAI and Anthropic take no tool that is called ${showValue(tool)}: ` +
+            'they take 1 to 64 letters, digits, "_" and "-"',
           `Call it ${showValue(safe)}, here and in the server.`,
         );
       }
@@ -245,7 +245,8 @@ class Check {
       this.#add(
         'tool-not-listed',
         tool,
-        `the server lists no tool ${showValue(tool)}, which workflow "${this.#workflow.id}" binds; ${rightNames(tool, listed)}`,
+        `the server lists no tool ${showValue(tool)}, ` +
+          `which workflow "${this.#workflow.id}" binds; ${rightNames(tool, listed)}`,
         nearest === undefined
           ? 'Add the tool to the server, or take its binding out.'
           : `Bind ${showValue(nearest)} instead.`,
@@ -267,13 +268,16 @@ class Check {
       this.#add(
         'event-unsent',
         event,
-        `no tool of workflow "${this.#workflow.id}" sends ${showValue(event)}, and nothing from outside does${meant}`,
+        `no tool of workflow "${this.#workflow.id}" sends ${showValue(event)}, ` +
+          `and nothing from outside does${meant}`,
         'Bind a tool that sends it, name it in "outside" if runs.send() does, or take it out.',
       );
     }
   }
 
-  /** An action of a state around another is not done where the inner one takes the same event. */
+  /**
+   * Where an inner state takes an event itself, the actions of the state around it are not done.
+   */
   #actions(): void {
     for (const node of this.#workflow.chart?.nodes.values() ?? []) {
       for (const event of eventsOfNode(node.source)) {
@@ -293,7 +297,8 @@ class Check {
         this.#add(
           'action-shadowed',
           node.path,
-          `state ${showValue(node.path)} takes ${showValue(event)} itself, so the actions that ${where} has for it are not done`,
+          `state ${showValue(node.path)} takes ${showValue(event)} itself, ` +
+            `so the actions that ${where} has for it are not done`,
           'Name these actions in the inner transition too, or take the inner transition out.',
         );
       }
@@ -327,7 +332,7 @@ class Check {
     const { sync, tools } = this.#options;
     const declared = (sync?.tools ?? []).flatMap(({ policy }) => policy ?? []);
     const policies = parsePolicies([...declared, ...(sync?.policies ?? [])]);
-    // Places count in the list that the developer wrote.
+    // Places are indexes in the lists that the developer wrote.
     const place = (index: number): string => {
       const at = index - declared.length;
       return at < 0 ? `tools[${index}]` : `policies[${at}]`;
@@ -363,20 +368,21 @@ class Check {
         this.#add(
           'invalidation-unmatched',
           `${place(index)}.invalidates[${at}]`,
-          `${showValue(match)} makes ${showValue(glob)} stale, and the server has no tool that it matches`,
+          `${showValue(match)} makes ${showValue(glob)} stale, ` +
+            'and the server has no tool that it matches',
           remedy(glob),
         );
       }
     }
   }
 
-  /** The states that a run can be in and go on from. */
+  /** The states that a run can come to, without those where it ends. */
   #open(): ReadonlySet<string> {
     const states = this.#reached.positions.map(({ state }) => state);
     return new Set(states.filter((state) => !this.#workflow.hasEnded(state)));
   }
 
-  /** Whether a call of some tool leads out of a state. */
+  /** Whether a call of some tool leads out of the state. */
   #isLedOut(state: string): boolean {
     const at = this.#reached.positions.find((position) => position.state === state);
     if (at === undefined) return false;
@@ -384,7 +390,7 @@ class Check {
     return [...this.#exploration.movesFrom(at, moves)].some(({ step }) => step.by === 'call');
   }
 
-  /** The events that calls send. A function may send any that is handled where it is bound. */
+  /** The events that calls send. A function may choose any event that its bound states handle. */
   #sent(): readonly string[] {
     const { toolNames } = this.#workflow;
     const bindings = toolNames.flatMap((tool) => this.#workflow.bindingsOf(tool));
@@ -422,17 +428,17 @@ function list(names: readonly string[]): string {
   return names.map(showValue).join(', ');
 }
 
-/** The states around it, innermost first. */
+/** The states around a state, innermost first. */
 function around({ parent }: ChartNode): ChartNode[] {
   return parent === undefined ? [] : [parent, ...around(parent)];
 }
 
-/** One that does nothing is how a statechart says that an event is not for a state. */
+/** Whether the transition does anything. An empty one makes its state ignore the event. */
 function isMeant({ target, actions }: XTransition): boolean {
   return target !== undefined || actions.length > 0;
 }
 
-/** What tells actions apart. */
+/** The name of an action, or the action itself where it has none. */
 function actionName(action: unknown): unknown {
   return action instanceof Object && 'type' in action && typeof action !== 'function'
     ? action.type

@@ -1,6 +1,6 @@
 /**
- * A gate's workflow as plain data for a diagram: hides how each kind of machine keeps its states,
- * and which calls of which tools take which of its ways.
+ * A gate's workflow as plain data for a diagram. It hides how each kind of machine keeps its
+ * states, and which calls take which of its ways.
  */
 import type { AnyBinding } from '../workflow/binding.ts';
 import { type ChartNode, covers } from '../workflow/chart.ts';
@@ -9,44 +9,45 @@ import { atomsOf } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { XNode, XTransition } from '../workflow/xstate.ts';
 
-/** What kind of machine a gate was made of. */
+/** The kind of machine that a gate was made of. */
 export type WorkflowKind = 'flat' | 'statechart' | 'order';
 
-/** A workflow as plain JSON, for whatever draws it: see {@link workflowGraph}. */
+/** A workflow as plain JSON, to be drawn by any program: see {@link workflowGraph}. */
 export interface WorkflowGraph {
   /** The workflow's id, as in `gate.id`. */
   readonly id: string;
   readonly kind: WorkflowKind;
   /**
-   * The ids of the nodes that are active where every run begins, outermost first; none of an order,
-   * where nothing is done then.
+   * The ids of the nodes that are active where every run begins, outermost first. None for rules of
+   * order, where nothing is done at first.
    */
   readonly initial: readonly string[];
-  /** In the order of the definition, each behind the one that it is inside. */
+  /** In the order of the definition; each node stands behind the one around it. */
   readonly nodes: readonly GraphNode[];
   readonly edges: readonly GraphEdge[];
   /** Every bound tool, in binding order. */
   readonly tools: readonly GraphTool[];
 }
 
-/** A state; of an order, a tool, which is active once it is done. */
+/** A state; for rules of order a tool, which is active once it is done. */
 export interface GraphNode {
   /**
-   * What bindings name it by: the state of a flat machine, the path of a statechart's. A statechart
-   * whose machine itself has regions or transitions has one more node around all others: `''`.
+   * The name that bindings give it: the state of a flat machine, or a path of a statechart. Where
+   * the machine of a statechart itself has regions or transitions, it is one more node around all
+   * others: `''`.
    */
   readonly id: string;
-  /** Its own name, without those around it; of the node `''` the workflow's id. */
+  /** Its own name, without those around it; for the node `''` the workflow's id. */
   readonly label: string;
   /** The id of the node around it; absent at the top. */
   readonly parent?: string;
-  /** `history` stands for the states of its parent that were active last: no run is in it. */
+  /** `history` stands for the states of its parent that were active last. No run is in it. */
   readonly type: 'atomic' | 'compound' | 'parallel' | 'final' | 'history';
-  /** Of a compound node: the id of the one inside in which it begins. */
+  /** For a compound node: the id of the node inside in which it begins. */
   readonly initial?: string;
   /** The tags of a statechart's state; absent where it has none. */
   readonly tags?: readonly string[];
-  /** After how many milliseconds a run leaves it by itself. */
+  /** After how many milliseconds a deadline takes a run out of it. */
   readonly after?: number;
 }
 
@@ -55,21 +56,26 @@ export interface GraphEdge {
   /** Unique in its graph, and the same each time for the same gate. */
   readonly id: string;
   readonly from: string;
-  /** The same as `from` where the run stays, as it does for actions alone. */
+  /** The same as `from` where the run stays, as for a transition of actions only. */
   readonly to: string;
   /**
-   * What takes it: an event; the time of a state that is over; nothing at all (`always`); the end
-   * of all that is inside the state (`done`). In an order it says that the one tool is needed by
-   * the other (`before`), perhaps among alternatives.
+   * What takes it:
+   * - `event`
+   * - `deadline`: the time of its state has passed
+   * - `always`: nothing; the machine takes it by itself
+   * - `done`: all inside the state has ended
+   * - `before`: for rules of order, `to` needs `from`, perhaps among alternatives
    */
   readonly type: 'event' | 'deadline' | 'always' | 'done' | 'before';
-  /** The event's name, of a statechart perhaps a pattern such as `cart.*`; `''` where none is. */
+  /**
+   * The event's name, in a statechart perhaps a pattern such as `cart.*`; `''` where there is none.
+   */
   readonly event: string;
-  /** Whether the machine's own guard has a say. */
+  /** Whether it has a guard of the machine. */
   readonly isGuarded: boolean;
-  /** Of a deadline: the milliseconds. */
+  /** For a deadline: its milliseconds. */
   readonly after?: number;
-  /** The calls that take it. Others may: `runs.send()` sends any event. */
+  /** The tools whose calls may take it. So may `runs.send()`, which sends any event. */
   readonly tools: readonly EdgeTool[];
 }
 
@@ -80,48 +86,33 @@ export interface EdgeTool {
   readonly outcome: 'success' | 'failure';
   /** Whether a guard of the binding may refuse the call. */
   readonly isGuarded: boolean;
-  /** Whether only those calls do whose arguments the binding's `when` accepts. */
+  /** Whether only calls take it whose arguments the binding's `when` accepts. */
   readonly isPartial: boolean;
-  /** Whether a function of the call chooses the event, which may be another one. */
+  /** Whether a function chooses the event for each call, and so may choose another one. */
   readonly isChosen: boolean;
 }
 
 /** A bound tool. */
 export interface GraphTool {
   readonly name: string;
-  /** The nodes that its bindings name, or whose tag, or in which an expression may be true. */
+  /**
+   * The nodes that its bindings name, by path, by tag or by an expression that may be true there.
+   */
   readonly nodes: readonly string[];
-  /** Those of them that a success of it leaves by no edge of the graph. */
+  /** Those of its nodes that a success leaves by no edge of the graph. */
   readonly stays: readonly string[];
-  /** Whether it is bound for some of its calls only, and is listed in every state. */
+  /** Whether every binding has a `when`, so that the tool is listed in every state. */
   readonly isPartial: boolean;
 }
 
 /**
- * A gate's states, the ways between them, and the tools whose calls take these ways: plain JSON for
- * whatever draws it. It reads the gate and changes nothing of it.
+ * A gate's states, the ways between them, and the tools whose calls take these ways, as plain JSON.
+ * It reads the gate, and changes nothing in it.
  */
 export function workflowGraph<S extends string, E extends string>(
   gate: StateMachineGate<S, E>,
 ): WorkflowGraph {
-  return graphOf(gate.clone().compile());
-}
-
-/**
- * The ids of the nodes of {@link workflowGraph} that are active in a stored state, outermost first;
- * none where the text is no state of the workflow.
- *
- * @param state as runs and trails have it: `payment`, `order.(billing.due|packing.started)`
- */
-export function activeNodes<S extends string, E extends string>(
-  gate: StateMachineGate<S, E>,
-  state: string,
-): readonly string[] {
-  return activeIn(gate.clone().compile(), state);
-}
-
-/** {@link workflowGraph} of what is compiled already. */
-export function graphOf(workflow: Workflow): WorkflowGraph {
+  const workflow = gate.clone().compile();
   const kind = kindOf(workflow);
   const { nodes, edges } = LAYOUTS[kind](workflow);
   const numbered = edges.map((edge, at) => ({ id: `e${at}`, ...edge }));
@@ -133,6 +124,19 @@ export function graphOf(workflow: Workflow): WorkflowGraph {
     edges: numbered,
     tools: workflow.toolNames.map((name) => toolOf(workflow, name, nodes, numbered)),
   };
+}
+
+/**
+ * The ids of the nodes of {@link workflowGraph} that are active in a stored state, outermost first.
+ * None for a text that is no state of the workflow.
+ *
+ * @param state as runs and trails name it: `payment`, `order.(billing.due|packing.started)`
+ */
+export function activeNodes<S extends string, E extends string>(
+  gate: StateMachineGate<S, E>,
+  state: string,
+): readonly string[] {
+  return activeIn(gate.clone().compile(), state);
 }
 
 function kindOf(workflow: Workflow): WorkflowKind {
@@ -184,7 +188,7 @@ function flatOf(workflow: Workflow): Layout {
   return { nodes, edges };
 }
 
-/** Each tool, and the tools that its rule needs. */
+/** Each tool, and an edge from every tool that its rule names as needed. */
 function orderOf(workflow: Workflow): Layout {
   const nodes = workflow.states.map((id): GraphNode => ({ id, label: id, type: 'atomic' }));
   const edges = nodes.flatMap(({ id: to }) => {
@@ -217,7 +221,7 @@ function chartOf(workflow: Workflow): Layout {
   return { nodes, edges: sources.flatMap((node) => edgesOf(workflow, node, ids)) };
 }
 
-/** Whether the machine itself is a node, and not only what is in it. */
+/** Whether the machine itself is a node, around those of its states. */
 function isDrawn({ source }: ChartNode): boolean {
   return source.type === 'parallel' || source.transitions.size > 0 || isMoving(source.always);
 }
@@ -243,7 +247,7 @@ function nodeOf(
   };
 }
 
-/** A history state has no path of its own, since no run is in it: it gets one all the same. */
+/** Also gives a path to a history state, which has none since no run is in it. */
 function pathOf(workflow: Workflow, source: XNode, parent: string): string {
   const known = [...(workflow.chart?.nodes.values() ?? [])].find((node) => node.source === source);
   const key = source.key.replace(/[\\.|()]/g, '\\$&');
@@ -269,12 +273,12 @@ function edgesOf(
   });
 }
 
-/** XState names the end of a state by an event of its own. */
+/** XState has an event of its own for the end of a state. */
 function eventOf(name: string): Pick<GraphEdge, 'type' | 'event'> {
   return name.startsWith('xstate.') ? { type: 'done', event: '' } : { type: 'event', event: name };
 }
 
-/** The calls that may send the event where `from` is active. */
+/** The tools whose calls may send the event where `from` is active. */
 function toolsOn(workflow: Workflow, from: string, event: string): EdgeTool[] {
   return workflow.toolNames.flatMap((name) =>
     OUTCOMES.flatMap((outcome) => {
@@ -297,8 +301,8 @@ function mayTake(source: AnyBinding['success'], event: string): boolean {
 }
 
 /**
- * The bindings that may say what a call sends where `from` is active. The first that is about a
- * call decides: in a flat machine nothing after one that is about every call does.
+ * The bindings that may decide what a call sends where `from` is active. The first one that is
+ * about a call decides. So in a flat machine, those after one without a `when` never do.
  */
 function decisive(
   workflow: Workflow,

@@ -1,6 +1,6 @@
 /**
- * What there is to know of a gate before any model calls it: its graph, as data and as a diagram.
- * It is pure: it starts nothing, and it changes nothing of the gate.
+ * What can be known of a gate before a model calls it: its graph, its diagram, its faults, and
+ * proofs. All of it is pure: it starts nothing, and changes nothing in the gate.
  */
 
 export type { CallOutcome, ProofStep } from './exploration.ts';

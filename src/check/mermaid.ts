@@ -1,39 +1,33 @@
 /**
- * A gate's graph as the text of a Mermaid diagram: hides what that language makes of names, and in
- * which block of its each state and each arrow has to stand.
+ * A gate's graph as the text of a Mermaid diagram. It hides what Mermaid makes of names, and in
+ * which block each state and each arrow stands.
  */
 import type { StateMachineGate } from '../workflow/gate.ts';
-import type { Workflow } from '../workflow/workflow.ts';
 import {
   type EdgeTool,
   type GraphEdge,
   type GraphNode,
-  graphOf,
   type WorkflowGraph,
+  workflowGraph,
 } from './graph.ts';
 
 /**
- * A gate's workflow as a Mermaid diagram, which GitHub draws in a code block of the language
- * `mermaid`: a `stateDiagram-v2`, or of rules of order a `flowchart`.
+ * A gate's workflow as a Mermaid diagram: a `stateDiagram-v2`, or for rules of order a `flowchart`.
+ * GitHub draws it in a code block of the language `mermaid`.
  *
- * An arrow names the tools that take it: `cart_pay`, `cart_pay fails`. What no tool sends stands in
- * brackets: `(CANCEL)`, `(after 15 min)`. A `?` says that a guard, some arguments or a function of
- * the call has a say. In a state stand the tools that leave a run there.
+ * An arrow names the tools that take it: `cart_pay`, `cart_pay fails`. Brackets show what no tool
+ * sends: `(CANCEL)`, `(after 15 min)`. A `?` means that it also depends on a guard, on arguments or
+ * on a function. A state names the tools that leave a run in it.
  */
 export function toMermaid<S extends string, E extends string>(
   gate: StateMachineGate<S, E>,
 ): string {
-  return mermaidOf(gate.clone().compile());
-}
-
-/** {@link toMermaid} of what is compiled already. */
-export function mermaidOf(workflow: Workflow): string {
-  const graph = graphOf(workflow);
+  const graph = workflowGraph(gate);
   const lines = graph.kind === 'order' ? flowchart(graph) : new StateDiagram(graph).lines();
   return `${lines.join('\n')}\n`;
 }
 
-/** Of rules of order: the tools, and an arrow from each that is needed to the one that needs it. */
+/** For rules of order: the tools, and an arrow to each from every tool that it needs. */
 function flowchart({ nodes, edges }: WorkflowGraph): string[] {
   const ids = new Map(nodes.map(({ id }, at) => [id, `s${at}`]));
   const boxes = nodes.map(({ id, label }) => `${ids.get(id)}["${escaped(label)}"]`);
@@ -46,7 +40,7 @@ function flowchart({ nodes, edges }: WorkflowGraph): string[] {
 
 class StateDiagram {
   readonly #graph: WorkflowGraph;
-  /** Names of the diagram's own, since a state may have any. */
+  /** Identifiers for the diagram, since a state may have any name. */
   readonly #ids: ReadonlyMap<string, string>;
 
   constructor(graph: WorkflowGraph) {
@@ -62,7 +56,7 @@ class StateDiagram {
     ];
   }
 
-  /** What is in a state: its own states, where it begins, and where it ends. */
+  /** The inside of a state: its own states, where it begins, and where it ends. */
   #inside(parent: GraphNode | undefined): string[] {
     const inner = this.#graph.nodes.filter((node) => node.parent === parent?.id);
     if (parent?.type === 'parallel') {
@@ -98,7 +92,7 @@ class StateDiagram {
     ];
   }
 
-  /** One for each pair of states, with all that leads from the one to the other. */
+  /** One arrow for each pair of states, with the labels of all edges between them. */
   #arrows(): string[] {
     const labels = new Map<string, Set<string>>();
     for (const edge of this.#graph.edges) {
@@ -147,27 +141,43 @@ const UNITS: readonly (readonly [ms: number, unit: string])[] = [
   [1000, 's'],
 ];
 
-/** In the largest unit that says it exactly. */
+/** In the largest unit that is exact. */
 function duration(ms: number): string {
   const [size, unit] = UNITS.find(([size]) => ms % size === 0) ?? [1, 'ms'];
   return `${ms / size} ${unit}`;
 }
 
+const SPECIAL = new RegExp(
+  [
+    // At the start: anything but a letter, a digit or "(".
+    /^[^\p{L}\p{N}(]/u,
+    // A second space, one at the end, and one in "direction LR", which Mermaid reads anywhere.
+    /(?<= |direction) | $/u,
+    // An underscore or a dot at the edge of a word.
+    /(?<!\p{L}|\p{N})_|_(?!\p{L}|\p{N})/u,
+    /\.(?!\S)/u,
+    /[^\p{L}\p{M}\p{N} _.,()?-]/u,
+  ]
+    .map(({ source }) => source)
+    .join('|'),
+  'giu',
+);
+
 /**
- * Text that a diagram shows as it is. Whatever could mean something to Mermaid, or to the Markdown
- * of its labels, is written as the number of its character. It reads "direction LR" anywhere.
+ * Text that a diagram shows as it is. A character that means something to Mermaid, or to the
+ * Markdown of its labels, is written by its number.
  */
 function escaped(text: string): string {
-  const visible = text.replace(/\p{Cc}/gu, (control) => PICTURES(control.charCodeAt(0)));
-  return visible.replace(
-    /^[^\p{L}\p{N}(]|(?<= |direction) | $|(?<!\p{L}|\p{N})_|_(?!\p{L}|\p{N})|\.(?!\S)|[^\p{L}\p{M}\p{N} _.,()?-]/giu,
-    (character) => `#${character.codePointAt(0)};`,
-  );
+  return text
+    .replace(/\p{Cc}/gu, pictureOf)
+    .replace(SPECIAL, (character) => `#${character.codePointAt(0)};`);
 }
 
-/** A control character is drawn as its picture. */
-const PICTURES = (code: number): string =>
-  code < 0x20 ? String.fromCharCode(0x2400 + code) : '\u2421';
+/** The picture of a control character, such as `␀`. */
+function pictureOf(control: string): string {
+  const code = control.charCodeAt(0);
+  return code < 0x20 ? String.fromCharCode(0x2400 + code) : '\u2421';
+}
 
 function indented(line: string): string {
   return `  ${line}`;

@@ -1,6 +1,6 @@
 /**
- * What always holds of a workflow: hides how every position that a run can come to is looked at,
- * and how a way to a forbidden one is found.
+ * What always holds in a workflow. It hides how a proof visits every position that runs can come
+ * to, and how it finds a counter-example.
  */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
@@ -11,7 +11,7 @@ import type { BoundState, BoundStates, Position } from '../workflow/position.ts'
 import type { Workflow } from '../workflow/workflow.ts';
 import { Exploration, MAX_POSITIONS, type Moves, type ProofStep } from './exploration.ts';
 
-/** A tool; or only those of its calls that send an event, as one that does several things has. */
+/** A tool; or, for a tool that does several things, only those of its calls that send an event. */
 export type ProofTool<E extends string = string> =
   | string
   | { readonly tool: string; readonly event: E };
@@ -19,35 +19,37 @@ export type ProofTool<E extends string = string> =
 /** Options of a proof. */
 export interface ProofOptions<E extends string = string> {
   /**
-   * Events that come from outside, by `runs.send()`: `true` for any that the machine handles.
-   * Default: none, so the runs move by calls and deadlines alone.
+   * The events that `runs.send()` sends; `true` for all that the machine handles. Default: none, so
+   * that runs move by calls and deadlines only.
    */
   readonly outside?: boolean | readonly E[] | undefined;
   /**
-   * How many positions are looked at before it cannot be told: combinations of a statechart's
-   * states, sets of an order's facts. Default 5,000.
+   * How many positions to visit before giving up: combinations of a statechart's states, or sets of
+   * done tools. Default 5,000.
    */
   readonly maxPositions?: number | undefined;
 }
 
-/** It holds, whatever guards, arguments, results and data say. */
+/** It holds for all guards, arguments, results and data. */
 export interface Proven {
   readonly holds: true;
 }
 
-/** It does not: a run can go this way. */
+/** It does not hold: a run can take this way. */
 export interface Disproven {
   readonly holds: false;
   /**
-   * The shortest way from the start of a run to where it is broken. One that no guard has a say in
-   * is preferred to a shorter one.
+   * The shortest way from the start of a run to a call that breaks it. A way without guards is
+   * preferred to a shorter one.
    */
   readonly counterExample: readonly ProofStep[];
-  /** Whether each step only takes its call; else some guard, argument or result has a say. */
+  /**
+   * Whether the calls alone suffice. Else some guard, argument, result or data must be right, too.
+   */
   readonly isCertain: boolean;
 }
 
-/** It cannot be told. */
+/** The proof gave up. */
 export interface Undecided {
   readonly holds: undefined;
   /** Why, in words. */
@@ -56,11 +58,11 @@ export interface Undecided {
 
 export type Proof = Proven | Disproven | Undecided;
 
-/** What {@link reaches} comes to. */
+/** The result of {@link reaches}. */
 export type Reachability =
   | {
       readonly holds: true;
-      /** The shortest way; one that no guard has a say in is preferred to a shorter one. */
+      /** The shortest way. A way without guards is preferred to a shorter one. */
       readonly example: readonly ProofStep[];
       /** Whether some guard, argument, result or data must be right for it. */
       readonly ifGuardsAllow: boolean;
@@ -74,8 +76,8 @@ const optionsSchema = z.strictObject({
 });
 
 /**
- * Proves that no call of `later` is let through before a call of `earlier` has succeeded, in any
- * run. A guard may say anything, so what is proven holds without trust in guards.
+ * Proves that in no run the gate lets a call of `later` through before a call of `earlier` has
+ * succeeded. The proof trusts no guard: each may answer anything.
  *
  * @throws InterlockError `ERR_INTERLOCK_BINDING` for a tool that is not bound,
  * `ERR_INTERLOCK_EVENT` for an event that the machine does not have, `ERR_INTERLOCK_CONFIG`
@@ -98,7 +100,7 @@ export function precedes<S extends string, E extends string>(
 }
 
 /**
- * Proves that no call of a tool is let through while a run is in one of these states.
+ * Proves that the gate lets no call of a tool through while a run is in one of these states.
  *
  * @throws InterlockError `ERR_INTERLOCK_BINDING` for a tool that is not bound and a state that does
  * not exist, `ERR_INTERLOCK_EVENT`, `ERR_INTERLOCK_CONFIG`
@@ -116,7 +118,7 @@ export function never<S extends string, E extends string, T extends string>(
 }
 
 /**
- * Proves that a run can come to one of these states, if its guards allow.
+ * Proves that a run can come to one of these states, if guards allow it.
  *
  * @throws InterlockError `ERR_INTERLOCK_BINDING` for a state that does not exist,
  * `ERR_INTERLOCK_CONFIG`
@@ -153,16 +155,17 @@ class Question {
   tool(asked: ProofTool): AskedTool {
     const { tool, event } = typeof asked === 'string' ? { tool: asked, event: undefined } : asked;
     if (!this.#workflow.isBound(tool)) {
-      const message = `${this.#what}: ${showValue(tool)} is no bound tool of workflow "${this.#workflow.id}"`;
+      const { id, toolNames } = this.#workflow;
+      const message = `${this.#what}: ${showValue(tool)} is no bound tool of workflow "${id}"`;
       throw new InterlockError(
         'ERR_INTERLOCK_BINDING',
-        `${message}, ${rightNames(tool, this.#workflow.toolNames)}`,
+        `${message}, ${rightNames(tool, toolNames)}`,
       );
     }
     return { tool, event: event === undefined ? undefined : this.#event(event) };
   }
 
-  /** Whether a position is in one of them. */
+  /** Tests whether a position is in one of the states. */
   states(asked: BoundState | readonly BoundState[]): (position: Position) => boolean {
     const list: readonly BoundState[] = isList(asked) ? asked : [asked];
     for (const state of list) {
@@ -173,7 +176,7 @@ class Question {
     return ({ state }) => list.some((each) => this.#workflow.standsIn(state, each));
   }
 
-  /** Looks for a call that is let through where it must not be. */
+  /** Looks for a call that the gate lets through where it must not. */
   refute(
     { tool, event }: AskedTool,
     moves: Pick<Moves, 'counts'>,
@@ -215,12 +218,10 @@ class Question {
   }
 
   #event(event: string): string {
-    const { events } = this.#workflow;
+    const { id, events } = this.#workflow;
     if (this.#workflow.handlesSomewhere(event)) return event;
-    throw new InterlockError(
-      'ERR_INTERLOCK_EVENT',
-      `${this.#what}: no state of workflow "${this.#workflow.id}" handles ${showValue(event)}, ${rightNames(event, events)}`,
-    );
+    const message = `${this.#what}: no state of workflow "${id}" handles ${showValue(event)}`;
+    throw new InterlockError('ERR_INTERLOCK_EVENT', `${message}, ${rightNames(event, events)}`);
   }
 }
 
