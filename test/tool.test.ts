@@ -71,7 +71,7 @@ describe('tool()', () => {
       'ERR_INTERLOCK_CONFIG',
       'did you mean "when"?',
     ],
-    [() => tool('t').invalidates(), 'ERR_INTERLOCK_POLICY', 'a glob or more'],
+    [() => tool('t').invalidates(), 'ERR_INTERLOCK_POLICY', 'expects at least one glob'],
     [
       () => tool('t').invalidates('x', ''),
       'ERR_INTERLOCK_POLICY',
@@ -82,7 +82,7 @@ describe('tool()', () => {
       'ERR_INTERLOCK_POLICY',
       'expected a glob, got 7',
     ],
-    [() => tool('t.*').cached(), 'ERR_INTERLOCK_POLICY', 'for many tools'],
+    [() => tool('t.*').cached(), 'ERR_INTERLOCK_POLICY', 'the names of many tools'],
   ])('refuses a mistake where it is made: %s', (declare, code, text) => {
     expect(declare).toThrow(
       expect.objectContaining({ code, message: expect.stringContaining(text) }),
