@@ -133,14 +133,6 @@ export class RequestBody implements BodyPort {
   }
 }
 
-function readStream(req: ParsedRequest, limit: number): MaybePromise<Buffer | BodyFailure> {
-  const unfit = unfitBytes(req, limit);
-  if (unfit !== undefined) return unfit;
-  return after(readAndPutBack(req, limit), (read) =>
-    read === 'too-large' ? tooLarge(limit) : read,
-  );
-}
-
 /** The texts in the sources, each once. A source that is a parsed value has none. */
 function textsOf(
   req: ParsedRequest,
@@ -204,20 +196,19 @@ function assign(req: ParsedRequest, name: 'body' | 'rawBody', value: unknown): v
   Object.defineProperty(req, name, { value, writable: true, configurable: true, enumerable: true });
 }
 
-/** All of a request's stream, or why it could not be read. */
-type StreamRead = Buffer | 'too-large' | 'aborted';
-
 /**
  * Reads a request's stream and puts the bytes back, with `unshift` before `end` is emitted. So the
  * next reader finds the stream unread. The rest of a stream that is too large stays where it is.
  */
-function readAndPutBack(req: IncomingMessage, limit: number): MaybePromise<StreamRead> {
+function readStream(req: IncomingMessage, limit: number): MaybePromise<Buffer | BodyFailure> {
+  const unfit = unfitBytes(req, limit);
+  if (unfit !== undefined) return unfit;
   if (req.readableEnded) return Buffer.alloc(0);
   if (req.destroyed) return 'aborted';
   return new Promise((resolve) => {
     const chunks: Buffer[] = [];
     let size = 0;
-    const finish = (result: StreamRead): void => {
+    const finish = (result: Buffer | BodyFailure): void => {
       req.off('readable', onReadable).off('end', onEnd).off('error', onGone).off('close', onGone);
       resolve(result);
     };
@@ -229,7 +220,7 @@ function readAndPutBack(req: IncomingMessage, limit: number): MaybePromise<Strea
         size += bytes.length;
       }
       if (size > limit) {
-        finish('too-large');
+        finish(tooLarge(limit));
       } else if (req.complete && size > 0) {
         // In this very tick: Node is about to emit `end`, and does not where there are bytes again.
         const bytes = Buffer.concat(chunks);

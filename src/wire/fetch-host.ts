@@ -111,7 +111,12 @@ export class FetchHost implements Host {
   async #pass(response: Response): Promise<void> {
     const sink = this.#sink;
     if (sink === undefined) return;
-    if (!isResponse(response)) throw notAResponse(response);
+    if (!isResponse(response)) {
+      throw new InterlockError(
+        'ERR_INTERLOCK_CONFIG',
+        `gateFetch(): the handler must return a Response; it returned ${showValue(response)}`,
+      );
+    }
     this.response.take(response);
     sink.takeHead(response.statusText === '' ? undefined : response.statusText, false);
     if (response.body !== null) {
@@ -164,13 +169,6 @@ function isResponse(value: unknown): value is Response {
     'status' in value &&
     'headers' in value &&
     'body' in value
-  );
-}
-
-function notAResponse(value: unknown): InterlockError {
-  return new InterlockError(
-    'ERR_INTERLOCK_CONFIG',
-    `gateFetch(): the handler must return a Response; it returned ${showValue(value)}`,
   );
 }
 
@@ -354,8 +352,7 @@ class FetchBody implements BodyPort {
       return unfit;
     }
     const bytes = await readAll(request, limit);
-    if (bytes === 'aborted') return bytes;
-    if (bytes === 'too-large') return tooLarge(limit);
+    if (!(bytes instanceof Uint8Array)) return bytes;
     const parsed = parseBody(bytes);
     return 'status' in parsed ? parsed : new FetchBody(parsed, bytes);
   }
@@ -365,10 +362,7 @@ class FetchBody implements BodyPort {
   }
 }
 
-async function readAll(
-  { body }: Request,
-  limit: number,
-): Promise<StreamBytes | 'too-large' | 'aborted'> {
+async function readAll({ body }: Request, limit: number): Promise<StreamBytes | BodyFailure> {
   if (body === null) return new Uint8Array(0);
   const chunks: Uint8Array[] = [];
   let size = 0;
@@ -378,7 +372,7 @@ async function readAll(
       size += read.value.length;
       if (size > limit) {
         dropRest(reader);
-        return 'too-large';
+        return tooLarge(limit);
       }
       chunks.push(read.value);
     }

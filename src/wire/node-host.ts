@@ -86,33 +86,6 @@ export interface ResponseSink {
   destroy(): void;
 }
 
-/**
- * Answers at once, without reading the rest of the request. In HTTP/1 the connection must end then:
- * we cannot tell where its next request would begin.
- */
-function refuse(req: IncomingMessage, res: ServerResponse, status: number, answer: Buffer): void {
-  const headers = { 'content-type': 'application/json', 'content-length': answer.length };
-  if (req.complete || req.destroyed || req.httpVersionMajor !== 1) {
-    res.writeHead(status, headers).end(answer);
-    return;
-  }
-  res.writeHead(status, { ...headers, connection: 'close' }).write(answer);
-  dropRest(req, () => res.end());
-}
-
-/**
- * A client that leaves ends its side, which the socket reads, or breaks the connection, which is an
- * error of the socket. Where there was neither, code of this process destroyed the socket.
- */
-function isCutHere({ httpVersionMajor, socket }: IncomingMessage): boolean {
-  // Streams of HTTP/2 share one socket, which tells nothing of a single stream.
-  if (httpVersionMajor !== 1 || socket?.destroyed !== true || socket.readableEnded) return false;
-  const failure: NodeJS.ErrnoException | null = socket.errored ?? null;
-  const isOfTheConnection = failure?.syscall === 'read' || failure?.syscall === 'write';
-  // `HPE_` is an error of Node's parser: the client sent something else than HTTP.
-  return !isOfTheConnection && failure?.code?.startsWith('HPE_') !== true;
-}
-
 /** Node's own methods, each in the one form that we call. */
 interface Before {
   readonly writeHead: Originals['writeHead'];
@@ -153,8 +126,18 @@ export class NodeHost implements Host, Originals {
     return destroyed && !readableEnded;
   }
 
+  /**
+   * A client that leaves ends its side, which the socket reads, or breaks the connection, which is
+   * an error of the socket. Where there was neither, code of this process destroyed the socket.
+   */
   isCutHere(): boolean {
-    return isCutHere(this.request);
+    const { httpVersionMajor, socket } = this.request;
+    // Streams of HTTP/2 share one socket, which tells nothing of a single stream.
+    if (httpVersionMajor !== 1 || socket?.destroyed !== true || socket.readableEnded) return false;
+    const failure: NodeJS.ErrnoException | null = socket.errored ?? null;
+    const isOfTheConnection = failure?.syscall === 'read' || failure?.syscall === 'write';
+    // `HPE_` is an error of Node's parser: the client sent something else than HTTP.
+    return !isOfTheConnection && failure?.code?.startsWith('HPE_') !== true;
   }
 
   readBody(limit: number): MaybePromise<BodyPort | BodyFailure> {
@@ -171,8 +154,19 @@ export class NodeHost implements Host, Originals {
     return this;
   }
 
+  /**
+   * Answers at once, without reading the rest of the request. In HTTP/1 the connection must end
+   * then: we cannot tell where its next request would begin.
+   */
   refuse(status: number, json: string): void {
-    refuse(this.request, this.response, status, Buffer.from(json));
+    const [req, res, answer] = [this.request, this.response, Buffer.from(json)];
+    const headers = { 'content-type': 'application/json', 'content-length': answer.length };
+    if (req.complete || req.destroyed || req.httpVersionMajor !== 1) {
+      res.writeHead(status, headers).end(answer);
+      return;
+    }
+    res.writeHead(status, { ...headers, connection: 'close' }).write(answer);
+    dropRest(req, () => res.end());
   }
 
   writeHead(status: number, reason?: string): void {
@@ -244,7 +238,12 @@ type ResponseListener = (...args: unknown[]) => void;
  * @throws InterlockError `ERR_INTERLOCK_MOUNT` where it was patched for another request object
  */
 function patchResponse(res: ServerResponse, host: NodeHost): void {
-  if (PATCH in res) throw patchedBefore();
+  if (PATCH in res) {
+    throw new InterlockError(
+      'ERR_INTERLOCK_MOUNT',
+      'the request object was replaced between two of the middlewares: give both the same one',
+    );
+  }
   Object.defineProperties(res, VISIBLE_STATE);
   Object.assign(res, METHODS);
   (res as Patched)[PATCH] = host;
@@ -403,13 +402,6 @@ function seen(look: (host: NodeHost) => unknown): PropertyDescriptor {
 
 function plain(res: ServerResponse, name: string): unknown {
   return Reflect.get(Object.getPrototypeOf(res) as object, name, res);
-}
-
-function patchedBefore(): InterlockError {
-  return new InterlockError(
-    'ERR_INTERLOCK_MOUNT',
-    'the request object was replaced between two of the middlewares: give both the same one',
-  );
 }
 
 const NOTHING = Buffer.alloc(0);
