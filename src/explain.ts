@@ -72,7 +72,10 @@ export interface Explained {
  * @param at what `runs.read()` returned, or any `{ snapshot }`. Default: where each run begins
  * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where the gate does not understand the snapshot
  */
-export function explain(gate: Pick<StateMachineGate, 'compile'>, at?: ExplainedRun): Explained {
+export function explain<S extends string, E extends string>(
+  gate: StateMachineGate<S, E>,
+  at?: ExplainedRun,
+): Explained {
   const workflow = gate.compile();
   const snapshot = understood(workflow, at);
   const position = shownPosition({ workflow, whenEnded: undefined }, at?.run ?? '', snapshot);
@@ -178,8 +181,8 @@ export interface HeldOutcome {
 }
 
 /** What `resolve()` would do with a held run. Empty where the run is not held. */
-export function heldOutcomes(
-  gate: Pick<StateMachineGate, 'compile'>,
+export function heldOutcomes<S extends string, E extends string>(
+  gate: StateMachineGate<S, E>,
   { snapshot, claim }: ExplainedRun,
 ): readonly HeldOutcome[] {
   if (claim === undefined || statusOf(claim) !== 'held') return [];
@@ -245,8 +248,8 @@ export interface WhatIf {
  * @throws InterlockError `ERR_INTERLOCK_BINDING` for a tool that is not bound,
  * `ERR_INTERLOCK_SNAPSHOT` as {@link explain}; also what a statechart's own code throws
  */
-export function whatIf(
-  gate: Pick<StateMachineGate, 'compile'>,
+export function whatIf<S extends string, E extends string>(
+  gate: StateMachineGate<S, E>,
   at: ExplainedRun | undefined,
   move: WhatIfMove,
 ): WhatIf {

@@ -1,6 +1,6 @@
 import * as z from 'zod/mini';
 import { InterlockError } from './errors.ts';
-import { type Middleware, passStage, STAGE, type Stage } from './middleware.ts';
+import { type Middleware, passStage, type Stage, stageOf } from './middleware.ts';
 import { functionOption, isGate, parseOptions, showValue } from './options.ts';
 import { Exchange } from './wire/exchange.ts';
 import { FetchHost } from './wire/fetch-host.ts';
@@ -81,7 +81,7 @@ type Stages = readonly [Stage, ...Stage[]];
 
 function stagesOf(middlewares: unknown): Stages {
   if (!Array.isArray(middlewares)) throw wrong('the middlewares must be an array', middlewares);
-  const [first, ...others] = middlewares.map(stageOf);
+  const [first, ...others] = middlewares.map(ownStage);
   if (first === undefined) throw wrong('there must be a middleware', middlewares);
   const stages: Stages = [first, ...others];
   // A stage that the list has twice acts once, at its first place.
@@ -90,9 +90,9 @@ function stagesOf(middlewares: unknown): Stages {
   return stages;
 }
 
-function stageOf(middleware: unknown): Stage {
-  const isOurs = typeof middleware === 'function' && STAGE in middleware;
-  if (isOurs) return (middleware as Middleware)[STAGE];
+function ownStage(middleware: unknown): Stage {
+  const stage = stageOf(middleware);
+  if (stage !== undefined) return stage;
   const rule = 'a middleware must be of sessionStore(), fsmGate() or stateSync()';
   throw wrong(rule, middleware, isGate(middleware) ? '; write fsmGate(gate)' : '');
 }

@@ -8,13 +8,13 @@ import { hasBody } from './wire/headers.ts';
 import { JSON_RPC } from './wire/json-rpc.ts';
 import { isPromise, type MaybePromise } from './wire/task-line.ts';
 
-/** Holds a middleware's stage, for hosts that are not Node's. */
-export const STAGE: unique symbol = Symbol('mcp-interlock.stage');
+const STAGE: unique symbol = Symbol('mcp-interlock.stage');
 
 /** Middleware for Express 4, Express 5 and Connect-style hosts, and for `gateFetch()`. */
 export interface Middleware {
   (req: IncomingMessage, res: ServerResponse, next: (error?: unknown) => void): void;
-  readonly [STAGE]: Stage;
+  /** A {@link Stage}. Its type is not named: the published declarations would hold all of ours. */
+  readonly [STAGE]: object;
 }
 
 /** Options that each of the three middlewares takes. */
@@ -116,6 +116,12 @@ export function withExchange(
     else passInNode(stage, req, res, next);
   };
   return Object.assign(interlock, { [STAGE]: stage } as const);
+}
+
+/** What a middleware does with an exchange, for other hosts; `undefined` where it is not ours. */
+export function stageOf(middleware: unknown): Stage | undefined {
+  const isOurs = typeof middleware === 'function' && STAGE in middleware;
+  return isOurs ? ((middleware as Middleware)[STAGE] as Stage) : undefined;
 }
 
 /** Remembers the observers for each `sessionStore()` in front. */

@@ -8,7 +8,7 @@ import { functionOption, parseOptions, showValue } from './options.ts';
 import { type CurrentStep, isCurrentStep } from './session/current-step.ts';
 import type { IssuedPrincipal } from './session/run-key.ts';
 import type { Sessions } from './session/sessions.ts';
-import { SESSIONS, type SessionMiddleware } from './session-store.ts';
+import { type SessionMiddleware, sessionsOf } from './session-store.ts';
 import { type Begin, firstData } from './step/claim.ts';
 import { guardStore } from './step/store-calls.ts';
 import { Turns } from './step/turns.ts';
@@ -260,7 +260,7 @@ export function keptBy(given: RunsOptions): Omit<RunsMover, 'workflow'> {
   if (typeof given === 'function') throw neitherNorBoth();
   const options = parseOptions('runsOf()', optionsSchema, given);
   const { sessions: middleware, store, idleMs, begin, storeDeadlineMs, ...own } = options;
-  const sessions = middleware?.[SESSIONS];
+  const sessions = middleware && sessionsOf(middleware);
   if ((sessions === undefined) === (store === undefined)) throw neitherNorBoth();
   if (sessions !== undefined) {
     const { config, keeper } = sessions;

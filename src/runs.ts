@@ -69,13 +69,18 @@ export class Runs<E extends string = string> {
   /** The gate that they were asked for with. */
   readonly gate: StateMachineGate;
 
+  /** @internal */
   constructor(gate: StateMachineGate, mover: RunsMover) {
     this.gate = gate;
     this.#workflow = mover.workflow;
     this.#mover = mover;
   }
 
-  /** For `workflowHealth()`. */
+  /**
+   * For `workflowHealth()`.
+   *
+   * @internal
+   */
   get [MOVER](): RunsMover {
     return this.#mover;
   }

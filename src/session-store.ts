@@ -99,8 +99,7 @@ export interface SessionStoreOptions extends CommonOptions {
   clock?: Clock | undefined;
 }
 
-/** Holds a middleware's sessions, for `runsOf()`. */
-export const SESSIONS: unique symbol = Symbol('mcp-interlock.sessions');
+const SESSIONS: unique symbol = Symbol('mcp-interlock.sessions');
 
 /** Options of {@link SessionMiddleware.close}. */
 export interface CloseOptions {
@@ -115,8 +114,8 @@ const closeSchema = z.strictObject({ drainMs: z._default(z.number().check(z.mini
 
 /** What {@link sessionStore} returns. */
 export interface SessionMiddleware extends Middleware {
-  /** For `runsOf(gate, { sessions })`. */
-  readonly [SESSIONS]: Sessions;
+  /** For `runsOf(gate, { sessions })`. Its type is not named, as that of the stage. */
+  readonly [SESSIONS]: object;
   /**
    * For an orderly end of the process, while its server still listens. From now on gates refuse new
    * steps as `unavailable`, and new sessions are answered 503. It waits for the running steps, but
@@ -196,6 +195,11 @@ export function sessionStore(options?: SessionStoreOptions): SessionMiddleware {
       sessions.shutDown(parseOptions('close()', closeSchema, given).drainMs),
     [SESSIONS]: sessions,
   } as const);
+}
+
+/** The sessions of a middleware, for what moves runs outside of a request. */
+export function sessionsOf(middleware: SessionMiddleware): Sessions {
+  return middleware[SESSIONS] as Sessions;
 }
 
 /** The sessions of {@link sessionStore}, or of a gate that is mounted without it. */

@@ -15,10 +15,10 @@ import type { Resolution, ResolveOptions, SendOptions, Sent } from '../runs-opti
 import { type CurrentStep, currentStep } from '../session/current-step.ts';
 import { parseKeys, type RunKeyStrategy, sessionKey } from '../session/run-key.ts';
 import {
-  SESSIONS,
   type SessionMiddleware,
   type SessionStoreOptions,
   sessionStore,
+  sessionsOf,
 } from '../session-store.ts';
 import { type StateSyncOptions, stateSync } from '../state-sync.ts';
 import type { Json, TrailEntry } from '../stores/store.ts';
@@ -312,7 +312,7 @@ export class TestGate<E extends string = string, C extends string = string, X = 
     const { start } = workflow;
     const position = state === undefined ? start : { ...start, state };
     const placed = context === undefined ? position : workflow.withData(position, context as Json);
-    const { store, idleMs: ttlMs } = this.#sessions[SESSIONS].config;
+    const { store, idleMs: ttlMs } = sessionsOf(this.#sessions).config;
     const key = { run: this.#runKey(), workflow: workflow.id };
     const token = newToken();
     await store.claim({

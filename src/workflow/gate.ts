@@ -76,6 +76,7 @@ class Gate<
   #updatedAt: number;
   #disposed = false;
 
+  /** @internal */
   constructor(machine: FsmConfig<S, E> | XStateMachine | Definition, options?: GateOptions) {
     const definition =
       machine instanceof Definition ? machine : Definition.ofMachine(machine, options);
@@ -301,6 +302,8 @@ class Gate<
   /**
    * What the middlewares run on: the same object from every call. After the first call, the gate
    * takes no more bindings.
+   *
+   * @internal
    */
   compile(): Workflow {
     this.#assertUsable('compile');

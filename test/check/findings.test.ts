@@ -1,6 +1,6 @@
 import { readdirSync } from 'node:fs';
 import type { StateMachineGate as PublishedGate } from 'mcp-interlock';
-import { checkWorkflow as checkPublished } from 'mcp-interlock/check';
+import { checkWorkflow as checkPublished, workflowGraph } from 'mcp-interlock/check';
 import { describe, expect, it } from 'vitest';
 import { bookingGate } from '../../examples/booking/booking.ts';
 import { approval } from '../../examples/custom-store/app.ts';
@@ -59,7 +59,8 @@ describe('an honest gate', () => {
 
   it.each(examples)('has no finding: %s of the examples', (_, gate, outside) => {
     expect(checkPublished(gate)).toEqual([]);
-    const tools = [...gate.clone().compile().toolNames, 'get-structured-content'];
+    const bound = workflowGraph(gate).tools.map(({ name }) => name);
+    const tools = [...bound, 'get-structured-content'];
     const policies = [{ match: 'get-structured-content', invalidates: ['get-*'] }];
     const more = { tools, sync: { policies }, outside, idleMs: 86_400_000 };
     expect(checkPublished(gate, more)).toEqual([]);
