@@ -25,7 +25,7 @@ import { after, inOrder, type MaybePromise } from './task-line.ts';
  * it fails there. `dropped`: its client waits for no answer, so it is neither forwarded nor
  * answered.
  */
-export type Fate = 'forward' | 'alias' | 'answered' | 'dropped';
+type Fate = 'forward' | 'alias' | 'answered' | 'dropped';
 
 /** Claimed something for a call. */
 export interface Holder {
@@ -124,7 +124,7 @@ export interface CallsOfBody {
 }
 
 /** The answer to a body that is refused as a whole. */
-export interface BadRequest {
+interface BadRequest {
   readonly status: number;
   readonly body: JsonObject;
 }
@@ -311,7 +311,7 @@ function bad(id: RequestId | null, message: string): BadRequest {
 }
 
 /** Changes a response on another stream as its request's own exchange would have done. */
-export type LateResponse = (message: Message) => MaybePromise<void>;
+type LateResponse = (message: Message) => MaybePromise<void>;
 
 const MAX_REQUESTS = 100;
 

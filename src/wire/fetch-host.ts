@@ -15,7 +15,7 @@ import type { JsonText } from './json-text.ts';
 import type { Done, Host, Originals, ResponsePort, ResponseSink } from './node-host.ts';
 
 /** A handler of the Fetch API. */
-export type Handle = (request: Request) => Response | Promise<Response>;
+type Handle = (request: Request) => Response | Promise<Response>;
 
 const NOTHING = Buffer.alloc(0);
 

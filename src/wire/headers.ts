@@ -25,6 +25,8 @@ export interface HeadPort {
   removeHeader(name: string): void;
 }
 
+// --- A request's headers -----------------------------------------------------------------------
+
 /**
  * Sets a request header, or removes it for `undefined`. Node keeps the headers twice, and adapters
  * to the Fetch API read `rawHeaders`: they would see the old value if we changed only `headers`.
@@ -91,11 +93,13 @@ export function acceptsEventStream(req: RequestPort): boolean {
   return /text\/event-stream/i.test(requestHeader(req, 'accept') ?? '');
 }
 
-export function isEventStreamType(contentType: unknown): boolean {
+// --- A response's headers ----------------------------------------------------------------------
+
+function isEventStreamType(contentType: unknown): boolean {
   return /^\s*text\/event-stream\b/i.test(String(contentType));
 }
 
-export function isJsonType(contentType: unknown): boolean {
+function isJsonType(contentType: unknown): boolean {
   return /^\s*application\/(\S+\+)?json\b/i.test(String(contentType));
 }
 
@@ -204,7 +208,7 @@ export type Era = 'session' | 'stateless';
 const STATELESS_SINCE = '2026-07-28';
 const VERSION_HEADER = 'mcp-protocol-version';
 /** The fault of a request whose header and body name two versions. */
-export const DIFFERENT = 'the MCP-Protocol-Version header and the body name different versions';
+const DIFFERENT = 'the MCP-Protocol-Version header and the body name different versions';
 
 /**
  * The error for a request whose headers and body disagree. It must be refused: some upstreams go by
@@ -216,7 +220,7 @@ export interface Contradiction {
 }
 
 /** The part of an exchange that tells its era. */
-export interface EraSource {
+interface EraSource {
   readonly req: RequestPort;
   readonly messages: readonly Call[];
   readonly isBatch: boolean;

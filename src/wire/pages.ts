@@ -129,7 +129,7 @@ function only(members: readonly MemberSpan[], name: string): MemberSpan | undefi
 }
 
 /** A page as the upstream sent it, and as the middlewares showed it. */
-export interface KnownPage {
+interface KnownPage {
   readonly sent: PageBytes;
   readonly shown: PageBytes;
 }

@@ -138,7 +138,7 @@ export function parseEvent(block: string): SseEvent {
 }
 
 /** A block whose last line is its only line of data, as most servers write it. */
-export interface SingleData {
+interface SingleData {
   readonly data: Buffer;
   /** The fields in front of the data. */
   readonly event: SseEvent;

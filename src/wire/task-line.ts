@@ -27,7 +27,7 @@ export function inOrder<T>(
 }
 
 /** The object whose tasks a line runs. */
-export interface LineOwner {
+interface LineOwner {
   /** The line is empty again, after tasks that had to be awaited. */
   onIdle(): void;
   /** Handles a task's failure before the next task begins. Must not fail itself. */
