@@ -80,7 +80,7 @@ const updates = ({ messages }: { messages: readonly WireMessage[] }): unknown[] 
   messages.filter(({ method }) => method === UPDATED).map(({ params }) => params.uri);
 
 describe.each(['hide', 'stable'] as const)('completion, where lists %s', (visibility) => {
-  it('has nothing to say of what the state hides, in the shape of its era', async () => {
+  it('is empty for what the state hides, in the shape of its era', async () => {
     const app = await serve({ visibility });
     const { result } = await complete(app);
     expect(result).toEqual({ completion: NOTHING, resultType: 'complete' });
@@ -137,7 +137,7 @@ describe('the URIs of a subscription', () => {
     expect(messages[0]).toMatchObject({ error: { code: -32602 } });
   });
 
-  it('look honoured where they must not be told from what does not exist', async () => {
+  it('look honoured if they are secret', async () => {
     const app = await serve({ visibility: 'hide', refusal: 'unknown-tool' });
     const [hidden, absent] = [
       await listen(app, [RECEIPT]),

@@ -67,7 +67,7 @@ const codesOf = ({ messages }: RawResponse): number[] =>
 
 describe.each(FOUR_UPSTREAMS)('in front of $name', (kind) => {
   describe.each(KEYS)('with %s', (_name, key) => {
-    it('runs no bound tool out of order, however a request contradicts itself', async () => {
+    it('runs no bound tool out of order, even if a request contradicts itself', async () => {
       const upstream = await gated(kind, key);
       const named = await sessionOf(upstream, 'alice');
       for (const session of [named, {}]) {
@@ -142,7 +142,7 @@ describe.each(FOUR_UPSTREAMS)('in front of $name', (kind) => {
     expect(upstream.calls()).toEqual([]);
   });
 
-  it('lets nobody into a session of somebody else by a stateless request', async () => {
+  it('lets no caller into another one’s session by a stateless request', async () => {
     const upstream = await gated(kind, [sessionKey()]);
     const session = await sessionOf(upstream, 'alice');
     const changes = { ...session, 'mcp-protocol-version': '2025-11-25' };

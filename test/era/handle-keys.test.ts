@@ -60,7 +60,7 @@ describe('handleKey()', () => {
     expect(run).toBe(baskets().runKey('7', JSON.stringify(['https://issuer.example', 'alice'])));
   });
 
-  it('lets a run be where it is when its handle is handed out again', async () => {
+  it('leaves a run where it is when its handle is returned again', async () => {
     const { url } = await serve();
     await callStateless(url, 'create_basket', {}, alice);
     await add(url, 7);
@@ -71,7 +71,7 @@ describe('handleKey()', () => {
     );
   });
 
-  it('gives the same handle of two principals two runs', async () => {
+  it('gives the same handle two runs for two principals', async () => {
     const { url } = await serve();
     await callStateless(url, 'create_basket', {}, alice);
     await add(url, 7);
@@ -177,7 +177,7 @@ describe('a tool that makes handles and is bound', () => {
 });
 
 describe('the order of preference', () => {
-  it('has a handle name the run before the principal does, and never both', async () => {
+  it('lets a handle name the run before the principal, and never both', async () => {
     const { url } = await serve([baskets(), principalKey()]);
     await callStateless(url, 'create_basket', {}, alice);
     await add(url, 7);
@@ -190,7 +190,7 @@ describe('the order of preference', () => {
     );
   });
 
-  it('has a principal name it before a handle does', async () => {
+  it('lets a principal name it before a handle', async () => {
     const { url } = await serve([principalKey(), baskets()]);
     await callStateless(url, 'create_basket', {}, alice);
     await add(url, 7);

@@ -77,7 +77,7 @@ describe('a handle of the middleware', () => {
     expect(calls.map(({ tool }) => tool)).toEqual(['cart.add_item']);
   });
 
-  it('serves nobody in particular as a bearer token, and then nobody else', async () => {
+  it('serves callers without a principal as a bearer token, and then no other caller', async () => {
     const { url } = await serve();
     const workflow_run = await begin(url);
     expect((await callStateless(url, 'cart.add_item', { workflow_run })).isError).toBe(false);
@@ -113,7 +113,7 @@ describe('a handle of the middleware', () => {
     ['there in two letter cases', '"Workflow_Run":"other","workflow_run":"HANDLE"'],
     ['there in another letter case', '"Workflow_Run":"HANDLE"'],
   ])(
-    'is refused where it is %s, whatever else could name a run',
+    'is refused if it is %s, even if something else could name a run',
     async (_what, member, said = UNKNOWN) => {
       const { url, calls } = await serve([key(), sessionKey()]);
       const handle = await begin(url);

@@ -89,7 +89,7 @@ describe('a call that asks its client for something', () => {
     expect(resultOf(answer as RawResponse)).not.toHaveProperty('ttlMs');
   });
 
-  it('is carried out by its retry, whatever the retry asks for', async () => {
+  it('is carried out by its retry, as the retry says', async () => {
     const { url, run, paid } = await shop();
     await callStateless(url, 'order.open', {}, alice);
     const { inputRequests } = resultOf(await pay(url, 5));
@@ -100,7 +100,7 @@ describe('a call that asks its client for something', () => {
     expect(paid).toEqual([7]);
   });
 
-  it('is refused at its retry where the run has moved on, and another principal is where he is', async () => {
+  it('is refused at its retry if the run has moved on; other principals stay where they are', async () => {
     const { url, paid } = await shop();
     await callStateless(url, 'order.open', {}, alice);
     await pay(url, 5);
@@ -151,7 +151,7 @@ describe('a call that asks its client for something', () => {
 });
 
 describe('a client that goes away', () => {
-  it('cancels: the handler is told, nobody knows the outcome, and the run is held', async () => {
+  it('cancels: the handler is told, the outcome is unknown, and the run is held', async () => {
     const { url, run, clock, calls, gates, aborted } = await shop();
     const working = latch();
     gates.set('cart.add_item', working.opened);
@@ -250,7 +250,7 @@ describe('a client that goes away', () => {
     expect(app.calls.map(({ tool }) => tool)).toEqual(['cart.view', 'cart.pay']);
   });
 
-  it('is not acted on by a notification, which names a request of nobody in particular', async () => {
+  it('is not cancelled by a notification, which names no caller', async () => {
     const { url, clock, calls, gates, aborted } = await shop();
     const working = latch();
     gates.set('cart.add_item', working.opened);

@@ -132,7 +132,7 @@ describe('what a run does not show yet', () => {
     expect(app.asked).toEqual([]);
   });
 
-  it('is answered as what does not exist, where it must not be told from that', async () => {
+  it('is answered as what does not exist, if it is secret', async () => {
     const app = await serve({ options: { refusal: 'unknown-tool' } });
     const told = async (method: string, params: Record<string, string>): Promise<unknown> => {
       const { status, messages } = await ask(app.url, method, params, ALICE);
@@ -192,7 +192,7 @@ describe('what may be kept', () => {
     }
   });
 
-  it('is a stable list, which is the same for everybody', async () => {
+  it('is a stable list, which is the same for all callers', async () => {
     const app = await serve({ serverOptions, options: { visibility: 'stable' } });
     expect(await kept(app, 'prompts/list')).toEqual(hint);
     expect(await kept(app, 'resources/list')).toEqual(hint);

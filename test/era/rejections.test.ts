@@ -14,7 +14,7 @@ async function shop() {
   return { ...app, run: app.run(principalKey().runKey('ann')) };
 }
 
-describe('a call that the upstream turns away before its tool runs', () => {
+describe('a call that the upstream rejects before its tool runs', () => {
   it('is no failure of the tool: it moves nothing, and lets the run go', async () => {
     const { url, calls, run } = await shop();
     const { headers, body } = stateless('tools/call', { name: 'cart.pay', arguments: {} });

@@ -88,7 +88,7 @@ describe('principalKey()', () => {
     );
   });
 
-  it('lets a user pay again, in the stateless era and for whichever client', async () => {
+  it('lets a user pay again, in the stateless era and with any client', async () => {
     const { url, run } = await serve([principalKey()], { visibility: 'hide' });
     const alice = await connectV2(url, 'alice', PINNED);
     onTestFinished(() => alice.close());
@@ -104,7 +104,7 @@ describe('principalKey()', () => {
     ]);
   });
 
-  it('gives nobody in particular no run', async () => {
+  it('gives no run to a caller without a principal', async () => {
     const { url, app, warnings } = await serve(principalKey());
     expect((await callStateless(url, 'cart.add_item')).text).toContain(
       'Its runs belong to authenticated callers, and this request names none.',

@@ -178,7 +178,7 @@ describe('a task of the extension', () => {
     expect(app.errors).toEqual([expect.any(UnknownOutcome), expect.any(UnknownOutcome)]);
   });
 
-  it('means nothing to another principal, nor to nobody', async () => {
+  it('means nothing to another principal, nor to a caller without one', async () => {
     const app = await serve();
     const { taskId } = await create(app);
     end(app, taskId, DONE);
@@ -205,7 +205,7 @@ describe('a task of the extension', () => {
     expect(await app.run(run).moves()).toEqual(['job']);
   });
 
-  it('moves the run that its call named by a handle, for callers that are nobody in particular too', async () => {
+  it('moves the run that its call named by a handle, for callers without a principal too', async () => {
     const key = managedHandle({ start: 'checkout.start', argument: 'workflow_run' });
     const app = await serve(undefined, {}, key);
     const { structuredContent } = (await callStateless(app.url, 'checkout.start')).result;

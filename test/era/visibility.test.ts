@@ -111,7 +111,7 @@ describe('a stable list', () => {
     expect((await client.call('cart.pay')).text).toContain('not available');
   });
 
-  it('is what handles have, whatever was chosen, and a warning says so once', async () => {
+  it('is what handles get in every case, and a warning says so once', async () => {
     const key = handleKey('basket_id', { createdBy: 'create_basket' });
     const { url, warnings } = await serve(key, { visibility: 'hide' });
     expect(await declares(url)).toEqual([false, false]);
@@ -133,7 +133,7 @@ describe('a stable list', () => {
 });
 
 describe('a list that hides, in the stateless era', () => {
-  it('shows each principal what is available to it, and nobody more than anybody has', async () => {
+  it('shows each principal its own tools, and a caller without one what all have', async () => {
     const { url, warnings } = await serve(principalKey(), { visibility: 'hide' });
     await callStateless(url, 'cart.add_item', {}, alice);
     expect(namesIn(await listed(url))).toEqual(['cart.add_item', 'cart.checkout', 'cart.view']);
@@ -144,7 +144,7 @@ describe('a list that hides, in the stateless era', () => {
     expect(warnings.filter((each) => each.includes('"MUST NOT vary'))).toHaveLength(1);
   });
 
-  it('is kept by nobody, on every page alike', async () => {
+  it('is private and without a ttl, on every page', async () => {
     const { url } = await serve(
       principalKey(),
       { visibility: 'hide' },
@@ -172,7 +172,7 @@ describe('a list that hides, in the stateless era', () => {
     );
   });
 
-  it('answers for a hidden tool as for one that is not there, its header and its name put right', async () => {
+  it('answers for a hidden tool as for an absent one, with the name in header and body', async () => {
     const { url, calls } = await serve(principalKey(), {
       visibility: 'hide',
       refusal: 'unknown-tool',

@@ -63,7 +63,7 @@ const context = async (app: Pick<Awaited<ReturnType<typeof shop>>, 'runs'>, run:
   (await app.runs.read(run))?.context;
 
 describe('a run that begins with data of the app', () => {
-  it('has them for its first guard, and saves them with its first move', async () => {
+  it('shows them to its first guard, and saves them with its first move', async () => {
     const app = await shop({ session: BY_PRINCIPAL });
     const ann = await app.client('ann');
     expect(app.asked).toEqual([]);
@@ -74,7 +74,7 @@ describe('a run that begins with data of the app', () => {
     expect(await context(app, ANN)).toEqual({ ask: 1 });
   });
 
-  it('shows them to guards of what moves nothing, asked once for each request, and writes nothing', async () => {
+  it('shows them to guards of calls that move nothing: asks once a request, and writes nothing', async () => {
     const app = await shop({
       workflow: checkoutGate(),
       gate: { statusTool: { name: 'status', summary: (run) => run.context ?? null } },
@@ -100,7 +100,7 @@ describe('a run that begins with data of the app', () => {
     expect((await watched.runs.read(client.run))?.snapshot.version ?? 0).toBe(0);
   });
 
-  it('is asked again where the first call moved nothing, and keeps what a failure saves', async () => {
+  it('asks again if the first call moved nothing, and keeps what a failure saves', async () => {
     const app = await shop();
     const client = await app.client();
     expect((await client.raw.call('cart.add_item', { fail: true })).isError).toBe(true);
@@ -110,7 +110,7 @@ describe('a run that begins with data of the app', () => {
     expect(await context(app, client.run)).toEqual({ ask: 2 });
   });
 
-  it('is what two first calls at once agree about', async () => {
+  it('gives two first calls at once the same data', async () => {
     const app = await shop({ session: BY_PRINCIPAL });
     const beside = await shop({ session: BY_PRINCIPAL, beside: app });
     const clients = [await app.client('ann'), await beside.client('ann')];
@@ -122,7 +122,7 @@ describe('a run that begins with data of the app', () => {
     expect((await app.runs.history(ANN)).map(({ version }) => version)).toEqual([1, 2]);
   });
 
-  it('begins with other data where it begins anew', async () => {
+  it('gets new data when it begins anew', async () => {
     const app = await shop({ session: BY_PRINCIPAL });
     const ann = await app.client('ann');
     for (const tool of ['cart.add_item', 'cart.checkout', 'cart.pay']) await ann.calls(tool);
@@ -141,7 +141,7 @@ describe('a run that begins with data of the app', () => {
     expect(await context(app, ANN)).toEqual({ ask: 4 });
   });
 
-  it('has them where its first step was held, and a person resolved it', async () => {
+  it('has them after an operator resolves its held first step', async () => {
     const t = testGate(checkoutGate(), { gate: { begin: () => ({ limit: 5 }) } });
     onTestFinished(() => t.close());
     await t.call('cart.add_item', {}, NO_ANSWER);
@@ -149,7 +149,7 @@ describe('a run that begins with data of the app', () => {
     expect([await t.state(), await t.context()]).toEqual(['has_items', { limit: 5 }]);
   });
 
-  it('has them where its first state was left by itself', async () => {
+  it('has them after its first state was left by a deadline', async () => {
     const gate = new StateMachineGate({
       id: 'offer',
       initial: 'made',
@@ -169,7 +169,7 @@ describe('a run that begins with data of the app', () => {
     expect([await t.state(), await t.context()]).toEqual(['late', ['gift']]);
   });
 
-  it('of a statechart has them for its context, also for what a refusal says of the way', async () => {
+  it('gives them to a statechart as its context, also for the way that a refusal tells', async () => {
     const machine = setup({
       types: {} as { context: { left: number }; events: { type: 'TAKE' } | { type: 'PAY' } },
       guards: { some: ({ context }) => context.left > 0 },
@@ -198,7 +198,7 @@ describe('a run that begins with data of the app', () => {
     expect((await none.call('take')).refusal?.reason).toBe('guard');
   });
 
-  it('shows what they make visible, before it has begun and after', async () => {
+  it('shows what they make visible, before it begins and after', async () => {
     const seen: unknown[] = [];
     const gate = new StateMachineGate({
       id: 'desk',
@@ -227,7 +227,7 @@ describe('a run that begins with data of the app', () => {
     }
   });
 
-  it('begins anew by a call that its new data make visible, and by no other', async () => {
+  it('begins anew only by a call that its new data make visible', async () => {
     const gate = new StateMachineGate({
       id: 'desk',
       initial: 'open',
@@ -285,7 +285,7 @@ describe('a run whose beginning is not known', () => {
     expect(await context(app, client.run)).toEqual({ ask: 0 });
   });
 
-  it('does not wait for ever', async () => {
+  it('does not wait for ever for the app', async () => {
     const never = latch();
     const app = await shop({ gate: { begin: () => never.opened.then(() => null) } });
     const client = await app.client();
@@ -297,7 +297,7 @@ describe('a run whose beginning is not known', () => {
 });
 
 describe('runs.begin()', () => {
-  it('begins a run once, with its own data or those of the gate, and notes who did', async () => {
+  it("begins a run once, with the given data or the gate's, and notes the actor", async () => {
     const app = await shop();
     const [mine, gates] = [await app.client(), await app.client()];
     const begun = await app.runs.begin(mine.run, { data: { gift: true }, actor: 'job' });
@@ -315,7 +315,7 @@ describe('runs.begin()', () => {
     expect([app.asked.length, app.seen.at(-1)]).toEqual([1, { ask: 1 }]);
   });
 
-  it('says so where the first call came before', async () => {
+  it('says so if the first call came before it', async () => {
     const app = await shop();
     const client = await app.client();
     const handler = latch();
@@ -329,7 +329,7 @@ describe('runs.begin()', () => {
     expect(await context(app, client.run)).toEqual({ ask: 1 });
   });
 
-  it('makes the run of a principal and of a handle, and of no session', async () => {
+  it('makes the run of a principal or a handle, but not of a session', async () => {
     const key = handleKey('cart', { createdBy: 'cart.new' });
     const app = await shop({ session: { key: [key, principalKey()] } });
     const handle = key.runKey('7', { issuer: 'https://issuer.example', subject: 'ann' });
@@ -347,7 +347,7 @@ describe('runs.begin()', () => {
     });
   });
 
-  it('comes before an event from outside, which begins a run otherwise', async () => {
+  it('comes before an event from outside, which would begin the run with other data', async () => {
     const app = await shop();
     const client = await app.client();
     expect(await app.runs.send(client.run, 'ADD_ITEM')).toMatchObject({ sent: true });
@@ -355,7 +355,7 @@ describe('runs.begin()', () => {
     expect(await app.runs.begin(client.run)).toEqual({ begun: false, reason: 'begun' });
   });
 
-  it('refuses what is no JSON, and options that it does not know', async () => {
+  it('refuses data that is no JSON, and unknown options', async () => {
     const app = await shop();
     for (const options of [{ data: new Date() }, { date: {} }])
       await expect(app.runs.begin('x', options as never)).rejects.toMatchObject({

@@ -89,7 +89,7 @@ describe('the functions of a binding', () => {
     await app.run(client.run).isIn('paid');
   });
 
-  it('are told of all of it before the call too, so that an argument is refused that is unclear', async () => {
+  it('are tried before the call, so that an unclear argument is refused', async () => {
     const app = await openTill({
       success: ({ args, context, principal, tool, matches }) => {
         const isOpen = matches('open') && (context as { open: boolean }).open;
@@ -108,14 +108,14 @@ describe('the functions of a binding', () => {
     expect(app.errors).toEqual([]);
   });
 
-  it('refuse nothing for an argument that nothing asks for in the state that the run is in', async () => {
+  it("refuse nothing for an argument that no function reads in the run's state", async () => {
     const app = await openTill({ success: ({ args }) => (args.close === true ? 'PAID' : 'BROKE') });
     const session = await app.session();
     await session.call('pay', { close: true });
     expect(reasonOf(await session.call('pay', { Close: true }))).toBe('state');
   });
 
-  it('are told of a statechart’s context, after a task that another process saw through', async () => {
+  it('are told of a statechart’s context after a task whose end another process saw', async () => {
     const told: Json[] = [];
     const machine = setup({ types: { context: {} as { paid: number } } }).createMachine({
       id: 'checkout',
@@ -160,7 +160,7 @@ describe('matches() of a guard', () => {
     },
   });
 
-  it('tells states, states around them and tags', async () => {
+  it('finds states, parent states and tags', async () => {
     const said: unknown[] = [];
     const workflow = new StateMachineGate(machine).bindTool('pay', 'billing', {
       guard: ({ matches }) => {
@@ -192,7 +192,7 @@ describe('matches() of a guard', () => {
     await app.run(client.run).isIn('open', 'idle');
   });
 
-  it('goes for guards of prompts and resources too', async () => {
+  it('works in guards of prompts and resources too', async () => {
     const asked: GuardedCall[] = [];
     const workflow = till({}).bindPrompt('order.summary', ['open', 'paid'], {
       guard: (call) => asked.push(call) > 0 && call.matches('open'),
@@ -222,13 +222,13 @@ describe('retries', () => {
     );
   });
 
-  it('go with a failure only', () => {
+  it('need a failure event', () => {
     expect(() => till({ success: 'PAID', retries: 2 })).toThrow(
       expect.objectContaining({ message: expect.stringContaining('give "failure" too') }),
     );
   });
 
-  it('leave the run in its state, each with its entry, and the next failure leaves it', async () => {
+  it('keep the run in its state, with an entry each, until the next failure moves it', async () => {
     const app = await openTill({ success: 'PAID', failure: 'BROKE', retries: 2 });
     const client = await app.client();
     for (const state of ['open', 'open', 'broken']) {
@@ -264,7 +264,7 @@ describe('retries', () => {
     }
   });
 
-  it('are counted for each tool, beside the run’s data, and by whatever process', async () => {
+  it('are counted for each tool, apart from the run’s data, and in every process', async () => {
     const gate = () =>
       till({ failure: 'BROKE', retries: 1 }).bindTool('look', 'open', {
         failure: 'BROKE',
@@ -359,7 +359,7 @@ describe('retries', () => {
     await app.run(session.id).isIn('broken', 'idle');
   });
 
-  it('count no outcome that stays unknown, but one that a person says has failed', async () => {
+  it('do not count an unknown outcome, unless an operator says that it failed', async () => {
     const app = await openTill({ failure: 'BROKE', retries: 1 }, { shape: { answers: 'json' } });
     const client = await app.client();
     for (const state of ['open', 'broken']) {
@@ -375,7 +375,7 @@ describe('retries', () => {
     expect(replayTrail(app.workflow, await app.runs.history(client.run)).faults).toEqual([]);
   });
 
-  it('are never exceeded, whatever is called by how many at once', async () => {
+  it('are never exceeded, even by many calls at once', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.integer({ min: 1, max: 3 }),

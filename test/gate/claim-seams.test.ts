@@ -29,8 +29,8 @@ function shop(guard: Guard, options: GateOptions = {}) {
     .bindTool('cart.add_item', 'help', 'BACK');
 }
 
-describe('a call that is refused once it has the claim, by a store that then fails', () => {
-  it('is not taken for a step that ran, where its count could not be saved', async () => {
+describe('a call that is refused after its claim, while the store fails', () => {
+  it('does not pass for a step that ran if its count is not saved', async () => {
     const app = await scene({ workflow: shop(() => 'no', SHIELD) });
     const session = await app.session();
     app.store.fail('commit');
@@ -41,7 +41,7 @@ describe('a call that is refused once it has the claim, by a store that then fai
     expect(app.ledger.calls).toEqual([]);
   });
 
-  it('is not taken for a step that ran, where the run should have fallen back', async () => {
+  it('does not pass for a step that ran if the fallback is not saved', async () => {
     const app = await scene({ workflow: shop(() => 'no', SHIELD) });
     const session = await app.session();
     await session.call('cart.pay');
@@ -53,7 +53,7 @@ describe('a call that is refused once it has the claim, by a store that then fai
     expect(reasonOf(await session.call('cart.pay'))).toBe('loop');
   });
 
-  it('is not taken for a step that ran, where the time of its state was over', async () => {
+  it("does not pass for a step that ran if its state's deadline is not saved", async () => {
     const workflow = shop(() => true);
     const app = await scene({ workflow, session: { idleMs: 600 * MINUTE } });
     const session = await app.session();
@@ -70,7 +70,7 @@ describe('a call that is refused once it has the claim, by a store that then fai
 });
 
 describe('the loop shield and deadlines', () => {
-  it('let the state that a run falls back to have its whole time', async () => {
+  it('give the state that a run falls back to its whole time', async () => {
     const app = await scene({
       workflow: shop(() => true, SHIELD),
       session: { idleMs: 600 * MINUTE },
@@ -86,7 +86,7 @@ describe('the loop shield and deadlines', () => {
 });
 
 describe('a step that takes long before it is forwarded', () => {
-  it('is given up on although its guard took longer than a step may', async () => {
+  it('is given up when its guard takes longer than a step may', async () => {
     const asked = latch();
     const guard = latch();
     const app = await scene({
@@ -114,7 +114,7 @@ describe('a step that takes long before it is forwarded', () => {
 });
 
 describe('a statechart whose own code throws', () => {
-  it('where a run should fall back refuses the call, and lets the run go', async () => {
+  it('during a fallback refuses the call, and lets the run go', async () => {
     await initFsmEngine();
     const machine = setup({
       guards: {
@@ -143,8 +143,8 @@ describe('a statechart whose own code throws', () => {
   });
 });
 
-describe('what entering the first states asks to be done', () => {
-  it('is done with the first commit, though that only counts a refused call', async () => {
+describe('the actions of the first states', () => {
+  it('run with the first commit, even if that only counts a refused call', async () => {
     await initFsmEngine();
     const done: string[] = [];
     const machine = createMachine({

@@ -90,7 +90,7 @@ async function values(session: RawSession, params: unknown): Promise<unknown> {
 }
 
 describe.each(['hide', 'stable'] as const)('completion, where lists %s', (visibility) => {
-  it('has nothing to say of a prompt or a template that the state hides, and that is no error', async () => {
+  it('is empty for a prompt or a template that the state hides, and is no error', async () => {
     const app = await serve({ visibility });
     const session = await app.session();
     expect(await values(session, ofPrompt('order.summary'))).toEqual(NOTHING);
@@ -104,7 +104,7 @@ describe.each(['hide', 'stable'] as const)('completion, where lists %s', (visibi
     expect(await values(session, ofResource(TEMPLATE))).toMatchObject({ total: 2 });
   });
 
-  it('is the upstream’s of what is bound to nothing', async () => {
+  it('is the upstream’s for what no binding names', async () => {
     const app = await serve({ visibility });
     const session = await app.session();
     expect(await values(session, ofPrompt('help'))).toMatchObject({ total: 2 });
@@ -152,7 +152,7 @@ describe('completion', () => {
     },
   );
 
-  it('of what must not be told from what does not exist is the upstream’s error', async () => {
+  it('of a secret prompt or resource is the upstream’s error', async () => {
     const app = await serve({ refusal: 'unknown-tool' });
     const session = await app.session();
     const same = async (hidden: unknown, absent: unknown, [name, other]: [string, string]) => {
@@ -167,7 +167,7 @@ describe('completion', () => {
     expect(app.ledger.calls).toEqual([]);
   });
 
-  it('is nothing while the store cannot say what the state is', async () => {
+  it('is empty while the store fails', async () => {
     const app = await serve();
     const session = await app.session();
     await session.call('cart.add_item');
@@ -179,7 +179,7 @@ describe('completion', () => {
 });
 
 describe('a subscription to a resource', () => {
-  it('is refused as reading it is, and ends whatever the state', async () => {
+  it('is refused as a read is, and can end in every state', async () => {
     const app = await serve();
     const session = await app.session();
     const refused = await session.ask('resources/subscribe', { uri: RECEIPT });
@@ -204,7 +204,7 @@ describe('a subscription to a resource', () => {
     ]);
   });
 
-  it('of what must not be told from what does not exist goes to something that does not', async () => {
+  it('of a secret resource goes to one that does not exist', async () => {
     const app = await serve({ refusal: 'unknown-tool' });
     const session = await app.session();
     expect((await session.ask('resources/subscribe', { uri: RECEIPT })).result).toEqual({});
@@ -235,7 +235,7 @@ describe('an update of a resource', () => {
     stream.cut();
   });
 
-  it('comes on the stream of a call in the same way, and its result comes', async () => {
+  it("comes on the stream of a call in the same way, before the call's result", async () => {
     const app = await serve();
     const session = await app.session();
     const touch = async (uri: string) => {
@@ -294,7 +294,7 @@ describe('an update of a resource', () => {
     if (data.startsWith('[')) expect(messages).toHaveLength(2);
   });
 
-  it('is nothing that the SDK’s client is told of what is hidden', async () => {
+  it('of a hidden resource does not reach the SDK’s client', async () => {
     const app = await serve();
     const client = await connect(app.url);
     const heard: string[] = [];

@@ -73,7 +73,7 @@ async function answerTo(session: RawSession, body: unknown): Promise<WireMessage
 const outcomes = ({ errors }: Scene): unknown[] => errors.map((error) => (error as Error).name);
 
 describe.each(ANSWERS)('an answer with both a result and an error: %s', (_, type, members) => {
-  it('to a step says nothing of its outcome, and the client is shown neither', async () => {
+  it('to a step leaves its outcome unknown, and the client sees neither', async () => {
     const { app, session, workflow, stale } = await start(type, members);
     const [answer, ...others] = await answerTo(session, callOf('p', 'cart.pay'));
     expect(others).toEqual([]);
@@ -92,7 +92,7 @@ describe.each(ANSWERS)('an answer with both a result and an error: %s', (_, type
     expect(again.result._meta['mcp-interlock/refusal'].reason).toBe('held');
   });
 
-  it('to an ungated call is an error, and nothing went stale by it', async () => {
+  it('to an ungated call is an error, and makes nothing stale', async () => {
     const { app, session, stale } = await start(type, members);
     const [answer] = await answerTo(session, callOf('v', 'cart.view'));
     expect(answer).toEqual({
@@ -104,7 +104,7 @@ describe.each(ANSWERS)('an answer with both a result and an error: %s', (_, type
     expect(app.errors.map(String).join()).toContain('both a result and an error');
   });
 
-  it('leaves the other answers of its batch as they are', async () => {
+  it('leaves the other answers of its batch alone', async () => {
     const { session } = await start(type, members);
     const batch = [callOf('v', 'cart.view'), { jsonrpc: '2.0', id: 'o', method: 'ping' }];
     const answers = await answerTo(session, batch);

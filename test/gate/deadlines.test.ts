@@ -36,7 +36,7 @@ async function timed() {
 }
 
 describe('a state with a deadline', () => {
-  it('is left by itself when the run is next touched, and leaves its entry in the trail', async () => {
+  it('is left when the run is next touched, with an entry in the trail', async () => {
     const { client, clock, runs, workflow, ledger, order } = await timed();
     const moves: unknown[] = [];
     workflow.onTransition(
@@ -66,7 +66,7 @@ describe('a state with a deadline', () => {
     ]);
   });
 
-  it('counts from when it was entered, whatever was saved in it since', async () => {
+  it('counts from when the state was entered, even if something was saved since', async () => {
     const { client, clock, runs } = await timed();
     await client.calls('cart.checkout');
     clock.advance(10 * MINUTE);
@@ -80,7 +80,7 @@ describe('a state with a deadline', () => {
     });
   });
 
-  it('begins anew each time that it is entered', async () => {
+  it('begins anew each time the state is entered', async () => {
     const { client, clock } = await timed();
     await client.calls('cart.checkout');
     clock.advance(10 * MINUTE);
@@ -91,7 +91,7 @@ describe('a state with a deadline', () => {
     expect((await client.calls('cart.pay')).text).toBe('cart.pay done');
   });
 
-  it('is left before an event from outside is looked at', async () => {
+  it('is left before an event from outside is tested', async () => {
     const { client, clock, runs } = await timed();
     await client.calls('cart.checkout');
     clock.advance(15 * MINUTE);
@@ -102,7 +102,7 @@ describe('a state with a deadline', () => {
     });
   });
 
-  it('does not interrupt the step that is under way', async () => {
+  it('does not interrupt a step that is under way', async () => {
     const { client, clock, order, ...app } = await timed();
     await client.calls('cart.checkout');
     clock.advance(14 * MINUTE);
@@ -114,7 +114,7 @@ describe('a state with a deadline', () => {
   });
 });
 
-it('turns an event from outside away where deadlines pass faster than the store is asked', async () => {
+it('refuses an event from outside if deadlines pass faster than the store answers', async () => {
   const gate = new StateMachineGate({
     id: 'restless',
     initial: 'a',
@@ -151,7 +151,7 @@ describe('sweep()', () => {
     expect(await runs.sweep([client.run, 'nobody', other.run])).toBe(1);
   });
 
-  it('says so where the store cannot list runs', async () => {
+  it('says so if the store cannot list runs', async () => {
     const gate = timedGate();
     const kept = new Map<string, never>();
     const store = {

@@ -30,7 +30,7 @@ const moved = async (runs: Runs, run = ANN) =>
   (await runs.history(run)).map(({ version, from, to, event }) => [version, from, to, event]);
 
 describe('the run of a principal that has ended', () => {
-  it('shows what the initial state shows, and begins anew with the next call that it allows', async () => {
+  it('shows what the initial state shows, and begins anew with the next call which that allows', async () => {
     const app = await scene(BY_PRINCIPAL);
     const ann = await app.client('ann');
     await ann.raw.streaming;
@@ -61,7 +61,7 @@ describe('the run of a principal that has ended', () => {
     expect(await app.runs.read(ANN)).toMatchObject({ ended: true });
   });
 
-  it('costs a claim and a commit more for the restart, and only for that', async () => {
+  it('costs one claim and one commit more, only for the restart', async () => {
     const app = await scene(BY_PRINCIPAL);
     const ann = await app.client('ann');
     await paysOnce(ann);
@@ -72,7 +72,7 @@ describe('the run of a principal that has ended', () => {
     expect(app.store.take()).toEqual(['claim', 'commit']);
   });
 
-  it('refuses against the initial state what that does not allow, and stays ended', async () => {
+  it('refuses what the initial state does not allow, and stays ended', async () => {
     const app = await scene(BY_PRINCIPAL);
     const ann = await app.client('ann');
     await paysOnce(ann);
@@ -85,7 +85,7 @@ describe('the run of a principal that has ended', () => {
     await app.run(ANN).isIn('confirmed');
   });
 
-  it('begins anew once, where several calls come at the same time', async () => {
+  it('begins anew once if several calls come at the same time', async () => {
     const app = await scene(BY_PRINCIPAL);
     const [one, other] = [await app.client('ann'), await app.client('ann')];
     await paysOnce(one);
@@ -106,7 +106,7 @@ describe('the run of a principal that has ended', () => {
     await bob.calls('cart.checkout');
   });
 
-  it('says in words that it ended, and what the next call may be', async () => {
+  it('says that it ended, and which call may come next', async () => {
     const app = await scene({ ...BY_PRINCIPAL, gate: { announce: true } });
     const ann = await app.client('ann');
     await ann.calls('cart.add_item');
@@ -116,7 +116,7 @@ describe('the run of a principal that has ended', () => {
     );
   });
 
-  it('stays ended where the gate is told to keep it, with the list of its last state', async () => {
+  it("stays ended with `whenEnded: keep`, and lists its last state's tools", async () => {
     const app = await scene({ ...BY_PRINCIPAL, gate: { whenEnded: 'keep' } });
     const ann = await app.client('ann');
     await paysOnce(ann);
@@ -125,7 +125,7 @@ describe('the run of a principal that has ended', () => {
     expect(await moved(app.runs)).toHaveLength(3);
   });
 
-  it('is known by its state where an older version saved it, which said nothing of an end', async () => {
+  it('is known by its state if an older version saved it without an end', async () => {
     const clock = new ManualClock();
     const data = memoryStore({ now: clock.now });
     const older: AtomicStateStore = {
@@ -139,7 +139,7 @@ describe('the run of a principal that has ended', () => {
     await ann.calls('cart.add_item');
   });
 
-  it('never has what is bound to its end alone, and a warning says so once', async () => {
+  it('never offers a tool that is bound to its end alone, and warns of that once', async () => {
     const workflow = checkoutGate().bindTool('cart.view', 'confirmed') as never;
     const app = await scene({ ...BY_PRINCIPAL, workflow });
     const ann = await app.client('ann');
@@ -156,7 +156,7 @@ describe('the run of a principal that has ended', () => {
     expect(kept.warnings.filter((warning) => warning.includes('whenEnded'))).toEqual([]);
   });
 
-  it('never begins anew in a state that is final as well', async () => {
+  it('never begins anew in a final state', async () => {
     const workflow = new StateMachineGate<string, string>({
       id: 'over',
       initial: 'over',
@@ -169,7 +169,7 @@ describe('the run of a principal that has ended', () => {
     expect(await moved(app.runs)).toHaveLength(2);
   });
 
-  it('is as a model of it says, whatever is called', async () => {
+  it('behaves as a model of it says, for any calls', async () => {
     const app = await scene(BY_PRINCIPAL);
     const EVENTS = { 'cart.add_item': 'ADD_ITEM', 'cart.checkout': 'CHECKOUT', 'cart.pay': 'PAY' };
     let users = 0;
@@ -196,7 +196,7 @@ describe('the run of a principal that has ended', () => {
 });
 
 describe('the run of a session or a handle that has ended', () => {
-  it('stays ended, since a new one is to be had', async () => {
+  it('stays ended, because the client can get a new one', async () => {
     const app = await scene();
     const client = await app.client();
     await paysOnce(client);
@@ -207,7 +207,7 @@ describe('the run of a session or a handle that has ended', () => {
     await another.calls('cart.add_item');
   });
 
-  it('begins anew where the gate is told so', async () => {
+  it('begins anew with `whenEnded: restart`', async () => {
     const app = await scene({ gate: { whenEnded: 'restart' } });
     const client = await app.client();
     await paysOnce(client);
@@ -221,7 +221,7 @@ describe('the run of a session or a handle that has ended', () => {
     ]);
   });
 
-  it('tells the model how to begin another one, where a tool does', async () => {
+  it('tells the model how to begin another one, if a tool does that', async () => {
     const key = managedHandle({ start: 'checkout.start', argument: 'basket' });
     const app = await scene({ session: { key } });
     const client = await app.client('ann');
@@ -240,7 +240,7 @@ describe('the run of a session or a handle that has ended', () => {
   });
 });
 
-describe('how long a run lives that has ended', () => {
+describe('the lifetime of an ended run', () => {
   /** `view` moves nothing, so a call of it claims nothing. */
   const withView = () => checkoutGate().bindTool('cart.view', 'payment');
   /** A statechart's states cannot be listed, so each call of it claims the run. */
@@ -297,7 +297,7 @@ describe('how long a run lives that has ended', () => {
     await app.run(ANN).isIn('has_items');
   });
 
-  it('is that of its session, however often its calls are refused', async () => {
+  it('is that of its session, even while its calls are refused', async () => {
     const app = await scene();
     const client = await app.client();
     await paysOnce(client);
@@ -310,7 +310,7 @@ describe('how long a run lives that has ended', () => {
 });
 
 describe('a run that begins anew', () => {
-  it('hands out no key of a try before, so that a second payment is not taken for the first', async () => {
+  it('gets no key of an earlier try, so a second payment cannot pass for the first', async () => {
     const keys: unknown[] = [];
     const workflow = new StateMachineGate<string, string>({
       id: 'checkout',
@@ -389,7 +389,7 @@ describe('a run that begins anew', () => {
     expect(actions.map(({ type }) => type)).toEqual(['greet', 'greet']);
   });
 
-  it('comes to its end by itself first, where the time of its state is over', async () => {
+  it("first comes to its end if its state's deadline has passed", async () => {
     const workflow = new StateMachineGate<string, string>({
       id: 'checkout',
       initial: 'empty',
@@ -437,7 +437,7 @@ describe('a run that begins anew', () => {
 describe('runs.restart()', () => {
   const start = (options: SceneOptions = {}) => scene({ ...BY_PRINCIPAL, ...options });
 
-  it('begins a run anew in whichever state it is, and has its client told', async () => {
+  it('begins a run anew in every state, and tells its client', async () => {
     const app = await start();
     const ann = await app.client('ann');
     await ann.raw.streaming;
@@ -461,7 +461,7 @@ describe('runs.restart()', () => {
     expect(await app.runs.read(ANN)).not.toHaveProperty('context');
   });
 
-  it('begins a run anew that stays ended otherwise', async () => {
+  it('begins a run anew that would stay ended', async () => {
     const app = await scene();
     const client = await app.client();
     await paysOnce(client);

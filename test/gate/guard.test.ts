@@ -78,7 +78,7 @@ describe('guards', () => {
     );
   });
 
-  it('refuse it after their deadline, which they share, whatever comes later', async () => {
+  it('refuse it after their common deadline, whatever they answer later', async () => {
     const { clock, errors, ask } = doorkeeper();
     let reject: (error: Error) => void = () => {};
     const slow: Guard = () =>

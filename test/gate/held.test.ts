@@ -41,7 +41,7 @@ describe('a claim that a killed process left behind', () => {
     ['a count', (app) => app.runs.count()],
   ];
 
-  it.each(meetings)('is told of by %s that meets it, and only once', async (_, meets) => {
+  it.each(meetings)('is reported by %s that meets it, and only once', async (_, meets) => {
     const app = await scene();
     const client = await app.client();
     const idempotencyKey = await leaveClaim(app, client.run);
@@ -66,7 +66,7 @@ describe('a claim that a killed process left behind', () => {
     expect(told(app)).toHaveLength(1);
   });
 
-  it('is told of for each claim, and not where the step may be repeated', async () => {
+  it('is reported once for each claim, and not if the step may be repeated', async () => {
     const app = await scene();
     const clients = await Promise.all([app.client(), app.client(), app.client()]);
     const [one, other, repeatable] = clients;
@@ -84,7 +84,7 @@ describe('a claim that a killed process left behind', () => {
     expect(told(app)).toHaveLength(3);
   });
 
-  it('is not told of again by the process that gave its step up', async () => {
+  it('is not reported again by the process that gave up its step', async () => {
     const app = await scene({
       behind: [
         (req, res, next) =>
@@ -104,7 +104,7 @@ describe('a claim that a killed process left behind', () => {
     await client.calls('cart.add_item');
   });
 
-  it('says nothing to somebody who resolves it', async () => {
+  it('is not reported when an operator resolves it', async () => {
     const app = await scene();
     const client = await app.client();
     await leaveClaim(app, client.run);

@@ -96,7 +96,7 @@ describe('a call whose lease ends before it is forwarded', () => {
     expect(app.ledger.calls).toEqual(['cart.pay']);
   });
 
-  it('is forwarded where the claim waited for it, and has a whole lease again', async () => {
+  it('is forwarded with a whole new lease if the claim still waits for it', async () => {
     for (const uncertain of ['hold', 'retry'] as const) {
       const app = await slowProcess(uncertain);
       const other = await besides(app, uncertain);
@@ -115,7 +115,7 @@ describe('a call whose lease ends before it is forwarded', () => {
     }
   });
 
-  it('is not forwarded while the store cannot say whose the run is', async () => {
+  it('is not forwarded while the store cannot confirm its claim', async () => {
     const app = await slowProcess('hold');
     const late = app.caller.call('cart.pay');
     await app.claimed.opened;
@@ -129,7 +129,7 @@ describe('a call whose lease ends before it is forwarded', () => {
     await app.run(app.caller.id).is('idle');
   });
 
-  it('is not forwarded where it waited at another gate, which lets its own claim go', async () => {
+  it('is not forwarded if it waited at another gate, which lets its own claim go', async () => {
     const app = await slowProcess('retry', 2);
     const other = await besides(app, 'retry');
     const late = app.caller.call('cart.pay');
@@ -144,7 +144,7 @@ describe('a call whose lease ends before it is forwarded', () => {
     expect(stock?.claim).toBeUndefined();
   });
 
-  it('is not forwarded after it was given up on, for it took too long', async () => {
+  it('is not forwarded after the gate gave it up as too long', async () => {
     const app = await slowProcess('hold', 2, { maxStepMs: 1_000 });
     const late = app.caller.call('cart.pay');
     await app.claimed.opened;
@@ -156,7 +156,7 @@ describe('a call whose lease ends before it is forwarded', () => {
     await app.run(app.caller.id).is('idle');
   });
 
-  it('is left out of its batch, whose other calls are forwarded', async () => {
+  it('leaves its batch, and the other calls are forwarded', async () => {
     const app = await slowProcess('hold');
     const late = app.caller.post([callOf(1, 'cart.pay'), callOf(2, 'cart.add_item')]);
     await app.claimed.opened;

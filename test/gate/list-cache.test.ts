@@ -139,7 +139,7 @@ describe.each(['json', 'sse'] as const)(
       stream.cut();
     });
 
-    it('is asked for again once it is too old, or where the clock went back', async () => {
+    it('is asked for again once it is too old, or if the clock went back', async () => {
       const { session, upstream, clock } = await caching({ shape });
       const client = await session();
       await client.tools();
@@ -157,7 +157,7 @@ describe.each(['json', 'sse'] as const)(
       expect(upstream.asked).toBe(3);
     });
 
-    it('is never another session’s', async () => {
+    it('never goes to another session', async () => {
       let made = 0;
       const { session, upstream } = await caching({
         shape,
@@ -203,7 +203,7 @@ describe.each(['json', 'sse'] as const)(
 );
 
 describe('whose list is kept', () => {
-  it('is nobody’s unless the option says so', async () => {
+  it('is not kept unless the option says so', async () => {
     for (const cache of [undefined, false] as const) {
       const { state, count } = counter();
       const options = cache === undefined ? {} : { gate: { listCache: cache } };
@@ -216,7 +216,7 @@ describe('whose list is kept', () => {
     }
   });
 
-  it('is everybody’s where `shared` says so, apart for what clients say of themselves', async () => {
+  it('is shared by all callers with `shared`, apart by what clients say of themselves', async () => {
     const { url, session, upstream } = await caching({ cache: { shared: true } });
     const [one, other] = [await session(), await session({ 'x-user': 'ann' })];
     expect([await one.tools(), await other.tools()]).toEqual([EMPTY, EMPTY]);
@@ -234,7 +234,7 @@ describe('whose list is kept', () => {
     }
   });
 
-  it('is a session’s own where its handshake went to another process, even if `shared`', async () => {
+  it('is a session’s own if another process initialized the session, even with `shared`', async () => {
     const shape = { mode: 'stateless' } as const;
     const first = await caching({ cache: { shared: true }, shape });
     const second = await caching({ cache: { shared: true }, shape, beside: first });
@@ -244,7 +244,7 @@ describe('whose list is kept', () => {
     expect(second.upstream.asked).toBe(2);
   });
 
-  it('is a session’s own in the era of sessions, also where runs are named by principals', async () => {
+  it('is a session’s own in the session era, even if principals name the runs', async () => {
     const { session, upstream, url } = await caching({ session: { key: principalKey() } });
     const [one, other] = [await session({ 'x-user': 'ann' }), await session({ 'x-user': 'ann' })];
     for (const client of [one, other, one, other]) await client.tools();
@@ -257,7 +257,7 @@ describe('whose list is kept', () => {
     }
   });
 
-  it('is nobody’s where somebody seems to call whom nothing names', async () => {
+  it('is not kept for a caller with credentials but no principal', async () => {
     const { session, upstream } = await caching();
     for (const headers of [{ authorization: 'Bearer x' }, { cookie: 'sid=1' }]) {
       const client = await session(headers);
@@ -269,7 +269,7 @@ describe('whose list is kept', () => {
     }
   });
 
-  it('is kept for a principal with such a header, apart for each scope of the token', async () => {
+  it('is kept for a principal with credentials, apart by the scopes of the token', async () => {
     const scoped: RequestHandler = (req, _res, next) => {
       const { auth } = req as { auth?: { scopes: string[] } };
       const scopes = req.headers['x-scopes'];
@@ -289,7 +289,7 @@ describe('whose list is kept', () => {
     expect(upstream.asked).toBe(2);
   });
 
-  it('is apart for what `vary` returns; a failure of it is told, and the upstream asked', async () => {
+  it('is apart by what `vary` returns; if it throws, onError is told and the upstream asked', async () => {
     const seen: unknown[] = [];
     const vary: NonNullable<ListCacheOptions['vary']> = ({ headers }) => {
       const plan = headers['x-plan'];
@@ -313,7 +313,7 @@ describe('whose list is kept', () => {
     expect(seen).toContain('paid');
   });
 
-  it('is apart for each address, host and origin', async () => {
+  it('is apart by address, host and origin', async () => {
     const { session, upstream, url } = await caching();
     const client = await session();
     await client.tools();
@@ -476,7 +476,7 @@ describe('what is kept', () => {
     }
   });
 
-  it('is no list that changed while it was on its way', async () => {
+  it('is no list that changed on its way', async () => {
     const servers: ReturnType<typeof cartServer>[] = [];
     const { session, upstream } = await caching({
       makeServer(ledger) {
@@ -556,7 +556,7 @@ describe('what is kept', () => {
     expect(upstream.asked).toBe(2);
   });
 
-  it('is nothing that an ended session may still see', async () => {
+  it('is not shown to an ended session', async () => {
     const { session, upstream } = await caching();
     const client = await session();
     await client.tools();
@@ -651,7 +651,7 @@ describe('what never makes a wrong list', () => {
     },
   );
 
-  it('is so many requests that what tells them apart fills the memory', () => {
+  it('is a flood of requests that all differ: the memory stays bounded', () => {
     const cache = ListCache.of(true, new ManualClock());
     const page = PageBytes.of('{"jsonrpc":"2.0","id":1,"result":{"tools":[]}}');
     if (cache === undefined || page === undefined) throw new Error('nothing to keep');
@@ -822,7 +822,7 @@ describe('what never makes a wrong list', () => {
   });
 });
 
-describe('a list that is kept in the era without sessions', () => {
+describe('a list that is kept in the stateless era', () => {
   const hinted = (ttlMs: number, cacheScope: 'public' | 'private') => {
     return { serverOptions: { cacheHints: { 'tools/list': { ttlMs, cacheScope } } } };
   };
@@ -872,7 +872,7 @@ describe('a list that is kept in the era without sessions', () => {
     expect(upstream.asked).toBe(1);
   });
 
-  it('is nobody’s of whom no principal came', async () => {
+  it('is not kept without a principal', async () => {
     const { list, upstream } = await cachingBoth({
       gate: { listCache: { shared: true } },
       ...hinted(60_000, 'public'),
@@ -883,7 +883,7 @@ describe('a list that is kept in the era without sessions', () => {
     }
   });
 
-  it('is kept by itself, for all, where the upstream calls it public; what is left goes out', async () => {
+  it('is kept for all without an option if the upstream calls it public, with the ttl that is left', async () => {
     const { list, upstream, clock } = await cachingBoth(hinted(30_000, 'public'));
     const hint = ({ result: { ttlMs, cacheScope } }: WireMessage) => [ttlMs, cacheScope];
     expect(hint(await list(user('ann')))).toEqual([30_000, 'public']);
@@ -897,7 +897,7 @@ describe('a list that is kept in the era without sessions', () => {
     expect(upstream.asked).toBe(2);
   });
 
-  it('is not kept by itself where it is private, or good for no time, or `false` was said', async () => {
+  it('is not kept without an option if it is private or has no ttl, nor with `false`', async () => {
     const none = { gate: { listCache: false as const } };
     for (const options of [
       hinted(30_000, 'private'),
@@ -912,7 +912,7 @@ describe('a list that is kept in the era without sessions', () => {
     }
   });
 
-  it('goes out as private and for no time where it hides', async () => {
+  it('goes out as private and with no ttl if it hides tools', async () => {
     const { list, upstream } = await cachingBoth({
       gate: { visibility: 'hide' },
       ...hinted(30_000, 'public'),
@@ -925,7 +925,7 @@ describe('a list that is kept in the era without sessions', () => {
     expect(upstream.asked).toBe(1);
   });
 
-  it('is apart for what clients say of themselves, and by era', async () => {
+  it('is apart by what clients say of themselves, and by era', async () => {
     const { list, upstream, url } = await cachingBoth({
       gate: { listCache: { shared: true } },
       ...hinted(60_000, 'public'),
@@ -978,7 +978,7 @@ describe('a list that is kept in the era without sessions', () => {
     expect([status, upstream.asked]).toEqual([400, 2]);
   });
 
-  it('is dropped when a stream of the era of sessions says that it changed', async () => {
+  it('is dropped when a stream of the session era says that it changed', async () => {
     const { list, upstream, url } = await cachingBoth({
       ...hinted(60_000, 'public'),
       register: (server) => {
@@ -1033,7 +1033,7 @@ describe('a list that is kept behind gateFetch()', () => {
     expect(asked).toBe(1);
   });
 
-  it('gives each client bytes of its own', async () => {
+  it('gives each client its own copy of the bytes', async () => {
     const clientsBytes = async (response: Response): Promise<string> => {
       let text = '';
       for await (const chunk of response.body ?? []) {

@@ -78,7 +78,7 @@ describe.each(['json', 'sse'] as const)('a list that comes again, in %s', (answe
     }
   });
 
-  it('is read anew where anything in it has changed, and be it one character', async () => {
+  it('is read anew if one character of it has changed', async () => {
     const changed = pageOf(TOOLS).replace('Does cart.view', 'Dose cart.view');
     const swapped = pageOf(['cart.view', ...TOOLS.slice(0, 3)]);
     const pages = [pageOf(TOOLS), pageOf(TOOLS), changed, swapped, pageOf(TOOLS)].map(idLast);
@@ -91,7 +91,7 @@ describe.each(['json', 'sse'] as const)('a list that comes again, in %s', (answe
     expect(await list(5)).toBe(idLast(kept)('5'));
   });
 
-  it('has its id wherever the upstream puts it', async () => {
+  it('carries its id wherever the upstream puts it', async () => {
     const first: Page = (id) => `{ "id": ${id}, "jsonrpc":"2.0","result":${pageOf(TOOLS)} }`;
     const { list } = await listing([first], { answers });
     for (const id of [1, 2]) {
@@ -100,7 +100,7 @@ describe.each(['json', 'sse'] as const)('a list that comes again, in %s', (answe
     }
   });
 
-  it('hides nothing less where two ids, or other lists, stand in it', async () => {
+  it('hides as much if it has two ids, or other lists', async () => {
     const twice: Page = (id) => `{"id":${id},"result":${pageOf(TOOLS)},"jsonrpc":"2.0","id":${id}}`;
     const more = pageOf(TOOLS, ',"prompts":[{"name":"order.summary"},{"name":"help"}]');
     const workflow = checkoutGate().bindPrompt('order.summary', ['has_items']);
@@ -140,7 +140,7 @@ describe.each(['json', 'sse'] as const)('a list that comes again, in %s', (answe
     for (const id of [7, 8]) expect(shown(await list(id))).toEqual(['cart.pay']);
   });
 
-  it('costs one read of the store each time, and hides everything gated while there is none', async () => {
+  it('costs one read of the store each time, and hides every gated tool while the store fails', async () => {
     const { list, store } = await listing([idLast(pageOf(TOOLS))], { answers });
     store.take();
     for (const id of [1, 2, 3]) {
@@ -153,7 +153,7 @@ describe.each(['json', 'sse'] as const)('a list that comes again, in %s', (answe
     expect(shown(await list(6))).toEqual(['cart.add_item', 'cart.view']);
   });
 
-  it('warns of what is bound and not listed, also of a page that was seen before', async () => {
+  it('warns of a bound tool that is not listed, also on a page that was seen before', async () => {
     const page = idLast(pageOf(TOOLS.slice(0, 3)));
     const { list, warnings } = await listing([page], {
       answers,
@@ -190,7 +190,7 @@ describe.each(['json', 'sse'] as const)('a list that comes again, in %s', (answe
       expect(await all()).toEqual(['cart.add_item', 'cart.view']);
   });
 
-  it('is described in the same words each time where it is stable', async () => {
+  it('has the same descriptions each time if it is stable', async () => {
     const { list } = await listing([idLast(pageOf(TOOLS))], {
       answers,
       gate: { visibility: 'stable' },

@@ -55,7 +55,7 @@ async function diagnosis(loopShield: Partial<LoopShieldOptions> | undefined) {
 }
 
 describe('the loop shield', () => {
-  it('lets so many calls of a tool through, refuses the next one, and takes the run to its fall-back', async () => {
+  it('lets `max` calls of a tool through, refuses the next one, and moves the run to its fallback', async () => {
     const { client, ledger, loops, runs, key } = await diagnosis({});
     for (let call = 0; call < 3; call++) await client.calls('cart.view');
     const refused = await client.isRefused('cart.view', 'loop');
@@ -86,7 +86,7 @@ describe('the loop shield', () => {
     await client.isRefused('cart.add_item', 'loop');
   });
 
-  it('counts different tools together where it is told to, and apart where it is not', async () => {
+  it('counts different tools together only with `consecutive`', async () => {
     const consecutive = await diagnosis({ mode: 'consecutive', max: 1 });
     await consecutive.client.calls('cart.view');
     await consecutive.client.isRefused('cart.add_item', 'loop');
@@ -95,13 +95,13 @@ describe('the loop shield', () => {
     expect((await repeated.client.calls('cart.add_item')).text).toBe('cart.add_item done');
   });
 
-  it('tells calls with other arguments apart where it is told to', async () => {
+  it('counts calls with other arguments apart with `sameArguments`', async () => {
     const { client } = await diagnosis({ max: 1, sameArguments: true });
     for (const sku of ['a', 'b', 'c']) await client.calls('cart.view', { sku });
     await client.isRefused('cart.view', 'loop', { sku: 'b' });
   });
 
-  it('forgets calls that are longer ago than its window', async () => {
+  it('forgets calls that are older than its window', async () => {
     const { client, clock } = await diagnosis({ max: 1, window: 60_000 });
     await client.calls('cart.view');
     clock.advance(60_000);
@@ -117,14 +117,14 @@ describe('the loop shield', () => {
     await again.isRefused('cart.view', 'loop');
   });
 
-  it('falls back by an event where it is told one', async () => {
+  it('falls back by an event if it is given one', async () => {
     const { client, runs, key } = await diagnosis({ max: 1, fallback: { event: 'ESCALATE' } });
     await client.calls('cart.view');
     await client.isRefused('cart.view', 'loop');
     expect((await runs.history(key)).at(-1)).toMatchObject({ to: 'escalation', event: 'ESCALATE' });
   });
 
-  it('harms nobody by a listener that throws', async () => {
+  it('survives a listener that throws', async () => {
     const { client } = await diagnosis({
       max: 1,
       onLoop: () => {
@@ -136,7 +136,7 @@ describe('the loop shield', () => {
   });
 });
 
-it('without it, calls are not counted, and those that move nothing are no steps', async () => {
+it('without the loop shield, calls are not counted, and calls that move nothing are no steps', async () => {
   const { client, runs, key } = await diagnosis(undefined);
   for (let call = 0; call < 6; call++) await client.calls('cart.view');
   expect(await runs.history(key)).toEqual([]);

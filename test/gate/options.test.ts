@@ -208,7 +208,7 @@ describe('several gates on one route', () => {
     expect(record?.workflows.audit?.snapshot).toMatchObject({ state: 'closed', version: 1 });
   });
 
-  it('take nothing for a failure that the second gate hides behind an unknown tool', async () => {
+  it('do not count a call as failed that the second gate hides as an unknown tool', async () => {
     const first = new StateMachineGate({
       id: 'first',
       initial: 'open',
@@ -232,7 +232,7 @@ describe('a list that several gates filter', () => {
       .bindTool('cart.pay', 'b')
       .bindTool('cart.view', 'b');
 
-  it('teaches each gate what the upstream lists, not what the gates in front leave of it', async () => {
+  it('shows each gate what the upstream lists, not what other gates leave of it', async () => {
     const gate = checkoutGate().bindTool('cart.veiw', 'empty').bindTool('cart.view', 'empty');
     const { client, warnings } = await visit({ workflow: [hiding(), gate] });
     await client.sees(['cart.add_item']);
@@ -240,7 +240,7 @@ describe('a list that several gates filter', () => {
     expect(warnings[0]).toContain('Did you mean "cart.view"?');
   });
 
-  it('teaches each gate the annotations of the tools that another one hides', async () => {
+  it('shows each gate the annotations of tools that another one hides', async () => {
     const claimed: unknown[] = [];
     const first = new StateMachineGate({
       id: 'first',
@@ -311,7 +311,7 @@ describe('onError and onWarning of sessionStore()', () => {
         },
       });
 
-  it('are those of each gate behind it that has none of its own', async () => {
+  it('serve each gate behind it that has none of its own', async () => {
     const [app, own] = [listener(), listener()];
     const client = await visited([
       sessionStore(app.observers),
@@ -327,7 +327,7 @@ describe('onError and onWarning of sessionStore()', () => {
     expect(own.warnings).toEqual([expect.stringContaining('"other" binds "other.nothing"')]);
   });
 
-  it('are those of the sessionStore() in front, where a gate stands on two routes', async () => {
+  it('serve a gate on two routes by the sessionStore() in front of each', async () => {
     const routes = [listener(), listener()];
     const gate = fsmGate(faulty('shared'));
     for (const { observers } of routes) {
@@ -340,7 +340,7 @@ describe('onError and onWarning of sessionStore()', () => {
     ]);
   });
 
-  it('are those of stateSync() too, and of a mistake that keeps a middleware from its request', async () => {
+  it('serve stateSync() too, and report a mistake that keeps a middleware from its request', async () => {
     const app = listener();
     const sync = stateSync({ policies: [] });
     const copying = Object.assign(
@@ -352,7 +352,7 @@ describe('onError and onWarning of sessionStore()', () => {
     expect(app.errors).toEqual([expect.stringContaining('ERR_INTERLOCK_MOUNT')]);
   });
 
-  it('are told of what is wrong with the mounting behind it', async () => {
+  it('report a wrong order of mounting behind it', async () => {
     const app = listener();
     const twice = [fsmGate(checkoutGate()), fsmGate(checkoutGate())];
     const upstream = await mounted([sessionStore(app.observers), ...twice]);
@@ -419,7 +419,7 @@ describe('mounting', () => {
     }
   });
 
-  it('fails closed, and says why, where sessionStore() comes after the gate that needed it', async () => {
+  it('fails closed and says why if sessionStore() comes after the gate that needs it', async () => {
     const errors: unknown[] = [];
     const late = sessionStore({ onError: (error) => errors.push(error) });
     const upstream = await mounted([fsmGate(checkoutGate()), late]);
@@ -436,7 +436,7 @@ describe('mounting', () => {
     expect(String(errors[0])).toContain('"checkout"');
   });
 
-  it('acts once where it stands in the way twice', async () => {
+  it('acts once if it is mounted twice', async () => {
     const gate = fsmGate(checkoutGate(), { announce: true });
     const sync = stateSync({ policies: [{ match: 'cart.*', invalidates: ['cart.*'] }] });
     const client = await visited([sessionStore(), gate, sync, gate, sync]);

@@ -69,7 +69,7 @@ describe('a success that is a function', () => {
         : 'DECLINED',
   };
 
-  it('says by the arguments and the result where the run goes, and what the trail keeps', async () => {
+  it('decides by the arguments and the result where the run goes, and what the trail keeps', async () => {
     const { client, errors, trail, ...app } = await order(byResult);
     await client.calls('pay', { as: 'declined' });
     await app.order.isIn('declined');
@@ -84,7 +84,7 @@ describe('a success that is a function', () => {
     expect(errors).toEqual([]);
   });
 
-  it('costs no round trip more, and a failure moves nothing', async () => {
+  it('costs no extra round trip, and a failure moves nothing', async () => {
     const { client, store } = await order(byResult);
     await client.raw.call('pay', { as: 'error' });
     expect(store.take()).toEqual(['claim', 'release']);
@@ -165,7 +165,7 @@ describe('a failure event', () => {
     },
   );
 
-  it('is sent alone where a success sends nothing', async () => {
+  it('is sent by itself if a success sends nothing', async () => {
     const { client, ...app } = await order({ failure: 'BROKE' });
     await client.calls('pay', { as: 'paid' });
     await app.order.isIn('open');
@@ -173,7 +173,7 @@ describe('a failure event', () => {
     await app.order.isIn('review');
   });
 
-  it('may be a function, which sees the result, and lets the claim go where it sends nothing', async () => {
+  it('may be a function of the result, and lets the claim go if it sends nothing', async () => {
     const seen: unknown[] = [];
     const { client, store } = await order({
       failure: ({ args, result, error }) => {

@@ -294,7 +294,7 @@ describe('guards of prompts and resources', () => {
 });
 
 describe('a refusal that does not tell what exists', () => {
-  it('is what the upstream says of a prompt or a resource that it does not have', async () => {
+  it('is the upstream’s error for a prompt or a resource that it does not have', async () => {
     const { session: begin, calls } = await openShop({ gate: { refusal: 'unknown-tool' } });
     const session = await begin();
     const error = async (method: string, params: object): Promise<unknown> =>
@@ -362,7 +362,7 @@ describe('a run that only a handle names', () => {
 });
 
 describe('a store that cannot be read', () => {
-  it('has bound prompts and resources refused and hidden, and leaves the others alone', async () => {
+  it('makes the gate refuse and hide bound prompts and resources, and no others', async () => {
     const { sdk, prompts, resources, store } = await openShop({
       session: { key: principalKey(), principal: () => 'alice' },
     });
@@ -412,7 +412,7 @@ describe('a gate that binds neither prompts nor resources', () => {
   });
 });
 
-describe('prompts and resources that some callers are not to see', () => {
+describe('prompts and resources that some callers must not see', () => {
   const isAdmin: VisibleTest = ({ principal }) => principal?.includes('admin') === true;
   const guarded = (visible: VisibleTest) =>
     checkoutGate()

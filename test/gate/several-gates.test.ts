@@ -64,7 +64,7 @@ describe('a refusal of one of several gates', () => {
     },
   );
 
-  it('leads to where the very call is allowed by all, and not by itself alone', async () => {
+  it('leads to where all gates allow the very call, not only its own', async () => {
     const { client } = await both();
     for (const tool of ['cart.add_item', 'cart.checkout']) await client.calls(tool);
     const refused = await client.isRefused('cart.pay', 'state');
@@ -73,7 +73,7 @@ describe('a refusal of one of several gates', () => {
     );
   });
 
-  it('says nothing of a way, and names none of its tools, where another workflow is not known', async () => {
+  it('tells no way, and none of its tools, if another workflow cannot be read', async () => {
     const { client, store } = await both();
     await client.calls('id.show');
     // The claim says where the run stands in the first workflow; the record that says the rest

@@ -303,7 +303,7 @@ describe('a run over deployments', () => {
       .bindTool('place', 'open', 'PLACE')
       .bindTool('pay', 'checkout', 'PAID');
 
-  it('whose state is no more is refused and never reset, until somebody says where it stands now', async () => {
+  it('whose state does not exist any more is refused, not reset, until it is migrated', async () => {
     const app = await shop(first());
     await app.client.calls('place');
     /** A new process with another gate takes over the run of the client. */

@@ -297,7 +297,7 @@ describe('the listed tool', () => {
     expect(warnings).toEqual([expect.stringContaining(`the upstream has a tool "${STATUS}"`)]);
   });
 
-  it('is refused at the first list where it is the tool that begins runs', async () => {
+  it('is refused at the first list if it is the tool that begins runs', async () => {
     const key = managed({ start: STATUS });
     const { url, errors } = await sceneOfBothEras({ session: { key }, gate });
     const { messages } = await ask(url, 'tools/list');
@@ -343,7 +343,7 @@ describe('an answer', () => {
     expect(JSON.stringify(answer)).not.toContain('secret');
   });
 
-  it('keeps the data of a run to itself, but for the summary that the app makes of them', async () => {
+  it("tells none of a run's data, except for the app's summary", async () => {
     const told: unknown[] = [];
     const summary: StatusToolOptions['summary'] = (run) => {
       told.push(run);
@@ -391,7 +391,7 @@ describe('an answer', () => {
     expect(store.take()).toEqual(['read', 'history']);
   });
 
-  it('is an error where the store cannot be asked, and leaks nothing of it', async () => {
+  it('is an error if the store fails, and leaks nothing of it', async () => {
     const { client, store } = await visit();
     await client.raw.client.listTools();
     store.fail('read');
@@ -400,7 +400,7 @@ describe('an answer', () => {
     expect(textOf(answer)).toBe('The state of checkout cannot be read now. Try again later.');
   });
 
-  it('does without the trail where that cannot be read', async () => {
+  it('leaves out the trail if that cannot be read', async () => {
     const { client, store, part, errors } = await visit();
     await client.calls('cart.add_item');
     store.fail('history');
@@ -456,7 +456,7 @@ describe('what a run waits for', () => {
     expect(await app.part()).toMatchObject({ status: 'idle', state: 'has_items' });
   });
 
-  it('is a person, where a call had an unknown outcome; onError is told of the claim', async () => {
+  it('is the operator after an unknown outcome; onError is told of the claim', async () => {
     const app = await visit();
     const claim: ClaimRequest = {
       run: app.client.run,

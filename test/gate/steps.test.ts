@@ -117,7 +117,7 @@ describe('store round trips', () => {
     expect(store.take()).toEqual(['read', 'claim', 'commit']);
   });
 
-  it('are 1 for a call that is refused by what was read for this very request', async () => {
+  it('are 1 for a call that is refused by what this request has read', async () => {
     const { session: begin, clock, store, seen } = await order();
     const session = await begin();
     clock.advance(5_000);
@@ -128,7 +128,7 @@ describe('store round trips', () => {
     expect(seen).toEqual([]);
   });
 
-  it('are not saved by what was read while another call is about to move the run', async () => {
+  it('are not spared if another call is about to move the run', async () => {
     const { client, clock, store, ...app } = await order();
     const paying = await begins(app, 'pay', () => client.calls('pay'));
     clock.advance(5_000);
@@ -140,7 +140,7 @@ describe('store round trips', () => {
 });
 
 describe('a handler', () => {
-  it('is given its run and its idempotency key, both ways alike, whatever the client sent as one', async () => {
+  it('gets its run and its idempotency key, both ways alike, and never a key that the client sent', async () => {
     const { client, seen } = await order();
     await client.raw.client.callTool({
       name: 'pay',
@@ -158,7 +158,7 @@ describe('a handler', () => {
     });
   });
 
-  it('of an ungated call is in no step, and is given no key that a client made up', async () => {
+  it('of an ungated call is in no step, and gets no key that a client made up', async () => {
     const { client, seen } = await order();
     await client.raw.client.callTool({
       name: 'look',
@@ -182,7 +182,7 @@ describe('a commit that fails', () => {
     expect(ledger.calls).toEqual(['pay']);
   });
 
-  it('counts once and is told once where the store did it and only its answer was lost', async () => {
+  it("counts once and is told once if only the store's answer was lost", async () => {
     const { client, clock, store, runs, moves } = await order();
     await client.raw.streaming;
     store.fail('commit', 1, 'done');
@@ -198,7 +198,7 @@ describe('a commit that fails', () => {
     expect(client.told).toBe(1);
   });
 
-  it('is told where the driver asked twice by itself, and the answer is that of the second time', async () => {
+  it("is told if the driver asked twice, and the answer is the second one's", async () => {
     const { client, store, moves } = await order();
     const { commit } = store;
     store.commit = async (request) => {
@@ -209,7 +209,7 @@ describe('a commit that fails', () => {
     expect(moves).toEqual(['PAY']);
   });
 
-  it('is asked for once more after a freeze that outlasted the lease, since it may have been done', async () => {
+  it('is tried once more after a freeze that outlasted the lease, since it may have been saved', async () => {
     const { client, clock, store } = await order();
     store.fail('commit', 1, 'late');
     const call = client.calls('pay');
@@ -220,7 +220,7 @@ describe('a commit that fails', () => {
     expect(store.times('commit')).toBe(2);
   });
 
-  it('to the end is told: the tool ran, its outcome is not recorded, do not call it again; and the run is held', async () => {
+  it('to the end holds the run, and the client is told that the tool ran and not to call it again', async () => {
     const { client, clock, store, errors, ledger, ...app } = await order();
     store.fail('commit');
     const told = await passUntil(clock, client.raw.call('pay'));
@@ -271,7 +271,7 @@ describe('an unknown outcome', () => {
     expect(ledger.calls.filter((each) => each === 'pay')).toEqual(['pay']);
   });
 
-  it('that somebody resolved is not what a late result says, and moves the run once', async () => {
+  it('that an operator resolved is not changed by a late result: the run moves once', async () => {
     const { client, clock, store, workflow, moves, ...app } = await order();
     store.fail('renew');
     const paying = await begins(app, 'pay', () => client.raw.call('pay'));
@@ -287,7 +287,7 @@ describe('an unknown outcome', () => {
     expect(await app.order.moves()).toEqual(['pay']);
   });
 
-  it('that turns out to have failed leaves the run where it was, and the tool may be called again with a new key', async () => {
+  it('that was a failure leaves the run where it was, and the tool can be called with a new key', async () => {
     const { client, clock, store, workflow, seen, loseOutcome } = await order();
     await loseOutcome('pay');
     clock.advance(LEASE);
@@ -313,7 +313,7 @@ describe('an unknown outcome', () => {
 });
 
 describe('a lease', () => {
-  it('is renewed while the call is in flight, however long it takes, and no longer', async () => {
+  it('is renewed while the call is in flight, and no longer', async () => {
     const { client, clock, store, ...app } = await order();
     await client.raw.streaming;
     const paying = await begins(app, 'pay', () => client.calls('pay'));
@@ -328,7 +328,7 @@ describe('a lease', () => {
     await client.calls('ship');
   });
 
-  it('is not renewed past the longest time that a step may take: the client is told that nobody knows', async () => {
+  it('is not renewed past the longest step: the client is told that the outcome is unknown', async () => {
     const { client, clock, ...app } = await order({ maxStepMs: 60_000 });
     const paying = await begins(app, 'pay', () => client.raw.call('pay'));
     clock.advance(60_000);
@@ -368,7 +368,7 @@ describe('a claim that the store grants after its deadline, to a call that was r
   });
 });
 
-describe('an upstream that turns the request away', () => {
+describe('an upstream that rejects the request', () => {
   it('did nothing: the claim is let go at once', async () => {
     const { client, store, post } = await order();
     expect((await post('pay', { accept: 'text/html' })).status).toBe(406);

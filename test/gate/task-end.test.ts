@@ -12,7 +12,7 @@ const DONE = { taskId: 't', status: 'completed', result: { content: [] } };
 const STATUS = 'notifications/tasks/status';
 
 describe('a created task', () => {
-  it('is recognised in either shape, whatever else an SDK adds', () => {
+  it('is recognised in both shapes, even if an SDK adds other members', () => {
     const flat = { resultType: 'task', taskId: 't', ttlMs: 5, content: [] };
     expect(createdTask(answer(flat))).toEqual({ taskId: 't', ttlMs: 5 });
     expect(createdTask(answer({ task: { taskId: 't', ttl: 7 } }))).toEqual({
@@ -26,7 +26,7 @@ describe('a created task', () => {
       });
   });
 
-  it('is no plain result, and nothing that cannot be asked for', () => {
+  it('is no plain result, and has an id to ask for it', () => {
     expect(createdTask(answer({ content: [], taskId: 't' }))).toBeUndefined();
     expect(createdTask(answer({ resultType: 'complete', task: { taskId: 't' } }))).toBeUndefined();
     expect(

@@ -59,7 +59,7 @@ describe('a task of SDK v1', () => {
       expect(app.errors).toEqual([]);
     });
 
-    it(`moves the run where only its result is asked for, with the change in front where there is room (${answers})`, async () => {
+    it(`moves the run if only its result is asked for, and tells it in front if there is room (${answers})`, async () => {
       const app = await start({ shape: { answers } });
       const session = await app.session();
       const taskId = await createTask(session, 'cart.add_item');
@@ -137,7 +137,7 @@ describe('a task of SDK v1', () => {
     await app.run(session.id).isIn('empty', 'running');
   });
 
-  it('is renewed for as long as it lives, and its step makes others wait in vain', async () => {
+  it('keeps its claim for as long as it lives, and other calls wait in vain', async () => {
     const app = await start();
     const session = await app.session();
     await createTask(session, 'cart.add_item');
@@ -174,7 +174,7 @@ describe('a task of SDK v1', () => {
     expect(app.errors).toEqual([expect.any(UnknownOutcome)]);
   });
 
-  it('is saved once, however often and at the same time its end is asked for', async () => {
+  it('is saved once, even if many requests ask for its end at once', async () => {
     const app = await start();
     const session = await app.session();
     const taskId = await createTask(session, 'cart.add_item');
@@ -334,7 +334,7 @@ describe('an end that is seen elsewhere', () => {
     expect(app.errors).toEqual([]);
   });
 
-  it('is saved where the process that created the task is gone', async () => {
+  it('is saved if the process that created the task is gone', async () => {
     const frozen = new ManualClock();
     const app = await start({
       shape: STATELESS,
@@ -352,7 +352,7 @@ describe('an end that is seen elsewhere', () => {
     await app.run(session.id).isIn('has_items', 'idle');
   });
 
-  it('comes to nothing where somebody has resolved the run meanwhile', async () => {
+  it('changes nothing if an operator has resolved the run meanwhile', async () => {
     const frozen = new ManualClock();
     const app = await start({
       shape: STATELESS,
@@ -373,7 +373,7 @@ describe('an end that is seen elsewhere', () => {
 });
 
 describe('a task id', () => {
-  it('means nothing in another session, whatever the upstream says of it', async () => {
+  it('means nothing in another session, even if the upstream answers for it', async () => {
     const app = await start({ shape: STATELESS });
     const session = await app.session();
     const other = await app.session();
@@ -396,7 +396,7 @@ describe('a task id', () => {
     await app.run(session.id).isIn('empty', 'idle');
   });
 
-  it('that an upstream gives out again means the newer task', async () => {
+  it('that an upstream uses again means the newer task', async () => {
     const tasks = startTasks();
     Object.assign(tasks.store, { generateTaskId: () => 'task-1' });
     const app = await start({ shape: STATELESS }, tasks);
@@ -417,7 +417,7 @@ describe('a task id', () => {
 });
 
 describe('an end that cannot be saved', () => {
-  it('is not shown as a success, and is saved by who asks again', async () => {
+  it('is not shown as a success, and is saved when the client asks again', async () => {
     const app = await start();
     const session = await app.session();
     const taskId = await createTask(session, 'cart.add_item');
@@ -450,7 +450,7 @@ describe('an end that cannot be saved', () => {
     await app.run(session.id).isIn('has_items', 'idle');
   });
 
-  it('is kept back where a process cannot ask whose it is', async () => {
+  it('is kept back if a process cannot find out whose it is', async () => {
     const app = await start({ shape: STATELESS });
     const session = await app.session();
     const beside = await startBeside(app);
@@ -468,7 +468,7 @@ describe('an end that cannot be saved', () => {
     await app.run(session.id).isIn('has_items', 'idle');
   });
 
-  it('is known to the process that created the task although the ticket could not be kept', async () => {
+  it('is known to the process that created the task even if its ticket was not kept', async () => {
     const app = await start();
     const session = await app.session();
     const { claim } = app.store;
@@ -537,7 +537,7 @@ describe('two gates', () => {
       states: { quiet: { on: { SEEN: 'noted' } }, noted: {} },
     }).bindTool('cart.add_item', 'quiet', 'SEEN');
 
-  it('both move with one task, on whichever process it ends', async () => {
+  it('both move with one task, whichever process sees its end', async () => {
     const app = await start({ shape: STATELESS, workflow: [checkoutGate(), audit()] });
     const beside = await startBeside(app, { workflow: [checkoutGate(), audit()] });
     const [here, elsewhere] = [await app.session(), await app.session()];

@@ -44,7 +44,7 @@ const outcomes = async (app: Scene, run: string) =>
   }));
 
 describe('the trail of a run', () => {
-  it('has an entry of each call that was forwarded, whatever became of it', async () => {
+  it('has an entry of each forwarded call, with every outcome', async () => {
     const app = await scene();
     const client = await app.client();
     await client.raw.call('cart.add_item', { fail: true });
@@ -114,7 +114,7 @@ describe('the trail of a run', () => {
     expect(entry).not.toHaveProperty('to');
   });
 
-  it('says that nothing ran where the host did not forward the call', async () => {
+  it('says that nothing ran if the host did not forward the call', async () => {
     const app = await scene({
       shape: { parser: true },
       behind: [
@@ -165,7 +165,7 @@ describe('the trail of a run', () => {
     });
   });
 
-  it('refuses all the same where the store fails to keep the refusal', async () => {
+  it('refuses even if the store fails to keep the refusal', async () => {
     const app = await scene({ gate: { trail: { refusals: true } } });
     const client = await app.client();
     await client.calls('cart.add_item');
@@ -267,7 +267,7 @@ describe('the trail of a run', () => {
     if (outcome === 'failed') expect(entry).not.toHaveProperty('to');
   });
 
-  it('has a late outcome, and not both', async () => {
+  it('has the late outcome alone', async () => {
     const app = await scene({ gate: { cancelGraceMs: 1 } });
     const session = await app.session();
     const body = { jsonrpc: '2.0', id: 9, method: 'tools/call', params: { name: 'cart.add_item' } };
@@ -284,7 +284,7 @@ describe('the trail of a run', () => {
       ]);
   });
 
-  it('is chained by hashes where the store does so', async () => {
+  it('is chained by hashes if the store does that', async () => {
     const data = memoryStore({ chainTrail: true });
     const app = await scene({ data, gate: { trail: { refusals: true } } });
     const client = await app.client();
@@ -302,14 +302,14 @@ describe('the trail of a run', () => {
 });
 
 describe('fsmGate({ trail })', () => {
-  it('takes nothing but what it knows', () => {
+  it('refuses unknown options', () => {
     expect(() => fsmGate(checkoutGate(), { trail: { refusal: true } as never })).toThrow(
       /ERR_INTERLOCK_CONFIG|unknown|refusal/,
     );
     expect(() => fsmGate(checkoutGate(), { trail: { args: true } as never })).toThrow(/args/);
   });
 
-  it('warns once where the store cannot keep refused calls', async () => {
+  it('warns once if the store cannot keep refused calls', async () => {
     const inner = memoryStore();
     const names = [
       'open',

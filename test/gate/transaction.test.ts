@@ -77,7 +77,7 @@ describe('commitIn(client)', () => {
     expect(await charges()).toBe(1);
   });
 
-  it('moves nothing where the handler rolls back, and the run goes on at once', async () => {
+  it('moves nothing if the handler rolls back, and the run goes on at once', async () => {
     const { client, runs, charges } = await order('ROLLBACK', 'in its database');
     for (let call = 0; call < 2; call++) {
       const { isError, meta } = await client.raw.call('pay', { sum: 5 });

@@ -43,7 +43,7 @@ function setUp() {
 const renames = { version: 2, migrate: () => ({ state: 'payment' }) };
 
 describe('a deadline of a state that a run is migrated to', () => {
-  it('is applied before an event is looked at', async () => {
+  it('is applied before an event is tested', async () => {
     const { clock, store } = setUp();
     await store.open('a', {}, HOUR);
     await runsOf(older(), { store }).send('a', 'CHECKOUT');
@@ -97,7 +97,7 @@ describe('a deadline of a state that a run is migrated to', () => {
 });
 
 describe('sweep()', () => {
-  it('goes on behind a run that it does not understand', async () => {
+  it('goes on after a run that it does not understand', async () => {
     const { clock, store, errors, onError } = setUp();
     await store.open('bad', {}, HOUR);
     await runsOf(timed({ version: 7 }), { store }).send('bad', 'CHECKOUT');
@@ -150,7 +150,7 @@ describe('a held run whose state has a deadline', () => {
 });
 
 describe('a deadline that leads back to its own state', () => {
-  it('begins anew, whatever was saved in the state', async () => {
+  it('begins anew, even if something was saved in the state', async () => {
     const { clock, store } = setUp();
     await store.open('a', {}, HOUR);
     const runs = runsOf(timed({}, 'payment'), { store });

@@ -60,8 +60,8 @@ function openDesk(options: SceneOptions = {}) {
 const factsOf = (result: { meta: Record<string, unknown> }) =>
   result.meta['mcp-interlock/refusal'] as { available: string[]; path?: string[]; reason: string };
 
-describe('a tool that a caller is not to see', () => {
-  it('is listed for others, and refused as one out of order, without a way to it', async () => {
+describe('a tool that a caller must not see', () => {
+  it('is listed for others, and refused as if out of order, without a way to it', async () => {
     const app = await openDesk({ shape: STATELESS });
     const [admin, clerk] = [await app.client('admin'), await app.client('clerk')];
     await admin.sees(['ask', 'audit', 'free']);
@@ -84,7 +84,7 @@ describe('a tool that a caller is not to see', () => {
     expect(app.errors).toEqual([]);
   });
 
-  it('is on no way that a refusal names, and a longer one is found', async () => {
+  it('is on no way that a refusal names: it names a longer one', async () => {
     const app = await openDesk({ shape: STATELESS, workflow: desk().bindTool('free', 'closed') });
     const [admin, clerk] = [await app.client('admin'), await app.client('clerk')];
     expect(factsOf(await admin.isRefused('free', 'state')).path).toEqual(['audit']);
@@ -93,7 +93,7 @@ describe('a tool that a caller is not to see', () => {
     expect(told.text).not.toContain('audit');
   });
 
-  it('is not said to be out of reach where only its client is kept from it', async () => {
+  it('is not called out of reach if only its client must not see it', async () => {
     const workflow = desk().bindTool('free', 'closed', { visible: isAdmin });
     const app = await openDesk({ shape: STATELESS, workflow });
     const clerk = await app.client('clerk');
@@ -175,7 +175,7 @@ describe('a tool that a caller is not to see', () => {
     held.finish();
   });
 
-  it('looks like one that there is not, where refusals do not explain', async () => {
+  it('looks like a tool that does not exist if refusals do not explain', async () => {
     const app = await openDesk({ gate: { refusal: 'unknown-tool' } });
     const clerk = await app.session({ 'x-user': 'clerk' });
     const answer = async (tool: string) => {
@@ -188,7 +188,7 @@ describe('a tool that a caller is not to see', () => {
     expect((await admin.call('audit')).result.isError).toBeUndefined();
   });
 
-  it('looks so too where it is hidden while its call waits for its turn', async () => {
+  it('looks so too if it becomes hidden while its call waits', async () => {
     const workflow = desk(isVip);
     const app = await openDesk({ workflow, gate: { refusal: 'unknown-tool' } });
     const session = await app.session();
@@ -202,7 +202,7 @@ describe('a tool that a caller is not to see', () => {
     expect(app.ledger.calls).toEqual(['ask']);
   });
 
-  it('begins no run anew that has ended', async () => {
+  it('does not begin an ended run anew', async () => {
     const config: FsmConfig = {
       id: 'desk',
       initial: 'open',
@@ -224,7 +224,7 @@ describe('a tool that a caller is not to see', () => {
   });
 });
 
-describe('what a `visible` is told', () => {
+describe('what `visible` is told', () => {
   it('is the run, its state, its data and its caller', async () => {
     const told: ViewedRun[] = [];
     const workflow = desk((run) => told.push(run) > 0 && run.matches('open'));
@@ -293,7 +293,7 @@ describe('several bindings of a tool', () => {
     }
   });
 
-  it('that are about some calls each leave the tool shown, and refuse what its caller may not do', async () => {
+  it('of some calls each leave the tool shown, and refuse what its caller may not do', async () => {
     const workflow = new StateMachineGate(CONFIG)
       .bindTool('audit', 'open', { when: ({ act }) => act === 'wipe', visible: isAdmin })
       .bindTool('audit', 'open', { when: ({ act }) => act === 'look' });
@@ -309,7 +309,7 @@ describe('several bindings of a tool', () => {
 });
 
 describe('a change of the data alone', () => {
-  it('from outside tells the clients that their list is another one', async () => {
+  it('from outside tells the clients that their list changed', async () => {
     const app = await openDesk({ workflow: desk(isVip) });
     const client = await app.client();
     await client.raw.streaming;
@@ -345,7 +345,7 @@ describe('a change of the data alone', () => {
     },
   );
 
-  it('tells no one where everybody sees all, or where the data stay the same', async () => {
+  it('tells no client if all clients see everything, or if the data stay the same', async () => {
     for (const workflow of [
       desk(isVip),
       new StateMachineGate(CONFIG).bindTool('ask', 'open', { success: () => undefined }),
@@ -361,7 +361,7 @@ describe('a change of the data alone', () => {
 });
 
 describe('lists that are kept', () => {
-  it('show no caller what another one sees, in the same state and of the same upstream list', async () => {
+  it('show no caller what only another one sees, even in the same state', async () => {
     const listCache = { shared: true };
     const app = await openDesk({ shape: STATELESS, gate: { listCache } });
     const [admin, clerk] = [await app.client('admin'), await app.client('clerk')];
@@ -371,7 +371,7 @@ describe('lists that are kept', () => {
     }
   });
 
-  it('are kept by nobody else, where they are the same in all states', async () => {
+  it('are kept for their own caller alone, even if they are the same in all states', async () => {
     const app = await openDesk({ shape: STATELESS, gate: { visibility: 'stable' } });
     const [admin, clerk] = [await app.client('admin'), await app.client('clerk')];
     for (let round = 0; round < 3; round++) {
@@ -401,7 +401,7 @@ describe('a list that is the same in all states', () => {
     expect(told.every((run) => !('run' in run))).toBe(true);
   });
 
-  it('names no tool on its ways that somebody may not see', async () => {
+  it('names no tool on its ways that some caller must not see', async () => {
     const workflow = new StateMachineGate(CONFIG)
       .bindTool('audit', 'open', { success: 'JUMP', visible: isAdmin })
       .bindTool('reopen', 'closed', 'REOPEN');
@@ -413,7 +413,7 @@ describe('a list that is the same in all states', () => {
     expect(reopen?.description).toBe('[System: Available only while desk is in "closed".]');
   });
 
-  it('is nobody else’s to keep in the stateless era', async () => {
+  it('is private in the stateless era', async () => {
     const workflow = new StateMachineGate(CONFIG)
       .bindTool('cart.add_item', 'open', 'REVIEW')
       .bindTool('cart.pay', 'open', { visible: isAdmin });
@@ -446,7 +446,7 @@ describe('a race for what is shown', () => {
   });
 });
 
-describe('whoever lists, whatever the run', () => {
+describe('for any caller and any run', () => {
   const users = ['admin', 'clerk'] as const;
   const tests: Readonly<Record<string, VisibleTest>> = {
     none: () => true,
@@ -516,7 +516,7 @@ describe('whoever lists, whatever the run', () => {
 });
 
 describe('a gate without any `visible`', () => {
-  it('looks at nobody', () => {
+  it('asks nothing of the caller', () => {
     const workflow = new StateMachineGate(CONFIG).bindTool('ask', 'open').compile();
     const viewer = { run: undefined, principal: undefined, onError: () => {} };
     expect([workflow.hides, workflow.sight(workflow.start, viewer)]).toEqual([false, undefined]);
