@@ -4,17 +4,15 @@ import { CLAIM, STATELESS } from '../helpers/two-eras.ts';
 const SESSION = '2025-11-25';
 const CAPABILITIES = 'io.modelcontextprotocol/clientCapabilities';
 
-/** A call of a tool, in which something may contradict something else. */
+/** A call of a tool, parts of which may contradict each other. */
 export interface Row {
   readonly name: string;
   /**
-   * The code with which the middlewares refuse it, whatever is called and whatever the upstream
-   * would do.
+   * The code with which the middlewares refuse it, for any method and any upstream.
    */
   readonly refused?: number;
   /**
-   * The code with which they refuse a call of a gated tool in its place, since an upstream may run
-   * it or may not.
+   * The code with which they refuse it for a gated tool alone, which an upstream might run.
    */
   readonly gated?: number;
   request(tool: string): Required<Pick<RawRequest, 'headers' | 'body'>>;
@@ -68,7 +66,7 @@ function batching(
     ...codes,
     request: (tool) => {
       const headers = headersOf(version, tool);
-      // Headers that name a tool must be true of each message.
+      // A header that names a tool must be true of each message.
       const first = { ...message(headers['mcp-name'] ?? 'cart.view', undefined), id: 2 };
       return { headers, body: [first, message(tool, claim)] };
     },

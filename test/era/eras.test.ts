@@ -55,7 +55,7 @@ async function gated(
   return { ...upstream, store };
 }
 
-/** A session of the user's, as the header that names it; nothing where the upstream has none. */
+/** The header of a session of the user's; none if the upstream has no sessions. */
 async function sessionOf({ url }: AnyUpstream, user: string): Promise<Record<string, string>> {
   const { headers } = await send(url, { headers: { 'x-user': user }, body: INITIALIZE });
   const id = headers['mcp-session-id'];
@@ -100,7 +100,7 @@ describe.each(FOUR_UPSTREAMS)('in front of $name', (kind) => {
     });
   });
 
-  it('answers a contradiction in a call of no bound tool as it does alone, or refuses it where the era is at stake', async () => {
+  it('answers a contradictory ungated call as alone, unless the era is unclear', async () => {
     const [alone, behind] = [await bare(kind), await gated(kind, [sessionKey()])];
     const sessions = [await sessionOf(alone, 'alice'), await sessionOf(behind, 'alice')] as const;
     for (const row of CONTRADICTIONS) {
@@ -124,7 +124,7 @@ describe.each(FOUR_UPSTREAMS)('in front of $name', (kind) => {
     }
   });
 
-  it('refuses a contradiction in a call of a bound tool before anything is claimed, in order or not', async () => {
+  it('refuses a contradictory gated call before it claims anything', async () => {
     const upstream = await gated(kind, [sessionKey(), principalKey()]);
     const session = await sessionOf(upstream, 'alice');
     for (const { refused, gated: code, name, request } of CONTRADICTIONS) {
@@ -168,7 +168,7 @@ describe.each(FOUR_UPSTREAMS)('in front of $name', (kind) => {
     expect(upstream.calls()).toHaveLength(before);
   });
 
-  it('answers GET and DELETE with a header of 2026 as it does alone, where no session is named', async () => {
+  it('answers GET and DELETE of 2026 without a session as it does alone', async () => {
     const [alone, behind] = [await bare(kind), await gated(kind, [sessionKey()])];
     for (const method of ['GET', 'DELETE']) {
       const headers = { 'mcp-protocol-version': STATELESS, 'x-user': 'alice' };

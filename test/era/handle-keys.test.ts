@@ -19,7 +19,7 @@ const baskets = (field?: string) =>
   handleKey('basket_id', { createdBy: ['create_basket', 'copy_basket'], field });
 const alice = { user: 'alice' };
 
-/** What the next basket that is made is called, and whether making it fails. */
+/** The name of the next basket, and whether making it fails. */
 interface Made {
   readonly basket_id?: unknown;
   readonly isError?: boolean;
@@ -106,7 +106,7 @@ describe('handleKey()', () => {
     expect((await add(url, 7)).text).toBe('cart.add_item done');
   });
 
-  it('passes the result of a tool on, and says so, where the run of its handle could not be recorded', async () => {
+  it('passes a result on, and tells onError, if its handle’s run was not recorded', async () => {
     const { url, clock, store } = await serve();
     store.fail('claim');
     const creating = callStateless(url, 'create_basket', {}, alice);
@@ -171,7 +171,8 @@ describe('a tool that makes handles and is bound', () => {
     for (const _ of [1, 2])
       expect((await callStateless(url, 'cart.add_item', {}, alice)).isError).toBe(true);
     expect(warnings).toEqual([
-      'a call of "cart.add_item" was refused: it makes the handles that name runs, so it can have none before. Do not bind it, or have another key name its runs',
+      'a call of "cart.add_item" was refused: it makes the handles that name runs, so it can ' +
+        'have none before. Do not bind it, or have another key name its runs',
     ]);
   });
 });

@@ -34,13 +34,13 @@ async function begin(url: URL, user?: string): Promise<string> {
 
 const alice = { user: 'alice' };
 const UNKNOWN = 'Its "workflow_run" names no run that is known';
-/** A body that has it twice is none that any two readers agree about. */
+/** Parsers do not agree on a body that has it twice. */
 const TWICE = 'stands twice';
 const wordsIn = (message: WireMessage | undefined): unknown =>
   message?.error?.message ?? message?.result.content[0].text;
 
 describe('a handle of the middleware', () => {
-  it('is unguessable, and comes with its lifetime in the words of the tool and of the result', async () => {
+  it('is unguessable, and tool and result tell its lifetime', async () => {
     const { url } = await serve();
     const started = await callStateless(url, START, {}, alice);
     expect(started.result.structuredContent.workflow_run).toMatch(/^[\w-]{32}$/);
@@ -137,7 +137,8 @@ describe('a handle of the middleware', () => {
     const { url } = await serve();
     const { text } = await callStateless(url, 'cart.add_item', {}, alice);
     expect(text).toContain(
-      `It needs the argument "workflow_run". Call ${START} to begin a new one, and pass the "workflow_run" that it returns.`,
+      `It needs the argument "workflow_run". Call ${START} to begin a new one, and pass the ` +
+        '"workflow_run" that it returns.',
     );
   });
 });
@@ -238,7 +239,7 @@ describe('the argument that names a run', () => {
     );
   });
 
-  it('is asked for once by a tool of two gates, reaches no handler, and names a run of both', async () => {
+  it('is asked for once by a tool of two gates, and names a run of both', async () => {
     const audit = new StateMachineGate({
       id: 'audit',
       initial: 'open',

@@ -25,7 +25,7 @@ const gate = () =>
 type V2 = Awaited<ReturnType<typeof connectV2>>;
 
 describe('one Express route with one gate', () => {
-  it('serves clients of both eras, two principals and workflows by handle, each by itself', async () => {
+  it('serves clients of both eras, two principals and handles, each by itself', async () => {
     const app = await sceneOfBothEras({
       workflow: gate(),
       session: {
@@ -55,8 +55,7 @@ describe('one Express route with one gate', () => {
       };
     };
 
-    // Each sees what its era lets it see: a session its own tools, and whoever has none the same
-    // stable list.
+    // A session sees its own tools, and a client without one sees the same stable list.
     const all = ['cart.add_item', 'cart.checkout', 'cart.pay', 'cart.view', 'create_basket'];
     expect(await v1.tools()).toEqual([
       'cart.add_item',
@@ -79,13 +78,13 @@ describe('one Express route with one gate', () => {
     );
     expect(await call(pinned, 'cart.add_item', bobs)).toMatchObject({ text: 'cart.add_item done' });
 
-    // Nobody uses another's handle, in whatever state it is.
+    // No principal can use another one's handle.
     for (const tool of ['cart.add_item', 'cart.pay']) {
       expect((await call(pinned, tool, one)).text).toContain('names no run that is known');
       expect((await call(auto, tool, bobs)).text).toContain('names no run that is known');
     }
 
-    // Without a handle it is the principal's own workflow, which no handle has moved.
+    // Without a handle the call is about the principal's own run, which no handle has moved.
     expect((await call(auto, 'cart.pay')).text).toContain('not available while shop is in "empty"');
     await call(auto, 'cart.add_item');
     expect((await call(pinned, 'cart.pay')).text).toContain(
@@ -93,13 +92,13 @@ describe('one Express route with one gate', () => {
     );
     expect(await call(auto, 'cart.pay')).toMatchObject({ text: 'cart.pay done' });
 
-    // The session is a third: its list changes with it, and with nobody else.
+    // The session has a run of its own, and only that one changes its list.
     expect((await v1.call('cart.pay')).isError).toBe(true);
     await v1.call('cart.add_item');
     expect(await v1.tools()).toEqual(all);
     expect((await v1.call('cart.pay')).text).toBe('cart.pay done');
 
-    // And the baskets are where they were.
+    // The baskets are where they were.
     expect(await call(auto, 'cart.pay', one)).toMatchObject({ text: 'cart.pay done' });
     expect(await call(pinned, 'cart.pay', bobs)).toMatchObject({ text: 'cart.pay done' });
     expect((await call(auto, 'cart.pay', one)).text).toContain(

@@ -48,7 +48,7 @@ function registerOrders(server: McpServer, paid: number[]): void {
   });
 }
 
-/** The shop of the order, with Alice's run and what was paid. */
+/** The order's shop, with Alice's run and what was paid. */
 async function shop(workflow: Workflows = orderGate(), behind: readonly RequestHandler[] = []) {
   const paid: number[] = [];
   const app = await sceneOfBothEras({
@@ -100,7 +100,7 @@ describe('a call that asks its client for something', () => {
     expect(paid).toEqual([7]);
   });
 
-  it('is refused at its retry if the run has moved on; other principals stay where they are', async () => {
+  it('is refused at its retry if the run has moved on', async () => {
     const { url, paid } = await shop();
     await callStateless(url, 'order.open', {}, alice);
     await pay(url, 5);
@@ -134,7 +134,7 @@ describe('a call that asks its client for something', () => {
     await run.isIn('paid');
   });
 
-  it('has not failed where the client cannot be asked, and can be tried again at once', async () => {
+  it('has not failed if the client cannot be asked, and can be tried again', async () => {
     const { url, run } = await shop();
     await callStateless(url, 'order.open', {}, alice);
     const { status, messages } = await pay(
@@ -162,7 +162,7 @@ describe('a client that goes away', () => {
     await expect.poll(() => calls.length).toBe(1);
     left.cut();
     await expect.poll(() => aborted).toEqual(['cart.add_item']);
-    // The upstream has said 499 by now, to nobody: that is no rejection.
+    // The upstream has said 499 after the client left: that is no rejection.
     working.open();
     await settle();
     await run.is('running');
@@ -216,7 +216,7 @@ describe('a client that goes away', () => {
     expect(calls.map(({ args }) => args.sku)).toEqual(['first', 'third']);
   });
 
-  it('holds neither of two runs where its call was let through by one gate and waits for the other', async () => {
+  it('holds no run if its call passed one gate and waits for another', async () => {
     const first = new StateMachineGate({
       id: 'first',
       initial: 'a',
@@ -272,7 +272,7 @@ describe('a client that goes away', () => {
 });
 
 describe('requests of one principal with one id', () => {
-  it('are both served, side by side where nothing is claimed, and in turn where it is', async () => {
+  it('are both served, side by side, or in turn if both claim the run', async () => {
     const { url, run, calls, gates } = await shop();
     const twice = (name: string) =>
       ['a', 'b'].map((sku) => {

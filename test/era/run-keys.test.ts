@@ -34,7 +34,8 @@ describe('a stateless request without a run key', () => {
     const { url, app, warnings } = await serve(undefined);
     const refused = await callStateless(url, 'cart.add_item', {}, { user: 'alice' });
     expect(refused.text).toBe(
-      '[System: cart.add_item was not run, because it belongs to no run of checkout. Nothing in this request names a run of it. The operator must choose what does.]',
+      '[System: cart.add_item was not run, because it belongs to no run of checkout. Nothing ' +
+        'in this request names a run of it. The operator must choose what does.]',
     );
     expect(refused.result.resultType).toBe('complete');
     expect(refused.result._meta['mcp-interlock/refusal'].reason).toBe('no-run');
@@ -54,7 +55,9 @@ describe('a stateless list without a run key', () => {
       await ask(url, 'tools/list');
       await callStateless(url, 'cart.add_item', {}, { user: 'alice' });
       expect(warnings.filter((each) => !each.startsWith('visibility'))).toEqual([
-        'nothing in a request names its run, so each call of a bound tool is refused. Since MCP 2026-07-28 there are no sessions: give sessionStore({ key }) principalKey() or managedHandle(), see mcp-interlock/docs/build/eras.md#what-names-a-run',
+        'nothing in a request names its run, so each call of a bound tool is refused. Since ' +
+          'MCP 2026-07-28 there are no sessions: give sessionStore({ key }) principalKey() or ' +
+          'managedHandle(), see mcp-interlock/docs/build/eras.md#what-names-a-run',
       ]);
     },
   );
@@ -152,7 +155,7 @@ describe('handleKey()', () => {
     expect((await call('cart.checkout', one)).text).toBe('cart.checkout done');
   });
 
-  it('does not know a handle that no tool returned, or that another principal was given', async () => {
+  it('does not know a handle that no tool returned to this principal', async () => {
     const { url, app } = await serve(key(), {}, baskets);
     const { result } = await callStateless(url, 'create_basket', {}, { user: 'alice' });
     const { basket_id } = result.structuredContent;

@@ -41,7 +41,7 @@ function serve({
   });
 }
 
-/** A subscription whose id is a string, as those of SDK v2 are, or a number. */
+/** A subscription whose id is a string, as in SDK v2, or a number. */
 async function listen(
   { url }: Pick<TwoErasApp, 'url'>,
   notifications: Record<string, unknown>,
@@ -62,7 +62,7 @@ const changed = (id: string | number): WireMessage => ({
 });
 
 describe('a subscription to a list that hides tools', () => {
-  it('hears of each change of its own principal, behind the acknowledgement and stamped with its id', async () => {
+  it('hears of its principal’s changes after the acknowledgement, with its id', async () => {
     const app = await serve();
     const streams = [
       await listen(app, { toolsListChanged: true }, 'alice'),
@@ -171,7 +171,7 @@ describe('a subscription to a list that hides tools', () => {
   });
 });
 
-it('begins nothing for a client that has left before the upstream honoured its subscription', async () => {
+it('begins nothing for a client that left before its subscription was honoured', async () => {
   const asked: string[] = [];
   const [left, answer] = [latch(), latch()];
   const upstream: RequestHandler = async (req, res) => {
@@ -203,7 +203,7 @@ it('begins nothing for a client that has left before the upstream honoured its s
   answer.open();
   await vi.waitFor(() => expect(asked).toEqual([]));
   await settle();
-  // A stream that was held open would be given a comment now and then.
+  // A stream that is held open would get a comment now and then.
   await staysQuiet(app);
 });
 

@@ -18,7 +18,7 @@ const MINUTE = 60_000;
 /** The tasks of an upstream, as its `tasks/get` shows them; a test ends them. */
 type TaskTable = Map<string, WireMessage>;
 
-/** SDK v2 leaves the extension to its users: handlers return tasks, and answer for them. */
+/** SDK v2 leaves the extension to its users: their handlers return tasks and answer for them. */
 function withTasks(tasks: TaskTable): TwoErasOptions {
   return {
     serverOptions: { capabilities: { extensions: { [EXTENSION]: {} } } },
@@ -142,7 +142,7 @@ describe('a task of the extension', () => {
     expect(app.errors).toEqual([]);
   });
 
-  it('goes on while it waits for an input, and when a cancellation was only acknowledged', async () => {
+  it('goes on while it waits for an input, and after a mere acknowledgement', async () => {
     const app = await serve();
     const { taskId } = await create(app);
     end(app, taskId, { status: 'input_required', inputRequests: {} });
@@ -166,7 +166,7 @@ describe('a task of the extension', () => {
     expect(await stateOf(app)).toEqual(['empty', 'running']);
   });
 
-  it('is an unknown outcome when its time to live is over, or the longest step’s where it has none', async () => {
+  it('has an unknown outcome when its ttl, or the longest step’s time, is over', async () => {
     const app = await serve(undefined, { maxStepMs: 2 * MINUTE });
     await create(app);
     await create(app, 'bob', { ttlMs: null });
@@ -205,7 +205,7 @@ describe('a task of the extension', () => {
     expect(await app.run(run).moves()).toEqual(['job']);
   });
 
-  it('moves the run that its call named by a handle, for callers without a principal too', async () => {
+  it('moves the run of its call’s handle, also without a principal', async () => {
     const key = managedHandle({ start: 'checkout.start', argument: 'workflow_run' });
     const app = await serve(undefined, {}, key);
     const { structuredContent } = (await callStateless(app.url, 'checkout.start')).result;
@@ -232,7 +232,7 @@ describe('notifications/tasks on a listen stream', () => {
   it('moves the run before the client hears of the end', async () => {
     const app = await serve();
     const { taskId } = await create(app);
-    // Not in SDK v2 yet, so an upstream's stream is put in its place.
+    // SDK v2 has no such stream yet, so the test writes one.
     const writing: RequestHandler = (_req, res) => {
       const params = { taskId, ...DONE };
       const note = { jsonrpc: '2.0', method: 'notifications/tasks', params };

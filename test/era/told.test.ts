@@ -32,7 +32,7 @@ function processes(bus: SessionStoreOptions['bus'] = localBus()) {
   return {
     start,
     instance: () => open({ key: principalKey() }),
-    /** The same where the middleware serves the sessions, so that each process can. */
+    /** The same, with sessions of the middleware, so that each process can serve them. */
     minting: (shape: Partial<UpstreamShape>) =>
       open({ key: [principalKey(), sessionKey()] }, shape),
   };
@@ -78,7 +78,7 @@ describe('sessions of one principal', () => {
     expect(messages.map(({ method, id }) => method ?? id)).toEqual([CHANGED, 50]);
     await expect.poll(sameUser.changes).toBe(1);
     expect(await sameUser.session.tools()).toEqual(['cart.add_item', 'cart.checkout', 'cart.view']);
-    // Whoever was told of the second move has been told of the first one by then.
+    // A client that hears of the second move has heard of the first one.
     await other.session.call('cart.add_item');
     await mover.session.call('cart.checkout');
     await expect.poll(sameUser.changes).toBe(2);
@@ -100,7 +100,7 @@ describe('sessions of one principal', () => {
     expect([mover.changes(), other.changes()]).toEqual([0, 0]);
   });
 
-  it('that a bus joins are told on one stream: of the call, or else their own in another process', async () => {
+  it('that a bus joins are told on one stream each, in any process', async () => {
     for (const [answers, onCall, onStream] of [
       ['sse', 1, 0],
       ['json', 0, 1],
@@ -157,14 +157,13 @@ describe('sessions of one principal', () => {
     const there = await instance();
     const [sameUser, other] = [await listen(there, 'alice'), await listen(there, 'bob')];
     await callStateless(app.url, 'cart.add_item', {}, { user: 'alice' });
-    // By default nothing is hidden in the era of that call; the sessions' own lists change all the
-    // same.
+    // By default that call's era hides nothing, but the sessions' own lists change.
     await expect.poll(sameUser.changes).toBe(1);
     expect(other.changes()).toBe(0);
   });
 });
 
-/** A client that was given no session hears on the GET stream that it opens all the same. */
+/** A client without a session opens a GET stream, and hears on it. */
 describe('clients of one principal that were given no session', () => {
   const SERVERS = [
     { answers: 'json', host: 'express' },
@@ -183,7 +182,7 @@ describe('clients of one principal that were given no session', () => {
     });
   }
 
-  /** The SDK's client of version 1 or 2, with how often it heard that its list changed. */
+  /** The SDK's client of version 1 or 2, and how often it heard of a change. */
   async function client(url: URL, user: string, version: 1 | 2) {
     if (version === 1) {
       const { streaming, log, tools, call, close } = await connect(url, { 'x-user': user });
@@ -229,7 +228,7 @@ describe('clients of one principal that were given no session', () => {
       expect(await sameUser.tools()).toEqual(['cart.add_item', 'cart.view']);
       await mover.call('cart.add_item');
       await expect.poll(sameUser.heard).toBe(1);
-      // On the stream of the call as well, where that is one: it may be another client's GET.
+      // Also on the call's own stream: the GET stream may be another client's.
       await expect.poll(mover.heard).toBe(shape.answers === 'sse' ? 2 : 1);
       expect(await sameUser.tools()).toEqual(['cart.add_item', 'cart.checkout', 'cart.view']);
       expect(other.heard()).toBe(0);

@@ -47,7 +47,7 @@ async function declares(url: URL, user = 'alice'): Promise<readonly [unknown, un
 }
 
 describe('a stable list', () => {
-  it('is the same bytes for every caller and in every state, and as cacheable as the upstream made it', async () => {
+  it('is the same bytes for every caller and state, and as cacheable as before', async () => {
     const { url } = await serve(principalKey());
     const request = (user?: string) => {
       const { headers, body } = stateless('tools/list', {}, user === undefined ? {} : { user });
@@ -62,21 +62,24 @@ describe('a stable list', () => {
     expect(await listed(url)).toMatchObject({ ttlMs: 60_000, cacheScope: 'public' });
   });
 
-  it('keeps every tool in order, and says of each bound one where it is available and what leads there', async () => {
+  it('keeps every tool in order, and says where each bound one is available', async () => {
     const { url } = await serve(principalKey());
     const { tools } = await listed(url);
     expect(tools.map(({ name, description }: WireMessage) => [name, description])).toEqual([
       [
         'cart.add_item',
-        'Does cart.add_item.\n\n[System: Available only while checkout is in "empty" or "has_items". A run begins there.]',
+        'Does cart.add_item.\n\n[System: Available only while checkout is in "empty" or ' +
+          '"has_items". A run begins there.]',
       ],
       [
         'cart.checkout',
-        'Does cart.checkout.\n\n[System: Available only while checkout is in "has_items". From the start of a run, cart.add_item leads there.]',
+        'Does cart.checkout.\n\n[System: Available only while checkout is in "has_items". ' +
+          'From the start of a run, cart.add_item leads there.]',
       ],
       [
         'cart.pay',
-        'Does cart.pay.\n\n[System: Available only while checkout is in "payment". From the start of a run, cart.add_item, then cart.checkout leads there.]',
+        'Does cart.pay.\n\n[System: Available only while checkout is in "payment". From the ' +
+          'start of a run, cart.add_item, then cart.checkout leads there.]',
       ],
       ['cart.view', 'Does cart.view.'],
     ]);
@@ -95,7 +98,7 @@ describe('a stable list', () => {
     expect(warnings).toEqual([]);
   });
 
-  it('may be chosen for sessions: their clients are told of no change, and promised none', async () => {
+  it('may be chosen for sessions: their clients are told of no change', async () => {
     const { url } = await serve(sessionKey(), { visibility: 'stable' });
     expect((await declares(url))[0]).toBe(false);
     const client = await connect(url, { 'x-user': 'alice' });
@@ -172,7 +175,7 @@ describe('a list that hides, in the stateless era', () => {
     );
   });
 
-  it('answers for a hidden tool as for an absent one, with the name in header and body', async () => {
+  it('answers for a hidden tool as for an absent one, in header and body', async () => {
     const { url, calls } = await serve(principalKey(), {
       visibility: 'hide',
       refusal: 'unknown-tool',

@@ -19,7 +19,7 @@ function asking(schema: unknown): JsonObject {
   return asked as JsonObject;
 }
 
-/** What a schema may say of the members of an object, none of which is the new argument. */
+/** Schemas of an object's members, none of which is the new argument. */
 const value = fc.constantFrom<JsonObject>(
   {},
   { type: 'number' },
@@ -71,7 +71,7 @@ const { schema: anySchema } = fc.letrec<{
   ),
 }));
 
-/** Definitions that refer to nothing themselves, or only inside of their members. */
+/** Definitions that refer to nothing, or only inside their members. */
 const definition = fc.tuple(members, fc.boolean(), fc.boolean()).map(
   ([properties, isClosed, isRecursive]): JsonObject => ({
     type: 'object',

@@ -21,7 +21,7 @@ import { sharedRedis } from '../services/shared.ts';
 const ANN = principalKey().runKey({ issuer: 'https://issuer.example', subject: 'ann' });
 const BY_PRINCIPAL = { key: principalKey() };
 
-/** The checkout, whose guards note the data that they are told of. */
+/** The checkout, with guards that note the data they get. */
 function watchedGate(seen: unknown[] = []) {
   const guard = ({ context }: { readonly context: Json | undefined }) => {
     seen.push(context);
@@ -43,7 +43,7 @@ function watchedGate(seen: unknown[] = []) {
     .bindTool('cart.view', ['empty', 'has_items'], { guard });
 }
 
-/** An app whose runs begin with the number of times that it was asked. */
+/** An app that begins each run with how often it was asked. */
 async function shop(options: SceneOptions = {}) {
   const asked: BeginningRun[] = [];
   const seen: unknown[] = [];
@@ -74,7 +74,7 @@ describe('a run that begins with data of the app', () => {
     expect(await context(app, ANN)).toEqual({ ask: 1 });
   });
 
-  it('shows them to guards of calls that move nothing: asks once a request, and writes nothing', async () => {
+  it('shows them to guards of calls that move nothing, and writes nothing', async () => {
     const app = await shop({
       workflow: checkoutGate(),
       gate: { statusTool: { name: 'status', summary: (run) => run.context ?? null } },
@@ -169,7 +169,7 @@ describe('a run that begins with data of the app', () => {
     expect([await t.state(), await t.context()]).toEqual(['late', ['gift']]);
   });
 
-  it('gives them to a statechart as its context, also for the way that a refusal tells', async () => {
+  it('gives them to a statechart as its context, also for ways in refusals', async () => {
     const machine = setup({
       types: {} as { context: { left: number }; events: { type: 'TAKE' } | { type: 'PAY' } },
       guards: { some: ({ context }) => context.left > 0 },

@@ -21,7 +21,7 @@ import { toolServer } from '../helpers/tool-server.ts';
 const STATELESS = { mode: 'stateless', answers: 'json' } as const;
 const TOOLS = ['pay', 'look', 'back'];
 
-/** A till whose tool `pay` is bound like that in `open`. */
+/** A till whose state `open` has this binding of `pay`. */
 function till(pay: BindingOptions): StateMachineGate<string, string> {
   const config: FsmConfig = {
     id: 'till',
@@ -49,7 +49,7 @@ async function openTill(pay: BindingOptions, options: SceneOptions = {}) {
 }
 
 describe('the functions of a binding', () => {
-  it('are told of the tool, the state, the data and the caller, beside the call itself', async () => {
+  it('are told of the call, the tool, the state, the data and the caller', async () => {
     const told: (SucceededCall | FailedCall)[] = [];
     const note = (call: SucceededCall | FailedCall) => {
       told.push(call);
@@ -115,7 +115,7 @@ describe('the functions of a binding', () => {
     expect(reasonOf(await session.call('pay', { Close: true }))).toBe('state');
   });
 
-  it('are told of a statechart’s context after a task whose end another process saw', async () => {
+  it('get a statechart’s context after a task that ended in another process', async () => {
     const told: Json[] = [];
     const machine = setup({ types: { context: {} as { paid: number } } }).createMachine({
       id: 'checkout',

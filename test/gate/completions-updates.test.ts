@@ -51,7 +51,7 @@ function shopServer(ledger: Ledger, servers: McpServer[]): McpServer {
     ledger.calls.push(`unsubscribed ${uri}`);
     return {};
   });
-  // Its handler says which resources changed, on the stream of its own call.
+  // Its handler reports changed resources on the stream of its own call.
   server.registerTool(
     'shop.touch',
     { inputSchema: { uri: z.string() } },

@@ -63,7 +63,7 @@ async function start(type: string, members: string) {
   return { app, session, workflow, stale };
 }
 
-/** The one answer to a request, whose every byte the client was shown. */
+/** The one answer to a request, byte for byte as the client got it. */
 async function answerTo(session: RawSession, body: unknown): Promise<WireMessage[]> {
   const { text, messages } = await session.post(body);
   expect(text).not.toContain('secret');

@@ -23,10 +23,10 @@ function timedGate() {
     .bindTool('cart.pay', 'payment', 'PAY');
 }
 
-/** A client of the timed checkout, which it has fifteen minutes to pay for. */
+/** A client of the timed checkout: it has fifteen minutes to pay. */
 async function timed() {
   const workflow = timedGate();
-  // The store's clock and the process's go differently: only the store's counts.
+  // The store's clock is not the process's, and only the store's counts.
   const clock = new ManualClock();
   const data = memoryStore({ now: () => clock.now() + 7 * MINUTE });
   const session = { idleMs: 1000 * MINUTE, store: data };

@@ -30,7 +30,7 @@ const moved = async (runs: Runs, run = ANN) =>
   (await runs.history(run)).map(({ version, from, to, event }) => [version, from, to, event]);
 
 describe('the run of a principal that has ended', () => {
-  it('shows what the initial state shows, and begins anew with the next call which that allows', async () => {
+  it('shows the initial state’s tools, and begins anew with the next call of one', async () => {
     const app = await scene(BY_PRINCIPAL);
     const ann = await app.client('ann');
     await ann.raw.streaming;
@@ -78,7 +78,8 @@ describe('the run of a principal that has ended', () => {
     await paysOnce(ann);
     const { text } = await ann.isRefused('cart.pay', 'state');
     expect(text).toBe(
-      '[System: cart.pay is not available while checkout is in "empty". Available now: cart.add_item. ' +
+      '[System: cart.pay is not available while checkout is in "empty". Available now: ' +
+        'cart.add_item. ' +
         'To reach cart.pay, call cart.add_item, then cart.checkout first.]',
     );
     expect((await moved(app.runs)).at(-1)).toEqual([3, 'payment', 'confirmed', 'PAY']);
@@ -233,15 +234,17 @@ describe('the run of a session or a handle that has ended', () => {
     for (const tool of ['cart.add_item', 'cart.checkout', 'cart.pay'])
       await client.calls(tool, basket);
     expect((await client.isRefused('cart.pay', 'state', basket)).text).toBe(
-      '[System: cart.pay is not available while checkout is in "confirmed". No tool of checkout is available now. ' +
-        'This run of checkout has ended. Call checkout.start to begin a new one, and pass the "basket" that it returns.]',
+      '[System: cart.pay is not available while checkout is in "confirmed". No tool of ' +
+        'checkout is available now. ' +
+        'This run of checkout has ended. Call checkout.start to begin a new one, and pass ' +
+        'the "basket" that it returns.]',
     );
     await client.calls('cart.add_item', await begin());
   });
 });
 
 describe('the lifetime of an ended run', () => {
-  /** `view` moves nothing, so a call of it claims nothing. */
+  /** `view` moves nothing, so a call of it needs no claim. */
   const withView = () => checkoutGate().bindTool('cart.view', 'payment');
   /** A statechart's states cannot be listed, so each call of it claims the run. */
   const chart = () =>
@@ -267,7 +270,7 @@ describe('the lifetime of an ended run', () => {
     ['a statechart', chart],
   ] as const) {
     for (const whenEnded of ['keep', 'restart'] as const) {
-      it(`is not prolonged by calls that are refused, nor by lists (${name}, ${whenEnded})`, async () => {
+      it(`is not prolonged by refused calls and lists (${name}, ${whenEnded})`, async () => {
         const options = { ...BY_PRINCIPAL, gate: { whenEnded } };
         const app = await scene({ ...options, workflow: workflow() as never });
         const ann = await app.client('ann');

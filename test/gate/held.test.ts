@@ -5,7 +5,7 @@ import { type Scene, type SceneClient, scene } from '../helpers/scene.ts';
 
 const LEASE = 8_000;
 
-/** A step whose process was killed: nothing is left of it but its claim. */
+/** A step of a killed process: only its claim is left. */
 async function leaveClaim(
   app: Scene,
   run: string,

@@ -27,7 +27,7 @@ interface SlowProcess extends Scene {
   readonly rest: Latch;
 }
 
-/** A process in which a call that has claimed its run comes no further: its guard takes long. */
+/** A process in which a call has claimed its run, and waits for its guard. */
 async function slowProcess(
   uncertain: Uncertain,
   gates = 1,
@@ -53,7 +53,7 @@ async function besides(app: SlowProcess, uncertain: Uncertain) {
   return { ...other, caller: RawSession.resume(other.url, app.caller.id) };
 }
 
-/** Nothing is renewed until the lease is over, as in a process that was stopped. */
+/** Nothing renews the lease until it is over, as in a stopped process. */
 async function standStill({ store, clock }: Scene): Promise<void> {
   store.fail('renew');
   await pass(clock, LEASE + 1_000);
@@ -91,7 +91,7 @@ describe('a call whose lease ends before it is forwarded', () => {
     expect(reasonOf(await late)).toBe('unavailable');
     expect(app.ledger.calls).toEqual([]);
     await run.is('idle');
-    // It was never begun, so it may be called again.
+    // The handler never ran, so the tool may be called again.
     expect((await app.caller.call('cart.pay')).result.isError).not.toBe(true);
     expect(app.ledger.calls).toEqual(['cart.pay']);
   });
@@ -125,7 +125,7 @@ describe('a call whose lease ends before it is forwarded', () => {
     expect(reasonOf(await late)).toBe('unavailable');
     expect(app.ledger.calls).toEqual([]);
     app.store.heal();
-    // The claim was let go: nothing ran.
+    // The claim was let go, because nothing ran.
     await app.run(app.caller.id).is('idle');
   });
 

@@ -35,7 +35,7 @@ const HAS_ITEMS = ['cart.add_item', 'cart.checkout', 'cart.view'];
 const namesIn = (message: WireMessage | undefined): string[] =>
   (message?.result?.tools ?? []).map((tool: WireMessage) => String(tool.name));
 
-/** Counts how often the upstream is asked for a list; a test may have that wait. */
+/** Counts how often the upstream is asked for a list, and may delay it. */
 function counter() {
   const state = { asked: 0, gate: Promise.resolve() };
   const count: RequestHandler = (req, _res, next) => {
@@ -52,7 +52,7 @@ type CacheSceneOptions = Omit<SceneOptions, 'gate' | 'shape'> & {
   readonly shape?: Partial<UpstreamShape>;
 };
 
-/** An app of SDK v1 whose gate keeps lists, unless told otherwise. */
+/** An app of SDK v1 whose gate keeps lists by default. */
 async function caching({ cache = true, behind = [], shape, ...options }: CacheSceneOptions = {}) {
   const { state, count } = counter();
   const app = await scene({
@@ -119,7 +119,7 @@ describe.each(['json', 'sse'] as const)(
       expect(upstream.asked).toBe(1);
     });
 
-    it('is dropped at once when the upstream says on the session’s stream that it changed', async () => {
+    it('is dropped when the upstream says on the session’s stream that it changed', async () => {
       const servers: ReturnType<typeof cartServer>[] = [];
       const { session, upstream } = await caching({
         shape,
@@ -216,7 +216,7 @@ describe('whose list is kept', () => {
     }
   });
 
-  it('is shared by all callers with `shared`, apart by what clients say of themselves', async () => {
+  it('is shared with `shared`, apart by what clients say of themselves', async () => {
     const { url, session, upstream } = await caching({ cache: { shared: true } });
     const [one, other] = [await session(), await session({ 'x-user': 'ann' })];
     expect([await one.tools(), await other.tools()]).toEqual([EMPTY, EMPTY]);
@@ -234,7 +234,7 @@ describe('whose list is kept', () => {
     }
   });
 
-  it('is a session’s own if another process initialized the session, even with `shared`', async () => {
+  it('is a session’s own if another process initialized it, even if `shared`', async () => {
     const shape = { mode: 'stateless' } as const;
     const first = await caching({ cache: { shared: true }, shape });
     const second = await caching({ cache: { shared: true }, shape, beside: first });
@@ -289,7 +289,7 @@ describe('whose list is kept', () => {
     expect(upstream.asked).toBe(2);
   });
 
-  it('is apart by what `vary` returns; if it throws, onError is told and the upstream asked', async () => {
+  it('is apart by what `vary` returns; if it throws, the upstream is asked', async () => {
     const seen: unknown[] = [];
     const vary: NonNullable<ListCacheOptions['vary']> = ({ headers }) => {
       const plan = headers['x-plan'];
@@ -420,7 +420,7 @@ describe('what is kept', () => {
     expect(upstream.asked).toBe(3);
   });
 
-  it('is no error, no other status, nothing that sets a cookie, and nothing that says more', async () => {
+  it('is no error, no other status, and nothing that sets a cookie or says more', async () => {
     const answers: WireMessage[] = [
       { error: { code: -32000, message: 'busy' } },
       { status: 203, ...toolsOf('cart.view') },
@@ -458,7 +458,7 @@ describe('what is kept', () => {
       await listOf(client);
       expect(told.upstream.asked).toBe(asked);
     }
-    // A server of SDK v2 says 0 where it was told nothing.
+    // A server of SDK v2 says 0 by default.
     for (const asked of [3, 3]) {
       await listOf(client, { cursor: 'none' });
       expect(told.upstream.asked).toBe(asked);
@@ -578,7 +578,7 @@ describe('what is kept', () => {
     expect(await client.tools()).toEqual(HAS_ITEMS);
   });
 
-  it('is decorated by a middleware that acts on some requests only, where `vary` tells which', async () => {
+  it('is decorated by a middleware for the requests that `vary` tells apart', async () => {
     const sync = stateSync({ policies: [{ match: 'cart.view', cacheControl: 'no-store' }] });
     const { state: upstream, count } = counter();
     const { session } = await caching({
@@ -883,7 +883,7 @@ describe('a list that is kept in the stateless era', () => {
     }
   });
 
-  it('is kept for all without an option if the upstream calls it public, with the ttl that is left', async () => {
+  it('is kept for all if the upstream calls it public, with the ttl that is left', async () => {
     const { list, upstream, clock } = await cachingBoth(hinted(30_000, 'public'));
     const hint = ({ result: { ttlMs, cacheScope } }: WireMessage) => [ttlMs, cacheScope];
     expect(hint(await list(user('ann')))).toEqual([30_000, 'public']);

@@ -7,7 +7,7 @@ import { type Scene, type SceneOptions, scene, sceneOfBothEras } from '../helper
 import { ask, callStateless } from '../helpers/two-eras.ts';
 import { startUpstream } from '../helpers/upstream.ts';
 
-/** What a page of tools says, given the id that it answers. */
+/** The text of a page of tools, by the id of its request. */
 type Page = (id: string) => string;
 
 const tool = (name: string, description = `Does ${name}.`): string =>
@@ -19,7 +19,7 @@ const idLast = (result: string): Page => {
   return (id) => `{"result":${result},"jsonrpc":"2.0","id":${id}}`;
 };
 
-/** Answers `tools/list` with the pages, one after the other, and then with the last again. */
+/** Answers `tools/list` with one page after the other, and repeats the last one. */
 function upstreamOf(pages: readonly Page[], answers: 'json' | 'sse'): RequestHandler {
   let next = 0;
   let event = 0;
@@ -33,7 +33,7 @@ function upstreamOf(pages: readonly Page[], answers: 'json' | 'sse'): RequestHan
   };
 }
 
-/** An app whose upstream lists that, in JSON or on a stream, and a session of it. */
+/** An app whose upstream lists these pages, and a session of it. */
 async function listing(
   pages: readonly Page[],
   { answers = 'json', ...options }: SceneOptions & { answers?: 'json' | 'sse' } = {},
@@ -44,7 +44,7 @@ async function listing(
     ...options,
   });
   const session = await app.session();
-  /** The text of the list as it comes, for a request of that id. */
+  /** The text of the list for a request of that id. */
   const list = async (id: unknown, of = session): Promise<string> => {
     const { text } = await of.post({ jsonrpc: '2.0', id, method: 'tools/list' });
     return text.replace(/^[^{]*/, '').trimEnd();
@@ -56,7 +56,7 @@ const shown = (text: string): unknown =>
   (JSON.parse(text) as WireMessage).result.tools.map((each: WireMessage) => each.name);
 
 describe.each(['json', 'sse'] as const)('a list that comes again, in %s', (answers) => {
-  it('is shown with the id of each request, and every character that the upstream wrote', async () => {
+  it('is shown with each request’s id, and every character of the upstream’s', async () => {
     const { list } = await listing([idLast(pageOf(TOOLS, ',"total":12345678901234567890'))], {
       answers,
     });
@@ -140,7 +140,7 @@ describe.each(['json', 'sse'] as const)('a list that comes again, in %s', (answe
     for (const id of [7, 8]) expect(shown(await list(id))).toEqual(['cart.pay']);
   });
 
-  it('costs one read of the store each time, and hides every gated tool while the store fails', async () => {
+  it('costs one read of the store, and hides every gated tool while that fails', async () => {
     const { list, store } = await listing([idLast(pageOf(TOOLS))], { answers });
     store.take();
     for (const id of [1, 2, 3]) {
@@ -202,7 +202,7 @@ describe.each(['json', 'sse'] as const)('a list that comes again, in %s', (answe
   });
 });
 
-it('a list that answers another request than the one on whose stream it comes is filtered too', async () => {
+it('filters a list that answers a request of another stream', async () => {
   const page = idLast(pageOf(TOOLS));
   const stray: RequestHandler = (req, res, go) => {
     const { id, method } = (req.body ?? {}) as WireMessage;
@@ -239,7 +239,7 @@ describe('what a list says of its tools', () => {
   const other = annotated({ 'cart.add_item': { idempotentHint: true } });
   const policies = [{ match: 'cart.*', invalidates: ['orders.*'] }];
 
-  /** Whether the process goes by the first list, of which no change may be made twice. */
+  /** Whether the process remembers the first list, and repeats no change of it. */
   async function knowsFirst({ data }: Scene, client: RawSession): Promise<boolean> {
     const claim = vi.spyOn(data, 'claim');
     const { result: viewed } = await client.call('cart.view');
@@ -326,7 +326,7 @@ describe('what a list says of its tools', () => {
   });
 });
 
-it('a list that comes after another one on its stream is filtered by where the run stands then', async () => {
+it('filters the second list of a stream by where the run stands then', async () => {
   const page = idLast(pageOf(TOOLS));
   let move: (() => Promise<unknown>) | undefined;
   const behind: RequestHandler = async (req, res, go) => {
@@ -347,7 +347,7 @@ it('a list that comes after another one on its stream is filtered by where the r
   ]);
 });
 
-it('a list of which nothing is left out keeps the headers of its body, also when it comes again', async () => {
+it('keeps the headers of a list that is shown whole, also when it comes again', async () => {
   const page = idLast(pageOf(['cart.view', 'cart.help']));
   const behind: RequestHandler = (req, res, go) => {
     const { id, method } = (req.body ?? {}) as WireMessage;

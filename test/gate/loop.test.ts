@@ -34,7 +34,7 @@ function diagnosisGate(loops: Loop[], loopShield: Partial<LoopShieldOptions> | u
     .bindTool('cart.pay', 'escalation');
 }
 
-/** A client of a diagnosis that is shielded like that. */
+/** A client of a diagnosis with this loop shield. */
 async function diagnosis(loopShield: Partial<LoopShieldOptions> | undefined) {
   const loops: Loop[] = [];
   const shape = { mode: 'stateless' } as const;
@@ -45,7 +45,7 @@ async function diagnosis(loopShield: Partial<LoopShieldOptions> | undefined) {
     loops,
     client,
     key: client.run,
-    /** The same client of a process that has just begun. */
+    /** The same client, with a new process of the app. */
     async restart() {
       const workflow = diagnosisGate(loops, loopShield);
       const anew = await scene({ shape, workflow, beside: app });
@@ -55,12 +55,13 @@ async function diagnosis(loopShield: Partial<LoopShieldOptions> | undefined) {
 }
 
 describe('the loop shield', () => {
-  it('lets `max` calls of a tool through, refuses the next one, and moves the run to its fallback', async () => {
+  it('lets `max` calls of a tool through, then refuses, and moves the run', async () => {
     const { client, ledger, loops, runs, key } = await diagnosis({});
     for (let call = 0; call < 3; call++) await client.calls('cart.view');
     const refused = await client.isRefused('cart.view', 'loop');
     expect(refused.text).toBe(
-      '[System: cart.view was not run, because it was called again and again without progress. support is now in "escalation". Available now: cart.pay.]',
+      '[System: cart.view was not run, because it was called again and again without ' +
+        'progress. support is now in "escalation". Available now: cart.pay.]',
     );
     expect(refused.meta['mcp-interlock/refusal']).toMatchObject({
       reason: 'loop',
@@ -136,7 +137,7 @@ describe('the loop shield', () => {
   });
 });
 
-it('without the loop shield, calls are not counted, and calls that move nothing are no steps', async () => {
+it('counts no calls without the loop shield, and makes no step of a mere read', async () => {
   const { client, runs, key } = await diagnosis(undefined);
   for (let call = 0; call < 6; call++) await client.calls('cart.view');
   expect(await runs.history(key)).toEqual([]);

@@ -20,7 +20,7 @@ import { begins, SceneClient, type SceneOptions, scene } from '../helpers/scene.
 import { toolServer } from '../helpers/tool-server.ts';
 import { type Ledger, SHAPES, startUpstream } from '../helpers/upstream.ts';
 
-/** An app whose middlewares are mounted in a way of their own. */
+/** An app with these middlewares. */
 async function mounted(middlewares: readonly Middleware[]) {
   const upstream = await startUpstream({ middlewares });
   onTestFinished(() => upstream.close());
@@ -80,7 +80,8 @@ describe('a refusal', () => {
   });
 
   it.each(SHAPES)(
-    'looks like a tool that the upstream does not have, if so wished ($mode $answers $express $parser)',
+    'looks like a tool that the upstream does not have, if so wished ($mode $answers ' +
+      '$express $parser)',
     async (shape) => {
       const { ledger, client } = await visit({ shape, gate: { refusal: 'unknown-tool' } });
       const outcome = async (name: string): Promise<string> => {
@@ -142,7 +143,8 @@ describe('a grouped tool', () => {
     const { ledger, client } = await visit({ makeServer: cart, workflow: gate() });
     await client.sees(['cart']);
     expect((await client.isRefused('cart', 'state', { action: 'pay' })).text).toBe(
-      '[System: This call of cart is not available while grouped is in "empty". Available now: cart. To reach it, call cart first.]',
+      '[System: This call of cart is not available while grouped is in "empty". Available ' +
+        'now: cart. To reach it, call cart first.]',
     );
     for (const action of ['view', 'add', 'pay']) await client.calls('cart', { action });
     await client.isRefused('cart', 'state', { action: 'pay' });
@@ -193,14 +195,14 @@ describe('several gates on one route', () => {
     expect(ledger.calls).toEqual(['cart.add_item', 'cart.view', 'cart.checkout']);
   });
 
-  it('claim a tool that moves both, and let the first claim go where the second gate refuses', async () => {
+  it('claim a tool of both, and the first lets go if the second refuses', async () => {
     const both = audit().bindTool('cart.add_item', 'open', 'CLOSE');
     const { ledger, client, data } = await visit({ workflow: [checkoutGate(), both] });
     await client.calls('cart.add_item');
     expect((await client.isRefused('cart.add_item', 'state')).meta).toMatchObject({
       'mcp-interlock/refusal': { workflow: 'audit' },
     });
-    // Were the first gate's claim still held, this step would wait for it.
+    // If the first gate still held its claim, this step would wait.
     await client.calls('cart.checkout');
     expect(ledger.calls).toEqual(['cart.add_item', 'cart.checkout']);
     const record = await data.read(client.run, 1000);
@@ -278,7 +280,8 @@ describe('a bound tool that the upstream never lists', () => {
     await client.raw.tools();
     await client.raw.tools();
     expect(warnings).toEqual([
-      'the gate "checkout" binds "cart.veiw", which the upstream does not list, so nothing is gated by it. Did you mean "cart.view"?',
+      'the gate "checkout" binds "cart.veiw", which the upstream does not list, so nothing ' +
+        'is gated by it. Did you mean "cart.view"?',
     ]);
   });
 });
@@ -301,7 +304,7 @@ describe('onError and onWarning of sessionStore()', () => {
       },
     };
   };
-  /** Binds a tool that the upstream does not have, and one whose condition fails. */
+  /** Binds a tool that the upstream does not have, and one whose `when` throws. */
   const faulty = (id: string) =>
     new StateMachineGate({ id, initial: 'a', states: { a: {} } })
       .bindTool(`${id}.nothing`, 'a')
@@ -340,7 +343,7 @@ describe('onError and onWarning of sessionStore()', () => {
     ]);
   });
 
-  it('serve stateSync() too, and report a mistake that keeps a middleware from its request', async () => {
+  it('serve stateSync() too, also for a middleware that cannot act', async () => {
     const app = listener();
     const sync = stateSync({ policies: [] });
     const copying = Object.assign(
@@ -443,7 +446,7 @@ describe('mounting', () => {
     expect((await client.calls('cart.add_item')).texts).toHaveLength(3);
   });
 
-  it('leaves the gate that was mounted where it was, and tells its callbacks which run moved', async () => {
+  it('leaves the gate object where it was, and tells its callbacks which run moved', async () => {
     const gate = checkoutGate();
     const moves: unknown[] = [];
     gate.onTransition((move) => void moves.push(move));

@@ -20,7 +20,7 @@ function orderGate(pay: BindingOptions) {
     .bindTool('retry', 'declined', 'RETRY');
 }
 
-/** Its `pay` answers as it is told to: `paid`, `declined`, `error` or `broken`. */
+/** Its `pay` answers as its argument says: `paid`, `declined`, `error` or `broken`. */
 function orderServer(ledger: Ledger): McpServer {
   const server = new McpServer({ name: 'order', version: '1.0.0' });
   const inputSchema = { as: z.string(), sum: z.number().optional() };
@@ -34,7 +34,7 @@ function orderServer(ledger: Ledger): McpServer {
   return server;
 }
 
-/** A client of an order whose `pay` is bound like that. */
+/** A client of an order with this binding of `pay`. */
 async function order(pay: BindingOptions, gate: FsmGateOptions = {}) {
   const app = await scene({
     workflow: orderGate(pay),
@@ -50,11 +50,11 @@ async function order(pay: BindingOptions, gate: FsmGateOptions = {}) {
     key: client.run,
     order: app.run(client.run),
     trail: () => app.runs.history(client.run),
-    /** A call that is paid and cannot be saved, for as long as its lease lasts. */
+    /** A call that pays, while the store fails until its lease is over. */
     async loseOutcome(): Promise<void> {
       app.store.fail('commit');
       await passUntil(app.clock, client.raw.call('pay', { as: 'paid' }));
-      // Another try to save it fails meanwhile, and the next one is some time away.
+      // One more try to save it fails, and the next one comes later.
       app.clock.advance(8_000);
       app.store.heal();
     },
@@ -69,7 +69,7 @@ describe('a success that is a function', () => {
         : 'DECLINED',
   };
 
-  it('decides by the arguments and the result where the run goes, and what the trail keeps', async () => {
+  it('decides by arguments and result where the run goes, and what the trail keeps', async () => {
     const { client, errors, trail, ...app } = await order(byResult);
     await client.calls('pay', { as: 'declined' });
     await app.order.isIn('declined');

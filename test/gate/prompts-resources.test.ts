@@ -69,7 +69,7 @@ async function openShop(options: SceneOptions = {}) {
     client,
     sdk,
     calls: app.ledger.calls,
-    /** The lists, other than that of the tools, that the client was told of. */
+    /** The lists of prompts and resources whose changes the client was told of. */
     changes,
     prompts: async () => (await sdk.listPrompts()).prompts.map(({ name }) => name),
     resources: async () => (await sdk.listResources()).resources.map(({ uri }) => uri),
@@ -109,7 +109,8 @@ describe.each([
     await expect(sdk.getPrompt({ name: 'order.summary' })).rejects.toMatchObject({
       code: -32602,
       message: expect.stringContaining(
-        '[System: The prompt order.summary is not available while checkout is in "empty". Available now: cart.add_item. To reach it, call cart.add_item first.]',
+        '[System: The prompt order.summary is not available while checkout is in "empty". ' +
+          'Available now: cart.add_item. To reach it, call cart.add_item first.]',
       ),
       data: {
         'mcp-interlock/refusal': {
@@ -331,7 +332,8 @@ describe('lists that are stable', () => {
     const { sdk } = await openShop({ gate: { visibility: 'stable' } });
     const { prompts } = await sdk.listPrompts();
     expect(prompts.map(({ description }) => description)).toEqual([
-      'About order.summary.\n\n[System: Available only while checkout is in "has_items" or "payment". From the start of a run, cart.add_item leads there.]',
+      'About order.summary.\n\n[System: Available only while checkout is in "has_items" or ' +
+        '"payment". From the start of a run, cart.add_item leads there.]',
       'About help.',
     ]);
     const { resources } = await sdk.listResources();
@@ -348,7 +350,7 @@ describe('lists that are stable', () => {
 });
 
 describe('a run that only a handle names', () => {
-  it('has no prompts and resources: they are listed with where they are available, and refused', async () => {
+  it('has no prompts and resources: they are listed with notes, and refused', async () => {
     const key = managedHandle({ start: 'checkout.start', argument: 'checkout' });
     const { sdk, prompts, calls, warnings } = await openShop({ session: { key } });
     expect(await prompts()).toEqual(['order.summary', 'help']);
@@ -388,7 +390,8 @@ describe('a prompt that the upstream does not have', () => {
     await prompts();
     await prompts();
     expect(warnings).toEqual([
-      'the gate "checkout" binds "order.sumary", which the upstream does not list, so nothing is gated by it. Did you mean "order.summary"?',
+      'the gate "checkout" binds "order.sumary", which the upstream does not list, so ' +
+        'nothing is gated by it. Did you mean "order.summary"?',
     ]);
   });
 });

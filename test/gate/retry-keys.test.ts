@@ -7,7 +7,7 @@ import { begins, pass, scene } from '../helpers/scene.ts';
 
 const MINUTE = 60_000;
 
-/** A session whose first payment was begun, and of which nobody knows the outcome. */
+/** A session whose first payment has an unknown outcome. */
 async function triedOnce(workflow: StateMachineGate<string, string>) {
   const keys: unknown[] = [];
   const answers: CallToolResult[] = [];

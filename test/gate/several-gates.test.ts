@@ -12,7 +12,7 @@ import { serve } from '../helpers/serve.ts';
 import { toolServer } from '../helpers/tool-server.ts';
 import { cartServer, type Ledger } from '../helpers/upstream.ts';
 
-/** Whoever pays has to show an identity first, and loses it by viewing the cart. */
+/** The client must show an identity before it pays, and loses it by viewing the cart. */
 const identity = () =>
   new StateMachineGate({
     id: 'identity',
@@ -69,19 +69,20 @@ describe('a refusal of one of several gates', () => {
     for (const tool of ['cart.add_item', 'cart.checkout']) await client.calls(tool);
     const refused = await client.isRefused('cart.pay', 'state');
     expect(refused.text).toBe(
-      '[System: cart.pay is not available while identity is in "unknown". Available now: id.show, cart.view. To reach cart.pay, call id.show first.]',
+      '[System: cart.pay is not available while identity is in "unknown". Available now: ' +
+        'id.show, cart.view. To reach cart.pay, call id.show first.]',
     );
   });
 
   it('tells no way, and none of its tools, if another workflow cannot be read', async () => {
     const { client, store } = await both();
     await client.calls('id.show');
-    // The claim says where the run stands in the first workflow; the record that says the rest
-    // cannot be had.
+    // The claim tells the state in the first workflow; the store fails to read the others.
     store.fail('read');
     const refused = await client.isRefused('cart.pay', 'state');
     expect(refused.text).toBe(
-      '[System: cart.pay is not available while checkout is in "empty". Available now: cart.add_item.]',
+      '[System: cart.pay is not available while checkout is in "empty". Available now: ' +
+        'cart.add_item.]',
     );
   });
 
@@ -124,7 +125,8 @@ describe('a refusal of one of several gates', () => {
     const { client } = await behind([identity(), [checkoutGate(), hiding]]);
     const refused = await client.isRefused('cart.pay', 'state');
     expect(refused.text).toBe(
-      '[System: cart.pay is not available while identity is in "unknown". Available now: id.show, cart.view, cart.add_item.]',
+      '[System: cart.pay is not available while identity is in "unknown". Available now: ' +
+        'id.show, cart.view, cart.add_item.]',
     );
     expect(JSON.stringify(refused.meta)).not.toContain('cart.checkout');
   });
@@ -157,7 +159,7 @@ describe('a refusal of one of several gates', () => {
 });
 
 describe('a step of one gate that another gate still judges', () => {
-  it('has no unknown outcome where its client cancels meanwhile: it was not forwarded', async () => {
+  it('has no unknown outcome if its client cancels: it was not forwarded', async () => {
     const [asked, answer] = [latch(), latch()];
     const slow = new StateMachineGate({
       id: 'slow',
@@ -271,7 +273,7 @@ describe('any two gates', () => {
     return gate;
   };
 
-  it('offer over the wire what can be called, and name ways that can be gone to their end', async () => {
+  it('offer what can be called, and name ways that lead to their end', async () => {
     const seen = { ways: 0, none: 0 };
     await fc.assert(
       fc.asyncProperty(drawn, drawn, async (one, other) => {

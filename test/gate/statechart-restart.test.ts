@@ -10,7 +10,7 @@ import { DRIVERS } from '../helpers/redis-drivers.ts';
 import { scene } from '../helpers/scene.ts';
 import { sharedRedis } from '../services/shared.ts';
 
-/** What is done with a store that a process opened, and with everything that the process was. */
+/** Ends a process, and what it opened of the store. */
 interface Opened {
   readonly store: AtomicStateStore;
   close(): Promise<void>;
@@ -44,7 +44,7 @@ async function postgres(): Promise<() => Promise<Opened>> {
   };
 }
 
-/** Each step with the state that it leads to. */
+/** Each step, and the state that it leads to. */
 const WAY: readonly (readonly [tool: string, args: object, state: string])[] = [
   ['add', { sum: 5 }, 'cart'],
   ['place', {}, 'placed.(billing.due|packing.waiting)'],
@@ -60,7 +60,7 @@ describe.each([
   ['Redis', redis],
   ['PostgreSQL', postgres],
 ])('a statechart on %s', (_, makeOpen) => {
-  it('goes on in a new process after every step, with its regions, its context and its history', async () => {
+  it('goes on in a new process, with its regions, its context and its history', async () => {
     const open = await makeOpen();
     let id: string | undefined;
     for (const [tool, args, state] of WAY) {

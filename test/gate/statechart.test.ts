@@ -6,7 +6,7 @@ import { ORDER_APP, orderGate } from '../helpers/order-app.ts';
 import { RawSession } from '../helpers/raw.ts';
 import { type SceneOptions, scene } from '../helpers/scene.ts';
 
-/** A client of the order's tools behind that gate; beside another process, if one is given. */
+/** A client of the order behind that gate, in a process of its own beside another one. */
 async function shop(workflow: StateMachineGate<string, string>, beside?: SceneOptions['beside']) {
   const app = await scene({ ...ORDER_APP, workflow, ...(beside && { beside }) });
   const client = await app.client();
@@ -20,19 +20,21 @@ async function shop(workflow: StateMachineGate<string, string>, beside?: SceneOp
 }
 
 describe('a mounted statechart', () => {
-  it('shows the tools of all active states and refuses the others, in parallel regions too', async () => {
+  it('shows the tools of all active states, also in parallel regions', async () => {
     const { client, ledger, errors, position } = await shop(orderGate());
     await client.sees(['add', 'place', 'look']);
     await client.calls('add', { sum: 5 });
     expect((await client.calls('place')).texts[1]).toBe(
-      '[System: order is now in "placed.(billing.due|packing.waiting)". Available now: pay, pack, pause.]',
+      '[System: order is now in "placed.(billing.due|packing.waiting)". Available now: pay, ' +
+        'pack, pause.]',
     );
     await client.sees(['pay', 'pack', 'pause', 'look']);
     await client.calls('pack');
     await client.sees(['pay', 'pause', 'look']);
     const refused = await client.isRefused('pack', 'state');
     expect(refused.text).toBe(
-      '[System: pack is not available while order is in "placed.(billing.due|packing.packed)". Available now: pay, pause.]',
+      '[System: pack is not available while order is in ' +
+        '"placed.(billing.due|packing.packed)". Available now: pay, pause.]',
     );
     await client.calls('pay', { sum: 2 });
     expect(await position()).toMatchObject({
@@ -46,11 +48,12 @@ describe('a mounted statechart', () => {
     expect(errors).toEqual([]);
   });
 
-  it('refuses a call before it runs, where its guards say no to the event that the call would send', async () => {
+  it('refuses a call before it runs if its guards refuse the call’s event', async () => {
     const { client, store, ledger, errors, position } = await shop(orderGate());
     const refused = await client.isRefused('place', 'guard');
     expect(refused.text).toBe(
-      '[System: This call of place was refused while order is in "cart": a condition for it is not met. Available now: add, place.]',
+      '[System: This call of place was refused while order is in "cart": a condition for it ' +
+        'is not met. Available now: add, place.]',
     );
     expect(store.take()).toEqual(['claim', 'release']);
     expect(await position()).toMatchObject({ state: 'cart', version: 0 });
@@ -61,7 +64,7 @@ describe('a mounted statechart', () => {
     expect(errors).toEqual([]);
   });
 
-  it('takes two round trips for a step, and one more for a refusal, since its states cannot be listed', async () => {
+  it('takes two round trips for a step, and one more for a refusal', async () => {
     const { client, store } = await shop(orderGate());
     await client.calls('add', { sum: 1 });
     expect(store.take()).toEqual(['claim', 'commit']);
@@ -107,7 +110,7 @@ describe('a mounted statechart', () => {
     ]);
   });
 
-  it('commits the call without a move where its own code fails, and says so: the tool ran', async () => {
+  it('commits the call without a move if its own code fails: the tool ran', async () => {
     const { client, errors, position } = await shop(orderGate());
     await client.calls('add');
     expect(String(errors)).toContain('NaN');
@@ -116,9 +119,9 @@ describe('a mounted statechart', () => {
 });
 
 describe("a machine's guards", () => {
-  /** A desk whose only guard says no, until `guard.says` is something else. */
+  /** A desk whose only guard refuses until `guard.says` is changed. */
   function desk() {
-    /** What the guard was asked about, in order, and what it answers. */
+    /** What the guard was asked, in order, and what it answers. */
     const guard = { asked: [] as unknown[], says: () => false };
     const machine = createMachine({
       id: 'desk',
@@ -142,7 +145,7 @@ describe("a machine's guards", () => {
     return { guard, gate: () => new StateMachineGate(machine) };
   }
 
-  it('are asked with the data as they are before the call, and with an event that has nothing but its name', async () => {
+  it('are asked with the data before the call, and with the bare event', async () => {
     const { guard, gate } = desk();
     const { client } = await shop(gate().bindTool('place', 'open', 'PLACE'));
     guard.asked.length = 0;
@@ -182,7 +185,7 @@ describe("a machine's guards", () => {
     expect(bindingAsked).toBe(1);
   });
 
-  it('are asked after a call whose result says which event it sends: it is saved without a move', async () => {
+  it('are asked after a call if its result decides the event', async () => {
     const bound = desk()
       .gate()
       .bindTool('place', 'open', { success: () => 'PLACE' });
@@ -223,7 +226,8 @@ describe('guards of bindings', () => {
     const { client, ledger, store } = await shop(gate);
     const refused = await client.isRefused('place', 'guard', { sum: 7 });
     expect(refused.text).toBe(
-      '[System: This call of place was refused while booking is in "open": The slot is taken. Available now: place, look.]',
+      '[System: This call of place was refused while booking is in "open": The slot is ' +
+        'taken. Available now: place, look.]',
     );
     expect(refused.meta).toMatchObject({
       'mcp-interlock/refusal': { reason: 'guard', state: 'open' },
@@ -245,7 +249,7 @@ describe('guards of bindings', () => {
     });
   });
 
-  it('may take their time: a call that is cancelled meanwhile is never forwarded, and its run is free', async () => {
+  it('may take long: a call that is cancelled meanwhile is never forwarded', async () => {
     const waiting = latch();
     let asked = 0;
     const gate = guarded(async () => {
@@ -303,7 +307,7 @@ describe('a run over deployments', () => {
       .bindTool('place', 'open', 'PLACE')
       .bindTool('pay', 'checkout', 'PAID');
 
-  it('whose state does not exist any more is refused, not reset, until it is migrated', async () => {
+  it('whose state does not exist any more is refused until it is migrated', async () => {
     const app = await shop(first());
     await app.client.calls('place');
     /** A new process with another gate takes over the run of the client. */

@@ -45,7 +45,7 @@ const managed = (options: Partial<ManagedHandleOptions> = {}) =>
   managedHandle({ start: START, argument: 'workflow_run', ...options });
 const alice = { user: 'alice' };
 
-/** Whoever pays has to show an identity first, and loses it by viewing the cart. */
+/** The client must show an identity before it pays, and loses it by viewing the cart. */
 const identity = () =>
   new StateMachineGate({
     id: 'identity',
@@ -72,7 +72,7 @@ async function visit(options: SceneOptions = {}, user?: string) {
   return { ...app, client, ask: () => statusOf(client), part: () => partOf(client) };
 }
 
-/** What a client of SDK v1 is answered, which has checked it by the listed schema. */
+/** The answer to a client of SDK v1, which checks it by the listed schema. */
 async function statusOf({ raw }: SceneClient, args: Record<string, unknown> = {}) {
   await raw.client.listTools();
   return raw.client.callTool({ name: STATUS, arguments: args });
@@ -92,7 +92,7 @@ interface Chosen {
   readonly args: Record<string, unknown>;
 }
 
-/** What a model chooses that knows nothing but an answer: the first call that leads on. */
+/** What a model chooses by the answer alone: the first call that leads on. */
 function chosenFrom({ workflows }: { workflows: WireMessage[] }): Chosen | undefined {
   if (workflows.some(({ status }) => status === 'ended')) return undefined;
   for (const { state, next, waitsFor, pass = {} } of workflows) {
@@ -171,7 +171,7 @@ describe('a model that is given the answers and nothing else', () => {
 });
 
 describe.each(FOUR_UPSTREAMS)('in front of $name', (kind) => {
-  it('clients of the SDKs take the list and the answer, and the upstream sees no call', async () => {
+  it('serves the SDKs’ clients, and the upstream sees no call', async () => {
     const { middlewares } = makeStage({ session: { key: [sessionKey(), principalKey()] }, gate });
     const upstream = await kind.start(middlewares);
     onTestFinished(() => upstream.close());
@@ -196,7 +196,7 @@ async function listed(session: RawSession, params: unknown = {}): Promise<WireMe
 }
 
 describe('the listed tool', () => {
-  it('comes last, changes nothing by its annotations, and asks for nothing in a session', async () => {
+  it('comes last, is annotated as read-only, and asks for nothing in a session', async () => {
     const { session } = await scene({ gate });
     const tools = await listed(await session());
     expect(tools.map(({ name }) => name)).toEqual(['cart.add_item', 'cart.view', STATUS]);
@@ -329,7 +329,7 @@ describe('an answer', () => {
     });
   });
 
-  it('has the last five entries of the trail, and of them nothing that came with a call', async () => {
+  it('has the last five entries of the trail, without arguments', async () => {
     const { client, runs, ask } = await visit();
     for (let i = 0; i < 6; i++) await client.calls('cart.add_item', { sku: 'secret-sku' });
     await runs.send(client.run, 'CLEAR', {
@@ -449,7 +449,9 @@ describe('what a run waits for', () => {
       state: 'empty',
       next: [],
       waitsFor: { what: 'step', tool: 'cart.add_item' },
-      says: 'checkout is in "empty". A call of cart.add_item is running. Wait for its result, then ask again.',
+      says:
+        'checkout is in "empty". A call of cart.add_item is running. Wait for its ' +
+        'result, then ask again.',
     });
     adding.finish();
     await adding.answer;
@@ -503,7 +505,8 @@ describe('what a run waits for', () => {
       leavesAt: new Date(clock.now() + 720_000).toISOString(),
       says:
         'order is in "waiting". No tool of order is available now. No call leads on from here: ' +
-        'it waits for APPROVE or REJECT, from outside. It leaves this state by itself in 12 minutes.',
+        'it waits for APPROVE or REJECT, from outside. It leaves this state by itself in 12 ' +
+        'minutes.',
     });
     await runs.send(client.run, 'APPROVE');
     expect(await part()).toMatchObject({

@@ -11,7 +11,7 @@ import { callOf, RawSession } from '../helpers/raw.ts';
 import { begins, pass, passUntil, scene } from '../helpers/scene.ts';
 import { toolServer } from '../helpers/tool-server.ts';
 
-/** What a handler was given to be idempotent by. */
+/** The idempotency keys that handlers got. */
 interface Seen {
   readonly tool: string;
   readonly key: unknown;
@@ -38,7 +38,7 @@ function orderGate() {
     .bindTool('ship', 'paid', 'SHIP');
 }
 
-/** A client of an order, whose upstream answers in one stream a request. */
+/** A client of an order, whose upstream answers each request on a stream. */
 async function order(gate: FsmGateOptions = {}) {
   const workflow = orderGate();
   const moves: unknown[] = [];
@@ -83,14 +83,14 @@ async function order(gate: FsmGateOptions = {}) {
     /** A call whose handler runs, and whose connection breaks before any answer. */
     async loseOutcome(tool: string): Promise<void> {
       hangsUp = true;
-      // Not with the SDK's client: it waits for ever where a stream breaks off without a result.
+      // Not with the SDK's client: it waits for ever if a stream ends without a result.
       await expect(post(tool)).rejects.toThrow();
     },
   };
 }
 
 describe('store round trips', () => {
-  it('are 2 for a step, 1 for tools/list and for initialize, 0 for an ungated call of a known session', async () => {
+  it('are 2 for a step, 1 for tools/list and initialize, 0 for an ungated call', async () => {
     const { client, store, ...app } = await order();
     await client.calls('look');
     expect(store.take()).toEqual([]);
@@ -104,7 +104,7 @@ describe('store round trips', () => {
     expect(store.take()).toEqual(['open']);
   });
 
-  it('are 1 more where the process has not asked for the session in the last five seconds, but not for a list', async () => {
+  it('are 1 more if the session was not confirmed in the last five seconds', async () => {
     const { client, clock, store } = await order();
     clock.advance(5_000);
     await client.calls('look');
@@ -140,7 +140,7 @@ describe('store round trips', () => {
 });
 
 describe('a handler', () => {
-  it('gets its run and its idempotency key, both ways alike, and never a key that the client sent', async () => {
+  it('gets its run and its idempotency key, and never a key of the client’s', async () => {
     const { client, seen } = await order();
     await client.raw.client.callTool({
       name: 'pay',
@@ -169,7 +169,7 @@ describe('a handler', () => {
 });
 
 describe('a commit that fails', () => {
-  it('is tried again while the lease lasts, and the client sees a success that is saved', async () => {
+  it('is tried again while the lease lasts, so the client’s success is saved', async () => {
     const { client, clock, store, ledger } = await order();
     store.fail('commit', 2);
     const call = client.calls('pay');
@@ -209,7 +209,7 @@ describe('a commit that fails', () => {
     expect(moves).toEqual(['PAY']);
   });
 
-  it('is tried once more after a freeze that outlasted the lease, since it may have been saved', async () => {
+  it('is tried once more after a freeze that outlasted the lease', async () => {
     const { client, clock, store } = await order();
     store.fail('commit', 1, 'late');
     const call = client.calls('pay');
@@ -220,13 +220,14 @@ describe('a commit that fails', () => {
     expect(store.times('commit')).toBe(2);
   });
 
-  it('to the end holds the run, and the client is told that the tool ran and not to call it again', async () => {
+  it('to the end holds the run, and the client is told that the tool ran', async () => {
     const { client, clock, store, errors, ledger, ...app } = await order();
     store.fail('commit');
     const told = await passUntil(clock, client.raw.call('pay'));
     expect(told.isError).toBe(true);
     expect(told.text).toBe(
-      '[System: pay ran, but its outcome could not be recorded. Do not call it again; the operator must check what happened.]',
+      '[System: pay ran, but its outcome could not be recorded. Do not call it again; the ' +
+        'operator must check what happened.]',
     );
     expect(JSON.stringify(told)).not.toContain('hunter2');
     expect(errors.find((error) => error instanceof UnknownOutcome)).toMatchObject({
@@ -243,7 +244,7 @@ describe('a commit that fails', () => {
 });
 
 describe('an unknown outcome', () => {
-  it('holds the run of a step that must not be repeated, until an operator says how it came out', async () => {
+  it('holds the run, unless the step may be repeated, until an operator resolves it', async () => {
     const { client, clock, store, ledger, workflow, loseOutcome } = await order();
     await loseOutcome('pay');
     const runs = runsOf(workflow, { store });
@@ -287,7 +288,7 @@ describe('an unknown outcome', () => {
     expect(await app.order.moves()).toEqual(['pay']);
   });
 
-  it('that was a failure leaves the run where it was, and the tool can be called with a new key', async () => {
+  it('that was a failure leaves the run where it was; the next call has a new key', async () => {
     const { client, clock, store, workflow, seen, loseOutcome } = await order();
     await loseOutcome('pay');
     clock.advance(LEASE);
@@ -328,7 +329,7 @@ describe('a lease', () => {
     await client.calls('ship');
   });
 
-  it('is not renewed past the longest step: the client is told that the outcome is unknown', async () => {
+  it('is not renewed past the longest step: then the outcome is unknown', async () => {
     const { client, clock, ...app } = await order({ maxStepMs: 60_000 });
     const paying = await begins(app, 'pay', () => client.raw.call('pay'));
     clock.advance(60_000);
@@ -358,7 +359,7 @@ describe('a claim that the store grants after its deadline, to a call that was r
     await expect.poll(() => store.late.length).toBe(1);
     clock.advance(2_000);
     await refused;
-    // The first release comes too early: there is nothing to let go yet.
+    // The first release comes too early: the claim is not granted yet.
     await expect.poll(() => store.times('release')).toBe(1);
     store.late.shift()?.();
     await expect.poll(() => store.times('release')).toBe(2);

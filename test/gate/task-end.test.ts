@@ -59,7 +59,7 @@ describe('an answer', () => {
     expect(outcomeOf(failing(17)?.reply ?? answer({}))).toBe('failed');
   });
 
-  it('to tasks/cancel is an end where it shows the task as cancelled, and an acknowledgement is none', () => {
+  it('to tasks/cancel is an end only if it shows the task as cancelled', () => {
     const question = asking('tasks/cancel');
     const end = endInAnswer(answer({ taskId: 't', status: 'cancelled' }), question);
     expect(end).toMatchObject({ taskId: 't', reply: undefined });

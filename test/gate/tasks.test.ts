@@ -59,7 +59,7 @@ describe('a task of SDK v1', () => {
       expect(app.errors).toEqual([]);
     });
 
-    it(`moves the run if only its result is asked for, and tells it in front if there is room (${answers})`, async () => {
+    it(`moves the run if only its result is asked for (${answers})`, async () => {
       const app = await start({ shape: { answers } });
       const session = await app.session();
       const taskId = await createTask(session, 'cart.add_item');
@@ -131,7 +131,7 @@ describe('a task of SDK v1', () => {
     const taskId = await createTask(session, 'cart.add_item');
     await session.ask('tasks/get', { taskId });
     await session.ask('tasks/list');
-    // What SDK v1 says when its task store is away.
+    // SDK v1's answer when its task store fails.
     app.tasks.store.getTask = () => Promise.reject(new Error('no connection'));
     expect((await session.ask('tasks/result', { taskId })).error.code).toBe(-32603);
     await app.run(session.id).isIn('empty', 'running');
@@ -149,7 +149,7 @@ describe('a task of SDK v1', () => {
     expect(reasonOf(await other)).toBe('busy');
   });
 
-  it('is an unknown outcome once its time to live is over, and its late end is still saved', async () => {
+  it('has an unknown outcome once its ttl is over, and a late end is still saved', async () => {
     const app = await start();
     const session = await app.session();
     const taskId = await createTask(session, 'cart.add_item');
@@ -281,7 +281,7 @@ describe('an end that is seen elsewhere', () => {
     expect(app.errors).toEqual([]);
   });
 
-  it('is told once, although two processes see it and both show it as the success that it is', async () => {
+  it('is told once if two processes see it, and both show the success', async () => {
     const moves: string[] = [];
     const watched = (process: string) => {
       const workflow = checkoutGate();
@@ -318,7 +318,7 @@ describe('an end that is seen elsewhere', () => {
     expect(moves).toEqual(['ADD_ITEM']);
   });
 
-  it('is no unknown outcome to a process that stood still until the task’s life was over', async () => {
+  it('is no unknown outcome for a process that stood still past the task’s ttl', async () => {
     const frozen = new ManualClock();
     const app = await start({ shape: STATELESS, gate: { clock: frozen } });
     const session = await app.session();
@@ -483,7 +483,7 @@ describe('an end that cannot be saved', () => {
 });
 
 describe('an end that cannot be understood', () => {
-  /** Reads an argument only of a result with content, so it is not foreseen that it will. */
+  /** Reads an argument only if the result has content, so the gate cannot foresee it. */
   const counting = () =>
     new StateMachineGate({
       id: 'counting',

@@ -64,7 +64,7 @@ describe('the trail of a run', () => {
     ]);
   });
 
-  it('says which deployment it was, who called what with which arguments, and under which id', async () => {
+  it('says which deployment, and who called what with which arguments and id', async () => {
     const app = await scene({ workflow: thirdDeployment() });
     const ann = await app.session({ 'x-user': 'ann' });
     await ann.post({
@@ -207,7 +207,7 @@ describe('the trail of a run', () => {
     expect(app.errors).toEqual([expect.objectContaining({ message: 'the redaction failed' })]);
   });
 
-  it('has the attempt of a step that a killed process left, once another call takes it over', async () => {
+  it('has the attempt of a killed process once another call takes the step over', async () => {
     const app = await scene({ gate: { whenEnded: 'keep' } });
     const session = await app.session({ 'x-user': 'ann' });
     const note = { tool: 'cart.add_item', digest: 'd', actor: 'ann', requestId: 4 };

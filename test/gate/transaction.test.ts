@@ -33,7 +33,7 @@ async function database() {
   };
 }
 
-/** A client of a tool that charges and moves in one transaction, which ends like that. */
+/** A client of a tool that charges and moves in one transaction, which ends this way. */
 async function order(end: 'COMMIT' | 'ROLLBACK', kept: 'in its database' | 'in memory') {
   const { pool, store, charge, charges } = await database();
   const app = await scene({
@@ -66,7 +66,7 @@ async function order(end: 'COMMIT' | 'ROLLBACK', kept: 'in its database' | 'in m
 }
 
 describe('commitIn(client)', () => {
-  it("makes the handler's own writes and the move one transaction, which counts as one step", async () => {
+  it("makes the handler's own writes and the move one transaction", async () => {
     const { client, runs, charges } = await order('COMMIT', 'in its database');
     expect((await client.calls('pay', { sum: 5 })).text).toBe('charged');
     expect(await charges()).toBe(1);

@@ -9,7 +9,7 @@ import type { Ledger } from '../helpers/upstream.ts';
 
 const LISTED = ['cart.add_item', 'cart.checkout', 'cart.pay'];
 
-/** The checkout with a binding whose name no list has. */
+/** The checkout with a binding that no list has. */
 const misspelt = () => checkoutGate().bindTool('cart.veiw', ['empty', 'has_items', 'payment']);
 
 async function visit(options: SceneOptions = {}) {
@@ -17,7 +17,7 @@ async function visit(options: SceneOptions = {}) {
   return { ...app, client: await app.client(), another: () => app.client() };
 }
 
-/** What a refusal of `cart.pay` names. */
+/** What a refusal of `cart.pay` offers. */
 async function namedTo(client: SceneClient) {
   const { meta, texts } = await client.isRefused('cart.pay', 'state');
   const { available, path } = meta['mcp-interlock/refusal'] as Record<string, unknown>;
@@ -101,7 +101,9 @@ describe('a bound tool that the upstream does not list', () => {
     expect(await namedTo(client)).toEqual({
       available: [],
       path: undefined,
-      text: '[System: cart.pay is not available while checkout is in "empty". No tool of checkout is available now.]',
+      text:
+        '[System: cart.pay is not available while checkout is in "empty". No tool of ' +
+        'checkout is available now.]',
     });
   });
 });

@@ -31,7 +31,7 @@ const isAdmin: VisibleTest = ({ principal }) => principal?.includes('admin') ===
 const isVip: VisibleTest = ({ context }) =>
   (context as { vip?: boolean } | undefined)?.vip === true;
 
-/** `audit` is for administrators, `approve` for those who have come to `review`. */
+/** `audit` is for administrators, `approve` for runs that have reached `review`. */
 function desk(audit: VisibleTest = isAdmin): StateMachineGate<string, string> {
   return new StateMachineGate(CONFIG)
     .bindTool('ask', 'open', 'REVIEW')
@@ -145,7 +145,7 @@ describe('a tool that a caller must not see', () => {
     }
   });
 
-  it('is not named as what happened last, or as what holds the run, by others’ calls', async () => {
+  it('is not named as the last call, nor as what holds the run', async () => {
     let isShown = true;
     const options = {
       gate: { statusTool: 'where', maxStepMs: 60_000 },
@@ -470,7 +470,7 @@ describe('for any caller and any run', () => {
     { minLength: 1, maxLength: 6 },
   );
 
-  it('the list has exactly the tools whose calls are let through, and so has all else', async () => {
+  it('the list and all advice have exactly the tools whose calls are let through', async () => {
     await fc.assert(
       fc.asyncProperty(
         bindings,
@@ -503,7 +503,7 @@ describe('for any caller and any run', () => {
               expect([...facts.available].sort()).toEqual([...listed].sort());
               continue;
             }
-            // It may have moved the run to where other tools are shown.
+            // The call may have moved the run to where other tools are shown.
             const now = (await session.tools()).filter((each) => gated.includes(each));
             if (now.join() !== listed.join()) break;
           }
