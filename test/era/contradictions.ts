@@ -7,13 +7,9 @@ const CAPABILITIES = 'io.modelcontextprotocol/clientCapabilities';
 /** A call of a tool, parts of which may contradict each other. */
 export interface Row {
   readonly name: string;
-  /**
-   * The code with which the middlewares refuse it, for any method and any upstream.
-   */
+  /** The code with which the middlewares refuse it, for any tool and any upstream. */
   readonly refused?: number;
-  /**
-   * The code with which they refuse it for a gated tool alone, which an upstream might run.
-   */
+  /** The code with which they refuse it for a gated tool alone, which an upstream might run. */
   readonly gated?: number;
   request(tool: string): Required<Pick<RawRequest, 'headers' | 'body'>>;
 }

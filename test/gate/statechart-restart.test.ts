@@ -10,7 +10,7 @@ import { DRIVERS } from '../helpers/redis-drivers.ts';
 import { scene } from '../helpers/scene.ts';
 import { sharedRedis } from '../services/shared.ts';
 
-/** Ends a process, and what it opened of the store. */
+/** A store that one process opened; `close()` ends that process. */
 interface Opened {
   readonly store: AtomicStateStore;
   close(): Promise<void>;
