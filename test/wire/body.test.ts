@@ -122,7 +122,7 @@ describe('a body that no parser has read', () => {
       for (const incoming of exchange.messages) void incoming.drop();
       return [];
     };
-    const { url } = await serve(tell, { parts: refusing });
+    const { url } = await serve(tell, { filters: refusing });
     const socket = connect(Number(url.port), url.hostname);
     const body = JSON.stringify({ jsonrpc: '2.0', method: 'x', params: 'x'.repeat(MIB) });
     const request = rawHead(body.length) + body;
@@ -157,10 +157,10 @@ describe('a body that no parser has read', () => {
       };
       const setEncoding: RequestHandler = (req, _res, next) =>
         void next(req.setEncoding(encoding) && undefined);
-      const parts = amend;
+      const filters = amend;
       const plain = await serve(upstream, { host: 'express 5', front: [setEncoding] });
       expect((await ask(plain.url, { body: NOTICE })).body.toString()).toBe(NOTICE);
-      const amended = await serve(upstream, { host: 'express 5', front: [setEncoding], parts });
+      const amended = await serve(upstream, { host: 'express 5', front: [setEncoding], filters });
       expect((await ask(amended.url, { body: NOTICE })).body.toString()).toBe(AMENDED_NOTICE);
     }
   });
@@ -169,7 +169,7 @@ describe('a body that no parser has read', () => {
     const { url } = await serve(tell, {
       host: 'express 4',
       front: [express4.urlencoded({ extended: false })],
-      parts: amend,
+      filters: amend,
     });
     expect(seenIn(await ask(url, { body: NOTICE }))).toMatchObject({
       stream: AMENDED_NOTICE,
@@ -200,7 +200,7 @@ describe('a body that was read in front', () => {
   });
 
   it.each(parsers)('%s is amended in that form', async (_, parser, __, body) => {
-    const { url } = await serve(tell, { host: 'express 5', front: [parser], parts: amend });
+    const { url } = await serve(tell, { host: 'express 5', front: [parser], filters: amend });
     const length = String(Buffer.byteLength(AMENDED_NOTICE));
     expect(seenIn(await ask(url, { body: NOTICE }))).toEqual({ stream: '', body, length });
   });
@@ -215,7 +215,7 @@ describe('a body that was read in front', () => {
       host: 'express 5',
       front: [express.json()],
       behind: [proxy as RequestHandler],
-      parts: amend,
+      filters: amend,
     });
     expect(seenIn(await ask(url, { body: NOTICE })).stream).toBe(AMENDED_NOTICE);
   });
@@ -227,7 +227,7 @@ describe('a body that was read in front', () => {
       const { url } = await serve(tell, {
         host: 'express 5',
         front: [express.json(), keep],
-        parts: amend,
+        filters: amend,
       });
       expect(seenIn(await ask(url, { body: NOTICE }))).toMatchObject({
         raw: AMENDED_NOTICE,
@@ -247,7 +247,7 @@ describe('a body that was read in front', () => {
       next();
     };
     const upstream: Upstream = (_req, res) => res.end();
-    const { url } = await serve(upstream, { host: 'express 5', front: [lazy], parts: amend });
+    const { url } = await serve(upstream, { host: 'express 5', front: [lazy], filters: amend });
     expect((await ask(url, { body: NOTICE })).status).toBe(200);
     expect(reads).toBe(1);
   });
@@ -276,7 +276,7 @@ describe('a body that was read in front', () => {
 
 describe('an amended body', () => {
   it('reaches every reader of the stream, with its own length', async () => {
-    const { url } = await serve(tell, { parts: amend });
+    const { url } = await serve(tell, { filters: amend });
     const length = String(Buffer.byteLength(AMENDED_NOTICE));
     expect(seenIn(await ask(url, { body: NOTICE }))).toEqual({
       stream: AMENDED_NOTICE,
@@ -295,10 +295,14 @@ describe('an amended body', () => {
     const piped = await serve(tell, {
       host: 'express 5',
       behind: [proxy as RequestHandler],
-      parts: amend,
+      filters: amend,
     });
     expect(seenIn(await ask(piped.url, { body: NOTICE })).stream).toBe(AMENDED_NOTICE);
-    const parsed = await serve(tell, { host: 'express 5', behind: [express.json()], parts: amend });
+    const parsed = await serve(tell, {
+      host: 'express 5',
+      behind: [express.json()],
+      filters: amend,
+    });
     expect(seenIn(await ask(parsed.url, { body: NOTICE })).body).toEqual(
       JSON.parse(AMENDED_NOTICE),
     );
@@ -326,7 +330,7 @@ describe('an amended body', () => {
     const body =
       '{"jsonrpc":"2.0","method":"x","params":{"n":12345678901234567890,"f":1.0,"e":"\\u00e9"}}';
     const { url } = await serve(tell, {
-      parts: ({ messages }) => {
+      filters: ({ messages }) => {
         messages[0]?.message.set(['params', 'key'], 'k');
         return [];
       },
@@ -518,7 +522,7 @@ describe('the amended message', () => {
       async (req, res) => {
         res.setHeader('content-type', 'application/json').end(await textOf(req));
       },
-      { parts: amend },
+      { filters: amend },
     );
     expect((await ask(url, { body: PING })).body.toString()).toBe(AMENDED);
   });

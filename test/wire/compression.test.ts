@@ -44,7 +44,7 @@ describe.each(HOSTS)('compression in front of us, on %s', (host) => {
     const { url, errors } = await serve(upstream, {
       host,
       front: [compression()],
-      parts: () => [MARKER],
+      filters: () => [MARKER],
     });
     for (const [encoding, decode] of [
       ['gzip', gunzipSync],
@@ -72,7 +72,7 @@ describe.each(HOSTS)('compression in front of us, on %s', (host) => {
       const { url } = await serve(upstream, {
         host,
         front: [compression()],
-        parts: () => [ONLOOKER],
+        filters: () => [ONLOOKER],
       });
       const reading = await open(url, { body: CALL, headers: gzip });
       if (control.includes('no-transform')) await reading.until(PROGRESS);
@@ -88,14 +88,14 @@ describe.each(HOSTS)('compression in front of us, on %s', (host) => {
   it.each<[string, Filter[]]>([
     ['as it is', []],
     ['while a filter thinks', [{ ...ONLOOKER, onMessage: () => new Promise(setImmediate) }]],
-  ])('lets a pipe go on once its own stream drains: %s', async (_, parts) => {
+  ])('lets a pipe go on once its own stream drains: %s', async (_, filters) => {
     const event = `data: {"jsonrpc":"2.0","method":"${'x'.repeat(9_000)}"}\n\n`;
     const upstream: Upstream = (_req, res) =>
       pipeline(
         Readable.from(Array.from({ length: 300 }, () => event)),
         res.writeHead(200, { 'content-type': 'text/event-stream' }),
       );
-    const { url } = await serve(upstream, { host, front: [compression()], parts: () => parts });
+    const { url } = await serve(upstream, { host, front: [compression()], filters: () => filters });
     const answer = await ask(url, { body: CALL, headers: gzip });
     expect(header(answer, 'content-encoding')).toBe('gzip');
     expect(gunzipSync(answer.body).toString()).toBe(event.repeat(300));
@@ -116,7 +116,7 @@ describe.each(HOSTS)('compression in front of us, on %s', (host) => {
       done.open();
     };
     let seen = false;
-    const part: Filter = {
+    const filter: Filter = {
       ...ONLOOKER,
       onMessage(message) {
         seen ||= message.at('id') === 1;
@@ -125,9 +125,9 @@ describe.each(HOSTS)('compression in front of us, on %s', (host) => {
     const { url } = await serve(upstream, {
       host,
       front: [compression()],
-      parts: ({ tap }) => {
+      filters: ({ tap }) => {
         tap.withholdClose();
-        return [part];
+        return [filter];
       },
     });
     const socket = connect(Number(url.port), url.hostname);
@@ -145,7 +145,7 @@ describe.each(HOSTS)('compression behind us, on %s', (host) => {
     const { url, errors } = await serve(json, {
       host,
       behind: [compression()],
-      parts: () => [MARKER],
+      filters: () => [MARKER],
     });
     const answer = await ask(url, { body: LIST, headers: gzip });
     expect([header(answer, 'content-encoding'), answer.body.toString()]).toEqual([
@@ -164,7 +164,7 @@ describe.each(HOSTS)('compression behind us, on %s', (host) => {
       res.end();
     };
     const slow: Filter = { ...ONLOOKER, onMessage: () => new Promise(setImmediate) };
-    const { url } = await serve(upstream, { host, behind: [compression()], parts: () => [slow] });
+    const { url } = await serve(upstream, { host, behind: [compression()], filters: () => [slow] });
     expect((await ask(url, { body: LIST, headers: gzip })).body.toString()).toBe(
       PROGRESS.repeat(200),
     );
@@ -177,7 +177,7 @@ describe.each(HOSTS)('compression behind us, on %s', (host) => {
           .writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' })
           .end('\x1f\x8b');
       },
-      { host, parts: () => [ONLOOKER] },
+      { host, filters: () => [ONLOOKER] },
     );
     const answer = await ask(url, { body: LIST, headers: gzip });
     expect([answer.status, header(answer, 'content-encoding')]).toEqual([502, undefined]);

@@ -44,14 +44,14 @@ function recording(): { upstream: Upstream; given: unknown[] } {
 /** Serves with several middlewares, one behind the other. */
 const serveAll = (
   upstream: Upstream,
-  mounts: NonNullable<WireOptions['parts']>[],
+  mounts: NonNullable<WireOptions['filters']>[],
   options: WireOptions = {},
 ) =>
   serve(upstream, {
     host: 'express 5',
     ...options,
-    ...(mounts[0] === undefined ? {} : { parts: mounts[0] }),
-    behind: mounts.slice(1).map((parts) => wiring(parts, [])),
+    ...(mounts[0] === undefined ? {} : { filters: mounts[0] }),
+    behind: mounts.slice(1).map((filters) => wiring(filters, [])),
   });
 
 const edit =
@@ -110,7 +110,7 @@ describe('an exchange', () => {
     const seen: unknown[] = [];
     const { upstream } = recording();
     const { url } = await serve(upstream, {
-      parts: (exchange) => {
+      filters: (exchange) => {
         const ids = (list: readonly { id: unknown }[]): unknown[] => list.map(({ id }) => id);
         refuse(1)(exchange);
         seen.push(
@@ -139,7 +139,7 @@ describe('what is forwarded', () => {
         for await (const chunk of req) res.write(chunk);
         res.end();
       },
-      { parts: () => [] },
+      { filters: () => [] },
     );
     const answer = await ask(url, { method: 'POST', body: text });
     expect(answer.status).toBe(502);
@@ -186,7 +186,7 @@ describe('what is forwarded', () => {
   it('is nothing where all is answered, in the shape of the request', async () => {
     const { upstream, given } = recording();
     const all = (exchange: Exchange): Filter[] => [1, 2, 3].flatMap((id) => refuse(id)(exchange));
-    const { url } = await serve(upstream, { parts: all });
+    const { url } = await serve(upstream, { filters: all });
     expect(jsonIn(await ask(url, { body: batch }))).toEqual([refusal(1), refusal(2), refusal(3)]);
     expect(jsonIn(await ask(url, { body: JSON.stringify(request(1)) }))).toEqual(refusal(1));
     expect(given).toEqual([]);
@@ -199,7 +199,7 @@ describe('what is forwarded', () => {
       return [ONLOOKER];
     };
     const { upstream, given } = recording();
-    const { url } = await serve(upstream, { parts: drop });
+    const { url } = await serve(upstream, { filters: drop });
     expect(jsonIn(await ask(url, { body: JSON.stringify([request(1), request(2)]) }))).toEqual([
       { jsonrpc: '2.0', id: 2, result: 0 },
     ]);
@@ -218,7 +218,7 @@ describe('what is forwarded', () => {
     });
     const { upstream } = recording();
     const { url } = await serve(upstream, {
-      parts: (exchange) => {
+      filters: (exchange) => {
         for (const call of exchange.messages)
           call.holders = [holder('first', call), holder('second', call)];
         return refuse(2)(exchange);
@@ -274,7 +274,7 @@ describe('a body that is refused', () => {
     ],
   ])('because it %s reaches no upstream', async (_, body, status, code) => {
     const { upstream, given } = recording();
-    const { url, exchanges } = await serve(upstream, { parts: () => [ONLOOKER] });
+    const { url, exchanges } = await serve(upstream, { filters: () => [ONLOOKER] });
     const answer = await ask(url, { body });
     expect([answer.status, (jsonIn(answer) as { error: { code: unknown } }).error.code]).toEqual([
       status,
@@ -304,7 +304,7 @@ describe('the message that a list changed', () => {
     const stream = await serve(
       (_req, res) =>
         res.writeHead(200, { 'content-type': 'text/event-stream' }).end(`data: ${result}\n\n`),
-      { parts: announcing },
+      { filters: announcing },
     );
     expect((await ask(stream.url, { body: LIST })).body.toString()).toBe(
       `${changed}data: ${result}\n\n`,
@@ -312,7 +312,7 @@ describe('the message that a list changed', () => {
     const body = await serve(
       (_req, res) => res.writeHead(200, { 'content-type': 'application/json' }).end(result),
       {
-        parts: announcing,
+        filters: announcing,
       },
     );
     expect((await ask(body.url, { body: LIST })).body.toString()).toBe(result);
@@ -335,7 +335,7 @@ describe('a request object that is replaced between two middlewares', () => {
           .writeHead(200, { 'content-type': 'application/json' })
           .end('{"jsonrpc":"2.0","id":1,"result":{}}');
       },
-      { parts: () => [ONLOOKER] },
+      { filters: () => [ONLOOKER] },
     );
     expect((await ask(url, { body: LIST })).status).toBe(200);
     expect(failure).toMatchObject({ code: 'ERR_INTERLOCK_MOUNT' });

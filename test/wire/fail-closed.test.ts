@@ -44,10 +44,10 @@ function refusedIds({ body, headers }: Answer): unknown[] {
 
 async function expectRefusal(
   upstream: Upstream,
-  parts: Filter[] = [ONLOOKER],
+  filters: Filter[] = [ONLOOKER],
   limits = {},
 ): Promise<unknown[]> {
-  const { url, errors } = await serve(upstream, { parts: () => parts, limits });
+  const { url, errors } = await serve(upstream, { filters: () => filters, limits });
   const answer = await ask(url, { body: LIST });
   expect(answer.body.toString()).not.toContain('secret');
   expect([answer.status, refusedIds(answer), answer.complete]).toEqual([502, [1], true]);
@@ -98,7 +98,7 @@ describe('a response that cannot be inspected is refused:', () => {
 
   it('but not a body of just that size', async () => {
     const { url } = await serve(sending(JSON_TYPE, LISTED), {
-      parts: () => [ONLOOKER],
+      filters: () => [ONLOOKER],
       limits: { maxMessageBytes: LISTED.length },
     });
     expect((await ask(url, { body: LIST })).body.toString()).toBe(LISTED);
@@ -108,7 +108,7 @@ describe('a response that cannot be inspected is refused:', () => {
     const { url, errors } = await serve(
       sending(SSE_TYPE, EVENT.replace('secret', 'a'), 'data: no JSON\n\n', ': b\n\n'),
       {
-        parts: () => [ONLOOKER],
+        filters: () => [ONLOOKER],
       },
     );
     expect((await ask(url, { body: LIST })).body.toString()).toBe(
@@ -119,24 +119,24 @@ describe('a response that cannot be inspected is refused:', () => {
 
   it('half an event at the end of a stream never goes out', async () => {
     const { url } = await serve(sending(SSE_TYPE, `data: ${LISTED}\n`), {
-      parts: () => [ONLOOKER],
+      filters: () => [ONLOOKER],
     });
     expect((await ask(url, { body: LIST })).body.toString()).toBe('');
   });
 
   it('a batch, with an error for each request that was not answered here', async () => {
-    const parts = (exchange: Exchange): Filter[] => {
+    const filters = (exchange: Exchange): Filter[] => {
       const [first] = exchange.messages;
       if (first !== undefined) void first.answerWith({ jsonrpc: '2.0', id: 1, result: {} });
       return [ONLOOKER];
     };
-    const { url } = await serve(sending(JSON_TYPE, 'x'), { parts });
+    const { url } = await serve(sending(JSON_TYPE, 'x'), { filters });
     const answer = await ask(url, { body: BATCH });
     expect(JSON.parse(answer.body.toString())).toEqual([
       { jsonrpc: '2.0', id: 1, result: {} },
       expect.objectContaining({ id: 'two', error: expect.anything() }),
     ]);
-    const whole = await serve(sending(JSON_TYPE, 'x'), { parts: () => [ONLOOKER] });
+    const whole = await serve(sending(JSON_TYPE, 'x'), { filters: () => [ONLOOKER] });
     expect(refusedIds(await ask(whole.url, { body: BATCH }))).toEqual([1, 'two']);
   });
 
@@ -147,7 +147,7 @@ describe('a response that cannot be inspected is refused:', () => {
       `data: ${' '.repeat(2_000)}`,
     );
     const { url } = await serve(upstream, {
-      parts: () => [ONLOOKER],
+      filters: () => [ONLOOKER],
       limits: { maxMessageBytes: 1_000 },
     });
     const answer = await ask(url, { body: BATCH });
@@ -174,7 +174,7 @@ describe('a filter that fails', () => {
 
   it.each(ways)('in %s, and %s, ends a stream with an error', async (method, how) => {
     const { url, errors } = await serve(sending(SSE_TYPE, EVENT, EVENT), {
-      parts: () => [failing(method, how)],
+      filters: () => [failing(method, how)],
     });
     const answer = await ask(url, { body: CALL });
     expect(refusedIds(answer)).toEqual(method === 'onEnd' ? [] : [1]);
@@ -190,7 +190,7 @@ describe('a filter that fails', () => {
         res.write('abc');
         res.end('def');
       };
-      const { url, errors } = await serve(upstream, { parts: () => [failing(method, how)] });
+      const { url, errors } = await serve(upstream, { filters: () => [failing(method, how)] });
       const answer = await ask(url, { method: 'GET' });
       expect([answer.status, answer.complete]).toEqual([method === 'onHead' ? 502 : 200, true]);
       expect(errors).toHaveLength(1);
@@ -213,14 +213,14 @@ describe('a filter that fails', () => {
 
   it('twice cuts the connection, and lets nothing through', async () => {
     let thrown = 0;
-    const part: Filter = {
+    const filter: Filter = {
       ...ONLOOKER,
       onHead() {
         thrown++;
         throw new Error('no headers');
       },
     };
-    const { url } = await serve(sending(JSON_TYPE, 'not JSON'), { parts: () => [part] });
+    const { url } = await serve(sending(JSON_TYPE, 'not JSON'), { filters: () => [filter] });
     await expect(ask(url, { body: LIST })).rejects.toThrow();
     expect(thrown).toBe(1);
   });
@@ -229,14 +229,14 @@ describe('a filter that fails', () => {
     'in %s harms nothing, and the other filters are told',
     async (method) => {
       const { opened: told, open: tell } = latch();
-      const parts = ({ tap }: Exchange): Filter[] => {
+      const filters = ({ tap }: Exchange): Filter[] => {
         if (method === 'onDepart') tap.withholdClose();
         return [failing(method, 'throws'), { ...ONLOOKER, [method]: tell }];
       };
       const { url, errors } = await serve(
         (_req, res) => void res.writeHead(200, SSE_TYPE).write(EVENT),
         {
-          parts,
+          filters,
         },
       );
       const reading = await open(url, { body: CALL });
@@ -249,7 +249,7 @@ describe('a filter that fails', () => {
 
   it('is reported to an observer that throws, and the client gets its answer', async () => {
     const { url, errors } = await serve(sending(JSON_TYPE, LISTED), {
-      parts: () => [failing('onMessage', 'throws')],
+      filters: () => [failing('onMessage', 'throws')],
       onError: () => {
         throw new Error('an observer');
       },
@@ -271,7 +271,7 @@ describe.each(['express 4', 'express 5'] as const)('an upstream that throws, on 
     async (upstream) => {
       const answers: Answer[] = [];
       for (const wired of [false, true]) {
-        const { url } = await serve(upstream, { host, wired, parts: () => [ONLOOKER] });
+        const { url } = await serve(upstream, { host, wired, filters: () => [ONLOOKER] });
         answers.push(await ask(url, { body: CALL }));
       }
       expect(answers.map(({ status }) => status)).toEqual([500, 500]);
@@ -285,7 +285,7 @@ describe.each(['express 4', 'express 5'] as const)('an upstream that throws, on 
       res.write(LISTED);
       throw new Error('upstream');
     };
-    const { url } = await serve(upstream, { host, parts: () => [ONLOOKER] });
+    const { url } = await serve(upstream, { host, filters: () => [ONLOOKER] });
     await expect(ask(url, { body: CALL })).rejects.toThrow();
   });
 });
@@ -295,7 +295,7 @@ describe.each(HOSTS)('an upstream, on %s,', (host) => {
     const { opened, open: tell } = latch();
     const { url } = await serve((req) => void req.socket.destroy(), {
       host,
-      parts: () => [{ ...ONLOOKER, onClose: tell }],
+      filters: () => [{ ...ONLOOKER, onClose: tell }],
     });
     await expect(ask(url, { body: CALL })).rejects.toThrow();
     await opened;
@@ -305,7 +305,7 @@ describe.each(HOSTS)('an upstream, on %s,', (host) => {
     const [reached, closed] = [latch(), latch()];
     const { url, errors } = await serve(reached.open, {
       host,
-      parts: () => [{ ...ONLOOKER, onClose: closed.open }],
+      filters: () => [{ ...ONLOOKER, onClose: closed.open }],
     });
     const sent = send(url, { body: CALL }).on('error', () => {});
     await reached.opened;
@@ -331,7 +331,7 @@ describe.each(HOSTS)('an upstream, on %s,', (host) => {
         res.end(EVENT);
         written.open();
       },
-      { host, parts: () => [ONLOOKER] },
+      { host, filters: () => [ONLOOKER] },
     );
     const reading = await open(url, { body: CALL });
     await reading.until(EVENT);

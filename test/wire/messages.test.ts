@@ -84,7 +84,7 @@ describe('a message that a filter changes', () => {
       'x-own': 'z',
       'content-type': 'application/vnd.x+json',
     };
-    const { url } = await serve(json(RESULT, headers), { parts: () => [MARKER] });
+    const { url } = await serve(json(RESULT, headers), { filters: () => [MARKER] });
     const answer = await ask(url, { body: LIST });
     expect(answer.body.toString()).toBe(MARKED);
     expect(header(answer, 'content-length')).toBe(String(Buffer.byteLength(MARKED)));
@@ -99,14 +99,14 @@ describe('a message that a filter changes', () => {
       res.write(RESULT.slice(0, 5));
       res.end(RESULT.slice(5));
     };
-    const { url } = await serve(upstream, { parts: () => [MARKER] });
+    const { url } = await serve(upstream, { filters: () => [MARKER] });
     const answer = await ask(url, { body: LIST });
     expect([answer.body.toString(), answer.complete]).toEqual([MARKED, true]);
     expect(header(answer, 'transfer-encoding')).toBeUndefined();
   });
 
   it('in a batch leaves the others to the letter', async () => {
-    const { url } = await serve(json(` [ ${NOTICE}, ${RESULT} ]`), { parts: () => [MARKER] });
+    const { url } = await serve(json(` [ ${NOTICE}, ${RESULT} ]`), { filters: () => [MARKER] });
     expect((await ask(url, { body: LIST })).body.toString()).toBe(`[${NOTICE},${MARKED}]`);
   });
 
@@ -117,7 +117,7 @@ describe('a message that a filter changes', () => {
       `event: message\rdata: [${RESULT},${NOTICE}]\r\r`;
     let chunks: Buffer[] = [];
     const upstream: Upstream = (req, res) => sse(...chunks)(req, res);
-    const { url } = await serve(upstream, { parts: () => [MARKER] });
+    const { url } = await serve(upstream, { filters: () => [MARKER] });
     await fc.assert(
       fc.asyncProperty(fc.array(fc.nat(), { maxLength: 8 }), async (places) => {
         const whole = Buffer.from(stream);
@@ -145,7 +145,7 @@ describe('a message that a filter changes', () => {
 
   it('may be changed by several filters, each after the one before', async () => {
     const order: string[] = [];
-    const part = (stage: Filter['stage']): Filter => ({
+    const filter = (stage: Filter['stage']): Filter => ({
       stage,
       wants: () => true,
       onMessage: async (message) => {
@@ -155,7 +155,7 @@ describe('a message that a filter changes', () => {
       },
     });
     const { url } = await serve(json('{"jsonrpc":"2.0","id":1,"result":0}'), {
-      parts: () => [part('sync'), part('gate'), part('session')],
+      filters: () => [filter('sync'), filter('gate'), filter('session')],
     });
     const answer = await ask(url, { body: LIST });
     expect(order).toEqual(['session sees 0', 'gate sees "session"', 'sync sees "gate"']);
@@ -168,12 +168,12 @@ describe('a message that no filter wants', () => {
     ['a JSON body', json('{"not even JSON')],
     ['an event', sse('data: {"not even JSON\n\n')],
   ])('is not parsed, in %s', async (_, upstream) => {
-    const part: Filter = {
+    const filter: Filter = {
       stage: 'gate',
       wants: () => false,
       onMessage: () => expect.unreachable(),
     };
-    const { url, errors } = await serve(upstream, { parts: () => [part] });
+    const { url, errors } = await serve(upstream, { filters: () => [filter] });
     const answer = await ask(url, { body: CALL });
     expect([answer.status, answer.body.toString().includes('{"not even JSON'), errors]).toEqual([
       200,
@@ -183,8 +183,8 @@ describe('a message that no filter wants', () => {
   });
 
   it('is not held back for an `initialize` either', async () => {
-    const part: Filter = { stage: 'sync', wants: () => false };
-    const { url } = await serve(sse(`data: ${RESULT}\n\n`), { parts: () => [part] });
+    const filter: Filter = { stage: 'sync', wants: () => false };
+    const { url } = await serve(sse(`data: ${RESULT}\n\n`), { filters: () => [filter] });
     expect(dataIn(await ask(url, { body: INITIALIZE }))).toHaveLength(1);
   });
 });
@@ -201,7 +201,7 @@ describe('a message of our own', () => {
 
   it('goes out right before its message, which keeps its bytes', async () => {
     const event = `id: 4\r\ndata: ${RESULT}\r\n\r\n`;
-    const { url } = await serve(sse(`data: ${NOTICE}\n\n`, event), { parts: () => [announcing] });
+    const { url } = await serve(sse(`data: ${NOTICE}\n\n`, event), { filters: () => [announcing] });
     const { body } = await ask(url, { body: CALL });
     expect(eventsIn(body).map(({ data }) => data)).toEqual([
       NOTICE,
@@ -216,17 +216,17 @@ describe('a message of our own', () => {
     const { url } = await serve(
       sse(Buffer.from([0xef]), Buffer.from([0xbb, 0xbf]), `data: ${RESULT}\n\n`),
       {
-        parts: () => [announcing],
+        filters: () => [announcing],
       },
     );
     expect(dataIn(await ask(url, { body: CALL }))).toEqual([changed, JSON.parse(RESULT)]);
   });
 
   it('goes out after the last one, at the end', async () => {
-    const part: Filter = { ...ONLOOKER, onEnd: () => [changed] };
-    const stream = await serve(sse(`data: ${RESULT}\n\n`), { parts: () => [part] });
+    const filter: Filter = { ...ONLOOKER, onEnd: () => [changed] };
+    const stream = await serve(sse(`data: ${RESULT}\n\n`), { filters: () => [filter] });
     expect(dataIn(await ask(stream.url, { body: CALL }))).toEqual([JSON.parse(RESULT), changed]);
-    const body = await serve(json(RESULT), { parts: () => [part] });
+    const body = await serve(json(RESULT), { filters: () => [filter] });
     expect(JSON.parse((await ask(body.url, { body: CALL })).body.toString())).toEqual([
       JSON.parse(RESULT),
       changed,
@@ -244,7 +244,7 @@ describe('a message of our own', () => {
           },
         },
       ];
-      const { url, errors } = await serve(upstream, { parts: inject });
+      const { url, errors } = await serve(upstream, { filters: inject });
       const { body, complete } = await ask(url, { body: CALL });
       expect(errors).toEqual([]);
       expect(complete).toBe(true);
@@ -274,7 +274,7 @@ describe('our answers to some calls, and the upstream’s to the others,', () =>
 
   it('come in one JSON batch', async () => {
     for (const body of [second, `[${second}]`]) {
-      const { url } = await serve(json(body), { parts: answering(1) });
+      const { url } = await serve(json(body), { filters: answering(1) });
       const answer = await ask(url, { body: BATCH });
       expect(answer.body.toString()).toBe(`[${second},${JSON.stringify(here(1))}]`);
       expect(header(answer, 'content-length')).toBe(String(answer.body.length));
@@ -282,16 +282,16 @@ describe('our answers to some calls, and the upstream’s to the others,', () =>
   });
 
   it('come in one stream', async () => {
-    const { url } = await serve(sse(`data: ${second}\n\n`), { parts: answering(1) });
+    const { url } = await serve(sse(`data: ${second}\n\n`), { filters: answering(1) });
     expect(dataIn(await ask(url, { body: BATCH }))).toEqual([here(1), JSON.parse(second)]);
-    const silent = await serve(sse(), { parts: answering(1) });
+    const silent = await serve(sse(), { filters: answering(1) });
     expect(dataIn(await ask(silent.url, { body: BATCH }))).toEqual([here(1)]);
   });
 
   it.each([202, 204])('come in a 200 where the upstream says only %i', async (status) => {
     const body = '[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","method":"b"}]';
     const { url } = await serve((_req, res) => res.writeHead(status, 'Quiet').end(), {
-      parts: answering(1),
+      filters: answering(1),
     });
     const answer = await ask(url, { body });
     expect([answer.status, answer.reason, answer.body.toString()]).toEqual([
@@ -303,11 +303,11 @@ describe('our answers to some calls, and the upstream’s to the others,', () =>
   });
 
   it('come although no filter wants to see the response', async () => {
-    const parts = (exchange: Exchange): Filter[] => {
+    const filters = (exchange: Exchange): Filter[] => {
       answering(1)(exchange);
       return [{ stage: 'sync', wants: () => false }];
     };
-    const { url } = await serve(json(second), { parts });
+    const { url } = await serve(json(second), { filters });
     expect(JSON.parse((await ask(url, { body: BATCH })).body.toString())).toEqual([
       JSON.parse(second),
       here(1),
@@ -316,7 +316,7 @@ describe('our answers to some calls, and the upstream’s to the others,', () =>
 
   it('do not come twice', async () => {
     const { url } = await serve(sse(`data: ${second}\n\n`, `data: ${second}\n\n`), {
-      parts: answering(1),
+      filters: answering(1),
     });
     expect(dataIn(await ask(url, { body: BATCH }))).toHaveLength(3);
   });
@@ -351,7 +351,7 @@ describe('the headers of an `initialize`', () => {
       },
     ],
   ])('wait for its response, in %s', async (_, upstream) => {
-    const { url } = await serve(upstream, { parts: minting });
+    const { url } = await serve(upstream, { filters: minting });
     const answer = await ask(url, { body: INITIALIZE });
     expect(header(answer, 'mcp-session-id')).toBe('minted');
     expect(answer.body.toString()).toContain(RESULT);
@@ -359,7 +359,7 @@ describe('the headers of an `initialize`', () => {
 
   it('go without it where none comes, with the events that waited', async () => {
     const { url } = await serve(sse('id: 1\ndata: \n\n', `data: ${NOTICE}\n\n`), {
-      parts: minting,
+      filters: minting,
     });
     const answer = await ask(url, { body: INITIALIZE });
     expect(header(answer, 'mcp-session-id')).toBeUndefined();
@@ -372,7 +372,7 @@ describe('the headers of an `initialize`', () => {
       res.write('Unauth');
       res.end('orized');
     };
-    const { url } = await serve(upstream, { parts: minting });
+    const { url } = await serve(upstream, { filters: minting });
     const answer = await ask(url, { body: INITIALIZE });
     expect([answer.status, answer.body.toString(), answer.complete]).toEqual([
       status,
@@ -388,12 +388,12 @@ describe('a response of our own', () => {
       for (const incoming of exchange.messages) void incoming.drop();
       return [ONLOOKER];
     };
-    for (const [parts, status, body, type] of [
+    for (const [filters, status, body, type] of [
       [dropping, 202, '', undefined],
       [answering(1), 200, JSON.stringify(here(1)), 'application/json'],
     ] as const) {
       const { url } = await serve(() => expect.unreachable('nothing is left to forward'), {
-        parts,
+        filters,
       });
       const answer = await ask(url, { body: LIST });
       expect([answer.status, answer.body.toString()]).toEqual([status, body]);
@@ -418,7 +418,7 @@ describe('a response of our own', () => {
       res.statusMessage = 'Not Here';
       res.writeHead(405, { ...JSON_TYPE, 'content-length': 2, etag: '"x"' }).end('{}', over.open);
     };
-    const { url, exchanges } = await serve(upstream, { parts: taking });
+    const { url, exchanges } = await serve(upstream, { filters: taking });
     const asking = ask(url, { method: 'GET' });
     // The upstream is done long before the stream ends.
     await over.opened;
@@ -444,7 +444,7 @@ describe('a response of our own', () => {
         },
       },
     ];
-    const { url } = await serve(json('{"jsonrpc":"2.0"}'), { parts: taking });
+    const { url } = await serve(json('{"jsonrpc":"2.0"}'), { filters: taking });
     const answer = await ask(url, { method: 'DELETE' });
     expect([answer.status, answer.body.length]).toEqual([200, 0]);
     expect([header(answer, 'content-length'), header(answer, 'content-type')]).toEqual([

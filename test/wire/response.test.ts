@@ -21,7 +21,7 @@ const SLOW_ONLOOKER: Filter = {
   onEnd: () => new Promise((resolve) => setImmediate(resolve, [])),
 };
 
-const PARTS: [string, Filter[]][] = [
+const FILTERS: [string, Filter[]][] = [
   ['no filter', []],
   ['a filter that wants nothing', [BYSTANDER]],
   ['a filter that sees everything', [ONLOOKER]],
@@ -53,8 +53,8 @@ describe.each(HOSTS)('a response that no filter changes, on %s', (host: Host) =>
     const bare = sameAs(
       await ask((await serve(way.write, { wired: false, host })).url, asking(way)),
     );
-    for (const [, parts] of PARTS) {
-      const { url, errors } = await serve(way.write, { host, parts: () => parts });
+    for (const [, filters] of FILTERS) {
+      const { url, errors } = await serve(way.write, { host, filters: () => filters });
       expect(sameAs(await ask(url, asking(way)))).toEqual(bare);
       expect(errors).toEqual([]);
     }

@@ -31,7 +31,7 @@ describe.each(HOSTS)('a stream of events, on %s', (host) => {
     ['a filter reads', [ONLOOKER]],
     ['a filter changes', [MARKER]],
     ['a slow filter reads', [SLOW]],
-  ])('that %s arrives event by event, and not at the end', async (_, parts) => {
+  ])('that %s arrives event by event, and not at the end', async (_, filters) => {
     // The upstream does not go on before the client has the last event.
     const [headersCame, firstCame, secondCame] = [latch(), latch(), latch()];
     const upstream: Upstream = async (_req, res) => {
@@ -45,7 +45,7 @@ describe.each(HOSTS)('a stream of events, on %s', (host) => {
       await secondCame.opened;
       res.end(RESULT);
     };
-    const { url } = await serve(upstream, { host, parts: () => parts });
+    const { url } = await serve(upstream, { host, filters: () => filters });
     const reading = await open(url, { body: CALL });
     headersCame.open();
     await reading.until('"progress":1');
@@ -76,7 +76,7 @@ describe.each(HOSTS)('a stream of events, on %s', (host) => {
       if (!follows) await headersCame.opened;
       res.end(RESULT);
     };
-    const { url } = await serve(upstream, { front: [front], parts: () => [ONLOOKER] });
+    const { url } = await serve(upstream, { front: [front], filters: () => [ONLOOKER] });
     const reading = await open(url, { body: CALL });
     headersCame.open();
     await reading.done;
@@ -86,7 +86,7 @@ describe.each(HOSTS)('a stream of events, on %s', (host) => {
 
   it('goes on in order behind an event that a filter still reads', async () => {
     const { opened, open: let1Go } = latch();
-    const part: Filter = {
+    const filter: Filter = {
       ...ONLOOKER,
       onMessage: (message) => (message.at('id') === 1 ? opened : undefined),
     };
@@ -98,7 +98,7 @@ describe.each(HOSTS)('a stream of events, on %s', (host) => {
         res.end(PROGRESS);
         written.open();
       },
-      { host, parts: () => [part] },
+      { host, filters: () => [filter] },
     );
     const reading = await open(url, { body: CALL });
     await reading.until(PROGRESS);
@@ -121,7 +121,7 @@ describe('a raw body', () => {
         await firstCame.opened;
         res.end('second');
       },
-      { parts: () => [ONLOOKER] },
+      { filters: () => [ONLOOKER] },
     );
     const reading = await open(url, { method: 'GET' });
     headersCame.open();
@@ -184,33 +184,32 @@ describe('a client that does not read', () => {
     ],
   ];
 
-  const parts: [string, Filter[]][] = [
+  const filters: [string, Filter[]][] = [
     ['no filter', []],
     ['a slow filter', [SLOW]],
   ];
 
-  it.each(pumps.flatMap(([pump, make]) => parts.map(([who, each]) => ({ pump, make, who, each }))))(
-    'does not have 50 MB of events kept for it: $pump, $who',
-    async ({ make, each }) => {
-      const sent = { events: 0 };
-      const { url } = await serve(make(sent), { parts: () => each });
-      const socket = connect(Number(url.port), url.hostname);
-      socket.write(rawHead(CALL.length, 'connection: close') + CALL);
-      socket.pause();
-      await untilItStands(() => sent.events);
-      // The sockets of both sides hold some bytes, but far less than all.
-      expect(sent.events * EVENT.length).toBeLessThan(12_000_000);
-      expect(sent.events).toBeGreaterThan(0);
-      let received = 0;
-      socket.on('data', (chunk: Buffer) => {
-        received += chunk.length;
-      });
-      socket.resume();
-      await once(socket, 'close');
-      expect(sent.events).toBe(EVENTS);
-      expect(received).toBeGreaterThan(EVENTS * EVENT.length);
-    },
-  );
+  it.each(
+    pumps.flatMap(([pump, make]) => filters.map(([who, each]) => ({ pump, make, who, each }))),
+  )('does not have 50 MB of events kept for it: $pump, $who', async ({ make, each }) => {
+    const sent = { events: 0 };
+    const { url } = await serve(make(sent), { filters: () => each });
+    const socket = connect(Number(url.port), url.hostname);
+    socket.write(rawHead(CALL.length, 'connection: close') + CALL);
+    socket.pause();
+    await untilItStands(() => sent.events);
+    // The sockets of both sides hold some bytes, but far less than all.
+    expect(sent.events * EVENT.length).toBeLessThan(12_000_000);
+    expect(sent.events).toBeGreaterThan(0);
+    let received = 0;
+    socket.on('data', (chunk: Buffer) => {
+      received += chunk.length;
+    });
+    socket.resume();
+    await once(socket, 'close');
+    expect(sent.events).toBe(EVENTS);
+    expect(received).toBeGreaterThan(EVENTS * EVENT.length);
+  });
 
   /** Waits until the number has not changed for many turns of the process. */
   async function untilItStands(read: () => number): Promise<void> {

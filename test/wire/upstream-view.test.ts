@@ -15,15 +15,15 @@ const EVENT = `data: ${RESULT}\n\n`;
 const codeOf = (error: unknown): unknown => (error as { code?: unknown } | null | undefined)?.code;
 
 /** Holds back all that the upstream writes until the test releases it. */
-function holding(): { part: Filter; release(): void } {
+function holding(): { filter: Filter; release(): void } {
   const { opened, open } = latch();
-  return { part: { ...ONLOOKER, onMessage: () => opened }, release: open };
+  return { filter: { ...ONLOOKER, onMessage: () => opened }, release: open };
 }
 
 /** Runs an upstream's code on a response, and returns its result. */
 async function seeing<T>(
   look: (res: ServerResponse) => T | Promise<T>,
-  parts: Filter[] = [ONLOOKER],
+  filters: Filter[] = [ONLOOKER],
 ): Promise<T> {
   let seen: T | undefined;
   let failure: unknown;
@@ -36,7 +36,7 @@ async function seeing<T>(
       }
       if (!res.writableEnded) res.end();
     },
-    { parts: () => parts },
+    { filters: () => filters },
   );
   await ask(url, { body: LIST });
   if (failure !== undefined) throw failure;
@@ -81,7 +81,7 @@ describe('an upstream', () => {
   });
 
   it('sees its response ended once it has ended it, and finished once all was sent', async () => {
-    const { part, release } = holding();
+    const { filter, release } = holding();
     const seen = await seeing(
       async (res) => {
         res.writeHead(200, SSE_TYPE);
@@ -92,13 +92,13 @@ describe('an upstream', () => {
         await once(res, 'finish');
         return [...atOnce, res.writableFinished];
       },
-      [part],
+      [filter],
     );
     expect(seen).toEqual([true, false, true]);
   });
 
   it('is called back when its bytes were sent, then when its response is finished', async () => {
-    const { part, release } = holding();
+    const { filter, release } = holding();
     const seen = await seeing(
       async (res) => {
         const order: string[] = [];
@@ -118,7 +118,7 @@ describe('an upstream', () => {
         await done;
         return order;
       },
-      [part],
+      [filter],
     );
     expect(seen.filter((each) => each !== 'finish')).toEqual([
       'released',
@@ -147,7 +147,7 @@ describe('an upstream', () => {
   });
 
   it('may write a little while a filter thinks, and must wait with more', async () => {
-    const { part, release } = holding();
+    const { filter, release } = holding();
     const seen = await seeing(
       async (res) => {
         res.writeHead(200, SSE_TYPE);
@@ -158,7 +158,7 @@ describe('an upstream', () => {
         await drained;
         return [...answers, res.writableNeedDrain, res.write(EVENT)];
       },
-      [part],
+      [filter],
     );
     expect(seen).toEqual([true, false, false, true, false, true]);
   });
@@ -203,14 +203,14 @@ describe('an upstream', () => {
           if (end === 'explicit') res.writeHead(200);
           res.end(RESULT);
         },
-        { host: 'express 5', behind: [behind], parts: () => [ONLOOKER] },
+        { host: 'express 5', behind: [behind], filters: () => [ONLOOKER] },
       );
       expect(header(await ask(url, { body: LIST }), 'x-last')).toBe('moment');
     }
   });
 
   it('sees its own headers, and none that we set later', async () => {
-    const part: Filter = {
+    const filter: Filter = {
       ...ONLOOKER,
       onHead() {
         throwaway?.setHeader('x-late', '1');
@@ -225,7 +225,7 @@ describe('an upstream', () => {
         seen = [res.getHeader('content-type'), res.getHeader('x-late')];
         res.end(RESULT);
       },
-      { parts: () => [part] },
+      { filters: () => [filter] },
     );
     expect(header(await ask(url, { body: LIST }), 'x-late')).toBe('1');
     expect(seen).toEqual(['application/json', undefined]);
@@ -240,7 +240,7 @@ describe('an upstream', () => {
         res.once('finish', () => seen.push(req.headers['accept-encoding']));
         res.writeHead(200, JSON_TYPE).end(RESULT);
       },
-      { parts: () => [ONLOOKER] },
+      { filters: () => [ONLOOKER] },
     );
     await ask(url, { body: LIST, headers: { 'Accept-Encoding': 'gzip, br' } });
     await ask(url, { body: LIST });
@@ -252,7 +252,7 @@ describe('an upstream', () => {
 describe('an upstream that destroys its response', () => {
   it('cuts the connection, and its filters are told once', async () => {
     let closed = 0;
-    const part: Filter = {
+    const filter: Filter = {
       ...ONLOOKER,
       onClose() {
         closed++;
@@ -263,7 +263,7 @@ describe('an upstream that destroys its response', () => {
         res.writeHead(200, SSE_TYPE);
         res.write(EVENT, () => res.destroy());
       },
-      { parts: () => [part] },
+      { filters: () => [filter] },
     );
     const answer = await ask(url, { body: LIST });
     expect([answer.body.toString(), answer.complete]).toEqual([EVENT, false]);

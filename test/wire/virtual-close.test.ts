@@ -30,7 +30,7 @@ function claiming(told: string[]) {
     (event: string) =>
     (..._: unknown[]): void =>
       void told.push(event);
-  const part: Filter = {
+  const filter: Filter = {
     stage: 'gate',
     wants: () => true,
     onHead: note('head'),
@@ -44,7 +44,7 @@ function claiming(told: string[]) {
   };
   return ({ tap }: Exchange): Filter[] => {
     tap.withholdClose();
-    return [part];
+    return [filter];
   };
 }
 
@@ -100,7 +100,7 @@ describe.each(HOSTS)('a client that leaves in the middle of a step, on %s,', (ho
       await new Promise<void>((resolve) => void res.end(resolve));
       seen.push(shown(res).writableFinished);
     };
-    const { url, errors } = await serve(upstream, { host, parts: claiming(told) });
+    const { url, errors } = await serve(upstream, { host, filters: claiming(told) });
     const reading = await open(url, { body: CALL });
     await reading.until(PROGRESS);
     reading.cut();
@@ -130,7 +130,7 @@ describe.each(HOSTS)('a client that leaves in the middle of a step, on %s,', (ho
       res.setHeader('content-type', 'application/json');
       res.end('{"jsonrpc":"2.0","id":1,"result":{}}');
     };
-    const { url, errors } = await serve(upstream, { host, parts: claiming(told) });
+    const { url, errors } = await serve(upstream, { host, filters: claiming(told) });
     const sent = send(url, { body: CALL }).on('error', () => {});
     await reached.opened;
     sent.destroy();
@@ -155,7 +155,7 @@ describe.each(HOSTS)('a client that leaves in the middle of a step, on %s,', (ho
       res.end(RESULT);
       done.open();
     };
-    const { url } = await serve(upstream, { host, parts: claiming(told) });
+    const { url } = await serve(upstream, { host, filters: claiming(told) });
     const socket = connect(Number(url.port), url.hostname);
     socket.on('error', () => {});
     socket.write(rawHead(CALL.length) + CALL);
@@ -181,7 +181,7 @@ describe.each(HOSTS)('a client that leaves in the middle of a step, on %s,', (ho
       res.end(RESULT);
       done.open();
     };
-    const { url, exchanges } = await serve(upstream, { host, parts: claiming(told) });
+    const { url, exchanges } = await serve(upstream, { host, filters: claiming(told) });
     const reading = await open(url, { body: CALL });
     await reading.until(PROGRESS);
     reading.cut();
@@ -207,7 +207,7 @@ describe.each(HOSTS)('a client that leaves in the middle of a step, on %s,', (ho
       res.destroy();
       expect(res.destroyed).toBe(true);
     };
-    const { url } = await serve(upstream, { host, parts: claiming(told) });
+    const { url } = await serve(upstream, { host, filters: claiming(told) });
     const reading = await open(url, { body: CALL });
     await reading.until(PROGRESS);
     reading.cut();
@@ -226,7 +226,7 @@ describe.each(HOSTS)('a client that leaves in the middle of a step, on %s,', (ho
       res.end();
       wrote.open();
     };
-    const { url, exchanges, errors } = await serve(upstream, { host, parts: claiming(told) });
+    const { url, exchanges, errors } = await serve(upstream, { host, filters: claiming(told) });
     const reading = await open(url, { body: CALL });
     await reading.until(PROGRESS);
     reading.cut();
@@ -249,7 +249,7 @@ describe('a client that stays', () => {
       res.once('finish', () => seen.push('finish')).once('close', () => seen.push('close'));
       res.writeHead(200, SSE_TYPE).end(RESULT);
     };
-    const { url } = await serve(upstream, { parts: claiming(told) });
+    const { url } = await serve(upstream, { filters: claiming(told) });
     const { body } = await ask(url, { body: CALL });
     expect(body.toString()).toBe(
       `${RESULT}event: message\ndata: {"jsonrpc":"2.0","method":"last"}\n\n`,
@@ -278,7 +278,7 @@ describe('a client that stays', () => {
         await new Promise<void>((resolve) => void res.end(result.slice(20), resolve));
         over.open();
       };
-      const { url, exchanges, errors } = await serve(upstream, { parts: claiming(told) });
+      const { url, exchanges, errors } = await serve(upstream, { filters: claiming(told) });
       const reply = { jsonrpc: '2.0', id: 1, result: { isError: true } };
       const asking = ask(url, { body: CALL });
       await begun.opened;
@@ -315,7 +315,7 @@ describe('a client that does not read the end of an abandoned step', () => {
       res.end(RESULT);
       done.open();
     };
-    const { url, exchanges } = await serve(upstream, { parts: claiming(told) });
+    const { url, exchanges } = await serve(upstream, { filters: claiming(told) });
     const socket = connect(Number(url.port), url.hostname);
     socket.on('error', () => {});
     socket.write(rawHead(CALL.length) + CALL);
@@ -338,13 +338,13 @@ describe('a client that left before its step began', () => {
         reached.open();
         await trulyClosed(req);
         const [exchange] = exchanges;
-        for (const part of exchange === undefined ? [] : claiming(told)(exchange))
-          exchange?.join(part);
+        for (const filter of exchange === undefined ? [] : claiming(told)(exchange))
+          exchange?.join(filter);
         expect(res.destroyed).toBe(true);
         res.writeHead(200, SSE_TYPE).end(RESULT);
         done.open();
       },
-      { parts: () => [ONLOOKER] },
+      { filters: () => [ONLOOKER] },
     );
     const sent = send(url, { body: LIST }).on('error', () => {});
     await reached.opened;
@@ -362,7 +362,7 @@ describe('a close that a tap withholds', () => {
       told.push('emit');
       emitClose();
     });
-    const part: Filter = {
+    const filter: Filter = {
       stage: 'gate',
       onDepart: () => void told.push('depart'),
       onClose: () => void told.push('close'),
@@ -371,7 +371,7 @@ describe('a close that a tap withholds', () => {
       req: host.request,
       messages: [],
       isBatch: false,
-      filters: [part],
+      filters: [filter],
       maxMessageBytes: 1,
       onError: (error) => void told.push(String(error)),
     });

@@ -33,7 +33,7 @@ export interface WireOptions {
   /** `false` leaves the upstream bare. */
   readonly wired?: boolean;
   /** The filters of each exchange. */
-  readonly parts?: (exchange: Exchange) => readonly Filter[];
+  readonly filters?: (exchange: Exchange) => readonly Filter[];
   readonly limits?: Partial<WireLimits>;
   readonly onError?: (error: unknown) => void;
   readonly host?: Host;
@@ -44,7 +44,7 @@ export interface WireOptions {
 
 /** A middleware that does what all of ours do: opens the exchange, joins it and hands it on. */
 export function wiring(
-  parts: WireOptions['parts'],
+  filters: WireOptions['filters'],
   errors: unknown[],
   onExchange: (exchange: Exchange) => void = () => {},
   limits: Partial<WireLimits> = {},
@@ -58,18 +58,26 @@ export function wiring(
     const exchange = await Exchange.of(req, res, { ...DEFAULT_LIMITS, ...limits }, note);
     if (exchange === undefined) return;
     onExchange(exchange);
-    for (const part of parts?.(exchange) ?? []) exchange.join(part);
+    for (const filter of filters?.(exchange) ?? []) exchange.join(filter);
     exchange.forward(() => next());
   };
 }
 
 /** Serves an upstream behind the wire on a free port until the test ends. */
 export async function serve(upstream: Upstream, options: WireOptions = {}): Promise<WireServer> {
-  const { wired = true, host = 'node', front = [], behind = [], parts, limits, onError } = options;
+  const {
+    wired = true,
+    host = 'node',
+    front = [],
+    behind = [],
+    filters,
+    limits,
+    onError,
+  } = options;
   const errors: unknown[] = [];
   const exchanges: Exchange[] = [];
   const middleware = wiring(
-    parts,
+    filters,
     errors,
     (exchange) => void exchanges.push(exchange),
     limits,
