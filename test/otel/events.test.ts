@@ -14,7 +14,7 @@ import { observe, remoteTrace } from '../helpers/telemetry.ts';
 
 const page = new Page('docs/operate/operations.md');
 
-/** A session's id, which must be seen nowhere. */
+/** A session's id, which no span and no metric may have. */
 const SECRET = 'session-7c1d2c4e';
 
 const RUN = { workflow: 'checkout', runKey: SECRET } as const;
@@ -44,7 +44,7 @@ function ends(end: Partial<Extract<InterlockEvent, { type: 'call.ended' }>> = {}
   tell({ type: 'call.ended', ...ended, ...end } as EventDraft);
 }
 
-/** Each event that says something here, with all that it may say. */
+/** Each event that becomes telemetry, with all its optional members. */
 function tellAll(): void {
   starts();
   tell(
@@ -127,7 +127,7 @@ describe('a span', () => {
     });
   });
 
-  it('and a metric hold no run key, unless it is asked for', async () => {
+  it('and a metric hold no run key, unless `runKeys` asks for it', async () => {
     const seen = observe();
     tellAll();
     expect(await seen.text()).not.toContain(SECRET);
@@ -177,7 +177,7 @@ describe('a span', () => {
     http.end();
   });
 
-  it('speaks of the gate that refused a call, where another one had claimed it', () => {
+  it('is about the gate that refused a call, where another had claimed it', () => {
     const seen = observe();
     starts();
     tell(
@@ -194,7 +194,7 @@ describe('a span', () => {
     });
   });
 
-  it('ends with the instrumentation, where its call has not', () => {
+  it('ends with the instrumentation, where its call goes on', () => {
     const seen = observe();
     starts();
     expect(seen.open).toBe(1);
@@ -225,7 +225,7 @@ describe('metrics', () => {
     expect(steps.map(({ value }) => value)).toEqual([1]);
   });
 
-  it('get no series of a name that only a client has made up', async () => {
+  it('get no series for a name that only a client has made up', async () => {
     const seen = observe();
     for (let call = 1; call <= 50; call++) {
       const tool = `made.up.${call}`;
@@ -237,7 +237,7 @@ describe('metrics', () => {
     expect(new Set(seen.spans.map(({ name }) => name))).toEqual(new Set(['tools/call']));
   });
 
-  it('count the runs that the store has, while the instrumentation is there', async () => {
+  it('count the runs of the store, until the instrumentation is disabled', async () => {
     const count = vi.fn(runs.count);
     const seen = observe({ runs: [{ ...runs, count }] });
     const attributes = { 'mcp_interlock.workflow': 'checkout' };
@@ -265,7 +265,7 @@ describe('instrument()', () => {
     expect(() => instrument({ tracerProvider: {} } as never)).toThrow('expected a tracer provider');
   });
 
-  it('harms nothing where a provider throws, and where an event is of another version', () => {
+  it('does no harm where a provider throws, or an event is of another version', () => {
     const tracerProvider = { getTracer: () => ({ startSpan: fail }) };
     const { disable } = instrument({ tracerProvider: tracerProvider as never });
     starts();

@@ -148,7 +148,7 @@ describe('over HTTP, a span', () => {
     expect(await seen.text()).not.toContain('alice');
   });
 
-  it('ends where the client left, and once the upstream has answered', async () => {
+  it('of a call whose client left ends once the upstream has answered', async () => {
     const seen = observe();
     const app = await scene();
     const session = await app.session();
@@ -176,7 +176,7 @@ describe('over HTTP, a span', () => {
     held.finish();
   });
 
-  it('is not taken for that of another app in the same process', async () => {
+  it('is kept apart from those of another app in the same process', async () => {
     const seen = observe();
     const [one, other] = [await scene(), await scene()];
     const [first, second] = [await one.session(), await other.session()];

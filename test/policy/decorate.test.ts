@@ -22,7 +22,7 @@ describe('decorateDescription', () => {
     expect(decorateDescription(description, 'no-store')).toBe('[Cache-Control: no-store]');
   });
 
-  it('replaces a directive that is there already, any number of them', () => {
+  it('replaces any number of directives that are there already', () => {
     expect(decorateDescription('List. [Cache-Control: immutable]', 'no-store')).toBe(
       'List. [Cache-Control: no-store]',
     );
@@ -33,7 +33,7 @@ describe('decorateDescription', () => {
     expect(decorateDescription(thousands, 'immutable')).toBe('List. [Cache-Control: immutable]');
   });
 
-  it('leaves alone what only looks like a directive, and one that is not at the end', () => {
+  it('keeps text that only looks like a directive, and a directive that is not at the end', () => {
     const description = '[Cache-Control: no-store] is what we say. [Cache-Control: private]';
     expect(decorateDescription(description, 'no-store')).toBe(
       `${description} [Cache-Control: no-store]`,
@@ -77,7 +77,7 @@ describe('invalidationText', () => {
     );
   });
 
-  it('cuts a name at 128 characters, after it has taken out what does not belong there', () => {
+  it('cuts a name at 128 characters, after it has removed unsafe ones', () => {
     const text = invalidationText('x\n'.repeat(1000), ['y'.repeat(1000)]);
     expect(text).toBe(
       `[System: Cache invalidated for ${'y'.repeat(128)} — caused by ${'x'.repeat(128)}]`,
@@ -89,7 +89,7 @@ describe('invalidationText', () => {
     expect(text).toBe(`[System: Cache invalidated for a — caused by ${'x'.repeat(127)}]`);
   });
 
-  it('is one line of well-formed text in one pair of brackets, whatever the names', () => {
+  it('is one line of well-formed text in one pair of brackets, for any names', () => {
     const name = fc.string({ unit: 'binary', maxLength: 300 });
     fc.assert(
       fc.property(name, fc.array(name, { minLength: 1, maxLength: 3 }), (causedBy, patterns) => {
@@ -114,7 +114,7 @@ describe('staleUri', () => {
     expect(staleUri('\ud800')).toBe('interlock://stale/%EF%BF%BD');
   });
 
-  it('gives the pattern back to whoever decodes its path', () => {
+  it('gives the pattern back when its path is decoded', () => {
     const pattern = fc
       .string({ unit: 'grapheme', minLength: 1 })
       .filter((text) => !/^\.+$/.test(text));
@@ -154,7 +154,7 @@ describe('invalidationEvent', () => {
     });
   });
 
-  it('cannot be changed by one observer for the next, nor by whoever owns the patterns', () => {
+  it('cannot be changed by an observer, nor by a later change of the patterns', () => {
     const patterns = ['tasks.*'];
     const event = invalidationEvent('tasks.update', patterns, 0);
     patterns.push('sprints.*');

@@ -11,7 +11,7 @@ const policies = [
 ] as const satisfies readonly SyncPolicy[];
 
 describe('PolicyEngine', () => {
-  it('lets the first policy that matches count, and adds nothing of the others', () => {
+  it('applies the first policy that matches, and adds nothing of the others', () => {
     const engine = new PolicyEngine([
       { match: 'sprints.get', cacheControl: 'immutable' },
       { match: 'sprints.*', cacheControl: 'no-store', invalidates: ['tasks.*'] },
@@ -87,7 +87,7 @@ describe('PolicyEngine', () => {
     expect(engine.resolve('tasks.update')).toBe(update);
   });
 
-  it('is not reached by later changes to what it was made from', () => {
+  it('ignores later changes of the policies that it was given', () => {
     const invalidates = ['tasks.*'];
     const policy = { match: 'tasks.update', invalidates };
     const list: SyncPolicy[] = [policy];
@@ -98,7 +98,7 @@ describe('PolicyEngine', () => {
     expect(engine.resolve('tasks.update')).toEqual({ invalidates: ['tasks.*'] });
   });
 
-  it('answers the same after its memory has overflowed', () => {
+  it('gives the same answers after its memory has overflowed', () => {
     const engine = new PolicyEngine(policies, { cacheControl: 'no-store' });
     for (let i = 0; i < 5000; i++) {
       expect(engine.resolve(`countries.c${i}`)).toEqual({ cacheControl: 'immutable' });
@@ -107,7 +107,7 @@ describe('PolicyEngine', () => {
     expect(engine.resolve('countries.c0')).toEqual({ cacheControl: 'immutable' });
   });
 
-  it('keeps 2,048 names, empties its memory for the next one, and keeps no name that is very long', () => {
+  it('keeps 2,048 names, forgets them all for the next one, and keeps no very long name', () => {
     const engine = new PolicyEngine(policies);
     const emptied = vi.spyOn(Map.prototype, 'clear');
     onTestFinished(() => emptied.mockRestore());

@@ -1,6 +1,6 @@
 import * as fc from 'fast-check';
 
-/** What a glob means, in as few words as possible and at any cost. */
+/** What a glob means, in the shortest code, however slow. */
 export function oracleMatches(pattern: string, name: string): boolean {
   return segmentsMatch(pattern.split('.'), name.split('.'));
 }
@@ -28,7 +28,7 @@ export function globOf(segments: readonly string[], maxLength: number): fc.Arbit
     .map((chosen) => chosen.join('.'));
 }
 
-/** Every name of one to `maxLength` of these segments. */
+/** Each name of one to `maxLength` of these segments. */
 export function allNames(segments: readonly string[], maxLength: number): string[] {
   let names = [...segments];
   const all = [...names];

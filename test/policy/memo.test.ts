@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { memoise } from '../../src/policy/engine.ts';
 
-/** A memory of three names of at most eight characters, and the names that had to be computed. */
+/** A memory of three names of at most eight characters, and the names that it computed. */
 function setUp() {
   const computed: string[] = [];
   const ask = memoise(
@@ -15,7 +15,7 @@ function setUp() {
 }
 
 describe('a memory of names', () => {
-  it('computes each name once, those that come to undefined too', () => {
+  it('computes each name once, also where the result is undefined', () => {
     const { ask, computed } = setUp();
     expect([ask('known'), ask('known'), ask('other'), ask('other')]).toEqual([
       'KNOWN',
@@ -26,7 +26,7 @@ describe('a memory of names', () => {
     expect(computed).toEqual(['known', 'other']);
   });
 
-  it('holds as many names as it may, and forgets all of them when one more comes', () => {
+  it('holds as many names as its limit, and forgets all of them for one more', () => {
     const { ask, computed } = setUp();
     for (const name of ['a', 'b', 'c', 'a', 'b', 'c']) ask(name);
     expect(computed).toEqual(['a', 'b', 'c']);
@@ -41,7 +41,7 @@ describe('a memory of names', () => {
     expect(ask('known-too-long')).toBe('KNOWN-TOO-LONG');
   });
 
-  it('takes names that objects are born with for ordinary ones', () => {
+  it('takes names of object members for plain names', () => {
     const { ask, computed } = setUp();
     for (const name of ['__proto__', 'toString']) expect(ask(name)).toBeUndefined();
     expect(computed).toEqual(['__proto__', 'toString']);

@@ -10,7 +10,7 @@ function overlaps(...patterns: string[]): [number, number][] {
 }
 
 describe('detectOverlaps', () => {
-  it('reports the narrow policy that a broader one before it swallows, with both patterns in words', () => {
+  it('reports a policy that a broader one before it shadows, and names both patterns', () => {
     const [warning, ...others] = detectOverlaps([
       { match: 'sprints.*', cacheControl: 'no-store' },
       { match: 'sprints.update', invalidates: ['sprints.*'] },
@@ -20,16 +20,17 @@ describe('detectOverlaps', () => {
       shadowingIndex: 0,
       shadowedIndex: 1,
       message:
-        'policies[1] ("sprints.update") never applies: policies[0] ("sprints.*") before it matches every name ' +
+        'policies[1] ("sprints.update") never applies: ' +
+        'policies[0] ("sprints.*") before it matches every name ' +
         'that it matches. Put it first, or take it out.',
     });
   });
 
-  it('says nothing of an exception that stands before its rule', () => {
+  it('does not report an exception that stands before its rule', () => {
     expect(overlaps('sprints.get', 'sprints.*', '**')).toEqual([]);
   });
 
-  it('says nothing of policies that share only some of their names', () => {
+  it('does not report policies that share only some of their names', () => {
     expect(overlaps('sprints.*', '*.update')).toEqual([]);
     expect(overlaps('get_*', '*_all')).toEqual([]);
   });
@@ -38,7 +39,7 @@ describe('detectOverlaps', () => {
     expect(overlaps('a.*', 'b', 'a.*')).toEqual([[0, 2]]);
   });
 
-  it('names the first policy that is enough by itself, once for each policy that never applies', () => {
+  it('names the first policy that shadows alone, once for each that never applies', () => {
     expect(overlaps('a.*', '**', 'a.b', 'c')).toEqual([
       [0, 2],
       [1, 3],
@@ -77,18 +78,19 @@ describe('detectOverlaps', () => {
     expect(overlaps(earlier, later)).toEqual([]);
   });
 
-  it('reports a policy that several earlier ones swallow together, naming those that it takes', () => {
+  it('reports a policy that several earlier ones shadow together, and names those', () => {
     const [warning, ...others] = detectOverlaps(
       ['unrelated', 'a', 'a.b', 'a.*.**', 'a.**'].map((match) => ({ match })),
     );
     expect(others).toEqual([]);
     expect(warning).toMatchObject({ shadowingIndex: 1, shadowedIndex: 4 });
     expect(warning?.message).toContain(
-      'policies[1] ("a") and policies[3] ("a.*.**") before it together match every name that it matches',
+      'policies[1] ("a") and policies[3] ("a.*.**") before it ' +
+        'together match every name that it matches',
     );
   });
 
-  it('prefers the earliest of those that would do', () => {
+  it('prefers the earliest policies that suffice', () => {
     const [first, second] = detectOverlaps(
       ['a', 'a.*.**', 'a.**.*', 'a.**'].map((match) => ({ match })),
     );
@@ -97,8 +99,7 @@ describe('detectOverlaps', () => {
   });
 
   it('reports exactly the policies that no name reaches', () => {
-    // `z` stands for every character that the patterns do not have, as `a*` and `*` need one to be
-    // told apart.
+    // `z` stands for a character that no pattern has: only by one do `a*` and `*` differ.
     const names = allNames(['a', 'z', 'az'], 7);
     const patterns = fc.array(globOf(['a', 'a*', '*', '**'], 3), { minLength: 2, maxLength: 4 });
     fc.assert(
@@ -113,7 +114,7 @@ describe('detectOverlaps', () => {
     );
   });
 
-  it('reports one policy against one exactly where every name of the later is one of the earlier', () => {
+  it('reports a pair of policies exactly where the earlier matches each name of the later', () => {
     const names = allNames(['a', 'b', 'z', 'ab', 'azb', 'zb', 'az'], 4);
     const pattern = globOf(['a', 'b', 'a*', '*b', 'a*b', '*', '**'], 3);
     fc.assert(
@@ -127,7 +128,7 @@ describe('detectOverlaps', () => {
     );
   });
 
-  it('gives up on a pattern of very many ** without a warning, and soon', () => {
+  it('soon gives up on a pattern of very many **, without a warning', () => {
     const many = Array(40).fill('**.a').join('.');
     expect(overlaps('**', many)).toEqual([]);
   });
@@ -138,7 +139,7 @@ describe('detectOverlaps', () => {
     );
   });
 
-  it('finds nothing in nothing', () => {
+  it('reports nothing for an empty list', () => {
     expect(detectOverlaps([])).toEqual([]);
   });
 });

@@ -6,7 +6,7 @@ import { toolServer } from '../helpers/tool-server.ts';
 
 const STALE = 'orders.* — caused by';
 
-/** A cart whose `cart.view` and `cart.total` say of themselves that they change nothing. */
+/** A cart whose `cart.view` and `cart.total` are annotated readOnlyHint. */
 const ANNOTATIONS = {
   'cart.add_item': { destructiveHint: true },
   'cart.checkout': { destructiveHint: true },
@@ -18,7 +18,7 @@ const ANNOTATIONS = {
 
 type Gate = StateMachineGate<string, string>;
 
-/** A client of the cart, and what the app was told of it. */
+/** A client of the cart, and the invalidations that the app was told of. */
 async function cart(policies: readonly SyncPolicy[], workflow: Gate = checkoutGate()) {
   const told: string[] = [];
   const app = await scene({
@@ -49,7 +49,7 @@ describe('a tool that is annotated readOnlyHint', () => {
     expect(told).toHaveLength(4);
   });
 
-  it('makes nothing stale either where a gate hid it from the list', async () => {
+  it('makes nothing stale where a gate hid it from the list, too', async () => {
     const gate = checkoutGate().bindTool('cart.total', 'has_items');
     const { client } = await cart([{ match: 'cart.*', invalidates: ['orders.*'] }], gate);
     expect(await client.raw.tools()).not.toContain('cart.total');
@@ -67,7 +67,7 @@ describe('a tool that is annotated readOnlyHint', () => {
     expect(await staleAfter(client, 'cart.total')).toBeUndefined();
   });
 
-  it('counts as any other until a list has said that it is', async () => {
+  it('counts as any other tool until a list has shown the annotation', async () => {
     const { client } = await cart([{ match: 'cart.*', invalidates: ['orders.*'] }]);
     expect(await staleAfter(client, 'cart.view')).toContain(STALE);
     await client.raw.tools();
@@ -77,7 +77,7 @@ describe('a tool that is annotated readOnlyHint', () => {
 
 describe('a list of what went stale', () => {
   it.each([[['cart.view']], [['cart.view', 'cart.view']]])(
-    'is left out where it names the caller alone: %j',
+    'is left out where it names the called tool alone: %j',
     async (invalidates) => {
       const { client, told } = await cart([{ match: 'cart.view', invalidates }]);
       expect(await staleAfter(client, 'cart.view')).toBeUndefined();

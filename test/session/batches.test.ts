@@ -19,7 +19,7 @@ const NOTICE = {
 };
 const LIST = { jsonrpc: '2.0', id: 'list', method: 'tools/list' };
 
-/** What each request of the batch came to, by its id: a reason, a text, or the names in a list. */
+/** The outcome of each request of the batch, by its id: a reason, a text, or listed names. */
 function outcomes({ messages }: RawResponse): Record<string, unknown> {
   const answered = messages.filter((message) => message.id !== undefined);
   return Object.fromEntries(answered.map((message) => [String(message.id), outcomeOf(message)]));
@@ -36,15 +36,15 @@ const EACH_BODY: readonly UpstreamShape[] = SHAPES.filter(
 );
 
 /**
- * `@hono/mcp` keeps JSON answers by their request's id for as long as a session lives, and these
- * tests use ids again.
+ * `@hono/mcp` keeps JSON answers by request id while their session lives. These tests use an id
+ * more than once.
  */
 const FETCH = FETCH_SHAPES.filter(({ host, answers }) => host !== 'hono' || answers === 'sse');
 
 describe.each([...EACH_BODY, ...FETCH])(
   'a batch, $mode $answers $host Express $express',
   (shape) => {
-    it(`with a hidden tool among visible ones runs those and refuses that (${shapeName(shape)})`, async () => {
+    it(`with a hidden tool has that one refused, and the others run (${shapeName(shape)})`, async () => {
       const app = await scene({ shape });
       const session = await app.session();
       const answer = await session.post([
@@ -77,7 +77,7 @@ describe.each([...EACH_BODY, ...FETCH])(
       expect(await session.tools()).toEqual(['cart.pay', 'cart.view']);
     });
 
-    it('forwards the first step that is allowed, and not the first step', async () => {
+    it('forwards the first step that is allowed, not merely the first one', async () => {
       const app = await scene({ shape });
       const session = await app.session();
       const answer = await session.post([
@@ -89,7 +89,7 @@ describe.each([...EACH_BODY, ...FETCH])(
       expect(app.ledger.calls).toEqual(['cart.add_item']);
     });
 
-    it('whose every request is refused is answered here, as a batch', async () => {
+    it('is answered by the gate, as a batch, where each request is refused', async () => {
       const app = await scene({ shape });
       const session = await app.session();
       const answer = await session.post([callOf(1, 'cart.pay'), callOf('1', 'cart.checkout')]);
@@ -110,11 +110,9 @@ describe.each([...EACH_BODY, ...FETCH])(
     });
 
     const { host = 'express' } = shape;
-    // What goes on is heard by a middleware of Express, which a handler of the Fetch API has none
-    // of.
-    it.runIf(host === 'express')(
-      'of a refused call and a notification is answered, and the notification goes on',
-      async () => {
+    // A middleware of Express hears what is forwarded; behind a handler of the Fetch API is none.
+    if (host === 'express')
+      it('of a refused call and a notification has the notification forwarded', async () => {
         const heard: string[] = [];
         const app = await scene({
           shape,
@@ -133,14 +131,13 @@ describe.each([...EACH_BODY, ...FETCH])(
         expect(JSON.parse(answer.text)).toBeInstanceOf(Array);
         expect(heard.join('')).toContain('notifications/progress');
         expect(heard.join('')).not.toContain('cart.pay');
-      },
-    );
+      });
 
-    it('of nothing but notifications has nothing to answer', async () => {
+    it('of notifications alone has nothing to answer', async () => {
       const app = await scene({ shape });
       const session = await app.session();
       const { status, text } = await session.post([NOTICE, NOTICE]);
-      // `@hono/mcp` says so in JSON.
+      // `@hono/mcp` answers with JSON.
       expect([status, text]).toEqual([202, host === 'hono' ? 'null' : '']);
     });
 
@@ -176,7 +173,7 @@ describe.each([...EACH_BODY, ...FETCH])(
 );
 
 describe('a batch whose client goes away while one of its calls is judged', () => {
-  it('has none of its steps forwarded, and the run held for none', async () => {
+  it('has none of its steps forwarded, and no run held', async () => {
     const answer = latch();
     let asked = 0;
     const guard = async (): Promise<boolean> => {
@@ -217,8 +214,8 @@ describe('a batch whose client goes away while one of its calls is judged', () =
   });
 });
 
-describe('a batch of which a step is given up on', () => {
-  it('still has the answers that were there', async () => {
+describe('a batch of which one step is given up on', () => {
+  it('still has the answers that had come', async () => {
     const app = await scene({ shape: { answers: 'json' }, gate: { maxStepMs: 2_000 } });
     const session = await app.session();
     const never = latch();
@@ -245,7 +242,7 @@ describe('a batch under two workflows', () => {
       .bindTool('cart.view', 'waiting', 'VIEW')
       .bindTool('cart.pay', 'waiting', 'PAY');
 
-  it('forwards one step only, whichever workflow it belongs to', async () => {
+  it('forwards only one step of both workflows', async () => {
     const app = await scene({ workflow: [checkoutGate(), shipping()] });
     const session = await app.session();
     const answer = await session.post([callOf(1, 'cart.add_item'), callOf(2, 'cart.view')]);
@@ -253,7 +250,7 @@ describe('a batch under two workflows', () => {
     expect(app.ledger.calls).toEqual(['cart.add_item']);
   });
 
-  it('lets go what the first workflow claimed and the second refused, and forwards another step instead', async () => {
+  it('releases a claim of the first where the second refuses; another step runs', async () => {
     const app = await scene({ workflow: [checkoutGate(), shipping()] });
     const session = await app.sessionAt('payment');
     expect(outcomes(await session.post(callOf(1, 'cart.view')))).toEqual({ 1: 'cart.view done' });

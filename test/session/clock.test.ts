@@ -7,8 +7,8 @@ beforeEach(() => void vi.useFakeTimers());
 
 afterEach(() => void vi.useRealTimers());
 
-it('waits 24 days at most, and never fires at once because a time is longer than timers count', () => {
-  // Node's own timers wait for one millisecond then; those of the test for none.
+it('waits 24 days at most, and does not fire at once for a time too long for timers', () => {
+  // For such a time, Node's own timers wait one millisecond; the test's wait none.
   const set = vi.spyOn(globalThis, 'setTimeout');
   systemClock.after(30 * DAY, () => {});
   expect(set.mock.lastCall?.[1]).toBe(2 ** 31 - 1);

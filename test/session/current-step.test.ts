@@ -31,7 +31,7 @@ const order = (id = 'order') =>
     .bindTool('pay', 'open', 'PAY')
     .bindTool('note', 'open', 'NOTE');
 
-/** What a handler found. */
+/** What a handler got from `currentStep()`. */
 interface Found {
   readonly tool: string;
   readonly args: Record<string, unknown>;
@@ -40,7 +40,7 @@ interface Found {
   readonly extra: StepSource;
 }
 
-/** An app whose tools note which step they are in, and answer with the `_meta` that they got. */
+/** An app whose tools note their step, and answer with the `_meta` that they got. */
 async function open(options: SceneOptions = {}) {
   const found: Found[] = [];
   const note = (tool: string) => (args: object, meta: object, extra: StepSource) => {
@@ -109,7 +109,7 @@ describe('currentStep(extra)', () => {
     expect(steps).toMatchObject([{ tool: 'pay' }]);
   });
 
-  it('is the same object each time, also for a copy of what the handler was given', async () => {
+  it('gives the same object each time, also for a copy of what the handler got', async () => {
     const { session, found } = await open();
     await session.call('pay');
     const [{ step, extra } = {}] = found;
@@ -167,7 +167,7 @@ describe('currentStep(extra)', () => {
     expect(byRequest.at(-1)).toBeUndefined();
   });
 
-  it('gives the step of the gate that is mounted last, or of the one that is asked for', async () => {
+  it('gives the step of the last mounted gate, or of the gate that is named', async () => {
     const gates = [order('first'), order('second'), order('third')] as const;
     const [first, second, third] = gates;
     const { session, found } = await open({ workflow: [first, second] });
@@ -180,7 +180,7 @@ describe('currentStep(extra)', () => {
     expect(currentStep(extra as StepSource, {})?.workflow).toBe('second');
   });
 
-  it('stays where it is when the step is over, and changes nothing any more', async () => {
+  it('still describes a step that is over, and can change nothing any more', async () => {
     const { session, found, ...app } = await open();
     const paying = await begins(app, 'pay', () => session.call('pay'));
     const [{ step, extra } = {}] = found;
@@ -195,14 +195,14 @@ describe('currentStep(extra)', () => {
     expect((await app.runs.read(session.id))?.context).toEqual({ sum: 5 });
   });
 
-  it('is found by a handler that goes on after its client was told that the outcome is unknown', async () => {
+  it('finds the step of a handler that goes on after its outcome was called unknown', async () => {
     const { session, found, clock, ...app } = await open({ gate: { cancelGraceMs: 500 } });
     const paying = await begins(app, 'pay', () => session.post(callOf('p', 'pay')));
     const params = { requestId: 'p' };
     await session.post({ jsonrpc: '2.0', method: 'notifications/cancelled', params });
     await passUntil(clock, paying.answer);
     const step = currentStep(found[0]?.extra as StepSource);
-    // It is saved with the outcome, should one come.
+    // The change is saved with the outcome, if one comes.
     expect(step?.update(() => 'late')).toBe('late');
     paying.finish();
     await expect
@@ -211,7 +211,7 @@ describe('currentStep(extra)', () => {
     expect((await app.runs.read(session.id))?.context).toBe('late');
   });
 
-  it('remembers no more than the last thousand that are over, and each that is not', () => {
+  it('remembers each open try, and the last thousand that are over', () => {
     const begin = (): [Try, end: () => void] => {
       const held = Try.begin({} as never);
       const step = { key: { run: 'r', workflow: 'w' }, facade: {}, hasEnded: false, isOver: false };
@@ -238,7 +238,7 @@ describe('currentStep(extra)', () => {
 });
 
 describe('a try that a client names', () => {
-  /** Of a step that runs, as an upstream that echoes `_meta` gives it away. */
+  /** The id of a running step, as an upstream that echoes `_meta` gives it away. */
   async function leaked() {
     const bodies: string[] = [];
     const note: RequestHandler = (req, _res, next) =>
@@ -298,7 +298,7 @@ describe('a try that a client names', () => {
     await held.answer;
   });
 
-  it('is replaced by its own in a step, in bytes that no parser has read too', async () => {
+  it("is replaced in a step by the gate's own, also in a body that no parser read", async () => {
     const { session, found } = await open();
     for (const key of spellings) {
       found.length = 0;
@@ -327,18 +327,18 @@ describe('what names no call', () => {
     expect(asked).toThrow('first argument where the tool has no inputSchema');
   });
 
-  it('is asked for by name where nothing is given and ambient is not on', () => {
+  it('throws where nothing is given and ambient is not imported', () => {
     expect(() => currentStep()).toThrow(STEP_ERROR);
     expect(() => currentStep()).toThrow("currentStep(extra), or import 'mcp-interlock/ambient'");
   });
 
-  it('is no gate', () => {
+  it('throws where `gate` is no gate', () => {
     const asked = () => currentStep({ requestId: 1 }, { gate: 'order' as never });
     expect(asked).toThrow(STEP_ERROR);
     expect(asked).toThrow('the gate must be a StateMachineGate, got "order"');
   });
 
-  it('has no step, where it is a call that no gate marked', () => {
+  it('has no step, where no gate marked the call', () => {
     expect(currentStep({ requestId: 1 })).toBeUndefined();
     expect(currentStep({ requestId: 1, _meta: {} })).toBeUndefined();
     expect(currentStep({ requestId: 1, _meta: { [TRY]: 7 } })).toBeUndefined();
@@ -349,7 +349,7 @@ describe('what names no call', () => {
 });
 
 describe('runs, inside of a step and without mcp-interlock/ambient', () => {
-  it('take { step }: update() takes part in it, of each gate, and send() throws', async () => {
+  it('take { step } of each gate: update() joins the step, and send() throws', async () => {
     const [first, second] = [order('first'), order('second')];
     const { session, found, ...app } = await open({ workflow: [first, second] });
     const paying = await begins(app, 'pay', () => session.call('pay'));
@@ -372,7 +372,7 @@ describe('runs, inside of a step and without mcp-interlock/ambient', () => {
     expect(app.warnings).toEqual([]);
   });
 
-  it('move another run, and the same one once the step is over', async () => {
+  it('move another run, and the same run once the step is over', async () => {
     const { session, found, ...app } = await open();
     const other = await app.sessionOf();
     await other.call('note');
@@ -383,7 +383,7 @@ describe('runs, inside of a step and without mcp-interlock/ambient', () => {
     expect(await app.runs.send(session.id, 'PAY', { step })).toEqual(sent);
   });
 
-  it('wait for the step where they are not told of it, and say once why', async () => {
+  it('wait for a step that they are not given, and warn once of that', async () => {
     const { session, found, ...app } = await open();
     const paying = await begins(app, 'pay', () => session.call('pay'));
     const run = found[0]?.step?.run ?? '';
@@ -397,7 +397,7 @@ describe('runs, inside of a step and without mcp-interlock/ambient', () => {
     expect(app.warnings[0]).toContain('runs.update() waits for a step of the same run');
     expect(app.warnings[0]).toContain('{ step: currentStep(extra) }');
     expect(app.warnings[0]).toContain('mcp-interlock/ambient');
-    // Of a gate of its own, and so once more.
+    // Another gate warns once more.
     const sending = told.send(run, 'NOTE');
     expect(app.warnings).toHaveLength(2);
     paying.finish();
@@ -408,7 +408,7 @@ describe('runs, inside of a step and without mcp-interlock/ambient', () => {
     expect((await app.runs.read(run))?.snapshot.state).toBe('paid');
   });
 
-  it('say nothing where no step is open, in a worker of the same store too', async () => {
+  it('warn of nothing where no step is open, also in a worker with the same store', async () => {
     const { session, ...app } = await open();
     await session.call('note');
     await app.runs.update(session.id, () => 1);

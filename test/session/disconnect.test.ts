@@ -27,7 +27,7 @@ const textOf = (message: WireMessage | undefined): unknown => message?.result?.c
 
 interface App extends Scene {
   /**
-   * Sends this, hangs up while the handler of its first call runs, and resolves once the server
+   * Sends the messages, hangs up while the first call's handler runs, and resolves once the server
    * knows.
    */
   leave(session: RawSession, body: WireMessage | WireMessage[]): Promise<Latch>;
@@ -60,7 +60,7 @@ async function start(options: SceneOptions = {}): Promise<App> {
   };
 }
 
-/** Listens, once it has heard of the moves that led here: JSON answers have no room for that. */
+/** Opens a stream, and takes the notices of earlier moves, which JSON answers have no room for. */
 async function listenAt(session: RawSession, answers: 'sse' | 'json'): Promise<RawStream> {
   const listening = await session.listen();
   if (answers === 'json') await expect.poll(() => listening.messages.splice(0)).toEqual([CHANGED]);
@@ -70,7 +70,7 @@ async function listenAt(session: RawSession, answers: 'sse' | 'json'): Promise<R
 describe.each(SHAPES)(
   'a client that goes away in the middle of cart.pay, $host $mode $answers',
   (shape) => {
-    it('finds the run in its next state, and is told on its stream that the list changed', async () => {
+    it('finds the run in its next state, and hears on its stream of the list', async () => {
       const app = await start({ shape });
       const session = await app.sessionAt('payment');
       const listening = await listenAt(session, shape.answers);
@@ -84,7 +84,7 @@ describe.each(SHAPES)(
       expect(app.errors).toEqual([]);
     });
 
-    it('and comes back with nothing open, is told when it listens again', async () => {
+    it('and has no stream then, is told when it listens again', async () => {
       const app = await start({ shape });
       const session = await app.sessionAt('payment');
       (await app.leave(session, callOf(1, 'cart.pay'))).open();
@@ -105,7 +105,7 @@ describe.each(SHAPES)(
       expect(textOf(await session.call('cart.pay'))).toBe('cart.pay done');
     });
 
-    it('and calls again at once, waits for the first call, and does not pay twice', async () => {
+    it('and calls again at once, waits for its first call, and does not pay twice', async () => {
       const app = await start({ shape });
       const session = await app.sessionAt('payment');
       const paying = await app.leave(session, callOf(1, 'cart.pay'));
@@ -135,7 +135,7 @@ describe.each(SHAPES)(
       expect(app.errors).toEqual([]);
     });
 
-    it('and whose handler never ends, leaves a run that waits to be resolved after the longest time', async () => {
+    it('and whose handler never ends, leaves a run that is held after maxStepMs', async () => {
       const app = await start({ shape, gate: { maxStepMs: 30_000 } });
       const session = await app.sessionAt('payment');
       const paying = await app.leave(session, callOf(1, 'cart.pay'));
@@ -147,13 +147,13 @@ describe.each(SHAPES)(
       ]);
       paying.open();
       await settle();
-      // An SDK that is told that its client has left answers no more, but in JSON. That is saved.
+      // Once told that its client left, the SDK answers only in JSON. That answer is saved.
       const isAnswered =
         shape.mode === 'stateful' && shape.answers === 'json' && !('host' in shape);
       expect(reasonOf(await session.call('cart.pay'))).toBe(isAnswered ? 'state' : 'held');
     });
 
-    it('and cancels it afterwards, is not told, and the outcome is still waited for during the grace', async () => {
+    it('and then cancels, is told nothing; the grace waits for the outcome', async () => {
       const app = await start({ shape });
       const session = await app.sessionAt('payment');
       const paying = await app.leave(session, callOf(1, 'cart.pay'));
@@ -176,7 +176,7 @@ describe.each(SHAPES)(
 );
 
 describe('a client that goes away in the middle of a call that is not gated', () => {
-  it('cuts the upstream off as it would without the middlewares', async () => {
+  it('cuts the upstream off, as without the middlewares', async () => {
     let closes = 0;
     const app = await start({
       shape: { mode: 'stateless' },
@@ -265,7 +265,7 @@ describe('a client that breaks its connection', () => {
 
 describe('a step that was given up on', () => {
   it.each(['setHeader', 'writeHead', 'json'] as const)(
-    'may be answered after all: that neither reaches the client nor ends the process (%s)',
+    'may be answered late: that neither reaches the client nor ends the process (%s)',
     async (way) => {
       const failures: unknown[] = [];
       const note = (error: unknown): void => void failures.push(error);

@@ -18,7 +18,7 @@ const RESTART =
   '[System: cart.pay was not run, because the server is being restarted. Try again later.]';
 const textOf = (message: WireMessage | undefined): unknown => message?.result?.content?.[0]?.text;
 
-/** Begins to close, and says whether that is over. */
+/** Begins to close, and tells whether it has closed. */
 function close({ sessions }: Scene, drainMs?: number) {
   const closing = { isOver: false, over: sessions.close({ drainMs }) };
   void closing.over.then(() => {
@@ -30,7 +30,7 @@ function close({ sessions }: Scene, drainMs?: number) {
 describe.each(['stateful', 'stateless'] as const)('close(), %s', (mode) => {
   const start = () => scene({ shape: { mode, answers: 'json' } });
 
-  it('waits for the step that runs: its client has the result, and it is saved', async () => {
+  it('waits for the step that runs: its client gets the result, and it is saved', async () => {
     const app = await start();
     const session = await app.sessionAt('payment');
     const listening = await session.listen();
@@ -49,7 +49,7 @@ describe.each(['stateful', 'stateless'] as const)('close(), %s', (mode) => {
     expect(app.errors).toEqual([]);
   });
 
-  it('has new steps refused, and goes on serving whatever is none', async () => {
+  it('refuses new steps, and goes on serving what is no step', async () => {
     const app = await start();
     const session = await app.sessionAt('payment');
     const other = await app.sessionAt('payment');
@@ -66,7 +66,7 @@ describe.each(['stateful', 'stateless'] as const)('close(), %s', (mode) => {
     expect(app.ledger.calls.filter((tool) => tool === 'cart.pay')).toHaveLength(1);
   });
 
-  it('has no session begin, and says so as a transport does', async () => {
+  it('lets no session begin, and says so as a transport does', async () => {
     const app = await start();
     await app.sessions.close();
     const { status, headers, messages } = await send(app.url, { body: INITIALIZE });
@@ -84,7 +84,7 @@ describe.each(['stateful', 'stateless'] as const)('close(), %s', (mode) => {
     ]);
   });
 
-  it('has the calls refused at once that wait for their turn', async () => {
+  it('refuses at once the calls that wait for their turn', async () => {
     const app = await start();
     const session = await app.sessionAt('payment');
     const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
@@ -97,7 +97,7 @@ describe.each(['stateful', 'stateless'] as const)('close(), %s', (mode) => {
     await closing.over;
   });
 
-  it('goes on after so long, and says what it left; that is saved all the same, if it ends in time', async () => {
+  it('ends after drainMs, and names the steps that still run and may be saved', async () => {
     const app = await start();
     const session = await app.sessionAt('payment');
     const listening = await session.listen();
@@ -118,7 +118,7 @@ describe.each(['stateful', 'stateless'] as const)('close(), %s', (mode) => {
 });
 
 describe('close()', () => {
-  it('without a time waits for nothing, and says what it left', async () => {
+  it('without a time does not wait, and names the steps that still run', async () => {
     const app = await scene();
     const session = await app.sessionAt('payment');
     const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
@@ -128,7 +128,7 @@ describe('close()', () => {
     await paying.answer;
   });
 
-  it('has a call refused at once that waits for another process', async () => {
+  it('refuses at once a call that waits for another process', async () => {
     const here = await scene({ shape: { mode: 'stateless' } });
     const there = await scene({ shape: { mode: 'stateless' }, beside: here });
     const session = await here.sessionAt('payment');
@@ -143,7 +143,7 @@ describe('close()', () => {
     expect(textOf(await paying.answer)).toBe('cart.pay done');
   });
 
-  it('gives a claim back that is granted meanwhile', async () => {
+  it('releases a claim that is granted meanwhile', async () => {
     const app = await scene();
     const session = await app.sessionAt('payment');
     app.store.fail('claim', 1, 'late');
@@ -157,7 +157,7 @@ describe('close()', () => {
     expect([view?.status, app.ledger.calls]).toEqual(['idle', []]);
   });
 
-  it('does not wait for a step that a task carries, which another process may end', async () => {
+  it('does not wait for a step that goes on as a task, which another process may end', async () => {
     const tasks = startTasks();
     const options = { shape: { mode: 'stateless' }, makeServer: tasks.makeServer } as const;
     const app = await scene(options);
@@ -172,7 +172,7 @@ describe('close()', () => {
     expect(view).toMatchObject({ status: 'idle', snapshot: { state: 'has_items' } });
   });
 
-  it('lets a step go on that becomes a task meanwhile, and waits no longer', async () => {
+  it('waits no longer for a step that becomes a task meanwhile', async () => {
     const creating = latch();
     const app = await scene({
       makeServer: startTasks().makeServer,
@@ -195,7 +195,7 @@ describe('close()', () => {
     expect([typeof (await task), app.errors]).toEqual(['string', []]);
   });
 
-  it('leaves moves from outside alone: an approval that comes meanwhile is saved', async () => {
+  it('saves moves from outside that come meanwhile, such as an approval', async () => {
     const app = await scene();
     const session = await app.sessionAt('payment');
     const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
@@ -207,7 +207,7 @@ describe('close()', () => {
     await closing.over;
   });
 
-  it('can be called again, by somebody who would rather not wait', async () => {
+  it('can be called again with a shorter time', async () => {
     const app = await scene();
     const session = await app.sessionAt('payment');
     const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
@@ -219,7 +219,7 @@ describe('close()', () => {
     expect(app.errors).toHaveLength(1);
   });
 
-  it('rejects what is no option of it', async () => {
+  it('rejects unknown options', async () => {
     const { sessions } = await scene();
     const drain = { drain: 1_000 } as never;
     await expect(sessions.close(drain)).rejects.toThrow(InterlockError);

@@ -8,7 +8,7 @@ import { pass, passUntil, type Scene, scene, staysQuiet } from '../helpers/scene
 const SECRETS = /hunter2|ECONNREFUSED|redis|10\.0\.0\.7/;
 const UNAVAILABLE = { code: -32000, message: 'The session store is unavailable' };
 const MODES = ['stateful', 'stateless'] as const;
-/** Longer than a process takes a session for granted. */
+/** Longer than `sessionCacheMs`. */
 const STALE = 60_000;
 
 function expectNoLeak(...responses: RawResponse[]): void {
@@ -16,7 +16,7 @@ function expectNoLeak(...responses: RawResponse[]): void {
     expect(JSON.stringify(headers) + text).not.toMatch(SECRETS);
 }
 
-/** Breaks the store, or makes it hang and lets its deadline pass for as long as `work` takes. */
+/** Breaks the store while `work` runs, or makes it hang and lets its deadlines pass. */
 async function withBroken<T>(app: Scene, how: 'lost' | 'hang', work: () => Promise<T>): Promise<T> {
   const operations: Parameters<FaultyStore['fail']>[0][] = ['open', 'read', 'claim', 'delete'];
   for (const each of operations) app.store.fail(each, Number.POSITIVE_INFINITY, how);
@@ -56,7 +56,7 @@ describe.each(['lost', 'hang'] as const)('while the store cannot be asked (%s)',
     expectNoLeak(refused);
   });
 
-  it('a known session keeps its ungated tools, however long it lasts', async () => {
+  it('a known session keeps its ungated tools, even after sessionCacheMs', async () => {
     const app = await scene();
     const session = await app.sessionAt('payment');
     for (let round = 0; round < 3; round++) {
@@ -83,7 +83,7 @@ describe.each(['lost', 'hang'] as const)('while the store cannot be asked (%s)',
     },
   );
 
-  it('a list shows the tools that are always there, and no gated one', async () => {
+  it('a list shows the ungated tools, and no gated one', async () => {
     const app = await scene();
     const session = await app.sessionAt('payment');
     app.clock.advance(STALE);
@@ -96,7 +96,7 @@ describe.each(['lost', 'hang'] as const)('while the store cannot be asked (%s)',
     expectNoLeak(listed);
   });
 
-  it('a session of our own does not end, and ends when it is asked again', async () => {
+  it('a DELETE does not end a minted session, and does so when it is sent again', async () => {
     const app = await scene({ shape: { mode: 'stateless' } });
     const session = await app.session();
     const refused = await withBroken(app, how, () => session.end());
@@ -118,7 +118,7 @@ describe.each(['lost', 'hang'] as const)('while the store cannot be asked (%s)',
     else expect(error.message).toContain('within 2000 ms');
   });
 
-  it('and once it can be asked again, everything goes on where it was', async () => {
+  it('and once it is back, each run goes on where it was', async () => {
     const app = await scene();
     const session = await app.sessionAt('payment');
     app.clock.advance(STALE);
@@ -131,7 +131,7 @@ describe.each(['lost', 'hang'] as const)('while the store cannot be asked (%s)',
 });
 
 describe('a claim that the store did not answer in time', () => {
-  it('is let go again, and blocks nobody', async () => {
+  it('is released, and holds up no call', async () => {
     const app = await scene();
     const session = await app.sessionAt('payment');
     app.store.take();
@@ -148,8 +148,8 @@ describe('a claim that the store did not answer in time', () => {
   });
 });
 
-describe('a commit that fails to the end', () => {
-  it('is told to the client without a word of the store, and is saved when the store is back', async () => {
+describe('a commit that fails each time', () => {
+  it("is told without the store's error, and saved when the store is back", async () => {
     const app = await scene();
     const session = await app.sessionAt('payment');
     app.store.fail('commit');
@@ -171,7 +171,9 @@ describe('a commit that fails to the end', () => {
         content: [
           {
             type: 'text',
-            text: '[System: cart.pay ran, but its outcome could not be recorded. Do not call it again; the operator must check what happened.]',
+            text:
+              '[System: cart.pay ran, but its outcome could not be recorded. ' +
+              'Do not call it again; the operator must check what happened.]',
           },
         ],
         isError: true,
@@ -196,7 +198,7 @@ describe('a commit that fails to the end', () => {
     expect(app.ledger.calls).toEqual(['cart.pay']);
   });
 
-  /** A session whose cart.pay has run, and could not be saved for as long as a lease lasts. */
+  /** A session whose cart.pay has run, and could not be saved while its lease lasted. */
   async function unsaved(app: Scene) {
     const session = await app.sessionAt('payment');
     app.store.take();
@@ -216,14 +218,14 @@ describe('a commit that fails to the end', () => {
     workflow.onTransition(({ currentState }) => void moves.push(currentState));
     const listening = await session.listen();
     listening.messages.length = 0;
-    // It is saved, and the store's answer is lost: the next try finds it done.
+    // The commit is saved and its answer lost: the next try finds it done.
     app.store.fail('commit', 2, 'done');
     await pass(app.clock, 60_000);
     expect(moves).toEqual(['confirmed']);
     await expect.poll(() => listening.messages).toHaveLength(1);
   });
 
-  it('is not saved over what a person has said of it', async () => {
+  it('is not saved over what a person has resolved', async () => {
     const workflow = checkoutGate();
     const app = await scene({ workflow });
     const session = await unsaved(app);

@@ -12,7 +12,7 @@ describe.each([
     const bytes = ids.map((id) => Buffer.from(id, 'base64url'));
     for (let bit = 0; bit < bits; bit++) {
       const ones = bytes.filter((each) => ((each[bit >> 3] ?? 0) >> (bit & 7)) & 1).length;
-      // Further off than nine deviations of 300 fair coins: not in anybody's lifetime.
+      // More than nine standard deviations of 300 fair coins: that does not happen by chance.
       expect(ones).toBeGreaterThan(70);
       expect(ones).toBeLessThan(230);
     }

@@ -43,7 +43,7 @@ const cancel = (requestId: unknown): WireMessage => ({
   params: { requestId },
 });
 
-/** How the upstream answers: when its head goes, and with what. */
+/** How the upstream answers: when it sends the head, and in which format. */
 const ANSWERS = ['sse', 'late sse', 'json', 'late json'] as const;
 type Answers = (typeof ANSWERS)[number];
 
@@ -54,20 +54,20 @@ const BROKE: Body = { result: { content: [{ type: 'text', text: 'broke' }], isEr
 type Workflow = StateMachineGate<string, string>;
 
 interface App extends Scene {
-  /** Calls cart.pay, whose handler has begun then. */
+  /** Calls cart.pay, and resolves once its handler has begun. */
   pay(session: RawSession, id?: unknown): Promise<{ readonly answer: Promise<RawResponse> }>;
-  /** Has the handler of the latest call answer. */
+  /** Lets the handler of the latest call answer. */
   answer(body?: Body, status?: number): Promise<void>;
-  /** What the upstream was told of its response, and found of it. */
+  /** What the upstream saw of its response. */
   readonly seen: unknown[];
   readonly moves: string[];
-  /** The step that its handler is in. */
+  /** The handler's step. */
   readonly step: CurrentStep | undefined;
-  /** Has it write a message that is no answer. */
+  /** Lets it write a message that is no answer. */
   write(message: WireMessage): void;
 }
 
-/** The checkout, whose cart.pay goes on whatever its client says, as a server's own code may. */
+/** The checkout, whose cart.pay ignores a cancellation, as a server's own code may. */
 async function start(
   answers: Answers = 'json',
   options: SceneOptions & { readonly workflow?: Workflow | readonly Workflow[] } = {},
@@ -131,7 +131,7 @@ async function start(
   };
 }
 
-/** A session whose cart.pay was cancelled by its client's time-out, and answered by the gate. */
+/** A session whose cart.pay was cancelled at a time-out, and answered by the gate. */
 async function cancelled(app: App, id: unknown = 'p') {
   const session = await app.sessionAt('payment');
   app.moves.length = 0;
@@ -162,7 +162,7 @@ describe.each(ANSWERS)('a call that its client has cancelled, answered late with
     await staysQuiet(app);
   });
 
-  it('is nothing that its upstream learns of, until it is done', async () => {
+  it('is not told to its upstream, which goes on until it is done', async () => {
     const app = await start(answers);
     await cancelled(app);
     await pass(app.clock, 60_000);
@@ -171,7 +171,7 @@ describe.each(ANSWERS)('a call that its client has cancelled, answered late with
     await expect.poll(() => app.seen).toEqual([false, false, 'close']);
   });
 
-  it('is held when its lease is over, and free as soon as it is known what it came to', async () => {
+  it('holds the run after its lease, and frees it as soon as its outcome comes', async () => {
     const app = await start(answers);
     const { session, runs } = await cancelled(app);
     await pass(app.clock, LEASE + 500);
@@ -184,7 +184,7 @@ describe.each(ANSWERS)('a call that its client has cancelled, answered late with
     expect(app.moves).toEqual([]);
   });
 
-  it('is not saved over what a person has said of it', async () => {
+  it('is not saved over what a person has resolved', async () => {
     const app = await start(answers);
     const { session, runs } = await cancelled(app);
     await pass(app.clock, LEASE);
@@ -198,7 +198,7 @@ describe.each(ANSWERS)('a call that its client has cancelled, answered late with
     ]);
   });
 
-  it('takes too long after all: its upstream is told, and what it says then is saved too', async () => {
+  it('that exceeds maxStepMs is told to its upstream, whose late answer is saved too', async () => {
     const app = await start(answers, { gate: { maxStepMs: 60_000 } });
     const { session } = await cancelled(app);
     await pass(app.clock, 60_000);
@@ -210,7 +210,7 @@ describe.each(ANSWERS)('a call that its client has cancelled, answered late with
 });
 
 describe('a call that was given up on', () => {
-  it('keeps its id in flight until its answer comes, or the longest time is over', async () => {
+  it('keeps its id in flight until its answer comes, or maxStepMs is over', async () => {
     const app = await start('json', { gate: { maxStepMs: 60_000 } });
     const { session } = await cancelled(app, 'one');
     const again = () => session.post(callOf('one', 'cart.view'));
@@ -223,7 +223,7 @@ describe('a call that was given up on', () => {
     expect((await other.session.post(callOf('two', 'cart.view'))).status).toBe(200);
   });
 
-  it('frees its id where its answer says nothing that is known', async () => {
+  it('frees its id where its answer has no outcome that the gate knows', async () => {
     const app = await start('sse');
     const { session } = await cancelled(app);
     await app.answer({ result: { resultType: 'who knows' } });
@@ -231,7 +231,7 @@ describe('a call that was given up on', () => {
     expect(app.errors).toHaveLength(1);
   });
 
-  it('is saved where it took too long, and only then had an answer', async () => {
+  it('is saved where it is answered only after maxStepMs', async () => {
     const app = await start('late json', { gate: { maxStepMs: 30_000 } });
     const session = await app.sessionAt('payment');
     const { answer } = await app.pay(session);
@@ -241,7 +241,7 @@ describe('a call that was given up on', () => {
     expect(await session.tools()).toEqual(['cart.view']);
   });
 
-  it('is saved where its client was gone before it cancelled', async () => {
+  it('is saved where its client left before it cancelled', async () => {
     const app = await start('late sse');
     const session = await app.sessionAt('payment');
     const body = callOf('p', 'cart.pay');
@@ -257,7 +257,7 @@ describe('a call that was given up on', () => {
     await expect.poll(() => app.seen.at(-1)).toBe('close');
   });
 
-  it('does not overwrite the next try, where the binding lets it be tried again', async () => {
+  it('does not overwrite the next try, under `retry`', async () => {
     const workflow = new StateMachineGate<string, string>({
       id: 'order',
       initial: 'open',
@@ -276,7 +276,7 @@ describe('a call that was given up on', () => {
     expect(app.moves).toEqual(['paid']);
   });
 
-  it('saves what its handler changes meanwhile together with its outcome', async () => {
+  it('saves its outcome together with what its handler changed meanwhile', async () => {
     const app = await start();
     const { session, runs } = await cancelled(app);
     expect(app.step?.update(() => ({ receipt: 7 }))).toEqual({ receipt: 7 });
@@ -289,7 +289,7 @@ describe('a call that was given up on', () => {
     expect(() => app.step?.update(() => 1)).toThrow('the step is over');
   });
 
-  it('is saved in each of the gates that it passed', async () => {
+  it('is saved in each gate that it passed', async () => {
     const second = new StateMachineGate<string, string>({
       id: 'shipping',
       initial: 'waiting',
@@ -307,7 +307,7 @@ describe('a call that was given up on', () => {
     ]);
   });
 
-  it('has those that come after it wait for its lease, and tested against what it came to', async () => {
+  it('keeps later calls waiting during its lease, then tested against its outcome', async () => {
     const app = await start();
     const { session } = await cancelled(app);
     const waiting = session.call('cart.pay');
@@ -318,7 +318,7 @@ describe('a call that was given up on', () => {
     expect(reasonOf(await waiting)).toBe('state');
   });
 
-  it('asks its client nothing any more that would keep others from waiting', async () => {
+  it('no longer has other calls refused by a question to its client', async () => {
     const app = await start('sse');
     const { session } = await cancelled(app);
     app.write({ jsonrpc: '2.0', id: 'q', method: 'elicitation/create', params: {} });
@@ -329,7 +329,7 @@ describe('a call that was given up on', () => {
     expect(reasonOf(await waiting)).toBe('state');
   });
 
-  it('does not keep a process from ending in an orderly way', async () => {
+  it('does not keep close() waiting', async () => {
     const app = await start();
     await cancelled(app);
     await app.sessions.close({ drainMs: 60_000 });
@@ -338,7 +338,7 @@ describe('a call that was given up on', () => {
 });
 
 describe('a client of the stateless era that leaves', () => {
-  it('has cancelled: its upstream knows, and what that says all the same is saved', async () => {
+  it('cancels by that: its upstream is told, and a late answer is saved too', async () => {
     const workflow = new StateMachineGate<string, string>({
       id: 'order',
       initial: 'open',

@@ -18,21 +18,21 @@ const UNKNOWN = { code: -32001, message: 'Session not found' };
 const DAY = 24 * 3_600_000;
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
-/** Everything of a response that the server chose. */
+/** A response without what is not the server's choice, such as its date. */
 function comparable({ status, headers, text }: RawResponse): [number, IncomingHttpHeaders, string] {
   const { date: _, ...rest } = headers;
   return [status, rest, text];
 }
 
 describe('a session begins', () => {
-  it("under the upstream's id, where it gives one", async () => {
+  it("under the upstream's id, where the upstream makes one", async () => {
     const app = await scene({ shape: { mode: 'stateful' } });
     const session = await app.session();
     expect(session.id).toMatch(UUID);
     expect(await session.tools()).toEqual(['cart.add_item', 'cart.view']);
   });
 
-  it('under an id of visible ASCII that nobody can guess, where the upstream gives none', async () => {
+  it('under a random id of visible ASCII, where the upstream makes none', async () => {
     const app = await scene({ shape: { mode: 'stateless' } });
     const ids = await Promise.all(Array.from({ length: 20 }, async () => (await app.session()).id));
     expect(new Set(ids).size).toBe(20);
@@ -42,7 +42,7 @@ describe('a session begins', () => {
     }
   });
 
-  it('for each client on its own: one does not see where another one is', async () => {
+  it('for each client separately: the state of one is not seen by another', async () => {
     const app = await scene();
     const [ann, bob] = [await app.sessionAt('payment'), await app.session()];
     expect(await ann.tools()).toEqual(['cart.pay', 'cart.view']);
@@ -81,7 +81,7 @@ describe('a session begins', () => {
     expect(late.status).toBe(404);
   });
 
-  it('anew, and tells nothing of the old one, where an initialize names a session that is there', async () => {
+  it('anew where an initialize names a known session, and tells nothing of that one', async () => {
     const app = await scene({ shape: { mode: 'stateful' } });
     const old = await app.sessionAt('payment');
     const headers = { 'mcp-session-id': old.id };
@@ -164,7 +164,7 @@ describe.each(['json', 'sse'] as const)(
       expect(await third.tools()).toEqual(['cart.add_item', 'cart.view']);
     });
 
-    it('is not what a driver that asks twice by itself has met', async () => {
+    it('is not reported where a driver asks twice by itself', async () => {
       const app = await start();
       const { open } = app.store;
       app.store.open = async (...args) => {
@@ -229,7 +229,7 @@ describe.each(MODES)('a request outside of a session, %s', (mode) => {
     }
   });
 
-  it('is told so without an id where it has none: notifications, GET and DELETE', async () => {
+  it('is told so without an id where it has none: a notification, a GET, a DELETE', async () => {
     const app = await scene({ shape: { mode } });
     const notice = { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 1 } };
     for (const request of [{ body: notice }, { method: 'GET' }, { method: 'DELETE' }]) {
@@ -249,7 +249,7 @@ describe.each([
   { mode: 'stateless', host: 'express' },
   { mode: 'stateful', host: 'hono' },
 ] as const)('a HEAD that names a session, $mode in $host', (shape) => {
-  it('is checked as GET is: passed on to its owner, and 404 without a body to anybody else', async () => {
+  it('is checked like GET: passed on for its owner, 404 without a body for others', async () => {
     const principal = ({ headers }: CallerRequest): string => String(headers['x-user']);
     const seen: string[] = [];
     const app = await scene({
@@ -280,7 +280,7 @@ describe.each([
 });
 
 describe.each(MODES)('a session that is over, %s', (mode) => {
-  it('answers as one that never was: it was ended, it has expired or it was evicted', async () => {
+  it('answers like one that never was, after its end, its expiry or its eviction', async () => {
     const app = await scene({ shape: { mode }, session: { maxSessions: 1 } });
     const ended = await app.sessionAt('payment');
     expect((await ended.end()).status).toBe(200);
@@ -301,7 +301,7 @@ describe.each(MODES)('a session that is over, %s', (mode) => {
     expect(app.ledger.calls).toEqual([]);
   });
 
-  it('stays over: no request brings it back in its first state', async () => {
+  it('stays over: no request begins it anew', async () => {
     const app = await scene({ shape: { mode } });
     const session = await app.sessionAt('payment');
     app.clock.advance(DAY);
@@ -317,7 +317,7 @@ describe.each(MODES)('a session that is over, %s', (mode) => {
 
 describe('a session that the upstream has forgotten', () => {
   it.each(['cart.view', 'cart.add_item'])(
-    'is unknown in its own words, and %s is not held for it',
+    "is answered in the upstream's own words, and %s does not hold the run",
     async (tool) => {
       let forgets = true;
       const app = await scene({
@@ -353,14 +353,14 @@ describe('an idle session', () => {
     expect((await session.post(callOf(1, 'cart.view'))).status).toBe(404);
   });
 
-  it('expires when it should although the process takes sessions for granted for a while', async () => {
+  it('expires in time, although sessionCacheMs spares reads of the store', async () => {
     const app = await scene({ session: { idleMs: 1_000 } });
     const session = await app.session();
     app.clock.advance(1_000);
     expect((await session.post(callOf(1, 'cart.view'))).status).toBe(404);
   });
 
-  it('is used by every request, also by those that the process answers for without the store', async () => {
+  it('is used by each request, also where the process need not read the store', async () => {
     const app = await scene({ session: { idleMs: 10_000, sessionCacheMs: 10_000 } });
     const session = await app.session();
     for (let use = 0; use < 10; use++) {
@@ -369,7 +369,7 @@ describe('an idle session', () => {
     }
   });
 
-  it('is asked for anew where the clock went back, however far', async () => {
+  it('is read anew where the clock was set back', async () => {
     const app = await scene();
     const session = await app.session();
     app.clock.advance(-DAY);
@@ -379,7 +379,7 @@ describe('an idle session', () => {
     expect(app.store.take()).toEqual(['read']);
   });
 
-  it('is not the one that makes way for a new one, if it was used since', async () => {
+  it('does not make way for a new one, if it was used since', async () => {
     const app = await scene({ shape: { mode: 'stateless' }, session: { maxSessions: 2 } });
     const [first, second] = [await app.sessionAt('has_items'), await app.session()];
     app.clock.advance(5_000);
@@ -409,7 +409,7 @@ describe('ending a session', () => {
     [401, 200],
     [500, 200],
   ])(
-    'is answered as the upstream answers, where the session is its own: %i, then %i',
+    'is answered as the upstream answers, where that made the session: %i, then %i',
     async (status, after) => {
       const app = await scene({
         shape: { mode: 'stateful' },
@@ -424,7 +424,7 @@ describe('ending a session', () => {
   );
 
   it.each([401, 403])(
-    'is left to an upstream that says %i, also for a session of ours',
+    'is left to an upstream that says %i, also for a minted session',
     async (status) => {
       const app = await scene({
         shape: { mode: 'stateless' },

@@ -34,8 +34,7 @@ const SHAPES = [
 ] as const;
 
 /**
- * Callers are named by `x-user`, and where they come from by `x-from`. Three sessions are as many
- * as one may have.
+ * `x-user` names the caller, and `x-from` where it comes from. Each caller may have three sessions.
  */
 function start(
   session: SessionStoreOptions = {},
@@ -60,7 +59,7 @@ async function begin(app: Scene, count: number, headers: Record<string, string> 
   return sessions;
 }
 
-/** Which of the sessions are known, as their clients learn it. Being asked is a use. */
+/** Which sessions are known, asked by a request of each. That request is a use. */
 async function known(sessions: readonly RawSession[]): Promise<boolean[]> {
   const answers: boolean[] = [];
   for (const each of sessions) {
@@ -75,7 +74,7 @@ const initialize = (app: Scene, headers: Record<string, string> = ann) =>
   send(app.url, { body: INITIALIZE, headers });
 
 describe.each(SHAPES)('a principal with one session too many, $mode in $host', (shape) => {
-  it('loses the one that was not used for the longest time, for good', async () => {
+  it('loses the least recently used one, for good', async () => {
     const app = await start({}, shape);
     const [first, second, third] = (await begin(app, 3)) as [RawSession, RawSession, RawSession];
     const others = await begin(app, 3, bob);
@@ -83,7 +82,7 @@ describe.each(SHAPES)('a principal with one session too many, $mode in $host', (
     const stream = await second.listen();
     await third.call('cart.view');
     app.clock.advance(60_000);
-    // A stream is no use: nothing is under way in it.
+    // An open stream is no use: no request is in flight on it.
     await first.call('cart.view');
     await third.call('cart.view');
     const [fourth] = await begin(app, 1);
@@ -100,7 +99,7 @@ describe.each(SHAPES)('a principal with one session too many, $mode in $host', (
     expect(app.warnings.filter((each) => each.includes('maxSessionsPerPrincipal'))).toHaveLength(1);
   });
 
-  it('keeps those in which a call is under way, and is told 429 where all are such', async () => {
+  it('keeps those with a call in flight, and gets 429 where all have one', async () => {
     const app = await start({}, shape);
     const [first, second, third] = (await begin(app, 3)) as [RawSession, RawSession, RawSession];
     const held = await begins(app, 'cart.view', () => first.call('cart.view'));
@@ -125,7 +124,7 @@ describe.each(SHAPES)('a principal with one session too many, $mode in $host', (
 });
 
 describe('a session that may be held', () => {
-  it('stays, whichever process the step ran in, and is asked about once', async () => {
+  it('stays, also where another process ran the step, and is read once', async () => {
     const here = await start();
     const there = await start({}, {}, here);
     const [held, ...others] = (await begin(here, 3)) as [RawSession, RawSession, RawSession];
@@ -164,8 +163,8 @@ describe('a session that may be held', () => {
   });
 });
 
-describe('the others', () => {
-  it('are told of a session that made way: its stream ends wherever it is', async () => {
+describe('other processes', () => {
+  it('hear of a session that made way: its stream ends in any process', async () => {
     const bus = localBus();
     const shape = { mode: 'stateless', answers: 'json' } as const;
     const here = await start({ bus, maxSessionsPerPrincipal: 1 }, shape);
@@ -180,7 +179,7 @@ describe('the others', () => {
 });
 
 describe('callers without a principal', () => {
-  it('are not limited, unless the app says where they come from', async () => {
+  it('are not limited, unless clientOf() names where they come from', async () => {
     const app = await start();
     expect(await known(await begin(app, 8, {}))).toEqual(Array(8).fill(true));
     const from = { 'x-from': '192.0.2.1' };
@@ -224,15 +223,15 @@ describe('a process that is full', () => {
 });
 
 describe('a limit by client', () => {
-  it('is one of callers without a principal: those with one are neither barred there nor bar others', async () => {
+  it('holds for callers without a principal: others neither count nor are barred', async () => {
     const app = await start();
     const from = { 'x-from': '192.0.2.1' };
     const anns = await begin(app, 3, { ...ann, ...from });
-    const nobodys = await begin(app, 3, from);
+    const others = await begin(app, 3, from);
     const bobs = await begin(app, 1, { ...bob, ...from });
-    expect(await known([...anns, ...nobodys, ...bobs])).toEqual(Array(7).fill(true));
+    expect(await known([...anns, ...others, ...bobs])).toEqual(Array(7).fill(true));
     const [next] = (await begin(app, 1, from)) as [RawSession];
-    expect(await known([...anns, ...nobodys, next])).toEqual([
+    expect(await known([...anns, ...others, next])).toEqual([
       ...[true, true, true],
       ...[false, true, true],
       true,
@@ -259,7 +258,7 @@ describe('the count of sessions is right', () => {
     expect(await known([...sessions, next as RawSession])).toEqual([true, true, false, true]);
   });
 
-  it('after they have expired, whether anything was asked of them since or not', async () => {
+  it('after they have expired, with or without a request since', async () => {
     const app = await start();
     await begin(app, 3);
     app.clock.advance(DAY);
@@ -276,8 +275,7 @@ describe('the count of sessions is right', () => {
       const records = [...first, ...second].map(({ id }) => app.data.read(id, DAY));
       return (await Promise.all(records)).filter((record) => record !== undefined).length;
     };
-    // The first three were forgotten here and not in the store: they count again once they are
-    // used.
+    // This process forgot the first three, and the store did not: used again, they count again.
     expect(await alive()).toBe(6);
     app.clock.advance(60_000);
     expect(await known(first)).toEqual([true, true, true]);
@@ -312,7 +310,7 @@ describe('the count of sessions is right', () => {
     expect(alive.filter((record) => record !== undefined)).toHaveLength(3);
   });
 
-  it('where an initialize fails upstream: it costs nobody a session', async () => {
+  it('where an initialize fails upstream: it costs no caller a session', async () => {
     const app = await start();
     const sessions = await begin(app, 3);
     const params = { protocolVersion: '2025-11-25', capabilities: 'none' };
@@ -322,14 +320,14 @@ describe('the count of sessions is right', () => {
   });
 });
 
-it('one principal evicts no other one, however many sessions it opens', async () => {
+it('one principal evicts no session of another, with any number of its own', async () => {
   const app = await start({ maxSessions: 10 });
   const [victim] = (await begin(app, 1, bob)) as [RawSession];
   await begin(app, 50);
   expect(await known([victim])).toEqual([true]);
 });
 
-it('a key that is not the session leaves sessions of the upstream to these limits too', async () => {
+it('sessions of the upstream have these limits too where another key names runs', async () => {
   const app = await start({ key: [principalKey(), sessionKey()] });
   const sessions = await begin(app, 4);
   expect(await known(sessions)).toEqual([false, true, true, true]);

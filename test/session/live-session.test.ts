@@ -6,7 +6,7 @@ import type { Tap } from '../../src/wire/tap.ts';
 const sessionOf = (run: string): LiveSession => new LiveSession(run, {}, 0);
 
 describe('a request in flight', () => {
-  it('has an id of its own until it ends', () => {
+  it('has its id to itself until it ends', () => {
     const session = sessionOf('a');
     const first = session.begin(1);
     expect(session.begin(1)).toBeUndefined();
@@ -15,7 +15,7 @@ describe('a request in flight', () => {
     expect(session.begin(1)).toBeInstanceOf(InFlight);
   });
 
-  it('that has ended leaves alone the next request of its id', () => {
+  it('that has ended does not end the next request with its id', () => {
     const session = sessionOf('a');
     const first = session.begin(1);
     first?.end();
@@ -24,7 +24,7 @@ describe('a request in flight', () => {
     expect(session.begin(1)).toBeUndefined();
   });
 
-  it('keeps its id while it runs as a step, in as many workflows as there are', () => {
+  it('keeps its id while it runs as a step of any workflow', () => {
     const session = sessionOf('a');
     const request = session.begin(1);
     const [first, second] = [request?.beginStep(false), request?.beginStep(false)];
@@ -37,7 +37,7 @@ describe('a request in flight', () => {
     expect(session.begin(1)).toBeInstanceOf(InFlight);
   });
 
-  it('is told once that it is cancelled, whoever asks, and also who asks too late', () => {
+  it('tells each listener once that it is cancelled, a late listener too', () => {
     const told: string[] = [];
     const request = new InFlight();
     const forget = request.onCancel(() => void told.push('forgotten'));
@@ -50,7 +50,7 @@ describe('a request in flight', () => {
     expect(told).toEqual(['waiting', 'running', 'late']);
   });
 
-  it('goes on, if it runs already, when its client only goes away', () => {
+  it('goes on, once it runs, when its client merely leaves', () => {
     const told: string[] = [];
     const request = new InFlight();
     request.onCancel(() => void told.push('waiting'));
@@ -63,7 +63,7 @@ describe('a request in flight', () => {
 });
 
 describe("a question of the upstream's", () => {
-  it('tells everybody who wants to know of its answer, once', () => {
+  it('tells each listener once that it is answered', () => {
     const told: string[] = [];
     const session = sessionOf('a');
     session.onAnswer(1, () => void told.push('a'));
@@ -75,7 +75,7 @@ describe("a question of the upstream's", () => {
     expect(told).toEqual(['a', 'b']);
   });
 
-  it('is forgotten where an upstream asks and asks, the oldest first', () => {
+  it('is forgotten, the oldest first, where an upstream asks too many', () => {
     const told: number[] = [];
     const session = sessionOf('a');
     for (let id = 0; id < 150; id++) session.onAnswer(id, () => void told.push(id));
@@ -106,7 +106,7 @@ describe('the table of sessions', () => {
   };
   const known = (...runs: string[]) => runs.filter((run) => table.get(run)?.run === run);
 
-  it('forgets the one that was not used for the longest time, and keeps as many as it may', () => {
+  it('forgets the least recently used one, and keeps maxSessions', () => {
     tableOf(2);
     const first = add('a');
     add('b');
@@ -115,7 +115,7 @@ describe('the table of sessions', () => {
     expect(known('a', 'b', 'c')).toEqual(['a', 'c']);
   });
 
-  it('keeps those in which something is under way, and grows where that is so in all of them', () => {
+  it('keeps those in use, and grows where all are in use', () => {
     tableOf(2);
     const busy = sessionOf('busy');
     const request = busy.begin(1);
@@ -139,7 +139,7 @@ describe('the table of sessions', () => {
     expect(table.size).toBe(1);
   });
 
-  it('forgets those of principals too where something is under way in all others', () => {
+  it('forgets those of principals too where all others are in use', () => {
     tableOf(10);
     for (let index = 0; index < 8; index++) {
       const busy = sessionOf(`busy ${index}`);
@@ -164,7 +164,7 @@ describe('the table of sessions', () => {
     expect(known('used')).toEqual(['used']);
   });
 
-  it('keeps an expired one in which something is under way, and none of those behind it', () => {
+  it('keeps an expired one that is in use, and forgets those behind it', () => {
     tableOf(10_000);
     const [running, streaming, departed] = ['running', 'streaming', 'departed'].map(add) as [
       LiveSession,
@@ -189,7 +189,7 @@ describe('the table of sessions', () => {
     expect(table.size).toBe(1);
   });
 
-  it('waits where the clock went back, and forgets then', () => {
+  it('forgets later where the clock was set back', () => {
     tableOf(10);
     now = HOUR;
     add('a');
@@ -202,7 +202,7 @@ describe('the table of sessions', () => {
     expect(known('a')).toEqual([]);
   });
 
-  it('takes any name for a name', () => {
+  it('takes names of object members for plain names', () => {
     tableOf(10);
     for (const run of ['__proto__', 'constructor', '']) {
       expect(table.get(run)).toBeUndefined();

@@ -13,7 +13,7 @@ import { ask, callStateless, stateless } from '../helpers/two-eras.ts';
 import { cartServer, type Ledger } from '../helpers/upstream.ts';
 
 /**
- * Longer than a process takes a session for granted, and than a store is left alone that was away.
+ * Longer than `sessionCacheMs`, and than the longest pause before a store is asked again.
  */
 const MINUTE = 60_000;
 const LIST = { jsonrpc: '2.0', id: 'list', method: 'tools/list' };
@@ -28,8 +28,7 @@ async function listen(session: RawSession): Promise<RawStream> {
 }
 
 /**
- * A session at `payment` that listens, and that was shown a list while the store could not be
- * asked.
+ * A session at `payment` that listens, and that got a list while the store could not be asked.
  */
 async function blind(app: Scene): Promise<{ session: RawSession; told: RawStream }> {
   const session = await app.session();
@@ -41,9 +40,9 @@ async function blind(app: Scene): Promise<{ session: RawSession; told: RawStream
   return { session, told };
 }
 
-describe('a client that was shown a list while the store could not be asked', () => {
+describe('a client that got a list while the store could not be asked', () => {
   it.each(['stateful', 'stateless'] as const)(
-    'is told that it changed as soon as the store can be asked again, once (%s)',
+    'is told once that it changed, as soon as the store is back (%s)',
     async (mode) => {
       const app = await scene({ shape: { mode } });
       const { session, told } = await blind(app);
@@ -58,7 +57,7 @@ describe('a client that was shown a list while the store could not be asked', ()
     },
   );
 
-  it('is told again where the store fails again before it could list', async () => {
+  it('is told again where the store fails again before the client lists', async () => {
     const app = await scene();
     const { session, told } = await blind(app);
     app.store.heal();
@@ -101,7 +100,7 @@ describe('a client that was shown a list while the store could not be asked', ()
     expect(app.store.take()).toEqual([]);
   });
 
-  it('is told of each kind of list that it was shown so', async () => {
+  it('is told of each kind of list that it got', async () => {
     const shop = (ledger: Ledger): McpServer => {
       const server = cartServer(ledger);
       server.registerPrompt('summary', {}, () => ({ messages: [] }));
@@ -167,7 +166,7 @@ describe('a client that was shown a list while the store could not be asked', ()
 });
 
 describe('a store that is away', () => {
-  it('is asked seldom, however many lists were served meanwhile, and not at all once all were told', async () => {
+  it('is asked seldom, for any number of lists, and no more once all were told', async () => {
     const app = await scene();
     const sessions = await Promise.all(Array.from({ length: 20 }, () => app.session()));
     const streams = await Promise.all(sessions.map(listen));
@@ -176,7 +175,7 @@ describe('a store that is away', () => {
     await Promise.all(sessions.map((session) => session.post(LIST)));
     app.store.take();
     await pass(app.clock, 10 * MINUTE);
-    // Every 15 s in the end, and for all of them together.
+    // In the end every 15 s, once for all of them.
     expect(app.store.take().length).toBeLessThan(50);
     app.store.heal();
     await pass(app.clock, MINUTE);
@@ -190,7 +189,7 @@ describe('a store that is away', () => {
 });
 
 describe('the runs whose lists were missed', () => {
-  /** A watch over a store that a test takes away and gives back. */
+  /** The missed lists of a store that a test breaks and mends. */
   function watch(maxRuns = 10_000) {
     const clock = new ManualClock();
     const told: [string, readonly ListKind[]][] = [];
@@ -220,7 +219,7 @@ describe('the runs whose lists were missed', () => {
     return { clock, told, asked, errors, state, missed };
   }
 
-  it('are told each once, with all their lists, whatever the store does meanwhile, by one timer at most', async () => {
+  it('are told once each, of all their lists, by one timer, however the store fails', async () => {
     const kinds = ['tools', 'prompts', 'resources'] as const;
     const events = fc.array(
       fc.oneof(
@@ -266,7 +265,7 @@ describe('the runs whose lists were missed', () => {
     );
   });
 
-  it('are told a hundred at a time: a store that is just back is not asked by all of them at once', async () => {
+  it('are told a hundred at a time, to spare a store that is just back', async () => {
     const { clock, told, asked, state, missed } = watch();
     for (let run = 0; run < 250; run++) missed.add(`run ${run}`, ['tools']);
     state.away = false;
@@ -280,7 +279,7 @@ describe('the runs whose lists were missed', () => {
     expect(asked).toHaveLength(3);
   });
 
-  it('are so many at most, the newest ones', async () => {
+  it('are maxRuns at most, the newest ones', async () => {
     const { clock, told, state, missed } = watch(2);
     for (const run of ['a', 'b', 'c']) missed.add(run, ['tools']);
     state.away = false;
@@ -288,7 +287,7 @@ describe('the runs whose lists were missed', () => {
     expect(told.map(([run]) => run)).toEqual(['b', 'c']);
   });
 
-  it('are told one after the other, also where one of them cannot be', async () => {
+  it('are all told, also where telling one of them throws', async () => {
     const { clock, told, errors, state, missed } = watch();
     for (const run of ['broken', 'whole']) missed.add(run, ['tools']);
     state.away = false;
@@ -297,7 +296,7 @@ describe('the runs whose lists were missed', () => {
     expect(String(errors)).toContain('nobody can be told');
   });
 
-  it('do not make a store that comes and goes be asked ever sooner', async () => {
+  it('do not ask a store that comes and goes more and more often', async () => {
     const { clock, asked, state, missed } = watch();
     for (let round = 0; round < 40; round++) {
       state.away = true;

@@ -32,7 +32,7 @@ import {
 type Host = (req: Request, res: Response) => unknown;
 
 /**
- * The checkout behind a host that does as a test says with each call of `tool`, as long as `fails`.
+ * The checkout behind a host. While `fails` holds, the test says what becomes of calls of `tool`.
  */
 async function start(host: Host, options: SceneOptions = {}) {
   const state = { fails: true };
@@ -57,9 +57,9 @@ const refused: Host = (req, res) => {
 
 const viewOf = (app: Scene, run: string) => runsOf(checkoutGate(), { store: app.data }).read(run);
 
-describe('a call of which the host says that it was not forwarded', () => {
+describe('a call that the host did not forward, and says so', () => {
   it.each(['text', 'json'])(
-    'lets its run go at once, and can be made again with the next request (%s)',
+    'releases its run at once, and can be made again with the next request (%s)',
     async (type) => {
       const app = await start((req, res) => {
         void notForwarded(req);
@@ -78,7 +78,7 @@ describe('a call of which the host says that it was not forwarded', () => {
     },
   );
 
-  it('is held as before, where the host says nothing', async () => {
+  it('holds its run as before, where the host says nothing', async () => {
     const app = await start((_req, res) => res.status(504).end('lost'));
     const session = await app.sessionAt('payment');
     await session.post(callOf(1, 'cart.pay'));
@@ -115,7 +115,7 @@ describe('a call of which the host says that it was not forwarded', () => {
     expect([keys.length, new Set(keys).size]).toEqual([2, 1]);
   });
 
-  it('lets each step of its batch go, of whichever run', async () => {
+  it('releases each step of its batch, in each run', async () => {
     const workflow = () =>
       new StateMachineGate<string, string>({
         id: 'order',
@@ -141,7 +141,7 @@ describe('a call of which the host says that it was not forwarded', () => {
     expect(app.errors).toEqual([]);
   });
 
-  it('lets both of two gates go', async () => {
+  it('releases the claims of two gates', async () => {
     const second = new StateMachineGate<string, string>({
       id: 'shipping',
       initial: 'waiting',
@@ -156,7 +156,7 @@ describe('a call of which the host says that it was not forwarded', () => {
     expect(app.errors).toEqual([]);
   });
 
-  it('is free again though its client has left, or was told that nobody knows', async () => {
+  it('is free again though its client left, or was told that the outcome is unknown', async () => {
     const held: Request[] = [];
     const app = await start((req) => held.push(req));
     const session = await app.sessionAt('payment');
@@ -171,7 +171,7 @@ describe('a call of which the host says that it was not forwarded', () => {
     expect((await viewOf(app, session.id))?.status).toBe('idle');
   });
 
-  it('is shown no success that comes all the same', async () => {
+  it('shows its client no success that comes all the same', async () => {
     const app = await start(async (req, res) => {
       await notForwarded(req);
       res.json({ jsonrpc: '2.0', id: req.body.id, result: { content: [] } });
@@ -192,7 +192,7 @@ describe('a call of which the host says that it was not forwarded', () => {
     expect((await viewOf(app, session.id))?.snapshot.state).toBe('confirmed');
   });
 
-  it('says nothing of a request that is none of the middlewares', async () => {
+  it('is ignored for a request that no middleware has seen', async () => {
     await expect(notForwarded(new globalThis.Request('http://x.example'))).resolves.toBeUndefined();
   });
 });

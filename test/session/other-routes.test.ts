@@ -22,7 +22,7 @@ const LIST = {
 };
 const SHOWN = { ...LIST, result: { tools: [{ name: 'cart.view' }] } };
 
-/** What an app serves below the path that the middlewares take: type and body. */
+/** What the app serves below the path of the middlewares: type and body. */
 const ROUTES: Readonly<Record<string, readonly [type: string, body: string]>> = {
   '/mcp': ['application/json', '{"jsonrpc":"2.0","id":1,"result":{}}'],
   '/mcp/health': ['application/json', '{ "ok":true, "big": 12345678901234567890 }'],
@@ -79,17 +79,20 @@ describe.each(cases)('another route below $host, with runs by $keys', ({ host, k
     return { get, errors, url: new URL(`http://127.0.0.1:${port}/mcp`) };
   }
 
-  it.each(['/mcp/health', '/mcp/words', '/mcp/page'])('answers as it is: %s', async (path) => {
-    const { get, errors } = await start();
-    for (const accept of ['*/*', 'application/json', 'text/html, image/*;q=0.8']) {
-      const { status, text, headers } = await get(path, accept);
-      expect([status, text]).toEqual([200, ROUTES[path]?.[1]]);
-      expect(headers['content-type']).toContain(ROUTES[path]?.[0]);
-    }
-    const head = await get(path, '*/*', 'HEAD');
-    expect([head.status, head.text]).toEqual([200, '']);
-    expect(errors).toEqual([]);
-  });
+  it.each(['/mcp/health', '/mcp/words', '/mcp/page'])(
+    'answers as without the middlewares: %s',
+    async (path) => {
+      const { get, errors } = await start();
+      for (const accept of ['*/*', 'application/json', 'text/html, image/*;q=0.8']) {
+        const { status, text, headers } = await get(path, accept);
+        expect([status, text]).toEqual([200, ROUTES[path]?.[1]]);
+        expect(headers['content-type']).toContain(ROUTES[path]?.[0]);
+      }
+      const head = await get(path, '*/*', 'HEAD');
+      expect([head.status, head.text]).toEqual([200, '']);
+      expect(errors).toEqual([]);
+    },
+  );
 
   it.each(['/mcp/list', '/mcp/events'])('shows no list that a run hides: %s', async (path) => {
     const { get } = await start();
@@ -113,7 +116,7 @@ describe.each(cases)('another route below $host, with runs by $keys', ({ host, k
     }
   });
 
-  it('is judged wherever it is a POST', async () => {
+  it('is judged like MCP where it is a POST', async () => {
     const { url } = await start();
     for (const path of ['/mcp', '/mcp/health', '/mcp/list']) {
       const { status, messages } = await send(new URL(path, url), { body: callOf(1, 'cart.pay') });

@@ -47,7 +47,7 @@ describe('the identity of a caller', () => {
     );
   });
 
-  it('is never mistaken for another one', () => {
+  it('is never equal to another one', () => {
     const claims = fc.record({
       iss: fc.string({ minLength: 1 }),
       sub: fc.string({ minLength: 1 }),
@@ -58,7 +58,7 @@ describe('the identity of a caller', () => {
         expect(identified({ extra: a }).principal === identified({ extra: b }).principal).toBe(
           alike,
         );
-        // A principal is never equal to what only a client id says.
+        // Nor is it equal to the binding by a client id alone.
         const clientId = identified({ extra: a }).principal;
         expect(identified({ clientId }).binding).not.toBe(clientId);
       }),
@@ -70,7 +70,7 @@ describe('the identity of a caller', () => {
     ['a subject without an issuer', { extra: { sub: 's' } }],
     ['a subject on req.auth itself', { sub: 's' }],
     ['a subject with an issuer that is no name', { extra: { iss: 1, sub: 's' } }],
-  ])('binds a session, but names nobody, where there is only %s', (_, auth) => {
+  ])('binds a session, but names no principal, where there is only %s', (_, auth) => {
     const { principal, binding } = identified(auth);
     expect(principal).toBeUndefined();
     expect(binding).toEqual(expect.any(String));
@@ -101,7 +101,7 @@ describe('the identity of a caller', () => {
 });
 
 describe('callers', () => {
-  it('are warned of once for each way in which they are told apart badly', () => {
+  it('are warned of once for each way in which their names are weak', () => {
     const warnings: string[] = [];
     const callers = new Callers(undefined, (warning) => void warnings.push(warning));
     for (const auth of [

@@ -5,7 +5,7 @@ import { callOf, PROTOCOL, type RawResponse, RawSession, send } from '../helpers
 import { scene } from '../helpers/scene.ts';
 import { ask } from '../helpers/two-eras.ts';
 
-/** Authentication as a test means it: the header's JSON is what the app leaves in `req.auth`. */
+/** Authentication of these tests: leaves the header's JSON in `req.auth`. */
 const authenticate: RequestHandler = (req, _res, next) => {
   const { 'x-auth': auth } = req.headers;
   if (typeof auth === 'string') Object.assign(req, { auth: JSON.parse(auth) });
@@ -21,7 +21,7 @@ const SDK = {
 };
 const PAYLOAD = { header: {}, payload: { iss: 'https://id.example', sub: 'ann' }, token: 't1' };
 
-/** Everything of a response that the server chose. */
+/** A response without what is not the server's choice, such as its date. */
 function comparable({ status, headers, text }: RawResponse): [number, IncomingHttpHeaders, string] {
   const { date: _, ...rest } = headers;
   return [status, rest, text];
@@ -48,7 +48,7 @@ describe.each([
   const headersOf = (auth: unknown) => (auth === undefined ? {} : as(auth));
 
   it.each(['POST', 'GET', 'HEAD', 'DELETE'])(
-    'is to a stranger, byte for byte, as an unknown one (%s)',
+    'is to another caller, byte for byte, like an unknown one (%s)',
     async (method) => {
       for (const mode of ['stateful', 'stateless'] as const) {
         const app = await scene({ shape: { mode }, before: [authenticate] });
@@ -88,7 +88,7 @@ describe('a session', () => {
     expect(app.warnings).toEqual([]);
   });
 
-  it('is bound to what the app says names its callers, and to nothing else', async () => {
+  it('is bound to what principal() returns, and to nothing else', async () => {
     const app = await scene({
       before: [authenticate],
       session: { principal: (req) => req.headers['x-user']?.toString() },
@@ -119,7 +119,7 @@ describe('a session', () => {
     expect(String(app.errors[0])).toMatch(/principal\(\) .*ERR_INTERLOCK_CONFIG/);
   });
 
-  it('is refused where naming the caller fails, with nothing of the failure', async () => {
+  it('is refused where principal() throws, without its error', async () => {
     const app = await scene({
       session: {
         principal: () => {
@@ -142,7 +142,7 @@ describe('a session', () => {
 });
 
 describe('a warning', () => {
-  it('is given once where only a client id tells callers apart', async () => {
+  it('is given once where only a client id names the caller', async () => {
     const app = await scene({ before: [authenticate] });
     const session = await app.session(as({ clientId: 'app', token: 't1', scopes: [] }));
     await session.call('cart.view');
@@ -150,14 +150,14 @@ describe('a warning', () => {
     expect(app.warnings).toEqual([expect.stringMatching(/bound to the client id.*principal/)]);
   });
 
-  it('is given once where an authorization has nothing that tells callers apart', async () => {
+  it('is given once where an authorization names no caller', async () => {
     const app = await scene({ before: [authenticate] });
     const session = await app.session(as({ token: 'opaque', scopes: [] }));
     await session.call('cart.view');
     expect(app.warnings).toEqual([expect.stringMatching(/bound to no user.*principal/)]);
   });
 
-  it('is not given where nobody authenticates anybody', async () => {
+  it('is not given where the app does not authenticate', async () => {
     const app = await scene();
     await (await app.session()).call('cart.view');
     expect(app.warnings).toEqual([]);
@@ -188,7 +188,7 @@ describe('a warning', () => {
     ]);
   });
 
-  it("is given where the app's own principal() finds nobody in such a request, and not where it finds somebody", async () => {
+  it("is given where the app's own principal() finds no name in such a request", async () => {
     const principal = (req: { headers: IncomingHttpHeaders }) => req.headers['x-user']?.toString();
     const app = await scene({ session: { principal } });
     await app.session({ authorization: 'Bearer t1', cookie: 'sid=1', 'x-user': 'ann' });
@@ -218,13 +218,13 @@ describe('a warning', () => {
     ]);
   });
 
-  it('is given where it is set behind for a stateless request', async () => {
+  it('is given where req.user is set behind for a stateless request', async () => {
     const app = await scene({ behind: [leaving({ user: { id: 7 } })] });
     await ask(app.url, 'tools/list');
     expect(app.warnings).toEqual([expect.stringContaining('req.user was set behind')]);
   });
 
-  it('is not given where authentication stands in front, though something behind adds to it', async () => {
+  it('is not given where authentication stands in front, and is added to behind', async () => {
     const app = await scene({
       before: [authenticate],
       behind: [leaving({ user: { id: 7 } })],

@@ -10,7 +10,7 @@ const APP = new URL('../helpers/lonely-app.ts', import.meta.url).pathname;
 const beginSession = (url: URL): Promise<unknown> => RawSession.begin(url);
 const askAlone = (url: URL): Promise<unknown> => ask(url, 'tools/list');
 
-/** All that a process warns of in its life, in which it is sent the same twice. */
+/** All warnings of a process that gets each request twice. */
 async function warningsOf(
   args: readonly string[],
   env: NodeJS.ProcessEnv,
@@ -25,7 +25,7 @@ async function warningsOf(
     await request(new URL(match));
     await request(new URL(match));
   } finally {
-    // Once it is gone, with its workers, all that they printed is here.
+    // Once the process and its workers have ended, all their output is here.
     const closed = once(child, 'close');
     child.kill('SIGTERM');
     await closed;
@@ -62,7 +62,7 @@ describe('runs in the memory of one process of several', () => {
     expect(aloneInMemory(env, false)).toContain(name);
   });
 
-  it('are as they should be in a process that nothing says is one of several', () => {
+  it('need no warning in a process that seems to be the only one', () => {
     expect(aloneInMemory({ VERCEL: '', PATH: '/bin' }, false)).toBeUndefined();
   });
 });

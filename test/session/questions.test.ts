@@ -16,7 +16,7 @@ const QUESTION = {
 };
 const textOf = (message: WireMessage | undefined): unknown => message?.result?.content?.[0]?.text;
 
-/** A cart server whose `cart.pay` asks the client first, as often as `times` says, all at once. */
+/** A cart server whose `cart.pay` first asks the client `times` questions at once. */
 function askingServer(times = 1): (ledger: Ledger) => McpServer {
   return (ledger) => {
     const server = new McpServer({ name: 'cart', version: '1.0.0' });
@@ -36,7 +36,7 @@ function askingServer(times = 1): (ledger: Ledger) => McpServer {
   };
 }
 
-/** Those that a client can answer: the transport is the same for each request of a session. */
+/** Hosts whose sessions have one transport, so that a client's answer finds its question. */
 const HOSTS = ['express', 'sdk'] as const;
 
 const startAsking = (options: SceneOptions & { times?: number } = {}) =>
@@ -51,7 +51,7 @@ const accept = (id: unknown): WireMessage => ({
 describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (host) => {
   const start: typeof startAsking = (options = {}) => startAsking({ shape: { host }, ...options });
 
-  it('reaches the client as it was asked, and its answer the server: the step goes on and is saved', async () => {
+  it('reaches the client, and its answer the server: the step goes on and is saved', async () => {
     const app = await start();
     const session = await app.sessionAt('payment');
     const paying = await session.stream(callOf('p', 'cart.pay'));
@@ -68,7 +68,7 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
     expect(await session.tools()).toEqual(['cart.view']);
   });
 
-  it("is answered by the SDK's client, while another call of its own is under way", async () => {
+  it("is answered by the SDK's client while another call of it is in flight", async () => {
     const app = await start();
     const client = new Client(
       { name: 'test', version: '1' },
@@ -94,7 +94,7 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
     expect((await paying).content).toEqual([{ type: 'text', text: 'cart.pay accept' }]);
   });
 
-  it('has other steps of the run refused as busy at once, until it is answered', async () => {
+  it('has other steps of the run refused at once as busy, until it is answered', async () => {
     const app = await start();
     const session = await app.sessionAt('payment');
     const handler = latch();
@@ -112,7 +112,7 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
     expect(app.ledger.calls).toEqual(['cart.pay']);
   });
 
-  it('has those refused at once that were waiting already', async () => {
+  it('has steps refused at once that wait already', async () => {
     const app = await start();
     const session = await app.sessionAt('has_items');
     const checking = await begins(app, 'cart.checkout', () => session.call('cart.checkout'));
@@ -155,7 +155,7 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
     expect(reasonOf(await waiting)).toBe('state');
   });
 
-  it('of a step that two workflows gate, has steps of both refused until it is answered, and not after it', async () => {
+  it('of a step of two workflows has steps of both refused, until it is answered', async () => {
     const shipping = new StateMachineGate<string, string>({
       id: 'shipping',
       initial: 'waiting',
@@ -182,7 +182,7 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
     expect([textOf(viewed), reasonOf(added)]).toEqual(['cart.view', 'state']);
   });
 
-  it('that is answered with an error or declined is answered as well', async () => {
+  it('counts as answered where it is declined, or answered with an error', async () => {
     const app = await start();
     const session = await app.sessionAt('payment');
     const declining = await session.stream(callOf('p', 'cart.pay'));
@@ -203,7 +203,7 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
     expect(await session.tools()).toEqual(['cart.view']);
   });
 
-  it('may have the very id of a request of the client: an answer is no request', async () => {
+  it("may have the id of one of the client's requests: an answer is no request", async () => {
     const app = await start();
     const session = await app.sessionAt('payment');
     const paying = await session.stream(callOf(0, 'cart.pay'));
@@ -212,7 +212,7 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
     await expect.poll(() => textOf(paying.messages.at(-1))).toBe('cart.pay accept');
   });
 
-  it('that nobody asked cannot be answered: nothing changes', async () => {
+  it('that was never asked cannot be answered: nothing changes', async () => {
     const app = await start();
     const session = await app.sessionAt('payment');
     const paying = await session.stream(callOf('p', 'cart.pay'));
@@ -226,7 +226,7 @@ describe.each(HOSTS)('a question of the server, in the middle of a step, %s', (h
     expect(await session.tools()).toEqual(['cart.view']);
   });
 
-  it('that is still open when its step ends, holds up nothing any more', async () => {
+  it('that is still open when its step ends holds up no more calls', async () => {
     const app = await start();
     const session = await app.sessionAt('payment');
     const paying = await session.stream(callOf('p', 'cart.pay'));

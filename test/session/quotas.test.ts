@@ -5,7 +5,7 @@ import { type Owner, Quotas, type Seat } from '../../src/session/callers.ts';
 const LIMITS = { maxSessionsPerPrincipal: 3, maxSessionsPerClient: 4, onWarning() {} };
 
 /**
- * A session as the rule sees it: whose it is, whether it may make way, and when that was said last.
+ * A session of the plain rule: its owner, whether it is free, and when that was said last.
  */
 interface Known {
   readonly owner: Owner;
@@ -14,7 +14,7 @@ interface Known {
   at: number;
 }
 
-/** The rule in its plainest form: each question looks at every session. */
+/** The rule in its plainest form: each question looks at all sessions. */
 class Model {
   readonly sessions: Known[] = [];
 
@@ -30,7 +30,7 @@ class Model {
     return this.sessions.filter((each) => this.#isSame(owner, each.owner)).length >= most;
   }
 
-  /** The caller's own session that makes way for his next one. */
+  /** The session that makes way for the same caller's next one. */
   next(owner: Owner): Known | undefined {
     if (!this.isFull(owner)) return undefined;
     return this.sessions
@@ -76,7 +76,7 @@ describe('the sessions of principals and clients', () => {
             if (seat !== undefined) sit(owner, seat);
           }
           if (act === 'make room') {
-            // Each is asked once, in the order of use; none of them ends before the second one.
+            // Each is asked once, in the order of use. Only the second one that is asked ends.
             const ended: Known[] = [];
             const seat = await quotas.makeRoom(owner, async (known) => {
               expect(known).toBe(model.next(owner));
@@ -108,7 +108,7 @@ describe('the sessions of principals and clients', () => {
     );
   });
 
-  it('may make way later where it could not be asked, and is asked about again', async () => {
+  it('may make way later where its end failed at first', async () => {
     const quotas = new Quotas<string>({ ...LIMITS, maxSessionsPerPrincipal: 1 });
     const ann = { principal: 'ann', client: undefined };
     const seat = quotas.seat(ann);
@@ -123,7 +123,7 @@ describe('the sessions of principals and clients', () => {
     expect([made === undefined, asked]).toEqual([false, ['first']]);
   });
 
-  it('count from the moment at which they are about to be opened', () => {
+  it('count from when they are about to be opened', () => {
     const quotas = new Quotas<object>(LIMITS);
     const ann = { principal: 'ann', client: undefined };
     const seats = [1, 2, 3].map(() => quotas.reserve(ann));

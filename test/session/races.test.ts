@@ -37,7 +37,7 @@ describe.each(SHAPES)('calls that come at the same time, $mode $answers', (shape
     expect(app.ledger.calls).toEqual(['cart.pay']);
   });
 
-  it('of cart.add_item: each of them runs, one after the other', async () => {
+  it('of cart.add_item: each runs, one after the other', async () => {
     const app = await scene({ shape });
     const session = await app.session();
     const first = await begins(app, 'cart.add_item', () => session.call('cart.add_item'));
@@ -51,7 +51,7 @@ describe.each(SHAPES)('calls that come at the same time, $mode $answers', (shape
     expect(app.ledger.calls).toEqual(['cart.add_item', 'cart.add_item', 'cart.add_item']);
   });
 
-  it('are taken in the order in which they came, each tested against the state that the one before it left', async () => {
+  it('run in the order in which they came, each tested against the state before it', async () => {
     const app = await scene({ shape });
     const session = await app.session();
     const adding = await begins(app, 'cart.add_item', () => session.call('cart.add_item'));
@@ -115,7 +115,7 @@ describe.each(SHAPES)('a call that waits for its turn, $mode $answers', (shape) 
     expect(textOf(await session.call('cart.pay'))).toBe('cart.pay done');
   });
 
-  it('for as long as it may, is refused as busy, and the one that ran is not harmed', async () => {
+  it('until waitMs is over, is refused as busy, and the running call is not harmed', async () => {
     const app = await scene({ shape });
     const session = await app.sessionAt('payment');
     const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
@@ -138,7 +138,7 @@ describe.each(SHAPES)('a call that waits for its turn, $mode $answers', (shape) 
 
 describe('calls that wait for one run', () => {
   /**
-   * Sends so many calls of cart.pay while one runs, and gives the answers that come before it ends.
+   * Sends `count` calls of cart.pay while one runs, and gives the answers that come before it ends.
    */
   async function crowd(app: Scene, calls: number, sku: string) {
     const session = await app.sessionAt('payment');
@@ -152,7 +152,7 @@ describe('calls that wait for one run', () => {
     return { session, paying, early, answers };
   }
 
-  it('of 2 MB each take up no more than 8 MiB: the others are refused as busy at once', async () => {
+  it('of 2 MB each take at most 8 MiB together: others are refused at once as busy', async () => {
     const app = await scene({ shape: { mode: 'stateless' } });
     const { paying, early, answers } = await crowd(app, 150, 'x'.repeat(2_000_000));
     await expect.poll(() => early.length, { timeout: 20_000 }).toBe(146);
@@ -164,7 +164,7 @@ describe('calls that wait for one run', () => {
     expect(late).toEqual(['state', 'state', 'state', 'state']);
   });
 
-  it('leave nothing of their bodies behind when they are refused, while their connections stay open', async () => {
+  it('free their bodies when they are refused, though their connections stay open', async () => {
     const requests: IncomingMessage[] = [];
     const app = await scene({
       shape: { mode: 'stateless' },
@@ -251,7 +251,7 @@ describe('two processes on one store', () => {
   }
   const elsewhere = ({ id }: RawSession, url: URL) => RawSession.resume(url, id);
 
-  it('take turns as well: a call waits for the one that runs elsewhere, and is tested against the state after it', async () => {
+  it('take turns: a call waits for the other process, and meets the state after it', async () => {
     const { here, there } = await startTwo();
     const session = await here.sessionAt('has_items');
     const checking = await begins(here, 'cart.checkout', () => session.call('cart.checkout'));
@@ -264,7 +264,7 @@ describe('two processes on one store', () => {
     expect([here.ledger.calls, there.ledger.calls]).toEqual([['cart.checkout'], ['cart.pay']]);
   });
 
-  it('test whatever stands behind a call that had to wait against the state after that, moved elsewhere or not', async () => {
+  it('test calls behind one that had to wait against the state after it', async () => {
     const shop = () =>
       new StateMachineGate<string, string>({
         id: 'shop',
@@ -316,7 +316,7 @@ describe('two processes on one store', () => {
     },
   );
 
-  it('refuse as busy what waited too long for the other', async () => {
+  it('refuse as busy a call that waited too long for the other', async () => {
     const { here, there } = await startTwo();
     const session = await here.sessionAt('payment');
     const paying = await begins(here, 'cart.pay', () => session.call('cart.pay'));
@@ -336,7 +336,7 @@ describe('two processes on one store', () => {
     expect(there.ledger.calls).toEqual([]);
   });
 
-  it('never let a slow one write its older state over a newer one, and tell its client so', async () => {
+  it('never let a slow one overwrite a newer state, and tell its client so', async () => {
     const { here, there } = await startTwo(() =>
       new StateMachineGate<string, string>({
         id: 'order',
@@ -375,7 +375,7 @@ describe('a call that two workflows gate', () => {
       .bindTool('cart.pay', 'waiting', 'PAY')
       .bindTool('cart.view', 'waiting', 'VIEW');
 
-  it('and whose client goes away while it waits for the second one, is never forwarded, and holds up neither', async () => {
+  it('and whose client leaves while the second waits, holds up neither', async () => {
     const app = await scene({ workflow: [checkoutGate(), shipping()] });
     const session = await app.sessionAt('payment');
     const viewing = await begins(app, 'cart.view', () => session.call('cart.view'));
@@ -391,7 +391,7 @@ describe('a call that two workflows gate', () => {
     expect(textOf(await session.call('cart.pay'))).toBe('cart.pay done');
   });
 
-  it('and that is cancelled while it waits for the second one, is never forwarded, and holds up neither', async () => {
+  it('and that is cancelled while the second waits, holds up neither', async () => {
     const app = await scene({ workflow: [checkoutGate(), shipping()] });
     const session = await app.sessionAt('payment');
     const viewing = await begins(app, 'cart.view', () => session.call('cart.view'));
@@ -408,7 +408,7 @@ describe('a call that two workflows gate', () => {
 
 describe('a list', () => {
   it.each(SHAPES)(
-    'that was asked for before a move and comes after it, shows what is there after it ($mode $answers)',
+    'that was asked for before a move and comes after it, shows the new state ($mode $answers)',
     async (shape) => {
       const listing = { asked: false, ...latch() };
       const app = await scene({

@@ -10,7 +10,7 @@ const IN_FLIGHT = { code: -32600, message: 'Invalid Request: a request id is in 
 const textOf = (message: WireMessage | undefined): unknown => message?.result?.content?.[0]?.text;
 
 describe.each(MODES)('a request id, %s', (mode) => {
-  it('that is in flight in the session is refused, and the first request is answered all the same', async () => {
+  it('that is in flight is refused, and the first request is still answered', async () => {
     const app = await scene({ shape: { mode } });
     const session = await app.session();
     const view = latch();
@@ -43,7 +43,7 @@ describe.each(MODES)('a request id, %s', (mode) => {
     }
   });
 
-  it('is free again when its client has gone', async () => {
+  it('is free again when its client has left', async () => {
     const app = await scene({ shape: { mode } });
     const session = await app.session();
     const view = latch();
@@ -68,7 +68,7 @@ describe.each(MODES)('a request id, %s', (mode) => {
       expect(textOf(messages.at(-1))).toBe('cart.view done');
   });
 
-  it('that stands twice in a batch is refused, with every id in the batch, and nothing is forwarded', async () => {
+  it('that stands twice in a batch has the whole batch refused, not forwarded', async () => {
     const app = await scene({ shape: { mode } });
     const session = await app.session();
     const refused = await session.post([
@@ -84,7 +84,7 @@ describe.each(MODES)('a request id, %s', (mode) => {
     expect((await session.post(callOf(1, 'cart.view'))).status).toBe(200);
   });
 
-  it('1 is another one than "1"', async () => {
+  it('1 is not the id "1"', async () => {
     const app = await scene({ shape: { mode } });
     const session = await app.session();
     const view = latch();
@@ -100,7 +100,7 @@ describe.each(MODES)('a request id, %s', (mode) => {
   });
 });
 
-/** What the `cors` package does, as far as it matters here. */
+/** The part of the `cors` package that matters here. */
 function cors(exposed?: string | string[]): RequestHandler {
   return (req, res, next) => {
     res.setHeader('access-control-allow-origin', '*');
@@ -131,7 +131,7 @@ describe('where a browser may be the client', () => {
     }
   });
 
-  it('nothing is exposed where the app does not let browsers in, or no session began', async () => {
+  it('no header is exposed where the app lets no browser in, or no session began', async () => {
     const closed = await scene();
     expect(exposedIn(await send(closed.url, { body: INITIALIZE }))).toBeUndefined();
     const open = await scene({ before: [cors()] });
@@ -166,7 +166,7 @@ describe('server/discover without a session', () => {
     expect(app.store.asked).toEqual([]);
   });
 
-  it.each([200, 400, 404, 405, 500])('is not touched, whatever that is: %i', async (status) => {
+  it.each([200, 400, 404, 405, 500])('is not touched, with status %i', async (status) => {
     const body = `{ "jsonrpc":"2.0",  "id":1, "error":{"code":-32601,"message":"nope"}, "n":1.0 }`;
     const app = await scene({
       behind: [(_req, res) => void res.status(status).type('application/json').send(body)],
@@ -175,7 +175,7 @@ describe('server/discover without a session', () => {
     expect([answer.status, answer.text]).toEqual([status, body]);
   });
 
-  it('opens no way for anything beside it', async () => {
+  it('lets no other message through beside it', async () => {
     const app = await scene({ shape: { mode: 'stateless' } });
     const refused = await send(app.url, { body: [DISCOVER, callOf(2, 'cart.view')] });
     expect([refused.status, refused.messages.map(({ id }) => id)]).toEqual([400, [1, 2]]);

@@ -25,7 +25,7 @@ const resultIn = ({ messages }: RawStream): WireMessage | undefined =>
   messages.find(({ result }) => result !== undefined);
 
 /**
- * A cart server whose `cart.pay` has its client poll: it closes the stream of the call and goes on.
+ * A cart server whose `cart.pay` closes the call's stream and goes on, so that its client polls.
  */
 function pollingServer(ledger: Ledger): McpServer {
   const server = new McpServer({ name: 'cart', version: '1.0.0' });
@@ -40,7 +40,7 @@ function pollingServer(ledger: Ledger): McpServer {
   return server;
 }
 
-/** Those that keep events: the SDK's transport, in Node and with the Fetch API. */
+/** Hosts that keep events: the SDK's transport, in Node and with the Fetch API. */
 const HOSTS = ['express', 'sdk'] as const;
 
 const startWith = (host: (typeof HOSTS)[number], options: SceneOptions = {}) =>
@@ -53,8 +53,8 @@ const startWith = (host: (typeof HOSTS)[number], options: SceneOptions = {}) =>
   });
 
 /**
- * Resumes a stream as soon as the server knows that the connection before it is gone: until then it
- * says 409.
+ * Resumes a stream, again and again until the server knows that the old connection is gone. Before
+ * that it answers 409.
  */
 async function resume(session: RawSession, id: string): Promise<RawStream> {
   let resumed = await session.listen(id);
@@ -67,7 +67,7 @@ async function resume(session: RawSession, id: string): Promise<RawStream> {
   return resumed;
 }
 
-/** The id of the event with which every stream begins. */
+/** The id of the event with which each stream begins. */
 async function primed(stream: RawStream): Promise<string> {
   await expect.poll(() => stream.lastEventId).toBeDefined();
   return stream.lastEventId ?? '';
@@ -79,7 +79,7 @@ describe.each(HOSTS)(
     const start = (options?: SceneOptions) => startWith(host, options);
     const startPolling = () => start({ makeServer: pollingServer });
 
-    it('is saved and comes, changed as it would have been, on the stream that the client resumes', async () => {
+    it('is saved, and its result comes on the resumed stream, changed as on its own', async () => {
       const app = await startPolling();
       const session = await app.sessionAt('payment');
       const handler = latch();
@@ -97,7 +97,7 @@ describe.each(HOSTS)(
       expect(app.errors).toEqual([]);
     });
 
-    it('is not over while its result is still to come: other steps wait for it', async () => {
+    it('goes on while its result is to come: other steps wait for it', async () => {
       const app = await startPolling();
       const session = await app.sessionAt('payment');
       const handler = latch();
@@ -115,7 +115,7 @@ describe.each(HOSTS)(
       expect(app.ledger.calls).toEqual(['cart.pay']);
     });
 
-    it('is saved when its client comes back, if it was done before, and each replay is the same', async () => {
+    it('done before its client resumes is saved then, and each replay is the same', async () => {
       const app = await startPolling();
       const session = await app.sessionAt('payment');
       const calling = await session.stream(callOf('p', 'cart.pay'));
@@ -133,7 +133,7 @@ describe.each(HOSTS)(
       expect(app.ledger.calls).toEqual(['cart.pay']);
     });
 
-    it("is nothing that the SDK's client notices", async () => {
+    it("is not noticed by the SDK's client", async () => {
       const app = await startPolling();
       const client = await connect(app.url);
       await client.call('cart.add_item');
@@ -145,7 +145,7 @@ describe.each(HOSTS)(
       await client.close();
     });
 
-    it('keeps its id to itself while its result is still to come: another request of that id is refused', async () => {
+    it('keeps its id while its result is to come: no other request may have it', async () => {
       const app = await startPolling();
       const session = await app.sessionAt('payment');
       const handler = latch();
@@ -161,7 +161,7 @@ describe.each(HOSTS)(
       expect(app.ledger.calls).toEqual(['cart.pay', 'cart.view']);
     });
 
-    it('is not forgotten while its result is still to come, however many other sessions there are', async () => {
+    it('is not forgotten while its result is to come, despite many other sessions', async () => {
       const app = await start({ makeServer: pollingServer, session: { maxSessions: 1 } });
       const session = await app.sessionAt('payment');
       const handler = latch();
@@ -176,7 +176,7 @@ describe.each(HOSTS)(
       expect(await session.tools()).toEqual(['cart.view']);
     });
 
-    it('whose client never comes back is given up on after the longest time, and then held', async () => {
+    it('whose client stays away is given up on after maxStepMs, and holds the run', async () => {
       const app = await start({ makeServer: pollingServer, gate: { maxStepMs: 20_000 } });
       const session = await app.sessionAt('payment');
       const calling = await session.stream(callOf('p', 'cart.pay'));
@@ -190,7 +190,7 @@ describe.each(HOSTS)(
       expect(reasonOf(await session.call('cart.pay'))).toBe('held');
     });
 
-    it('whose client comes back after the longest time finds it saved, and is given the result', async () => {
+    it('whose client resumes after maxStepMs is saved then, and its result is shown', async () => {
       const app = await start({
         makeServer: pollingServer,
         gate: { maxStepMs: 20_000, announce: true },
@@ -213,7 +213,7 @@ describe.each(HOSTS)(
   (host) => {
     const start = (options?: SceneOptions) => startWith(host, options);
 
-    it('while the handler runs, is no conflict, and is given the result: it is saved', async () => {
+    it('while the handler runs, meets no 409, and gets the result, which is saved', async () => {
       const app = await start();
       const session = await app.sessionAt('payment');
       const handler = latch();
@@ -229,7 +229,7 @@ describe.each(HOSTS)(
       expect(app.errors).toEqual([]);
     });
 
-    it('and loses it again, and resumes again, is given the result all the same', async () => {
+    it('and loses it again, and resumes again, gets the result all the same', async () => {
       const app = await start();
       const session = await app.sessionAt('payment');
       const handler = latch();
@@ -246,7 +246,7 @@ describe.each(HOSTS)(
       expect(app.errors).toEqual([]);
     });
 
-    it('after the handler is done, finds it saved, and is given the result as it would have been', async () => {
+    it('after the handler is done, gets the result, changed as on its own stream', async () => {
       const app = await start();
       const session = await app.sessionAt('payment');
       const handler = latch();
@@ -260,7 +260,7 @@ describe.each(HOSTS)(
       await expect.poll(() => textsOf(resultIn(resumed))).toEqual(PAID);
     });
 
-    it('although it had its result, is given the same one again', async () => {
+    it('although it had its result, gets the same one again', async () => {
       const app = await start();
       const session = await app.sessionAt('payment');
       const calling = await session.stream(callOf('p', 'cart.pay'));
@@ -287,7 +287,7 @@ describe.each(HOSTS)('a list that is replayed, %s', (host) => {
   const namesIn = (stream: RawStream): unknown =>
     resultIn(stream)?.result.tools.map((tool: { name: string }) => tool.name);
 
-  it('hides what is hidden now, whatever it hid then', async () => {
+  it('hides what is hidden now, and not what was hidden then', async () => {
     const app = await start();
     const session = await app.session();
     const id = await listed(session);

@@ -8,7 +8,7 @@ import {
   sessionStore,
 } from '../../src/index.ts';
 
-/** What is thrown, which must be a mistake of the developer's. */
+/** The error that is thrown, which must be an InterlockError. */
 function mistake(make: () => unknown): string {
   try {
     make();
@@ -22,10 +22,10 @@ function mistake(make: () => unknown): string {
 
 const made = { createdBy: 'create_basket' };
 
-// Each is what somebody who writes JavaScript may do; TypeScript knows better.
+// TypeScript prevents each of these. Plain JavaScript does not.
 const wrong = <T>(value: unknown): T => value as T;
 
-describe('a run key that is made wrongly', () => {
+describe('a malformed run key', () => {
   it.each<[string, () => unknown, RegExp]>([
     [
       'handleKey() without a name',
@@ -91,7 +91,7 @@ describe('a run key that is made wrongly', () => {
     );
   });
 
-  it('is a mistake where one argument holds the handles of two', () => {
+  it('is an error where two keys name the same argument', () => {
     const key = [handleKey('run', made), managedHandle({ start: 's', argument: 'run' })];
     expect(mistake(() => sessionStore({ key }))).toMatch(/different ones/);
   });

@@ -9,7 +9,7 @@ import { pass, scene } from '../helpers/scene.ts';
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
 
-describe('a step whose client of the SDK timed out, on a server of the SDK', () => {
+describe('a step on a server of the SDK, whose client timed out', () => {
   it.each(['json', 'sse'] as const)(
     'is saved when its handler succeeds after all (%s)',
     async (answers) => {
@@ -39,7 +39,7 @@ describe('a step whose client of the SDK timed out, on a server of the SDK', () 
 });
 
 describe('answers that may be replayed', () => {
-  it('do not keep the requests that they answered', { timeout: 60_000 }, async () => {
+  it('do not keep their requests in memory', { timeout: 60_000 }, async () => {
     const events = new ListEventStore();
     // What the upstream's own event store keeps is its business.
     const eventStore = () => Object.assign(events, { storeEvent: async () => '1' });

@@ -7,7 +7,7 @@ const CHANGED = { jsonrpc: '2.0', method: 'notifications/tools/list_changed' };
 const STATELESS = { mode: 'stateless', answers: 'json' } as const;
 
 describe('where the upstream has no GET stream of its own', () => {
-  it('the middleware serves one, which no proxy holds back', async () => {
+  it('the middleware serves one, with headers against buffering proxies', async () => {
     const app = await scene({ shape: STATELESS });
     const session = await app.session();
     const { status, headers } = await session.listen();
@@ -22,7 +22,7 @@ describe('where the upstream has no GET stream of its own', () => {
     expect(headers).not.toHaveProperty('etag');
   });
 
-  it('keeps it alive with comments, as often as it was told to, for as long as the client stays', async () => {
+  it('keeps it alive with comments, every keepAliveMs, while the client stays', async () => {
     const app = await scene({ shape: STATELESS, session: { keepAliveMs: 20_000 } });
     const session = await app.session();
     const listening = await session.listen();
@@ -38,7 +38,7 @@ describe('where the upstream has no GET stream of its own', () => {
     await staysQuiet(app);
   });
 
-  it('tells on it that the list changed, where a JSON answer has no room for that', async () => {
+  it('tells there that the list changed, where a JSON answer has no room for it', async () => {
     const app = await scene({ shape: STATELESS });
     const session = await app.session();
     const listening = await session.listen();
@@ -50,7 +50,7 @@ describe('where the upstream has no GET stream of its own', () => {
     await expect.poll(() => listening.messages).toEqual([CHANGED, CHANGED]);
   });
 
-  it('serves four for one session, or as many as it was told to, and makes room when one ends', async () => {
+  it('serves four for one session, or maxStreams, and another when one ends', async () => {
     const app = await scene({ shape: STATELESS });
     const [ann, bob] = [await app.session(), await app.session()];
     const first = await ann.listen();
@@ -85,7 +85,7 @@ describe('where the upstream has no GET stream of its own', () => {
     await expect.poll(() => listening.ended).toBe(true);
   });
 
-  it("is found by the SDK's client as if it were the upstream's", async () => {
+  it("looks to the SDK's client like the upstream's", async () => {
     const app = await scene({ shape: STATELESS });
     const client = await connect(app.url);
     await client.streaming;
@@ -133,7 +133,7 @@ describe('a change of the list', () => {
     },
   );
 
-  it("is told on the upstream's own GET stream, where it has one and the answer is JSON", async () => {
+  it("is told on the upstream's own GET stream, if any, where the answer is JSON", async () => {
     const app = await scene({ shape: { mode: 'stateful', answers: 'json' } });
     const session = await app.session();
     const listening = await session.listen();
@@ -167,7 +167,7 @@ describe('a change of the list', () => {
     }
   });
 
-  it('says once that it can happen, in the answer to initialize', async () => {
+  it('is declared once, in the answer to initialize', async () => {
     for (const mode of ['stateful', 'stateless'] as const) {
       const app = await scene({ shape: { mode } });
       const client = await connect(app.url);
@@ -177,7 +177,7 @@ describe('a change of the list', () => {
   });
 });
 
-it('a stream that its client has left is not forwarded: the upstream would not hear of it any more', async () => {
+it('a GET whose client left is not forwarded: the upstream would keep it open', async () => {
   const forwarded: string[] = [];
   const app = await scene({
     shape: { mode: 'stateful' },
@@ -189,7 +189,7 @@ it('a stream that its client has left is not forwarded: the upstream would not h
     ],
   });
   const session = await app.session();
-  // The session has to be read again, and the store takes its time.
+  // The session has to be read again, and the store is slow.
   app.clock.advance(5_000);
   app.store.fail('read', 1, 'late');
   const left = sendAndHold(app.url, { method: 'GET', headers: session.headers });

@@ -48,7 +48,7 @@ async function waiting() {
 }
 
 describe("the table of a step's life in docs/build/steps.md", () => {
-  it('has each pair of states that may follow each other, and no other one', () => {
+  it('has each pair of states that may follow each other, and no other', () => {
     const may = Object.entries(STEP_LIFE).flatMap(([from, next]) =>
       next.map((to) => `${from} → ${to}`),
     );
@@ -59,7 +59,7 @@ describe("the table of a step's life in docs/build/steps.md", () => {
     for (const row of rows) expect(row.map((cell) => cell !== '')).toEqual(Array(5).fill(true));
   });
 
-  it('names as ends those states that none follows', () => {
+  it('names as ends the states that no other follows', () => {
     const ends = Object.entries(STEP_LIFE).flatMap(([state, next]) =>
       next.length === 0 ? [`\`${state}\``] : [],
     );
@@ -69,7 +69,7 @@ describe("the table of a step's life in docs/build/steps.md", () => {
 });
 
 describe('a pair that is not in the table', () => {
-  it('is a fault of the caller: what is over does not begin anew', async () => {
+  it('is a fault of the caller: a step that is over does not begin anew', async () => {
     const { step, errors } = await waiting();
     const states: StepState[] = [step.state];
     expect(await step.claim(['paid'])).toMatchObject({ reason: 'state' });
@@ -92,7 +92,7 @@ describe('a pair that is not in the table', () => {
     expect(step.state).toBe(state);
   });
 
-  it('is not taken: what was released goes on to no other state', async () => {
+  it('is not taken: a released step goes on to no other state', async () => {
     const { step } = await waiting();
     await step.claim(['open']);
     await step.withdraw();

@@ -39,12 +39,12 @@ async function checkout(gate: FsmGateOptions = {}, beside?: SceneOptions['beside
   };
 }
 
-/** Two processes of one checkout: one whose handler is at work, and the one that the test is in. */
+/** Two processes of one checkout: the other one runs a handler, the test is in this one. */
 async function twoProcesses(gate: FsmGateOptions = {}) {
   const elsewhere = await checkout(gate);
   const app = await checkout(gate, elsewhere);
   const session = RawSession.resume(app.url, elsewhere.session.id);
-  // The process learns of the session, and does not ask about it in the next five seconds.
+  // From now on the process knows the session, and does not read it for five seconds.
   await session.call('cart.view');
   app.store.take();
   return {
@@ -56,7 +56,7 @@ async function twoProcesses(gate: FsmGateOptions = {}) {
   };
 }
 
-/** What has been answered so far. */
+/** The answers so far. */
 function answersOf(calls: readonly Promise<WireMessage>[]): WireMessage[] {
   const answers: WireMessage[] = [];
   for (const call of calls) void call.then((answer) => answers.push(answer));
@@ -66,20 +66,20 @@ function answersOf(calls: readonly Promise<WireMessage>[]): WireMessage[] {
 const textOf = (message: WireMessage) => message.result?.content?.[0]?.text;
 
 describe('a claim', () => {
-  it('is not had in a state in which the step is not allowed, and holds up nobody', async () => {
+  it('is not granted in a state that forbids the step, and holds up no other call', async () => {
     const { session } = await checkout();
     expect(reasonOf(await session.call('cart.pay'))).toBe('state');
     expect(textOf(await session.call(ADD))).toBe(`${ADD} done`);
   });
 
-  it('is not had of a run that ended elsewhere', async () => {
+  it('is not granted for a run that another process ended', async () => {
     const { session, data, ledger } = await checkout();
     await data.delete(session.id);
     expect((await session.post(callOf(1, ADD))).status).toBe(404);
     expect(ledger.calls).toEqual([]);
   });
 
-  it('of another process is waited for, asking now and then, and had soon after it is let go', async () => {
+  it('of another process is waited for with pauses, and had soon after its release', async () => {
     const { session, clock, store, adding } = await twoProcesses();
     const waiting = session.call(ADD);
     await expect.poll(() => store.asked).toContain('claim');
@@ -93,7 +93,7 @@ describe('a claim', () => {
     expect(textOf(await waiting)).toBe(`${ADD} done`);
   });
 
-  it('of another process is not waited for longer than was said', async () => {
+  it('of another process is waited for no longer than waitMs', async () => {
     const { session, clock, store, cart, adding } = await twoProcesses();
     const answers = answersOf([session.call(ADD)]);
     await expect.poll(() => store.asked).toContain('claim');
@@ -106,7 +106,7 @@ describe('a claim', () => {
     expect(textOf(await adding.answer)).toBe(`${ADD} done`);
   });
 
-  it('of another process is waited for by no more calls than may, the one that has its turn included', async () => {
+  it('of another process is waited for by maxWaiting calls, with the one in turn', async () => {
     const { session, clock, adding } = await twoProcesses({ maxWaiting: 2 });
     const answers = answersOf([session.call(ADD), session.call(ADD), session.call(ADD)]);
     await expect.poll(() => answers.map(reasonOf)).toEqual(['busy']);
@@ -115,13 +115,13 @@ describe('a claim', () => {
     adding.finish();
   });
 
-  it('of another process is not waited for where no call may', async () => {
+  it('of another process is not waited for where maxWaiting is 0', async () => {
     const { session, adding } = await twoProcesses({ maxWaiting: 0 });
     expect(reasonOf(await session.call(ADD))).toBe('busy');
     adding.finish();
   });
 
-  it('of another process that died is an unknown outcome: held, with the tool that it was', async () => {
+  it('of a process that died holds the run: its outcome is unknown, its tool named', async () => {
     const { session, clock, store, cart, elsewhere } = await twoProcesses();
     elsewhere.store.fail('renew');
     const waiting = session.call('cart.checkout');
@@ -133,7 +133,7 @@ describe('a claim', () => {
     await cart.is('held');
   });
 
-  it('is given back, if its call was cancelled while the store was asked', async () => {
+  it('is released where its call was cancelled while the store was asked', async () => {
     const { session, store, ledger } = await checkout();
     store.fail('claim', 1, 'late');
     session.post(callOf(7, ADD)).catch(() => {});
@@ -147,7 +147,7 @@ describe('a claim', () => {
     expect(ledger.calls).toEqual([ADD]);
   });
 
-  it('is not even asked for by a call that was cancelled while it waited for its turn', async () => {
+  it('is not asked for by a call that was cancelled while it waited for its turn', async () => {
     const { session, store, ledger, adding } = await checkout();
     const first = await adding();
     session.post(callOf(7, ADD)).catch(() => {});
@@ -161,7 +161,7 @@ describe('a claim', () => {
     expect(ledger.calls).toEqual([ADD]);
   });
 
-  it('that cannot be given back at once is given back later', async () => {
+  it('that cannot be released at once is released later', async () => {
     const { session, clock, store, errors } = await checkout();
     store.fail('claim', 1, 'done');
     store.fail('release', 3);
@@ -174,7 +174,7 @@ describe('a claim', () => {
 });
 
 describe('a step', () => {
-  it('renews its lease three times while it lasts, until it ends', async () => {
+  it('renews its lease at each third of it, until it ends', async () => {
     const { clock, store, adding } = await checkout({ maxStepMs: HOUR });
     const call = await adding();
     store.take();
@@ -187,7 +187,7 @@ describe('a step', () => {
     expect(store.take()).toEqual(['commit']);
   });
 
-  it('goes on renewing after a renewal that failed or hung, and says so', async () => {
+  it('goes on renewing after a renewal that failed or hung, and tells onError', async () => {
     const { clock, store, errors, cart, adding } = await checkout();
     const call = await adding();
     store.fail('renew', 1);
@@ -201,7 +201,7 @@ describe('a step', () => {
     expect(textOf(await call.answer)).toBe(`${ADD} done`);
   });
 
-  it('is given up on once, after the longest time, if it has not ended', async () => {
+  it('is given up on once, if it has not ended after maxStepMs', async () => {
     const { session, clock, unknown, adding } = await checkout();
     expect(textOf(await session.call(ADD))).toBe(`${ADD} done`);
     await pass(clock, 2 * TIMES.maxStepMs);
@@ -228,7 +228,7 @@ describe('a step', () => {
     await cart.isIn(state);
   });
 
-  it('lets the next call of its process in when it is given up on, to be refused as held', async () => {
+  it('gives its turn to the next call once given up on: that is refused as held', async () => {
     const { session, clock, cart, adding } = await checkout({ waitMs: 2 * HOUR });
     const first = await adding();
     const next = session.call(ADD);
@@ -238,7 +238,7 @@ describe('a step', () => {
     first.finish();
   });
 
-  it('whose commit failed to the end can be saved later', async () => {
+  it('whose commit failed each time can be saved later', async () => {
     const { session, clock, store, cart } = await checkout();
     store.fail('commit');
     const told = await passUntil(clock, session.call(ADD));
@@ -250,7 +250,7 @@ describe('a step', () => {
     expect(await cart.moves()).toEqual([ADD]);
   });
 
-  it('lets the next call in even when its commit fails to the end', async () => {
+  it('gives its turn to the next call though its commit failed each time', async () => {
     const { session, clock, store, adding } = await checkout();
     const first = await adding();
     const next = session.call(ADD);
@@ -261,7 +261,7 @@ describe('a step', () => {
   });
 });
 
-/** A step as the gate holds it: which of its endings counts cannot be seen from outside. */
+/** A step as the gate holds it: from outside nothing shows which of its endings counts. */
 async function claimed() {
   const clock = new ManualClock();
   const store = new FaultyStore(memoryStore({ now: clock.now }));
@@ -338,7 +338,7 @@ describe('the end of a step', () => {
     expect(step.state).toBe('saved');
   });
 
-  it('is waited for until the longest time is over, where its answer may still come', async () => {
+  it('is waited for until maxStepMs is over, where its answer may still come', async () => {
     for (const ending of ['answer', 'time', 'nothing'] as const) {
       const { clock, step, pays, tooLong } = await claimed();
       step.giveUp(true);

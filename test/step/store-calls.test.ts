@@ -19,7 +19,7 @@ const OPERATIONS = [
   'delete',
 ] as const;
 
-/** Asks for one operation and says what came of it, once something did. */
+/** Asks for one operation, and keeps its result or its error. */
 function ask(
   store: AtomicStateStore,
   operation: (typeof OPERATIONS)[number],
@@ -37,7 +37,7 @@ function ask(
 const flush = () => new Promise((resolve) => setImmediate(resolve));
 
 describe('a store behind its guard', () => {
-  it('answers what it answers, and leaves no timer behind', async () => {
+  it('gives the answers of the store, and leaves no timer behind', async () => {
     const clock = new ManualClock();
     const guarded = guardStore(memoryStore({ now: clock.now }), DEADLINE, clock, new Events({}));
     for (const operation of Object.values(everyOperation(guarded, 'run'))) await operation();
@@ -95,7 +95,7 @@ describe('a store behind its guard', () => {
     expect(clock.pending).toBe(0);
   });
 
-  it('that answers after it was given up on harms nobody', async () => {
+  it('that answers after its deadline does no harm', async () => {
     const clock = new ManualClock();
     let answer = (): void => {};
     let fail = (): void => {};
@@ -122,7 +122,7 @@ describe('a store behind its guard', () => {
     await flush();
   });
 
-  it('lets a claim that is granted too late go, and leaves the idempotency key of an earlier try for the next', async () => {
+  it('releases a claim that is granted late, and keeps an earlier idempotency key', async () => {
     const clock = new ManualClock();
     const store = memoryStore({ now: clock.now });
     const step = { uncertain: 'retry' } as const;
@@ -152,26 +152,23 @@ describe('a store behind its guard', () => {
         };
       },
     ],
-  ])(
-    'lets such a claim go although its store %s at first: nothing ran that could be unknown',
-    async (_, fail) => {
-      const clock = new ManualClock();
-      const store = memoryStore({ now: clock.now });
-      const slow = new FaultyStore(store);
-      slow.fail('claim', 1, 'late');
-      const asked = guardStore(slow, DEADLINE, clock, new Events({})).claim(
-        claimOf('run', { create: {} }),
-      );
-      clock.advance(DEADLINE);
-      await expect(asked).rejects.toBeInstanceOf(StoreUnavailable);
-      fail(slow);
-      for (const goOn of slow.late) goOn();
-      for (let times = 0; times < 5; times++) {
-        await flush();
-        clock.advance(100);
-      }
-      await claimed(store, claimOf('run', {}));
-      expect(clock.pending).toBe(0);
-    },
-  );
+  ])('releases such a claim though its store %s at first: no step of it ran', async (_, fail) => {
+    const clock = new ManualClock();
+    const store = memoryStore({ now: clock.now });
+    const slow = new FaultyStore(store);
+    slow.fail('claim', 1, 'late');
+    const asked = guardStore(slow, DEADLINE, clock, new Events({})).claim(
+      claimOf('run', { create: {} }),
+    );
+    clock.advance(DEADLINE);
+    await expect(asked).rejects.toBeInstanceOf(StoreUnavailable);
+    fail(slow);
+    for (const goOn of slow.late) goOn();
+    for (let times = 0; times < 5; times++) {
+      await flush();
+      clock.advance(100);
+    }
+    await claimed(store, claimOf('run', {}));
+    expect(clock.pending).toBe(0);
+  });
 });

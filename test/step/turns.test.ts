@@ -11,7 +11,7 @@ function setUp() {
   const turns = new Turns(clock);
   const log: string[] = [];
   const ends = new Map<string, Turn>();
-  /** Takes a turn and writes down what came of it. */
+  /** Takes a turn, and notes whether it was granted. */
   const take = (
     name: string,
     key = 'run',
@@ -29,13 +29,13 @@ function setUp() {
 }
 
 describe('turns', () => {
-  it('are had at once where nobody else has one, without even a pause', () => {
+  it('are granted synchronously where no other call has one', () => {
     const { turns, clock } = setUp();
     expect(turns.take('run', WAIT, new InFlight())).toBeInstanceOf(Turn);
     expect(clock.pending).toBe(0);
   });
 
-  it('are had one at a time, first come, first served', async () => {
+  it('are granted one at a time: first come, first served', async () => {
     const { take, log, ends, flush, clock } = setUp();
     for (const name of ['a', 'b', 'c']) take(name);
     await flush();
@@ -50,14 +50,14 @@ describe('turns', () => {
     expect(clock.pending).toBe(0);
   });
 
-  it('of different keys do not wait for each other, whatever the keys are called', async () => {
+  it('of different keys do not wait for each other, even with a key `__proto__`', async () => {
     const { take, log, flush } = setUp();
     for (const key of ['a', 'b', '__proto__', 'constructor', '']) take(key, key);
     await flush();
     expect(log).toEqual(['a', 'b', '__proto__', 'constructor', '']);
   });
 
-  it('end once: ending one again takes nothing from the next', async () => {
+  it('end once: a second end takes nothing from the next turn', async () => {
     const { take, log, ends, flush } = setUp();
     for (const name of ['a', 'b', 'c']) take(name);
     await flush();
@@ -67,7 +67,7 @@ describe('turns', () => {
     expect(log).toEqual(['a', 'b']);
   });
 
-  it('are waited for as long as was said, and no longer', async () => {
+  it('are waited for until waitMs is over, and no longer', async () => {
     const { take, log, ends, flush, clock } = setUp();
     take('a');
     take('b');
@@ -85,7 +85,7 @@ describe('turns', () => {
   });
 
   it.each(['cancel', 'leave'] as const)(
-    'are not had by a call that was called off (%s)',
+    'are not granted to a waiting call that is off (%s)',
     async (how) => {
       const { take, log, ends, flush, clock } = setUp();
       take('a');
@@ -101,7 +101,7 @@ describe('turns', () => {
     },
   );
 
-  it('are not waited for by a call that was called off before', async () => {
+  it('are not waited for by a call that is off before it asks', async () => {
     const { take, log, flush, clock } = setUp();
     take('a');
     const gone = new InFlight();
@@ -112,7 +112,7 @@ describe('turns', () => {
     expect(clock.pending).toBe(0);
   });
 
-  it('are refused while somebody says so: to those who wait, and to those who come', async () => {
+  it('are refused while refuseOthers() holds: to waiting calls, and to new ones', async () => {
     const { take, turns, log, ends, flush, clock } = setUp();
     take('a');
     take('b');
@@ -136,7 +136,7 @@ describe('turns', () => {
     expect(clock.pending).toBe(0);
   });
 
-  it('are refused no longer than the turn lasts, and what ended with it changes nothing later', async () => {
+  it('are refused until the turn ends; to end the refusal later changes nothing', async () => {
     const { take, turns, log, ends, flush } = setUp();
     take('a');
     await flush();
@@ -152,7 +152,7 @@ describe('turns', () => {
     expect(log).toEqual(['a', 'b', 'c refused']);
   });
 
-  it('cannot be refused where nobody has one', async () => {
+  it('cannot be refused where no call has one', async () => {
     const { take, turns, log, flush } = setUp();
     turns.refuseOthers('run')();
     turns.refuseOthers('run');
@@ -161,7 +161,7 @@ describe('turns', () => {
     expect(log).toEqual(['a']);
   });
 
-  it('are waited for by so many calls and bytes as may, and those that leave make room', async () => {
+  it('are waited for up to a limit of calls and bytes; a call that leaves makes room', async () => {
     const { take, log, ends, flush, clock } = setUp();
     const limits = { maxWaiting: 3, maxWaitingBytes: 100 };
     const sized = (name: string, size: number) =>
@@ -190,7 +190,7 @@ describe('turns', () => {
     expect(clock.pending).toBe(0);
   });
 
-  it('are waited for beside the limit by what comes from no client', async () => {
+  it('are waited for without a limit by moves from outside', async () => {
     const { take, log, ends, flush } = setUp();
     const limits = { maxWaiting: 1, maxWaitingBytes: 100 };
     take('a', 'run', undefined, limits);
@@ -204,7 +204,7 @@ describe('turns', () => {
     expect(log.at(-1)).toBe('job');
   });
 
-  it('are never had by two at once, and nobody is forgotten, whatever happens', async () => {
+  it('are never granted to two calls at once, and no call is forgotten, in any order', async () => {
     const event = fc.oneof(
       fc.constant({ kind: 'take' as const }),
       fc.constant({ kind: 'end' as const }),
