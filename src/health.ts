@@ -1,7 +1,7 @@
 /**
- * Whether a process and its runs are well, as an HTTP answer for orchestrators, alarms and people.
- * Hides how seldom a storm of probes asks the store, and what no client may see: a run's key unless
- * the app says so, and what a store says of its failures.
+ * Says by HTTP whether a process and its runs are well, for orchestrators, alarms and people. Hides
+ * how it spares the store many probes. No client sees a store's messages, or keys without the app's
+ * leave.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import * as z from 'zod/mini';
@@ -14,39 +14,36 @@ import { MOVER, type RunsMover, type RunsUnderWay, type RunView } from './runs-o
 import type { CallerRequest } from './session/callers.ts';
 
 interface Authorizes {
-  // A method, so that functions which ask for more of a request are taken too: for Express's own,
-  // say.
+  // A method, so that it also takes functions of a richer request, such as Express's.
   authorize(req: CallerRequest): boolean | Promise<boolean>;
 }
 
-/** What beside the store and the end of the process may make an answer 503. */
+/** What else may make an answer 503. */
 type FailOn = 'held' | 'stuck' | 'bus';
 
 /** Options of {@link workflowHealth}. */
 export interface WorkflowHealthOptions {
   /** What `runsOf()` returned for each gate. */
   runs: readonly Runs[];
-  /** A run counts as stuck that has not ended, and has not moved for so long, in milliseconds. */
+  /** How long an open run has not moved when it counts as stuck, in milliseconds. */
   stuckAfterMs: number;
   /**
    * Whether this request may see the keys of runs, which are credentials. Where it returns `true`,
-   * or a promise of it, the first held and stuck runs are listed. Default: none may.
+   * or a promise of that, the report lists the first held and stuck runs. Default: no request may.
    */
   authorize?: Authorizes['authorize'] | undefined;
   /**
-   * What makes the answer 503 beside a store that cannot be asked and a process that ends. For an
-   * alarm, not for an orchestrator: a restart heals no held run. Default: nothing.
+   * What makes the answer 503, beside a store that cannot be asked and a process that ends. Use it
+   * for an alarm, not for an orchestrator: a restart resolves no held run. Default: nothing.
    */
   failOn?: readonly FailOn[] | undefined;
-  /**
-   * For how long an answer is given again without asking the store, in milliseconds. Default 1,000.
-   */
+  /** How long an answer is used again without asking the store, in milliseconds. Default 1,000. */
   maxAgeMs?: number | undefined;
   /** Told why a store could not be asked. Default: that of the first of `runs`. */
   onError?: ((error: unknown) => void) | undefined;
 }
 
-/** What a probe is answered. */
+/** The answer to a probe. */
 export interface HealthReport {
   /** `ok` comes with 200, `failing` with 503. */
   readonly status: 'ok' | 'failing';
@@ -58,25 +55,25 @@ export interface HealthReport {
   readonly workflows: readonly WorkflowHealth[];
 }
 
-/** The same of one workflow; it counts nothing where the store has no index, or cannot be asked. */
+/** One workflow. It has no counts where the store has no index, or cannot be asked. */
 export interface WorkflowHealth extends Partial<RunsUnderWay> {
   /** The gate's id. */
   readonly workflow: string;
   readonly store: 'ok' | 'unavailable';
   /** Whether the store keeps an index of its runs. */
   readonly index: boolean;
-  /** The first of them, the longest held first. Only for those who may see keys. */
+  /** The longest held runs. Only for a request that may see keys. */
   readonly heldRuns?: readonly ListedRun[];
-  /** The first of them, the oldest first. Only for those who may see keys. */
+  /** The oldest stuck runs. Only for a request that may see keys. */
   readonly stuckRuns?: readonly ListedRun[];
 }
 
-/** A run that needs a person; nothing of its data. */
+/** A run that needs a person, without its data. */
 export interface ListedRun
   extends Pick<RunView, 'run' | 'state' | 'status' | 'heldForMs' | 'unmovedForMs' | 'fault'> {
   /** The tool of the step that is running or held. */
   readonly tool?: string;
-  /** That step's idempotency key, to look it up where it had its effect. */
+  /** That step's idempotency key, to look it up at a payment provider, for example. */
   readonly idempotencyKey?: string;
 }
 
@@ -84,8 +81,8 @@ export interface ListedRun
 export interface HealthHandler {
   (req: IncomingMessage, res: ServerResponse): void;
   /**
-   * For liveness: 200 as long as the process answers at all. It asks nothing: a store that is down
-   * must not have each process restarted.
+   * For liveness: 200 as long as the process answers. It asks no store, since one that is down must
+   * not make the orchestrator restart each process.
    */
   readonly live: (req: IncomingMessage, res: ServerResponse) => void;
   /** The handler itself for hosts of the Fetch API. Never rejects. */
@@ -106,17 +103,17 @@ const optionsSchema = z.strictObject({
   onError: z.optional(functionOption<(error: unknown) => void>()),
 });
 
-/** How many runs of a kind are listed. */
+/** The most runs in a list. */
 const LISTED = 50;
 
-/** A key that no run has; a store without an index is asked for it. */
+/** A key that no run has: reading it tests a store without an index. */
 const NO_RUN = 'mcp-interlock health';
 
 /**
  * Says whether the process and its runs are well: `app.get('/health', workflowHealth({ runs,
- * stuckAfterMs }))`. 200, or 503 where a store cannot be asked or the process ends, with a
- * {@link HealthReport} as JSON; a probe of HEAD is answered without it. Held runs that it meets are
- * told of, as by `runs.held()`. It never throws.
+ * stuckAfterMs }))`. It answers 200, or 503 where a store cannot be asked or the process ends, with
+ * a {@link HealthReport} as JSON. The handler never throws. Held runs that it meets are told as
+ * events, as by `runs.held()`.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown,
  * `ERR_INTERLOCK_STORE` where `failOn` names what the store cannot tell
@@ -164,18 +161,19 @@ export function workflowHealth(options: WorkflowHealthOptions): HealthHandler {
   });
 }
 
-/** An alarm that can never ring is a mistake. */
+/** An alarm that could never ring is a mistake. */
 function checkFailOn(mover: RunsMover, failOn: readonly FailOn[]): void {
   if (failOn.includes('held') || failOn.includes('stuck'))
     indexOf(mover, 'workflowHealth({ failOn })');
   if (!failOn.includes('bus') || mover.sessions?.hearsOthers !== undefined) return;
   throw new InterlockError(
     'ERR_INTERLOCK_CONFIG',
-    'workflowHealth(): failOn: "bus" needs runs that were given { sessions } of a sessionStore() with a bus',
+    'workflowHealth(): failOn: "bus" needs runs of a bus: write runsOf(gate, { sessions }) with ' +
+      'the sessions of sessionStore({ bus })',
   );
 }
 
-/** One workflow, in as few questions to its store as the answer needs. */
+/** Asks the store about one workflow, as few times as the answer needs. */
 async function lookAt(
   mover: RunsMover,
   forMs: number,
@@ -192,7 +190,7 @@ async function lookAt(
     const counted = await countRuns(mover, { forMs });
     const page = { limit: LISTED };
     const [held, stuck] = await Promise.all([
-      // Also where no key may be seen: a run that is listed is told of.
+      // Also where no key may be seen: the list tells of held runs as events.
       counted.held > 0 ? heldRuns(mover, page) : NONE,
       withKeys && counted.stuck !== 0 ? stuckRuns(mover, { forMs, ...page }) : NONE,
     ]);
@@ -246,8 +244,7 @@ function reportOf(
 }
 
 /**
- * Asks one question at a time, for all who want to know meanwhile, and gives the answer again while
- * it is not too old.
+ * Asks once for all probes that come meanwhile, and gives the answer again until it is too old.
  */
 function shared<T>(ask: () => Promise<T>, maxAgeMs: number, now: () => number): () => Promise<T> {
   let last: { readonly answer: Promise<T>; at: number | undefined } | undefined;
@@ -293,7 +290,7 @@ function isLook({ method }: CallerRequest): boolean {
   return method === 'GET' || method === 'HEAD';
 }
 
-/** A response that was begun already, or whose client has left, is left alone. */
+/** Does nothing where the response has begun, or its client has left. */
 function write(
   req: IncomingMessage,
   res: ServerResponse,
@@ -304,7 +301,7 @@ function write(
   res.end(req.method === 'HEAD' ? undefined : body);
 }
 
-/** As much of a request as the middlewares give to the app's functions. */
+/** A Fetch API request in the form that the app's functions are given. */
 function callerOf(request: Request & { readonly auth?: unknown }): CallerRequest {
   const { pathname, search } = new URL(request.url);
   return {

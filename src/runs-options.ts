@@ -4,7 +4,7 @@ import { InterlockError } from './errors.ts';
 import type { EventListener } from './events.ts';
 import type { NotMoved, OutsideMover } from './gate/outside.ts';
 import { observersOf } from './middleware.ts';
-import { functionOption, parseOptions, showValue } from './options.ts';
+import { functionOption, isContainer, parseOptions, showValue } from './options.ts';
 import { type CurrentStep, isCurrentStep } from './session/current-step.ts';
 import type { IssuedPrincipal } from './session/run-key.ts';
 import type { Sessions } from './session/sessions.ts';
@@ -18,39 +18,41 @@ import { parseEvent } from './workflow/binding.ts';
 import { parseExpression, type StateExpression } from './workflow/position.ts';
 import { jsonOf } from './workflow/stored.ts';
 
-/** Where a run stands, for operators and pages of the app's own. */
+/** Where a run stands, for operators and the app's own pages. */
 export interface RunView {
   /** The run's key. That of a session is a credential: show it to operators only, and log none. */
   readonly run: string;
-  /** The state, as `snapshot` has it too. */
+  /** That of `snapshot`. */
   readonly state: string;
   readonly snapshot: FsmSnapshot;
   /** The run's shared data; for a statechart its context. */
   readonly context?: Json | undefined;
   /**
    * `idle`: nothing is under way. `running`: a step is. `held`: a step ended with an unknown
-   * outcome, and waits to be resolved.
+   * outcome, and a person must resolve it.
    */
   readonly status: 'idle' | 'running' | 'held';
-  /** Whether it has come to a final state; of a statechart, to one of the machine itself. */
+  /** Whether it is in a final state; in a statechart, in one of the machine itself. */
   readonly ended: boolean;
   /**
    * The bound tools that the state of `snapshot` shows, in binding order. While a step is running
-   * or held, a call of one that moves the run waits or is refused all the same. A `visible` is
-   * asked about the run's principal; in `held()` and `stuck()`, which know none, about nobody.
+   * or held, calls that move the run still wait or are refused. A `visible` is given the run's
+   * principal; in `held()` and `stuck()`, which do not know it, none.
    */
   readonly available: readonly string[];
   /** The step that is running or held. */
   readonly claim?: ClaimView;
-  /** For how long it is held, in milliseconds. Absent where it is not, or the store cannot say. */
+  /**
+   * How long it has been held, in milliseconds. Absent where it is not, or the store cannot say.
+   */
   readonly heldForMs?: number;
   /**
-   * For how long it has not moved, in milliseconds. Absent where it has ended, or no step of it was
+   * How long it has not moved, in milliseconds. Absent where it has ended, or no step of it was
    * ever claimed.
    */
   readonly unmovedForMs?: number;
   /**
-   * Why the gate does not understand what is stored; then all else is as it is stored. Only in
+   * Why the gate does not understand the stored run. The rest is then as it is stored. Only in
    * lists: `read()` rejects instead.
    */
   readonly fault?: string;
@@ -59,33 +61,33 @@ export interface RunView {
 /** A part of what `held()` and `stuck()` find. */
 export interface RunViews {
   readonly runs: readonly RunView[];
-  /** Give it as `after` to get the next part. Opaque. Absent: there are no more. */
+  /** Give it as `after` to get the next part. Absent: there are no more. */
   readonly next?: string;
 }
 
 /** What `count()` counts: runs that have not ended, and the steps of all runs. */
 export interface RunsUnderWay {
   readonly runs: number;
-  /** By state, as it is stored. States without any are left out. */
+  /** By stored state. States without runs are left out. */
   readonly states: readonly {
     readonly state: string;
     readonly runs: number;
-    /** Those of them that have not moved for `forMs`. Absent where no `forMs` was given. */
+    /** How many of them have not moved for `forMs`. Absent where no `forMs` was given. */
     readonly stuck?: number;
   }[];
-  /** The sum of them. */
+  /** The sum over all states. */
   readonly stuck?: number;
-  /** Runs that wait to be resolved. */
+  /** Runs that a person must resolve. */
   readonly held: number;
-  /** Steps that are under way. */
+  /** Running steps. */
   readonly running: number;
-  /** How long ago the oldest claim was taken that is still there, in milliseconds. */
+  /** The age of the oldest claim, in milliseconds. */
   readonly oldestClaimMs?: number;
 }
 
 /** Which part of a list is asked for. */
 export interface PageOptions {
-  /** The most runs that are given, at most 1,000. Default 100. */
+  /** The most runs of a part, at most 1,000. Default 100. */
   readonly limit?: number | undefined;
   /** The `next` of the part before. Default: the first part. */
   readonly after?: string | undefined;
@@ -93,27 +95,27 @@ export interface PageOptions {
 
 /** Which runs `stuck()` finds. */
 export interface StuckOptions extends PageOptions {
-  /** Only those that have not moved for so long, in milliseconds. */
+  /** How long they have not moved at least, in milliseconds. */
   readonly forMs: number;
   /**
-   * Only those in this state: its name, of a statechart its path; or those of which an expression
-   * is true: `{ tag }`, `{ all }`, `{ any }`, `{ not }`. Runs in a state within it are found too.
-   * Default: in any.
+   * The state that they are in: its name, or its path in a statechart. Or an expression that is
+   * true of it: `{ tag }`, `{ all }`, `{ any }`, `{ not }`. Runs in a state within it are found
+   * too. Default: any state.
    */
   readonly state?: StateExpression | undefined;
 }
 
-/** What `count()` counts beside. */
+/** What `count()` also counts. */
 export interface CountOptions {
-  /** Counts the runs that have not moved for so long, in milliseconds. Default: it does not. */
+  /** Also count the runs that have not moved for so long, in milliseconds. Default: do not. */
   readonly forMs?: number | undefined;
 }
 
 /** Whose runs `list()` finds. */
 export interface ListOptions extends PageOptions {
   /**
-   * What `sessionStore({ principal })` returns for the person, or issuer and subject where it is
-   * not used.
+   * What `sessionStore({ principal })` returns for the person. Without that option, issuer and
+   * subject.
    */
   readonly principal: string | IssuedPrincipal;
 }
@@ -135,9 +137,9 @@ export type Begun =
   | { readonly begun: true; readonly state: string; readonly context: Json | undefined }
   | { readonly begun: false; readonly reason: NotMoved | 'begun' };
 
-/** What a run begins with, and who has it begin. */
+/** What a run begins with, and who begins it. */
 export interface BeginOptions {
-  /** Its shared data; of a statechart its context. Default: what `begin` of the gate gives. */
+  /** Its shared data; for a statechart its context. Default: what the gate's `begin` gives. */
   readonly data?: Json | undefined;
   /** For the trail: a user, a job, a webhook. */
   readonly actor?: string | undefined;
@@ -157,28 +159,27 @@ export type Updated =
 export interface SendOptions {
   /** For the trail: a user, a job, a webhook. */
   readonly actor?: string | undefined;
-  /** What comes along with the event. */
+  /** The event's payload. */
   readonly payload?: Json | undefined;
   /**
-   * The step whose handler makes the call, from `currentStep(extra)`; `undefined` outside of one.
-   * Needed in a handler, unless `mcp-interlock/ambient` is imported: a call that does not know its
-   * own step waits for it.
+   * The step whose handler makes the call, from `currentStep(extra)`; `undefined` outside a
+   * handler. A handler must give it, unless the app imports `mcp-interlock/ambient`: a call that
+   * does not know its own step waits for it.
    */
   readonly step?: CurrentStep | undefined;
 }
 
-/** How a held step came out, as somebody found out. */
+/** What a person found out about a held step. */
 export interface ResolveOptions<E extends string = string> extends Omit<SendOptions, 'step'> {
   /**
-   * The event to send. Default: the one that the tool's success or failure is bound to in the run's
-   * state.
+   * The event to send. Default: what the tool's success or failure is bound to in the run's state.
    */
   readonly event?: E | undefined;
-  /** What is known of it, for the trail: where it was looked up, and by what. */
+  /** For the trail: where the outcome was looked up, for example. */
   readonly note?: string | undefined;
   /**
-   * The `token` of the claim that was looked at: another one is `not-held`, so that nobody answers
-   * for a call that came meanwhile. Default: whichever claim holds the run.
+   * The `token` of the claim that the person looked at. Where another claim holds the run, the
+   * answer is `not-held`: the outcome may not be that of a later call. Default: any claim.
    */
   readonly token?: string | undefined;
 }
@@ -186,29 +187,29 @@ export interface ResolveOptions<E extends string = string> extends Omit<SendOpti
 /** Options of `runsOf()`: `sessions`, or else `store`. */
 export interface RunsOptions {
   /**
-   * What `sessionStore()` returned: its store, and its clients, who are told where a run moves
-   * under them.
+   * What `sessionStore()` returned: its store, and its clients, which are told when their run
+   * moves.
    */
   sessions?: SessionMiddleware | undefined;
   /**
-   * The store that `sessionStore({ store })` was given, in a process without it. Clients learn of a
-   * move when they list again.
+   * The store of `sessionStore({ store })`, in a process without that middleware. Clients learn of
+   * a move when they list again.
    */
   store?: StateStore | undefined;
   /**
-   * How long a run lives after it was looked at, in milliseconds.
-   * Default: as in `sessions`, else 24 hours.
+   * How long a run lives after it was read, in milliseconds. Default: as in `sessions`, else 24
+   * hours.
    */
   idleMs?: number | undefined;
   /**
-   * Gives what a run begins with that is begun or moved here, as `fsmGate({ begin })` does where
-   * its first call comes. Default: that of the gate, where this process mounts it.
+   * Gives the first data of a run that is begun or moved here, as `fsmGate({ begin })` does for one
+   * that its first call begins. Default: the gate's own, where this process mounts it.
    */
   begin?: Begin | undefined;
   /** The longest that a call to `store` may take, in milliseconds. Default 2,000. */
   storeDeadlineMs?: number | undefined;
   /**
-   * Told of each failure that no caller is told of. Default: as in `sessions`, else
+   * Told of each failure whose reason no caller is told. Default: as in `sessions`, else
    * `console.error`.
    */
   onError?: ((error: unknown) => void) | undefined;
@@ -216,19 +217,21 @@ export interface RunsOptions {
    * Told once of each likely mistake. Default: as in `sessions`, else `process.emitWarning`.
    */
   onWarning?: ((warning: string) => void) | undefined;
-  /** Told of everything that happens to these runs here. Default: as in `sessions`, else none. */
+  /** Told of each event about these runs here. Default: as in `sessions`, else none. */
   onEvent?: EventListener | undefined;
 }
 
-const given = <T>(what: string): z.ZodMiniType<T> =>
-  z.custom<T>(
-    (value) => (typeof value === 'object' || typeof value === 'function') && value !== null,
-    what,
-  );
-
 const optionsSchema = z.strictObject({
-  sessions: z.optional(given<SessionMiddleware>('expected what sessionStore() returned')),
-  store: z.optional(given<StateStore>('expected a store')),
+  sessions: z.optional(
+    z.custom<SessionMiddleware>(
+      (value) =>
+        typeof value === 'function' && sessionsOf(value as SessionMiddleware) !== undefined,
+      'expected what sessionStore() returned',
+    ),
+  ),
+  store: z.optional(
+    z.custom<StateStore>(isContainer, 'expected a store, such as redisStore({ client })'),
+  ),
   idleMs: z.optional(z.number().check(z.positive())),
   begin: z.optional(functionOption<Begin>()),
   storeDeadlineMs: z._default(z.number().check(z.positive()), 2_000),
@@ -242,20 +245,17 @@ const optionsSchema = z.strictObject({
   onEvent: z.optional(functionOption<EventListener>()),
 });
 
-/** Where a gate's runs carry what they are moved with, for those who ask about several gates. */
+/** Holds what runs are moved with, for `workflowHealth()`. */
 export const MOVER: unique symbol = Symbol('mcp-interlock.mover');
 
 /** What runs are moved with, and who is told of likely mistakes. */
 export interface RunsMover extends OutsideMover {
   readonly onWarning: (warning: string) => void;
-  /** Those whose runs they are, where this process serves them. */
+  /** The sessions, where this process serves them. */
   readonly sessions?: Sessions;
 }
 
-/**
- * What runs are moved with, by these options. @throws InterlockError `ERR_INTERLOCK_CONFIG`,
- * `ERR_INTERLOCK_STORE`
- */
+/** @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_STORE` */
 export function keptBy(given: RunsOptions): Omit<RunsMover, 'workflow'> {
   if (typeof given === 'function') throw neitherNorBoth();
   const options = parseOptions('runsOf()', optionsSchema, given);
@@ -290,7 +290,7 @@ export function keptBy(given: RunsOptions): Omit<RunsMover, 'workflow'> {
 
 function neitherNorBoth(): InterlockError {
   return configError(
-    'runsOf(): give either { sessions }, which sessionStore() returned, or { store }',
+    'runsOf(): give either { sessions }, which sessionStore() returned, or { store }, and not both',
   );
 }
 
@@ -311,13 +311,13 @@ const resolveSchema = z.extend(requestSchema, {
   token: z.optional(z.string()),
 });
 
-/** What `restart()` is told beside what to do. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+/** The options of `restart()`. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
 export function parseRequest(what: 'restart()', options: unknown): z.output<typeof requestSchema> {
   return withJson(what, parseOptions(what, requestSchema, options));
 }
 
 /**
- * The same of what may be called inside of a step. @throws InterlockError `ERR_INTERLOCK_CONFIG`
+ * The options of what a step's handler may call. @throws InterlockError `ERR_INTERLOCK_CONFIG`
  */
 export function parseInside(
   what: 'send()' | 'update()',
@@ -326,13 +326,13 @@ export function parseInside(
   return withJson(what, parseOptions(what, insideSchema, options));
 }
 
-/** What `begin()` is told of the run. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+/** The options of `begin()`. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
 export function parseBegin(options: unknown): z.output<typeof beginSchema> {
   const { data, actor } = parseOptions('begin()', beginSchema, options);
   return { actor, ...(data !== undefined && { data: firstData(data) }) };
 }
 
-/** A payload is digested and stored as JSON, so it must be that. */
+/** A payload must be JSON: it is digested and stored as that. */
 function withJson<T extends { readonly payload?: Json | undefined }>(what: string, request: T): T {
   if (request.payload === undefined) return request;
   try {
@@ -382,7 +382,7 @@ const listSchema = z.strictObject({
   ]),
 });
 
-/** What is asked of a list of runs, checked. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+/** The options of lists of runs. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
 export const parseQuery = {
   held: (options: unknown) => parseOptions('held()', pageSchema, options),
   stuck: (options: unknown) => {
@@ -394,7 +394,7 @@ export const parseQuery = {
   list: (options: unknown) => parseOptions('list()', listSchema, options),
 };
 
-/** A string is iterable too, by its letters. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+/** A string is iterable too: by its letters. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
 export function assertRuns(runs: unknown): void {
   if (typeof runs === 'string')
     throw configError(`sweep(): expected a list of runs, got ${showValue(runs)}`);

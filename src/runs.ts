@@ -60,13 +60,13 @@ import { BEGIN } from './workflow/stored.ts';
 import type { Workflow } from './workflow/workflow.ts';
 
 /**
- * The runs of one gate, seen from outside of any request. Made by {@link runsOf}. All of it rejects
- * where the store cannot be asked.
+ * The runs of one gate, outside of any request. Made by {@link runsOf}. Each method rejects where
+ * the store cannot be asked.
  */
 export class Runs<E extends string = string> {
   readonly #workflow: Workflow;
   readonly #mover: RunsMover;
-  /** The gate that they were asked for with. */
+  /** The gate that {@link runsOf} was given. */
   readonly gate: StateMachineGate;
 
   /** @internal */
@@ -110,20 +110,20 @@ export class Runs<E extends string = string> {
   }
 
   /**
-   * The runs that are held, each until a person resolves it, with the step whose outcome is
-   * unknown. The longest held come first. Being listed keeps no run alive.
+   * The held runs, each with the step whose outcome is unknown; a person must resolve them. The
+   * longest held come first. A list keeps no run alive.
    *
-   * @throws InterlockError `ERR_INTERLOCK_STORE` where the store keeps no index of its runs, as
-   * those of `load` and `save` do not
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where the store keeps no index of its runs, such
+   * as one with only `load` and `save`
    */
   async held(options?: PageOptions): Promise<RunViews> {
     return heldRuns(this.#mover, parseQuery.held(options));
   }
 
   /**
-   * The runs that have not ended, and have not moved for `forMs`. The oldest come first. A run is
-   * listed by the state that was saved: `sweep()` first, where states have deadlines. Where the
-   * gate has a `migrate`, a part may have fewer runs than `limit` although there is a `next`.
+   * The runs that have not ended, and have not moved for `forMs`. The oldest come first. It goes by
+   * the saved state: `sweep()` before, where states have deadlines. Where the gate has a `migrate`,
+   * a part may have fewer runs than `limit` although there is a `next`.
    *
    * @throws InterlockError `ERR_INTERLOCK_CONFIG` for a state or tag that the workflow does not
    * have, `ERR_INTERLOCK_STORE` as {@link held}
@@ -139,14 +139,14 @@ export class Runs<E extends string = string> {
    */
   async count(options?: CountOptions): Promise<RunsUnderWay> {
     const counted = await countRuns(this.#mover, parseQuery.count(options));
-    // A person learns of held runs by their number too, so the first of them are told of.
+    // A person may only ask for the number, so the first held runs are told as events.
     if (counted.held > 0) await heldRuns(this.#mover, { limit: 100 });
     return counted;
   }
 
   /**
-   * The keys of a principal's runs, of all workflows: sessions, handles, and the run that is the
-   * principal's own. For `delete()`, where a person must be erased.
+   * The keys of a principal's runs in all workflows: of sessions, of handles, and of the principal.
+   * For `delete()`, where an app must erase a person's data.
    *
    * @throws InterlockError `ERR_INTERLOCK_STORE` as {@link held}
    */
@@ -157,40 +157,39 @@ export class Runs<E extends string = string> {
   }
 
   /**
-   * Ends a run with all its workflows, its data and its trail, whatever goes on in it; nothing
-   * where there is no such run. A step that is running is not stopped, and nothing of it is saved:
-   * its client is told that its outcome could not be recorded. PostgreSQL keeps the trail in a
-   * table of its own.
+   * Deletes a run with all its workflows, its data and its trail. It does nothing where there is no
+   * such run. It does not stop a running step, whose outcome is then not saved: its client is told
+   * that it could not be recorded. PostgreSQL keeps the trail in a table of its own.
    */
   async delete(run: string): Promise<void> {
     const { sessions, store, tell } = this.#mover;
     if (sessions === undefined) return store.delete(run);
     await sessions.close({ run });
-    // A session has ended; who has another kind of run begins another one.
+    // A session's client has lost its session; other clients begin a new run.
     if (!isSession(run) && !isStableEverywhere(this.#workflow))
       tell(run, ['tools', ...readLists(this.#workflow)]);
   }
 
-  /** What moved the run, oldest first: the newest `limit` entries, by default 50. */
+  /** The newest `limit` entries of the run's trail, the oldest of them first. Default 50. */
   history(run: string, limit?: number): Promise<TrailEntry[]> {
     return this.#mover.store.history({ run, workflow: this.#workflow.id }, limit);
   }
 
   /**
-   * Moves a run by an event that no call sends: an approval, a webhook, a timer of the app's own.
-   * It waits for the step that is under way, commits as a step does, leaves its entry in the trail,
-   * and has the run's clients told.
+   * Moves a run by an event that no call sends: an approval, a webhook, a timer of the app. It
+   * waits for a running step, and then commits as a step does. It adds an entry to the trail, and
+   * the run's clients are told.
    *
-   * @throws InterlockError `ERR_INTERLOCK_EVENT` unless the event is a non-empty string; Error
-   * inside of a step of the same run, which would wait for itself: bind the event to the call's
-   * outcome there. A handler says so by `{ step }`, unless `mcp-interlock/ambient` is imported
+   * @throws InterlockError `ERR_INTERLOCK_EVENT` unless the event is a non-empty string. Error
+   * inside a step of the same run, since it would wait for itself: bind the event to the call's
+   * outcome instead. A handler must give `{ step }`, unless the app imports `mcp-interlock/ambient`
    */
   async send(run: string, event: E, options?: SendOptions): Promise<Sent> {
     const name = parseEvent('send()', event);
     const { actor, payload, step } = parseInside('send()', options);
     if (this.#ownStep('send()', run, step) !== undefined)
       throw new Error(
-        'send() inside of a step of the same run; bind the event to the outcome of its call',
+        'send() was called inside a step of the same run: bind the event to its call instead',
       );
     const workflow = this.#workflow;
     const moved = await moveFromOutside(
@@ -212,12 +211,12 @@ export class Runs<E extends string = string> {
   }
 
   /**
-   * Changes a run's shared data, which guards and functions of bindings read; of a statechart it is
-   * the context. `change` is given what is there and returns what is to be there, at once and
-   * without a race. Inside of a step of the run, given as `{ step }`, it takes part in that: saved
-   * with its outcome.
+   * Changes a run's shared data, which guards and functions of bindings read; for a statechart it
+   * is the context. `change` is given the data and returns the new data, at once. No other change
+   * comes in between. Inside a step of the run, given as `{ step }`, the change is saved with the
+   * step's outcome.
    *
-   * @throws whatever `change` throws; then nothing is changed
+   * @throws what `change` throws; then nothing is changed
    */
   async update(
     run: string,
@@ -240,13 +239,12 @@ export class Runs<E extends string = string> {
   }
 
   /**
-   * Begins a run that has not begun: its first data are saved, with an entry of the trail, before
-   * any call of it. Safe against its first call and against a second `begin()`: whoever comes first
-   * begins it. The run of a principal or a handle is made where there is none; that of a session is
-   * made by its client alone.
+   * Begins a run before its first call: saves its first data, with an entry in the trail. Where a
+   * call or a second `begin()` comes at the same time, the first one begins the run. It makes the
+   * run of a principal or a handle where there is none. Only its client makes a session's run.
    *
-   * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the data are no JSON; and whatever the
-   * gate's `begin` throws, where it is asked
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the data are not JSON; also what the gate's
+   * `begin` throws, where it is called
    */
   async begin(run: string, options?: BeginOptions): Promise<Begun> {
     const { data, actor } = parseBegin(options);
@@ -268,13 +266,13 @@ export class Runs<E extends string = string> {
   }
 
   /**
-   * Begins a run anew, whichever state it is in: its data are the first ones again, its version and
-   * its trail go on. Not while a step of it is running or held, which is found out at once.
+   * Begins a run again from any state. Its data are the first ones again; its version and its trail
+   * go on. It does not wait: while a step is running or held, it does nothing and says `busy`.
    */
   async restart(run: string, options?: Pick<SendOptions, 'actor'>): Promise<Restarted> {
     const { actor } = parseRequest('restart()', options);
     const begin = outsideBeginning(this.#mover, run);
-    // What it has begun with is left behind, so the app need not be asked for it.
+    // The run leaves its first data behind, so the app need not give them.
     const what = { name: 'restart', waitMs: 0, ...ANEW, begin: async () => undefined };
     const moved = await moveFromOutside(this.#mover, run, what, async (from) =>
       restartOf(this.#workflow, from, actor, await begin?.()),
@@ -284,12 +282,12 @@ export class Runs<E extends string = string> {
   }
 
   /**
-   * Ends the wait of a held run, once somebody knows what its step came to: `succeeded` moves it as
-   * the call's success would have, `failed` as its failure would, which is not at all where no
-   * failure event is bound. Safe against the step's own late commit: whoever comes first decides.
+   * Ends the wait of a held run, once a person knows the outcome of its step. `succeeded` moves the
+   * run as the call's success would have. `failed` moves it as the failure would have, or not at
+   * all where no failure event is bound. Where the step commits late, the first of the two decides.
    *
-   * @throws InterlockError `ERR_INTERLOCK_EVENT` where the event cannot be told from the tool and
-   * must be given, `ERR_INTERLOCK_CONFIG` for any other outcome
+   * @throws InterlockError `ERR_INTERLOCK_EVENT` where the event depends on the call, so that it
+   * must be given; `ERR_INTERLOCK_CONFIG` for another outcome
    */
   async resolve(
     run: string,
@@ -364,11 +362,11 @@ export class Runs<E extends string = string> {
   }
 
   /**
-   * Applies the deadlines of states (`after`) that nobody has touched since: of these runs, or of
-   * all that the store finds. One that was saved again within its state may be found later.
-   * Resolves to how many runs moved.
+   * Moves the runs whose state's deadline (`after`) has passed: these runs, or all that the store
+   * finds. It may find a run later that was saved again within its state. Resolves to the number of
+   * runs that moved.
    *
-   * @throws InterlockError `ERR_INTERLOCK_STORE` where no runs are given and the store cannot list
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where no runs are given, and the store cannot list
    * any
    */
   async sweep(runs?: Iterable<string> | AsyncIterable<string>): Promise<number> {
@@ -379,7 +377,7 @@ export class Runs<E extends string = string> {
     return moved;
   }
 
-  /** The run's open step that the call is made in. It would wait for one that it does not know. */
+  /** The run's open step that makes the call. A call that does not know it would wait for it. */
   #ownStep(what: string, run: string, given: CurrentStep | undefined): CurrentStep | undefined {
     const { id } = this.#workflow;
     const own = openStepOf(run, id, given);
@@ -393,15 +391,14 @@ export class Runs<E extends string = string> {
   }
 }
 
-/** Of these it was said that a call waits for a step of the same run. */
+/** The workflows for which this warning was given. */
 const warned = new WeakSet<Workflow>();
 
 function waitsForStep(what: string, workflow: string): string {
   return (
-    `runs.${what} waits for a step of the same run, which is open in this process: of ` +
-    `${JSON.stringify(workflow)}. If that step's own handler makes the call, they wait for each ` +
-    'other. Give it { step: currentStep(extra) }, or import "mcp-interlock/ambient". Otherwise ' +
-    'nothing is wrong'
+    `runs.${what} waits for a step of the same run, open in ${JSON.stringify(workflow)}. If that ` +
+    "step's own handler makes the call, they wait for each other. Give it { step: " +
+    'currentStep(extra) }, or import "mcp-interlock/ambient". Otherwise nothing is wrong'
   );
 }
 
@@ -410,8 +407,8 @@ function said({ actor, payload }: SendOptions): Pick<TrailDraft, 'actor' | 'payl
 }
 
 /**
- * The runs of a gate, for pages, webhooks and jobs of the app's own: where they stand, what moved
- * them, moves that no call makes, and the way out for a run that is held.
+ * The runs of a gate, for the app's own pages, webhooks and jobs. It says where they stand and what
+ * moved them, moves them without a call, and resolves held runs.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_STORE`
  */

@@ -104,7 +104,7 @@ describe('runs, inside of a step, with mcp-interlock/ambient', () => {
     const app = await serve([gate], sends);
     await app.session.call('pay');
     expect(failures.map(String)).toEqual([
-      expect.stringContaining('inside of a step of the same run'),
+      expect.stringContaining('inside a step of the same run'),
     ]);
   });
 

@@ -332,7 +332,7 @@ it.each([
   [{ runs: [{}] }, 'runs[0]: expected what runsOf() returned'],
   [{ stuckAfterMs: -1 }, 'stuckAfterMs'],
   [{ failOn: ['hold'] }, '"held"'],
-  [{ failOn: ['bus'] }, 'a sessionStore() with a bus'],
+  [{ failOn: ['bus'] }, 'the sessions of sessionStore({ bus })'],
   [{ stuckAfter: 1 }, 'did you mean "stuckAfterMs"?'],
 ])('names what is wrong with its options: %j', (wrong, message) => {
   const runs = [runsOf(checkoutGate(), { store: memoryStore() }) as Runs];

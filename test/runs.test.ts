@@ -168,7 +168,7 @@ describe('send()', () => {
       ],
     });
     await client.calls('cart.add_item');
-    expect(String(refused)).toContain('inside of a step of the same run');
+    expect(String(refused)).toContain('inside a step of the same run');
   });
 
   it('refuses a payload that is not JSON', async () => {
@@ -319,6 +319,8 @@ it.each([
   [{}, 'either { sessions }'],
   [{ sessions: sessionStore(), store: memoryStore() }, 'either { sessions }'],
   [{ stroe: memoryStore() }, 'store'],
+  [{ sessions: memoryStore() }, 'sessions: expected what sessionStore() returned, got an object'],
+  [{ store: 'redis://cache.test' }, 'store: expected a store, such as redisStore({ client })'],
 ])('names what is wrong with its options', (options, message) => {
   const make = () => runsOf(orderGate(), options as RunsOptions);
   expect(make).toThrow(InterlockError);

@@ -360,7 +360,7 @@ describe('runs, inside of a step and without mcp-interlock/ambient', () => {
       const done = { updated: true, context: { by: 'handler' } };
       expect(await runs.update(session.id, change, { step })).toEqual(done);
       const sent = runs.send(session.id, 'NOTE', { step });
-      await expect(sent).rejects.toThrow('inside of a step of the same run');
+      await expect(sent).rejects.toThrow('inside a step of the same run');
     }
     paying.finish();
     await paying.answer;
