@@ -1,3 +1,7 @@
+/**
+ * A mounted gate: its options, and what it has learnt from the upstream's lists. Hides which pages
+ * of whose lists it takes to know that a bound tool is missing.
+ */
 import { nearestName, PRINCIPAL_RUN } from '../names.ts';
 import type { Begin } from '../step/claim.ts';
 import type { StepRules } from '../step/step.ts';

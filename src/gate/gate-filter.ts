@@ -141,7 +141,7 @@ class GateFilter implements Filter {
     });
   }
 
-  /** The last look before the upstream sees the call: its client waits, and its claims hold. */
+  /** Lets the steps of a call go on, if its client still waits and its claims still hold. */
   #forward(incoming: Call, judge: Judge): MaybePromise<void> {
     const held = holdersOf(incoming);
     return after(keepsClaims(held), (isKept) => {
@@ -302,7 +302,7 @@ class GateFilter implements Filter {
     return after(call.transform, (transform) => transform(message));
   }
 
-  /** What is done to the first answer. */
+  /** Saves what the first answer says, and gives its change. */
   #changeFor(call: HeldCall, message: Message): MaybePromise<Transform> {
     if (message.value.error !== undefined && isRejection(this.#exchange.tap))
       return after(call.step.withdraw('rejected'), () => AS_IT_CAME);

@@ -1,3 +1,7 @@
+/**
+ * A call whose run one gate has claimed, from the claim to the last replay of its answer. Hides
+ * what an answer says of the outcome, and what the call's handler may still do to the step.
+ */
 import { type CurrentStep, type HandlersStep, Try } from '../session/current-step.ts';
 import type { Run } from '../session/run.ts';
 import type { Outcome } from '../step/outcome.ts';

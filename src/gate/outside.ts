@@ -162,7 +162,7 @@ export async function* overdueRuns({ store, workflow }: OutsideMover): AsyncIter
   if (store.runs === undefined) {
     throw new InterlockError(
       'ERR_INTERLOCK_STORE',
-      'sweep(): this store cannot list runs by their state; give the runs that are to be looked at',
+      'sweep(): this store cannot list runs by their state; give it the runs to look at',
     );
   }
   for (const [state, forMs] of workflow.deadlines)

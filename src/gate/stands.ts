@@ -1,3 +1,7 @@
+/**
+ * Where a run stands for its clients, and what they see from there. Hides where that comes from:
+ * the store or this very request, a stored snapshot or the data that the run would begin with.
+ */
 import { quoteNames } from '../errors.ts';
 import type { Admission, Run } from '../session/run.ts';
 import { askBegin, begunWith } from '../step/claim.ts';
@@ -217,9 +221,9 @@ function warnOfNeverShown(config: GateConfig, run: string): void {
   const { workflow, warnOnce } = config;
   if (workflow.onlyAtEnd.length === 0 || !beginsAnew(config, run)) return;
   warnOnce(
-    `${quoteNames(workflow.onlyAtEnd)} of "${workflow.id}" never available: bound to final ` +
-      'states alone, in which no run is seen where the next call begins it anew, as by default ' +
-      "the runs of principals. Bind to other states too, or give fsmGate({ whenEnded: 'keep' })",
+    `the gate "${workflow.id}" binds ${quoteNames(workflow.onlyAtEnd)} to final states alone, so ` +
+      'it is never available: the next call begins an ended run anew, by default in the runs of ' +
+      "principals. Bind it to other states too, or give fsmGate({ whenEnded: 'keep' })",
   );
 }
 

@@ -148,7 +148,9 @@ describe('the run of a principal that has ended', () => {
     await ann.sees(['cart.add_item']);
     await ann.isRefused('cart.view', 'state');
     expect(app.warnings.filter((warning) => warning.includes('whenEnded'))).toEqual([
-      expect.stringMatching(/^"cart\.view" of "checkout" never available: bound to final states/),
+      expect.stringMatching(
+        /^the gate "checkout" binds "cart\.view" to final states alone, so it is/,
+      ),
     ]);
     const kept = await scene({ ...BY_PRINCIPAL, workflow, gate: { whenEnded: 'keep' } });
     const bob = await kept.client('bob');
