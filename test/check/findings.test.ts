@@ -22,12 +22,12 @@ const all = await Promise.all(
   ),
 );
 
-describe('a gate with one fault', () => {
-  it('is there for each code', () => {
+describe('a gate with a single fault', () => {
+  it('exists for each code', () => {
     expect(all.map(({ code }) => code).sort()).toEqual(Object.keys(FINDING_CODES).sort());
   });
 
-  it.each(all)('has $code at $place found, and nothing else', ({ gate, options, ...fault }) => {
+  it.each(all)('has only the finding $code at $place', ({ gate, options, ...fault }) => {
     const findings = checkWorkflow(gate(), options);
     expect(findings.map(({ code, place }) => ({ code, place }))).toEqual([
       { code: fault.code, place: fault.place },
@@ -73,7 +73,7 @@ describe('an honest gate', () => {
     expect(checkWorkflow(gate)).toEqual([]);
   });
 
-  it('may leave a state by itself, wait for people, and send what a function says', () => {
+  it('may have deadlines, wait for people, and let a function choose its event', () => {
     const gate = new StateMachineGate({
       initial: 'asked',
       states: {
@@ -91,13 +91,13 @@ describe('an honest gate', () => {
 });
 
 describe('checkWorkflow()', () => {
-  it('leaves the gate as it is', () => {
+  it('changes nothing in the gate', () => {
     const gate = sound();
     checkWorkflow(gate);
     expect(() => gate.bindTool('cart_view', 'full')).not.toThrow();
   });
 
-  it('refuses a code and an event that there are not, with the right ones', () => {
+  it('refuses an unknown code and an unknown event, and names the right ones', () => {
     expect(() => checkWorkflow(sound(), { ignore: ['dead-ends:paid'] })).toThrow(
       /ignore: "dead-ends:paid" begins with no code; did you mean "dead-end"\?/,
     );

@@ -67,7 +67,7 @@ describe('the graph of a flat machine', () => {
     expect(JSON.parse(JSON.stringify(graph))).toEqual(graph);
   });
 
-  it('says what a guard, a function, some arguments, a failure and time have a say in', () => {
+  it('marks guards, functions, a "when", failures and deadlines', () => {
     const gate = new StateMachineGate({
       initial: 'open',
       states: {
@@ -88,7 +88,7 @@ describe('the graph of a flat machine', () => {
     ]);
   });
 
-  it('leaves the gate as it is: tools can be bound afterwards', () => {
+  it('changes nothing in the gate: tools can be bound afterwards', () => {
     const gate = checkoutGate();
     workflowGraph(gate);
     expect(() => gate.bindTool('cart.view', 'payment')).not.toThrow();
@@ -145,7 +145,7 @@ describe('the graph of a statechart', () => {
     ]);
   });
 
-  it('says which nodes a stored state has active, outermost first', () => {
+  it('names the active nodes of a stored state, outermost first', () => {
     const state = 'placed.(billing.due|packing.waiting)';
     const active = [
       'placed',
@@ -188,7 +188,7 @@ describe('the graph of rules of order', () => {
     expect(checkWorkflow(gate)).toEqual([]);
   });
 
-  it('is drawn and proven as any other', async () => {
+  it('can be drawn and proven like any other', async () => {
     const { arrows } = await readDiagram(toMermaid(gate));
     expect(arrows.map(({ from, to }) => `${from} > ${to}`).sort()).toEqual([
       'checkout > pay',

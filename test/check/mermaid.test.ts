@@ -39,7 +39,7 @@ describe('toMermaid()', () => {
     ]);
   });
 
-  it('says what fails, what has a say, and what time does', async () => {
+  it('marks failures, guards and deadlines', async () => {
     const gate = new StateMachineGate({
       initial: 'open',
       states: {

@@ -10,7 +10,7 @@ import { ACTIONS, checkoutGate, gateOf, randomWorkflow } from '../workflow/machi
 
 const PROVEN = { holds: true };
 
-/** A counter-example as a reader says it: `pay`, `pay fails`, `(CANCEL)`. */
+/** A counter-example in short: `pay`, `pay fails`, `(CANCEL)`. */
 function calls(proof: Proof): string[] {
   return proof.holds === false ? proof.counterExample.map(say) : [];
 }
@@ -21,14 +21,14 @@ function say({ by, tool, outcome, event, isGuarded }: ProofStep): string {
 }
 
 describe('proofs of a flat machine', () => {
-  it('prove an order', () => {
+  it('prove that one tool precedes another', () => {
     expect(precedes(checkoutGate(), 'cart.checkout', 'cart.pay')).toEqual(PROVEN);
     expect(precedes(checkoutGate(), 'cart.add_item', 'cart.pay')).toEqual(PROVEN);
     expect(never(checkoutGate(), 'cart.pay', { in: 'empty' })).toEqual(PROVEN);
     expect(never(checkoutGate(), 'cart.pay', { in: ['empty', 'has_items'] })).toEqual(PROVEN);
   });
 
-  it('show the shortest way to where it is broken', () => {
+  it('show the shortest counter-example', () => {
     expect(precedes(checkoutGate(), 'cart.pay', 'cart.checkout')).toEqual({
       holds: false,
       isCertain: true,
@@ -59,7 +59,7 @@ describe('proofs of a flat machine', () => {
     ]);
   });
 
-  it('count a failure, a deadline, and what comes from outside where it is asked for', () => {
+  it('follow failures and deadlines, and events from outside where asked to', () => {
     const gate = new StateMachineGate({
       initial: 'idle',
       states: {
@@ -82,7 +82,7 @@ describe('proofs of a flat machine', () => {
     expect(precedes(gate, 'start', 'enter', { outside: ['BROKE'] })).toEqual(PROVEN);
   });
 
-  it('hold whatever guards, arguments and functions say', () => {
+  it('hold for any answer of guards, arguments and functions', () => {
     const gate = () =>
       new StateMachineGate({
         initial: 'empty',
@@ -102,12 +102,12 @@ describe('proofs of a flat machine', () => {
     expect(calls(precedes(chosen, 'add', 'receipt'))).toEqual(['pay?', 'receipt']);
     const partial = gate().bindTool('pay', 'empty', { success: 'PAY', when: () => false });
     expect(calls(precedes(partial, 'add', 'receipt'))).toEqual(['pay?', 'receipt']);
-    // A call that its binding is not about is not gated at all.
+    // A call that no binding is about is not gated at all.
     expect(calls(never(partial, 'pay', { in: 'paid' }))).toEqual(['pay?', 'pay?']);
     expect(never(partial, { tool: 'pay', event: 'PAY' }, { in: 'paid' })).toEqual(PROVEN);
   });
 
-  it('prefer a way that nothing has a say in', () => {
+  it('prefer a way without guards', () => {
     const gate = new StateMachineGate({
       initial: 'a',
       states: { a: { on: { JUMP: 'c', STEP: 'b' } }, b: { on: { STEP: 'c' } }, c: {} },
@@ -117,7 +117,7 @@ describe('proofs of a flat machine', () => {
     expect(reaches(gate, 'c')).toMatchObject({ ifGuardsAllow: false, example: [{}, {}] });
   });
 
-  it('say whether a state can be reached at all', () => {
+  it('tell whether a state can be reached', () => {
     expect(reaches(checkoutGate(), 'confirmed')).toMatchObject({
       holds: true,
       ifGuardsAllow: false,
@@ -131,7 +131,7 @@ describe('proofs of a flat machine', () => {
     expect(reaches(noPay, 'b', { outside: true })).toMatchObject({ example: [{ by: 'outside' }] });
   });
 
-  it('refuse names that there are not, with the right ones', () => {
+  it('refuse unknown names, and name the right ones', () => {
     expect(() => precedes(checkoutGate(), 'cart.chekout', 'cart.pay')).toThrow(
       /precedes\(\): "cart.chekout" is no bound tool of workflow "checkout", did you mean "cart.checkout"\?/,
     );
@@ -158,7 +158,7 @@ describe('proofs of a statechart', () => {
       .bindTool('resume', 'paused', 'RESUME')
       .bindTool('thank', 'shipped');
 
-  it('look at regions, history and what follows of itself', () => {
+  it('follow regions, history and "always" transitions', () => {
     expect(precedes(order(), 'place', 'pay')).toEqual(PROVEN);
     expect(precedes(order(), 'pack', 'thank')).toEqual(PROVEN);
     expect(precedes(order(), 'pay', 'thank')).toEqual(PROVEN);
@@ -173,7 +173,7 @@ describe('proofs of a statechart', () => {
     expect(reaches(order(), 'cancelled')).toEqual({ holds: false });
   });
 
-  it('trust no guard of the machine, whose data the app may change', () => {
+  it('trust no guard of the machine, since the app may change its data', () => {
     const machine = setup({
       types: { context: {} as { items: number }, events: {} as { type: 'ADD' } | { type: 'PAY' } },
       guards: { some: ({ context }) => context.items > 0 },
@@ -195,7 +195,7 @@ describe('proofs of a statechart', () => {
       .bindTool('add', 'open', 'ADD')
       .bindTool('pay', 'open', 'PAY')
       .bindTool('receipt', 'paid');
-    // Any handler may set `items`, so add need not be called.
+    // Any handler may set `items`, so no call of add is needed.
     expect(calls(precedes(gate, 'add', 'receipt'))).toEqual(['pay?', 'receipt']);
     expect(precedes(gate, 'pay', 'receipt')).toEqual(PROVEN);
   });
@@ -211,7 +211,7 @@ describe('proofs of a statechart', () => {
       'enqueueActions\\(\\) may raise events',
       enqueueActions(({ enqueue }) => enqueue.raise({ type: 'JUMP' })),
     ],
-  ])('do not hold by mistake where only a run can tell: %s', (_, words, action) => {
+  ])('are undecided where only a run can tell: %s', (_, words, action) => {
     const machine = createMachine({
       id: 'blind',
       initial: 'a',
@@ -224,7 +224,7 @@ describe('proofs of a statechart', () => {
     expect(reaches(gate, 'b')).toMatchObject({ holds: true });
   });
 
-  it('do not hold by mistake where there are too many positions', () => {
+  it('are undecided where there are too many positions', () => {
     const regions = Array.from({ length: 15 }, (_, at) => [
       `r${at}`,
       { initial: 'off', states: { off: { on: { [`E${at}`]: 'on' } }, on: {} } },
@@ -243,7 +243,7 @@ describe('proofs of a statechart', () => {
     expect(reaches(gate, 'all.r3.on')).toMatchObject({ holds: true, example: [{ tool: 't3' }] });
   }, 30_000);
 
-  it('know every state that a run comes to, whatever its data are meanwhile', () => {
+  it('know every state that a run can come to, with any data', () => {
     const seen = { moved: 0, guarded: 0, unreached: 0 };
     const way = fc.record({
       target: fc.nat(2),
@@ -290,7 +290,7 @@ interface RandomWay {
   readonly adds: boolean;
 }
 
-/** Regions of three states each, with guards over one number that their transitions add to. */
+/** Regions of three states each. Their guards read one number, which their transitions add to. */
 function machineOf(
   regions: readonly (readonly { ways: readonly RandomWay[]; always: RandomWay | null }[])[],
 ) {
@@ -310,7 +310,7 @@ function machineOf(
           `s${at}`,
           {
             on: Object.fromEntries(ways.map((way, event) => [`E${event}`, transition(way)])),
-            // Onwards only, so that it comes to rest.
+            // Onwards only, so that the machine settles.
             ...(always !== null && at < always.target && { always: transition(always) }),
           },
         ]),
@@ -326,7 +326,7 @@ function machineOf(
 }
 
 describe('proofs and what really happens', () => {
-  it('agree with every way of calling tools, in any flat machine', () => {
+  it('agree with all ways of calling tools, in any flat machine', () => {
     fc.assert(
       fc.property(randomWorkflow, fc.nat(), fc.nat(), (random, a, b) => {
         const gate = gateOf(random);
@@ -385,7 +385,7 @@ describe('proofs and what really happens', () => {
   });
 });
 
-/** How many calls it takes to a call that is looked for, tried call by call with real arguments. */
+/** How many calls lead to the wanted call, tried call by call with real arguments. */
 function shortestWay(
   gate: StateMachineGate,
   isGoal: (tool: string, state: string) => boolean,

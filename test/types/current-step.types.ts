@@ -1,4 +1,4 @@
-/** Checked by the compiler alone, as `workflow.types.ts` is. */
+/** Only the compiler checks this file, as it does `workflow.types.ts`. */
 import type { IncomingMessage } from 'node:http';
 import type { McpServer as McpServer1 } from '@modelcontextprotocol/sdk/server/mcp.js';
 import type { McpServer as McpServer2 } from '@modelcontextprotocol/server';
@@ -16,7 +16,7 @@ declare const server1: McpServer1, server2: McpServer2, runs: Runs, gate: StateM
 const inputSchema = z.object({ sku: z.string() });
 const content: [] = [];
 
-// What each SDK gives a handler, with arguments and without.
+// What each SDK passes to a handler, with arguments and without.
 server1.registerTool('a', { inputSchema: inputSchema.shape }, (_args, extra) => {
   currentStep(extra) satisfies CurrentStep | undefined;
   return { content };
@@ -35,13 +35,13 @@ server2.registerTool('b', {}, (ctx) => {
   return { content };
 });
 
-// A request, of either kind.
+// A request of either kind.
 declare const req: ExpressRequest, message: IncomingMessage, request: Request;
 currentStep(req);
 currentStep(message);
 currentStep(request);
 
-// A gate of names of its own, and options that are left out.
+// A gate with its own names, and without options.
 const named = new StateMachineGate({ initial: 'open', states: { open: {} } });
 currentStep(req, { gate: named });
 currentStep(req, {});
@@ -60,7 +60,7 @@ currentStep(req, gate);
 // @ts-expect-error
 currentStep(req, { workflow: 'order' });
 
-// Runs are told of it; `resolve()` and `restart()` are not called inside of a step.
+// `runs` takes a step; `resolve()` and `restart()` are not for use inside a step.
 declare const step: CurrentStep | undefined;
 void runs.send('run', 'GO', { step });
 void runs.update('run', () => 1, { step, actor: 'job' });

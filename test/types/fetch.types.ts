@@ -1,6 +1,5 @@
 /**
- * Checked by the compiler alone: each `@ts-expect-error` is a promise that what it stands over does
- * not compile.
+ * Only the compiler checks this file. Under each `@ts-expect-error` stands what must not compile.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Request as ExpressRequest, RequestHandler } from 'express';
@@ -18,7 +17,7 @@ const gate = new StateMachineGate({ initial: 'open', states: { open: {} } });
 const handler = async (_request: Request): Promise<Response> => new Response();
 const sync = stateSync({ policies: [] });
 
-// The same middlewares serve here and in Express.
+// The same middlewares serve a fetch handler and Express.
 const all: readonly [Middleware, ...Middleware[]] = [sessionStore(), fsmGate(gate), sync];
 all satisfies readonly RequestHandler[];
 const POST = gateFetch(handler, all);
@@ -32,7 +31,7 @@ withMcpAuth(
   () => undefined,
 );
 
-// What a host gives beside the request is passed on with its type.
+// What a host passes beside the request keeps its type.
 const withContext = gateFetch(
   async (_request: Request, _context: { id: string }) => new Response(),
   [sync],
@@ -43,7 +42,7 @@ void withContext(new Request('http://x'));
 // @ts-expect-error
 void withContext(new Request('http://x'), { id: 1 });
 
-// A handler that is none.
+// Values that are no handler.
 // @ts-expect-error
 gateFetch(async () => 'text', [sync]);
 // @ts-expect-error
@@ -51,7 +50,7 @@ gateFetch((_req: IncomingMessage) => new Response(), [sync]);
 // @ts-expect-error
 gateFetch(sync, [sync]);
 
-// Middlewares that are none, or no list of them.
+// Values that are no middleware, or no list of them.
 const ofExpress: RequestHandler = (_req, _res, next) => next();
 // @ts-expect-error
 gateFetch(handler, [ofExpress]);
@@ -70,7 +69,7 @@ gateFetch(handler, [sync], { atuh: () => undefined });
 // @ts-expect-error
 gateFetch(handler, [sync], { auth: () => 'ann' });
 
-// principal() may ask for more of a request than every host has.
+// principal() may need more of a request than every host has.
 sessionStore({ principal: (req) => String(req.headers['x-user']) });
 sessionStore({ principal: (req: IncomingMessage) => req.socket.remoteAddress });
 sessionStore({ principal: (req: ExpressRequest) => req.get('x-user') });

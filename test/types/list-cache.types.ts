@@ -1,4 +1,4 @@
-/** Checked by the compiler alone, as `workflow.types.ts` is. */
+/** Only the compiler checks this file, as it does `workflow.types.ts`. */
 import type { Request } from 'express';
 import { fsmGate, type ListCacheOptions } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';

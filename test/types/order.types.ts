@@ -1,4 +1,4 @@
-/** Checked by the compiler alone, as `workflow.types.ts` is. */
+/** Only the compiler checks this file, as it does `workflow.types.ts`. */
 import { type OrderRule, type OrderRules, StateMachineGate, tool } from '../../src/index.ts';
 
 type Same<A, B> =
@@ -16,7 +16,7 @@ const gate = StateMachineGate.fromOrder(
 );
 type Names = 'pay' | 'cancel' | 'checkout' | 'pin' | 'face' | 'otp' | 'find' | 'logout';
 
-// Keys and mentions are inferred, in any depth.
+// TypeScript infers keys and named tools, at any depth.
 assertType<Same<typeof gate, StateMachineGate<Names, Names, never, string>>>();
 gate
   .bindPrompt('receipt', 'pay')

@@ -1,10 +1,10 @@
 /**
- * Checked by the compiler alone: each `@ts-expect-error` is a promise that the line under it does
- * not compile, and everything else is one that it does.
+ * Only the compiler checks this file. The line under each `@ts-expect-error` must not compile, and
+ * all others must.
  */
 import { detectOverlaps, PolicyEngine, stateSync } from '../../src/index.ts';
 
-// Policies in a constant of their own, whose directives TypeScript widens.
+// Policies in a constant, whose directives TypeScript widens.
 const policies = [
   { match: 'sprints.get', cacheControl: 'no-store' },
   { match: 'sprints.*', invalidates: ['sprints.*'] },
@@ -19,7 +19,7 @@ detectOverlaps(policies);
 stateSync({ policies: [{ match: 'a' }] });
 stateSync({ policies: [] });
 
-// Directives that TypeScript knows are checked.
+// TypeScript checks the directives that it knows.
 stateSync({ policies: [{ match: 'a', cacheControl: 'immutable' }], defaults: {} });
 // @ts-expect-error
 stateSync({ policies: [{ match: 'a', cacheControl: 'nostore' }] });

@@ -1,10 +1,10 @@
-/** Checked by the compiler alone, as `workflow.types.ts` is. */
+/** Only the compiler checks this file, as it does `workflow.types.ts`. */
 import Database from 'libsql';
 import { type SqliteDatabase, sqliteStore } from '../../src/stores/sqlite.ts';
 
 sqliteStore({ database: new Database(':memory:') });
 
-// What TypeScript before 7 makes of the overloads of `libsql` and `better-sqlite3`.
+// How TypeScript before 7 reads the overloads of `libsql` and `better-sqlite3`.
 declare const narrowed: {
   exec(sql: string): void;
   prepare(sql: string): {

@@ -1,6 +1,6 @@
 /**
- * Checked by the compiler alone: each `@ts-expect-error` is a promise that the line under it does
- * not compile, and everything else is one that it does.
+ * Only the compiler checks this file. The line under each `@ts-expect-error` must not compile, and
+ * all others must.
  */
 import { createMachine, setup } from 'xstate';
 import {
@@ -21,7 +21,7 @@ function assertType<_T extends true>(): void {}
 
 const gate = new StateMachineGate(orderMachine, { onAction: () => {} });
 
-// A machine made with setup() gives its paths, its events and its tags.
+// From a machine made by setup(), TypeScript infers paths, events and tags.
 gate
   .bindTool('t', 'placed')
   .bindTool('t', ['placed.billing', 'placed.billing.due', { tag: 'money' }], 'PAID')
@@ -52,7 +52,7 @@ gate.bindTool('t', 'cart', { failure: 'PAYED' });
 void gate.transition('PAYED');
 void gate.transition('PAID', { amount: 1 });
 
-// The current state is the path of one state; where regions are parallel, it begins with it.
+// The current state is the path of a state. With parallel regions it only begins with one.
 assertType<
   Same<typeof gate.currentState, 'cart' | 'paused' | 'shipped' | 'cancelled' | `placed.${string}`>
 >();
@@ -67,7 +67,7 @@ nested.bindTool('t', ['a', 'b', 'b.d'], 'ANYTHING');
 // @ts-expect-error
 nested.bindTool('t', 'b.e');
 
-// A machine without types takes strings, which are checked at construction.
+// A machine without types takes strings, which the gate checks when it is made.
 const plain = new StateMachineGate(
   createMachine({ initial: 'a', states: { a: { on: { GO: 'b' } }, b: {} } }),
 );
@@ -91,7 +91,7 @@ flat.bind(tool('pay').bindState({ tag: 'money' }));
 // @ts-expect-error
 flat.bindTool('pay', { tag: 'money' });
 
-// Whatever its names, a gate is a gate.
+// A gate with any names is a StateMachineGate.
 declare const store: StateStore;
 const gates: StateMachineGate[] = [gate, nested, plain];
 void gates;
@@ -100,7 +100,7 @@ void runsOf(gate, { store }).resolve('r', 'succeeded', { event: 'PAID', payload:
 // @ts-expect-error
 void runsOf(gate, { store }).resolve('r', 'succeeded', { event: 'PAYED' });
 
-// Functions of the outcome return the machine's events only.
+// A function that chooses an event returns the machine's events only.
 gate.bindTool('pay', 'placed.billing.due', {
   success: ({ args, result }) =>
     result.structuredContent?.ok === true
@@ -129,7 +129,7 @@ const misspelt = tool('pay').bindState('placed', { success: () => 'DECLIND' });
 // @ts-expect-error
 gate.bind(misspelt);
 
-// A guard is given the machine's context, as JSON holds it.
+// A guard reads the machine's context, as JSON holds it.
 interface Order {
   readonly total: number;
   note?: string;
@@ -171,7 +171,7 @@ flat.bindTool('t', 'a', {
   },
 });
 
-// So are the functions of outcomes, and `visible`; and a declaration that says whose context it is.
+// So do event functions and `visible`, and a declaration that names the type of the context.
 ordering.bindTool('t', 'a', {
   success: ({ context }) => (context.total > 0 ? 'GO' : undefined),
   failure: ({ context }) => (context.note === undefined ? undefined : 'GO'),
@@ -211,7 +211,7 @@ counting.bind(unlike);
 // @ts-expect-error
 tool<OrderContext>('t').bindState('a', { guard: ({ context }) => context.totl > 0 });
 
-// Paths and tags that `matches` is asked for are the machine's.
+// `matches` takes the machine's paths and tags only.
 gate.bindTool('pay', 'placed', {
   guard: ({ matches }) => matches('placed.billing.due') && matches({ tag: 'money' }),
   visible: ({ matches }) => matches({ any: ['cart', { tag: 'open' }] }),

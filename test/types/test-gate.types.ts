@@ -1,6 +1,5 @@
 /**
- * Checked by the compiler alone: each `@ts-expect-error` is a promise that what it stands over does
- * not compile.
+ * Only the compiler checks this file. Under each `@ts-expect-error` stands what must not compile.
  */
 import { setup } from 'xstate';
 import { type Json, StateMachineGate } from '../../src/index.ts';
@@ -28,7 +27,7 @@ void t.call('door.close', {}, 42);
 // @ts-expect-error its clock is the test's own
 testGate(door, { gate: { clock: t.clock } });
 
-// Of a statechart the texts of its states, and its context.
+// For a statechart: the texts of its states, and its context.
 const machine = setup({
   types: {} as { context: { left: number }; events: { type: 'TAKE' } },
 }).createMachine({
@@ -43,7 +42,7 @@ const s = testGate(stock, { context: { left: 0 } });
 // @ts-expect-error another context than the machine's
 testGate(stock, { context: { right: 0 } });
 
-// Several gates on one route: each is asked for by itself.
+// With several gates on one route, each is asked for by name.
 const both = testGate([door, stock]);
 (await both.state(stock)) satisfies string;
 void both.runs(door);

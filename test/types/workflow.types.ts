@@ -4,8 +4,8 @@ import type { FsmConfig } from '../../src/workflow/flat-machine.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 
 /**
- * Checked by the compiler alone: each `@ts-expect-error` is a promise that the line under it does
- * not compile, and everything else is one that it does.
+ * Only the compiler checks this file. The line under each `@ts-expect-error` must not compile, and
+ * all others must.
  */
 
 type Same<A, B> =
@@ -25,7 +25,7 @@ const gate = new StateMachineGate({
 type States = 'empty' | 'has_items' | 'payment' | 'confirmed';
 type Events = 'ADD_ITEM' | 'CHECKOUT' | 'CLEAR' | 'PAY' | 'CANCEL';
 
-// States and events are inferred from a literal, and from a constant one.
+// TypeScript infers states and events from a literal, and from a constant one.
 assertType<Same<typeof gate, StateMachineGate<States, Events>>>();
 assertType<Same<typeof gate.currentState, States>>();
 const constant = {
@@ -114,12 +114,11 @@ tool('t').bindState('payment', { sucess: 'PAY' });
 // @ts-expect-error
 tool('t').bindState('payment').bindings.push({ tool: 't', states: [] });
 
-// Whatever its names, a gate is a gate.
+// A gate with any names is a StateMachineGate.
 const gates: StateMachineGate[] = [gate, fromConstant, fromPlain];
 void gates;
 
-// bindPrompt and bindResource take the machine's own names too, and no events: reading moves
-// nothing.
+// bindPrompt and bindResource also take the machine's own names only, and no events.
 gate
   .bindPrompt('p', 'empty')
   .bindResource('docs://**', ['empty', 'payment'] as const, {
@@ -136,8 +135,8 @@ gate.bindPrompt('p', 'empty', 'ADD_ITEM');
 // @ts-expect-error
 gate.bindResource('docs://**', 'empty', { success: 'ADD_ITEM' });
 
-// A configuration in a constant of its own, whose values TypeScript widens: its states and events
-// are known all the same.
+// A configuration in a constant, whose values TypeScript widens. Its states and events are still
+// known.
 const separate = {
   id: 'checkout',
   initial: 'empty',
@@ -173,7 +172,7 @@ new StateMachineGate(wrongKey);
 const wrongType = { initial: 'a', states: { a: { on: { GO: 7 } } } };
 // @ts-expect-error
 new StateMachineGate(wrongType);
-// A generic function gives on what it is given.
+// A generic function keeps the names of its gate.
 function gateOf<S extends string, E extends string>(config: FsmConfig<S, E>) {
   return new StateMachineGate(config);
 }
@@ -181,7 +180,7 @@ const passedOn = gateOf({ initial: 'a', states: { a: { on: { GO: 'a' } } } });
 assertType<Same<typeof passedOn, StateMachineGate<'a', 'GO'>>>();
 new StateMachineGate<'a', 'GO'>({ initial: 'a', states: { a: { on: { GO: 'a' } } } });
 
-// Expressions of states, in any depth.
+// Expressions of states, at any depth.
 gate
   .bindTool('t', '*')
   .bindTool('t', { not: 'empty' })
@@ -206,7 +205,7 @@ gate.bindPrompt('p', { all: ['emty'] });
 // @ts-expect-error
 gate.bindResource('docs://**', { not: 'emty' });
 
-// So do declarations, whose names the gate that takes them checks.
+// So do declarations. The gate that takes them checks their names.
 gate.bind(
   tool('t').bindState({ all: [{ not: 'empty' }, { any: ['payment', 'has_items'] }] }, 'PAY'),
   tool('t').bindState(['*', { not: 'empty' }]),
@@ -248,11 +247,12 @@ gate.bindTool('t', 'payment', { failure: 'CANCEL', retries: 'two' });
 gate.bindPrompt('p', 'empty', { visible: () => 1 });
 gate.bindResource('docs://**', 'empty', { visible: ({ matches }) => matches('empty') });
 
-// A `when` is about arguments alone.
+// A `when` reads arguments only.
 // @ts-expect-error
 gate.bindTool('t', 'payment', { when: ({ args }, { state }) => args === state });
 
-// A declaration is told the same; the names that it asks for are checked when it is asked.
+// The functions of a declaration read the same. The names in their `matches` are checked at run
+// time.
 gate.bind(
   tool('t').bindState('payment', {
     success: ({ context, matches }) => (context === null && matches('empty') ? 'PAY' : 'CANCEL'),

@@ -14,7 +14,7 @@ const refusal: Refusal = {
 };
 
 describe('the text of a refusal', () => {
-  it('says where the run is, what is available, and the way', () => {
+  it('says where the run is, what is available, and the way to the tool to the tool', () => {
     const workflow = checkoutGate().compile();
     const text = refusalFor({
       workflow: workflow.id,
@@ -34,14 +34,14 @@ describe('the text of a refusal', () => {
     expect(text).toContain('To reach cart.pay, call a, then b, then c first.]');
   });
 
-  it('says so where there is no way', () => {
+  it('says that there is no way', () => {
     const text = refusalFor({ ...refusal, path: undefined });
     expect(text).toContain(
       'cart.checkout. cart.pay cannot be reached from here by calling tools.]',
     );
   });
 
-  it('says so where no tool is available', () => {
+  it('says that no tool is available', () => {
     const text = refusalFor({ ...refusal, state: 'confirmed', available: [], path: undefined });
     expect(text).toBe(
       '[System: cart.pay is not available while checkout is in "confirmed". No tool of checkout is available now. cart.pay cannot be reached from here by calling tools.]',
@@ -84,7 +84,7 @@ describe('the text of a refusal', () => {
     expect(refusalFor({ ...refusal, reason: reason as RefusalReason }, details)).toBe(text);
   });
 
-  it('does without the state where it is not known, and without details', () => {
+  it('leaves out the state where it is not known, and needs no details', () => {
     const unknown: Refusal = { workflow: 'w', tool: 't', reason: 'unavailable', available: [] };
     expect(refusalFor(unknown)).toBe(
       '[System: t was not run, because the state of w cannot be read now. Try again later.]',
@@ -127,7 +127,7 @@ describe('a hostile name', () => {
     expect(text).toContain(`is now in "a'. Available now: 'x".`);
   });
 
-  it('is cut at 128 characters, and not within one', () => {
+  it('is cut at 128 characters, and never within a character', () => {
     const text = announcement('w', '🛒'.repeat(500), ['x'.repeat(100_000)]);
     expect(text).toBe(
       `[System: w is now in "${'🛒'.repeat(128)}". Available now: ${'x'.repeat(128)}.]`,

@@ -1,8 +1,8 @@
 import { assign, createMachine, setup } from 'xstate';
 
 /**
- * Hierarchy, parallel regions, guards, context, history, tags and actions: a bit of everything that
- * pure transitions can run.
+ * A bit of everything that pure transitions can run: hierarchy, regions, guards, context, history,
+ * tags and actions.
  */
 export const orderMachine = setup({
   types: {

@@ -26,7 +26,7 @@ describe('a workflow definition', () => {
     expect(error.message).toContain('id: expected');
   });
 
-  it('takes an explicit undefined for a value that is left out', () => {
+  it('takes an explicit undefined as a value that is left out', () => {
     const model = flatModel({
       initial: 'a',
       states: { a: { on: { GO: 'b', STAY: undefined }, type: undefined }, b: { on: undefined } },
@@ -65,7 +65,7 @@ describe('a workflow definition', () => {
     expect(error.message).toContain(message);
   });
 
-  it('has no key that it does not know, and its error names the right one', () => {
+  it('is refused with an unknown key, by an error that names the right one', () => {
     expect(refuse({ intial: 'a', states: { a: {} } }).message).toContain(
       '"intial", did you mean "initial"?',
     );
@@ -81,7 +81,7 @@ describe('a workflow definition', () => {
     expect(error.message).toContain('did you mean "empty"?');
   });
 
-  it('is checked at construction where TypeScript has widened its names', () => {
+  it('is checked when the gate is made where TypeScript has widened its names', () => {
     const separate = {
       id: 'checkout',
       initial: 'emty',
@@ -104,7 +104,7 @@ describe('a workflow definition', () => {
     expect(new StateMachineGate(separate).currentState).toBe('empty');
   });
 
-  it('leads to its own states only', () => {
+  it('may lead to its own states only', () => {
     const error = refuse({
       initial: 'empty',
       states: { empty: { on: { PAY: 'payd' } }, paid: {} },
@@ -138,7 +138,7 @@ describe('a workflow definition', () => {
     },
   );
 
-  it('is copied, so that nothing done to it later changes the workflow', async () => {
+  it('is copied, so that later changes to it have no effect', async () => {
     const config = { id: 'x', initial: 'a', states: { a: { on: { GO: 'b' } }, b: {} as object } };
     const gate = new StateMachineGate<string, string>(config);
     config.states.a.on.GO = 'a';

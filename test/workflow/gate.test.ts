@@ -94,7 +94,7 @@ describe('bindTool', () => {
     expect(gate.getTransitionEvent('next')).toBe('ADD_ITEM');
   });
 
-  it('knows no event of a tool that sends none here, or is not bound', () => {
+  it('has no event for a tool that sends none there, or is not bound', () => {
     const gate = new StateMachineGate(checkoutConfig);
     gate.bindTool('look', 'payment', 'PAY').bindTool('look', 'empty').bindTool('view', 'payment');
     expect(gate.getTransitionEvent('look')).toBeUndefined();
@@ -103,7 +103,7 @@ describe('bindTool', () => {
     expect(gate.getTransitionEvent('constructor')).toBeUndefined();
   });
 
-  it('always shows a tool whose every binding is about some of its calls', () => {
+  it('always shows a tool whose every binding has a "when"', () => {
     const gate = new StateMachineGate(checkoutConfig)
       .bindTool('cart', 'payment', { success: 'PAY', when: (args) => args.action === 'pay' })
       .bindTool('mixed', 'payment', { when: () => true })
@@ -146,13 +146,13 @@ describe('bindTool', () => {
     expect(gate.hasBindings).toBe(false);
   });
 
-  it('takes explicit undefineds for options that are left out', () => {
+  it('takes an explicit undefined as an option that is left out', () => {
     const gate = new StateMachineGate(checkoutConfig);
     gate.bindTool('t', 'empty', { success: undefined, when: undefined, uncertain: undefined });
     expect(gate.compile().match('t', {})).toMatchObject({ moves: false, uncertain: undefined });
   });
 
-  it('is not changed by what is done later to the list of states', () => {
+  it('copies the list of states', () => {
     const states: ('empty' | 'payment')[] = ['payment'];
     const gate = new StateMachineGate(checkoutConfig).bindTool('t', states);
     states.push('empty');
@@ -161,18 +161,18 @@ describe('bindTool', () => {
 });
 
 describe('warnings', () => {
-  it('are not made by an event that one of several bound states handles', () => {
+  it('are absent where one of several bound states handles the event', () => {
     expect(checkoutGate().warnings).toEqual([]);
   });
 
-  it('say that none of the bound states handles the event, and which ones do', () => {
+  it('name the states that handle the event, where no bound state does', () => {
     const gate = new StateMachineGate(checkoutConfig).bindTool('cart.pay', 'empty', 'PAY');
     expect(gate.warnings).toEqual([
       'workflow "checkout": tool "cart.pay" sends "PAY", which none of its states handles; states that do are "payment"',
     ]);
   });
 
-  it('say that no state at all handles the event, and which one was meant', () => {
+  it('name the nearest event, where no state handles the bound one', () => {
     const gate = new StateMachineGate<string, string>(checkoutConfig).bindTool(
       'cart.pay',
       'payment',
@@ -186,7 +186,7 @@ describe('warnings', () => {
   it.each([
     ['by two calls of bindTool()', (gate: StateMachineGate) => gate.bindTool('t', 'payment')],
     ['by two declarations', (gate: StateMachineGate) => gate.bind(tool('t').bindState('payment'))],
-  ])('tell of a tool that is bound again without "when", because that adds: %s', (_, again) => {
+  ])('tell of a tool that is bound again without "when", which adds a binding: %s', (_, again) => {
     const gate: StateMachineGate = new StateMachineGate(checkoutConfig);
     again(gate.bindTool('t', ['empty', 'payment'], 'PAY'));
     expect(gate.warnings).toEqual([
@@ -196,7 +196,7 @@ describe('warnings', () => {
     ]);
   });
 
-  it('tell nothing of bindings that "when" tells apart, or that one declaration adds up', () => {
+  it('are absent for bindings with a "when", and for those of one declaration', () => {
     const gate = new StateMachineGate(checkoutConfig)
       .bindTool('t', 'empty', { when: ({ a }) => a === 1 })
       .bindTool('t', 'payment')
@@ -221,7 +221,7 @@ describe('bind', () => {
     expect(gate.getTransitionEvent('cart.add')).toBe('ADD_ITEM');
   });
 
-  it('adds none of them if one is wrong', () => {
+  it('adds no binding where one is wrong', () => {
     const gate = new StateMachineGate<string, string>(checkoutConfig);
     const good = tool('a').bindState('empty');
     expect(() => gate.bind(good, tool('b').bindState('nowhere'))).toThrow(
@@ -243,7 +243,7 @@ describe('bind', () => {
 });
 
 describe('transition', () => {
-  it('changes nothing on an event that the state, or the whole machine, does not handle', async () => {
+  it('changes nothing for an event that the state, or any state, does not handle', async () => {
     const gate = new StateMachineGate<string, string>(checkoutConfig);
     const unchanged = { changed: false, previousState: 'empty', currentState: 'empty' };
     for (const event of ['PAY', 'nonsense', 'constructor', '__proto__']) {
@@ -251,14 +251,14 @@ describe('transition', () => {
     }
   });
 
-  it.each(['', 7, null, undefined, {}])('refuses %j, which is no event', async (event) => {
+  it.each(['', 7, null, undefined, {}])('refuses %j as an event', async (event) => {
     const gate = new StateMachineGate<string, string>(checkoutConfig);
     await expect(gate.transition(event as string)).rejects.toEqual(
       thrownWith('ERR_INTERLOCK_EVENT'),
     );
   });
 
-  it('dates the snapshot with its clock, and only when the state changes', async () => {
+  it('stamps the snapshot by its clock, but only when the state changes', async () => {
     let time = 1;
     const gate = new StateMachineGate(checkoutConfig, { now: () => time });
     time = 2;
@@ -268,7 +268,7 @@ describe('transition', () => {
     expect(gate.snapshot()).toEqual({ state: 'has_items', updatedAt: 2 });
   });
 
-  it('stays within the states of any machine, whatever is sent', async () => {
+  it('stays within the states of any machine, for any events', async () => {
     await fc.assert(
       fc.asyncProperty(
         randomWorkflow,
@@ -291,7 +291,7 @@ describe('transition', () => {
     );
   });
 
-  it('of a gate agrees with the compiled workflow about states and tools', async () => {
+  it('agrees with the compiled workflow about states and tools', async () => {
     await fc.assert(
       fc.asyncProperty(randomWorkflow, fc.array(fc.nat()), async (random, choices) => {
         const gate = gateOf(random);
@@ -313,7 +313,7 @@ describe('transition', () => {
 });
 
 describe('onTransition', () => {
-  it('is called with each change and its event, and not when nothing changed', async () => {
+  it('calls back with each change and its event, and not where nothing changed', async () => {
     const gate = checkoutGate();
     const moves: Move[] = [];
     gate.onTransition((move) => moves.push(move));
@@ -324,7 +324,7 @@ describe('onTransition', () => {
     ]);
   });
 
-  it('stops when it is unsubscribed, each subscription on its own', async () => {
+  it('stops each subscription on its own', async () => {
     const gate = checkoutGate();
     let calls = 0;
     const count = () => {
@@ -340,7 +340,7 @@ describe('onTransition', () => {
     expect(calls).toBe(3);
   });
 
-  it('lets a callback that throws or rejects harm nothing, and reports what it threw', async () => {
+  it('tells onError what a callback throws or rejects with, and goes on', async () => {
     const errors: unknown[] = [];
     const gate = new StateMachineGate(checkoutConfig, {
       onError: (error) => {
@@ -368,7 +368,7 @@ describe('onTransition', () => {
     expect(errors).toEqual(['thrown', 'rejected']);
   });
 
-  it('does not call a callback that another one has just unsubscribed', async () => {
+  it('skips a callback that another callback has just removed', async () => {
     const gate = checkoutGate();
     let called = false;
     gate.onTransition(() => stop());
@@ -379,7 +379,7 @@ describe('onTransition', () => {
     expect(called).toBe(false);
   });
 
-  it('refuses what is no function', () => {
+  it('refuses a value that is no function', () => {
     const subscribe = checkoutGate().onTransition as (callback: unknown) => unknown;
     expect(() => subscribe.call(checkoutGate(), 'log')).toThrow(
       thrownWith('ERR_INTERLOCK_CONFIG', '"log"'),
@@ -412,7 +412,7 @@ describe('restore', () => {
     expect(gate.currentState).toBe('empty');
   });
 
-  it('brings back what a snapshot kept, through JSON, in any state of any machine', () => {
+  it('brings back a snapshot that went through JSON, in any state of any machine', () => {
     fc.assert(
       fc.property(randomWorkflow, fc.nat(), (random, updatedAt) => {
         for (const state of random.states) {
@@ -428,7 +428,7 @@ describe('restore', () => {
     );
   });
 
-  it('calls nobody back, and puts up with what a store keeps beside the snapshot', () => {
+  it('calls no callback, and ignores what a store keeps beside the snapshot', () => {
     const gate = checkoutGate();
     const moves: Move[] = [];
     gate.onTransition((move) => moves.push(move));
@@ -445,7 +445,7 @@ describe('restore', () => {
 });
 
 describe('clone', () => {
-  it('is at the same position, and goes its own way from there', async () => {
+  it('begins at the same position, and moves on its own', async () => {
     const gate = checkoutGate();
     await gate.transition('ADD_ITEM');
     const copy = gate.clone();
@@ -461,7 +461,7 @@ describe('clone', () => {
     expect((await copy.transition('PAY')).currentState).toBe('confirmed');
   });
 
-  it('has the bindings, the warnings and the options, and none of the callbacks', async () => {
+  it('has the bindings, warnings and options, but no callbacks', async () => {
     const moves: Move[] = [];
     const gate = new StateMachineGate(checkoutConfig, { now: () => 7 });
     gate
@@ -478,7 +478,7 @@ describe('clone', () => {
     expect(copy.compile().reads.promptNames).toEqual(['p']);
   });
 
-  it('can be bound once the gate is mounted, which does not change the gate', () => {
+  it('takes bindings once the gate is mounted, without changing the gate', () => {
     const gate = checkoutGate();
     gate.compile();
     const copy = gate.clone().bindTool('refund', 'confirmed').bindResource('docs://**', 'payment');
@@ -487,7 +487,7 @@ describe('clone', () => {
     expect(gate.compile().reads.bindsResources).toBe(false);
   });
 
-  it('of a statechart does what is due with its first move by itself', async () => {
+  it('of a statechart runs the actions of its first states on its own first move', async () => {
     const actions: string[] = [];
     const machine = createMachine({
       initial: 'a',
@@ -501,7 +501,7 @@ describe('clone', () => {
     expect(actions).toEqual(['greet', 'greet']);
   });
 
-  it('is not made of a gate that was disposed of', () => {
+  it('refuses to copy a gate after dispose()', () => {
     const gate = checkoutGate();
     gate.dispose();
     expect(() => gate.clone()).toThrow(thrownWith('ERR_INTERLOCK_DISPOSED', 'clone()'));
@@ -520,7 +520,7 @@ describe('init', () => {
 });
 
 describe('dispose', () => {
-  it('lets go of the callbacks and ends the use of the gate, but not the reading of it', async () => {
+  it('drops the callbacks and refuses further use, but the gate can still be read', async () => {
     const gate = checkoutGate();
     const workflow = gate.compile();
     const moves: Move[] = [];

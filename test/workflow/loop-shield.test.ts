@@ -14,7 +14,7 @@ const model = flatModel({
 const shield = (options: Partial<LoopShieldOptions> = {}) =>
   new LoopShield(model, { max: 3, fallback: { state: 'escalation' }, ...options });
 
-/** How many of these calls are counted as one too many, through a store between every two. */
+/** For each call, whether it is one too many. A store keeps the run between every two. */
 function loops(
   of: LoopShield,
   calls: readonly (readonly [tool: string, digest: string, at: number])[],
@@ -28,7 +28,7 @@ function loops(
 }
 
 describe('a loop shield', () => {
-  it('lets as many calls of one tool through as it says, whatever comes between, and not one more', () => {
+  it('lets "max" calls of one tool through, with any calls between them, and not one more', () => {
     expect(
       loops(shield(), [
         ['a', '1', 0],
@@ -41,7 +41,7 @@ describe('a loop shield', () => {
     ).toEqual([false, false, false, false, false, true]);
   });
 
-  it('counts the calls of all tools where it is told to', () => {
+  it('counts the calls of all tools together with "consecutive"', () => {
     const consecutive = shield({ mode: 'consecutive' });
     expect(
       loops(consecutive, [
@@ -53,7 +53,7 @@ describe('a loop shield', () => {
     ).toEqual([false, false, false, true]);
   });
 
-  it('tells calls with other arguments apart where it is told to', () => {
+  it('counts calls with other arguments apart with "sameArguments"', () => {
     const same = shield({ max: 1, sameArguments: true });
     expect(
       loops(same, [
@@ -64,7 +64,7 @@ describe('a loop shield', () => {
     ).toEqual([false, false, true]);
   });
 
-  it('forgets what is longer ago than its window', () => {
+  it('forgets calls that are older than its window', () => {
     const recent = shield({ max: 2, window: 100 });
     expect(
       loops(recent, [
@@ -104,7 +104,7 @@ describe('a loop shield', () => {
     );
   });
 
-  it('keeps the count beside everything else, and a move ends it', () => {
+  it('keeps the count beside all else that the run carries, and a move ends it', () => {
     const kept = { state: 'diagnosis', context: { data: { ticket: 1 }, version: 2 } };
     const { position } = shield().count(kept, { tool: 'a', digest: '1' }, 7);
     expect(position).toEqual({
@@ -118,7 +118,7 @@ describe('a loop shield', () => {
     });
   });
 
-  it('keeps no more kinds of calls than it can use', () => {
+  it('keeps a limited number of kinds of calls', () => {
     let position: Position = model.start;
     for (let i = 0; i < 100; i++) {
       position = shield({ sameArguments: true }).count(
@@ -145,7 +145,7 @@ describe('a loop shield', () => {
 describe('the fall-back', () => {
   const looping = { state: 'diagnosis', context: { data: 1, loop: [['a', [1, 2, 3]]] } };
 
-  it('is a state, and a new count', () => {
+  it('goes to a state, and starts a new count', () => {
     expect(shield().fallBack(looping)).toEqual({
       position: { state: 'escalation', context: { data: 1 } },
       changed: true,
@@ -158,7 +158,7 @@ describe('the fall-back', () => {
     });
   });
 
-  it('may be what an event does', () => {
+  it('goes where an event leads', () => {
     const byEvent = shield({ fallback: { event: 'ESCALATE' } });
     expect(byEvent.fallBack(looping)).toMatchObject({
       position: { state: 'escalation', context: { data: 1 } },
@@ -166,7 +166,7 @@ describe('the fall-back', () => {
     });
   });
 
-  it('of a statechart is an event', () => {
+  it('takes an event for a statechart', () => {
     const light = statechartModel(lightMachine, false);
     const byEvent = new LoopShield(light, { max: 1, fallback: { event: 'RESET' } });
     expect(byEvent.fallBack({ state: 'red.wait' }).position).toEqual({ state: 'green' });
@@ -176,7 +176,7 @@ describe('the fall-back', () => {
   });
 });
 
-describe('a loop shield that is told something wrong', () => {
+describe('a loop shield with wrong options', () => {
   it.each([
     [{ max: 0 }, 'ERR_INTERLOCK_CONFIG', 'max: '],
     [{ max: undefined }, 'ERR_INTERLOCK_CONFIG', 'max: '],
@@ -198,7 +198,7 @@ describe('a loop shield that is told something wrong', () => {
       'ERR_INTERLOCK_CONFIG',
       'goes with the mode "repeated" only',
     ],
-  ])('%j names it', (wrong, code, text) => {
+  ])('refuses %j', (wrong, code, text) => {
     expect(() => shield(wrong as never)).toThrow(
       expect.objectContaining({ code, message: expect.stringContaining(text) }),
     );

@@ -3,7 +3,7 @@ import type { BindableTool, Binding } from '../../src/workflow/binding.ts';
 import type { FsmConfig } from '../../src/workflow/flat-machine.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 
-/** The machine of the guide: note that `has_items` does not handle `ADD_ITEM`. */
+/** The machine of the guide. Its `has_items` does not handle `ADD_ITEM`. */
 export const checkoutConfig = {
   id: 'checkout',
   initial: 'empty',
@@ -22,7 +22,7 @@ export function checkoutGate() {
     .bindTool('cart.pay', ['payment'], 'PAY');
 }
 
-/** Names that are something else to a careless program. */
+/** Names that mean something else to a careless program. */
 const HOSTILE = [
   '__proto__',
   'constructor',
@@ -54,7 +54,7 @@ export const ACTIONS = 3;
  */
 export const randomWorkflow: fc.Arbitrary<RandomWorkflow> = fc
   .record({
-    // Bindings say "any state" by "*", so no state may be called so.
+    // In bindings, "*" means any state, so no state may have that name.
     states: names(6).filter((all) => !all.includes('*')),
     events: names(4),
   })
@@ -82,7 +82,7 @@ function randomConfig(states: string[], events: string[]): fc.Arbitrary<FsmConfi
     .map(
       ({ initial, rows }): FsmConfig => ({
         initial,
-        // Own properties even for `__proto__`, which an assignment would lose.
+        // Makes `__proto__` an own property, which an assignment would not.
         states: Object.fromEntries(
           states.map((state, i) => [state, { on: tableOf(events, rows[i] ?? []) }]),
         ),

@@ -1,6 +1,6 @@
 /**
- * What rules of order allow, told from the whole history of successful calls: nothing of it is
- * shared with the gate, which keeps a set and some digests.
+ * What rules of order allow, worked out from the whole history of successful calls. It shares no
+ * code with the gate, which keeps only a set and some digests.
  */
 import type { OrderRequirement, OrderRules } from '../../src/index.ts';
 
@@ -20,7 +20,7 @@ export function isListed(rules: OrderRules, history: readonly Made[], tool: stri
   return allows(rules, history, tool, undefined);
 }
 
-/** Whether this very call is allowed after these. */
+/** Whether this call, with its arguments, is allowed after these. */
 export function isAllowed(rules: OrderRules, history: readonly Made[], call: Made): boolean {
   return allows(rules, history, call.tool, call.args);
 }
@@ -43,7 +43,7 @@ function allows(
   return (Array.isArray(after) ? after : [after]).every((each) => met(each, isMade));
 }
 
-/** The calls of a tool that count still: nothing later has undone them, or used them up. */
+/** The calls of a tool that still count: no later call has undone them, or used them up. */
 function standing(rules: OrderRules, history: readonly Made[], tool: string): readonly Made[] {
   const undoneBy = [rules[tool]?.undoneBy ?? []].flat();
   return history.filter((call, i) => {

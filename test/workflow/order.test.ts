@@ -47,7 +47,7 @@ const TOOLS = [
   'review',
 ];
 
-/** Rules as benchmarks of service agents have them. */
+/** Rules as in benchmarks of service agents. */
 const DOMAINS: Readonly<Record<string, OrderRules>> = {
   bank: {
     apply_credit_card: { after: ['login', 'get_credit_score'] },
@@ -119,7 +119,7 @@ const randomRules: fc.Arbitrary<OrderRules> = fc.letrec<{
   };
 }).rules;
 
-/** Rules without a tool that could never be called, which a gate refuses. */
+/** Rules of which no tool is out of reach for ever, since a gate refuses such rules. */
 const soundRules = randomRules.filter((rules) => {
   try {
     StateMachineGate.fromOrder(rules);
@@ -137,11 +137,11 @@ describe('rules of order', () => {
     },
   );
 
-  it('of any kind allow what the whole history of calls allows', async () => {
+  it('of any kind allow exactly what the whole history of calls allows', async () => {
     await expectAgreement(soundRules, ['x', 'y'], 1_000);
   }, 60_000);
 
-  it('make a state of what is done, which no other set shares', () => {
+  it('write each set of done tools as a state of its own', () => {
     fc.assert(
       fc.property(
         fc.uniqueArray(fc.string({ minLength: 1, maxLength: 4 }), { minLength: 1, maxLength: 4 }),
@@ -182,7 +182,7 @@ describe('rules of order', () => {
       expect(workflow.hasState(text), text).toBe(true);
   });
 
-  it('remember only what something depends on, so that other calls need no claim', () => {
+  it('remember only what a rule depends on, so that other calls need no claim', () => {
     const workflow = shop().compile();
     const moving = TOOLS.filter((tool) => workflow.matchAlways(tool)?.moves === true);
     expect(TOOLS.filter((tool) => !moving.includes(tool))).toEqual([
@@ -192,7 +192,7 @@ describe('rules of order', () => {
     ]);
   });
 
-  it('remember what a binding on top names', async () => {
+  it('remember the tools that a further binding names', async () => {
     const gate = shop();
     expect(gate.clone().compile().next({ state: '{}' }, 'pay').handled).toBe(false);
     gate
@@ -211,7 +211,7 @@ describe('rules of order', () => {
     expect(() => shop().bindTool('refund', 'otpp' as 'otp')).toThrow('did you mean "otp"?');
   });
 
-  it('have options, versions and a shield as other gates do', () => {
+  it('take a version, a shield and the other options of gates', () => {
     const rules = { pay: { after: 'login' }, login: { undoneBy: 'logout' } } as const;
     const shielded = StateMachineGate.fromOrder(rules, {
       loopShield: { max: 2, fallback: { event: 'logout' } },
@@ -278,7 +278,7 @@ describe('rules of order', () => {
 });
 
 describe('the way to a tool of rules of order', () => {
-  it('is said in words', () => {
+  it('has words for models', () => {
     const workflow = shop()
       .bindPrompt('receipt', { all: ['pay', { not: 'submit' }] })
       .compile();
@@ -294,7 +294,7 @@ describe('the way to a tool of rules of order', () => {
     expect(note('checkout')).toBeUndefined();
   });
 
-  it('is a shortest one, and none is said to be where there is none', () => {
+  it('is a shortest one, and is denied only where no way exists', () => {
     let found = 0;
     let none = 0;
     fc.assert(
@@ -355,7 +355,7 @@ describe('the same arguments', () => {
     ship: { after: [{ tool: 'find', same: { order: 'id' }, consumes: true }] },
   } as const;
 
-  it('are remembered of 64 calls, and of the newest ones', async () => {
+  it('are remembered of the newest 64 calls', async () => {
     const workflow = StateMachineGate.fromOrder(rules).compile();
     let position: Position = workflow.start;
     for (const id of [0, ...Array(64).keys(), 0, 64])
@@ -368,7 +368,7 @@ describe('the same arguments', () => {
     expect(await Promise.all([0, 2].map(isOpen))).toEqual([true, false]);
   });
 
-  it('are those of JSON, and one that is missing is none', async () => {
+  it('are compared as JSON, and a missing one agrees with none', async () => {
     const workflow = StateMachineGate.fromOrder(rules).compile();
     const at = (id: unknown) => success(workflow, workflow.start, 'find', { id });
     const isSame = async (a: unknown, b: unknown) =>
@@ -378,7 +378,7 @@ describe('the same arguments', () => {
     expect(await isSame(null, null)).toBe(true);
     expect(await isSame(7, '7')).toBe(false);
     expect(await isSame(undefined, undefined)).toBe(false);
-    // What an event from outside brings along is taken for the arguments.
+    // The payload of an event from outside stands for the arguments.
     const sent = workflow.next(workflow.start, 'find', { id: 7 }).position;
     expect(await passes(workflow, sent, 'cancel', { id: 7 })).toBe(true);
     expect(workflow.next(sent, 'ship').position.state).toBe('{}');
@@ -389,7 +389,7 @@ describe('a gate of rules of order, over HTTP', () => {
   const open = (options: Parameters<typeof scene>[0] = {}) =>
     scene({ workflow: shop(), makeServer: toolServer(TOOLS), ...options });
 
-  it('lists what is available, and says the way to the rest', async () => {
+  it('lists what is available, and tells the way to the rest', async () => {
     const { client: connect } = await open({ gate: { announce: true } });
     const client = await connect();
     const free = [
@@ -444,7 +444,7 @@ describe('a gate of rules of order, over HTTP', () => {
     expect(errors).toEqual([]);
   });
 
-  it('lets one of two calls have what one use consumes', async () => {
+  it('lets only one of two calls use up an earlier success', async () => {
     const { client: connect, ledger } = await open();
     const client = await connect();
     await client.calls('otp');
@@ -496,7 +496,7 @@ describe('a gate of rules of order, over HTTP', () => {
     expect(now?.snapshot.context).toEqual(view?.snapshot.context);
   });
 
-  it('is told of by a status tool', async () => {
+  it('is shown by the status tool', async () => {
     const { client: connect } = await open({ gate: { statusTool: 'shop_status' } });
     const client = await connect();
     await client.calls('otp');
@@ -506,7 +506,7 @@ describe('a gate of rules of order, over HTTP', () => {
 });
 
 describe('what if', () => {
-  it('a tool that remembers its arguments succeeds: its event is known', () => {
+  it('tells where the success of a tool with remembered arguments leads', () => {
     const gate = shop();
     const next = whatIf(gate, undefined, { tool: 'find_order', outcome: 'succeeded' });
     expect(next).toMatchObject({ result: 'moved', snapshot: { state: '{find_order}' } });
@@ -518,7 +518,7 @@ describe('what if', () => {
 describe('docs/build/order.md', () => {
   const page = new Page('docs/build/order.md');
 
-  it('begins with the rules of these tests', () => {
+  it('has the rules of these tests', () => {
     const [code = ''] = page.blocks('ts');
     const rules = new Function(
       'StateMachineGate',
@@ -536,7 +536,7 @@ describe('docs/build/order.md', () => {
   });
 });
 
-/** Random calls, of which the gate and the oracle allow the same ones and show the same tools. */
+/** Random calls: the gate must allow the same ones as the oracle, and show the same tools. */
 async function expectAgreement(
   rules: fc.Arbitrary<OrderRules>,
   argumentNames: readonly string[],
@@ -575,7 +575,7 @@ async function expectAgreement(
   expect(Math.min(made, refused)).toBeGreaterThan(numRuns / 10);
 }
 
-/** Whether a call passes, as the middleware finds it out. */
+/** Whether a call passes, by the same tests as in the middleware. */
 async function passes(
   workflow: Workflow,
   position: Position,
@@ -608,7 +608,7 @@ async function success(
 
 type States = Parameters<Workflow['wayTo']>[0];
 
-/** How many calls it takes at least, by trying all of them. */
+/** The fewest calls to the goal, found by trying all of them. */
 function distance(workflow: Workflow, states: States, from: Position): number | undefined {
   let reached = new Set([from.state]);
   const seen = new Set(reached);

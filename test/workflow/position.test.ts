@@ -8,7 +8,7 @@ import { checkoutConfig } from './machines.ts';
 
 const checkout = () => new StateMachineGate(checkoutConfig);
 
-/** Two people must agree, in two regions; a third region is only there to be tagged. */
+/** Two people must agree, in two regions. A third region is there for its tags. */
 const approval = () =>
   new StateMachineGate(
     setup({ types: { tags: {} as 'open' } }).createMachine({
@@ -34,7 +34,7 @@ const approval = () =>
     }),
   );
 
-/** Where a tool that is bound so is shown, and what a list that shows every tool says of it. */
+/** The states that show a tool with this binding, and what a list of all tools says of it. */
 function boundTo(states: Parameters<ReturnType<typeof checkout>['bindTool']>[1]) {
   const workflow = checkout().bindTool('t', states).compile();
   const place = workflow.whereabouts('t');
@@ -46,7 +46,7 @@ function boundTo(states: Parameters<ReturnType<typeof checkout>['bindTool']>[1])
 }
 
 describe('an expression of states', () => {
-  it('of a flat machine is worked out to its names, which a store can test', () => {
+  it('of a flat machine becomes plain names, which a store can test', () => {
     expect(boundTo('*').claimable).toEqual(['empty', 'has_items', 'payment', 'confirmed']);
     expect(boundTo({ not: 'empty' }).claimable).toEqual(['has_items', 'payment', 'confirmed']);
     expect(boundTo({ any: ['payment', 'empty'] }).claimable).toEqual(['empty', 'payment']);
@@ -113,7 +113,7 @@ describe('an expression of states', () => {
     expect(workflow.claimable(workflow.match('pay', {}) ?? { states: [] })).toBeUndefined();
   });
 
-  it('is said in words', () => {
+  it('has words for models', () => {
     const words = (...states: StateExpression[]) =>
       availabilityNote({
         workflow: 'w',
@@ -137,7 +137,7 @@ describe('an expression of states', () => {
     expect(words({ all: [{ any: ['a'] }] })).toBe('in "a"');
   });
 
-  it('that can be true nowhere is refused, as far as that can be told', () => {
+  it('that can be true in no state is refused, where the machine can tell', () => {
     const refused = (states: unknown) => () => checkout().bindTool('t', states as never);
     expect(refused({ all: ['empty', 'payment'] })).toThrow(
       'tool "t" is bound to { all: ["empty", "payment"] }, which is true in no state of workflow "checkout"',
@@ -151,7 +151,7 @@ describe('an expression of states', () => {
     );
   });
 
-  it('names the wrong name in any depth, and the right one', () => {
+  it('has its wrong names reported at any depth, with the right ones', () => {
     const refused = (states: unknown) => () => checkout().bindTool('t', states as never);
     expect(refused({ all: [{ not: 'emty' }] })).toThrow(
       'tool "t" is bound to "emty", which is no state of workflow "checkout", did you mean "empty"?',
@@ -169,7 +169,7 @@ describe('an expression of states', () => {
     expect(refused(['empty', 5])).toThrow('expected one state or more, got 5');
   });
 
-  it('is warned of where none of its states handles the event', () => {
+  it('gets a warning where none of its states handles the event', () => {
     const gate = checkout().bindTool('t', { not: 'empty' }, 'ADD_ITEM');
     expect(gate.warnings).toEqual([
       'workflow "checkout": tool "t" sends "ADD_ITEM", which none of its states handles; states that do are "empty"',
@@ -180,7 +180,7 @@ describe('an expression of states', () => {
     expect(approval().bindTool('t', { not: 'asked.bank.open' }, 'BOSS').warnings).toEqual([]);
   });
 
-  it('says "any state" by "*", so no state may be called so', () => {
+  it('may be "*" for any state, so that no state may be called "*"', () => {
     const flat = { initial: '*', states: { '*': {} } } as const;
     expect(() => new StateMachineGate(flat)).toThrow('a state is called "*"');
     const chart = setup({}).createMachine({ initial: '*', states: { '*': {} } });
@@ -188,7 +188,7 @@ describe('an expression of states', () => {
   });
 });
 
-/** Written on its own: plain logic over the one state that a flat machine is in. */
+/** Plain logic over the one state of a flat machine, which shares no code with the gate. */
 function isTrue(expression: StateExpression, state: string): boolean {
   if (typeof expression === 'string') return expression === '*' || expression === state;
   const [[word, inner] = ['', undefined]] = Object.entries(expression);

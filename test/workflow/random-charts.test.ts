@@ -13,7 +13,7 @@ import { statechartModel } from '../../src/workflow/statechart.ts';
 
 const EVENTS = ['A', 'B', 'C'];
 
-/** A state before it has its transitions: the kind, and what is inside. */
+/** A state without its transitions: its kind, and its inner states. */
 interface Shape {
   readonly kind: 'atomic' | 'compound' | 'parallel' | 'final';
   readonly inner: readonly Shape[];
@@ -53,8 +53,8 @@ const KEYS = ['x', 'y', 'z', 'odd|key', '(w)'];
 type Guards = readonly (boolean | null)[];
 
 /**
- * Gives every state an id, so that any of them can be any other's target. `guardsOf` is asked for
- * each event of each state.
+ * Gives every state an id, so that each can be the target of any other. `guardsOf` gives the guards
+ * for each event of each state.
  */
 function chartOf(
   root: Shape,
@@ -97,9 +97,9 @@ function chartOf(
 }
 
 /**
- * Where two regions' transitions conflict, the first in document order is taken (SCXML,
- * "removeConflictingTransitions"). XState takes the first in the order of its value's keys, which
- * ways into the history of parallel states can turn round.
+ * Where the transitions of two regions conflict, the first in document order counts (SCXML,
+ * "removeConflictingTransitions"). XState takes the first in the order of its value's keys. A way
+ * into the history of parallel states can reverse that order.
  */
 function inOrder(node: AnyStateNode, value: StateValue): StateValue {
   if (typeof value === 'string') return value;
@@ -112,8 +112,8 @@ function inOrder(node: AnyStateNode, value: StateValue): StateValue {
 }
 
 /**
- * Ways into the history of parallel states can bring XState where none or two of the states in a
- * state are active.
+ * A way into the history of parallel states can leave XState with no or two active states inside
+ * one state.
  */
 function isWhole({ _nodes: nodes }: AnyMachineSnapshot): boolean {
   const active = new Set(nodes);
@@ -125,7 +125,7 @@ function isWhole({ _nodes: nodes }: AnyMachineSnapshot): boolean {
 }
 
 describe('any statechart', () => {
-  it('goes from its snapshots where XState goes from those that it persists itself, and every text says where it is', () => {
+  it('goes from our snapshots where XState goes from its own, and every text names its state', () => {
     const seen = { texts: new Set<string>(), history: 0, done: 0, broken: 0, steps: 0 };
     fc.assert(
       fc.property(
@@ -178,7 +178,7 @@ describe('any statechart', () => {
 });
 
 describe('the guards of any statechart', () => {
-  it('stop exactly the events that its state would take without them', () => {
+  it('stop exactly the events that the state would take without guards', () => {
     const seen = { stopped: 0, taken: 0, unknown: 0 };
     const guards = fc.array(fc.constantFrom(null, true, false, false), {
       minLength: 1,

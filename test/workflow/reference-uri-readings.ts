@@ -1,11 +1,10 @@
 /**
- * How URIs were read at first: in time that grows with the square of their length. It says what the
- * reading of today must come to.
+ * How the first releases read URIs, in time that grows with the square of their length. Today's
+ * reading must agree with it.
  */
 
 /**
- * One way to understand a URI behind its scheme: the segments of its path, the authority being the
- * first.
+ * One way to understand a URI without its scheme: the segments of its path, the authority first.
  */
 export type Reading = readonly string[];
 
@@ -20,28 +19,28 @@ export interface ReadUri {
   readonly readings: readonly Reading[];
 }
 
-/**
- * The longest URI that is looked at, its most segments, and its most layers of percent-encoding.
- * Whatever is beyond that is unclear.
- */
+/** The limits of length, segments and layers of percent-encoding. A URI beyond them is unclear. */
 const LONGEST = 4_096;
 const MOST_SEGMENTS = 256;
 const MOST_LAYERS = 4;
 
-/** Of a scheme without small letters before, `undefined`: RFC 3986, section 3.1. */
+/** The scheme in small letters; `undefined` where there is none: RFC 3986, section 3.1. */
 export function schemeOf(uri: string): string | undefined {
   return /^([a-z][a-z\d+.-]*):/i.exec(uri)?.[1]?.toLowerCase();
 }
 
 /**
- * Every way to understand a URI: as it is written and as `new URL()` writes it, percent-decoded
- * before and after it is cut into segments, with its query and without, with empty segments and
- * without. Letter case, compatibility forms, invisible characters, and dots and spaces at a
- * segment's end are evened out, as by file systems.
+ * Every way to understand a URI:
+ * - as it is written, and as `new URL()` writes it;
+ * - percent-decoded before it is cut into segments, and after;
+ * - with its query and without, with empty segments and without.
  *
- * `undefined` where it is unclear what it means: no absolute URI, dot segments, backslashes,
- * control characters, broken UTF-8, a user or a password, too long. No client needs those for what
- * a list showed to it.
+ * It evens out letter case, compatibility forms, invisible characters, and dots and spaces at a
+ * segment's end, as file systems do.
+ *
+ * `undefined` where the URI is odd: not absolute, too long, with dot segments, backslashes, control
+ * characters, broken UTF-8, a user or a password. No client needs an odd URI to read what a list
+ * showed.
  */
 export function readUri(uri: string): ReadUri | undefined {
   const scheme = schemeOf(uri);
@@ -59,7 +58,7 @@ export function readUri(uri: string): ReadUri | undefined {
   return { scheme, readings: [...readings.values()] };
 }
 
-/** What is the same to some upstream is the same here. */
+/** Texts that some upstream takes for the same become the same text. */
 export function evenedOut(text: string): string {
   return compatible(text).toUpperCase().toLowerCase();
 }
@@ -68,14 +67,14 @@ export function withoutEmpty(segments: readonly string[]): string[] {
   return segments.filter((segment) => segment !== '');
 }
 
-/** Windows has no names that end in dots or spaces: it leaves them out. */
+/** Windows ignores dots and spaces at the end of a name. */
 export function withoutTail(segment: string): string {
   return segment.replace(/[. ]+$/, '');
 }
 
 /**
- * Percent-decoded as often as that changes anything; what is no UTF-8 becomes U+FFFD. `undefined`
- * where there is no end to it.
+ * Percent-decoded until nothing changes; `undefined` where that takes too many rounds. What is no
+ * UTF-8 becomes U+FFFD.
  */
 export function fullyDecoded(text: string): string | undefined {
   return layersOf(text)?.at(-1);
@@ -98,13 +97,13 @@ function layersOf(text: string): string[] | undefined {
 function isUnclear(text: string): boolean {
   const plain = compatible(text);
   if (/[\p{Cc}\p{Cs}\\\ufffd]/u.test(text)) return true;
-  // A character that becomes one of these where it is normalised.
+  // Normalising turns some character into a delimiter.
   if (plain.replace(/[^/?#\\%]/g, '') !== text.replace(/[^/?#\\%]/g, '')) return true;
   const segments = plain.split(/[/?#]/);
   return segments.length > MOST_SEGMENTS || segments.some(isDots);
 }
 
-/** Java's servers leave out what is behind a semicolon. */
+/** Servers in Java ignore what follows a semicolon. */
 function isDots(segment: string): boolean {
   return /^[. ]*\.[. ]*(;|$)/.test(segment);
 }

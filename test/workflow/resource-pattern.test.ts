@@ -8,7 +8,7 @@ import {
 } from '../../src/workflow/resource-pattern.ts';
 import { readUri as readByReference } from './reference-uri-readings.ts';
 
-/** What a pattern makes of a URI. */
+/** How a pattern judges a URI. */
 function held(pattern: string, uri: string): 'matched' | 'unclear' | 'free' {
   const read = readUri(uri);
   if (read === undefined) return 'unclear';
@@ -143,7 +143,7 @@ describe('another spelling of a bound URI', () => {
     ['file:///etc/x', 'file://localhost/etc/x'],
     ['docs://caf%C3%A9', 'docs://cafe\u0301'],
     ['docs://a%2Fb/*', 'docs://a/b/c'],
-    // A parser that decodes late sees one segment here, one that decodes early sees two.
+    // A parser that decodes late sees one segment here. One that decodes early sees two.
     ['docs://files/*', 'docs://files/a%2Fb'],
     ['docs://files/*/*', 'docs://files/a%2Fb'],
     ['docs://a%20b/*', 'docs://a%20b/c%2Fd'],
@@ -151,7 +151,7 @@ describe('another spelling of a bound URI', () => {
     ['docs://a.*', 'docs://a.'],
   ])('is caught by %s: %s', (pattern, uri) => expect(held(pattern, uri)).toBe('matched'));
 
-  it('does not get past a pattern, however many ways of writing are mixed', () => {
+  it('does not get past a pattern, in any mix of spellings', () => {
     const character = (c: string): fc.Arbitrary<string> => {
       const hex = c.charCodeAt(0).toString(16).padStart(2, '0');
       return fc.constantFrom(
@@ -202,13 +202,15 @@ const segment = fc.oneof(
   fc.constantFrom('a', 'b', 'bc', 'c', 'srv', 'Report-7.pdf', 'caf\u00e9', 'A b', '100%', 'x.'),
   fc.string({ unit: fc.constantFrom(...'abz09-_~\u00e9\u4e2d+,'), minLength: 1, maxLength: 8 }),
 );
-/** As it is, encoded as every client does it, or again, as inside of another URI. */
+/** As it is, encoded as clients do it, or encoded again as inside another URI. */
 const writtenSegment = fc.tuple(segment, fc.integer({ min: 0, max: 2 })).map(([text, times]) => {
   if (times === 0) return text.replace(/[ %]/g, encodeURIComponent);
   return times === 1 ? encodeURIComponent(text) : encodeURIComponent(encodeURIComponent(text));
 });
 
-/** What servers list: no dot segments, no control characters, no user, a sensible length. */
+/**
+ * URIs as servers list them: no dot segments, control characters or user, and of sensible length.
+ */
 const honestUri = fc
   .tuple(
     fc.constantFrom('docs://', 'DOCS://', 'docs:/', 'docs:', 'https://example.com/', 'file:///'),
@@ -229,7 +231,7 @@ const anyUri = fc
   .map((parts) => `docs://${parts.join('')}`);
 
 describe('reading a URI', () => {
-  it('never throws, and says the same of a URI as of what new URL() makes of it', () => {
+  it('never throws, and reads a URI as it reads what new URL() makes of it', () => {
     const unit = fc.constantFrom(...'ab:/?#@%.*2eF\\ \u0000é[]{}');
     fc.assert(
       fc.property(
@@ -249,7 +251,7 @@ describe('reading a URI', () => {
     );
   });
 
-  it('judges an honest URI as every release before it', () => {
+  it('judges an honest URI as the first releases did', () => {
     fc.assert(
       fc.property(honestUri, (uri) => {
         expect(readUri(uri)).toBeDefined();
@@ -263,7 +265,7 @@ describe('reading a URI', () => {
     );
   });
 
-  it('refuses any other URI, or judges it as every release before it', () => {
+  it('refuses any other URI, or judges it as the first releases did', () => {
     fc.assert(
       fc.property(anyUri, (uri) => {
         const read = readUri(uri);
@@ -277,7 +279,7 @@ describe('reading a URI', () => {
     );
   });
 
-  it('takes no time over a URI that is made to take time', () => {
+  it('is quick even for a URI that is made to be slow', () => {
     const uri = `docs://${'a/'.repeat(250)}%252F${'a'.repeat(3_000)}`;
     const pattern = parseResourcePattern(`docs://${'**/a/'.repeat(20)}${'*a'.repeat(20)}b`);
     const read = readUri(uri);
@@ -310,7 +312,7 @@ describe('a URI template', () => {
   });
 });
 
-describe('a pattern that would not do what it says', () => {
+describe('a pattern that would match other URIs than it seems to', () => {
   it.each([
     [undefined, 'expected a URI'],
     ['', 'absolute URI'],

@@ -26,10 +26,10 @@ import { lightMachine, orderMachine } from './charts.ts';
 
 const order = statechartModel(orderMachine, true);
 
-/** As a store keeps it. */
+/** The position as a store returns it. */
 const kept = (position: Position): Position => JSON.parse(JSON.stringify(position));
 
-/** Sends events one after the other, through a store between every two. */
+/** Sends events one after the other. A store keeps the position between every two. */
 function reached(model: Model, ...events: (string | [string, object])[]): Position {
   return events.reduce((position: Position, event) => {
     const [type, payload] = typeof event === 'string' ? [event, undefined] : event;
@@ -55,7 +55,7 @@ describe('a statechart', () => {
     );
   });
 
-  it('asks guards about the context, and takes what comes with an event into it', () => {
+  it("asks guards about the context, and takes an event's payload into it", () => {
     expect(reached(order, 'PLACE').state).toBe('cart');
     const half = reached(order, ['ADD', { price: 5 }], 'PLACE', ['PAID', { amount: 2 }]);
     expect(half).toEqual({
@@ -81,7 +81,7 @@ describe('a statechart', () => {
     });
   });
 
-  it('goes back to where it was by its history, which the snapshot keeps', () => {
+  it('goes back by its history, which the snapshot keeps', () => {
     const paused = reached(order, ['ADD', { price: 1 }], 'PLACE', 'PACK', 'PAUSE');
     expect(paused).toEqual({
       state: 'paused',
@@ -93,7 +93,7 @@ describe('a statechart', () => {
     expect(order.next(paused, 'RESUME').position.state).toBe('placed.(billing.due|packing.packed)');
   });
 
-  it('says whether an event was handled, and leaves the position alone where it was not', () => {
+  it('says whether it handled an event, and otherwise leaves the position as it is', () => {
     const { start } = order;
     const unhandled = order.next(start, 'PACK');
     expect(unhandled).toEqual({ position: start, changed: false, handled: false, actions: [] });
@@ -111,7 +111,7 @@ describe('a statechart', () => {
     });
   });
 
-  it('has no state that its text does not spell out', () => {
+  it('reads only texts that spell out a whole state', () => {
     for (const state of [
       'cart',
       'placed.(billing.due|packing.waiting)',
@@ -138,7 +138,7 @@ describe('a statechart', () => {
     );
   });
 
-  it('is in the paths and tags of all its active states', () => {
+  it('has the paths and tags of all its active states', () => {
     const state = 'placed.(billing.due|packing.waiting)';
     for (const path of ['placed', 'placed.billing', 'placed.billing.due', 'placed.packing.waiting'])
       expect([path, order.isIn(state, [path])]).toEqual([path, true]);
@@ -149,7 +149,7 @@ describe('a statechart', () => {
     expect(order.isIn('nowhere', ['placed', { tag: 'money' }])).toBe(false);
   });
 
-  it('keeps nothing beside the state where there is nothing to keep', () => {
+  it('keeps no context where it has none', () => {
     const light = statechartModel(lightMachine, false);
     expect(light.start).toEqual({ state: 'green' });
     expect(reached(light, 'TIMER')).toEqual({ state: 'red.walk' });
@@ -157,7 +157,7 @@ describe('a statechart', () => {
     expect(reached(light, 'TIMER', 'ped.push', 'ped.stop')).toEqual({ state: 'green' });
   });
 
-  it('tells keys that contain what texts are made of from the texts', () => {
+  it('tells a key with special characters from the text of several states', () => {
     const machine = createMachine({
       id: 'odd',
       type: 'parallel',
@@ -172,14 +172,14 @@ describe('a statechart', () => {
     expect(reached(model, 'GO').state).toBe('(a\\|b.z|c\\\\)');
   });
 
-  it('is in no history state, and takes its path for no name', () => {
+  it('is never in a history state, and takes its path as no name', () => {
     expect(order.names).not.toContain('placed.past');
     expect(order.names).toContain('placed.billing.checked');
     expect(order.tags).toEqual(['open', 'money']);
   });
 });
 
-describe('what comes with an event', () => {
+describe('the payload of an event', () => {
   const machine = createMachine({
     id: 'echo',
     context: { seen: null },
@@ -229,7 +229,7 @@ describe('a context', () => {
     [Number.NaN, 'the context.value is NaN'],
     [{ deep: [new Map()] }, 'the context.value.deep[0] is a Map'],
     [10n, 'the context.value is 10'],
-  ])('that a store could not give back is refused: %s', (value, text) => {
+  ])('is refused where a store could not give it back: %s', (value, text) => {
     const model = statechartModel(holding(value), false);
     expect(() => model.next(model.start, 'GO')).toThrow(text);
     expect(() =>
@@ -240,19 +240,19 @@ describe('a context', () => {
     ).toThrow(text);
   });
 
-  it('that contains itself is refused', () => {
+  it('is refused where it contains itself', () => {
     const circle: Record<string, unknown> = {};
     circle.self = circle;
     const model = statechartModel(holding(circle), false);
     expect(() => model.next(model.start, 'GO')).toThrow('contains itself');
   });
 
-  it('loses what is undefined, as in JSON', () => {
+  it('loses undefined properties, as in JSON', () => {
     const model = statechartModel(holding(undefined), false);
     expect(model.next(model.start, 'GO').position.context).toEqual({ data: { ok: 1 } });
   });
 
-  it('cannot be changed from outside, not even the first one', () => {
+  it('cannot be changed from outside, not even the initial one', () => {
     expect(Object.isFrozen((order.start.context as { data: object }).data)).toBe(true);
   });
 });
@@ -342,7 +342,7 @@ describe('what pure transitions cannot run is named at construction:', () => {
     expect(error.message).toContain(text);
   });
 
-  it('a circle of "always" transitions, wherever it is', () => {
+  it('a circle of "always" transitions, at any depth', () => {
     const circle = createMachine({
       id: 'x',
       initial: 'start',
@@ -363,7 +363,7 @@ describe('what pure transitions cannot run is named at construction:', () => {
     expect(refusal(first as AnyStateMachine).message).toContain('come to rest');
   });
 
-  it('but not "always" transitions that come to rest', () => {
+  it('but not "always" transitions that settle', () => {
     const machine = createMachine({
       context: { n: 0 },
       initial: 'a',
@@ -384,7 +384,7 @@ describe('what pure transitions cannot run is named at construction:', () => {
     });
   });
 
-  it('an action that nobody does, unless there is an onAction', () => {
+  it('an action without an onAction that does it', () => {
     const named = of({ entry: { type: 'notify', params: { to: 'x' } } });
     expect(refusal(named, false).message).toContain(
       'nothing does the action "notify": give the gate an "onAction"',
@@ -400,8 +400,8 @@ describe('what pure transitions cannot run is named at construction:', () => {
   });
 });
 
-describe('what shows itself only when it happens', () => {
-  it('is an error of the move: a loop that a guard does not end, an actor in assign, an action in enqueueActions', () => {
+describe('a fault that only a move can show', () => {
+  it('is an error of the move: an endless loop, an actor in assign, an action in enqueueActions', () => {
     const restless = statechartModel(
       of({ on: { GO: 'b' }, always: { guard: () => false, target: 'b' } }),
       false,
@@ -478,7 +478,7 @@ describe('both engines', () => {
     }),
   );
 
-  it('agree on every sequence of events, in any flat machine, to the byte', () => {
+  it('agree to the byte on any sequence of events, in any flat machine', () => {
     let moves = 0;
     fc.assert(
       fc.property(flat, ({ config, sent }) => {
@@ -501,7 +501,7 @@ describe('both engines', () => {
     expect(moves).toBeGreaterThan(100);
   });
 
-  it('agree with XState itself on any way through a statechart, with a store between every two steps', () => {
+  it('agree with XState itself on any way through a statechart, with a store between steps', () => {
     const event = fc.oneof(
       fc.record({ type: fc.constant('ADD'), price: fc.integer({ min: 1, max: 3 }) }),
       fc.record({ type: fc.constant('PAID'), amount: fc.integer({ min: 0, max: 3 }) }),
@@ -581,7 +581,7 @@ describe('a gate of a statechart', () => {
     expect(other.currentState).toBe('placed.(billing.due|packing.waiting)');
   });
 
-  it('gives its actions to onAction after the move, those of its first state with the first one', async () => {
+  it('hands actions to onAction after the move, those of its first state with the first move', async () => {
     const log: unknown[] = [];
     const machine = createMachine({
       id: 'greeter',
@@ -660,7 +660,7 @@ describe('a gate of a statechart', () => {
       'ERR_INTERLOCK_EVENT',
       '"xstate.stop"',
     ],
-  ])('names what a binding gets wrong', (bind, code, text) => {
+  ])('reports what is wrong in a binding', (bind, code, text) => {
     expect(() => bind(gate())).toThrow(
       expect.objectContaining({ code, message: expect.stringContaining(text) }),
     );
@@ -676,7 +676,7 @@ describe('a gate of a statechart', () => {
     );
   });
 
-  it('warns of an event that cannot be handled in any of the states, and not where another region handles it', () => {
+  it('warns of an event that no bound state handles, unless another region handles it', () => {
     const bound = gate()
       .bindTool('t', 'cart', 'PACK')
       .bindTool('u', 'placed.billing.due', 'PACK')
@@ -694,7 +694,7 @@ describe('a gate of a statechart', () => {
     );
   });
 
-  it('finds a way as far as it can be told without payloads', () => {
+  it('finds a way as far as it needs no payloads', () => {
     const workflow = gate().compile();
     expect(workflow.foresees).toBe(false);
     expect(workflow.pathTo(['placed'], workflow.start)).toBeUndefined();

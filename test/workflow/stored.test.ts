@@ -23,7 +23,7 @@ describe('a gate without a version', () => {
     expect(plain.claimable({ states: ['payment'] })).toEqual(['payment']);
   });
 
-  it('keeps data that somebody else put there', () => {
+  it('keeps data that another program put there', () => {
     const plain = checkoutGate().compile();
     const stored = { state: 'payment', context: { slot: 42 } };
     expect(plain.next(plain.adopt(stored), 'PAY').position).toEqual({
@@ -33,7 +33,7 @@ describe('a gate without a version', () => {
     expect(plain.dataOf(stored)).toEqual({ slot: 42 });
   });
 
-  it('refuses what a gate with a version has saved, rather than forget it', () => {
+  it('refuses what a gate with a version has saved', () => {
     const stored = workflow({ version: 3 }).start;
     expect(() => checkoutGate().compile().adopt(stored)).toThrow(
       refused('was saved by version 3, and this one is without'),
@@ -47,7 +47,7 @@ describe('a run that another version of the package saved', () => {
     context: { data: { slot: 42 }, more: 1, 'mcp-interlock/format': format } as Json,
   });
 
-  it('is refused where its format is newer, and not taken for data', () => {
+  it('is refused where its format is newer, instead of read as data', () => {
     for (const options of [{}, { version: 3, migrate: () => ({ state: 'empty' }) }]) {
       const gate = workflow(options);
       const told = refused('in format 2 by a newer version of mcp-interlock');
@@ -58,7 +58,7 @@ describe('a run that another version of the package saved', () => {
     }
   });
 
-  it('is read where data of the app only look like it', () => {
+  it('is read where it only looks like a newer format', () => {
     for (const format of ['2', 1]) {
       const stored = inFormat(format);
       expect(workflow({}).dataOf(workflow({}).adopt(stored))).toEqual(stored.context);
@@ -67,7 +67,7 @@ describe('a run that another version of the package saved', () => {
 });
 
 describe('a gate with a version', () => {
-  it('writes it down, in every position', () => {
+  it('writes its version into every position', () => {
     const versioned = workflow({ version: 3 });
     expect(versioned.start).toEqual({ state: 'empty', context: { version: 3 } });
     const { position } = versioned.next(versioned.start, 'ADD_ITEM');
@@ -76,7 +76,7 @@ describe('a gate with a version', () => {
     expect(versioned.claimable({ states: ['payment'] })).toBeUndefined();
   });
 
-  it('refuses runs of older and of newer ones, and says how to take them', () => {
+  it('refuses runs of older and newer versions, and says what to do', () => {
     const two = workflow({ version: 2 });
     expect(() => two.adopt({ state: 'payment' })).toThrow(
       refused('by version 0; give the gate a "migrate" that takes it to 2'),
@@ -90,7 +90,7 @@ describe('a gate with a version', () => {
     );
   });
 
-  it.each([0, -1, 1.5, '2', Number.NaN])('is not called %j', (version) => {
+  it.each([0, -1, 1.5, '2', Number.NaN])('cannot have the version %j', (version) => {
     expect(() => workflow({ version: version as number })).toThrow(
       expect.objectContaining({ code: 'ERR_INTERLOCK_CONFIG' }),
     );
@@ -98,7 +98,7 @@ describe('a gate with a version', () => {
 });
 
 describe('migrate', () => {
-  it('is given the run as it was stored, and its answer is the position from then on', () => {
+  it("is given the stored run, and its answer is the run's position", () => {
     const seen: unknown[] = [];
     const two = workflow({
       version: 2,
@@ -120,7 +120,7 @@ describe('migrate', () => {
     expect(seen).toHaveLength(1);
   });
 
-  it('is also asked about a state that is no more, without any version', () => {
+  it('is also asked about a removed state, without any version', () => {
     const gate = workflow({ migrate: () => ({ state: 'payment' }) });
     expect(gate.adopt({ state: 'paying' })).toEqual({ state: 'payment' });
     expect(gate.adopt({ state: 'empty' })).toEqual({ state: 'empty' });
@@ -164,7 +164,7 @@ describe('migrate', () => {
       () => ({ state: 'payment', context: new Date(0) }),
       'cannot be saved',
     ],
-  ])('that %s leaves the run as it is, refused', (_, migrate, text) => {
+  ])('that %s has the run refused and left as it is', (_, migrate, text) => {
     const gate = workflow({ version: 2, migrate: migrate as () => { state: string } });
     expect(() => gate.adopt({ state: 'paying' })).toThrow(refused(text));
   });
@@ -182,7 +182,7 @@ describe('restore', () => {
 });
 
 describe('failures that are counted', () => {
-  it('are as many as are asked for, beside whatever else is kept', () => {
+  it('are counted up to the limit, beside all else that the run carries', () => {
     const start = { state: 'payment', context: { data: { slot: 42 }, loop: { n: 1 } } };
     const one = countFailure(start, 'cart.pay', 2);
     expect(one?.context).toEqual({ ...start.context, failures: { 'cart.pay': 1 } });
@@ -203,7 +203,7 @@ describe('failures that are counted', () => {
     },
   );
 
-  it('are left behind with the state, and kept within it', () => {
+  it('are kept within the state, and dropped with it', () => {
     const plain = checkoutGate().compile();
     const stored = { state: 'payment', context: { data: 1, failures: { 'cart.pay': 1 } } };
     expect(plain.next(stored, 'PAY').position.context).toEqual({ data: 1 });

@@ -10,7 +10,7 @@ import type { Workflow } from '../../src/workflow/workflow.ts';
 const STATES = ['s', 't', 'u'];
 const EVENTS = ['E', 'F'];
 const TOOLS = ['a', 'b', 'c', 'd'];
-/** A grouped tool's calls: each is about one of its bindings, or about none. */
+/** A call of a grouped tool: one of its bindings is about it, or none. */
 const ACTIONS = [0, 1, 2];
 
 interface Drawn {
@@ -40,8 +40,7 @@ const drawn = (grouping: boolean): fc.Arbitrary<Drawn> =>
         }),
         { maxLength: 7 },
       )
-      // Of two bindings that are about the same calls, the first one decides: no second `when` can
-      // be told from it.
+      // Of two bindings about the same calls the first one decides, so a second one is left out.
       .map((all) => all.filter(({ action }, i) => action === undefined || isFirst(all, i))),
   });
 
@@ -64,10 +63,7 @@ function workflowOf(id: string, { targets, bindings }: Drawn): Workflow {
   return gate.compile();
 }
 
-/**
- * What one call does to all workflows, as the gates do it one after the other; `undefined` where
- * one refuses it.
- */
+/** Where one call takes all workflows, gate after gate; `undefined` where one gate refuses it. */
 function called(
   workflows: readonly Workflow[],
   from: readonly string[],
@@ -85,10 +81,7 @@ function called(
   return to;
 }
 
-/**
- * The length of the shortest way to a call that all allow, by trying every call with every
- * argument.
- */
+/** The length of the shortest way to a call that all allow, found by trying every call. */
 function bruteForce(workflows: readonly Workflow[], tool: string, n: number): number | undefined {
   let front = [workflows.map(() => 's')];
   const seen = new Set(front.map(String));
@@ -110,10 +103,7 @@ function bruteForce(workflows: readonly Workflow[], tool: string, n: number): nu
   return undefined;
 }
 
-/**
- * Whether the calls can be made one after the other, with some arguments, so that all allow the
- * last one then.
- */
+/** Whether the calls can be made one after the other with some arguments, the last one included. */
 function isWalkable(
   workflows: readonly Workflow[],
   path: readonly string[],
@@ -147,7 +137,7 @@ function wayTo(workflows: readonly Workflow[], tool: string, n: number) {
 }
 
 describe('two workflows on one route', () => {
-  it('name ways whose every call both allow, as short as there are, and all of them where no tool is grouped', () => {
+  it('name the shortest way whose every call both allow, and miss none where no tool is grouped', () => {
     const seen = { ways: 0, none: 0, longer: 0 };
     fc.assert(
       fc.property(
@@ -172,7 +162,7 @@ describe('two workflows on one route', () => {
     expect(Math.min(...Object.values(seen))).toBeGreaterThan(0);
   });
 
-  it('name no way that one of them would refuse where tools are grouped, and deny none that there is', () => {
+  it('name no way that one would refuse where tools are grouped, and deny no way that exists', () => {
     const seen = { ways: 0, denied: 0, unknown: 0 };
     fc.assert(
       fc.property(
@@ -198,7 +188,7 @@ describe('two workflows on one route', () => {
     expect(Math.min(...Object.values(seen))).toBeGreaterThan(0);
   });
 
-  it('offer what both show, those of the first one first', () => {
+  it('offer the tools that both show, those of the first one first', () => {
     fc.assert(
       fc.property(
         fc.tuple(drawn(true), drawn(true)),
@@ -224,7 +214,7 @@ describe('two workflows on one route', () => {
     );
   });
 
-  it('leave a way out where the search comes to its bounds, and do not deny it', () => {
+  it("leave a way beyond the search's limits out, without denying it", () => {
     const counter = (id: string, length: number): Workflow => {
       const states = Object.fromEntries(
         Array.from({ length }, (_, i) => [
@@ -257,7 +247,7 @@ describe('two workflows on one route', () => {
     expect(way(60)).toEqual({ path: undefined, foreseen: false });
   });
 
-  it('know that a run which ends is at its start again, where that is so', () => {
+  it('know where a run that ends starts again', () => {
     const shop = new StateMachineGate({
       id: 'shop',
       initial: 'open',
@@ -287,7 +277,7 @@ describe('two workflows on one route', () => {
     expect(way(false)).toEqual({ path: undefined, foreseen: true });
   });
 
-  it('do not lead through what the guards of a statechart stop, and never say that there is no way', () => {
+  it("name no way that a statechart's guards stop, and never deny that a way exists", () => {
     const chart = (total: number) =>
       new StateMachineGate(
         createMachine({

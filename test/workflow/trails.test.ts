@@ -15,7 +15,7 @@ import { orderMachine } from './charts.ts';
 const STEPS = ['cart.add_item', 'cart.checkout', 'cart.pay'] as const;
 
 describe('replayTrail()', () => {
-  it('comes to the state of the run, whatever was called, from the oldest entry that is kept', async () => {
+  it("comes to the run's state after any calls, from the oldest entry that is kept", async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(fc.tuple(fc.constantFrom(...STEPS), fc.boolean()), { maxLength: 12 }),
@@ -74,7 +74,7 @@ describe('replayTrail()', () => {
     ['event', [added, entry(2, { from: 'has_items', to: 'confirmed', event: 'CHECKOUT' })]],
     ['event', [added, entry(2, { from: 'has_items', to: 'payment', event: null })]],
     ['state', [added, entry(2, { from: 'has_items', to: 'nowhere', event: 'CHECKOUT' })]],
-  ] as const)('says where a trail has the fault "%s"', (fault, trail) => {
+  ] as const)('finds the fault "%s"', (fault, trail) => {
     expect(replayTrail(checkoutGate(), trail).faults).toEqual([
       expect.objectContaining({ index: 1, fault }),
     ]);
@@ -100,7 +100,7 @@ describe('replayTrail()', () => {
     expect(moves('restart', 'late', 'paid')).toEqual([]);
   });
 
-  it('asks a statechart only whether it handles the event where it was', () => {
+  it('asks a statechart only whether its state handles the event', () => {
     const gate = new StateMachineGate(orderMachine, { onAction: () => {} });
     const placed = 'placed.(billing.due|packing.waiting)';
     const faults = (from: string, event: string, to: string) =>
@@ -127,12 +127,12 @@ describe('replayTrail()', () => {
       expect(replayTrail(gate, [entry(1, { from: 'on', to: 'off', event })]).faults).toEqual([]);
   });
 
-  it('follows what another deployment wrote by what it says', () => {
+  it('follows the entries of another deployment without checking them', () => {
     const old = entry(1, { from: 'cart', to: 'till', event: 'GO', workflowVersion: 7 });
     expect(replayTrail(checkoutGate(), [old])).toMatchObject({ state: 'till', faults: [] });
   });
 
-  it('has a run that never moved at its start', async () => {
+  it('leaves a run that never moved at its start', async () => {
     const store = memoryStore();
     expect(await store.history({ run: 'none', workflow: 'checkout' })).toEqual([]);
     expect(replayTrail(checkoutGate(), [])).toEqual({
@@ -174,11 +174,11 @@ describe('trailToPrompts()', () => {
     ]);
   });
 
-  it('leaves an omitted binding out on both sides of its move', async () => {
+  it('leaves out an omitted move, and what follows until the next one', async () => {
     const trail = await bought();
     const contents = (omit: readonly string[]) =>
       trailToPrompts(checkoutGate(), trail, { omit }).messages.map(({ seq }) => seq);
-    // The call that came to payment is out, and what went on from there.
+    // The call that led to payment is out, and so is what went on from there.
     expect(contents(['CHECKOUT'])).toEqual([1, 2, 2, 3, 3]);
     expect(contents(['cart.checkout'])).toEqual([1, 2, 2]);
     expect(contents(['CANCEL'])).toEqual([1, 2, 2, 3, 3, 4]);
@@ -188,13 +188,13 @@ describe('trailToPrompts()', () => {
     expect(own.messages.map(({ seq }) => seq)).toEqual([1, 3, 3, 4, 5]);
   });
 
-  it('asks for nothing where no tool is available', () => {
+  it('has no output schema where no tool is available', () => {
     const at = { version: 3, attempt: 1, at: 0, event: 'PAY', outcome: 'succeeded' } as const;
     const paid = { ...at, seq: 3, from: 'payment', to: 'confirmed', tool: 'cart.pay' };
     expect(trailToPrompts(checkoutGate(), [paid]).output).toBeUndefined();
   });
 
-  it('asks for no tool that nobody is shown, since a trail does not say whose run it is', () => {
+  it('offers a tool with a `visible` only where it needs no principal', () => {
     const gate = checkoutGate()
       .bindTool('cart.gift', 'empty', { visible: ({ principal }) => principal === 'admin' })
       .bindTool('cart.clear', 'empty', { visible: ({ state }) => state === 'empty' });

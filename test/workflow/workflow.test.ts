@@ -6,7 +6,7 @@ import type { Workflow } from '../../src/workflow/workflow.ts';
 import { ACTIONS, checkoutConfig, checkoutGate, gateOf, randomWorkflow } from './machines.ts';
 
 describe('compile', () => {
-  it('gives one and the same frozen object', () => {
+  it('returns the same frozen object each time', () => {
     const gate = checkoutGate();
     const workflow = gate.compile();
     expect(gate.compile()).toBe(workflow);
@@ -15,7 +15,7 @@ describe('compile', () => {
     expect(Object.isFrozen(workflow.available('empty'))).toBe(true);
   });
 
-  it('ends the binding of tools', () => {
+  it('refuses further bindings afterwards', () => {
     const gate = checkoutGate();
     gate.compile();
     const refusal = expect.objectContaining({
@@ -26,7 +26,7 @@ describe('compile', () => {
     expect(() => gate.bind({ name: 'late', bindings: [] })).toThrow(refusal);
   });
 
-  it('keeps what the gate knows', () => {
+  it('knows what the gate knows', () => {
     const gate = new StateMachineGate(checkoutConfig)
       .bindTool('b', 'empty', 'PAY')
       .bindTool('a', 'empty')
@@ -77,7 +77,7 @@ describe('a compiled workflow', () => {
     expect(gate.compile().isVisible('cart', 'nowhere')).toBe(false);
   });
 
-  it('works the tools of a state out once', () => {
+  it('works out the tools of a state only once', () => {
     expect(workflow.available('has_items')).toEqual(['cart.add_item', 'cart.checkout']);
     expect(workflow.available('has_items')).toBe(workflow.available('has_items'));
   });
@@ -100,7 +100,7 @@ describe('a compiled workflow', () => {
     );
   });
 
-  it('calls the callbacks of its gate for a run, and leaves the gate where it is', () => {
+  it('calls the callbacks of its gate for a run, without moving the gate', () => {
     const gate = checkoutGate();
     const moves: Move[] = [];
     gate.onTransition((move) => moves.push(move));
@@ -117,7 +117,7 @@ describe('a compiled workflow', () => {
     expect(gate.currentState).toBe('empty');
   });
 
-  it('reports what a callback throws to whoever moved the run', () => {
+  it("tells the caller's onError what a callback throws", () => {
     const gate = checkoutGate();
     gate.onTransition(() => {
       throw 'thrown';
@@ -160,7 +160,7 @@ describe('understand', () => {
     { version: 1 },
   ).compile();
 
-  it('says where a run stands, when it came there, and where time has taken it', () => {
+  it('says where a run stands, since when, and where a deadline has taken it', () => {
     const stored = { ...waiting.start, updatedAt: 5000 };
     const early = waiting.understand(stored, 5999);
     expect(early).toEqual({ position: waiting.stand(stored), left: undefined });
@@ -169,7 +169,7 @@ describe('understand', () => {
     expect(late.left).toMatchObject({ position: { state: 'expired' }, changed: true });
   });
 
-  it('refuses what this deployment does not know', () => {
+  it('refuses a state that this deployment does not know', () => {
     expect(() => waiting.understand({ state: 'gone', updatedAt: 0 }, 0)).toThrow(
       expect.objectContaining({ code: 'ERR_INTERLOCK_SNAPSHOT' }),
     );
@@ -185,14 +185,14 @@ describe('match', () => {
         uncertain: 'retry',
       });
 
-  it('leaves a tool that is not bound alone', () => {
+  it('does not gate a tool that is not bound', () => {
     const workflow = checkoutGate().compile();
     expect(workflow.match('cart.view', {})).toBeUndefined();
     expect(workflow.match('constructor', {})).toBeUndefined();
     expect(workflow.match('__proto__', {})).toBeUndefined();
   });
 
-  it('adds up the bindings of a tool, once', () => {
+  it('adds up the bindings of a tool only once', () => {
     const workflow = new StateMachineGate(checkoutConfig)
       .bindTool('t', ['payment', 'empty'])
       .bindTool('t', ['empty', 'confirmed'], 'ADD_ITEM')
@@ -219,7 +219,7 @@ describe('match', () => {
     expect(call?.eventIn('empty')).toBe('PAY');
   });
 
-  it('takes the bindings that are about the arguments', () => {
+  it('takes the bindings whose "when" accepts the arguments', () => {
     const workflow = cart().compile();
     expect(workflow.match('cart', { action: 'view' })).toBeUndefined();
     expect(workflow.match('cart', undefined)).toBeUndefined();
@@ -237,7 +237,7 @@ describe('match', () => {
     expect(pay?.eventIn('payment')).toBe('PAY');
   });
 
-  it('gates by a binding without a test every call that no test accepts', () => {
+  it('gates a call that no "when" accepts by the binding without one', () => {
     const workflow = cart().bindTool('cart', 'confirmed').compile();
     expect(workflow.match('cart', { action: 'view' })).toMatchObject({
       states: ['confirmed'],
@@ -288,7 +288,7 @@ describe('match', () => {
       },
       'returned an object, not a boolean',
     ],
-  ])('throws where a test %s, so that the call is refused', (_, when, message) => {
+  ])('throws where a "when" %s, so that the gate refuses the call', (_, when, message) => {
     expect(() => answering(when).match('t', {})).toThrow(message);
   });
 
@@ -301,7 +301,7 @@ describe('match', () => {
 });
 
 describe('pathTo', () => {
-  it('is searched once for each state and each list of states', () => {
+  it('searches once for each state and each list of states', () => {
     const workflow = checkoutGate().compile();
     const { states } = workflow.match('cart.pay', {}) ?? { states: [] };
     const path = workflow.pathTo(states, { state: 'empty' });
@@ -309,7 +309,7 @@ describe('pathTo', () => {
     expect(workflow.pathTo(states, { state: 'empty', context: { data: 1 } })).toBe(path);
   });
 
-  it('is the shortest way of calls', () => {
+  it('is the shortest way', () => {
     const workflow = checkoutGate().compile();
     expect(workflow.pathTo(['payment'], { state: 'has_items' })).toEqual(['cart.checkout']);
     expect(workflow.pathTo(['payment'], { state: 'empty' })).toEqual([
@@ -344,7 +344,7 @@ describe('pathTo', () => {
     expect(bound('b', 'a').pathTo(['has_items'], { state: 'empty' })).toEqual(['b']);
   });
 
-  it('counts the calls that a test accepts', () => {
+  it('includes calls that a "when" accepts', () => {
     const workflow = new StateMachineGate(checkoutConfig)
       .bindTool('cart', 'empty', { success: 'ADD_ITEM', when: ({ action }) => action === 'add' })
       .bindTool('cart', 'has_items', {
@@ -355,7 +355,7 @@ describe('pathTo', () => {
     expect(workflow.pathTo(['payment'], { state: 'empty' })).toEqual(['cart', 'cart']);
   });
 
-  it('does not count an event that an earlier binding of the tool always takes the place of', () => {
+  it('leaves out an event where an earlier binding always sends another one', () => {
     const workflow = new StateMachineGate(checkoutConfig)
       .bindTool('t', 'payment', 'CANCEL')
       .bindTool('t', 'payment', 'PAY')
@@ -363,9 +363,7 @@ describe('pathTo', () => {
     expect(workflow.pathTo(['confirmed'], { state: 'payment' })).toBeUndefined();
   });
 
-  /**
-   * The states in which a run can be after one successful call of `tool`, whatever its arguments.
-   */
+  /** The states in which a run can be after one successful call of `tool` with any arguments. */
   const afterCall = (workflow: Workflow, state: string, tool: string): string[] =>
     [...Array(ACTIONS + 1).keys()].flatMap((action) => {
       const call = workflow.match(tool, { action });
@@ -382,9 +380,7 @@ describe('pathTo', () => {
     return states;
   };
 
-  /**
-   * How many calls it takes at least, found by trying every call in every state that was reached.
-   */
+  /** The fewest calls to a state, found by trying every call in every state on the way. */
   const fewestCalls = (
     workflow: Workflow,
     from: string,
@@ -401,7 +397,7 @@ describe('pathTo', () => {
     return undefined;
   };
 
-  it('leads, in any machine, to one of the states when it is followed, and no shorter way does', () => {
+  it('leads to one of the states in any machine, and no shorter way does', () => {
     let lengths = 0;
     fc.assert(
       fc.property(randomWorkflow, fc.nat(), (random, seed) => {
@@ -422,7 +418,7 @@ describe('pathTo', () => {
     expect(lengths).toBeGreaterThan(50);
   });
 
-  it('copes with a machine of a thousand states in a row', () => {
+  it('goes through a thousand states in a row', () => {
     const states = Object.fromEntries(
       Array.from({ length: 1000 }, (_, i) => [
         `s${i}`,

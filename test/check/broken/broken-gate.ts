@@ -1,13 +1,13 @@
 import type { CheckOptions, FindingCode } from '../../../src/check/index.ts';
 import { StateMachineGate } from '../../../src/workflow/gate.ts';
 
-/** A gate that has one fault, and what is told of it. */
+/** A gate with one fault, and the finding that it must have. */
 export interface BrokenGate {
   readonly code: FindingCode;
   readonly place: string;
   readonly gate: () => StateMachineGate;
   readonly options?: CheckOptions;
-  /** What the finding says, in part. */
+  /** A part of the finding's message. */
   readonly says: RegExp;
 }
 

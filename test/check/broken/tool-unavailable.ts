@@ -2,7 +2,7 @@ import { createMachine } from 'xstate';
 import { StateMachineGate } from '../../../src/workflow/gate.ts';
 import type { BrokenGate } from './broken-gate.ts';
 
-/** The two regions leave their first states with the same event: never one before the other. */
+/** The same event takes both regions out of their first states, so neither leaves first. */
 const machine = createMachine({
   id: 'twins',
   type: 'parallel',
