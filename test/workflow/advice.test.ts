@@ -25,7 +25,9 @@ describe('the text of a refusal', () => {
       path: workflow.pathTo(['payment'], { state: 'has_items' }),
     });
     expect(text).toBe(
-      '[System: cart.pay is not available while checkout is in "has_items". Available now: cart.add_item, cart.checkout. To reach cart.pay, call cart.checkout first.]',
+      '[System: cart.pay is not available while checkout is in "has_items". ' +
+        'Available now: cart.add_item, cart.checkout. ' +
+        'To reach cart.pay, call cart.checkout first.]',
     );
   });
 
@@ -44,7 +46,9 @@ describe('the text of a refusal', () => {
   it('says that no tool is available', () => {
     const text = refusalFor({ ...refusal, state: 'confirmed', available: [], path: undefined });
     expect(text).toBe(
-      '[System: cart.pay is not available while checkout is in "confirmed". No tool of checkout is available now. cart.pay cannot be reached from here by calling tools.]',
+      '[System: cart.pay is not available while checkout is in "confirmed". ' +
+        'No tool of checkout is available now. ' +
+        'cart.pay cannot be reached from here by calling tools.]',
     );
   });
 
@@ -61,22 +65,35 @@ describe('the text of a refusal', () => {
   it('does not call a grouped tool available and unavailable at once', () => {
     const text = refusalFor({ ...refusal, tool: 'cart', available: ['cart'], path: ['cart.open'] });
     expect(text).toBe(
-      '[System: This call of cart is not available while checkout is in "has_items". Available now: cart. To reach it, call cart.open first.]',
+      '[System: This call of cart is not available while checkout is in "has_items". ' +
+        'Available now: cart. To reach it, call cart.open first.]',
     );
   });
 
   const texts: Record<Exclude<RefusalReason, 'state'>, string> = {
-    busy: '[System: cart.pay was not run, because another call of checkout is running. Wait for its result, then try again.]',
-    held: '[System: cart.pay was not run, because an earlier call of cart.refund ended with an unknown outcome. The operator must resolve it before checkout goes on. Do not repeat the call.]',
+    busy:
+      '[System: cart.pay was not run, because another call of checkout is running. ' +
+      'Wait for its result, then try again.]',
+    held:
+      '[System: cart.pay was not run, ' +
+      'because an earlier call of cart.refund ended with an unknown outcome. ' +
+      'The operator must resolve it before checkout goes on. Do not repeat the call.]',
     'no-run':
-      '[System: cart.pay was not run, because it belongs to no run of checkout. the slot is taken.]',
+      '[System: cart.pay was not run, because it belongs to no run of checkout. ' +
+      'the slot is taken.]',
     unavailable:
-      '[System: cart.pay was not run, because the state of checkout cannot be read now. Try again later.]',
+      '[System: cart.pay was not run, because the state of checkout cannot be read now. ' +
+      'Try again later.]',
     guard:
-      '[System: cart.pay was refused while checkout is in "has_items": the slot is taken. Available now: cart.add_item, cart.checkout.]',
+      '[System: cart.pay was refused while checkout is in "has_items": the slot is taken. ' +
+      'Available now: cart.add_item, cart.checkout.]',
     arguments:
-      '[System: cart.pay was not run, because its arguments can be read in two ways: the slot is taken. Correct them, then try again.]',
-    loop: '[System: cart.pay was not run, because it was called again and again without progress. checkout is now in "has_items". Available now: cart.add_item, cart.checkout.]',
+      '[System: cart.pay was not run, because its arguments can be read in two ways: ' +
+      'the slot is taken. Correct them, then try again.]',
+    loop:
+      '[System: cart.pay was not run, ' +
+      'because it was called again and again without progress. ' +
+      'checkout is now in "has_items". Available now: cart.add_item, cart.checkout.]',
   };
 
   it.each(Object.entries(texts))('for the reason %s says what to do', (reason, text) => {

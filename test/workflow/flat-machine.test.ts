@@ -53,7 +53,8 @@ describe('a workflow definition', () => {
     [{ initial: 'a', states: { a: { on: 'b' } } }, 'on: expected an object, got "b"'],
     [
       { initial: 'a', states: { a: { on: { GO: { target: 'a' } } } } },
-      'on.GO: expected the name of a state, got an object; for a statechart give what createMachine() of XState returns',
+      'on.GO: expected the name of a state, got an object; ' +
+        'for a statechart give what createMachine() of XState returns',
     ],
     [{ initial: 'a', states: { a: { type: 'finale' } } }, 'type: expected "final", got "finale"'],
     [{ initial: 'a', states: { a: { type: 'final', on: {} } } }, 'a final state has no "on"'],
@@ -89,7 +90,8 @@ describe('a workflow definition', () => {
     };
     const known = 'Known are "empty", "paid"';
     expect(() => new StateMachineGate(separate)).toThrow(
-      `the initial state "emty" of workflow "checkout" does not exist, did you mean "empty"? ${known}`,
+      `the initial state "emty" of workflow "checkout" does not exist, ` +
+        `did you mean "empty"? ${known}`,
     );
     separate.initial = 'empty';
     expect(() => new StateMachineGate(separate)).toThrow(

@@ -168,7 +168,8 @@ describe('warnings', () => {
   it('name the states that handle the event, where no bound state does', () => {
     const gate = new StateMachineGate(checkoutConfig).bindTool('cart.pay', 'empty', 'PAY');
     expect(gate.warnings).toEqual([
-      'workflow "checkout": tool "cart.pay" sends "PAY", which none of its states handles; states that do are "payment"',
+      'workflow "checkout": tool "cart.pay" sends "PAY", which none of its states handles; ' +
+        'states that do are "payment"',
     ]);
   });
 
@@ -190,7 +191,8 @@ describe('warnings', () => {
     const gate: StateMachineGate = new StateMachineGate(checkoutConfig);
     again(gate.bindTool('t', ['empty', 'payment'], 'PAY'));
     expect(gate.warnings).toEqual([
-      'workflow "checkout": tool "t" is bound again, which adds to its binding and does not replace it: ' +
+      'workflow "checkout": tool "t" is bound again, ' +
+        'which adds to its binding and does not replace it: ' +
         'now it is available in "empty", "payment". ' +
         'If that is meant, say it at once: bind(tool("t").bindState(…).bindState(…))',
     ]);

@@ -287,7 +287,8 @@ describe('the way to a tool of rules of order', () => {
       return place && availabilityNote(place);
     };
     expect(note('pay')).toBe(
-      '[System: Available only after checkout and verify_identity. From the start of a run, checkout, then verify_identity leads there.]',
+      '[System: Available only after checkout and verify_identity. ' +
+        'From the start of a run, checkout, then verify_identity leads there.]',
     );
     expect(note('pay_bill')).toContain('Available only after login_pin or login_face.');
     expect(note('submit')).toContain('Available only after review and not after submit.');
@@ -405,7 +406,9 @@ describe('a gate of rules of order, over HTTP', () => {
     await client.sees(free);
     const refused = await client.isRefused('pay', 'state');
     expect(refused.text).toBe(
-      '[System: pay is not available yet. Available now: checkout, verify_identity, logout, login_pin, login_face, find_order, otp, review. Call checkout, then verify_identity, then pay.]',
+      '[System: pay is not available yet. ' +
+        'Available now: checkout, verify_identity, logout, login_pin, login_face, ' +
+        'find_order, otp, review. Call checkout, then verify_identity, then pay.]',
     );
     expect(refused.meta['mcp-interlock/refusal']).toMatchObject({
       state: '{}',

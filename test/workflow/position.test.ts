@@ -140,7 +140,8 @@ describe('an expression of states', () => {
   it('that can be true in no state is refused, where the machine can tell', () => {
     const refused = (states: unknown) => () => checkout().bindTool('t', states as never);
     expect(refused({ all: ['empty', 'payment'] })).toThrow(
-      'tool "t" is bound to { all: ["empty", "payment"] }, which is true in no state of workflow "checkout"',
+      'tool "t" is bound to { all: ["empty", "payment"] }, ' +
+        'which is true in no state of workflow "checkout"',
     );
     expect(refused(['empty', { not: '*' }])).toThrow('{ not: "*" }, which is true in no state');
     expect(() =>
@@ -154,7 +155,8 @@ describe('an expression of states', () => {
   it('has its wrong names reported at any depth, with the right ones', () => {
     const refused = (states: unknown) => () => checkout().bindTool('t', states as never);
     expect(refused({ all: [{ not: 'emty' }] })).toThrow(
-      'tool "t" is bound to "emty", which is no state of workflow "checkout", did you mean "empty"?',
+      'tool "t" is bound to "emty", which is no state of workflow "checkout", ' +
+        'did you mean "empty"?',
     );
     expect(refused({ any: [{ tag: 'open' }] })).toThrow('"open", which is no tag');
     const right = 'one state or more: a name, { tag }, { all: […] }, { any: […] } or { not: … }';
@@ -172,7 +174,8 @@ describe('an expression of states', () => {
   it('gets a warning where none of its states handles the event', () => {
     const gate = checkout().bindTool('t', { not: 'empty' }, 'ADD_ITEM');
     expect(gate.warnings).toEqual([
-      'workflow "checkout": tool "t" sends "ADD_ITEM", which none of its states handles; states that do are "empty"',
+      'workflow "checkout": tool "t" sends "ADD_ITEM", which none of its states handles; ' +
+        'states that do are "empty"',
     ]);
     expect(checkout().bindTool('t', '*', 'ADD_ITEM').warnings).toEqual([]);
     const chart = approval().bindTool('t', { all: ['asked', { not: 'asked.boss.open' }] }, 'BOSS');

@@ -125,7 +125,7 @@ function isWhole({ _nodes: nodes }: AnyMachineSnapshot): boolean {
 }
 
 describe('any statechart', () => {
-  it('goes from our snapshots where XState goes from its own, and every text names its state', () => {
+  it('goes from our snapshots where XState goes from its own, and its texts name its state', () => {
     const seen = { texts: new Set<string>(), history: 0, done: 0, broken: 0, steps: 0 };
     fc.assert(
       fc.property(

@@ -78,7 +78,8 @@ describe('binding prompts and resources', () => {
       'an unknown state',
       () => gate().bindPrompt('p', 'emty' as 'empty'),
       'ERR_INTERLOCK_BINDING',
-      'prompt "p" is bound to "emty", which is no state of workflow "checkout", did you mean "empty"?',
+      'prompt "p" is bound to "emty", which is no state of workflow "checkout", ' +
+        'did you mean "empty"?',
     ],
     [
       'no state',

@@ -44,7 +44,7 @@ describe('a statechart', () => {
     expect(Object.isFrozen(order.start)).toBe(true);
   });
 
-  it('writes parallel states as one line, in the order of the definition, and reads it again', () => {
+  it("writes parallel states as one line, in the definition's order, and reads it again", () => {
     const placed = reached(order, ['ADD', { price: 5 }], 'PLACE');
     expect(placed).toEqual({
       state: 'placed.(billing.due|packing.waiting)',
@@ -401,7 +401,7 @@ describe('what pure transitions cannot run is named at construction:', () => {
 });
 
 describe('a fault that only a move can show', () => {
-  it('is an error of the move: an endless loop, an actor in assign, an action in enqueueActions', () => {
+  it('is an error of the move: an endless loop, an actor, an action in enqueueActions', () => {
     const restless = statechartModel(
       of({ on: { GO: 'b' }, always: { guard: () => false, target: 'b' } }),
       false,
@@ -581,7 +581,7 @@ describe('a gate of a statechart', () => {
     expect(other.currentState).toBe('placed.(billing.due|packing.waiting)');
   });
 
-  it('hands actions to onAction after the move, those of its first state with the first move', async () => {
+  it('hands actions to onAction after a move, those of its start with the first move', async () => {
     const log: unknown[] = [];
     const machine = createMachine({
       id: 'greeter',
@@ -682,7 +682,8 @@ describe('a gate of a statechart', () => {
       .bindTool('u', 'placed.billing.due', 'PACK')
       .bindTool('v', 'placed', 'PAID');
     expect(bound.warnings).toEqual([
-      'workflow "order": tool "t" sends "PACK", which none of its states handles; states that do are "placed.packing.waiting"',
+      'workflow "order": tool "t" sends "PACK", which none of its states handles; ' +
+        'states that do are "placed.packing.waiting"',
     ]);
   });
 

@@ -137,7 +137,7 @@ function wayTo(workflows: readonly Workflow[], tool: string, n: number) {
 }
 
 describe('two workflows on one route', () => {
-  it('name the shortest way whose every call both allow, and miss none where no tool is grouped', () => {
+  it('name the shortest way that both allow, and miss none where no tool is grouped', () => {
     const seen = { ways: 0, none: 0, longer: 0 };
     fc.assert(
       fc.property(
@@ -162,7 +162,7 @@ describe('two workflows on one route', () => {
     expect(Math.min(...Object.values(seen))).toBeGreaterThan(0);
   });
 
-  it('name no way that one would refuse where tools are grouped, and deny no way that exists', () => {
+  it('name no way that one refuses where tools are grouped, and deny none that exists', () => {
     const seen = { ways: 0, denied: 0, unknown: 0 };
     fc.assert(
       fc.property(

@@ -159,7 +159,8 @@ describe('trailToPrompts()', () => {
   it('tells calls as the assistant, and failures and moves from outside as the user', async () => {
     const { messages, state, output } = trailToPrompts(checkoutGate(), await bought());
     expect(messages.map(({ role, content }) => `${role}: ${content}`)).toEqual([
-      'assistant: Called "cart.add_item" with {"sku":"a"} in "empty". The run is in "has_items" now.',
+      'assistant: Called "cart.add_item" with {"sku":"a"} in "empty". ' +
+        'The run is in "has_items" now.',
       'assistant: Called "cart.pay" with {} in "has_items".',
       'user: "cart.pay" was refused (state). The run is still in "has_items".',
       'assistant: Called "cart.checkout" with {"fail":true} in "has_items".',
