@@ -1,7 +1,7 @@
 /**
- * Something to look at: two instances of one app on one store, a model that uses both, and runs that
- * need a person. `npm run dev` in packages/inspector; `PORT` is the first instance's, by default
- * 4100, and the second one's is the next. `RUNS` fills the checkout with so many runs more.
+ * Something to look at: two instances of one app on one store, a model that uses both, and runs
+ * that need a person. `npm run dev` in packages/inspector; `PORT` is the first instance's, by
+ * default 4100, and the second one's is the next. `RUNS` fills the checkout with so many runs more.
  */
 import { randomUUID } from 'node:crypto';
 import { mkdtempSync } from 'node:fs';

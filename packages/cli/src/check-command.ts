@@ -15,7 +15,9 @@ import { loadWorkflows } from './workflow-file.ts';
 export const CHECK = {
   usage: 'mcp-interlock check ./gate.ts [--tools tools.json | --target URL] [options]',
   about:
-    'Looks for what is wrong with the workflows of a file: states that nothing reaches, tools that\nnever become available, names that the server does not list. The status is 0 where nothing is\nfound, 1 where something is, and 2 for a mistake in the command line.',
+    'Looks for what is wrong with the workflows of a file: states that nothing reaches, tools\n' +
+    'that never become available, names that the server does not list. The status is 0 where it\n' +
+    'finds nothing, 1 where it finds something, and 2 for a mistake in the command line.',
   options: {
     tools: {
       takes: 'FILE',

@@ -1,6 +1,6 @@
 /**
- * What stands behind the name of a command. Hides how options are told apart, checked and explained;
- * what comes out is typed, and every value has its unit.
+ * Reads what follows the name of a command. Hides how options are told apart, checked and
+ * explained. What comes out is typed, and each value has its unit.
  */
 import { parseArgs } from 'node:util';
 import { rightNames } from '../../../src/names.ts';

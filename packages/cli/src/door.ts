@@ -106,8 +106,8 @@ export function resourceMetadata(options: TokenOptions): ResourceMetadata | unde
 }
 
 /**
- * Lets in who has a good JWT, and leaves its claims where `sessionStore()` finds issuer and
- * subject. 401 for a token that is missing or bad, 503 where the issuer's keys cannot be had.
+ * Lets in a request with a good JWT, and leaves its claims where `sessionStore()` finds issuer and
+ * subject. Answers 401 to a missing or bad token, and 503 where it cannot get the issuer's keys.
  */
 export function checkToken(options: TokenOptions): RequestHandler {
   const { jwks, issuer, audience, onFault } = options;

@@ -48,12 +48,17 @@ export const GATE = {
     path: { takes: 'PATH', help: 'the path of the gate. Default /mcp' },
     store: {
       takes: 'URL',
-      help: 'where runs are kept: sqlite:FILE, memory, redis://… or postgres://…\nDefault sqlite:runs.db',
+      help:
+        'where runs are kept: sqlite:FILE, memory, redis://… or postgres://…\n' +
+        'Default sqlite:runs.db',
     },
     key: {
       takes: 'KEY',
       many: true,
-      help: 'what names a run, in order of preference. Default session\nsession, principal (needs --jwks), handle:ARGUMENT=TOOL where TOOL of the server\nhands handles out, or managed:ARGUMENT=TOOL where the gate adds TOOL and does so',
+      help:
+        'what names a run, in order of preference. Default session\n' +
+        'session, principal (needs --jwks), handle:ARGUMENT=TOOL where TOOL of the server\n' +
+        'hands handles out, or managed:ARGUMENT=TOOL where the gate adds TOOL and does so',
     },
     jwks: { takes: 'URL', help: 'asks for a JWT, signed with one of these keys' },
     issuer: { takes: 'URL', help: 'who has to have issued it' },
@@ -113,7 +118,8 @@ function settingsOf(given: GateOptions) {
   const { path = '/mcp' } = given;
   if (!/^(?:\/[\w.~-]+)+$/.test(path) || /^\/(?:health|inspector)/.test(path))
     throw new UsageError(
-      `--path: expected a path such as /mcp, and not /health or /inspector, got ${JSON.stringify(path)}`,
+      '--path: expected a path such as /mcp, and not /health or /inspector, ' +
+        `got ${JSON.stringify(path)}`,
     );
   for (const origin of given['allow-origin'])
     if (urlOf('allow-origin', origin).origin !== origin)
@@ -161,7 +167,8 @@ function keyOf(key: string, token: Token | undefined): RunKeyStrategy {
   if (kind === 'handle') return handleKey(argument, { createdBy: tool });
   if (kind === 'managed') return managedHandle({ argument, start: tool });
   throw new UsageError(
-    `--key: expected session, principal, handle:ARGUMENT=TOOL or managed:ARGUMENT=TOOL, got ${JSON.stringify(key)}`,
+    '--key: expected session, principal, handle:ARGUMENT=TOOL or managed:ARGUMENT=TOOL, ' +
+      `got ${JSON.stringify(key)}`,
   );
 }
 
@@ -298,7 +305,7 @@ async function signalled(): Promise<void> {
   });
 }
 
-/** Steps come to their end, then event streams end, then other answers, as long as there is time. */
+/** Waits for steps, then ends event streams, then waits for other answers while time is left. */
 async function end(
   server: Server,
   sessions: SessionMiddleware,

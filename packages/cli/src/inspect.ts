@@ -17,8 +17,8 @@ export interface MountedInspector {
 }
 
 /**
- * Mounts the inspector. Who opens its path with the key gets a cookie, and may look and act. An
- * address says nothing of who somebody is: a proxy on this machine makes all requests local ones.
+ * Mounts the inspector. A browser that opens its path with the key gets a cookie, and may look and
+ * act. An address proves nothing: behind a proxy of this machine every request is a local one.
  *
  * @throws Failure where its package is not installed
  */

@@ -49,7 +49,8 @@ const bindingSchema = z.strictObject({
   uncertain: z.optional(
     about(
       z.enum(['hold', 'retry']),
-      'What follows a call whose outcome is unknown: "hold" stops the run, "retry" lets it try again.',
+      'What follows a call whose outcome is unknown: "hold" stops the run, ' +
+        '"retry" lets it try again.',
     ),
   ),
 });
@@ -88,7 +89,7 @@ const common = {
   sync: z.optional(about(z.array(policySchema), 'Which answers a call makes stale.')),
 };
 
-/** A table whose names are the user's own. Zod's records lose `__proto__`: this checks each name. */
+/** A table with the user's own names. Zod's records lose `__proto__`: this checks each name. */
 type TableOf = <T extends z.ZodMiniType>(names: unknown, value: T) => z.ZodMiniType;
 
 const machineSchema = (document: Record<string, unknown>, table: TableOf) =>

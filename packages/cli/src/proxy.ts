@@ -9,7 +9,7 @@ import { notForwarded } from 'mcp-interlock';
 
 /** Options of {@link mcpProxy}. */
 export interface McpProxyOptions {
-  /** Told why a request was not answered by the server, in words. Default: nobody is. */
+  /** Told why a request was not answered by the server, in words. Default: not told. */
   readonly onFault?: ((fault: string) => void) | undefined;
 }
 
@@ -43,7 +43,7 @@ export function mcpProxy(target: string | URL, { onFault }: McpProxyOptions = {}
   };
   const proxy = createProxyMiddleware<IncomingMessage, ServerResponse>({
     target: origin,
-    // One path, whatever the route was spelled like.
+    // One path for each spelling of the route.
     pathRewrite: (path) => pathname + (search || queryOf(path)),
     // Servers that check the Host header see their own name.
     changeOrigin: true,

@@ -1,4 +1,4 @@
-/** Where runs are kept, by a URL. Hides which driver that takes, and what to do before and after. */
+/** Where runs are kept, by a URL. Hides its driver, and what to do before and after. */
 import { closeSync, openSync } from 'node:fs';
 import {
   type AtomicStateStore,
@@ -76,7 +76,7 @@ async function openRedis(url: string, onFault: (message: string) => void): Promi
   );
   const client = createClient({ url });
   await new Promise<void>((resolve, reject) => {
-    // It would try again for ever. Whoever starts the command wants to know.
+    // It would try again for ever. The user who starts the command has to know.
     client.once('error', reject);
     client.connect().then(() => resolve(), reject);
   }).catch((error: unknown) => {

@@ -5,7 +5,7 @@ import manifest from '../package.json' with { type: 'json' };
 /**
  * Asks a server for its tools, as a client of its own: in the session era or in the stateless one.
  *
- * @throws whatever keeps it from being asked
+ * @throws Error where the server cannot be asked
  */
 export async function listTools(url: URL): Promise<readonly Tool[]> {
   const client = new Client(

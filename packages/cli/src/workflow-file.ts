@@ -9,7 +9,7 @@ import * as interlock from 'mcp-interlock';
 import { Failure, UsageError } from './command-line.ts';
 import { parseWorkflows } from './json-gate.ts';
 
-/** A gate whose names nobody asks for any more. */
+/** A gate with names of any type: the file's own types end here. */
 export type AnyGate = interlock.StateMachineGate;
 
 /** What a file of a gate holds. */
@@ -23,8 +23,8 @@ export interface WorkflowFile {
 const MODULES = ['.ts', '.mts', '.cts', '.js', '.mjs', '.cjs'];
 
 /**
- * Reads a module whose default export is a gate, or several in an array, and whose `sync` are the
- * policies of `stateSync()`; or the same in JSON.
+ * Reads a module: its default export is a gate, or an array of gates, and its `sync` holds the
+ * policies of `stateSync()`. Or reads the same in JSON.
  *
  * @throws UsageError where there is no such file; Failure naming what is wrong in it
  */
@@ -44,7 +44,7 @@ export async function loadWorkflows(path: string): Promise<WorkflowFile> {
 
 type Module = Readonly<Record<string, unknown>>;
 
-/** Its `mcp-interlock` is the one that comes with the command, whatever is installed beside it. */
+/** The module gets the command's own `mcp-interlock`, also where another one is installed. */
 async function importModule(file: string): Promise<Module> {
   const jiti = createJiti(file, {
     interopDefault: false,
@@ -67,7 +67,8 @@ function parseGate(value: unknown): AnyGate {
   if (value instanceof interlock.StateMachineGate) return value;
   const got = value === undefined ? 'there is none' : `it is ${kindOf(value)}`;
   throw new Failure(
-    `expected a default export that is a StateMachineGate of "mcp-interlock", or an array of them; ${got}`,
+    'expected a default export that is a StateMachineGate of "mcp-interlock", ' +
+      `or an array of them; ${got}`,
   );
 }
 

@@ -13,8 +13,8 @@ export interface Gate extends Program {
 }
 
 /**
- * A folder in which somebody has installed the tarballs of both packages, and what the command's
- * own says that it needs. Without a registry: those packages are linked.
+ * A folder with the tarballs of both packages installed, and the packages that the command needs.
+ * Needs no registry: the test links those packages.
  */
 export class Installed {
   readonly #consumer = new Consumer();

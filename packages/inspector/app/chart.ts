@@ -1,6 +1,6 @@
 /**
- * A workflow's graph as boxes and arrows that can be laid out. Hides how much of a name there is
- * room for, which edges are one arrow, and which tools stand in a box since they lead nowhere else.
+ * A workflow's graph as boxes and arrows that can be laid out. Hides how much of a name has room
+ * and which edges are one arrow. A tool that leads nowhere else stands in its box.
  */
 import type { GraphEdge, GraphNode, WorkflowGraph } from 'mcp-interlock/check';
 import type { Box, Link } from './picture.ts';

@@ -107,7 +107,7 @@ export class Inspector {
       await this.#follow();
     } catch (error) {
       this.refusal.value = wordsOf(error);
-      // Whoever has no right to look is not asked again and again; a server that restarts is.
+      // A visitor without the right to look asks no more; one of a server that restarts does.
       if (!isRefused(error)) setTimeout(() => void this.start(), 3000);
       else this.hearing.value = 'refused';
       return;

@@ -1,6 +1,6 @@
 /**
  * Where the boxes and arrows of a diagram stand. Hides the layout library, and how arrows cross the
- * borders of nested boxes: the library places the children of one box at a time, a box within a box
+ * borders of nested boxes. The library places the children of one box at a time. A box within a box
  * is one big node to it, and an arrow that crosses a border has a port there.
  *
  * All within is computed as if the diagram ran from left to right: `along` is the way it runs, and
@@ -169,7 +169,7 @@ function grouped<K, T>(items: readonly T[], keyOf: (item: T) => K): ReadonlyMap<
   return groups;
 }
 
-/** Finds the arrows that close a circle, seen from the first box, so that all others run one way. */
+/** Finds the arrows that close a circle, seen from the first box. All others run one way. */
 function findBackward(room: Room, parts: readonly Part[]): void {
   const arrows = parts.filter(
     (part) => part.room === room && part.from !== 'border' && part.to !== 'border',

@@ -1,4 +1,4 @@
-/** One run: where it stands, what it waits for, how it came there, and what can be done about it. */
+/** One run: where it stands, what it waits for, how it came there, and what a person can do. */
 import { useComputed } from '@preact/signals';
 import type { ComponentChildren, JSX } from 'preact';
 import { useRef, useState } from 'preact/hooks';
@@ -499,7 +499,8 @@ function Endings({
           <p>
             {deed === 'restart'
               ? 'It goes back to where every run begins, with its first data. Its trail goes on.'
-              : 'It ends with all its workflows, its data and its trail. A step that is running is not stopped.'}
+              : 'It ends with all its workflows, its data and its trail. ' +
+                'A step that is running is not stopped.'}
           </p>
           <p class="small">
             run <code>{run.digest}</code> in {inspector.placeOf(run)}

@@ -1,5 +1,5 @@
 /**
- * Makes `dist/index.js` and its declarations, beside the page in `dist/app/`. zod is bundled; the
+ * Makes `dist/index.js` and its declarations, beside the page in `dist/app/`. It bundles zod. The
  * middleware stays an import, so that the app and the inspector have the same one.
  */
 import { execFileSync } from 'node:child_process';

@@ -1,6 +1,6 @@
 /**
- * Makes `dist/app/`: the page with its script, its styles and the worker that lays diagrams out, each
- * named by a hash of what is in it. What the page needs of npm is bundled, with its licences.
+ * Makes `dist/app/`: the page with its script, its styles and the worker that lays diagrams out.
+ * Each file's name has a hash of what is in it. npm packages are bundled, with their licences.
  */
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';

@@ -1,6 +1,6 @@
 /**
- * Who may look, and who may act. Hides what is allowed where nothing was set up, and how a request
- * that another site sent in a person's name is told from the page's own.
+ * Who may look, and who may act. Hides what is allowed where the app sets nothing up. Tells the
+ * page's own requests from those that another site sends in a person's name.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Abilities, SessionInfo } from './api.ts';
@@ -39,7 +39,7 @@ const DEVELOPER: Visitor = {
 
 const NOT_SET_UP =
   'The inspector is not set up: give inspector({ authorize }), which says who may see it. ' +
-  'Without it, it answers only where NODE_ENV is "development", and only requests of this machine ' +
+  'Without it, it answers only where NODE_ENV is "development", and only requests of this ' +
   'itself to localhost, 127.0.0.1 or [::1], with no proxy in between.';
 const NOT_ALLOWED = 'You may not see the inspector. Sign in to the app, then load this page again.';
 
@@ -102,8 +102,8 @@ export class Access {
 }
 
 /**
- * A browser says where a request comes from, and no page can make it say otherwise. A client that is
- * no browser says nothing, and sends nobody's cookies unasked.
+ * A browser says where a request comes from, and no page can make it say otherwise. Any other
+ * client says nothing, and has no cookies that a page could misuse.
  *
  * @throws HttpFailure `cross-site`
  */
@@ -124,8 +124,8 @@ function originHost(origin: string): string | undefined {
 const PROXY_HEADERS = ['forwarded', 'via', 'x-forwarded-for', 'x-forwarded-host', 'x-real-ip'];
 
 /**
- * Whether it comes from this machine, to a name of this machine: a page whose own name was made to
- * lead here has a foreign one.
+ * Whether it comes from this machine, to a name of this machine. A page that points its own name
+ * here (DNS rebinding) sends that name.
  */
 function isFromHere({ socket, headers }: IncomingMessage): boolean {
   if (PROXY_HEADERS.some((name) => headers[name] !== undefined)) return false;

@@ -1,30 +1,33 @@
 /**
  * The contract between the page and its server: every answer, event and request, as JSON.
  *
- * All paths are relative to where the page is mounted, and begin with `api/`. Times are milliseconds
- * since the epoch on the clock that stamped the runs, which need not be the browser's: reckon with
- * the `now` that comes with them, and with the durations (`…Ms`) counted from when an answer came.
- * What is optional is absent where it is not known or not allowed, and never `null`.
+ * All paths are relative to where the page is mounted, and begin with `api/`. Times are
+ * milliseconds since the epoch, on the clock that stamped the runs. The browser's may differ, so
+ * reckon with the `now` beside them. Durations (`…Ms`) count from when the answer came. An optional
+ * member is absent where it is unknown or not allowed, and never `null`.
  *
- * | request | answer | needs |
- * | --- | --- | --- |
- * | `GET api/session` | {@link SessionInfo} | `read` |
- * | `GET api/workflows` | {@link Overview} | `read` |
- * | `GET api/workflows/:workflow` | {@link WorkflowDetail} | `read` |
- * | `GET api/workflows/:workflow/runs?list=open&state=…&stuckForMs=…&limit=…&after=…` | {@link RunPage} | `read` |
- * | `GET api/workflows/:workflow/runs/:run` | {@link RunDetail} | `read` |
- * | `GET api/workflows/:workflow/runs/:run/trail?before=…&limit=…` | {@link TrailPage} | `read` |
- * | `POST api/workflows/:workflow/find` with {@link FindRequest} | {@link Found} | `read` |
- * | `POST api/workflows/:workflow/what-if` with {@link WhatIfRequest} | {@link WhatIf} | `read` |
- * | `POST api/workflows/:workflow/runs/:run/resolve` with {@link ResolveRequest} | {@link Done} | `write` |
- * | `POST api/workflows/:workflow/runs/:run/send` with {@link SendRequest} | {@link Done} | `write` |
- * | `POST api/workflows/:workflow/runs/:run/restart` with {@link RestartRequest} | {@link Done} | `write` |
- * | `POST api/workflows/:workflow/runs/:run/delete` with {@link DeleteRequest} | {@link Done} | `write` |
- * | `GET api/events?workflow=…&run=…` | a stream of {@link LiveEvent}s (`text/event-stream`) | `read` |
+ * | request | answer |
+ * | --- | --- |
+ * | `GET api/session` | {@link SessionInfo} |
+ * | `GET api/workflows` | {@link Overview} |
+ * | `GET api/workflows/:workflow` | {@link WorkflowDetail} |
+ * | `GET api/workflows/:workflow/runs?list=…` | {@link RunPage} |
+ * | `GET api/workflows/:workflow/runs/:run` | {@link RunDetail} |
+ * | `GET api/workflows/:workflow/runs/:run/trail?before=…&limit=…` | {@link TrailPage} |
+ * | `POST api/workflows/:workflow/find` with {@link FindRequest} | {@link Found} |
+ * | `POST api/workflows/:workflow/what-if` with {@link WhatIfRequest} | {@link WhatIf} |
+ * | `POST api/workflows/:workflow/runs/:run/resolve` with {@link ResolveRequest} | {@link Done} |
+ * | `POST api/workflows/:workflow/runs/:run/send` with {@link SendRequest} | {@link Done} |
+ * | `POST api/workflows/:workflow/runs/:run/restart` with {@link RestartRequest} | {@link Done} |
+ * | `POST api/workflows/:workflow/runs/:run/delete` with {@link DeleteRequest} | {@link Done} |
+ * | `GET api/events?workflow=…&run=…` | a stream of {@link LiveEvent}s (`text/event-stream`) |
+ *
+ * `resolve`, `send`, `restart` and `delete` need `write`, all others `read`. The list of runs also
+ * takes `state`, `stuckForMs`, `limit` and `after`: see {@link RunQuery}.
  *
  * `:workflow` is a {@link WorkflowSummary.key}, `:run` a {@link RunSummary.id}: both are safe in a
  * URL as they are. Every POST has `content-type: application/json` and the header
- * `x-interlock-token` with {@link SessionInfo.token}. Any answer other than 2xx is a {@link Failure}.
+ * `x-interlock-token` with {@link SessionInfo.token}. Each answer but 2xx is a {@link Failure}.
  */
 
 import type { WorkflowGraph } from 'mcp-interlock/check';
@@ -80,7 +83,7 @@ export interface SessionInfo {
   readonly token: string;
   /** The token is good for twice as long. */
   readonly renewAfterMs: number;
-  /** Nothing was set up: everybody on this machine may look. To be said on the page. */
+  /** The app set nothing up: each user of this machine may look. The page says so. */
   readonly development: boolean;
 }
 
@@ -428,7 +431,7 @@ export interface LiveEvents {
 /** An event's name. */
 export type LiveEvent = keyof LiveEvents;
 
-/** The stream is open. What is not `resumed` may have missed something: get all that is shown anew. */
+/** The stream is open. Unless it was `resumed`, events may be missing: load the view again. */
 export interface Hello {
   readonly resumed: boolean;
   /** What other processes do is seen this late at most. */
@@ -436,8 +439,8 @@ export interface Hello {
 }
 
 /**
- * What is counted of a workflow, soon after the stream was opened, and where it is another number or
- * its store came or went.
+ * A workflow's counts: soon after the stream opens, and each time that a number changes or its
+ * store comes or goes.
  */
 export interface WorkflowChanged {
   readonly workflow: WorkflowSummary;

@@ -1,6 +1,6 @@
 /**
- * Requests and responses of Node, whatever hosts them: hides how much of a body is read, what every
- * response says to a browser, and how a failure is answered.
+ * Requests and responses of Node, in Express and without it. Hides how much of a body it reads,
+ * what each response says to a browser, and how it answers a failure.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Failure, FailureCode } from './api.ts';

@@ -72,7 +72,7 @@ export interface ListedQuery {
 /** The active nodes of so many states are remembered. */
 const MOST_STATES = 1_000;
 
-/** Counts are given again for so long, whoever asks. */
+/** For so long, each visitor gets the same counts. */
 export const COUNTS_MAX_AGE_MS = 250;
 
 /** The most of a trail that is read to get at its older entries. */
@@ -361,7 +361,7 @@ export class Inspected {
   /** @throws HttpFailure `bad-request`, unless the run's state can handle the event */
   async assertEvent(run: string, event: string): Promise<void> {
     const { events } = explain(this.runs.gate, await this.viewOf(run));
-    // A statechart may handle whatever fits a pattern.
+    // A statechart may handle each event that fits a pattern.
     if (events.some((each) => each === event || each.includes('*'))) return;
     throw new HttpFailure('bad-request', 'event: the state of the run does not know it.');
   }

@@ -1,6 +1,6 @@
 /**
- * The inspector as one handler: hides which path is answered by what, and in which order a request
- * is checked before anything of a run is read or done.
+ * The inspector as one handler. Hides what answers each path, and in which order it checks a
+ * request before it reads or changes a run.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { runDigest } from 'mcp-interlock';
@@ -22,7 +22,7 @@ import { type InspectorConfig, type InspectorOptions, parseInspectorOptions } fr
 import { parseRequest } from './requests.ts';
 import { Seal } from './seal.ts';
 
-/** What {@link inspector} returns: a handler for `app.use()` of Express, or for Node's own server. */
+/** What {@link inspector} returns: a handler for `app.use()` of Express, or for Node's server. */
 export interface Inspector {
   (req: IncomingMessage, res: ServerResponse, next?: (error?: unknown) => void): void;
   /** Ends the streams of all who watch. Call it before the server's own `close()`, which waits. */
@@ -32,9 +32,10 @@ export interface Inspector {
 /**
  * A page and its data for operators: `app.use('/inspector', inspector({ … }))`.
  *
- * It shows each gate as a diagram, where its runs stand and which of them need a person, and what a
- * run's model sees now and why it does not see the rest. Who may may also resolve held runs, send
- * events, restart and delete. It answers every request below its path, and throws nothing.
+ * It draws each gate, and shows where its runs stand and which of them need a person. Of a run it
+ * shows what its model sees now, and why not the rest. A visitor with `write` may also resolve held
+ * runs, send events, restart and delete. It answers every request below its path, and throws
+ * nothing.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown
  */
@@ -108,7 +109,7 @@ class Site {
 
   async #answer(req: HttpRequest, res: ServerResponse, { path, query }: Place): Promise<void> {
     const isApi = path[0] === 'api';
-    // Data must not be read in a person's name by another site, whatever the app allows others.
+    // No other site may read data in a person's name, even one that the app's CORS allows.
     if (isApi) assertSameSite(req);
     const visitor = await this.#access.visitorOf(req);
     if (!isApi) return this.#page(req, res, path);
@@ -301,7 +302,8 @@ function wantsPage({ url = '', headers: { accept = '' } }: IncomingMessage): boo
 function refusalPage(message: string): string {
   const text = message.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('"', '&quot;');
   return (
-    '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Interlock inspector</title>' +
+    '<!doctype html><html lang="en"><head><meta charset="utf-8">' +
+    '<title>Interlock inspector</title>' +
     '<meta name="viewport" content="width=device-width"></head>' +
     `<body><main><h1>Not allowed</h1><p>${text}</p></main></body></html>\n`
   );

@@ -1,7 +1,7 @@
 /**
- * What happens, told to those who watch. Hides where it comes from: what this process does is heard
- * on the middleware's own channel, what others do is seen by asking the store's index every so
- * often. That is done once for all who watch, and not at all while nobody does.
+ * Tells those who watch what happens. Hides its sources: it hears what this process does on the
+ * middleware's own channel. For what others do it asks the store's index every so often. It
+ * asks once for all who watch, and never while the page has no visitor.
  */
 import { randomBytes } from 'node:crypto';
 import diagnosticsChannel from 'node:diagnostics_channel';
@@ -54,7 +54,7 @@ export class Live {
   readonly #newest = new Map<string, number>();
   #told: Told[] = [];
   #number = 0;
-  /** While somebody watches, events are numbered without a gap. */
+  /** While the page has a visitor, events are numbered without a gap. */
   #epoch = '';
   #poll: NodeJS.Timeout | undefined;
   #flush: NodeJS.Timeout | undefined;

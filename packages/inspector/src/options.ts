@@ -1,4 +1,4 @@
-/** The options of `inspector()`, checked: hides what each may be, and what holds where one is absent. */
+/** The options of `inspector()`, checked. Hides what each may be, and its default. */
 import { InterlockError, type Runs } from 'mcp-interlock';
 import type { Authorizes } from './access.ts';
 import type { Share } from './inspected.ts';
@@ -8,9 +8,10 @@ export interface InspectorOptions {
   /** What `runsOf()` returned for each gate. */
   readonly runs: readonly Runs[];
   /**
-   * Who may see the page, and who may act: asked of every request, and every 15 seconds of whoever
-   * watches. Anything but an object with `read: true` refuses, and so does what it throws. Default:
-   * nobody may, unless `NODE_ENV` is `development`: then requests of this machine to itself.
+   * Who may see the page, and who may act. Asked for each request, and every 15 seconds for each
+   * visitor who watches. Anything but an object with `read: true` refuses, as does an error.
+   * Default: refuses. Where `NODE_ENV` is `development`, it lets in requests of this machine to
+   * itself.
    */
   readonly authorize?: Authorizes['authorize'] | undefined;
   /**
@@ -31,8 +32,8 @@ export interface InspectorOptions {
   /** A run counts as stuck that has not moved for so long, in milliseconds. Default 15 minutes. */
   readonly stuckAfterMs?: number | undefined;
   /**
-   * How often the store is asked for what other processes do, while somebody watches, in
-   * milliseconds. Default 1,000.
+   * How often to ask the store what other processes do, in milliseconds, while the page has a
+   * visitor. Default 1,000.
    */
   readonly pollMs?: number | undefined;
   /** The clock of the page's own tokens, in milliseconds since the epoch. Default `Date.now`. */

@@ -1,6 +1,6 @@
 /**
- * Names and tokens that leave the server and come back: hides which run's key an id stands for, and
- * how a position or a place in a list is carried by a client that can neither read nor change it.
+ * Names and tokens that leave the server and come back. Hides which run's key an id stands for. A
+ * client also carries positions and places in lists, and can neither read nor change them.
  */
 import {
   createCipheriv,
@@ -32,8 +32,8 @@ export class Seal {
   }
 
   /**
-   * The same each time for the same text, so that a page knows a run again: the nonce is made of the
-   * text, and never used for another one.
+   * The same each time for the same text, so that a page knows a run again. The nonce comes from
+   * the text, so no other text has it.
    */
   close(purpose: Purpose, text: string): string {
     // A key may be any string; half of a surrogate pair has no UTF-8 but in JSON.

@@ -25,7 +25,7 @@ export interface Viewer {
   readonly context: BrowserContext;
   /** What the console says is wrong, errors of scripts, and requests to other hosts. */
   readonly faults: string[];
-  /** How far things were moved about that nobody had touched, as Chromium scores it. */
+  /** How far the page moved things by itself, as Chromium scores it. */
   layoutShift(): Promise<number>;
 }
 

@@ -25,7 +25,7 @@ beforeAll(async () => {
 });
 
 afterEach(async () => {
-  // Whatever a test is about: no error, nothing from another host, nothing that jumps about.
+  // In each test: no error, nothing from another host, nothing that jumps about.
   const seen = viewers.splice(0);
   const shifts = await Promise.all(seen.map((viewer) => viewer.layoutShift()));
   await Promise.all(seen.map(({ context }) => context.close()));
@@ -58,7 +58,7 @@ async function runAt(state: 'has_items' | 'payment', instance = there): Promise<
   return client;
 }
 
-/** A run whose payment nobody saw the end of. */
+/** A run whose payment has an unknown outcome. */
 async function heldRun(): Promise<TestClient> {
   const client = await runAt('payment');
   await call(client, 'cart.pay', 'dies');
@@ -75,7 +75,7 @@ async function find(page: Page, client: TestClient): Promise<void> {
 const NAME_OF_FOCUSED =
   'document.activeElement.getAttribute("aria-label") ?? document.activeElement.textContent';
 
-/** The call that nobody saw the end of. */
+/** Waits for the call with the unknown outcome. */
 async function seesHeld(page: Page): Promise<void> {
   const step = page.getByRole('region', { name: 'The call that has the run' });
   await step.getByText('ended with an unknown outcome').waitFor({ timeout: 15_000 });

@@ -1,6 +1,6 @@
 /**
- * A shop whose checkout is gated, as several instances on one SQLite file: each serves the shop's
- * own MCP routes and the inspector, and a client of the SDK calls its tools.
+ * A shop with a gated checkout, as several instances on one SQLite file. Each serves the shop's own
+ * MCP routes and the inspector. A client of the SDK calls its tools.
  */
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
@@ -20,7 +20,7 @@ import { listen } from '../../../test/helpers/serve.ts';
 import { makeSqliteFile, type SqliteFile } from '../../../test/helpers/sqlite-file.ts';
 import { type InspectorOptions, inspector } from '../src/index.ts';
 
-/** How long a run is blocked whose call's outcome nobody saw. */
+/** How long a call with an unknown outcome blocks its run. */
 const LEASE_MS = 1000;
 const SECRET = 'both instances seal with the same secret';
 
@@ -165,7 +165,7 @@ export class Shop {
     for (const name of TOOLS)
       server.registerTool(name, { description: `Does ${name}.` }, async ({ _meta }) => {
         const how = _meta?.how;
-        // The server dies before it answers: whether the tool did anything, nobody knows.
+        // The server dies before it answers, so the outcome is unknown.
         if (how === 'dies') res.destroy();
         if (how === 'slow') await this.slow.opened;
         const isError = how === 'fails';
