@@ -280,7 +280,6 @@ function tellLoop({ onLoop }: LoopShield, loop: Loop, onError: (error: unknown) 
   }
 }
 
-/** How guards are asked. */
 export interface GuardOptions {
   readonly clock: Pick<Clock, 'after'>;
   /** How long all guards of one call may take together, in milliseconds. */

@@ -1,7 +1,8 @@
 import { isObject, type JsonObject } from '../wire/json-rpc.ts';
 
 /**
- * Keywords whose subschemas apply to the same object: with a list, with one, or with one by name.
+ * Keywords whose subschemas apply to the same object. Their value is a list of schemas, one schema,
+ * or one schema for each name.
  */
 const LISTS = ['allOf', 'anyOf', 'oneOf'] as const;
 const SINGLE = ['if', 'then', 'else', 'not'] as const;
@@ -48,7 +49,7 @@ function besideItself(schema: JsonObject): JsonObject {
   return { ...redirected, $defs: { ...objectIn($defs), [name]: copy } };
 }
 
-/** Leads references to the schema, or to parts outside its definitions, to the copy. */
+/** Points references at the copy: those to the schema, and to its parts outside the definitions. */
 function redirect(schema: JsonObject, to: string): JsonObject {
   const moved = (value: unknown, key?: string): unknown => {
     if (Array.isArray(value)) return value.map((each) => moved(each));

@@ -1,6 +1,6 @@
 /**
- * A mounted gate: its options, and what it has learnt from the upstream's lists. Hides which pages
- * of whose lists it takes to know that a bound tool is missing.
+ * A mounted gate: its options, and what it has learnt from the upstream's lists. Hides how it finds
+ * out that a bound tool is missing from a client's list.
  */
 import { nearestName, PRINCIPAL_RUN } from '../names.ts';
 import type { Begin } from '../step/claim.ts';
@@ -128,8 +128,8 @@ export class ListedNames {
   }
 
   /**
-   * Notes the names of one page, as the upstream sent it. The first last page calls `warn` for each
-   * bound name that is not listed.
+   * Notes the names of one page, as the upstream sent it. When a last page comes for the first
+   * time, calls `warn` for each bound name that is not listed.
    */
   note(page: readonly unknown[], isLastPage: boolean, warn: Warn): void {
     for (const element of page) {

@@ -233,7 +233,7 @@ class GateFilter implements Filter {
     return open.map((call) => unknownReply(call, false));
   }
 
-  /** The upstream should not answer then. If it does, the client does not see the result. */
+  /** The upstream should not answer after that. If it does, the client does not see the result. */
   onNotForwarded(): Promise<unknown> {
     const releasing = this.#unanswered.map((call) => {
       call.transform = (message) => {

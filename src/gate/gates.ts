@@ -23,7 +23,7 @@ import {
   storedIn,
 } from './stands.ts';
 
-/** A gate knows its neighbours on so many routes; on more, it speaks for itself alone. */
+/** On how many routes a gate knows its neighbours; on others it speaks for itself alone. */
 const MOST_ROUTES = 100;
 
 const NOT_TOLD: Way = { path: undefined, foreseen: false };
@@ -203,7 +203,7 @@ export class Gates {
     return this.#others.every((config) => configs.has(config));
   }
 
-  /** By tool, the note in a list of all tools: where it is available, in the eyes of all gates. */
+  /** By tool, the note in a list of all tools: where all gates of the route make it available. */
   get notes(): ReadonlyMap<string, string> {
     if (this.#others.length === 0) return this.#own.notes;
     this.#notes ??= this.#describe();

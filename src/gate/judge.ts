@@ -240,7 +240,7 @@ export class Judge {
     return refuse(position);
   }
 
-  /** Forwards the call as a step. */
+  /** Makes the call a step, to be forwarded. */
   #begin(
     { incoming, tool, run, binding }: BoundCall,
     id: RequestId,

@@ -303,7 +303,7 @@ export class CachedLists implements Filter {
       this.#cache.forgetClient(String(name));
   }
 
-  /** Gates of one route whose apps ask to keep lists must be asked to keep the same. */
+  /** Gates on one route that are asked to keep lists must keep the same ones. */
   get #isAgreed(): boolean {
     return this.#exchange.filters.every(
       (filter) =>
@@ -334,7 +334,7 @@ const META = {
   capabilities: 'io.modelcontextprotocol/clientCapabilities',
 } as const;
 const META_KEYS: ReadonlySet<string> = new Set([...Object.values(META), 'progressToken']);
-/** The headers that a list may depend on. A proxy puts the host in one of several. */
+/** Headers that a list may depend on. Proxies differ in where they put the host. */
 const KEY_HEADERS = [
   ...['host', ':authority', 'x-forwarded-host', 'forwarded'],
   ...['origin', 'mcp-protocol-version'],

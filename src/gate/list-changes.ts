@@ -42,7 +42,7 @@ export function listsChangedBy(
   if (trail.from === trail.to && !changesData) return [];
   const [from, to] = [shownState(rule, run, trail.from), shownState(rule, run, trail.to)];
   const changed = changedLists(workflow, from, to);
-  // `visible` may show some client more of these now, or less.
+  // `visible` may show a client more of these after any move, or less.
   return workflow.hides ? [...new Set([...changed, ...veiledLists(workflow)])] : changed;
 }
 
@@ -66,7 +66,7 @@ export function tellMoved(
   move: StepMove,
   answer?: { readonly exchange: Exchange; readonly message: Message },
 ): void {
-  // Tell them even if this caller's list is stable: a client of the other era may share the run.
+  // The caller's own era does not count: a client of the other era may share the run.
   if (config.visibility === 'stable' || admission.byArgument) return;
   const lists = listsChangedBy(config, run.run, move);
   if (lists.length === 0) return;
@@ -219,7 +219,7 @@ export class ListenFilter implements Filter {
     for (const kind of mine) heard.add(kind);
     const { tap } = this.#exchange;
     const _meta = { [SUBSCRIPTION_ID]: this.#id };
-    // From now on the gate may write to the stream: it comes behind the acknowledgement.
+    // What the gate writes from now on comes after the acknowledgement.
     const stop = this.#run.listen((lists) => {
       for (const kind of mine) if (lists.includes(kind)) tap.inject(listChanged(kind, { _meta }));
     });

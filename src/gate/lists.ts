@@ -66,7 +66,7 @@ export class ShownTools {
     });
   }
 
-  /** Forgets what was read for the key: no page comes. */
+  /** Forgets what was read for the key: the next page must not use it. */
   forget(): void {
     this.#next = undefined;
   }

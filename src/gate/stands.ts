@@ -35,8 +35,8 @@ function stateIn(
 }
 
 /**
- * Where the run stood when this request read it; `undefined` where it was not read. Also where that
- * may be old: the run has moved, another call holds it, or its state's time is over.
+ * Where the run stood when this request read it. `undefined` without such a read, or if it may be
+ * old: the run has moved, a call holds it, or its state's time is over.
  */
 export function stateAsRead(config: GateConfig, run: Run): FsmSnapshot | 'unavailable' | undefined {
   const { id } = config.workflow;
@@ -53,8 +53,8 @@ export function stateAsRead(config: GateConfig, run: Run): FsmSnapshot | 'unavai
 }
 
 /**
- * Where the run stands by which lists hide what is not available. If the store fails, the client is
- * told to list again once it works.
+ * Where the run stands, for lists that hide what is not available. If the store fails, the client
+ * is told to list again once it works.
  */
 export function stateForLists(
   config: GateConfig,
@@ -124,7 +124,8 @@ export function understood(
 }
 
 /**
- * What a claim means for its run. Once its lease is over, a claim that may be retried is no more.
+ * What a claim means for its run. Where its step may be repeated, it holds the run only until its
+ * lease is over.
  */
 export function statusOf(claim: ClaimView | undefined): 'idle' | 'running' | 'held' {
   if (claim === undefined || (!claim.live && claim.uncertain === 'retry')) return 'idle';
@@ -244,7 +245,7 @@ export function isToBegin(
   return begin !== undefined && version === 0;
 }
 
-/** Whether a client is shown things by the run's data: by a statechart's guards, or `visible`. */
+/** Whether the run's data decide what a client sees: by a statechart's guards, or `visible`. */
 export function showsData({ workflow }: GateConfig): boolean {
   return !workflow.isFlat || workflow.hides;
 }

@@ -44,7 +44,6 @@ export interface StatusToolOptions {
   summary?: ((run: SummarizedRun) => Json) | undefined;
 }
 
-/** The option's schema. */
 export const statusToolOption = z.optional(
   z.union([
     z.string(),

@@ -290,7 +290,7 @@ function ticketRun(owner: Admission['taskOwner'], taskId: string, workflow: stri
 
 /**
  * Keeps a ticket while the task may live, and for a late end another `ttlMs`. A claim does that in
- * one operation: the first one of a run saves what the run begins with.
+ * one operation: a run's first claim saves what the run begins with.
  */
 async function keepTicket(
   store: AtomicStateStore,

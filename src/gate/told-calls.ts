@@ -29,7 +29,6 @@ interface OpenCall {
   readonly startedAt: number;
 }
 
-/** How a call ended. */
 interface CallEnd {
   readonly outcome: CallOutcome;
   readonly code?: number | undefined;
