@@ -75,9 +75,7 @@ export interface SqliteStore extends AtomicStateStore {
   count(query: CountQuery): Promise<RunsCount>;
   list(query: ListQuery): Promise<KeysPage>;
 
-  /**
-   * Removes expired runs, and resolves to how many. Optional: each new run removes two of them.
-   */
+  /** Removes expired runs, and resolves to how many. Optional: each new run removes two of them. */
   sweep(): Promise<number>;
 }
 

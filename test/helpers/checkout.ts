@@ -1,6 +1,6 @@
 import { StateMachineGate } from '../../src/index.ts';
 
-/** The workflow of the README, as every test means it that says "checkout". */
+/** The checkout of the README, which most tests play. */
 export function checkoutGate() {
   return new StateMachineGate({
     id: 'checkout',

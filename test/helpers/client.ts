@@ -3,15 +3,13 @@ import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/
 import { ToolListChangedNotificationSchema } from '@modelcontextprotocol/sdk/types.js';
 import { latch } from './latch.ts';
 
-/** The SDK's real client, with what it was told. */
+/** The SDK's real client, with a record of all that it received. */
 export interface TestClient {
   readonly client: Client;
   readonly transport: StreamableHTTPClientTransport;
-  /** What arrived, in order: `list_changed`, `progress`, `result:<tool>`. */
+  /** What it received, in order: `list_changed`, `progress`, `result:<tool>`. */
   readonly log: string[];
-  /**
-   * Resolves once the client's own GET stream is open: the client opens it beside the handshake.
-   */
+  /** Resolves once the client's GET stream is open, which it opens beside the handshake. */
   readonly streaming: Promise<void>;
   tools(): Promise<string[]>;
   call(name: string, args?: Record<string, unknown>): Promise<ToolResult>;

@@ -49,8 +49,8 @@ export class Consumer {
   }
 
   /**
-   * Packs folders of the repository, by default the root, and installs the tarballs as a user would.
-   * Link what they depend on before: no registry is asked.
+   * Packs folders of the repository, by default the root, and installs the tarballs as a user
+   * would. Link their dependencies before, since this asks no registry.
    */
   async install(...folders: readonly string[]): Promise<void> {
     const packing = (folders.length === 0 ? ['.'] : folders).map((folder) => this.pack(folder));

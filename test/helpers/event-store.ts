@@ -5,7 +5,7 @@ import type {
 } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import type { JSONRPCMessage } from '@modelcontextprotocol/sdk/types.js';
 
-/** Events in the order in which they were stored; the id of one says which stream it belongs to. */
+/** Events in the order of their storage. The id of an event names its stream. */
 export class ListEventStore implements EventStore {
   readonly #events: {
     readonly id: EventId;

@@ -3,20 +3,17 @@ import type { AtomicStateStore } from '../../src/index.ts';
 type Operation = keyof AtomicStateStore;
 
 /**
- * `lost`: never done. `done`: done, and its answer lost. `hang`: never answered. `late`: done and
- * answered when the test says so.
+ * `lost`: the store never does it. `done`: the store does it, and its answer is lost. `hang`: no
+ * answer ever comes. `late`: the store does and answers it when the test says so.
  */
 type Fault = 'lost' | 'done' | 'hang' | 'late';
 
-/** A real store that counts what it is asked, and fails or hangs where a test says so. */
+/** A real store that counts its calls, and fails or hangs where a test says so. */
 export class FaultyStore implements AtomicStateStore {
   readonly asked: Operation[] = [];
-  /** Lets the calls go on that are late. */
+  /** Answers the calls that are late. */
   readonly late: (() => void)[] = [];
-  /**
-   * Rejects the next so many calls of an operation, before (`lost`) or after (`done`) the real
-   * store has done it.
-   */
+  /** The fault of the next so many calls of an operation. */
   readonly faults = new Map<Operation, { times: number; when: Fault }>();
   readonly #inner: AtomicStateStore;
 
@@ -37,12 +34,12 @@ export class FaultyStore implements AtomicStateStore {
     this.faults.clear();
   }
 
-  /** What was asked since the last look. */
+  /** The calls since the last look. */
   take(): Operation[] {
     return this.asked.splice(0);
   }
 
-  /** How often it was asked for that since the last look. */
+  /** How many calls of that operation there were since the last look. */
   times(operation: Operation): number {
     return this.asked.filter((each) => each === operation).length;
   }

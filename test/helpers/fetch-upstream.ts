@@ -15,7 +15,7 @@ import { type Ledger, runCartTool, type UpstreamShape } from './upstream.ts';
 
 type Fetch = (request: Request) => Promise<Response>;
 
-/** What a handler serves. */
+/** The server of a handler. */
 export interface FetchServing {
   readonly shape: UpstreamShape;
   readonly ledger: Ledger;
@@ -24,8 +24,8 @@ export interface FetchServing {
 }
 
 /**
- * An MCP handler of the Fetch API, as the shape wants it, behind the middlewares: as a route of the
- * Node server that tests talk to.
+ * A route of the tests' Node server: an MCP handler of the Fetch API behind the middlewares, of the
+ * kind that the shape names.
  */
 export function fetchRoute(
   serving: FetchServing,
@@ -68,7 +68,7 @@ function sdkHandler(serving: FetchServing): Fetch {
   };
 }
 
-/** A route of `mcp-handler`, as one writes it in Next.js: SDK v2, a server for each request. */
+/** A route of `mcp-handler` for Next.js: SDK v2, with a server for each request. */
 function mcpHandler({ ledger }: FetchServing): Fetch {
   return createMcpHandler((server) => registerCart(server, ledger), {
     serverInfo: { name: 'cart', version: '1.0.0' },

@@ -18,16 +18,16 @@ export interface AnyUpstream {
 
 export interface UpstreamKind {
   readonly name: string;
-  /** Whether it gives its clients sessions of its own. */
+  /** Whether it makes sessions for its clients. */
   readonly hasSessions: boolean;
-  /** Whether it serves MCP 2026-07-28. */
+  /** Whether it serves MCP 2026-07-28 too. */
   readonly isStateless: boolean;
   start(middlewares: readonly Middleware[]): Promise<AnyUpstream>;
 }
 
 /**
- * The ways in which the SDKs serve MCP over Streamable HTTP, which disagree about contradictions in
- * a request.
+ * The ways in which the SDKs serve MCP over Streamable HTTP. They disagree about requests that
+ * contradict themselves.
  */
 export const FOUR_UPSTREAMS: readonly UpstreamKind[] = [
   {

@@ -3,20 +3,20 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
-/** One process, for one request. */
+/** The process of one request. */
 export interface Instance {
   readonly pid: number;
-  /** Resolves once the process has ended by itself, or was killed. */
+  /** Resolves once the process has ended or was killed. */
   readonly ended: Promise<{ readonly code: number | null; readonly lingeredMs: number }>;
 }
 
-/** Stands for the platform: every request is served by a process that was started for it. */
+/** Stands for a serverless platform: it starts a process for each request. */
 export interface FunctionHost {
   readonly url: URL;
   readonly instances: readonly Instance[];
-  /** What the processes have written to their standard error. */
+  /** The standard error of all processes. */
   readonly errors: string;
-  /** Kills what still runs. */
+  /** Kills the processes that still run. */
   stop(): Promise<void>;
 }
 

@@ -3,9 +3,9 @@ import type { AddressInfo } from 'node:net';
 
 /**
  * One instance of a function: starts cold, serves one request, and ends as soon as nothing keeps
- * it. As the launcher of `@vercel/node` does, it hands the request to an exported app as it came,
- * and to a plain function with the body read already and a `req.body` that parses when it is asked
- * for. That launcher puts the stream back; this one, as others, does not.
+ * it. As the launcher of `@vercel/node` does, it gives an exported app the untouched request. For a
+ * plain function it reads the body, and `req.body` parses that on demand. It does not restore the
+ * stream then, as that launcher does and others do not.
  */
 const { default: handler } = (await import(process.argv[2] ?? '')) as {
   default: RequestListener & { listen?: unknown };

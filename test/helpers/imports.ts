@@ -6,12 +6,12 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
 /** One import or re-export. */
 export interface Import {
-  /** The importing file, from its folder on, such as `src/`. */
+  /** The importing file, by its path in the folder, such as `src/`. */
   readonly from: string;
-  /** The imported file, likewise, or a package's name as it stands. */
+  /** The imported file, likewise, or the name of a package. */
   readonly to: string;
   readonly isOurs: boolean;
-  /** Whether it is gone once the types are. */
+  /** Whether it imports only types. */
   readonly typeOnly: boolean;
 }
 

@@ -1,17 +1,14 @@
 import type { FsmSnapshot, FsmStateStore } from '../../src/stores/store.ts';
 
 /**
- * The smallest store that people write: JSON under a key. Counts, remembers and fails as a test
- * asks.
+ * The smallest store that a user writes: JSON under a key. It lists its calls, and fails where a
+ * test says so.
  */
 export class JsonStateStore implements FsmStateStore {
-  /** What is saved, for tests to look at, to spoil and to evict. */
+  /** The saved texts, which tests read, spoil and evict. */
   readonly texts: Map<string, string>;
   readonly calls: string[] = [];
-  /**
-   * Thrown instead of the call that this names, such as `save checkout:run`, until the test takes
-   * it away.
-   */
+  /** What a call throws, by its name, such as `save checkout:run`, until the test removes it. */
   readonly failures = new Map<string, Error>();
   /** Thrown after the save has arrived. */
   readonly lateFailures = new Map<string, Error>();
@@ -33,7 +30,7 @@ export class JsonStateStore implements FsmStateStore {
     if (failure) throw failure;
   }
 
-  /** The calls since the last time this was asked. */
+  /** The calls since the last look. */
   takeCalls(): string[] {
     return this.calls.splice(0);
   }

@@ -5,7 +5,7 @@ import type { AtomicStateStore } from '../../src/stores/store.ts';
 import { claimed, claimOf, claimStatus, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
 import type { StoreProcess } from './store-process.ts';
 
-/** What a durable store promises about processes that are killed. */
+/** The promises of a durable store about processes that are killed. */
 export function describeKills(name: string, start: () => Promise<StoreProcess>): void {
   describe(name, { timeout: 60_000 }, () => {
     it('goes on where it was after a process was killed in the middle of a step', async () => {
@@ -41,7 +41,7 @@ export function describeKills(name: string, start: () => Promise<StoreProcess>):
       await stop();
     });
 
-    it('keeps every commit that was answered, and at most one more, whenever it is killed', async () => {
+    it('keeps every answered commit and at most one more, whenever it is killed', async () => {
       const run = randomUUID();
       let answered = 0;
       for (const lifeMs of [5, 50]) {
@@ -64,7 +64,7 @@ export function describeKills(name: string, start: () => Promise<StoreProcess>):
   });
 }
 
-/** Steps as fast as it can. Resolves to the last version that was answered. */
+/** Takes steps as fast as it can. Resolves to the last version that it knows. */
 async function stepUntilKilled(store: AtomicStateStore, run: string): Promise<number> {
   let answered = 0;
   try {

@@ -1,4 +1,4 @@
-/** A promise that a test opens. */
+/** A promise that a test resolves. */
 export interface Latch {
   readonly opened: Promise<void>;
   open(): void;

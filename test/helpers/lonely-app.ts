@@ -6,8 +6,8 @@ import { checkoutGate } from './checkout.ts';
 import { startUpstream } from './upstream.ts';
 
 /**
- * A gated app as a host starts it: with `cluster` in a worker of its own, with `sqlite` on a store
- * that others may share.
+ * A gated app as a host starts it. With `cluster` it runs in a worker, with `sqlite` it has a store
+ * that other processes can share.
  */
 const [, , ...wishes] = process.argv;
 

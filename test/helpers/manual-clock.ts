@@ -1,6 +1,6 @@
 import type { Clock } from '../../src/index.ts';
 
-/** A clock that stands still until a test moves it, with the timers that were set by it. */
+/** A clock with timers that stands still until a test moves it. */
 export class ManualClock implements Clock {
   #now = 1_700_000_000_000;
   #rung = 0;
@@ -14,17 +14,17 @@ export class ManualClock implements Clock {
     return () => this.#timers.delete(timer);
   };
 
-  /** How many timers have rung. */
+  /** How many timers have fired. */
   get rung(): number {
     return this.#rung;
   }
 
-  /** How many timers are running. */
+  /** How many timers wait. */
   get pending(): number {
     return this.#timers.size;
   }
 
-  /** Moves on, and runs what was due, in order; answers how many tasks that were. */
+  /** Moves on, and runs the timers of that time in order. Returns their number. */
   advance(ms: number): number {
     const end = this.#now + ms;
     for (let ran = 0; ; ran++) {

@@ -1,4 +1,4 @@
-/** A clock that moves when a test says so. */
+/** A clock without timers that stands still until a test moves it. */
 export class ManualTime {
   #now: number;
 

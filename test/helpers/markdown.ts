@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ROOT } from './consumer.ts';
 
-/** A page of the documentation, by what a test asks of it. */
+/** A page of the documentation, with what tests read in it. */
 export class Page {
   readonly text: string;
 
@@ -20,7 +20,7 @@ export class Page {
     return [...all].flatMap(([, named, code = '']) => (named === language ? code : []));
   }
 
-  /** The blocks that the page has the reader save under these names, by name. */
+  /** The blocks that the reader saves under these names, by name. */
   saved(...names: readonly string[]): Record<string, string> {
     const blocks = names.map((name) => {
       const told = this.text.search(new RegExp(`Save\\s+(it|this)\\s+as\\s+\\\`${name}\\\``));
@@ -32,7 +32,7 @@ export class Page {
     return Object.fromEntries(blocks);
   }
 
-  /** What an `npm install` on the page names, beside mcp-interlock. */
+  /** The packages of an `npm install` on the page, beside mcp-interlock. */
   installed(which = 0): string[] {
     const [, names = ''] =
       [...this.text.matchAll(/`npm install (mcp-interlock [^`]+)`/g)][which] ?? [];
@@ -48,7 +48,7 @@ export class Page {
     return below.slice(first, end).map(cellsOf);
   }
 
-  /** What links to other places on the page, or to files, may end in. */
+  /** The anchors of the page, to which links may lead. */
   get anchors(): string[] {
     const headings = this.withoutCode.matchAll(/^#+ (.+)$/gm);
     return [...headings].map(([, title = '']) => slugOf(title));
@@ -73,7 +73,7 @@ function cellsOf(row: string): string[] {
   );
 }
 
-/** As GitHub and npm make it. */
+/** The anchor as GitHub and npm make it. */
 function slugOf(title: string): string {
   const plain = title.toLowerCase().replace(/[^\p{L}\p{N}\s_-]/gu, '');
   return plain.replaceAll(' ', '-');

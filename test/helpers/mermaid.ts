@@ -1,9 +1,9 @@
 import { Window } from 'happy-dom';
 
-/** What Mermaid itself makes of a text: what it would draw, with its names as a reader sees them. */
+/** What Mermaid would draw of a text, with the names that a reader sees. */
 export interface ReadDiagram {
   readonly type: string;
-  /** Of each box: its title, what stands in it, and the title of the box around it. */
+  /** Each box: its title, its text, and the title of the box around it. */
   readonly boxes: readonly {
     label: string;
     lines: readonly string[];
@@ -22,9 +22,9 @@ interface Box {
 }
 
 /**
- * Reads a diagram with Mermaid's own parser. It wants a window to be there, though it draws nothing.
+ * Reads a diagram with Mermaid's own parser, which needs a window even though it draws nothing.
  *
- * @throws whatever Mermaid throws where the text is no diagram
+ * @throws the error of Mermaid where the text is no diagram
  */
 export async function readDiagram(text: string): Promise<ReadDiagram> {
   if (!('window' in globalThis)) {
@@ -44,7 +44,7 @@ export async function readDiagram(text: string): Promise<ReadDiagram> {
     if (box === undefined) return id;
     return /^state(Start|End)$/.test(box.shape) ? '[*]' : shown(box.label ?? '');
   };
-  /** Blocks between the regions of a parallel state are drawn, and have no name. */
+  /** Mermaid draws blocks without a name between the regions of a parallel state. */
   const around = (id: string | undefined): string | undefined => {
     const box = id === undefined ? undefined : byId.get(id);
     return box?.shape === 'divider' ? around(box.parentId) : box && title(box.id);
@@ -65,7 +65,7 @@ export async function readDiagram(text: string): Promise<ReadDiagram> {
   };
 }
 
-/** Mermaid keeps a character that is written by its number aside until it draws. */
+/** Until it draws, Mermaid keeps a placeholder for a character written by its number. */
 function shown(text: string): string {
   return text.replace(/ﬂ°°(\d+)¶ß/g, (_, code) => String.fromCodePoint(Number(code)));
 }

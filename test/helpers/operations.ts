@@ -1,7 +1,7 @@
 import type { AtomicStateStore } from '../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR } from '../../src/testing/fixtures.ts';
 
-/** Every operation of a store once, each answered with yes, in an order in which that is so. */
+/** Every operation of a store once, in an order in which each succeeds. */
 export function everyOperation(
   store: AtomicStateStore,
   run: string,

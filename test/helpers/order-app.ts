@@ -2,7 +2,7 @@ import { type GateOptions, StateMachineGate } from '../../src/index.ts';
 import { orderMachine } from '../workflow/charts.ts';
 import { toolServer } from './tool-server.ts';
 
-/** The tools of the order, bound to the statechart: `look` is for everybody. */
+/** The tools of the order, bound to the statechart. Every state allows `look`. */
 export function orderGate(options: GateOptions = {}) {
   return new StateMachineGate(orderMachine, { onAction: () => {}, ...options })
     .bindTool(
@@ -24,7 +24,7 @@ export function orderGate(options: GateOptions = {}) {
     .bindTool('resume', 'paused', 'RESUME');
 }
 
-/** How a scene serves those tools, behind that gate or another one. */
+/** A scene of those tools, behind that gate or another one. */
 export const ORDER_APP = {
   gate: { announce: true },
   shape: { mode: 'stateless' },

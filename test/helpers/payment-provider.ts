@@ -3,14 +3,14 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
 /**
- * A payment provider, outside of every process that may die. It counts what it is asked, and
+ * A payment provider, outside of every process that a test kills. It lists its requests, and
  * answers when the test lets it.
  */
 export interface PaymentProvider {
   readonly url: string;
-  /** The idempotency key of each request that came, in order. */
+  /** The idempotency key of each request, in order. */
   readonly charges: readonly string[];
-  /** Requests are answered no earlier than this. */
+  /** It answers requests once this has resolved. */
   answerAfter(moment: Promise<void>): void;
   stop(): void;
 }

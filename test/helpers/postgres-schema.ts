@@ -2,12 +2,12 @@ import { randomUUID } from 'node:crypto';
 import { Pool, type PoolConfig } from 'pg';
 import { sharedPostgres } from '../services/shared.ts';
 
-/** A schema of a test's own in the shared PostgreSQL, with as many pools as it takes. */
+/** A test's own schema in the shared PostgreSQL, with as many pools as it needs. */
 export interface PostgresSchema {
   readonly url: string;
   readonly schema: string;
   connect(config?: PoolConfig): Pool;
-  /** Closes a pool before the end. */
+  /** Closes a pool before the test ends. */
   disconnect(pool: Pool): Promise<void>;
   drop(): Promise<void>;
 }

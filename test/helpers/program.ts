@@ -5,27 +5,27 @@ import { createInterface } from 'node:readline';
 export interface ProgramOptions {
   readonly args?: readonly string[];
   readonly env?: NodeJS.ProcessEnv;
-  /** The program is ready once it has printed a line that matches. */
+  /** The program is ready once it has printed a line that this matches. */
   readonly ready: RegExp;
 }
 
-/** A program in a process of its own, started as its documentation says. */
+/** A program in its own process, started as its documentation says. */
 export interface Program {
-  /** What matched in the line by which it said that it is ready. */
+  /** The match in the line that said that it is ready. */
   readonly match: string;
   readonly child: ChildProcess;
-  /** What it has printed since it was ready. */
+  /** What it has printed since then. */
   output(): string;
-  /** `kill -9`. Resolves once it is gone. */
+  /** `kill -9`. Resolves once the process has ended. */
   kill9(): Promise<void>;
 }
 
-/** The address that a program of ours prints when it serves. */
+/** The address that our programs print once they serve. */
 export const ADDRESS = /http:\/\/\S+/;
 
 /**
- * Starts `file` with Node. Resolves once it is ready; rejects with what it printed where it ends
- * before.
+ * Starts `file` with Node. Resolves once it is ready. Where it ends before, rejects with what it
+ * printed.
  */
 export async function startProgram(file: string, options: ProgramOptions): Promise<Program> {
   const typescript = file.endsWith('.ts') ? ['--import', 'tsx'] : [];

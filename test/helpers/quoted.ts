@@ -5,8 +5,8 @@ import { ROOT } from './consumer.ts';
 import { Page } from './markdown.ts';
 
 /**
- * Expects that a page has code, and that each piece of it stands in one of these files, word for
- * word: so it compiles, and is run.
+ * Expects that a page has code, and that one of these files has each block of it word for word. So
+ * the code compiles, and the tests run it.
  */
 export function expectQuoted(page: string, files: readonly string[]): void {
   const sources = files.map((file) => readFileSync(join(ROOT, file), 'utf8'));

@@ -8,45 +8,45 @@ import {
 import { createParser } from 'eventsource-parser';
 
 /** A JSON-RPC message as it came over the wire. */
-// biome-ignore lint/suspicious/noExplicitAny: tests read into messages whose shape is what they test
+// biome-ignore lint/suspicious/noExplicitAny: tests assert the shape of these messages
 export type WireMessage = Record<string, any>;
 
 export interface RawRequest {
   readonly method?: string;
-  /** The request's target as it goes out, where it is another one than the URL's path. */
+  /** The request's target, where it is not the URL's path. */
   readonly target?: string;
   readonly headers?: Record<string, string>;
-  /** Text goes out as it is, anything else as JSON. */
+  /** A string is sent as it is, any other value as JSON. */
   readonly body?: unknown;
 }
 
-/** A whole response, to the byte. */
+/** A whole response. */
 export interface RawResponse {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
   readonly text: string;
-  /** The messages in it, of a JSON body, a JSON batch or an event stream. */
+  /** The messages of a JSON body, a JSON batch or an event stream. */
   readonly messages: WireMessage[];
 }
 
-/** A response that is still coming. */
+/** A response that has not ended. */
 export interface RawStream {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
-  /** What has come so far. */
+  /** The bytes that have come so far. */
   readonly text: string;
   readonly messages: WireMessage[];
   /** The last event id that came. */
   readonly lastEventId: string | undefined;
   /** Whether the server ended it. */
   readonly ended: boolean;
-  /** Hangs up. */
+  /** Closes the connection. */
   cut(): void;
 }
 
 const BOTH = 'application/json, text/event-stream';
 
-/** Sends a request on a connection of its own and reads the response to its end. */
+/** Sends a request on its own connection, and reads the response to its end. */
 export async function send(url: URL, options: RawRequest = {}): Promise<RawResponse> {
   const { response } = await begin(url, options);
   const chunks: Buffer[] = [];
@@ -56,7 +56,7 @@ export async function send(url: URL, options: RawRequest = {}): Promise<RawRespo
   return { status, headers, text, messages: messagesIn(text, headers) };
 }
 
-/** Sends a request and hands the response out as soon as its headers are there. */
+/** Sends a request, and resolves to the response as soon as its headers have come. */
 export async function stream(url: URL, options: RawRequest = {}): Promise<RawStream> {
   const { response, sent } = await begin(url, options);
   const { statusCode: status = 0, headers } = response;
@@ -96,7 +96,7 @@ export async function stream(url: URL, options: RawRequest = {}): Promise<RawStr
   };
 }
 
-/** Sends a request and leaves before any answer: what is returned hangs up. */
+/** Sends a request and waits for no answer. The function that it returns hangs up. */
 export function sendAndHold(url: URL, options: RawRequest = {}): { cut(): void } {
   const sent = start(url, options);
   sent.on('error', () => {});
@@ -174,7 +174,7 @@ export class RawSession {
     this.headers = { ...headers, 'mcp-session-id': id, 'mcp-protocol-version': PROTOCOL };
   }
 
-  /** Shakes hands as a client does. */
+  /** Initializes the session as a client does. */
   static async begin(url: URL, headers: Record<string, string> = {}): Promise<RawSession> {
     const { headers: answer } = await send(url, { headers, body: INITIALIZE });
     const session = new RawSession(url, String(answer['mcp-session-id']), headers);
@@ -182,7 +182,7 @@ export class RawSession {
     return session;
   }
 
-  /** A session that began elsewhere. */
+  /** A session that another process began. */
   static resume(url: URL, id: string, headers: Record<string, string> = {}): RawSession {
     return new RawSession(url, id, headers);
   }
@@ -191,7 +191,7 @@ export class RawSession {
     return send(this.url, { headers: { ...this.headers, ...headers }, body });
   }
 
-  /** Sends one request and gives its response, without what came before it. */
+  /** Sends one request and resolves to its response, without earlier messages. */
   async ask(method: string, params: unknown = {}): Promise<WireMessage> {
     const id = this.#nextId++;
     const { messages } = await this.post({ jsonrpc: '2.0', id, method, params });
@@ -208,12 +208,12 @@ export class RawSession {
     return (result.tools as WireMessage[]).map((tool) => String(tool.name));
   }
 
-  /** A POST whose response is read as it comes. */
+  /** A POST whose response the test reads as it comes. */
   stream(body: unknown): Promise<RawStream> {
     return stream(this.url, { headers: this.headers, body });
   }
 
-  /** The session's own stream, or with `lastEventId` the rest of another one. */
+  /** The session's GET stream, or with `lastEventId` the rest of another stream. */
   listen(lastEventId?: string): Promise<RawStream> {
     const resume: Record<string, string> =
       lastEventId === undefined ? {} : { 'last-event-id': lastEventId };
@@ -233,7 +233,7 @@ export function callOf(id: unknown, name: unknown, args: unknown = {}): WireMess
   return { jsonrpc: '2.0', id, method: 'tools/call', params: { name, arguments: args } };
 }
 
-/** The code by which a program knows why a call was refused. */
+/** The code that tells a program why a call was refused. */
 export function reasonOf(message: WireMessage | undefined): unknown {
   return message?.result?._meta?.['mcp-interlock/refusal']?.reason;
 }

@@ -4,7 +4,7 @@ import { createClient as createClient6, createCluster as createCluster6 } from '
 import { createClient as createClient5, createCluster as createCluster5 } from 'redis5';
 import type { RedisStoreOptions } from '../../src/stores/redis.ts';
 
-/** A connected client, and how to be rid of it. */
+/** A connected client, and how to close it. */
 export interface Connection {
   readonly client: RedisStoreOptions['client'];
   close(): void;
@@ -12,7 +12,7 @@ export interface Connection {
 
 export interface Driver {
   readonly name: string;
-  /** Whether it sends a command again by itself when the connection broke before the answer. */
+  /** Whether it repeats a command by itself when the connection breaks before the answer. */
   readonly resends: boolean;
   connect(url: string): Promise<Connection>;
   connectCluster(urls: readonly string[]): Promise<Connection>;

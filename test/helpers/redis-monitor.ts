@@ -2,8 +2,8 @@ import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
 
 /**
- * The names of the commands that clients send to a server while `action` runs, those that scripts
- * issue apart.
+ * The names of the commands that clients send to a server while `action` runs, without those that
+ * scripts call.
  */
 export async function commandsDuring(
   url: string,

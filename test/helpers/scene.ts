@@ -27,27 +27,27 @@ import { type Ledger, startUpstream, type UpstreamOptions } from './upstream.ts'
 
 type AnyGate = StateMachineGate<string, string>;
 
-/** What every scene takes. */
+/** The options of every scene. */
 export interface StageOptions {
   /**
-   * One workflow, or several on one route, each with options of its own where it needs some.
-   * Default: the checkout of the README.
+   * One workflow, or several on one route, each with or without its own options. Default: the
+   * checkout of the README.
    */
   readonly workflow?: AnyGate | readonly (AnyGate | readonly [AnyGate, FsmGateOptions])[];
   readonly session?: SessionStoreOptions;
   readonly gate?: FsmGateOptions;
-  /** Without it there is no `stateSync()`. */
+  /** Options of `stateSync()`. Default: it is not mounted. */
   readonly sync?: StateSyncOptions;
   /** Default: in memory, by the scene's clock. */
   readonly data?: AtomicStateStore;
-  /** Another process of the same app: it shares that one's clock and data, and nothing else. */
+  /** A scene of another process of the same app, which shares only its clock and data. */
   readonly beside?: Pick<Stage, 'clock' | 'data'> | undefined;
 }
 
-/** The middlewares, with time, the store and what they say in the test's hands. */
+/** The middlewares. The test controls their clock and store, and sees what they report. */
 export interface Stage {
   readonly clock: ManualClock;
-  /** What the middlewares are given: `data`, but it can fail, and says what it was asked. */
+  /** The store of the middlewares: `data`, with faults of the test's, and a list of its calls. */
   readonly store: FaultyStore;
   readonly data: AtomicStateStore;
   readonly errors: unknown[];
@@ -57,34 +57,34 @@ export interface Stage {
   readonly runs: Runs;
 }
 
-/** The app's entrance, where the test sees who is inside. */
+/** The app's entrance, where the test sees which requests are in the app. */
 export interface Entrance {
   /**
-   * Waits until so many requests are in the app at once, streams included, and each of them
-   * waits there for something else.
+   * Waits until so many requests, streams included, are in the app at once, and each of them waits
+   * there.
    */
   isServing(requests: number): Promise<void>;
 }
 
 export interface SceneOptions extends StageOptions, Omit<UpstreamOptions, 'middlewares'> {}
 
-/** An app of SDK v1 behind the middlewares, and those who use it. Everything ends with the test. */
+/** An app of SDK v1 behind the middlewares, and its users. Everything ends with the test. */
 export interface Scene extends Stage, Entrance {
   readonly url: URL;
   readonly ledger: Ledger;
-  /** A client of the SDK, connected: by the name of its user, or by its headers. */
+  /** A connected client of the SDK, with the name of its user or with headers. */
   client(user?: string | Record<string, string>): Promise<SceneClient>;
-  /** A session that is driven message by message. */
+  /** A session that the test drives message by message. */
   session(headers?: Record<string, string>): Promise<RawSession>;
-  /** The same, brought to a state of the checkout; what that took is not in the ledger. */
+  /** The same in a state of the checkout. The ledger does not have the calls that led there. */
   sessionAt(state: 'has_items' | 'payment', headers?: Record<string, string>): Promise<RawSession>;
   /** A run by its key, such as a session's id. */
   run(key: string): SceneRun;
-  /** Ends the app before the test does. */
+  /** Ends the app before the end of the test. */
   close(): Promise<void>;
 }
 
-/** Plays in an app of SDK v1, which speaks MCP up to 2025-11-25. `x-user` authenticates. */
+/** Makes an app of SDK v1, which speaks MCP up to 2025-11-25. `x-user` authenticates. */
 export async function scene(options: SceneOptions = {}): Promise<Scene> {
   const { stage, middlewares } = makeStage(options);
   const { before = [], ...upstreamOptions } = options;
@@ -118,7 +118,7 @@ export async function scene(options: SceneOptions = {}): Promise<Scene> {
 /** An app of SDK v2 behind the middlewares. */
 export type SceneOfBothEras = Awaited<ReturnType<typeof sceneOfBothEras>>;
 
-/** Plays in an app of SDK v2, which serves both eras. `x-user` authenticates. */
+/** Makes an app of SDK v2, which serves both eras. `x-user` authenticates. */
 export async function sceneOfBothEras(
   options: StageOptions & Omit<TwoErasOptions, 'middlewares'> = {},
 ) {
@@ -190,7 +190,7 @@ interface ObservedOptions {
   readonly onWarning: (warning: string) => void;
 }
 
-/** A client, by what it does and sees. */
+/** A client in the words of a test. */
 export class SceneClient {
   readonly raw: TestClient;
 
@@ -216,7 +216,7 @@ export class SceneClient {
     return result;
   }
 
-  /** Calls a tool, which must be refused for that reason. */
+  /** Calls a tool, which the gate must refuse for that reason. */
   async isRefused(
     tool: string,
     reason: string,
@@ -229,17 +229,17 @@ export class SceneClient {
     return result;
   }
 
-  /** Lists the tools, which must be these. */
+  /** Lists the tools, and expects these. */
   async sees(tools: readonly string[]): Promise<void> {
     expect(await this.raw.tools()).toEqual(tools);
   }
 
-  /** How often it was told that its list changed. */
+  /** How many times it was told that its list changed. */
   get told(): number {
     return this.raw.log.filter((each) => each === 'list_changed').length;
   }
 
-  /** Waits until it was told so often. */
+  /** Waits until it was told that many times. */
   async isTold(times: number): Promise<void> {
     await expect.poll(() => this.told).toBe(times);
   }
@@ -265,7 +265,7 @@ export class SceneRun {
     expect((await this.runs.read(this.key))?.status).toBe(status);
   }
 
-  /** Waits until it is that. */
+  /** Waits until the run is in that state. */
   async becomes(status: 'idle' | 'running' | 'held'): Promise<void> {
     await expect.poll(async () => (await this.runs.read(this.key))?.status).toBe(status);
   }
@@ -293,14 +293,14 @@ export async function begins<T>(
   const before = ledger.calls.length;
   ledger.gates.set(tool, handler.opened);
   const answer = call();
-  // A test that fails before it waits for the answer has failed for its own reason.
+  // If the test fails before it waits for the answer, only that failure counts.
   answer.catch(() => {});
   await expect.poll(() => ledger.calls.slice(before)).toContain(tool);
   ledger.gates.delete(tool);
   return { answer, finish: handler.open };
 }
 
-/** Lets time pass bit by bit, so that what each timer begins is done before the next one fires. */
+/** Lets time pass in parts, so that the work of each timer is done before the next one fires. */
 export async function pass(clock: ManualClock, ms: number, bit = 500): Promise<void> {
   for (let left = ms; left > 0; left -= bit) {
     clock.advance(Math.min(left, bit));
@@ -308,7 +308,7 @@ export async function pass(clock: ManualClock, ms: number, bit = 500): Promise<v
   }
 }
 
-/** Lets time pass bit by bit until that is settled. */
+/** Lets time pass in parts until the promise has settled. */
 export async function passUntil<T>(clock: ManualClock, settling: Promise<T>): Promise<T> {
   let isSettled = false;
   const note = (): void => {
@@ -324,7 +324,7 @@ export async function passUntil<T>(clock: ManualClock, settling: Promise<T>): Pr
   return settling;
 }
 
-/** An hour goes by in which the app does nothing: no timer rings, and the store is left alone. */
+/** Expects that the app does nothing for an hour: no timer fires, and it calls no store. */
 export async function staysQuiet({ clock, store, errors }: Stage): Promise<void> {
   await settle();
   store.take();
@@ -334,7 +334,7 @@ export async function staysQuiet({ clock, store, errors }: Stage): Promise<void>
   expect({ rung: clock.rung, errors: errors.length }).toEqual(before);
 }
 
-/** Leaves room for everything that is on its way inside this process. */
+/** Gives all work under way in this process its turns. */
 export async function settle(turns = 20): Promise<void> {
   for (let turn = 0; turn < turns; turn++) await new Promise((resolve) => setImmediate(resolve));
 }

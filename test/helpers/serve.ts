@@ -7,11 +7,11 @@ export interface Served {
   /** Its MCP route. */
   readonly url: URL;
   readonly server: Server;
-  /** Ends it, and every connection to it. */
+  /** Closes it, and every connection to it. */
   close(): Promise<void>;
 }
 
-/** Serves an app or a listener, on a free port unless one is given; the caller closes it. */
+/** Serves an app or a listener, by default on a free port. The caller closes it. */
 export async function listen(listener: RequestListener, at = 0): Promise<Served> {
   const server = createServer(listener).listen(at, '127.0.0.1');
   await new Promise((resolve) => server.once('listening', resolve));
@@ -27,7 +27,7 @@ export async function listen(listener: RequestListener, at = 0): Promise<Served>
   };
 }
 
-/** The same until the end of the test that asks for it. */
+/** As `serve()`, until the end of the test. */
 export async function serve(listener: RequestListener): Promise<Served> {
   const served = await listen(listener);
   onTestFinished(() => served.close());

@@ -1,4 +1,4 @@
-/** Loaded in front of the checkout's server: has its first payment wait for the test's word. */
+/** Loaded before the checkout's server: its first payment waits for the test. */
 import { once } from 'node:events';
 import { Shop } from '../../examples/express-checkout/shop.ts';
 

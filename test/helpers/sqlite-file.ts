@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Database from 'libsql';
 
-/** A database file of a test's own, with as many connections as it takes. */
+/** A test's own database file, with as many connections as it needs. */
 export interface SqliteFile {
   readonly path: string;
   connect(): Database.Database;

@@ -13,10 +13,7 @@ export type StoreAddress =
       readonly migrate?: boolean;
     };
 
-/**
- * A store in a process of its own, so that it can be raced against, or killed in the middle of a
- * step.
- */
+/** A store in its own process, so that a test can race it, or kill it in the middle of a step. */
 export interface StoreProcess {
   readonly store: AtomicStateStore;
   /** {@link takeSteps} in that process. */

@@ -2,8 +2,8 @@ import type { AtomicStateStore } from '../../src/stores/store.ts';
 import { claimOf, commitOf } from '../../src/testing/fixtures.ts';
 
 /**
- * Takes `steps` steps in a run that others step in too, as fast as it can. Resolves to the versions
- * that it made.
+ * Takes `steps` steps in a run as fast as it can, while other processes do so too. Resolves to the
+ * versions that it made.
  */
 export async function takeSteps(
   store: AtomicStateStore,
@@ -20,7 +20,7 @@ export async function takeSteps(
   return versions;
 }
 
-/** Every version from 1 to `last`, as those who raced for them should have made them together. */
+/** Every version from 1 to `last`, which racers must have made together. */
 export function versionsTo(last: number): number[] {
   return Array.from({ length: last }, (_, index) => index + 1);
 }

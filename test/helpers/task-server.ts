@@ -18,7 +18,7 @@ export interface Tasks {
   readonly makeServer: (ledger: Ledger) => McpServer;
 }
 
-/** The cart's tools as tasks, `cart.view` apart. */
+/** The cart's tools as tasks, except `cart.view`. */
 export function startTasks(): Tasks {
   const store = new InMemoryTaskStore();
   onTestFinished(() => store.cleanup());
@@ -52,7 +52,7 @@ export function startTasks(): Tasks {
               pollInterval: 5,
             });
             finishing.set(task.taskId, (status, result) =>
-              // A server that has answered its only request cannot tell anybody.
+              // A server for one request has no client any more that it could tell.
               extra.taskStore.storeTaskResult(task.taskId, status, result).catch(() => {}),
             );
             return { task };
@@ -69,7 +69,7 @@ export function startTasks(): Tasks {
   };
 }
 
-/** Calls a tool as a task, and gives the task's id. */
+/** Calls a tool as a task, and resolves to the task's id. */
 export async function createTask(
   session: RawSession,
   name: string,

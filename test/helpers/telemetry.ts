@@ -27,7 +27,7 @@ class Reader extends MetricReader {
   protected override async onShutdown(): Promise<void> {}
 }
 
-/** A metric, as an exporter gets it. */
+/** A metric in an export. */
 export interface SeenMetric {
   readonly name: string;
   readonly unit: string;
@@ -37,24 +37,24 @@ export interface SeenMetric {
   readonly points: readonly DataPoint<number | Histogram>[];
 }
 
-/** What an app's OpenTelemetry SDK was given, with its own providers, propagator and context. */
+/** An app's OpenTelemetry SDK, with its own providers, propagator and context. */
 export interface SeenTelemetry {
   /** Those that have ended, oldest first. */
   readonly spans: ReadableSpan[];
-  /** How many have been started and not ended. */
+  /** How many spans have begun and not ended. */
   readonly open: number;
-  /** The span of the only call of that tool; waits until it has ended. */
+  /** The span of the only call of that tool, once it has ended. */
   spanOf(tool: string): Promise<ReadableSpan>;
   metrics(): Promise<SeenMetric[]>;
-  /** A metric's values by its attributes: a number, or how many were recorded. */
+  /** A metric's values by its attributes: a number, or the count of a histogram. */
   values(name: string): Promise<{ readonly attributes: Attributes; readonly value: number }[]>;
-  /** All that was exported, as text. */
+  /** All exports as text. */
   text(): Promise<string>;
   readonly tracerProvider: NodeTracerProvider;
   disable(): void;
 }
 
-/** Has a process's gates traced and measured, until the test ends. */
+/** Traces and measures the gates of this process until the test ends. */
 export function observe(options: InstrumentOptions = {}): SeenTelemetry {
   const exporter = new InMemorySpanExporter();
   let open = 0;
@@ -134,7 +134,7 @@ export function observe(options: InstrumentOptions = {}): SeenTelemetry {
   };
 }
 
-/** A caller's trace, and what its client writes into `_meta`. */
+/** A caller's trace, and the `_meta` that its client sends. */
 export function remoteTrace(): { readonly context: SpanContext; readonly meta: object } {
   const traceId = '4bf92f3577b34da6a3ce929d0e0e4736';
   const spanId = '00f067aa0ba902b7';

@@ -4,9 +4,7 @@ import * as z from 'zod';
 import type { StepSource } from '../../src/index.ts';
 import type { Ledger } from './upstream.ts';
 
-/**
- * What a tool does, given its arguments, `_meta` and `extra`, and what it answers beside its text.
- */
+/** What a tool does. It returns what its result has beside the text. */
 type Handler = (
   args: Record<string, unknown>,
   meta: Record<string, unknown>,
@@ -14,8 +12,8 @@ type Handler = (
 ) => Record<string, unknown> | undefined;
 
 /**
- * An MCP server whose tools take anything, note that they ran, wait for the test, and say that they
- * are done: well or, with the argument `fail`, badly.
+ * An MCP server whose tools take any arguments, write to the ledger, wait for the test, and
+ * succeed. With the argument `fail` they fail.
  */
 export function toolServer(
   names: readonly string[],

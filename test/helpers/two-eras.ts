@@ -17,11 +17,11 @@ export const CLAIM = 'io.modelcontextprotocol/protocolVersion';
 /** An app of SDK v2, which serves both eras on one route. */
 export interface TwoErasApp {
   readonly url: URL;
-  /** What the tools' handlers did, in order: the tool's name and its arguments. */
+  /** The calls of the tools' handlers, in order: the tool's name and its arguments. */
   readonly calls: { readonly tool: string; readonly args: Record<string, unknown> }[];
-  /** Awaited by every handler of that tool before it returns. */
+  /** Every handler of that tool waits for it before it returns. */
   readonly gates: Map<string, Promise<void>>;
-  /** Whether a handler was told that its client left. */
+  /** Whether a handler learned that its client had left. */
   readonly aborted: string[];
   readonly handler: ReturnType<typeof createMcpHandler>;
   close(): Promise<void>;
@@ -34,11 +34,11 @@ export interface TwoErasOptions {
   /** Mounted between the middlewares and the MCP route. */
   readonly behind?: readonly RequestHandler[];
   readonly serverOptions?: ServerOptions;
-  /** Registers further tools. */
+  /** Registers more tools. */
   readonly register?: (server: McpServer, app: Pick<TwoErasApp, 'calls'>) => void;
 }
 
-/** `req.auth` as authentication leaves it; the header `x-user` names the user. */
+/** Sets `req.auth` as authentication does, by the user in the header `x-user`. */
 export const authenticate: RequestHandler = (req, _res, next) => {
   const user = req.headers['x-user'];
   if (typeof user === 'string') {
@@ -90,8 +90,8 @@ export async function startTwoEras(options: TwoErasOptions = {}): Promise<TwoEra
 let lastId = 0;
 
 /**
- * A stateless request as a client of SDK v2 sends it; `changes` are headers to set or, where empty,
- * to leave out.
+ * A stateless request as a client of SDK v2 sends it. `changes` are headers to set; an empty one is
+ * left out.
  */
 export function stateless(
   method: string,

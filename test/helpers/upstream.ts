@@ -12,9 +12,7 @@ import type { Middleware } from '../../src/index.ts';
 import { fetchRoute } from './fetch-upstream.ts';
 import { listen } from './serve.ts';
 
-/**
- * How the upstream is built; each of them is a way in which people serve MCP with the official SDK.
- */
+/** How the upstream is built. Apps serve MCP with the official SDK in each of these ways. */
 export interface UpstreamShape {
   /**
    * `stateful`: a transport for each session. `stateless`: a server and a transport for each
@@ -23,7 +21,7 @@ export interface UpstreamShape {
   readonly mode: 'stateful' | 'stateless';
   readonly answers: 'sse' | 'json';
   /**
-   * What the middlewares are mounted in; all but Express is behind `gateFetch()`. Default: Express.
+   * What the middlewares are mounted in. All but Express, the default, use `gateFetch()`.
    * `mcp-handler` is stateless, and answers in SSE.
    */
   readonly host?: 'express' | 'hono' | 'sdk' | 'mcp-handler';
@@ -70,10 +68,10 @@ export function shapeName({
   return `${mode}, ${answers}, Express ${express}, ${parser ? 'parsed' : 'unparsed'} body`;
 }
 
-/** What the tools' handlers did, in order. */
+/** The calls of the tools' handlers, in order. */
 export interface Ledger {
   readonly calls: string[];
-  /** Awaited by every handler of that tool before it returns. */
+  /** Every handler of that tool waits for it before it returns. */
   readonly gates: Map<string, Promise<void>>;
 }
 
@@ -92,16 +90,15 @@ export interface UpstreamOptions {
   /** Mounted between the middlewares and the MCP route. */
   readonly behind?: readonly RequestHandler[];
   readonly eventStore?: () => EventStore;
-  /** Names the sessions of a stateful upstream. Default: a UUID each. */
+  /** Names the sessions of a stateful upstream. Default: by UUIDs. */
   readonly sessionIdGenerator?: () => string;
-  /** Given to `gateFetch()`. */
+  /** Options of `gateFetch()`. */
   readonly fetch?: GateFetchOptions;
   readonly makeServer?: (ledger: Ledger) => McpServer;
 }
 
 /**
- * A cart server: `cart.view` is for everybody, `cart.slow` reports progress, `cart.fail` always
- * fails.
+ * A cart server. No gate binds `cart.view`; `cart.slow` reports progress; `cart.fail` always fails.
  */
 export function cartServer(ledger: Ledger): McpServer {
   const server = new McpServer({ name: 'cart', version: '1.0.0' });
@@ -120,8 +117,7 @@ export function cartServer(ledger: Ledger): McpServer {
 }
 
 /**
- * What each tool does: it reports progress, waits for the test and ends well, unless it is told to
- * fail.
+ * What each tool does: it reports progress, waits for the test, and succeeds unless it has to fail.
  */
 export async function runCartTool(
   ledger: Ledger,

@@ -3,10 +3,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { Consumer, ROOT } from './consumer.ts';
 
-/**
- * The example as a project of its own, in a folder outside of the repository, as it is written and
- * compiled.
- */
+/** The example as its own project outside of the repository, with its source and its output. */
 export interface VercelProject {
   readonly folder: string;
   /** The compiled `function-instance.ts`. */

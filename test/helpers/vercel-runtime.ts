@@ -10,15 +10,15 @@ const PACKAGE = '@vercel/node@24.0.0';
 const CACHE = join(ROOT, 'node_modules/.cache/interlock', PACKAGE.replaceAll('/', '-'));
 const DEV_SERVER = 'node_modules/@vercel/node/dist/dev-server.mjs';
 
-/** Vercel's own Node runtime with one entry of a project in it, as `vercel dev` starts it. */
+/** Vercel's own Node runtime with one entry of a project, as `vercel dev` starts it. */
 export interface VercelRuntime {
   readonly origin: URL;
   stop(): Promise<void>;
 }
 
 /**
- * Fetches the runtime, once for each machine: with its 86 MB it is no dependency of this package.
- * `VERCEL_NODE` names a folder in which it is installed already.
+ * Fetches the runtime, once for each machine. Its 86 MB are too many for a dependency of the
+ * package. `VERCEL_NODE` names a folder that has it already.
  */
 export async function fetchVercelRuntime(): Promise<string> {
   const given = process.env.VERCEL_NODE;
@@ -67,7 +67,7 @@ export async function startVercelRuntime(
       ...process.env,
       ...env,
       VERCEL_DEV_ENTRYPOINT: entry,
-      // What is written in TypeScript, Vercel's command line compiles in the same way.
+      // Vercel's command line compiles TypeScript in the same way.
       NODE_OPTIONS: `--no-warnings --import ${import.meta.resolve('tsx')}`,
     },
     execArgv: [],

@@ -30,9 +30,7 @@ import { RunIndex, type RunIndexOptions } from './run-index.ts';
 import * as scripts from './run-scripts.ts';
 import { duration, type Script } from './scripts.ts';
 
-/**
- * Lets the server run a script by its digest or, with `bySource`, by its text. One round trip.
- */
+/** Lets the server run a script by its digest or, with `bySource`, by its text. One round trip. */
 export type Evaluate = (
   script: Script,
   bySource: boolean,
@@ -230,9 +228,7 @@ function optionalJson(value: FsmSnapshot['context']): string {
   return value === undefined ? '' : JSON.stringify(value);
 }
 
-/**
- * Looks at the beginning only: some drivers append the command, and so texts of the client's.
- */
+/** Looks at the beginning only: some drivers append the command, and so texts of the client's. */
 function isNoScript(error: unknown): boolean {
   return error instanceof Error && /^(Command failed: )?NOSCRIPT\b/.test(error.message);
 }
